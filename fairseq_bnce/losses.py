@@ -1,0 +1,497 @@
+"""Noise-contrastive and sampled losses over a large vocabulary, as pure functions.
+
+Nothing here knows of fairseq: tensors in, nats out. Notation, shared by every function:
+
+- ``features`` (N, D): h_i, the model's state before the output projection;
+- ``target`` (N,) int64: w_i, the word that follows context i;
+- ``weight`` (V, D), ``bias`` (V,) or None: the output projection;
+- ``log_q`` (V,): log-probabilities of the noise distribution, natural logarithm;
+- m(v, i) = h_i . W_v + b_v: the raw score;
+- D_K(v, i) = m(v, i) - log_z - log(K q(v)): the log-odds that v is data and not noise.
+
+``log_z`` is the constant that the model is to normalise itself to, in nats; the partition
+function itself is Z_c = sum_v exp(m(v, c)). ``reduction`` is "sum" (a scalar) or "none" (N values).
+Scores and their gradients are computed in float32 or better whatever the inputs' dtype, also
+under autocast. Bad input raises ValueError naming the argument, what was required and what came.
+"""
+
+import functools
+import math
+from typing import Iterator, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Scores held at once by the exact partition function, whatever N and V are: 2^22 float32
+# are 16 MB, which a CPU's last-level cache about holds; a GPU wants larger matrix products.
+_TILE_SCORES = {"cpu": 2**22, "cuda": 2**26}
+_TILE_TOKENS = 1024
+# torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
+_SOFTPLUS_THRESHOLD = 50
+
+
+def batch_nce_loss(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    *,
+    noise_ids: Optional[Tensor] = None,
+    log_z: float = 0.0,
+    reduction: str = "sum",
+) -> Tensor:
+    """Batch noise-contrastive estimation: the other targets of the group are the noise.
+
+    loss_i = softplus(-D_K(w_i, i)) + sum_{j != i} softplus(D_K(w_j, i))
+    + sum_k softplus(D_K(r_k, i)), with K = N - 1 + K0. Words that occur several times are merged, which is exact:
+    loss_i = sum_u n_u softplus(D_K(u, i)) - D_K(w_i, i) over the distinct words u.
+
+    Args:
+        features: (N, D) floating point.
+        target: (N,) int64.
+        weight: (V, D).
+        bias: (V,) or None.
+        log_q: (V,) log-probabilities of the noise, finite for every word used.
+        noise_ids: (K0,) int64, further draws from q shared by the group (adaptive B-NCE).
+        log_z: the constant log Z, nats.
+        reduction: "sum" or "none".
+
+    Returns:
+        The loss in nats: a scalar, or (N,).
+
+    Raises:
+        ValueError: on bad input, and for a single target without ``noise_ids`` (no noise at all).
+
+    Reference:
+        Oualil & Klakow 2017, "A batch noise contrastive estimation approach for training large
+        vocabulary language models", eq. 5-12.
+
+    Example:
+        >>> log_q = torch.tensor([0.5, 0.3, 0.2]).log()
+        >>> h, w = torch.zeros(2, 4), torch.zeros(3, 4)
+        >>> batch_nce_loss(h, torch.tensor([0, 1]), w, None, log_q).shape
+        torch.Size([])
+    """
+    _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
+    extra = target.new_empty(0) if noise_ids is None else noise_ids
+    _check_ids("noise_ids", extra, (extra.numel(),), weight)
+    noise_count = target.numel() - 1 + extra.numel()
+    if target.numel() and noise_count < 1:
+        _fail("noise_ids", "at least one draw when there is a single target", "none")
+    words, inverse, counts = torch.unique(
+        torch.cat([target, extra]), return_inverse=True, return_counts=True
+    )
+    scores = _shared_scores(features, words, weight, bias)
+    log_odds = _log_odds(scores, words, log_q, max(noise_count, 1), log_z)
+    of_target = log_odds.gather(1, inverse[: target.numel(), None]).squeeze(1)
+    noise_terms = _softplus(log_odds) @ counts.to(log_odds.dtype)
+    return _reduce(noise_terms - of_target, reduction)
+
+
+def shared_nce_loss(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    noise_ids: Tensor,
+    *,
+    log_z: float = 0.0,
+    reduction: str = "sum",
+) -> Tensor:
+    """Noise-contrastive estimation with K draws shared by all tokens.
+
+    loss_i = softplus(-D_K(w_i, i)) + sum_k softplus(D_K(r_k, i)).
+
+    Args:
+        features, target, weight, bias, log_q, log_z, reduction: see the module.
+        noise_ids: (K,) int64 draws from q, K >= 1.
+
+    Returns:
+        The loss in nats: a scalar, or (N,).
+
+    Raises:
+        ValueError: on bad input.
+
+    Reference:
+        Zoph et al. 2016, "Simple, fast noise-contrastive estimation for large RNN vocabularies".
+    """
+    _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
+    _check_noise(noise_ids, (noise_ids.numel(),), weight)
+    of_noise = _shared_scores(features, noise_ids, weight, bias)
+    return _binary_nce(features, target, weight, bias, log_q, noise_ids, of_noise, log_z, reduction)
+
+
+def nce_loss(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    noise_ids: Tensor,
+    *,
+    log_z: float = 0.0,
+    reduction: str = "sum",
+) -> Tensor:
+    """Noise-contrastive estimation with K fresh draws for every token (the slow baseline).
+
+    loss_i = softplus(-D_K(w_i, i)) + sum_k softplus(D_K(r_ik, i)).
+
+    Args:
+        features, target, weight, bias, log_q, log_z, reduction: see the module.
+        noise_ids: (N, K) int64 draws from q, K >= 1.
+
+    Returns:
+        The loss in nats: a scalar, or (N,).
+
+    Raises:
+        ValueError: on bad input.
+
+    Reference:
+        Mnih & Teh 2012, "A fast and simple algorithm for training neural probabilistic
+        language models".
+    """
+    _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
+    draws = noise_ids.size(-1) if noise_ids.dim() == 2 else "K"
+    _check_noise(noise_ids, (target.numel(), draws), weight)
+    with _full_precision(features):
+        rows, h = _promote(_rows(weight, noise_ids), features)
+        of_noise = torch.bmm(rows, h.unsqueeze(2)).squeeze(2)
+        of_noise = of_noise if bias is None else of_noise + bias[noise_ids].to(of_noise.dtype)
+    return _binary_nce(features, target, weight, bias, log_q, noise_ids, of_noise, log_z, reduction)
+
+
+def sampled_softmax_loss(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    noise_ids: Tensor,
+    *,
+    log_z: float = 0.0,
+    reduction: str = "sum",
+) -> Tensor:
+    """Sampled softmax: the target is ranked against K draws shared by all tokens.
+
+    loss_i = logsumexp_v (m(v, i) - log q(v)) - (m(w_i, i) - log q(w_i)), v over {w_i} and the
+    r_k that are not w_i.
+    Draws that hit the target are left out (under binary NCE that would break self-normalisation;
+    here it is right). A constant in all scores cancels, so ``log_z`` changes nothing.
+
+    Args:
+        features, target, weight, bias, log_q, log_z, reduction: see the module.
+        noise_ids: (K,) int64 draws from q, K >= 1.
+
+    Returns:
+        The loss in nats: a scalar, or (N,).
+
+    Raises:
+        ValueError: on bad input.
+
+    Reference:
+        Bengio & Senecal 2003; Jozefowicz et al. 2016, "Exploring the limits of language modeling".
+    """
+    _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
+    _check_noise(noise_ids, (noise_ids.numel(),), weight)
+    scores = _shared_scores(features, noise_ids, weight, bias)
+    of_noise = _log_odds(scores, noise_ids, log_q)
+    of_noise = of_noise.masked_fill(target[:, None] == noise_ids, -math.inf)
+    of_target = _log_odds(target_scores(features, target, weight, bias), target, log_q)
+    ranked = torch.cat([of_target[:, None], of_noise], dim=1)
+    return _reduce(torch.logsumexp(ranked, dim=1) - of_target, reduction)
+
+
+def partition_penalty(
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    *,
+    alpha: float,
+    log_z: float = 0.0,
+    reduction: str = "sum",
+) -> Tensor:
+    """alpha (log Z_c - log Z)^2 for every context: the explicit self-normalisation term.
+
+    Args:
+        features: (N, D), the contexts to regularise (all, or a random share gamma of them with
+            ``alpha`` divided by gamma).
+        weight, bias: (V, D), (V,) or None.
+        alpha: the weight of the term, at least 0.
+        log_z: the constant log Z, nats.
+        reduction: "sum" or "none".
+
+    Returns:
+        The penalty: a scalar, or (N,).
+
+    Raises:
+        ValueError: on bad input.
+
+    Reference:
+        Goldberger & Melamud 2018, "Self-normalization properties of language modeling", eq. 8-10.
+    """
+    _check_reduction(reduction)
+    _check_log_z(log_z)
+    if not (math.isfinite(alpha) and alpha >= 0):
+        _fail("alpha", "a finite number of at least 0", alpha)
+    deviation = log_partition(features, weight, bias) - log_z
+    return _reduce(alpha * deviation.square(), reduction)
+
+
+def log_partition(
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    *,
+    chunk_tokens: Optional[int] = None,
+) -> Tensor:
+    """log Z_c = logsumexp_v m(v, c) for every context, exactly, in bounded memory.
+
+    Scores are made tile by tile, in the backward pass again, and never held together.
+
+    Args:
+        features: (N, D).
+        weight, bias: (V, D), (V,) or None.
+        chunk_tokens: tokens scored together, at least 1; by default tiles of a fixed size.
+
+    Returns:
+        (N,) log Z_c in nats, differentiable once.
+
+    Raises:
+        ValueError: on bad input.
+    """
+    _check_projection(features, weight, bias)
+    if chunk_tokens is not None and chunk_tokens < 1:
+        _fail("chunk_tokens", "at least 1", chunk_tokens)
+    return _LogPartition.apply(features, weight, bias, chunk_tokens)
+
+
+def target_scores(
+    features: Tensor, target: Tensor, weight: Tensor, bias: Optional[Tensor]
+) -> Tensor:
+    """m(w_i, i), one dot product a token: no work or memory grows with V.
+
+    Args:
+        features: (N, D).
+        target: (N,) int64.
+        weight, bias: (V, D), (V,) or None.
+
+    Returns:
+        (N,) raw scores, nats once the constant log Z is taken off.
+
+    Raises:
+        ValueError: on bad input.
+    """
+    _check_projection(features, weight, bias)
+    _check_ids("target", target, (features.size(0),), weight)
+    rows, h = _promote(_rows(weight, target), features)
+    scores = (rows * h).sum(dim=1)
+    return scores if bias is None else scores + bias.index_select(0, target).to(scores.dtype)
+
+
+class _LogPartition(torch.autograd.Function):
+    """logsumexp over the vocabulary whose scores live one tile at a time, both ways."""
+
+    @staticmethod
+    def forward(ctx, features, weight, bias, chunk_tokens):
+        ctx.save_for_backward(features, weight, bias)
+        ctx.chunk_tokens = chunk_tokens
+        dtype = _compute_dtype(features, weight)
+        log_z = features.new_full((features.size(0),), -math.inf, dtype=dtype)
+        for tokens, words in _tiles(features, weight, chunk_tokens):
+            part = _tile_scores(features[tokens], weight[words], _part(bias, words), dtype)
+            log_z[tokens] = torch.logaddexp(log_z[tokens], part.logsumexp(dim=1))
+        ctx.log_z = log_z.detach().clone()
+        return log_z
+
+    @staticmethod
+    def backward(ctx, grad):
+        features, weight, bias = ctx.saved_tensors
+        dtype = ctx.log_z.dtype
+        of_features = torch.zeros_like(features, dtype=dtype)
+        of_weight = torch.zeros_like(weight, dtype=dtype)
+        of_bias = None if bias is None else torch.zeros_like(bias, dtype=dtype)
+        for tokens, words in _tiles(features, weight, ctx.chunk_tokens):
+            h, w = features[tokens].to(dtype), weight[words].to(dtype)
+            scores = _tile_scores(h, w, _part(bias, words), dtype)
+            # d log Z_c / d m(v, c) is the softmax probability of v.
+            share = scores.sub_(ctx.log_z[tokens, None]).exp_().mul_(grad[tokens, None])
+            with _full_precision(h):
+                of_features[tokens] += share @ w
+                of_weight[words] += share.t() @ h
+            if of_bias is not None:
+                of_bias[words] += share.sum(dim=0)
+        of_bias = None if of_bias is None else of_bias.to(bias.dtype)
+        return of_features.to(features.dtype), of_weight.to(weight.dtype), of_bias, None
+
+
+def _tiles(
+    features: Tensor, weight: Tensor, chunk_tokens: Optional[int]
+) -> Iterator[Tuple[slice, slice]]:
+    """Blocks of (tokens, words) that cover the score matrix, each of bounded size."""
+    per_tile = chunk_tokens or _TILE_TOKENS
+    scores = _TILE_SCORES.get(features.device.type, _TILE_SCORES["cuda"])
+    words = max(1, scores // min(per_tile, max(features.size(0), 1)))
+    for first_token in range(0, features.size(0), per_tile):
+        for first_word in range(0, weight.size(0), words):
+            yield (
+                slice(first_token, first_token + per_tile),
+                slice(first_word, first_word + words),
+            )
+
+
+def _tile_scores(h: Tensor, w: Tensor, b: Optional[Tensor], dtype: torch.dtype) -> Tensor:
+    with _full_precision(h):
+        return F.linear(h.to(dtype), w.to(dtype), None if b is None else b.to(dtype))
+
+
+def _part(bias: Optional[Tensor], words: slice) -> Optional[Tensor]:
+    return None if bias is None else bias[words]
+
+
+def _binary_nce(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    noise_ids: Tensor,
+    of_noise: Tensor,
+    log_z: float,
+    reduction: str,
+) -> Tensor:
+    """Data-against-noise classification, given the scores (N, K) of the noise words."""
+    draws = noise_ids.size(-1)
+    of_target = target_scores(features, target, weight, bias)
+    data = _log_odds(of_target, target, log_q, draws, log_z)
+    noise = _log_odds(of_noise, noise_ids, log_q, draws, log_z)
+    return _reduce(_softplus(-data) + _softplus(noise).sum(dim=1), reduction)
+
+
+def _shared_scores(features: Tensor, ids: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """(N, len(ids)) scores of the same words in every context."""
+    # Every word, in order: the caller's weight already is the gathered rows.
+    if ids.numel() == weight.size(0) and _is_range(ids):
+        rows, b = weight, bias
+    else:
+        rows, b = _rows(weight, ids), None if bias is None else bias.index_select(0, ids)
+    return _tile_scores(features, rows, b, _compute_dtype(features, weight))
+
+
+def _is_range(ids: Tensor) -> bool:
+    return bool(torch.equal(ids, torch.arange(ids.numel(), device=ids.device)))
+
+
+def _rows(weight: Tensor, ids: Tensor) -> Tensor:
+    # F.embedding: its backward is a segmented sum, where indexing's is a scatter.
+    return F.embedding(ids, weight)
+
+
+def _log_odds(
+    scores: Tensor, ids: Tensor, log_q: Tensor, draws: int = 1, log_z: float = 0.0
+) -> Tensor:
+    """D_K = m - log Z - log(K q), for scores whose last dimensions are those of ``ids``."""
+    used = log_q[ids]
+    if not bool(torch.isfinite(used).all()):
+        word = ids[~torch.isfinite(used)].flatten()[0].item()
+        _fail(
+            "log_q",
+            "a finite log-probability for every target and noise word",
+            f"{log_q[word].item()} for word {word}",
+        )
+    # Summed in float64: log q comes in float32, and the scores may be finer than that.
+    return scores - (used.double() + (log_z + math.log(draws))).to(scores.dtype)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    return F.softplus(x, threshold=_SOFTPLUS_THRESHOLD)
+
+
+def _reduce(values: Tensor, reduction: str) -> Tensor:
+    return values.sum() if reduction == "sum" else values
+
+
+def _compute_dtype(*tensors: Tensor) -> torch.dtype:
+    return functools.reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
+
+
+def _promote(*tensors: Tensor) -> Tuple[Tensor, ...]:
+    dtype = _compute_dtype(*tensors)
+    return tuple(t.to(dtype) for t in tensors)
+
+
+def _full_precision(tensor: Tensor) -> torch.autocast:
+    """Autocast would compute the scores in half precision, which NCE's log-odds do not bear."""
+    return torch.autocast(device_type=tensor.device.type, enabled=False)
+
+
+def _fail(name: str, required: str, got: object) -> None:
+    raise ValueError(f"{name}: required {required}, got {got}")
+
+
+def _check_inputs(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    log_z: float,
+    reduction: str,
+) -> None:
+    _check_reduction(reduction)
+    _check_log_z(log_z)
+    _check_projection(features, weight, bias)
+    _check_ids("target", target, (features.size(0),), weight)
+    _check_float("log_q", log_q, (weight.size(0),))
+
+
+def _check_projection(features: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
+    _check_float("features", features, ("N", "D"))
+    _check_float("weight", weight, ("V", features.size(1)))
+    if bias is not None:
+        _check_float("bias", bias, (weight.size(0),))
+
+
+def _check_float(name: str, tensor: Tensor, shape: Tuple) -> None:
+    _check_shape(name, tensor, shape)
+    if not tensor.is_floating_point():
+        _fail(name, "a floating-point dtype", tensor.dtype)
+
+
+def _check_shape(name: str, tensor: Tensor, shape: Tuple) -> None:
+    """Integers in ``shape`` must match; strings stand for any size."""
+    fits = len(shape) == tensor.dim() and all(
+        isinstance(want, str) or want == size for want, size in zip(shape, tensor.shape)
+    )
+    if not fits:
+        wanted = ", ".join(str(size) for size in shape)
+        _fail(name, f"shape ({wanted})", f"shape {tuple(tensor.shape)}")
+
+
+def _check_noise(noise_ids: Tensor, shape: Tuple, weight: Tensor) -> None:
+    if noise_ids.dim() and noise_ids.size(-1) == 0:
+        _fail("noise_ids", "at least one draw", "none")
+    _check_ids("noise_ids", noise_ids, shape, weight)
+
+
+def _check_ids(name: str, ids: Tensor, shape: Tuple, weight: Tensor) -> None:
+    _check_shape(name, ids, shape)
+    if ids.dtype != torch.int64:
+        _fail(name, "dtype torch.int64", ids.dtype)
+    if ids.numel() == 0:
+        return
+    low, high = (bound.item() for bound in torch.aminmax(ids))
+    if low < 0 or high >= weight.size(0):
+        _fail(name, f"ids from 0 to {weight.size(0) - 1}", low if low < 0 else high)
+
+
+def _check_reduction(reduction: str) -> None:
+    if reduction not in ("sum", "none"):
+        _fail("reduction", "'sum' or 'none'", repr(reduction))
+
+
+def _check_log_z(log_z: float) -> None:
+    if not math.isfinite(log_z):
+        _fail("log_z", "a finite number", log_z)

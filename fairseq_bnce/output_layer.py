@@ -1,0 +1,189 @@
+"""The output projection of any supported decoder, and the features that go into it.
+
+A decoder is always run through ``model(...)``, with its projection replaced by the identity for
+the time of the call: calling a decoder behind DistributedDataParallel's back leaves ranks silently
+unsynchronised, and ``features_only`` is not known to all decoders (fconv_lm swallows it and
+returns logits).
+"""
+
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.models.fconv import FConvDecoder
+from fairseq.models.lstm import LSTMDecoder
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class UnsupportedModelError(ValueError):
+    """The model's output layer is not one that this plugin can take apart."""
+
+
+class Rows(NamedTuple):
+    """A part of the output projection.
+
+    Attributes:
+        weight: (U, D).
+        bias: (U,) or None.
+    """
+
+    weight: Tensor
+    bias: Optional[Tensor]
+
+
+class OutputLayer:
+    """The projection (V, D) of a model's decoder.
+
+    Args:
+        model: a fairseq language model or encoder-decoder model, wrapped for DDP or not.
+
+    Raises:
+        UnsupportedModelError: naming what was found and the remedy.
+    """
+
+    def __init__(self, model: nn.Module):
+        _refuse_wrappers(model)
+        self.decoder = _decoder(model)
+        self._name = _projection_name(self.decoder)
+        # A tied lstm_lm projects inside a method, with the embedding's rows.
+        self._owner = getattr(self.decoder, self._name)
+        if not isinstance(self._owner, nn.Module):
+            self._owner = self.decoder.embed_tokens
+
+    def __len__(self) -> int:
+        return self._stored_weight.size(0)
+
+    @property
+    def bias(self) -> Optional[Tensor]:
+        """The (V,) bias parameter, or None."""
+        return getattr(self._owner, "bias", None)
+
+    def full(self) -> Rows:
+        """All rows, (V, D) and (V,)."""
+        if self._is_normalised:
+            return Rows(_normalise(self._owner.weight_v, self._owner.weight_g), self.bias)
+        return Rows(self._owner.weight, self.bias)
+
+    def rows(self, ids: Tensor) -> Rows:
+        """The rows of the words ``ids`` (U,); no work grows with V (a dense gradient aside)."""
+        weight = F.embedding(ids, self._stored_weight)
+        if self._is_normalised:
+            weight = _normalise(weight, F.embedding(ids, self._owner.weight_g))
+        return Rows(weight, None if self.bias is None else self.bias.index_select(0, ids))
+
+    @contextmanager
+    def bypassed(self) -> Iterator[None]:
+        """While this lasts, the decoder returns features (B, T, D) in the place of logits."""
+        is_module = self._name in self.decoder._modules
+        setattr(self.decoder, self._name, nn.Identity() if is_module else _identity)
+        try:
+            yield
+        finally:
+            if is_module:
+                setattr(self.decoder, self._name, self._owner)
+            else:
+                delattr(self.decoder, self._name)
+
+    def features(self, model: nn.Module, net_input: Dict[str, Any]) -> Tensor:
+        """h (B, T, D) for a batch, by way of ``model(**net_input)``.
+
+        Raises:
+            UnsupportedModelError: if what comes back is not of the projection's input size.
+        """
+        with self.bypassed():
+            output = model(**net_input)
+        return self.checked(output)[0]
+
+    def checked(self, output: Any) -> Tuple:
+        """``output`` itself, once its first part is seen to be features of the right size."""
+        size = self._stored_weight.size(1)
+        first = output[0] if isinstance(output, (tuple, list)) else output
+        if not torch.is_tensor(first) or first.dim() != 3 or first.size(-1) != size:
+            got = tuple(first.shape) if torch.is_tensor(first) else type(first).__name__
+            raise UnsupportedModelError(
+                f"{type(self.decoder).__name__}: required features of shape (batch, time, {size}) "
+                f"from the decoder with its {self._name} taken out, got {got}; decoders of "
+                "several streams, and those that project elsewhere, are not supported"
+            )
+        return output if isinstance(output, tuple) else (first,)
+
+    @property
+    def _is_normalised(self) -> bool:
+        """Under weight_norm, ``weight`` is stale until the module's own forward is called."""
+        return hasattr(self._owner, "weight_v")
+
+    @property
+    def _stored_weight(self) -> Tensor:
+        return self._owner.weight_v if self._is_normalised else self._owner.weight
+
+
+def _identity(features: Tensor, **_: Any) -> Tensor:
+    return features
+
+
+def _normalise(v: Tensor, g: Tensor) -> Tensor:
+    """Weight normalisation by row, as torch.nn.utils.weight_norm(dim=0) defines it."""
+    return v * (g / v.norm(dim=1, keepdim=True))
+
+
+def _decoder(model: nn.Module) -> nn.Module:
+    decoder = getattr(model, "decoder", None)
+    if not isinstance(decoder, nn.Module):
+        raise UnsupportedModelError(
+            f"{type(model).__name__}: required a model with one decoder (a fairseq language model "
+            f"or encoder-decoder model), got decoder {type(decoder).__name__}"
+        )
+    if getattr(decoder, "adaptive_softmax", None) is not None:
+        raise UnsupportedModelError(
+            f"{type(decoder).__name__}: required a plain output projection, got an adaptive "
+            "softmax; take an architecture without one (transformer_lm and its sizes in the place "
+            "of transformer_lm_wiki103 or transformer_lm_gbw) and leave out "
+            "--adaptive-softmax-cutoff, or train with --criterion adaptive_loss"
+        )
+    return decoder
+
+
+def _projection_name(decoder: nn.Module) -> str:
+    """The attribute through which the decoder projects its features."""
+    if isinstance(decoder, LSTMDecoder):
+        return "output_layer" if decoder.share_input_output_embed else "fc_out"
+    if isinstance(decoder, FConvDecoder):
+        return "fc3"
+    # type(), not isinstance(): a vocabulary-parallel or quantised subclass holds other rows.
+    if type(getattr(decoder, "output_projection", None)) is nn.Linear:
+        return "output_projection"
+    raise UnsupportedModelError(
+        f"{type(decoder).__name__}: required a decoder whose projection is known (transformer, "
+        "lightconv, lstm and fconv decoders, or one with a torch.nn.Linear named "
+        "output_projection), got none of these; give it that attribute, or train with "
+        "--criterion cross_entropy"
+    )
+
+
+def _refuse_wrappers(model: Optional[nn.Module]) -> None:
+    """Name the distributed wrappers under which the projection can't be used from outside."""
+    while isinstance(model, nn.Module):
+        if type(model).__name__ == "FullyShardedDataParallel":
+            refuse_fully_sharded()
+        if isinstance(model, DistributedDataParallel) and model.find_unused_parameters:
+            raise UnsupportedModelError(
+                "--find-unused-parameters: required off with --ddp-backend pytorch_ddp (the "
+                "projection is used outside of the model's forward, which that option forbids), "
+                "got on; leave it out, or take --ddp-backend legacy_ddp"
+            )
+        model = model._modules.get("module")
+
+
+def refuse_fully_sharded() -> None:
+    """Raise for FSDP, which shards the projection's rows away between forward passes.
+
+    Raises:
+        UnsupportedModelError: always.
+    """
+    raise UnsupportedModelError(
+        "--ddp-backend: required pytorch_ddp or legacy_ddp with the criteria of fairseq_bnce, got "
+        "fully_sharded (FSDP), under which the output projection cannot be used outside of the "
+        "model's forward"
+    )

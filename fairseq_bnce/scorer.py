@@ -1,0 +1,80 @@
+"""Scoring for fairseq-eval-lm: exact in bounded memory, or of the targets alone.
+
+fairseq's SequenceScorer calls ``model(...)``, then ``get_normalized_probs(...)``, and gathers the
+targets' entries from the (B, T, V) result. A scoring model returns features from the first and,
+from the second, the targets' log-probabilities as an *expanded* view of that shape, whose stride
+over V is 0: the gather reads the right numbers, and nothing of size tokens x V exists.
+"""
+
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_bnce import losses
+from fairseq_bnce.batch import target_scores
+from fairseq_bnce.output_layer import OutputLayer
+
+
+class _Scoring:
+    """Mixed into a model's own class."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tuple:
+        layer = OutputLayer(self)
+        with layer.bypassed():
+            output = super().forward(*args, **kwargs)
+        return layer.checked(output)
+
+    def get_normalized_probs(
+        self, net_output: Tuple, log_probs: bool, sample: Optional[Dict[str, Any]] = None
+    ) -> Tensor:
+        """(B, T, V) whose every entry along V is the target's (log-)probability."""
+        layer = OutputLayer(self)
+        features, target = net_output[0], sample["target"]
+        is_word = target.ne(self.decoder.dictionary.pad())
+        scores = features.new_zeros(target.shape, dtype=torch.float32)
+        scores[is_word] = self._log_probs(layer, features[is_word], target[is_word]).float()
+        scores = scores if log_probs else scores.exp()
+        return scores.unsqueeze(-1).expand(-1, -1, len(layer))
+
+
+class _ExactScoring(_Scoring):
+    def _log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
+        normaliser = losses.log_partition(features, *layer.full())
+        return target_scores(layer, features, target) - normaliser
+
+
+class _UnnormalizedScoring(_Scoring):
+    log_z_and_shift = 0.0
+
+    def _log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
+        return target_scores(layer, features, target) - self.log_z_and_shift
+
+
+def make_exact(model: nn.Module) -> None:
+    """Let ``model`` score targets exactly, never holding tokens x V logits.
+
+    Raises:
+        UnsupportedModelError: see :class:`OutputLayer`.
+    """
+    _mix_in(model, _ExactScoring)
+
+
+def make_unnormalized(model: nn.Module, log_z_and_shift: float) -> None:
+    """Let ``model`` score targets as m(w, c) - log Z - shift, one dot product a token.
+
+    Args:
+        model: a self-normalised model.
+        log_z_and_shift: nats.
+
+    Raises:
+        UnsupportedModelError: see :class:`OutputLayer`.
+    """
+    _mix_in(model, _UnnormalizedScoring)
+    model.log_z_and_shift = log_z_and_shift
+
+
+def _mix_in(model: nn.Module, scoring: type) -> None:
+    OutputLayer(model)  # refuses what can't be scored
+    own = type(model)
+    model.__class__ = type(own.__name__, (scoring, own), {"__module__": own.__module__})

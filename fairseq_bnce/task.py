@@ -1,0 +1,212 @@
+"""fairseq's language_modeling task, with log Z in its checkpoints and two ways to score.
+
+It takes the registry's place of ``language_modeling``: same flags and behaviour, and besides
+
+- the checkpoint carries log Z and, as measured on the first validation subset, mu_z and sigma_z;
+- ``fairseq-eval-lm`` scores exactly without ever holding tokens x V logits, or with
+  ``--unnormalized`` the targets alone;
+- data that are missing, damaged or made with another dictionary are named.
+"""
+
+import logging
+import math
+import os
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional
+
+from fairseq import utils
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from hydra.core.config_store import ConfigStore
+from omegaconf import II
+from torch import nn
+
+from fairseq_bnce import metrics, scorer
+from fairseq_bnce.criterions import NoiseContrastiveCriterion
+from fairseq_bnce.token_counts import DataError, count_tokens, split_prefixes
+
+logger = logging.getLogger(__name__)
+
+_NAME = "language_modeling"
+
+
+@dataclass
+class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
+    unnormalized: bool = field(
+        default=False,
+        metadata={
+            "help": "eval-lm: score targets as m - log Z - shift, without any work over the "
+            "vocabulary; for models trained to normalise themselves"
+        },
+    )
+    log_z_shift: str = field(
+        default="checkpoint",
+        metadata={
+            "help": "eval-lm --unnormalized: nats taken off every score besides log Z: mu_z of "
+            "the checkpoint's validation ('checkpoint'), nothing ('none'), or a number"
+        },
+    )
+    model_path: Optional[str] = II("common_eval.path")
+
+
+class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
+    """Language modeling with self-normalised models.
+
+    Raises:
+        ValueError: for a bad ``--log-z-shift``, an ensemble under ``--unnormalized``.
+        DataError: for data that can't be used.
+    """
+
+    def __init__(self, args: Any, *others: Any, **named: Any):
+        super().__init__(args, *others, **named)
+        self._models: List[nn.Module] = []
+        self._untrained: Optional[nn.Module] = None
+        self._measured = False
+
+    @classmethod
+    def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
+        _check_shift(getattr(args, "log_z_shift", "checkpoint"))
+        if getattr(args, "unnormalized", False):
+            _refuse_ensemble((getattr(args, "model_path", None) or "").split(os.pathsep))
+        _check_folders(args.data)
+        return super().setup_task(args, **kwargs)
+
+    def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
+        model = super().build_model(args, from_checkpoint)
+        self._models.append(model)
+        self._untrained = None if from_checkpoint else model
+        return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+        """Build the criterion; it is told of the model, whose output bias it may set.
+
+        That has to happen here: --fp16 copies the parameters when the trainer is built. And to
+        an untrained model only: fairseq-validate builds a criterion for a trained one.
+        """
+        criterion = super().build_criterion(cfg)
+        if isinstance(criterion, NoiseContrastiveCriterion):
+            self.state.merge_state_dict({"log_z": float(criterion.log_z)})
+            if self._untrained is not None and not criterion.init_output_bias(self._untrained):
+                logger.info("--init-output-bias: this architecture has no output bias to set")
+        return criterion
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any):
+        """Load a split, after a check of its files.
+
+        Raises:
+            DataError: for missing or damaged files, or ids that the dictionary lacks.
+        """
+        folders = utils.split_paths(self.args.data)
+        folder = folders[(epoch - 1) % len(folders)]
+        prefixes = split_prefixes([folder], split)
+        if not prefixes:
+            raise DataError(
+                f"{folder}: required binarised data of split '{split}' ({split}.bin and "
+                f"{split}.idx, made by fairseq-preprocess --only-source), got none"
+            )
+        for prefix in prefixes if combine else prefixes[:1]:
+            count_tokens(prefix, self.dictionary, cache=split == "train")
+        return super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
+
+    def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
+        super().begin_valid_epoch(epoch, model)
+        self._measured = False
+
+    def post_validate(self, model: nn.Module, stats: Dict[str, Any], meters: Mapping) -> None:
+        """Called by fairseq-train after each validation subset, the first one first."""
+        if not self._measured and "mu_z" in meters:
+            mu_z, sigma_z = metrics.normaliser(meters)
+            self.state.merge_state_dict({"mu_z": mu_z, "sigma_z": sigma_z})
+        self._measured = True
+
+    def eval_lm_dataloader(self, *args: Any, **kwargs: Any):
+        """Called by fairseq-eval-lm alone, with the models loaded: the place to make them score.
+
+        Not in :meth:`build_model`, whose models fairseq-validate and fairseq-generate use too.
+        """
+        if self.args.unnormalized:
+            _refuse_ensemble(self._models)
+        for model in self._models:
+            self._make_scorer(model)
+        return super().eval_lm_dataloader(*args, **kwargs)
+
+    def _make_scorer(self, model: nn.Module) -> None:
+        if not self.args.unnormalized:
+            if getattr(model.decoder, "adaptive_softmax", None) is None:
+                scorer.make_exact(model)
+            return
+        state = self.state.state_dict
+        log_z, shift = state.get("log_z", 0.0), self._shift(state)
+        scorer.make_unnormalized(model, log_z + shift)
+        logger.info(
+            f"unnormalised scores: m - log Z - shift, log Z {log_z:g}, shift {shift:.4f} nats; "
+            "the perplexity below is unnormalised"
+        )
+
+    def _shift(self, state: Mapping[str, float]) -> float:
+        """Nats, as --log-z-shift says."""
+        choice = self.args.log_z_shift
+        if "log_z" not in state:
+            logger.warning(
+                "this checkpoint is not self-normalised: it was not trained with a criterion of "
+                "fairseq_bnce, and its unnormalised perplexity may be far from the exact one"
+            )
+            if choice == "checkpoint":
+                raise ValueError(
+                    "--log-z-shift: required a number (the mean of log Z_c, nats) or 'none' for a "
+                    "checkpoint that carries no log Z, got 'checkpoint'"
+                )
+        if choice == "checkpoint" and "mu_z" not in state:
+            logger.warning("this checkpoint was saved before any validation: no mu_z, shift 0")
+        return {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}.get(choice, _number(choice))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _check_shift(choice: str) -> None:
+    if choice not in ("checkpoint", "none") and not math.isfinite(_number(choice)):
+        raise ValueError(
+            f"--log-z-shift: required 'checkpoint', 'none' or a finite number, got {choice!r}"
+        )
+
+
+def _refuse_ensemble(models: List[Any]) -> None:
+    if len(models) > 1:
+        raise ValueError(
+            f"--unnormalized: required one model, got an ensemble of {len(models)}: unnormalised "
+            "scores can't be averaged as probabilities; score the models one by one"
+        )
+
+
+def _check_folders(data: Optional[str]) -> None:
+    folders = utils.split_paths(data or "")
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise DataError(
+                f"data {folder!r}: required a folder made by fairseq-preprocess --only-source, "
+                "got no such folder"
+            )
+    if not os.path.isfile(os.path.join(folders[0], "dict.txt")):
+        raise DataError(
+            f"data {folders[0]!r}: required a folder made by fairseq-preprocess --only-source, "
+            "got one without dict.txt"
+        )
+
+
+def _take_registered_place() -> None:
+    """Register under the name that fairseq's own task has; register_task() would ignore this."""
+    task, config = SelfNormalizedLanguageModelingTask, SelfNormalizedLanguageModelingConfig
+    setattr(task, "__dataclass", config)
+    TASK_REGISTRY[_NAME] = task
+    TASK_DATACLASS_REGISTRY[_NAME] = config
+    node = config()
+    node._name = _NAME
+    ConfigStore.instance().store(name=_NAME, group="task", node=node, provider="fairseq")
+
+
+_take_registered_place()

@@ -1,0 +1,44 @@
+"""Packaging of fairseq-bnce. fairseq itself is an extra: see README.md."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(
+    r'__version__ = "(.+)"', (HERE / "fairseq_bnce" / "version.py").read_text(encoding="utf-8")
+).group(1)
+
+# A plain install never brings a fairseq: it would be laid over a user's own, since stock fairseq
+# and fairseq-fixed are two distributions of one package.
+FAIRSEQ = [
+    'fairseq==0.12.2; python_version < "3.11"',
+    'numpy<1.24; python_version < "3.11"',
+    'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
+]
+TEXT = ["sacremoses", "tqdm"]
+PLOT = ["matplotlib"]
+
+setup(
+    name="fairseq-bnce",
+    version=VERSION,
+    description="Noise-contrastive training and softmax-free scoring of language models in fairseq",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["fairseq_bnce", "fairseq_bnce.*", "hydra_plugins.*"]),
+    python_requires=">=3.8",
+    install_requires=["torch>=1.13", "numpy"],
+    extras_require={
+        "fairseq": FAIRSEQ,
+        "text": TEXT,
+        "plot": PLOT,
+        "dev": ["pytest", "ruff", *TEXT, *PLOT],
+    },
+    classifiers=[
+        "License :: OSI Approved :: MIT License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
