@@ -17,7 +17,7 @@ under autocast. Bad input raises ValueError naming the argument, what was requir
 
 import functools
 import math
-from typing import Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,18 @@ _TILE_TOKENS = 1024
 _SOFTPLUS_THRESHOLD = 50
 
 
+def _in_full_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Autocast would compute scores in half precision, which NCE's log-odds do not bear."""
+
+    @functools.wraps(function)
+    def without_autocast(features: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        with torch.autocast(device_type=features.device.type, enabled=False):
+            return function(features, *args, **kwargs)
+
+    return without_autocast
+
+
+@_in_full_precision
 def batch_nce_loss(
     features: Tensor,
     target: Tensor,
@@ -45,8 +57,10 @@ def batch_nce_loss(
     """Batch noise-contrastive estimation: the other targets of the group are the noise.
 
     loss_i = softplus(-D_K(w_i, i)) + sum_{j != i} softplus(D_K(w_j, i))
-    + sum_k softplus(D_K(r_k, i)), with K = N - 1 + K0. Words that occur several times are merged, which is exact:
-    loss_i = sum_u n_u softplus(D_K(u, i)) - D_K(w_i, i) over the distinct words u.
+    + sum_k softplus(D_K(r_k, i)), with K = N - 1 + K0.
+
+    Words that occur several times are merged, which is exact: over the distinct words u,
+    loss_i = sum_u n_u softplus(D_K(u, i)) - D_K(w_i, i).
 
     Args:
         features: (N, D) floating point.
@@ -80,16 +94,15 @@ def batch_nce_loss(
     noise_count = target.numel() - 1 + extra.numel()
     if target.numel() and noise_count < 1:
         _fail("noise_ids", "at least one draw when there is a single target", "none")
-    words, inverse, counts = torch.unique(
-        torch.cat([target, extra]), return_inverse=True, return_counts=True
-    )
-    scores = _shared_scores(features, words, weight, bias)
-    log_odds = _log_odds(scores, words, log_q, max(noise_count, 1), log_z)
-    of_target = log_odds.gather(1, inverse[: target.numel(), None]).squeeze(1)
+    used = _gather(features, weight, bias, target, extra)
+    log_odds = _log_odds(used.scores(), used.words, log_q, max(noise_count, 1), log_z)
+    of_target = log_odds.gather(1, used.ids[0][:, None]).squeeze(1)
+    counts = torch.bincount(torch.cat(used.ids), minlength=used.words.numel())
     noise_terms = _softplus(log_odds) @ counts.to(log_odds.dtype)
     return _reduce(noise_terms - of_target, reduction)
 
 
+@_in_full_precision
 def shared_nce_loss(
     features: Tensor,
     target: Tensor,
@@ -120,10 +133,12 @@ def shared_nce_loss(
     """
     _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
     _check_noise(noise_ids, (noise_ids.numel(),), weight)
-    of_noise = _shared_scores(features, noise_ids, weight, bias)
-    return _binary_nce(features, target, weight, bias, log_q, noise_ids, of_noise, log_z, reduction)
+    used = _gather(features, weight, bias, target, noise_ids)
+    of_noise = used.scores(used.ids[1])
+    return _binary_nce(used, of_noise, target, noise_ids, log_q, log_z, reduction)
 
 
+@_in_full_precision
 def nce_loss(
     features: Tensor,
     target: Tensor,
@@ -156,13 +171,12 @@ def nce_loss(
     _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
     draws = noise_ids.size(-1) if noise_ids.dim() == 2 else "K"
     _check_noise(noise_ids, (target.numel(), draws), weight)
-    with _full_precision(features):
-        rows, h = _promote(_rows(weight, noise_ids), features)
-        of_noise = torch.bmm(rows, h.unsqueeze(2)).squeeze(2)
-        of_noise = of_noise if bias is None else of_noise + bias[noise_ids].to(of_noise.dtype)
-    return _binary_nce(features, target, weight, bias, log_q, noise_ids, of_noise, log_z, reduction)
+    used = _gather(features, weight, bias, target, noise_ids)
+    of_noise = used.own_scores(used.ids[1])
+    return _binary_nce(used, of_noise, target, noise_ids, log_q, log_z, reduction)
 
 
+@_in_full_precision
 def sampled_softmax_loss(
     features: Tensor,
     target: Tensor,
@@ -196,14 +210,15 @@ def sampled_softmax_loss(
     """
     _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
     _check_noise(noise_ids, (noise_ids.numel(),), weight)
-    scores = _shared_scores(features, noise_ids, weight, bias)
-    of_noise = _log_odds(scores, noise_ids, log_q)
+    used = _gather(features, weight, bias, target, noise_ids)
+    of_noise = _log_odds(used.scores(used.ids[1]), noise_ids, log_q)
     of_noise = of_noise.masked_fill(target[:, None] == noise_ids, -math.inf)
-    of_target = _log_odds(target_scores(features, target, weight, bias), target, log_q)
+    of_target = _log_odds(used.target_scores(), target, log_q)
     ranked = torch.cat([of_target[:, None], of_noise], dim=1)
     return _reduce(torch.logsumexp(ranked, dim=1) - of_target, reduction)
 
 
+@_in_full_precision
 def partition_penalty(
     features: Tensor,
     weight: Tensor,
@@ -240,6 +255,7 @@ def partition_penalty(
     return _reduce(alpha * deviation.square(), reduction)
 
 
+@_in_full_precision
 def log_partition(
     features: Tensor,
     weight: Tensor,
@@ -268,6 +284,7 @@ def log_partition(
     return _LogPartition.apply(features, weight, bias, chunk_tokens)
 
 
+@_in_full_precision
 def target_scores(
     features: Tensor, target: Tensor, weight: Tensor, bias: Optional[Tensor]
 ) -> Tensor:
@@ -286,9 +303,58 @@ def target_scores(
     """
     _check_projection(features, weight, bias)
     _check_ids("target", target, (features.size(0),), weight)
-    rows, h = _promote(_rows(weight, target), features)
-    scores = (rows * h).sum(dim=1)
-    return scores if bias is None else scores + bias.index_select(0, target).to(scores.dtype)
+    return _gather(features, weight, bias, target).target_scores()
+
+
+class _Gathered(NamedTuple):
+    """The words that a loss reads, each once, and the features, in the precision of the scores.
+
+    Rows are raised to that precision before they are repeated, so that the gradients of a word's
+    several uses are summed in it too, and rounded to the weight's own dtype once.
+    """
+
+    features: Tensor  # (N, D)
+    words: Tensor  # (U,) ids in the vocabulary
+    weight: Tensor  # (U, D)
+    bias: Optional[Tensor]  # (U,)
+    ids: List[Tensor]  # what was asked for, as indices into words; the targets come first
+
+    def scores(self, ids: Optional[Tensor] = None) -> Tensor:
+        """(N, U), or (N, len(ids)): the same words in every context."""
+        weight, bias = self.weight, self.bias
+        if ids is not None:
+            weight = F.embedding(ids, weight)
+            bias = None if bias is None else bias.index_select(0, ids)
+        return F.linear(self.features, weight, bias)
+
+    def own_scores(self, ids: Tensor) -> Tensor:
+        """(N, K), for ids (N, K): other words in every context."""
+        scores = torch.bmm(F.embedding(ids, self.weight), self.features.unsqueeze(2))
+        return scores.squeeze(2) if self.bias is None else scores.squeeze(2) + self.bias[ids]
+
+    def target_scores(self) -> Tensor:
+        """(N,)"""
+        scores = (F.embedding(self.ids[0], self.weight) * self.features).sum(dim=1)
+        return scores if self.bias is None else scores + self.bias.index_select(0, self.ids[0])
+
+
+def _gather(features: Tensor, weight: Tensor, bias: Optional[Tensor], *ids: Tensor) -> _Gathered:
+    words, inverse = torch.unique(
+        torch.cat([part.reshape(-1) for part in ids]), return_inverse=True
+    )
+    # As many words as rows: the caller has gathered them already.
+    if words.numel() != weight.size(0):
+        weight = F.embedding(words, weight)
+        bias = None if bias is None else bias.index_select(0, words)
+    parts = inverse.split([part.numel() for part in ids])
+    dtype = _compute_dtype(features, weight)
+    return _Gathered(
+        features.to(dtype),
+        words,
+        weight.to(dtype),
+        None if bias is None else bias.to(dtype),
+        [new.view_as(old) for new, old in zip(parts, ids)],
+    )
 
 
 class _LogPartition(torch.autograd.Function):
@@ -308,23 +374,30 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        features, weight, bias = ctx.saved_tensors
-        dtype = ctx.log_z.dtype
-        of_features = torch.zeros_like(features, dtype=dtype)
-        of_weight = torch.zeros_like(weight, dtype=dtype)
-        of_bias = None if bias is None else torch.zeros_like(bias, dtype=dtype)
-        for tokens, words in _tiles(features, weight, ctx.chunk_tokens):
-            h, w = features[tokens].to(dtype), weight[words].to(dtype)
-            scores = _tile_scores(h, w, _part(bias, words), dtype)
-            # d log Z_c / d m(v, c) is the softmax probability of v.
-            share = scores.sub_(ctx.log_z[tokens, None]).exp_().mul_(grad[tokens, None])
-            with _full_precision(h):
-                of_features[tokens] += share @ w
-                of_weight[words] += share.t() @ h
-            if of_bias is not None:
-                of_bias[words] += share.sum(dim=0)
-        of_bias = None if of_bias is None else of_bias.to(bias.dtype)
-        return of_features.to(features.dtype), of_weight.to(weight.dtype), of_bias, None
+        # loss.backward() may itself be called under autocast.
+        with torch.autocast(device_type=grad.device.type, enabled=False):
+            gradients = _log_partition_gradients(
+                *ctx.saved_tensors, ctx.log_z, grad, ctx.chunk_tokens
+            )
+        return (*gradients, None)
+
+
+def _log_partition_gradients(features, weight, bias, log_z, grad, chunk_tokens):
+    dtype = log_z.dtype
+    of_features = torch.zeros_like(features, dtype=dtype)
+    of_weight = torch.zeros_like(weight, dtype=dtype)
+    of_bias = None if bias is None else torch.zeros_like(bias, dtype=dtype)
+    for tokens, words in _tiles(features, weight, chunk_tokens):
+        h, w = features[tokens].to(dtype), weight[words].to(dtype)
+        scores = _tile_scores(h, w, _part(bias, words), dtype)
+        # d log Z_c / d m(v, c) is the softmax probability of v.
+        share = scores.sub_(log_z[tokens, None]).exp_().mul_(grad[tokens, None])
+        of_features[tokens] += share @ w
+        of_weight[words] += share.t() @ h
+        if of_bias is not None:
+            of_bias[words] += share.sum(dim=0)
+    of_bias = None if of_bias is None else of_bias.to(bias.dtype)
+    return of_features.to(features.dtype), of_weight.to(weight.dtype), of_bias
 
 
 def _tiles(
@@ -343,8 +416,7 @@ def _tiles(
 
 
 def _tile_scores(h: Tensor, w: Tensor, b: Optional[Tensor], dtype: torch.dtype) -> Tensor:
-    with _full_precision(h):
-        return F.linear(h.to(dtype), w.to(dtype), None if b is None else b.to(dtype))
+    return F.linear(h.to(dtype), w.to(dtype), None if b is None else b.to(dtype))
 
 
 def _part(bias: Optional[Tensor], words: slice) -> Optional[Tensor]:
@@ -352,41 +424,19 @@ def _part(bias: Optional[Tensor], words: slice) -> Optional[Tensor]:
 
 
 def _binary_nce(
-    features: Tensor,
-    target: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    log_q: Tensor,
-    noise_ids: Tensor,
+    used: _Gathered,
     of_noise: Tensor,
+    target: Tensor,
+    noise_ids: Tensor,
+    log_q: Tensor,
     log_z: float,
     reduction: str,
 ) -> Tensor:
     """Data-against-noise classification, given the scores (N, K) of the noise words."""
     draws = noise_ids.size(-1)
-    of_target = target_scores(features, target, weight, bias)
-    data = _log_odds(of_target, target, log_q, draws, log_z)
+    data = _log_odds(used.target_scores(), target, log_q, draws, log_z)
     noise = _log_odds(of_noise, noise_ids, log_q, draws, log_z)
     return _reduce(_softplus(-data) + _softplus(noise).sum(dim=1), reduction)
-
-
-def _shared_scores(features: Tensor, ids: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """(N, len(ids)) scores of the same words in every context."""
-    # Every word, in order: the caller's weight already is the gathered rows.
-    if ids.numel() == weight.size(0) and _is_range(ids):
-        rows, b = weight, bias
-    else:
-        rows, b = _rows(weight, ids), None if bias is None else bias.index_select(0, ids)
-    return _tile_scores(features, rows, b, _compute_dtype(features, weight))
-
-
-def _is_range(ids: Tensor) -> bool:
-    return bool(torch.equal(ids, torch.arange(ids.numel(), device=ids.device)))
-
-
-def _rows(weight: Tensor, ids: Tensor) -> Tensor:
-    # F.embedding: its backward is a segmented sum, where indexing's is a scatter.
-    return F.embedding(ids, weight)
 
 
 def _log_odds(
@@ -415,16 +465,6 @@ def _reduce(values: Tensor, reduction: str) -> Tensor:
 
 def _compute_dtype(*tensors: Tensor) -> torch.dtype:
     return functools.reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
-
-
-def _promote(*tensors: Tensor) -> Tuple[Tensor, ...]:
-    dtype = _compute_dtype(*tensors)
-    return tuple(t.to(dtype) for t in tensors)
-
-
-def _full_precision(tensor: Tensor) -> torch.autocast:
-    """Autocast would compute the scores in half precision, which NCE's log-odds do not bear."""
-    return torch.autocast(device_type=tensor.device.type, enabled=False)
 
 
 def _fail(name: str, required: str, got: object) -> None:

@@ -6,9 +6,8 @@ from typing import Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-# Never-seen words get this count, or less where there are so many of them that their share
-# of q would pass _FLOOR_SHARE: log q has to be finite, and the seen words' q right.
-_FLOOR_COUNT = 0.5
+# Never-seen words get half the weight of the rarest seen one, or less where there are so many of
+# them that their share of q would pass this: log q has to be finite, and the seen words' q right.
 _FLOOR_SHARE = 1e-3
 
 
@@ -38,8 +37,8 @@ class NoiseDistribution:
         _check_counts(counts)
         if not (math.isfinite(power) and power >= 0):
             raise ValueError(f"power: required a finite number of at least 0, got {power}")
-        # A log-space normalisation, since count^power may leave float64's range.
-        log_q = _floored(counts).log().mul(power).log_softmax(dim=0)
+        # Relative to the largest, since count^power alone may leave float64's range.
+        log_q = _floored((counts / counts.max()).pow(power), counts == 0).log().log_softmax(dim=0)
         self.log_q = log_q.to(torch.float32)
         self._cumulative = log_q.exp().cumsum(dim=0)
 
@@ -89,13 +88,14 @@ class NoiseDistribution:
         return ids.clamp_(max=len(self) - 1)
 
 
-def _floored(counts: Tensor) -> Tensor:
-    unseen = counts == 0
+def _floored(weights: Tensor, unseen: Tensor) -> Tensor:
+    unseen = unseen | (weights == 0)  # a high power may leave nothing of a rare word
     how_many = int(unseen.sum())
     if not how_many:
-        return counts
-    floor = min(_FLOOR_COUNT, _FLOOR_SHARE * float(counts.sum()) / how_many)
-    return counts.masked_fill(unseen, floor)
+        return weights
+    seen = weights[~unseen]
+    floor = min(float(seen.min()) / 2, _FLOOR_SHARE * float(seen.sum()) / how_many)
+    return weights.masked_fill(unseen, floor)
 
 
 def _check_counts(counts: Tensor) -> None:

@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# Set up the Python environments of this checkout, from a package index, once.
+#
+#   scripts/setup_env.sh          .venv, from ${PYTHON:-python3}: 3.11+ gets today's torch and
+#                                 fairseq-fixed, 3.8 to 3.10 get stock fairseq 0.12.2
+#   scripts/setup_env.sh stock    .venv-stock: stock fairseq 0.12.2 on Python 3.10, looked for in
+#                                 PYTHON310=, among pyenv's versions, then as python3.10 on the PATH.
+#                                 Where there is none, it says so and exits 0 without .venv-stock:
+#                                 a caller tests for .venv-stock/bin/python
+#
+# A second run sets nothing up. An interrupted one, or a changed recipe, starts that folder afresh.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USER=0
+
+# A line is one `pip install`; the order matters. fairseq-fixed compiles against the torch that is
+# there already, so without build isolation. torch is named again beside each fairseq: an old
+# torchaudio, which fairseq asks for, would put another one in its place.
+modern_recipe="torch==2.13.0 numpy cython setuptools<81 wheel
+--no-build-isolation fairseq-fixed==0.12.3.1 torch==2.13.0
+sacremoses tqdm matplotlib pytest ruff"
+
+# The reverse: stock fairseq's source package lacks a file that it compiles wherever torch can be
+# imported, so it builds in isolation. Its omegaconf 2.0.6 has metadata that pip 24.1 refuses.
+stock_recipe="pip==23.0
+torch==1.13.1 numpy==1.23.5 wheel
+fairseq==0.12.2 torch==1.13.1 numpy==1.23.5
+sacremoses tqdm matplotlib pytest"
+
+say() { printf 'setup_env: %s\n' "$*"; }
+
+fail() {
+  say "$*" >&2
+  exit 1
+}
+
+# step DESCRIPTION COMMAND...: say what is done, and on failure what was not.
+step() {
+  local description=$1 start=$SECONDS
+  shift
+  say "$description"
+  "$@" </dev/null || fail "FAILED: $description"
+  say "  done in $((SECONDS - start)) s"
+}
+
+# The X.Y of an interpreter; fails where it does not run.
+python_version() {
+  "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+}
+
+# The interpreter behind a virtual environment's (a folder must not be built from itself).
+base_python() {
+  "$1" -c 'import os, sys
+base = os.path.join(sys.base_prefix, "bin", "python%d.%d" % sys.version_info[:2])
+print(base if os.access(base, os.X_OK) else sys.executable)'
+}
+
+recipe_for() {
+  case $1 in
+    3.8 | 3.9 | 3.10) echo "$stock_recipe" ;;
+    3.1[1-9]) echo "$modern_recipe" ;;
+    *) fail "Python 3.8 or newer is required, but ${PYTHON:-python3} is Python $1 (choose another with PYTHON=)" ;;
+  esac
+}
+
+# What a finished environment's stamp holds: all that it was made from.
+stamp_text() {
+  printf 'Python %s in %s\n%s\n' "$1" "$2" "$(recipe_for "$1")"
+}
+
+is_ready() {
+  local venv=$1 version=$2
+  [ "$(cat "$venv/.recipe" 2>/dev/null)" = "$(stamp_text "$version" "$venv")" ] &&
+    [ "$(python_version "$venv/bin/python")" = "$version" ]
+}
+
+clear_old() {
+  local venv=$1
+  [ -e "$venv" ] || return 0
+  [ -f "$venv/.recipe" ] || fail "$venv is there, but was not made by this script: move it away first"
+  rm -rf "$venv"
+}
+
+build() {
+  local venv=$1 version=$2 python=$3 arguments
+  clear_old "$venv"
+  mkdir -p "$venv"
+  echo unfinished >"$venv/.recipe"
+  step "make $venv with $python (on Debian and Ubuntu this needs the package python3-venv)" \
+    "$python" -m venv "$venv"
+  # fairseq comes as source: it needs a C++ compiler and Python's header files.
+  while read -r -a arguments; do
+    step "pip install ${arguments[*]}" "$venv/bin/python" -m pip install --quiet "${arguments[@]}"
+  done <<<"$(recipe_for "$version")"
+  stamp_text "$version" "$venv" >"$venv/.recipe"
+}
+
+is_installed() {
+  local mark="$1/.installed"
+  [ -f "$mark" ] && [ ! "$root/setup.py" -nt "$mark" ] && [ ! "$root/pyproject.toml" -nt "$mark" ]
+}
+
+# Editable: the sources are used where they are. Redone when what pip reads has changed.
+install_package() {
+  local venv=$1
+  is_installed "$venv" && return
+  step "install this package into $venv" \
+    "$venv/bin/python" -m pip install --quiet --no-deps --no-build-isolation -e "$root"
+  step "import it beside fairseq" \
+    "$venv/bin/python" -c 'import os; os.chdir("/"); import torch, fairseq, fairseq_bnce'
+  touch "$venv/.installed"
+}
+
+# set_up FOLDER VERSION PYTHON
+set_up() {
+  local venv=$root/$1 version=$2 python=$3
+  is_ready "$venv" "$version" || build "$venv" "$version" "$python"
+  install_package "$venv"
+  say "$1 is ready (Python $version)"
+}
+
+find_python310() {
+  local candidate
+  if [ -n "${PYTHON310:-}" ]; then
+    [ "$(python_version "$PYTHON310")" = 3.10 ] ||
+      fail "PYTHON310: a Python 3.10 is required, but $PYTHON310 is none that runs"
+    echo "$PYTHON310"
+    return
+  fi
+  for candidate in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.10*/bin/python python3.10; do
+    if [ "$(python_version "$candidate")" = 3.10 ]; then
+      echo "$candidate"
+      return
+    fi
+  done
+}
+
+set_up_default() {
+  local python=${PYTHON:-python3} version
+  version=$(python_version "$python") || fail "no Python: $python does not run (choose one with PYTHON=)"
+  recipe_for "$version" >/dev/null
+  set_up .venv "$version" "$(base_python "$python")"
+}
+
+set_up_stock() {
+  local venv=$root/.venv-stock python
+  python=$(find_python310)
+  if [ -n "$python" ] || is_ready "$venv" 3.10; then
+    set_up .venv-stock 3.10 "$python"
+  else
+    clear_old "$venv"
+    say "no Python 3.10 (PYTHON310=, pyenv, python3.10 on the PATH): stock environment left out"
+  fi
+}
+
+case ${1:-default} in
+  default) set_up_default ;;
+  stock) set_up_stock ;;
+  *) fail "usage: $0 [stock], but came: $*" ;;
+esac

@@ -1,0 +1,237 @@
+"""The noise distribution: its probabilities, its draws (chi-squared) and what it refuses."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_bnce.noise import NoiseDistribution
+
+FLOOR = 1.001e-3  # at most this share of the mass may go to words without counts
+
+
+def zipf(vocab):
+    """Counts in proportion to 1 / rank."""
+    return 1e6 / torch.arange(1, vocab + 1, dtype=torch.float64)
+
+
+def normalised(counts):
+    """Probabilities in proportion to the counts, in float64."""
+    return counts.double() / counts.double().sum()
+
+
+def chi_squared(ids, probabilities):
+    """Pearson's statistic of drawn ids against the probabilities."""
+    observed = torch.bincount(ids.flatten(), minlength=len(probabilities)).double()
+    expected = probabilities * ids.numel()
+    assert expected.min() > 5
+    return ((observed - expected) ** 2 / expected).sum().item()
+
+
+def chi_squared_limit(freedom):
+    """The statistic's 1 - 1e-4 quantile by Wilson & Hilferty's cube-root formula (1931)."""
+    normal_quantile = 3.719016
+    spread = 2 / (9 * freedom)
+    return freedom * (1 - spread + normal_quantile * math.sqrt(spread)) ** 3
+
+
+def fits(ids, probabilities):
+    """True if the draws may well come from the probabilities."""
+    return chi_squared(ids, probabilities) < chi_squared_limit(len(probabilities) - 1)
+
+
+def seeded(seed):
+    """A generator of its own."""
+    return torch.Generator().manual_seed(seed)
+
+
+# ---- probabilities ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [1.0, 0.75, 0.5, 2.0, 0.0])
+def test_log_q(power):
+    """q is in proportion to count^power, normalised, and log_q holds it in float32."""
+    counts = torch.tensor([3.0, 1.0, 8.0, 500.0, 1.0])
+    log_q = NoiseDistribution(counts, power=power).log_q
+    assert log_q.dtype == torch.float32 and log_q.shape == (5,)
+    want = normalised(counts.double() ** power).log()
+    assert torch.allclose(log_q.double(), want, rtol=0, atol=2e-6)
+
+
+def test_default_power_is_one():
+    """NoiseDistribution(counts) is the unigram distribution."""
+    counts = zipf(50)
+    assert torch.equal(NoiseDistribution(counts).log_q, NoiseDistribution(counts, 1.0).log_q)
+    assert torch.allclose(NoiseDistribution(counts).log_q.double().exp(), normalised(counts))
+
+
+def test_integer_counts():
+    """Counts of tokens are integers."""
+    counts = torch.tensor([5, 1, 4])
+    log_q = NoiseDistribution(counts).log_q
+    assert torch.allclose(log_q.exp(), torch.tensor([0.5, 0.1, 0.4]), atol=1e-6)
+
+
+def test_uniform():
+    """Every word has probability 1 / V."""
+    noise = NoiseDistribution.uniform(1234)
+    assert noise.log_q.shape == (1234,) and noise.log_q.dtype == torch.float32
+    assert torch.allclose(noise.log_q, torch.tensor(-math.log(1234.0)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [1.0, 0.75])
+@pytest.mark.parametrize("vocab, seen", [(6, 5), (1000, 10), (200_000, 3)])
+def test_floor(vocab, seen, power):
+    """Unseen words get a little mass each and little together; the seen keep their ratios."""
+    counts = torch.zeros(vocab)
+    counts[:seen] = torch.arange(1, seen + 1).float() ** 2
+    log_q = NoiseDistribution(counts, power=power).log_q.double()
+    q = log_q.exp()
+    assert log_q.isfinite().all() and q.sum().item() == pytest.approx(1, abs=1e-5)
+    assert 0 < q[seen:].sum() <= FLOOR
+    assert q[seen:].max() < q[:seen].min()
+    assert torch.allclose(normalised(q[:seen]), normalised(counts[:seen].double() ** power))
+
+
+def test_floor_is_drawn():
+    """A word's draws follow log_q, floor included: unseen words do come up."""
+    noise = NoiseDistribution(torch.tensor([1.0, 2.0, 0.0, 0.0]))
+    expected = noise.log_q.double().exp()
+    count = int(60 / expected.min())
+    assert count < 2e7
+    ids = noise.sample(count, generator=seeded(3))
+    assert fits(ids, expected / expected.sum())
+
+
+# ---- draws -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [1.0, 0.75])
+def test_draws_follow_q(power):
+    """Chi-squared of a million draws of a Zipf distribution."""
+    ids = NoiseDistribution(zipf(200), power=power).sample(10**6, generator=seeded(1))
+    assert fits(ids, normalised(zipf(200) ** power))
+    assert not fits(ids, normalised(zipf(200) ** (power + 0.05)))
+
+
+@pytest.mark.parametrize("moved", [0, 10, 40])
+def test_draws_of_another_distribution_do_not_fit(moved):
+    """The test above can fail: one probability moved by a fifth is enough."""
+    counts = zipf(200)
+    counts[moved] *= 1.2
+    ids = NoiseDistribution(counts).sample(10**6, generator=seeded(1))
+    assert fits(ids, normalised(counts))
+    assert not fits(ids, normalised(zipf(200)))
+
+
+def test_uniform_draws():
+    """Chi-squared of uniform draws."""
+    ids = NoiseDistribution.uniform(100).sample(10**5, generator=seeded(2))
+    assert fits(ids, torch.full((100,), 0.01, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_rare_words_keep_their_share(first):
+    """100,000 rare words beside one of nine tenths: sums in float32 would lose some of them."""
+    counts = torch.ones(100_001, dtype=torch.float64)
+    position = 0 if first else -1
+    counts[position] = 900_000
+    ids = NoiseDistribution(counts).sample(10**6, generator=seeded(4))
+    rare = ids[ids != position % len(counts)] - int(first)
+    whole = torch.tensor([1e6 - len(rare), len(rare)], dtype=torch.float64)
+    assert abs(whole[1] - 1e5) < 4 * math.sqrt(1e6 * 0.09)
+    assert fits(rare // 500, torch.full((200,), 1 / 200, dtype=torch.float64))
+    assert fits(rare % 500, torch.full((500,), 1 / 500, dtype=torch.float64))
+
+
+def test_draws_are_independent():
+    """Pairs of neighbouring draws fill the table of products."""
+    ids = NoiseDistribution(torch.tensor([5.0, 3.0, 2.0])).sample(10**5, generator=seeded(5))
+    q = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    pairs = ids[0::2] * 3 + ids[1::2]
+    assert fits(pairs, torch.outer(q, q).flatten())
+
+
+@pytest.mark.parametrize("shape", [0, 1, 7, (), (3,), (4, 5), (0, 5), (2, 3, 4)])
+def test_shape_and_type(shape):
+    """n is a number of draws or a shape; ids are int64 and inside the vocabulary."""
+    ids = NoiseDistribution(zipf(9)).sample(shape, generator=seeded(0))
+    assert ids.shape == (torch.Size([shape]) if isinstance(shape, int) else torch.Size(shape))
+    assert ids.dtype == torch.int64
+    assert ((ids >= 0) & (ids < 9)).all()
+
+
+def test_generator_repeats_draws():
+    """The same seed gives the same draws, another seed others, and each call new ones."""
+    noise = NoiseDistribution(zipf(1000))
+    first = noise.sample(100, generator=seeded(1))
+    assert torch.equal(first, noise.sample(100, generator=seeded(1)))
+    assert not torch.equal(first, noise.sample(100, generator=seeded(2)))
+    generator = seeded(1)
+    assert torch.equal(first, noise.sample(100, generator=generator))
+    assert not torch.equal(first, noise.sample(100, generator=generator))
+
+
+def test_generator_leaves_the_global_state():
+    """With a generator the model's own random numbers (dropout) are not moved."""
+    before = torch.get_rng_state()
+    NoiseDistribution(zipf(50)).sample((10, 3), generator=seeded(1))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_without_generator():
+    """Without one the global generator is used."""
+    noise = NoiseDistribution(zipf(1000))
+    torch.manual_seed(3)
+    first = noise.sample(100)
+    second = noise.sample(100)
+    torch.manual_seed(3)
+    assert torch.equal(first, noise.sample(100))
+    assert not torch.equal(first, second)
+
+
+# ---- errors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "counts, parts",
+    [
+        (torch.tensor([1.0, -2.0]), ["-2"]),
+        (torch.tensor([1.0, math.nan]), ["nan"]),
+        (torch.tensor([1.0, math.inf]), ["inf"]),
+        (torch.zeros(3), ["0|zero"]),
+        (torch.zeros(0), ["(0,)|[0]|empty"]),
+        (torch.ones(2, 3), ["(2, 3)|[2, 3]"]),
+        (torch.tensor(4.0), ["()|[]"]),
+    ],
+    ids=["negative", "nan", "inf", "all_zero", "empty", "matrix", "scalar"],
+)
+def test_wrong_counts(counts, parts):
+    """The message names counts and says what came."""
+    refused(parts + ["counts"], lambda: NoiseDistribution(counts))
+
+
+@pytest.mark.parametrize("power", [-0.5, math.nan, math.inf])
+def test_wrong_power(power):
+    """A negative power would draw the rarest words most."""
+    refused(["power", str(power)], lambda: NoiseDistribution(zipf(3), power=power))
+
+
+@pytest.mark.parametrize("shape, shown", [(-1, "-1"), ((3, -2), "-2")])
+def test_negative_number_of_draws(shape, shown):
+    """n and every part of a shape are at least 0."""
+    refused(["n", shown], lambda: NoiseDistribution(zipf(3)).sample(shape))
+
+
+@pytest.mark.parametrize("vocab", [0, -4])
+def test_wrong_vocabulary(vocab):
+    """A uniform distribution needs a word."""
+    refused([str(vocab)], lambda: NoiseDistribution.uniform(vocab))
+
+
+def refused(parts, function):
+    """The call raises a ValueError whose message holds one form of each part."""
+    with pytest.raises(ValueError) as caught:
+        function()
+    for part in parts:
+        assert any(form in str(caught.value) for form in part.split("|")), str(caught.value)

@@ -1,0 +1,456 @@
+"""scripts/prepare_text.py: every step on its own, then the whole against fairseq's own reader."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("tqdm")
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+sys.path.insert(0, str(SCRIPTS))  # worker processes import the module by its name
+
+import prepare_text as pt  # noqa: E402
+
+WORDS = pt.TextOptions(language=None, lowercase=False, keep_empty=False)
+
+
+def numbered(path: Path, count: int) -> Path:
+    path.write_text("".join(f"line {i}\n" for i in range(count)))
+    return path
+
+
+def read(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+# ---------------------------------------------------------------- lines to words
+
+
+def test_raw_text_is_tokenised_without_escapes() -> None:
+    pytest.importorskip("sacremoses")
+    assert pt.tokenize("It's Mr. Smith's \"dog & cat\".", "en") == (
+        ["It", "'s", "Mr.", "Smith", "'s", '"', "dog", "&", "cat", '"', "."]
+    )
+
+
+def test_languages_have_their_own_rules() -> None:
+    pytest.importorskip("sacremoses")
+    assert pt.tokenize("l'ami", "fr") == ["l'", "ami"]
+    assert pt.tokenize("l'ami", "en") == ["l", "'ami"]
+
+
+def test_unk_in_raw_text_stays_one_word() -> None:
+    pytest.importorskip("sacremoses")
+    words = pt.tokenize("the <unk>, (<unk>) and <unk>." + " <unk>" * 1001, "en")
+    assert words[:9] == ["the", "<unk>", ",", "(", "<unk>", ")", "and", "<unk>", "."]
+    assert words.count("<unk>") == 1004
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b", ["a b"]),
+        ("<s> a b </s>", ["a b"]),
+        ("a </s> <s> b </s>", ["a", "b"]),
+        ("</s>", []),
+        ("", []),
+        ("a <unk> <pad>", ["a <unk> <unk>"]),
+    ],
+)
+def test_markers_of_sentences(text: str, expected: list[str]) -> None:
+    assert [" ".join(found) for found in pt.sentences(text.split())] == expected
+
+
+def test_tokenize_chunk_counts_what_it_mends() -> None:
+    lines = [b"\xef\xbb\xbfa b\r\n", b"caf\xe9 c\n", b" \t\n", b"d </s> <pad>\n", b"e"]
+    text, notes = pt.tokenize_chunk(WORDS, lines)
+    assert text == "a b\ncaf\ufffd c\nd\n<unk>\ne\n"
+    assert notes == {"read": 5, "bad_utf8": 1, "empty": 1, "cut": 1, "pad": 1, "usable": 5}
+
+
+def test_keep_empty_and_lowercase() -> None:
+    options = pt.TextOptions(language=None, lowercase=True, keep_empty=True)
+    assert pt.tokenize_chunk(options, [b"\n", b"A <UNK>\n"])[0] == "\na <unk>\n"
+
+
+# ---------------------------------------------------------------- reading and parallel work
+
+
+def test_unusual_line_ends_do_not_make_lines() -> None:
+    # fairseq splits lines at \n (and \r, which is white space here) only
+    text, _ = pt.tokenize_chunk(WORDS, ["a\x85b\u2028c\x0cd\re\n".encode()])
+    assert text == "a b c d e\n"
+
+
+def test_chunks_hold_every_line_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(pt, "CHUNK_BYTES", 50)
+    names = [str(numbered(tmp_path / "a", 100)), str(numbered(tmp_path / "b", 3))]
+    chunks = list(pt.read_chunks(names))
+    assert len(chunks) > 10
+    assert b"".join(b"".join(chunk) for chunk in chunks) == (
+        (tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes()
+    )
+
+
+def test_endless_line_is_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(pt, "LINE_LIMIT", 10)
+    (tmp_path / "a").write_text("0123456789\n")
+    with pytest.raises(pt.PrepareError, match=r"at most 10 bytes .*a has a longer one"):
+        list(pt.read_chunks([str(tmp_path / "a")]))
+
+
+def test_parallel_equals_serial(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(pt, "CHUNK_BYTES", 200)
+    name = str(numbered(tmp_path / "a", 500))
+    results = [
+        list(pt.map_chunks(pt.tokenize_chunk, WORDS, [name], workers=workers, label=""))
+        for workers in (1, 2)
+    ]
+    assert results[0] == results[1]
+    assert "".join(text for text, _ in results[0]) == Path(name).read_text()
+
+
+def test_parallel_work_does_not_read_ahead() -> None:
+    taken = []
+
+    def chunks():
+        for i in range(1000):
+            taken.append(i)
+            yield [b"a\n"]
+
+    results = pt._pooled(pt.tokenize_chunk, WORDS, chunks(), 2)
+    next(results)
+    assert len(taken) < 10
+    results.close()
+
+
+def die(_, lines) -> None:
+    os._exit(1)
+
+
+def test_killed_worker_is_noticed() -> None:
+    with pytest.raises(BrokenProcessPool):
+        list(pt._pooled(die, None, [[b"a\n"]], 2))
+
+
+# ---------------------------------------------------------------- splits
+
+
+def test_split_sizes_add_up() -> None:
+    for total in (1, 2, 7, 10, 99, 1000):
+        sizes = pt.split_sizes(total, {"train": 0.8, "valid": 0.1, "test": 0.1})
+        assert sum(sizes.values()) == total
+        assert all(abs(sizes[s] - total * p) < 1 for s, p in [("train", 0.8), ("test", 0.1)])
+
+
+def shared_out(tmp_path: Path, source: Path, sizes: dict[str, int], **settings) -> dict[str, list]:
+    targets = {split: tmp_path / f"{split}.out" for split in sizes}
+    settings = {"split_by": "block", "seed": 1, "keep_empty": False, **settings}
+    pt.share_out(source, targets, sizes, **settings)
+    return {split: read(path) for split, path in targets.items()}
+
+
+def test_blocks_are_contiguous(tmp_path) -> None:
+    source = numbered(tmp_path / "a", 10)
+    found = shared_out(tmp_path, source, {"train": 7, "valid": 2, "test": 1})
+    assert found["train"] + found["valid"] + found["test"] == read(source)
+    assert [len(lines) for lines in found.values()] == [7, 2, 1]
+
+
+def test_drawn_lines_keep_sizes_and_order(tmp_path) -> None:
+    source = numbered(tmp_path / "a", 200)
+    sizes = {"train": 150, "valid": 30, "test": 20}
+    found = shared_out(tmp_path, source, sizes, split_by="line")
+    assert {split: len(lines) for split, lines in found.items()} == sizes
+    assert sorted(sum(found.values(), [])) == sorted(read(source))
+    numbers = [int(line.split()[1]) for line in found["valid"]]
+    assert numbers == sorted(numbers) and numbers != list(range(numbers[0], numbers[0] + 30))
+    assert shared_out(tmp_path, source, sizes, split_by="line") == found
+    assert shared_out(tmp_path, source, sizes, split_by="line", seed=2) != found
+
+
+def test_drawn_paragraphs_stay_together(tmp_path) -> None:
+    source = tmp_path / "a"
+    source.write_text("".join(f"{i} a\n{i} b\n\n" for i in range(50)))
+    sizes = {"train": 80, "valid": 20}
+    found = shared_out(tmp_path, source, sizes, split_by="paragraph")
+    assert {split: len(lines) for split, lines in found.items()} == sizes
+    for lines in found.values():
+        assert set(Counter(line.split()[0] for line in lines).values()) == {2}
+    sizes = {"train": 120, "valid": 30}
+    kept = shared_out(tmp_path, source, sizes, split_by="paragraph", keep_empty=True)
+    assert {split: len(lines) for split, lines in kept.items()} == sizes
+    assert sum(lines.count("") for lines in kept.values()) == 50
+
+
+# ---------------------------------------------------------------- vocabulary
+
+
+def test_vocabulary_is_cut_by_size_and_count() -> None:
+    counts = {"b": 3, "a": 3, "c": 5, "d": 1}
+    assert pt.cut_vocabulary(counts) == [("c", 5), ("a", 3), ("b", 3), ("d", 1)]
+    assert pt.cut_vocabulary(counts, size=4) == [("c", 5), ("a", 3)]  # and </s>, <unk>
+    assert pt.cut_vocabulary(counts, min_count=2) == [("c", 5), ("a", 3), ("b", 3)]
+    with pytest.raises(pt.PrepareError, match="none of the 4 types .* --min-count 6"):
+        pt.cut_vocabulary(counts, min_count=6)
+
+
+def test_count_words_leaves_specials_out(tmp_path) -> None:
+    (tmp_path / "a").write_text("a <unk> a\n\nb\n")
+    assert pt.count_words(tmp_path / "a", workers=1) == {"a": 2, "b": 1}
+
+
+def test_dictionary_is_filled_up(tmp_path) -> None:
+    path = tmp_path / "dict.txt"
+    pt.write_dictionary(path, [("madeupword0000", 4), ("a", 2)], 8)
+    assert read(path) == ["madeupword0000 4", "a 2", "madeupword0001 0", "madeupword0002 0"]
+    assert pt.read_dictionary(path) == {line.split()[0] for line in read(path)}
+    pt.write_dictionary(path, [("a", 2)], 1)
+    assert read(path) == ["a 2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 3\n<unk> 5\n", r"line 2: .* defines <unk> again"),
+        ("</s> 5 #fairseq:overwrite\n", r"line 1: .* defines </s> again"),
+        ("a 3\na 2\n", r"line 2: 'a' is there twice"),
+        ("a three\n", r"line 1: '<word> <count>' is required, but came 'a three'"),
+        ("\n", r"line 1: '<word> <count>' is required, but came ''"),
+        ("", r"at least one word is required, but it is empty"),
+    ],
+)
+def test_bad_dictionaries_are_refused(tmp_path, text: str, message: str) -> None:
+    path = tmp_path / "dict.txt"
+    path.write_text(text)
+    with pytest.raises(pt.PrepareError, match=message):
+        pt.read_dictionary(path)
+
+
+def test_dictionary_that_is_not_utf8_is_refused(tmp_path) -> None:
+    path = tmp_path / "dict.txt"
+    path.write_bytes(b"caf\xe9 3\n")
+    with pytest.raises(pt.PrepareError, match="UTF-8 is required"):
+        pt.read_dictionary(path)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def corpus(path: Path, lines: int = 300) -> Path:
+    """Words with a long tail, <unk> among them."""
+    rng = random.Random(3)
+    words = [f"w{int(rng.paretovariate(0.7))}" for _ in range(lines * 8)] + ["<unk>"] * 20
+    rng.shuffle(words)
+    text = [" ".join(words[i * 8 : i * 8 + 8]) for i in range(lines)]
+    path.write_text("\n".join(text) + "\n")
+    return path
+
+
+def run(*arguments) -> int:
+    return pt.main([str(argument) for argument in arguments])
+
+
+def text_only(tmp_path: Path, *arguments) -> Path:
+    out = tmp_path / "out"
+    assert run("--tokenized", "--text-only", "--workers", 1, "--out", out, *arguments) == 0
+    return out / "text"
+
+
+def test_text_and_report(tmp_path, capsys) -> None:
+    (tmp_path / "a").write_text("a a b\n<s> a c </s>\n\n")
+    (tmp_path / "b").write_text("a d d\n")
+    text = text_only(
+        tmp_path, "--train", tmp_path / "a", "--valid", tmp_path / "b", "--min-count", 2
+    )
+    assert read(text / "train.txt") == ["a a <unk>", "a <unk>"]
+    assert read(text / "valid.txt") == ["a <unk> <unk>"]
+    assert read(text / "dict.txt")[0] == "a 3"
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["splits"]["train"] == {"lines": 2, "types": 3, "tokens": 7, "unk": 2}
+    assert report["splits"]["valid"] == {"lines": 1, "types": 3, "tokens": 4, "unk": 2}
+    printed = capsys.readouterr().out
+    assert "50.00%" in printed and "vocabulary: 3 types" in printed
+    assert "4 line(s) read" in printed and "1 line(s) without a word, left out" in printed
+    assert "2 line break(s)" not in printed
+
+
+def test_missing_unk_in_train_is_pointed_out(tmp_path, capsys) -> None:
+    (tmp_path / "a").write_text("a b\n")
+    (tmp_path / "b").write_text("a c\n")
+    text_only(tmp_path, "--train", tmp_path / "a", "--test", tmp_path / "b")
+    assert "train has no <unk>, but test have" in capsys.readouterr().out
+
+
+def test_vocabulary_comes_from_the_train_share_alone(tmp_path) -> None:
+    (tmp_path / "a").write_text("a\n" * 8 + "b\n" * 2)
+    text = text_only(tmp_path, "--input", tmp_path / "a", "--split", 0.8, 0.2, 0)
+    assert sorted(path.name for path in text.iterdir()) == ["dict.txt", "train.txt", "valid.txt"]
+    assert read(text / "valid.txt") == ["<unk>", "<unk>"]
+
+
+def test_paragraphs_from_the_command_line(tmp_path) -> None:
+    (tmp_path / "a").write_text("".join(f"{i} a\n{i} b\n\n" for i in range(20)))
+    text = text_only(
+        tmp_path, "--input", tmp_path / "a", "--split", 0.5, 0.5, 0, "--split-by", "paragraph"
+    )
+    lines = read(text / "train.txt")
+    assert len(lines) == 20 and [line.split()[1] for line in lines] == ["a", "b"] * 10
+
+
+def test_standard_input(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\nb c\n")))
+    text = text_only(tmp_path, "--train", "-")
+    assert read(text / "train.txt") == ["a b", "b c"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--train or --input is required"),
+        (["--train", "{tmp}/none"], "{tmp}/none does not exist"),
+        (["--train", "{tmp}"], "{tmp} is a folder"),
+        (["--train", "{tmp}/zip"], "{tmp}/zip holds zero bytes"),
+        (["--train", "{tmp}/blank"], "has 2 line(s), none with a word"),
+        (["--train", "{tmp}/a", "--valid", "{tmp}/blank"], "--valid: at least one line"),
+        (["--train", "-", "--valid", "-"], "can be read only once"),
+        (["--train", "{tmp}/a", "--input", "{tmp}/a"], "cannot be combined with --train"),
+        (["--train", "{tmp}/a", "--split", "1", "0", "0"], "--input is required with it"),
+        (["--valid", "{tmp}/a"], "--train (or the vocabulary"),
+        (["--input", "{tmp}/a", "--split", "0.5", "0.2", "0.2"], "0.5 0.2 0.2 (sum 0.9)"),
+        (["--input", "{tmp}/a", "--split", "0", "0.5", "0.5"], "share above 0 for train"),
+        (["--input", "{tmp}/one"], "at least one line for valid is required, but 1 usable"),
+        (["--train", "{tmp}/a", "--dict", "{tmp}/none"], "{tmp}/none is not a file"),
+        (
+            ["--train", "{tmp}/a", "--dict", "{tmp}/a", "--vocab-size", "9"],
+            "--dict: cannot be combined",
+        ),
+        (["--train", "{tmp}/a", "--out", "{tmp}/a"], "a folder is required, but {tmp}/a is a file"),
+        (["--train", "{tmp}/a", "--out", "{tmp}"], "{tmp} has data in it"),
+    ],
+)
+def test_what_is_refused(tmp_path, capsys, arguments, message) -> None:
+    (tmp_path / "a").write_text("a b\nc\n")
+    (tmp_path / "one").write_text("a b\n")
+    (tmp_path / "blank").write_text("\n \n")
+    (tmp_path / "zip").write_bytes(b"\x1f\x8b\x00\x00")
+    before = sorted(os.listdir(tmp_path))
+    arguments = [argument.format(tmp=tmp_path) for argument in arguments]
+    assert run("--tokenized", "--text-only", "--out", tmp_path / "out", *arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("prepare_text.py: error: ")
+    assert message.format(tmp=tmp_path) in error
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_unknown_language_is_refused(tmp_path, capsys) -> None:
+    pytest.importorskip("sacremoses")
+    corpus(tmp_path / "a")
+    arguments = ("--train", tmp_path / "a", "--out", tmp_path / "out", "--language", "xx")
+    assert run("--text-only", *arguments) == 1
+    assert "zh is required, but came xx" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--workers", "--min-count", "--vocab-size"])
+def test_numbers_are_checked(capsys, option: str) -> None:
+    with pytest.raises(SystemExit):
+        pt.main(["--train", "a", "--out", "b", option, "0"])
+    assert "is required, but came '0'" in capsys.readouterr().err
+
+
+def test_failure_leaves_nothing_and_loses_nothing(tmp_path, monkeypatch, capsys) -> None:
+    def fail(*_, **__) -> None:
+        raise pt.PrepareError("no disk")
+
+    monkeypatch.setattr(pt, "replace_rare", fail)
+    corpus(tmp_path / "a")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "text").write_text("precious")
+    for name in ("new", "old"):
+        arguments = ("--train", tmp_path / "a", "--out", tmp_path / name, "--overwrite")
+        assert run("--tokenized", "--text-only", *arguments) == 1
+    assert "no disk" in capsys.readouterr().err
+    assert sorted(os.listdir(tmp_path)) == ["a", "old"]
+    assert os.listdir(tmp_path / "old") == ["text"]
+
+
+def test_overwrite_replaces_its_own_and_nothing_else(tmp_path) -> None:
+    corpus(tmp_path / "a")
+    text_only(tmp_path, "--train", tmp_path / "a", "--test", tmp_path / "a")
+    (tmp_path / "out" / "notes").write_text("mine")
+    text_only(tmp_path, "--train", tmp_path / "a", "--overwrite")
+    assert sorted(os.listdir(tmp_path / "out")) == ["notes", "report.json", "text"]
+    assert sorted(os.listdir(tmp_path / "out" / "text")) == ["dict.txt", "train.txt"]
+
+
+# ---------------------------------------------------------------- with fairseq
+
+
+@pytest.fixture(scope="module")
+def binarised(tmp_path_factory) -> Path:
+    """A whole run, from the command line as a user types it, in a path with a comma and a space."""
+    pytest.importorskip("fairseq")
+    folder = tmp_path_factory.mktemp("a, b")
+    corpus(folder / "text")
+    command = [sys.executable, str(SCRIPTS / "prepare_text.py"), "--tokenized", "--workers", "2"]
+    command += ["--input", "text", "--split", "0.8", "0.1", "0.1", "--vocab-size", "40"]
+    subprocess.run([*command, "--out", "data"], cwd=folder, check=True)
+    return folder / "data"
+
+
+def ids(binary: Path, dictionary) -> list[list[int]]:
+    from fairseq.data import data_utils
+
+    return [row.tolist() for row in data_utils.load_indexed_dataset(str(binary), dictionary)]
+
+
+def test_fairseq_reads_what_was_meant(binarised: Path) -> None:
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary.load(str(binarised / "bin" / "dict.txt"))
+    assert len(dictionary) % 8 == 0
+    assert sum(count > 0 for count in dictionary.count[4:]) == 38  # 40 with </s> and <unk>
+    report = json.loads((binarised / "report.json").read_text())
+    for split, expected in report["splits"].items():
+        lines = read(binarised / "text" / f"{split}.txt")
+        rows = ids(binarised / "bin" / split, dictionary)
+        assert [[dictionary[i] for i in row] for row in rows] == [
+            [*line.split(), "</s>"] for line in lines
+        ]
+        tokens = Counter(token for row in rows for token in row)
+        assert expected == {
+            "lines": len(rows),
+            "types": len(tokens),
+            "tokens": sum(tokens.values()),
+            "unk": tokens[dictionary.unk()],
+        }
+
+
+def test_existing_dictionary_gives_the_same_ids(binarised: Path, tmp_path) -> None:
+    from fairseq.data import Dictionary
+
+    (tmp_path / "new").write_text("w1 w2 neverseen w1\n")
+    given = binarised / "bin" / "dict.txt"
+    arguments = ("--test", tmp_path / "new", "--dict", given, "--out", tmp_path / "out")
+    assert run("--tokenized", *arguments) == 0
+    assert (tmp_path / "out" / "bin" / "dict.txt").read_bytes() == given.read_bytes()
+    dictionary = Dictionary.load(str(given))
+    w1, w2 = dictionary.index("w1"), dictionary.index("w2")
+    assert ids(tmp_path / "out" / "bin" / "test", dictionary) == [[w1, w2, 3, w1, 2]]
+
+
+def test_failure_of_fairseq_is_shown(tmp_path) -> None:
+    pytest.importorskip("fairseq")
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    with pytest.raises(pt.PrepareError, match=r"exit status 1\):(.|\n)*train\.txt"):
+        pt.binarise(tmp_path, ["train"], tmp_path / "dict.txt", workers=1)
