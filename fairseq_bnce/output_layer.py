@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 import torch
 import torch.nn.functional as F
 from fairseq.models.fconv import FConvDecoder
+from fairseq.models.lightconv import LightConvDecoder
 from fairseq.models.lstm import LSTMDecoder
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -46,11 +47,7 @@ class OutputLayer:
     def __init__(self, model: nn.Module):
         _refuse_wrappers(model)
         self.decoder = _decoder(model)
-        self._name = _projection_name(self.decoder)
-        # A tied lstm_lm projects inside a method, with the embedding's rows.
-        self._owner = getattr(self.decoder, self._name)
-        if not isinstance(self._owner, nn.Module):
-            self._owner = self.decoder.embed_tokens
+        self._at = _locate(self.decoder)
 
     def __len__(self) -> int:
         return self._stored_weight.size(0)
@@ -58,33 +55,35 @@ class OutputLayer:
     @property
     def bias(self) -> Optional[Tensor]:
         """The (V,) bias parameter, or None."""
-        return getattr(self._owner, "bias", None)
+        return getattr(self._at.holder, "bias", None)
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,)."""
         if self._is_normalised:
-            return Rows(_normalise(self._owner.weight_v, self._owner.weight_g), self.bias)
-        return Rows(self._owner.weight, self.bias)
+            return Rows(_normalise(self._stored_weight, self._at.holder.weight_g), self.bias)
+        return Rows(self._stored_weight, self.bias)
 
     def rows(self, ids: Tensor) -> Rows:
         """The rows of the words ``ids`` (U,); no work grows with V (a dense gradient aside)."""
         weight = F.embedding(ids, self._stored_weight)
         if self._is_normalised:
-            weight = _normalise(weight, F.embedding(ids, self._owner.weight_g))
+            weight = _normalise(weight, F.embedding(ids, self._at.holder.weight_g))
         return Rows(weight, None if self.bias is None else self.bias.index_select(0, ids))
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
         """While this lasts, the decoder returns features (B, T, D) in the place of logits."""
-        is_module = self._name in self.decoder._modules
-        setattr(self.decoder, self._name, nn.Identity() if is_module else _identity)
+        decoder, slot = self.decoder, self._at.slot
+        is_own = slot in decoder._modules or slot in decoder.__dict__
+        original = getattr(decoder, slot)
+        setattr(decoder, slot, self._at.stand_in)
         try:
             yield
         finally:
-            if is_module:
-                setattr(self.decoder, self._name, self._owner)
+            if is_own:
+                setattr(decoder, slot, original)
             else:
-                delattr(self.decoder, self._name)
+                delattr(decoder, slot)  # uncovers the class's method
 
     def features(self, model: nn.Module, net_input: Dict[str, Any]) -> Tensor:
         """h (B, T, D) for a batch, by way of ``model(**net_input)``.
@@ -104,19 +103,34 @@ class OutputLayer:
             got = tuple(first.shape) if torch.is_tensor(first) else type(first).__name__
             raise UnsupportedModelError(
                 f"{type(self.decoder).__name__}: required features of shape (batch, time, {size}) "
-                f"from the decoder with its {self._name} taken out, got {got}; decoders of "
-                "several streams, and those that project elsewhere, are not supported"
+                f"from the decoder without its projection ({self._at.slot}), got {got}; decoders "
+                "of several streams, and those that project elsewhere, are not supported"
             )
         return output if isinstance(output, tuple) else (first,)
 
     @property
     def _is_normalised(self) -> bool:
         """Under weight_norm, ``weight`` is stale until the module's own forward is called."""
-        return hasattr(self._owner, "weight_v")
+        return self._at.name == "weight_v"
 
     @property
     def _stored_weight(self) -> Tensor:
-        return self._owner.weight_v if self._is_normalised else self._owner.weight
+        return getattr(self._at.holder, self._at.name)
+
+
+class _Location(NamedTuple):
+    """Where a decoder projects, and with what.
+
+    Attributes:
+        slot: the attribute that stands between the decoder and its logits.
+        stand_in: what to put there to get features.
+        holder, name: the module and the attribute of it that is the weight.
+    """
+
+    slot: str
+    stand_in: Any
+    holder: nn.Module
+    name: str = "weight"
 
 
 def _identity(features: Tensor, **_: Any) -> Tensor:
@@ -145,21 +159,32 @@ def _decoder(model: nn.Module) -> nn.Module:
     return decoder
 
 
-def _projection_name(decoder: nn.Module) -> str:
-    """The attribute through which the decoder projects its features."""
+def _locate(decoder: nn.Module) -> _Location:
+    if isinstance(decoder, LSTMDecoder) and decoder.share_input_output_embed:
+        return _Location("output_layer", _identity, decoder.embed_tokens)
     if isinstance(decoder, LSTMDecoder):
-        return "output_layer" if decoder.share_input_output_embed else "fc_out"
+        return _Location("fc_out", nn.Identity(), decoder.fc_out)
     if isinstance(decoder, FConvDecoder):
-        return "fc3"
+        name = "weight_v" if hasattr(decoder.fc3, "weight_v") else "weight"
+        return _Location("fc3", nn.Identity(), decoder.fc3, name)
     # type(), not isinstance(): a vocabulary-parallel or quantised subclass holds other rows.
     if type(getattr(decoder, "output_projection", None)) is nn.Linear:
-        return "output_projection"
+        return _Location("output_projection", nn.Identity(), decoder.output_projection)
+    if isinstance(decoder, LightConvDecoder):
+        return _locate_inline(decoder)
     raise UnsupportedModelError(
         f"{type(decoder).__name__}: required a decoder whose projection is known (transformer, "
         "lightconv, lstm and fconv decoders, or one with a torch.nn.Linear named "
         "output_projection), got none of these; give it that attribute, or train with "
         "--criterion cross_entropy"
     )
+
+
+def _locate_inline(decoder: nn.Module) -> _Location:
+    """fairseq 0.12.2's lightconv projects inside forward, unless it has an adaptive softmax."""
+    if decoder.share_input_output_embed:
+        return _Location("adaptive_softmax", True, decoder.embed_tokens)
+    return _Location("adaptive_softmax", True, decoder, "embed_out")
 
 
 def _refuse_wrappers(model: Optional[nn.Module]) -> None:

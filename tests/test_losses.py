@@ -465,6 +465,21 @@ def test_log_partition_chunks_gradcheck():
     assert torch.autograd.gradcheck(function, [problem[key] for key in PARAMETERS])
 
 
+def test_log_partition_of_a_large_vocabulary():
+    """More tokens and words than one block of scores holds: the blocks are joined rightly."""
+    rng = torch.Generator().manual_seed(7)
+    shapes = {"features": (1100, 3), "weight": (6000, 3), "bias": (6000,)}
+    problem = {
+        key: torch.randn(shape, generator=rng, dtype=torch.float64).requires_grad_()
+        for key, shape in shapes.items()
+    }
+    got, want = total("log_partition", problem), reference.log_partition(**problem).sum()
+    assert_near(got, want, 1e-13)
+    want_gradients = gradients(want, problem)
+    for key, gradient in gradients(got, problem).items():
+        assert_near(gradient, want_gradients[key], 1e-12)
+
+
 MEMORY_PROBE = """
 import math
 import torch

@@ -144,6 +144,19 @@ def test_rare_words_keep_their_share(first):
     assert fits(rare % 500, torch.full((500,), 1 / 500, dtype=torch.float64))
 
 
+def test_very_rare_words_are_all_drawn():
+    """100,000 words of probability 1e-8 after a common one: steps that float32 sums cannot make.
+
+    About 2000 draws of them hold some 20 repeats; were only every sixth word possible, 120.
+    """
+    counts = torch.ones(100_001)
+    counts[0] = 99_900_000
+    ids = NoiseDistribution(counts).sample(2 * 10**6, generator=seeded(6))
+    rare = ids[ids > 0]
+    assert abs(len(rare) - 2000) < 200
+    assert len(rare) - len(rare.unique()) < 50
+
+
 def test_draws_are_independent():
     """Pairs of neighbouring draws fill the table of products."""
     ids = NoiseDistribution(torch.tensor([5.0, 3.0, 2.0])).sample(10**5, generator=seeded(5))

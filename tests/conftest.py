@@ -1,0 +1,40 @@
+"""A small corpus with Zipf-like word frequencies, binarised once a session."""
+
+import random
+
+import pytest
+from tools import binarise, write_lines
+
+TYPES = 60
+
+
+def zipf_lines(count: int, seed: int, types: int = TYPES) -> list:
+    """Sentences in which a word's successor depends on it, so that there is something to learn."""
+    rng = random.Random(seed)
+    weights = [1 / (rank + 1) for rank in range(types)]
+    lines = []
+    for _ in range(count):
+        words = rng.choices(range(types), weights, k=rng.randint(3, 12))
+        chained = [w if i % 2 == 0 else (words[i - 1] * 7 + 3) % types for i, w in enumerate(words)]
+        lines.append(" ".join(f"w{word}" for word in chained))
+    return lines
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """A folder as fairseq-preprocess --only-source makes it: train, valid and test."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for split, count in (("train", 300), ("valid", 40), ("test", 40)):
+        write_lines(folder / f"{split}.txt", zipf_lines(count, seed=count))
+    return binarise(folder, folder / "bin")
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory):
+    """A parallel corpus: the target is the source with other names for the words."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for split, count in (("train", 200), ("valid", 30)):
+        lines = zipf_lines(count, seed=count + 1)
+        write_lines(folder / f"{split}.fr", lines)
+        write_lines(folder / f"{split}.en", [line.replace("w", "v") for line in lines])
+    return binarise(folder, folder / "bin", "--source-lang", "fr", "--target-lang", "en")

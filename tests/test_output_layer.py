@@ -1,0 +1,156 @@
+"""The projection of every decoder served: features, rows and scores against the model's own."""
+
+import pytest
+import torch
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, first_batch
+
+from fairseq_bnce.output_layer import OutputLayer, UnsupportedModelError
+
+FCONV = ["--arch", "fconv_lm", "--decoder-embed-dim", "12", "--decoder-out-embed-dim", "10"]
+FCONV += ["--decoder-layers", "[(12, 3)] * 2", "--decoder-attention", "False", "--dropout", "0"]
+LIGHTCONV = ["--arch", "lightconv_lm", "--decoder-embed-dim", "16", "--decoder-layers", "2"]
+LIGHTCONV += ["--decoder-ffn-embed-dim", "16", "--decoder-attention-heads", "2", "--dropout", "0"]
+LIGHTCONV += ["--decoder-conv-type", "lightweight", "--decoder-kernel-size-list", "[3, 3]"]
+LIGHTCONV += ["--weight-softmax", "True", "--decoder-glu", "True"]
+TRANSLATION = ["--task", "translation", "--source-lang", "fr", "--target-lang", "en"]
+SMALL = ["--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--dropout", "0"]
+SEQ2SEQ = [*TRANSLATION, "--arch", "transformer", *SMALL, "--encoder-layers", "1"]
+SEQ2SEQ += ["--decoder-layers", "1", "--encoder-attention-heads", "2"]
+SEQ2SEQ += ["--decoder-attention-heads", "2"]
+LSTM_SEQ2SEQ = [*TRANSLATION, "--arch", "lstm", *SMALL, "--decoder-out-embed-dim", "16"]
+
+MODELS = {
+    "transformer_lm": TRANSFORMER,
+    "transformer_lm tied": TIED_TRANSFORMER,
+    "lstm_lm": LSTM,
+    "lstm_lm tied": [*LSTM, "--share-decoder-input-output-embed"],
+    "lstm_lm additional_fc": [*LSTM[:-4], "--decoder-out-embed-dim", "12", "--dropout", "0"],
+    "lightconv_lm": LIGHTCONV,
+    "lightconv_lm tied": [*LIGHTCONV, "--share-decoder-input-output-embed"],
+    "fconv_lm": FCONV,
+    "transformer": SEQ2SEQ,
+    "lstm": LSTM_SEQ2SEQ,
+}
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS.keys())
+def served(request, corpus, pairs):
+    """(model, batch) of an architecture, in evaluation mode."""
+    flags = request.param
+    _, task, model = build(pairs if "translation" in flags else corpus, *flags)
+    return model.eval(), first_batch(task)
+
+
+def logits(model, sample):
+    return model(**sample["net_input"])[0]
+
+
+def scores(features, rows):
+    return torch.nn.functional.linear(features, rows.weight, rows.bias)
+
+
+def test_features_and_full_rows_give_the_models_logits(served):
+    model, sample = served
+    layer = OutputLayer(model)
+    with torch.no_grad():
+        ours = scores(layer.features(model, sample["net_input"]), layer.full())
+        assert ours.shape[-1] == len(layer)
+        torch.testing.assert_close(ours, logits(model, sample), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_are_those_of_the_full_projection(served):
+    layer = OutputLayer(served[0])
+    ids = torch.tensor([5, 4, 11, 5])
+    for part, whole in zip(layer.rows(ids), layer.full()):
+        assert (part is None) == (whole is None)
+        if part is not None:
+            torch.testing.assert_close(part, whole[ids])
+
+
+def test_model_is_as_it_was_after_an_error(served):
+    model, sample = served
+    before = logits(model, sample)
+    broken = {**sample["net_input"], "src_tokens": torch.full((1, 2), 10**6)}
+    with pytest.raises(IndexError):
+        OutputLayer(model).features(model, broken)
+    torch.testing.assert_close(logits(model, sample), before)
+
+
+def test_gradients_reach_projection_and_features(served):
+    """Also where weight_norm leaves ``weight`` stale: rows come from the parameters themselves."""
+    model, sample = served
+    layer = OutputLayer(model)
+    features = layer.features(model, sample["net_input"])
+    scores(features, layer.rows(torch.tensor([5, 6]))).sum().backward()
+    missing = [name for name, p in model.named_parameters() if p.grad is None]
+    # An encoder's unused parts aside, what has no gradient here has none in the full model.
+    model.zero_grad(set_to_none=True)
+    logits(model, sample).sum().backward()
+    assert missing == [name for name, p in model.named_parameters() if p.grad is None]
+
+
+def test_rows_follow_an_update(corpus):
+    """fconv_lm's fc3.weight is stale after an update until its forward is called; ours is not."""
+    _, task, model = build(corpus, *FCONV)
+    sample = first_batch(task)
+    layer = OutputLayer(model.eval())
+    with torch.no_grad():
+        model.decoder.fc3.weight_g.mul_(2)
+        ours = scores(layer.features(model, sample["net_input"]), layer.full())
+        torch.testing.assert_close(ours, logits(model, sample), rtol=1e-5, atol=1e-6)
+
+
+def test_adaptive_softmax_is_refused(corpus):
+    flags = [*TRANSFORMER, "--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "10,20"]
+    _, _, model = build(corpus, *flags)
+    with pytest.raises(UnsupportedModelError, match="adaptive softmax.*--adaptive-softmax-cutoff"):
+        OutputLayer(model)
+
+
+class _Wrapped(torch.nn.Module):
+    def __init__(self, decoder):
+        super().__init__()
+        self.decoder = decoder
+
+
+class _Unknown(torch.nn.Module):
+    pass
+
+
+class _Streams(torch.nn.Module):
+    """Swallows what it is told and returns several streams, as a multi-stream decoder does."""
+
+    def __init__(self):
+        super().__init__()
+        self.output_projection = torch.nn.Linear(4, 9)
+
+    def forward(self, **_):
+        return [{"a": torch.zeros(1, 2, 4)}]
+
+
+class _Logits(_Streams):
+    """Believes to have projected, but with something else than its output_projection."""
+
+    def forward(self, **_):
+        return torch.zeros(1, 2, 9), None
+
+
+def test_unknown_decoders_are_refused():
+    with pytest.raises(UnsupportedModelError, match="output_projection.*cross_entropy"):
+        OutputLayer(_Wrapped(_Unknown()))
+    with pytest.raises(UnsupportedModelError, match="one decoder"):
+        OutputLayer(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("decoder, got", [(_Streams, "dict"), (_Logits, r"\(1, 2, 9\)")])
+def test_decoders_are_recognised_by_shape(decoder, got):
+    model = _Wrapped(decoder())
+    model.forward = lambda **kwargs: model.decoder(**kwargs)
+    with pytest.raises(UnsupportedModelError, match=rf"\(batch, time, 4\).*got {got}"):
+        OutputLayer(model).features(model, {})
+
+
+def test_fsdp_is_refused():
+    sharded = type("FullyShardedDataParallel", (torch.nn.Module,), {})
+    with pytest.raises(UnsupportedModelError, match="fully_sharded"):
+        OutputLayer(sharded())

@@ -1,0 +1,102 @@
+"""Running fairseq's commands from tests, and building its objects in this process."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, List, Tuple
+
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+PLUGIN = str(Path(__file__).parents[1] / "fairseq_bnce")
+
+LSTM = ["--arch", "lstm_lm", "--decoder-embed-dim", "16", "--decoder-hidden-size", "16"]
+LSTM += ["--decoder-out-embed-dim", "16", "--dropout", "0"]
+TRANSFORMER = ["--arch", "transformer_lm", "--decoder-embed-dim", "16", "--decoder-layers", "1"]
+TRANSFORMER += ["--decoder-ffn-embed-dim", "16", "--decoder-attention-heads", "2", "--dropout", "0"]
+TIED_TRANSFORMER = [*TRANSFORMER, "--share-decoder-input-output-embed"]
+TRAINING = ["--optimizer", "sgd", "--lr", "2", "--batch-size", "8", "--tokens-per-sample", "16"]
+TRAINING += ["--max-epoch", "1", "--cpu", "--num-workers", "0", "--no-progress-bar"]
+TRAINING += ["--log-format", "json", "--no-epoch-checkpoints"]
+
+
+class CommandFailed(AssertionError):
+    """A command that should have worked; its output is the message."""
+
+
+def write_lines(path: Path, lines: List[str]) -> None:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def run(module: str, *arguments: Any, check: bool = True, env: Any = None, **kwargs: Any) -> str:
+    """Run ``python -m module`` and return all that it printed."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, **kwargs
+    )
+    output = done.stdout.decode("utf-8", "replace")
+    if check and done.returncode:
+        raise CommandFailed(f"{' '.join(command)} exited with {done.returncode}:\n{output}")
+    if not check and not done.returncode:
+        raise CommandFailed(f"{' '.join(command)} should have failed:\n{output}")
+    return output
+
+
+def binarise(folder: Path, destination: Path, *flags: str) -> Path:
+    prefix = ["--trainpref", folder / ("train.txt" if not flags else "train")]
+    prefix += ["--validpref", folder / ("valid.txt" if not flags else "valid")]
+    if (folder / "test.txt").exists():
+        prefix += ["--testpref", folder / "test.txt"]
+    only_source = [] if flags else ["--only-source"]
+    run("fairseq_cli.preprocess", *only_source, *flags, *prefix, "--destdir", destination)
+    return destination
+
+
+def train(data: Path, save_dir: Path, *flags: str, check: bool = True, plugin: bool = True) -> str:
+    user = ["--user-dir", PLUGIN] if plugin else []
+    task = [] if "--task" in flags else ["--task", "language_modeling"]
+    return run(
+        "fairseq_cli.train",
+        *[data, *user, *task, "--save-dir", save_dir, *TRAINING, *flags],
+        check=check,
+    )
+
+
+def evaluate(data: Path, checkpoint: Path, *flags: str, check: bool = True, plugin: bool = True):
+    """Everything that fairseq-eval-lm prints for the validation split."""
+    user = ["--user-dir", PLUGIN] if plugin else []
+    # Without the plugin, torch >= 2.6 refuses every checkpoint of fairseq's.
+    env = {} if plugin else {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+    arguments = [data, *user, "--path", checkpoint, "--gen-subset", "valid", "--cpu"]
+    arguments += ["--no-progress-bar", "--tokens-per-sample", "16", "--num-workers", "0", *flags]
+    return run("fairseq_cli.eval_lm", *arguments, check=check, env=env)
+
+
+def perplexity(output: str) -> float:
+    """From the last line of fairseq-eval-lm."""
+    return float(re.findall(r"Perplexity: ([\d.]+|inf|nan)", output)[-1])
+
+
+def loss_bits(output: str) -> float:
+    return float(re.findall(r"Loss \(base 2\): ([-\d.]+)", output)[-1])
+
+
+def build(data: Path, *flags: str) -> Tuple[Any, Any, torch.nn.Module]:
+    """(configuration, task, model) as fairseq-train would make them."""
+    parser = options.get_training_parser()
+    task = [] if "--task" in flags else ["--task", "language_modeling", "--tokens-per-sample", "16"]
+    arguments = [str(data), "--user-dir", PLUGIN, *task, "--batch-size", "4", "--cpu", *flags]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+    torch.manual_seed(cfg.common.seed)
+    built = tasks.setup_task(cfg.task)
+    return cfg, built, built.build_model(cfg.model)
+
+
+def first_batch(task: Any, split: str = "train", sentences: int = 4) -> Any:
+    task.load_dataset(split)
+    iterator = task.get_batch_iterator(task.dataset(split), max_sentences=sentences)
+    return next(iterator.next_epoch_itr(shuffle=False))
