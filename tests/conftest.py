@@ -3,9 +3,13 @@
 import random
 
 import pytest
+import torch
 from tools import binarise, write_lines
 
 TYPES = 60
+
+# Commands run in forks of this process (tools.py), which a pool of threads does not survive.
+torch.set_num_threads(1)
 
 
 def zipf_lines(count: int, seed: int, types: int = TYPES) -> list:

@@ -480,6 +480,17 @@ def test_log_partition_of_a_large_vocabulary():
         assert_near(gradient, want_gradients[key], 1e-12)
 
 
+@HALVES
+def test_log_partition_chunks_are_summed_in_float32(half):
+    """Gradients of many chunks are added up before they are rounded to half precision."""
+    problem = with_gradients(make_problem(400), half)
+    _, want = rounded_reference("log_partition", problem)
+    loss = call(losses, "log_partition", problem, chunk_tokens=7).sum()
+    for key, gradient in gradients(loss, problem).items():
+        assert gradient.dtype == half
+        assert_rounded_once(gradient, want[key])
+
+
 MEMORY_PROBE = """
 import math
 import torch

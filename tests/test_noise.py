@@ -93,6 +93,18 @@ def test_floor(vocab, seen, power):
     assert torch.allclose(normalised(q[:seen]), normalised(counts[:seen].double() ** power))
 
 
+def test_floor_is_below_the_rarest():
+    """A never-seen word is less likely than one seen once, also where few words are unseen."""
+    q = NoiseDistribution(torch.tensor([1.0, 0.0, 10_000.0])).log_q.exp()
+    assert 0 < q[1] < q[0]
+
+
+def test_high_power_leaves_every_word():
+    """log q is finite also where count^power is too small for float64."""
+    log_q = NoiseDistribution(torch.tensor([1000.0, 1.0, 0.0]), power=300.0).log_q
+    assert log_q.isfinite().all() and log_q.exp()[0] > 1 - FLOOR
+
+
 def test_floor_is_drawn():
     """A word's draws follow log_q, floor included: unseen words do come up."""
     noise = NoiseDistribution(torch.tensor([1.0, 2.0, 0.0, 0.0]))

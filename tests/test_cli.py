@@ -1,0 +1,218 @@
+"""The main job, through fairseq's own commands: train, validate, evaluate both ways, resume."""
+
+import json
+import math
+import re
+
+import pytest
+import torch
+from tools import (
+    LSTM,
+    PLUGIN,
+    TIED_TRANSFORMER,
+    build,
+    evaluate,
+    loss_bits,
+    perplexity,
+    run,
+    train,
+)
+
+from fairseq_bnce import criterions
+
+CRITERIA = {
+    "bnce": [],
+    "shared_nce": ["--noise-samples", "30"],
+    "nce_regularized": ["--nce-base", "shared_nce", "--self-norm-rate", "0.5"],
+}
+ARCHITECTURES = {"lstm_lm": LSTM, "transformer_lm tied": TIED_TRANSFORMER}
+
+
+def test_every_registered_criterion_is_in_this_table():
+    from fairseq.criterions import CRITERION_REGISTRY
+
+    ours = {n for n, c in CRITERION_REGISTRY.items() if c.__module__ == criterions.__name__}
+    assert ours == set(CRITERIA)
+
+
+def valid_stats(output):
+    """The last validation line of a run with --log-format json, as numbers."""
+    lines = re.findall(r"valid \| (\{.*\})", output)
+    return {key[6:]: float(value) for key, value in json.loads(lines[-1]).items()}
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """Train a criterion on an architecture once: (checkpoint, what fairseq-train printed)."""
+    done = {}
+
+    def make(criterion, architecture):
+        key = (criterion, architecture)
+        if key not in done:
+            folder = tmp_path_factory.mktemp("run")
+            flags = [*ARCHITECTURES[architecture], "--criterion", criterion]
+            output = train(corpus, folder, *flags, *CRITERIA[criterion])
+            done[key] = folder / "checkpoint_last.pt", output
+        return done[key]
+
+    return make
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_train_validate_and_evaluate_both_ways(criterion, architecture, corpus, trained):
+    checkpoint, output = trained(criterion, architecture)
+    stats = valid_stats(output)
+    state = torch.load(checkpoint, weights_only=False)["task_state"]
+    assert state["log_z"] == 0
+    assert state["mu_z"] == pytest.approx(stats["mu_z"], abs=1e-4)
+    assert state["sigma_z"] == pytest.approx(stats["sigma_z"], abs=1e-4)
+    assert stats["ppl"] == pytest.approx(2 ** stats["loss"], rel=2e-3)
+    # Exact log-probabilities are unnormalised ones minus log Z_c - log Z, whose mean is mu_z.
+    assert stats["ppl"] == pytest.approx(stats["u_ppl"] * math.exp(stats["mu_z"]), rel=1e-3)
+    exact = evaluate(corpus, checkpoint)
+    assert perplexity(exact) == pytest.approx(stats["ppl"], rel=1e-3)
+    plain = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "none")
+    assert perplexity(plain) == pytest.approx(stats["u_ppl"], rel=1e-3)
+    shifted = evaluate(corpus, checkpoint, "--unnormalized")
+    assert perplexity(shifted) == pytest.approx(stats["ppl"], rel=1e-3)
+    checked = run(
+        *["fairseq_cli.validate", corpus, "--user-dir", PLUGIN, "--path", checkpoint, "--cpu"],
+        *["--valid-subset", "valid", "--batch-size", "8", "--num-workers", "0"],
+        *["--required-batch-size-multiple", "1"],
+        *["--task", "language_modeling", "--no-progress-bar", "--tokens-per-sample", "16"],
+    )
+    assert float(re.findall(r" loss ([\d.]+)", checked)[-1]) == pytest.approx(
+        stats["loss"], abs=2e-3
+    )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_stock_fairseq_reads_the_checkpoint(architecture, corpus, trained):
+    checkpoint, _ = trained("bnce", architecture)
+    ours = evaluate(corpus, checkpoint)
+    stock = evaluate(corpus, checkpoint, plugin=False)
+    assert "fairseq_bnce" not in stock
+    assert loss_bits(stock) == pytest.approx(loss_bits(ours), abs=1e-4)
+
+
+def word_scores(output):
+    """[(word, log-probability)] of --output-word-probs, in the order of the corpus."""
+    lines = re.findall(r"\| (\d+) (.* \[-?[\d.]+\])", output)
+    lines = sorted(lines, key=lambda line: int(line[0]))
+    return [
+        (w, float(p)) for _, line in lines for w, p in re.findall(r"(\S+) \[(-?[\d.]+)\]", line)
+    ]
+
+
+def test_word_scores_and_context_window(corpus, trained):
+    checkpoint, _ = trained("bnce", "transformer_lm tied")
+    output = evaluate(corpus, checkpoint, "--unnormalized", "--output-word-probs")
+    scores = [score for _, score in word_scores(output)]
+    bits = -sum(scores) / len(scores) / math.log(2)
+    assert bits == pytest.approx(loss_bits(output), abs=1e-3)
+    window = ["--context-window", "8"]
+    exact, unnormalised = (
+        evaluate(corpus, checkpoint, *window, *flags) for flags in ([], ["--unnormalized"])
+    )
+    assert loss_bits(unnormalised) == pytest.approx(loss_bits(exact), rel=0.02)
+    assert loss_bits(exact) != loss_bits(evaluate(corpus, checkpoint))
+
+
+@pytest.mark.parametrize("choice", ["checkpoint", "none", "0.75"])
+def test_shift_is_taken_off_every_score(choice, corpus, trained):
+    checkpoint, _ = trained("nce_regularized", "lstm_lm")
+    plain = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "none")
+    shifted = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", choice)
+    mu_z = torch.load(checkpoint, weights_only=False)["task_state"]["mu_z"]
+    shift = {"checkpoint": mu_z, "none": 0.0}.get(choice) if choice != "0.75" else 0.75
+    difference = (loss_bits(shifted) - loss_bits(plain)) * math.log(2)
+    assert difference == pytest.approx(shift, abs=2e-4)
+
+
+def test_log_z_travels_in_the_checkpoint(corpus, tmp_path):
+    """With log Z = 9 the output bias starts at log q + 9, and scores are about 9 nats up."""
+    output = train(corpus, tmp_path, *LSTM, "--criterion", "bnce", "--log-z", "9")
+    stats = valid_stats(output)
+    assert abs(stats["mu_z"]) < 1
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    assert torch.load(checkpoint, weights_only=False)["task_state"]["log_z"] == 9
+    assert perplexity(evaluate(corpus, checkpoint, "--unnormalized")) == pytest.approx(
+        stats["ppl"], rel=1e-3
+    )
+
+
+def test_cross_entropy_checkpoint_says_that_it_is_not_self_normalised(corpus, tmp_path):
+    train(corpus, tmp_path, *LSTM, "--criterion", "cross_entropy", plugin=False)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    refused = evaluate(corpus, checkpoint, "--unnormalized", check=False)
+    assert "--log-z-shift: required a number" in refused
+    scored = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "4")
+    assert "not self-normalised" in scored
+    assert math.isfinite(loss_bits(scored))
+    stock = evaluate(corpus, checkpoint, plugin=False)
+    assert loss_bits(evaluate(corpus, checkpoint)) == pytest.approx(loss_bits(stock), abs=1e-4)
+
+
+def parameters(checkpoint):
+    return torch.load(checkpoint, weights_only=False)["model"]
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_resumed_run_repeats_the_uninterrupted_one(criterion, corpus, tmp_path):
+    flags = [*LSTM, "--criterion", criterion, *CRITERIA[criterion], "--dropout", "0.2"]
+    flags += ["--save-interval-updates", "5", "--max-epoch", "2"]
+    whole = train(corpus, tmp_path / "whole", *flags, "--max-update", "12")
+    train(corpus, tmp_path / "parts", *flags, "--max-update", "5")
+    resumed = train(corpus, tmp_path / "parts", *flags, "--max-update", "12")
+    assert valid_stats(resumed)["loss"] == valid_stats(whole)["loss"]
+    want = parameters(tmp_path / "whole" / "checkpoint_last.pt")
+    got = parameters(tmp_path / "parts" / "checkpoint_last.pt")
+    assert all(torch.equal(got[name], value) for name, value in want.items())
+
+
+def test_partition_rate(corpus, tmp_path):
+    """A sampled log Z_c estimates the exact perplexity within its standard errors; 0 costs none."""
+    stats = {}
+    for rate in ("1", "0.3", "0"):
+        flags = [*LSTM, "--criterion", "bnce", "--valid-partition-rate", rate, "--lr", "8"]
+        stats[rate] = valid_stats(train(corpus, tmp_path / rate, *flags))
+    exact, sampled, none = stats["1"], stats["0.3"], stats["0"]
+    assert sampled["u_ppl"] == none["u_ppl"] == exact["u_ppl"]
+    assert 0 < sampled["ppl_se"] < 0.05 * exact["ppl"]
+    assert abs(sampled["ppl"] - exact["ppl"]) < 4 * sampled["ppl_se"]
+    assert "ppl_se" not in exact
+    assert {"ppl", "mu_z", "sigma_z"}.isdisjoint(none)
+    assert 2 ** none["loss"] == pytest.approx(none["u_ppl"], rel=2e-3)
+
+
+@pytest.mark.parametrize("group", ["time", "7"])
+def test_groups_and_other_flags(group, corpus, tmp_path):
+    flags = ["--bnce-group", group, "--noise-samples", "5", "--noise", "uniform"]
+    flags += ["--sentence-avg", "--update-freq", "2", "--clip-norm", "1", "--lr", "0.1"]
+    stats = valid_stats(train(corpus, tmp_path, *LSTM, "--criterion", "bnce", *flags))
+    assert stats["ppl"] == pytest.approx(2 ** stats["nll_loss"], rel=2e-3)
+
+
+def test_translation(pairs, tmp_path):
+    flags = ["--task", "translation", "--source-lang", "fr", "--target-lang", "en"]
+    flags += ["--arch", "transformer", "--encoder-embed-dim", "16", "--decoder-embed-dim", "16"]
+    flags += ["--encoder-layers", "1", "--decoder-layers", "1", "--encoder-ffn-embed-dim", "16"]
+    flags += ["--decoder-ffn-embed-dim", "16", "--lr", "0.05", "--criterion", "bnce"]
+    stats = valid_stats(train_translation(pairs, tmp_path, *flags))
+    assert 1 < stats["ppl"] < 64
+    assert math.isfinite(stats["mu_z"])
+
+
+def train_translation(data, save_dir, *flags):
+    arguments = [data, "--user-dir", PLUGIN, "--save-dir", save_dir, "--optimizer", "sgd"]
+    arguments += ["--batch-size", "8", "--max-epoch", "1", "--cpu", "--num-workers", "0"]
+    arguments += ["--no-progress-bar", "--log-format", "json", *flags]
+    return run("fairseq_cli.train", *arguments)
+
+
+def test_initial_bias_makes_the_model_the_unigram_model(corpus):
+    cfg, task, model = build(corpus, *LSTM, "--criterion", "bnce", "--log-z", "2")
+    criterion = task.build_criterion(cfg.criterion)
+    q = criterion.distribution("unigram", torch.device("cpu"))
+    torch.testing.assert_close(model.decoder.fc_out.bias, q.log_q + 2)
