@@ -5,6 +5,7 @@ A training step: features through ``model(...)`` (batch.py), padding dropped, no
 and the exact partition function (metrics.py says what is logged).
 """
 
+import logging
 import math
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, List, Optional, Tuple
@@ -23,7 +24,10 @@ from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.token_counts import training_target_counts
 
+logger = logging.getLogger(__name__)
+
 _DEFAULT_SHARED_DRAWS = 100
+_FAR_START = 2.0  # nats between log Z and where log Z_c starts
 _EXTRA_DRAWS_HELP = (
     "noise draws K: extra ones that join the batch's own targets (bnce; default 0), shared by the "
     "batch (shared_nce; default 100) or fresh for every token (nce; default 100)"
@@ -125,6 +129,7 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         self.valid_partition_rate = valid_partition_rate
         self.sentence_avg = sentence_avg
         self.noise, self.noise_power = str(noise), noise_power
+        self._start_is_set = self._start_is_checked = False
         # Made when first asked for; plain objects, which must not follow .half().
         self._distributions: Dict[str, NoiseDistribution] = {}
 
@@ -145,6 +150,7 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         batch = TokenBatch.from_sample(model, sample, self.padding_idx)
         logged: Dict[str, Any] = {}
         if model.training:
+            self._check_start(batch.layer)
             loss = self.objective(batch)
         else:
             loss, logged = self.evaluate(batch, _first_id(sample))
@@ -182,17 +188,39 @@ class NoiseContrastiveCriterion(FairseqCriterion):
             self._distributions[kind] = self._make_distribution(kind)
         return self._distributions[kind].to(device)
 
-    def init_output_bias(self, model: nn.Module) -> bool:
-        """Set the model's output bias as ``--init-output-bias`` says; False if it has none."""
+    def init_output_bias(self, model: nn.Module) -> None:
+        """Set the model's output bias, if it has one, as ``--init-output-bias`` says.
+
+        To be called before a trainer is built: under --fp16 that copies the parameters.
+        """
         bias = OutputLayer(model).bias
-        if self.initial_bias == "none" or bias is None:
-            return self.initial_bias == "none"
-        size = bias.numel()
-        uniform = self.initial_bias == "uniform"
-        q = NoiseDistribution.uniform(size) if uniform else self.distribution("unigram", "cpu")
-        with torch.no_grad():
-            bias.copy_(q.log_q + self.log_z)
-        return True
+        if bias is not None and self.initial_bias != "none":
+            uniform = self.initial_bias == "uniform"
+            q = NoiseDistribution.uniform(len(bias)) if uniform else self._unigram()
+            with torch.no_grad():
+                bias.copy_(q.log_q + self.log_z)
+        self._start_is_set = True
+
+    def _unigram(self) -> NoiseDistribution:
+        return self.distribution("unigram", torch.device("cpu"))
+
+    def _check_start(self, layer: OutputLayer) -> None:
+        """Warn, once, of a start so far from log Z that training spends itself on getting there."""
+        if self._start_is_checked:
+            return
+        self._start_is_checked = True
+        log_v = math.log(len(layer))
+        if layer.bias is None and abs(self.log_z - log_v) > _FAR_START:
+            logger.warning(
+                f"{type(layer.decoder).__name__} has no output bias: its scores start near 0, so "
+                f"log Z_c starts near log V = {log_v:.1f}, far from --log-z {self.log_z:g}, and it "
+                f"may take most of the training to get there; --log-z {log_v:.1f} starts right"
+            )
+        elif layer.bias is not None and not self._start_is_set and self.initial_bias != "none":
+            logger.warning(
+                f"--init-output-bias {self.initial_bias} is applied by the language_modeling task "
+                f"alone; under {type(self.task).__name__} the bias starts as the model has it"
+            )
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
@@ -214,7 +242,7 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         if kind == "noise" and self.noise == "uniform":
             return NoiseDistribution.uniform(len(self.task.target_dictionary))
         if kind == "noise" and self.noise_power == 1:
-            return self.distribution("unigram", torch.device("cpu"))
+            return self._unigram()
         power = self.noise_power if kind == "noise" else 1.0
         return NoiseDistribution(training_target_counts(self.task), power)
 

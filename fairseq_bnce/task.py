@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional
 
 from fairseq import utils
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from hydra.core.config_store import ConfigStore
@@ -23,6 +24,7 @@ from torch import nn
 
 from fairseq_bnce import metrics, scorer
 from fairseq_bnce.criterions import NoiseContrastiveCriterion
+from fairseq_bnce.output_layer import refuse_fully_sharded
 from fairseq_bnce.token_counts import DataError, count_tokens, split_prefixes
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,8 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
         },
     )
     model_path: Optional[str] = II("common_eval.path")
+    criterion_name: Optional[str] = II("criterion._name")
+    ddp_backend: str = II("distributed_training.ddp_backend")
 
 
 class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
@@ -68,6 +72,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         _check_shift(getattr(args, "log_z_shift", "checkpoint"))
         if getattr(args, "unnormalized", False):
             _refuse_ensemble((getattr(args, "model_path", None) or "").split(os.pathsep))
+        _check_backend(args)
         _check_folders(args.data)
         return super().setup_task(args, **kwargs)
 
@@ -86,8 +91,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         criterion = super().build_criterion(cfg)
         if isinstance(criterion, NoiseContrastiveCriterion):
             self.state.merge_state_dict({"log_z": float(criterion.log_z)})
-            if self._untrained is not None and not criterion.init_output_bias(self._untrained):
-                logger.info("--init-output-bias: this architecture has no output bias to set")
+            if self._untrained is not None:
+                criterion.init_output_bias(self._untrained)
         return criterion
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any):
@@ -173,6 +178,14 @@ def _check_shift(choice: str) -> None:
         raise ValueError(
             f"--log-z-shift: required 'checkpoint', 'none' or a finite number, got {choice!r}"
         )
+
+
+def _check_backend(args: Any) -> None:
+    """Here, since FSDP wraps the model before a criterion is built."""
+    criterion = CRITERION_REGISTRY.get(getattr(args, "criterion_name", None), object)
+    sharded = getattr(args, "ddp_backend", None) == "fully_sharded"
+    if sharded and issubclass(criterion, NoiseContrastiveCriterion):
+        refuse_fully_sharded()
 
 
 def _refuse_ensemble(models: List[Any]) -> None:

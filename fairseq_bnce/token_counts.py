@@ -84,7 +84,8 @@ def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np
 
 def _count(prefix: str, dictionary: Dictionary) -> np.ndarray:
     """(largest id + 1,) int64."""
-    if infer_dataset_impl(prefix) != "mmap":
+    # What fairseq cannot name is a damaged index, or none: mapping it says which.
+    if infer_dataset_impl(prefix) not in ("mmap", None):
         return _count_items(prefix, dictionary)
     tokens = _mapped_tokens(prefix)
     parts = [
@@ -117,9 +118,10 @@ def _mapped_tokens(prefix: str) -> np.ndarray:
 
 def _count_items(prefix: str, dictionary: Dictionary) -> np.ndarray:
     """The other formats of fairseq have no array to map: item by item."""
-    dataset = data_utils.load_indexed_dataset(prefix, dictionary)
-    if dataset is None:
-        raise DataError(f"{prefix}: required binarised data (.bin and .idx), got none")
+    format_ = infer_dataset_impl(prefix)
+    # "cached" would have to be told beforehand which items to read.
+    format_ = "lazy" if format_ == "cached" else format_
+    dataset = data_utils.load_indexed_dataset(prefix, dictionary, format_)
     counts = np.zeros(0, dtype=np.int64)
     for item in range(len(dataset)):
         part = np.bincount(dataset[item].numpy())
@@ -147,7 +149,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def _exists(prefix: str) -> bool:
-    return infer_dataset_impl(prefix) is not None
+    return os.path.exists(index_file_path(prefix)) or infer_dataset_impl(prefix) is not None
 
 
 def _target_prefixes(task: FairseqTask) -> List[str]:

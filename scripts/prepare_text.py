@@ -484,7 +484,29 @@ def replace_rare(
     return SplitStats(counts[EOS], len(counts), sum(counts.values()), counts[UNK])
 
 
-def binarise(folder: Path, splits: Sequence[str], dictionary: Path, *, workers: int) -> None:
+def binary_bytes(folder: Path) -> int:
+    """What fairseq-preprocess has written so far, its workers' parts included."""
+    return sum(path.stat().st_size for path in folder.glob("*.bin*") if path.exists())
+
+
+def run_watched(command: Sequence[str], folder: Path, log: IO[bytes], size: int) -> int:
+    """Run a command in ``folder``; its progress is how much of ``size`` bytes ``bin`` has."""
+    with subprocess.Popen(
+        command, cwd=folder, stdout=log, stderr=subprocess.STDOUT
+    ) as process, tqdm(
+        total=size, desc="binarise", unit="B", unit_scale=True, disable=None
+    ) as progress:
+        while process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.5)
+            with contextlib.suppress(FileNotFoundError):  # a part that was just merged
+                progress.update(min(size, binary_bytes(folder / "bin")) - progress.n)
+    return process.returncode
+
+
+def binarise(
+    folder: Path, splits: Sequence[str], dictionary: Path, *, workers: int, tokens: int = 0
+) -> None:
     """Run fairseq-preprocess on ``folder/text`` into ``folder/bin``, with this Python's fairseq."""
     # Relative paths from inside the folder: fairseq cuts its --validpref at commas.
     command = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source"]
@@ -492,12 +514,14 @@ def binarise(folder: Path, splits: Sequence[str], dictionary: Path, *, workers: 
     command += ["--workers", str(workers)]
     for split in splits:
         command += [f"--{split}pref", f"text/{split}.txt"]
-    done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    if done.returncode:
-        last = "\n".join(done.stdout.decode("utf-8", "replace").splitlines()[-15:])
-        raise PrepareError(f"fairseq-preprocess failed (exit status {done.returncode}):\n{last}")
+    # fairseq writes two bytes a token while the vocabulary allows it
+    width = 2 if sum(1 for _ in dictionary.open("rb")) + len(SPECIALS) < 65500 else 4
+    with tempfile.TemporaryFile() as log:
+        status = run_watched(command, folder, log, tokens * width)
+        log.seek(0)
+        last = "\n".join(log.read().decode("utf-8", "replace").splitlines()[-15:])
+    if status:
+        raise PrepareError(f"fairseq-preprocess failed (exit status {status}):\n{last}")
 
 
 # ---------------------------------------------------------------- report
@@ -678,7 +702,8 @@ def prepare(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     else:
         size = total_bytes([str(path) for path in (result / "text").iterdir()])
         workers = needed_workers(args.workers, size)
-        binarise(result, list(files), dictionary, workers=workers)
+        tokens = sum(found.tokens for found in stats.values())
+        binarise(result, list(files), dictionary, workers=workers, tokens=tokens)
     report = {
         "settings": {name: value for name, value in vars(args).items() if name != "overwrite"},
         "read": dict(notes),

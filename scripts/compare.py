@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Train several criteria with one recipe on one corpus, and compare what comes out.
+
+    compare.py DATA --out FOLDER
+    compare.py DATA --out FOLDER --seeds 1 2 3 -- --max-epoch 5
+    compare.py DATA --out FOLDER --criteria cross_entropy bnce nce300=shared_nce \\
+        --flags-for nce300 "--noise-samples 300"
+
+DATA is a folder that fairseq-preprocess --only-source made of train, valid and test. What follows
+a lone ``--`` are flags of fairseq-train for all criteria; they override the recipe's.
+
+FOLDER gets comparison.md (tables), comparison.json (all of it, training curves too),
+validation.png (validation perplexity against training time; needs matplotlib) and runs/, with
+every run's logs and checkpoints. The runs come one after the other, on the CPU, with
+``--threads`` threads each, and nothing else should be busy meanwhile. A second call trains
+nothing that is finished, goes on with what was interrupted, and trains what its recipe, data,
+threads or versions make a new run. A run that dies is a row of the tables that says why; the others
+are still run, and the exit status is 1.
+
+Words/s come from fairseq's own train_inner log lines: targets over time, summed over the intervals
+that lie past the first 100 updates after a start and hold no validation; where a run is too short
+to have one, over all of them, which the report says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import List, Sequence, Tuple
+
+from comparison import machine, plot, processes, recipes, report
+from comparison.logs import UnreadableLog
+from comparison.recipes import UsageError, Variant
+from comparison.runs import Run, Settings
+from comparison.summary import Outcome
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status: 0, 1 if a run failed, 2 for what can't be done, 130 if interrupted."""
+    own, training = _split(arguments)
+    options = _parser().parse_args(own)
+    try:
+        settings, variants = _prepare(options, training)
+        outcomes = _run_all(settings, recipes.order(variants, options.seeds))
+    except UsageError as error:
+        print(f"compare.py: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("compare.py: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 1 if any(outcome.error is not None for outcome in outcomes) else 0
+
+
+def _split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
+    """What is ours, and what after a lone ``--`` is fairseq-train's."""
+    arguments = list(arguments)
+    here = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:here], arguments[here + 1 :]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("data", type=Path, help="binarised folder with train, valid and test")
+    add("--out", type=Path, required=True, help="folder for results, logs and checkpoints")
+    add("--recipe", choices=sorted(recipes.RECIPES), default="lstm200")
+    add(
+        "--criteria",
+        nargs="+",
+        default=list(recipes.DEFAULT_CRITERIA),
+        metavar="[LABEL=]NAME",
+        help="what to train; a label where one criterion is trained in several ways "
+        "(default: %(default)s)",
+    )
+    add(
+        "--flags-for",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("LABEL", "FLAGS"),
+        help="flags of fairseq-train for one of them alone, in one argument",
+    )
+    add("--seeds", nargs="+", type=int, default=[1])
+    add("--threads", type=_positive, default=1, help="OMP_NUM_THREADS (default: 1)")
+    add(
+        "--eval-flags",
+        type=shlex.split,
+        default=[],
+        metavar="FLAGS",
+        help="further flags of fairseq-eval-lm, in one argument",
+    )
+    add(
+        "--profile-batches",
+        type=int,
+        default=50,
+        help="batches that an update's parts are timed on; 0 for no profile",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"required at least 1, got {value}")
+    return value
+
+
+def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings, List[Variant]]:
+    """Check all that can be checked before hours of training."""
+    machine.check_fairseq()
+    machine.check_data(options.data)
+    recipes.refuse_own_flags(training, "after --")
+    recipes.refuse_own_flags(options.eval_flags, "--eval-flags")
+    if len(set(options.seeds)) < len(options.seeds):
+        raise UsageError(f"--seeds: required each seed once, got {options.seeds}")
+    flags_for = [(label, shlex.split(flags)) for label, flags in options.flags_for]
+    variants = recipes.variants(options.criteria, flags_for)
+    settings = Settings(
+        data=options.data.resolve(),
+        fingerprint=machine.data_fingerprint(options.data),
+        out=options.out.resolve(),
+        plugin=machine.plugin_folder(),
+        recipe=recipes.RECIPES[options.recipe],
+        training=tuple(training),
+        scoring=tuple(options.eval_flags),
+        threads=options.threads,
+        profile_batches=options.profile_batches,
+    )
+    settings.out.mkdir(parents=True, exist_ok=True)
+    return settings, variants
+
+
+def _run_all(settings: Settings, order: Sequence[Tuple[Variant, int]]) -> List[Outcome]:
+    """Run after run; the report is written after each, so that a long comparison can be watched."""
+    outcomes: List[Outcome] = []
+    for variant, seed in order:
+        outcomes.append(_run_one(Run(settings, variant, seed), f"{len(outcomes) + 1}/{len(order)}"))
+        report.write(outcomes, settings, settings.out)
+    print((settings.out / "comparison.md").read_text(encoding="utf-8"))
+    print(_draw(outcomes, settings))
+    return outcomes
+
+
+def _run_one(run: Run, position: str) -> Outcome:
+    folder = str(run.folder.relative_to(run.settings.out))
+    done: List[str] = []
+    start = time.perf_counter()
+
+    def say(stage: str) -> None:
+        done.append(stage)
+        print(f"[{position}] {stage}", flush=True)
+
+    try:
+        stages = run.complete(say)
+    except (processes.CommandFailed, UnreadableLog) as error:
+        print(f"[{position}] {run.name}: failed: {error}, in {folder}", flush=True)
+        return Outcome(run.variant, run.seed, folder, error=str(error))
+    took = f"done in {time.perf_counter() - start:.0f} s" if done else "taken from disk"
+    print(f"[{position}] {run.name}: {took}", flush=True)
+    return Outcome(run.variant, run.seed, folder, stages={**stages, "versions": run.versions})
+
+
+def _draw(outcomes: Sequence[Outcome], settings: Settings) -> str:
+    labels = dict.fromkeys(outcome.variant.label for outcome in outcomes)
+    curves = [
+        (label, [o.stages["train"]["curve"] for o in outcomes if o.stages and _is(o, label)])
+        for label in labels
+    ]
+    title = f"{settings.recipe.name} on {settings.data.name}"
+    return plot.draw(curves, title, settings.out / "validation.png")
+
+
+def _is(outcome: Outcome, label: str) -> bool:
+    return outcome.variant.label == label
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no training is left behind
+    sys.exit(main(sys.argv[1:]))

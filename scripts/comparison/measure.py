@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Measure a trained model: the normaliser's spread, scores, and where an update's time goes.
+
+A command of its own, so that compare.py, whose children's peak memory is measured, imports no
+torch. Writes a JSON file:
+
+    measure.py score --out FILE  DATA --user-dir DIR --path CHECKPOINT [flags of fairseq-eval-lm]
+    measure.py profile --out FILE --data DATA --user-dir DIR --checkpoint CHECKPOINT
+"""
+
+import argparse
+import json
+import logging
+import statistics
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import torch
+from fairseq import checkpoint_utils, options, tasks, utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.trainer import Trainer
+
+WARM_UP = 5  # batches before the clock
+
+
+def score(arguments: List[str]) -> Dict[str, Any]:
+    """What fairseq-eval-lm prints for valid and test: exact, with raw scores, with shifted ones.
+
+    Its own entry point is called once for each of the six, in this one process: importing torch
+    and fairseq takes longer than many an evaluation. The shift is mu_z of the validation data.
+
+    Args:
+        arguments: fairseq-eval-lm's, the split left out.
+
+    Returns:
+        ``normaliser``, and the messages as ``printed[split][way]``.
+    """
+    found = normaliser([*arguments, "--gen-subset", "valid"])
+    ways = {
+        "exact": [],
+        "raw": ["--unnormalized", "--log-z-shift=none"],
+        "shifted": ["--unnormalized", f"--log-z-shift={found['mu_z']!r}"],
+    }
+    printed = {
+        split: {way: _messages([*arguments, "--gen-subset", split, *ways[way]]) for way in ways}
+        for split in ("valid", "test")
+    }
+    return {"normaliser": found, "printed": printed}
+
+
+def normaliser(arguments: List[str]) -> Dict[str, float]:
+    """Mean and standard deviation of log Z_c - log Z over the contexts that eval-lm would score.
+
+    Works for any plain model: a cross_entropy checkpoint carries no log Z, which is then 0.
+
+    Args:
+        arguments: fairseq-eval-lm's; same data and blocks, so the same contexts.
+    """
+    parser = options.get_eval_lm_parser()
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+    cfg.task.tokens_per_sample -= max(cfg.eval_lm.context_window, 0)  # as eval-lm does
+    task = tasks.setup_task(cfg.task)
+    path = [cfg.common_eval.path]
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(path, task=task)
+    log_z = task.state.state_dict.get("log_z", 0.0)
+    values = torch.cat(list(_log_partitions(model.eval(), task, _batches(cfg, task, model))))
+    deviations = values.double() - log_z
+    if not deviations.isfinite().all():
+        raise ValueError("log Z_c: required finite values for all contexts, got others")
+    return {
+        "log_z": log_z,
+        "mu_z": deviations.mean().item(),
+        "sigma_z": deviations.std(unbiased=False).item(),
+        "contexts": deviations.numel(),
+    }
+
+
+def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
+    task.load_dataset(cfg.dataset.gen_subset)
+    # fairseq's own, not the plugin's, which would make a scorer of the model.
+    return LanguageModelingTask.eval_lm_dataloader(
+        task,
+        dataset=task.dataset(cfg.dataset.gen_subset),
+        max_tokens=cfg.dataset.max_tokens or 36000,
+        batch_size=cfg.dataset.batch_size,
+        max_positions=utils.resolve_max_positions(model.max_positions()),
+        num_workers=cfg.dataset.num_workers,
+        context_window=cfg.eval_lm.context_window,
+    )
+
+
+@torch.no_grad()
+def _log_partitions(model: Any, task: Any, batches: Any) -> Iterator[torch.Tensor]:
+    from fairseq_bnce import losses
+    from fairseq_bnce.batch import TokenBatch
+
+    for sample in batches:
+        if sample:
+            batch = TokenBatch.from_sample(model, sample, task.target_dictionary.pad())
+            yield losses.log_partition(batch.features, *batch.layer.full())
+
+
+def _messages(arguments: List[str]) -> List[str]:
+    """All that fairseq-eval-lm logs."""
+    from fairseq_cli import eval_lm
+
+    print("fairseq-eval-lm", *arguments, flush=True)
+    messages = _Messages()
+    root, own = logging.getLogger(), sys.argv
+    root.setLevel(logging.INFO)
+    root.addHandler(messages)
+    sys.argv = ["fairseq-eval-lm", *arguments]
+    try:
+        eval_lm.cli_main()
+    finally:
+        sys.argv = own
+        root.removeHandler(messages)
+    return messages.lines
+
+
+class _Messages(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: List[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+class Update:
+    """The parts of one training update of a trained model, each under a clock.
+
+    Args:
+        options: the command line's.
+    """
+
+    def __init__(self, options: argparse.Namespace):
+        (model,), cfg, self.task = checkpoint_utils.load_model_ensemble_and_task(
+            [options.checkpoint], arg_overrides={"data": options.data}
+        )
+        criterion = self.task.build_criterion(cfg.criterion)
+        self.trainer = Trainer(cfg, self.task, model, criterion)
+        epoch = self.trainer.get_train_iterator(epoch=1)
+        count = WARM_UP + options.batches
+        self.batches = list(islice(epoch.next_epoch_itr(shuffle=True), count))
+        self.clip_norm = cfg.optimization.clip_norm
+        self.trainer.model.train()
+
+    def times(self) -> Dict[str, List[float]]:
+        """Seconds of each part, for each batch past the warm-up."""
+        parts: Dict[str, List[float]] = {"features": [], "criterion": [], "optimiser": []}
+        for sample in self.batches:
+            self.trainer.zero_grad()
+            parts["features"].append(_seconds(lambda sample=sample: self._features(sample)))
+            self.trainer.zero_grad()
+            parts["criterion"].append(_seconds(lambda sample=sample: self._criterion(sample)))
+            parts["optimiser"].append(_seconds(self._step))
+        return {name: seconds[WARM_UP:] for name, seconds in parts.items()}
+
+    def _features(self, sample: Dict[str, Any]) -> None:
+        """Forward to what goes into the output projection, and back from a dummy loss."""
+        from fairseq_bnce.output_layer import OutputLayer
+
+        model = self.trainer.model
+        features = OutputLayer(model).features(model, sample["net_input"])
+        features.backward(torch.ones_like(features))
+
+    def _criterion(self, sample: Dict[str, Any]) -> None:
+        trainer, task = self.trainer, self.task
+        _, self.sample_size, _ = task.train_step(
+            sample, trainer.model, trainer.criterion, trainer.optimizer, trainer.get_num_updates()
+        )
+
+    def _step(self) -> None:
+        optimizer = self.trainer.optimizer
+        optimizer.multiply_grads(1 / self.sample_size)
+        self.trainer.clip_grad_norm(self.clip_norm)
+        self.task.optimizer_step(optimizer, self.trainer.model, self.trainer.get_num_updates())
+        self.trainer.zero_grad()
+
+
+def profile(arguments: List[str]) -> Dict[str, Any]:
+    """The share of an update's time that the output layer takes.
+
+    Three parts are timed on the same training batches, in turn: (a) features alone, forward and
+    backward from a dummy loss; (b) forward and backward of the criterion; (c) scaling and clipping
+    of the gradients, the optimiser's step and zero_grad. Medians over the batches; the output
+    layer's share is (b - a) / (b + c).
+    """
+    options = _profile_options(arguments)
+    utils.import_user_module(options)
+    torch.manual_seed(1)
+    update = Update(options)
+    rounds = [update.times() for _ in range(options.repeats)]
+    parts = {name: [s for r in rounds for s in r[name]] for name in rounds[0]}
+    return {
+        "share": _share(parts),
+        "share_by_round": [_share(r) for r in rounds],
+        "milliseconds": {name: 1000 * statistics.median(s) for name, s in parts.items()},
+        "batches": len(parts["features"]) // options.repeats,
+        "repeats": options.repeats,
+    }
+
+
+def _share(parts: Dict[str, List[float]]) -> float:
+    a, b, c = (statistics.median(parts[name]) for name in ("features", "criterion", "optimiser"))
+    return (b - a) / (b + c)
+
+
+def _seconds(action: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def _profile_options(arguments: List[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="measure.py profile")
+    for name in ("--data", "--user-dir", "--checkpoint"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--batches", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=3)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: List[str]) -> None:
+    """Write what a measure finds to the file after ``--out``."""
+    measures = {"score": score, "profile": profile}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("measure", choices=sorted(measures))
+    parser.add_argument("--out", type=Path, required=True)
+    known, others = parser.parse_known_args(arguments)
+    found = measures[known.measure](others)
+    known.out.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,149 @@
+"""What is trained: recipes, and the variants of a recipe that are compared."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Dict, Iterable, List, Sequence, Tuple
+
+SOFTMAX = "cross_entropy"
+DEFAULT_CRITERIA = (SOFTMAX, "shared_nce", "bnce", "nce_regularized")
+
+# What compare.py says itself, and which of its own options says it.
+OWN_FLAGS = {
+    "--criterion": "--criteria",
+    "--seed": "--seeds",
+    "--save-dir": "--out",
+    "--user-dir": "the checkout's or the installed fairseq_bnce",
+    "--log-format": "json, which it reads",
+    "--path": "the checkpoint that it trained",
+    "--gen-subset": "valid and test",
+    "--unnormalized": "both ways of scoring",
+    "--log-z-shift": "none, and the mu_z of the validation data",
+}
+
+# Of fairseq-train's flags, those that fairseq-eval-lm must be given, too: it reads them from its
+# own command line, and skips blocks that are longer than the model's training had them.
+INHERITED = ("--tokens-per-sample", "--sample-break-mode")
+
+
+class UsageError(ValueError):
+    """What the caller asked for can't be done; the message says why."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """fairseq-train's flags, the same for every criterion.
+
+    Attributes:
+        name: what ``--recipe`` calls it.
+        about: one line for the report.
+        training: flags of fairseq-train, the criterion's own left out.
+        scoring: flags of fairseq-eval-lm, besides those of INHERITED.
+    """
+
+    name: str
+    about: str
+    training: Tuple[str, ...]
+    scoring: Tuple[str, ...] = ()
+
+
+_LSTM = """
+--arch lstm_lm --decoder-layers 2 --dropout {dropout}
+--decoder-embed-dim {size} --decoder-hidden-size {size} --decoder-out-embed-dim {size}
+--tokens-per-sample 20 --batch-size 20 --required-batch-size-multiple 1 --batch-size-valid 64
+--optimizer sgd --lr 20 --clip-norm 0.25
+--lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --max-epoch 10
+--validate-interval-updates 1000 --no-epoch-checkpoints --log-interval 50 --num-workers 0 --cpu
+"""
+
+
+def _lstm(size: int, dropout: float) -> Tuple[str, ...]:
+    return tuple(shlex.split(_LSTM.format(size=size, dropout=dropout)))
+
+
+_SCORING = ("--max-tokens", "1280")  # 64 blocks of 20, as in validation
+RECIPES: Dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("lstm200", "LSTM 2 x 200, no dropout, SGD", _lstm(200, 0.0), _SCORING),
+        Recipe("lstm650", "LSTM 2 x 650, dropout 0.5, SGD", _lstm(650, 0.5), _SCORING),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One line of the comparison.
+
+    Attributes:
+        label: its name in the report; the criterion's unless one is trained in several ways.
+        criterion: the registered name.
+        flags: flags of fairseq-train that it alone has.
+    """
+
+    label: str
+    criterion: str
+    flags: Tuple[str, ...] = ()
+
+
+def variants(names: Iterable[str], flags_for: Sequence[Tuple[str, List[str]]]) -> List[Variant]:
+    """The variants that ``--criteria`` and ``--flags-for`` ask for.
+
+    Args:
+        names: each a criterion, or LABEL=CRITERION.
+        flags_for: pairs of a label and flags.
+
+    Raises:
+        UsageError: for a repeated or unusable label, or flags for a label that is not there.
+    """
+    pairs = [_split_label(name) for name in names]
+    labels = [label for label, _ in pairs]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UsageError(f"--criteria: required each label once, got {label!r} twice")
+    for label, flags in flags_for:
+        if label not in labels:
+            raise UsageError(f"--flags-for: required one of {', '.join(labels)}, got {label!r}")
+        refuse_own_flags(flags, f"--flags-for {label}")
+    return [Variant(label, criterion, _own(label, flags_for)) for label, criterion in pairs]
+
+
+def refuse_own_flags(flags: Iterable[str], where: str) -> None:
+    """Raise UsageError for a flag that compare.py sets itself: one of the two would be ignored."""
+    for flag in flags:
+        own = OWN_FLAGS.get(flag.split("=")[0])
+        if own is not None:
+            raise UsageError(f"{where}: {flag} is set by compare.py ({own})")
+
+
+def inherited(training: Sequence[str]) -> List[str]:
+    """The flags of INHERITED as they hold for a training: the last of several."""
+    values: Dict[str, str] = {}
+    for place, word in enumerate(training):
+        flag, equals, value = word.partition("=")
+        if flag in INHERITED:
+            values[flag] = value if equals else "".join(training[place + 1 : place + 2])
+    return [word for flag in values for word in (flag, values[flag])]
+
+
+def order(compared: Sequence[Variant], seeds: Sequence[int]) -> List[Tuple[Variant, int]]:
+    """Seed by seed, each starting with another variant, so that a machine's drift spreads."""
+    count = len(compared)
+    turns = [(place + turn, seed) for turn, seed in enumerate(seeds) for place in range(count)]
+    return [(compared[place % count], seed) for place, seed in turns]
+
+
+def _split_label(name: str) -> Tuple[str, str]:
+    label, _, criterion = name.partition("=")
+    if not re.fullmatch(r"[\w.+-]+", label) or (not criterion and "=" in name):
+        raise UsageError(
+            "--criteria: required CRITERION or LABEL=CRITERION, a label of letters, digits and "
+            f"._+-, got {name!r}"
+        )
+    return label, criterion or label
+
+
+def _own(label: str, flags_for: Sequence[Tuple[str, List[str]]]) -> Tuple[str, ...]:
+    return tuple(flag for owner, flags in flags_for if owner == label for flag in flags)

@@ -1,0 +1,146 @@
+"""From the stages of every run to one number, or mean and standard deviation, a cell."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence
+
+from .recipes import SOFTMAX, Variant
+from .runs import SPLITS
+
+Measurements = Dict[str, Optional[float]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: its stages, or the error that it died of.
+
+    Attributes:
+        folder: relative to the comparison's.
+    """
+
+    variant: Variant
+    seed: int
+    folder: str
+    stages: Optional[Dict[str, Any]] = None
+    error: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Mean and sample standard deviation (None for one value) over seeds."""
+
+    mean: float
+    deviation: Optional[float]
+    count: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant: its outcomes, and the cells of those that did not fail."""
+
+    variant: Variant
+    outcomes: List[Outcome]
+    cells: Dict[str, Cell]
+
+    @property
+    def failed(self) -> List[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.error is not None]
+
+
+def rows(outcomes: Sequence[Outcome]) -> List[Row]:
+    """One row a variant, in the order of their first appearance."""
+    variants = list(dict.fromkeys(outcome.variant for outcome in outcomes))
+    softmax = _softmax(outcomes)
+    return [
+        _row(variant, [o for o in outcomes if o.variant == variant], softmax)
+        for variant in variants
+    ]
+
+
+def measurements(stages: Dict[str, Any], softmax: Optional[Dict[str, Any]] = None) -> Measurements:
+    """Every number of one run by the name that tables and JSON know it by.
+
+    Args:
+        stages: of the run.
+        softmax: of the cross_entropy run to compare with.
+    """
+    train, normaliser = stages["train"], stages["normaliser"]
+    speeds = train["words_per_second"]
+    reference = softmax["train"]["words_per_second"] if softmax else {}
+    return {
+        **_perplexities(stages["score"]),
+        "log_z": normaliser["log_z"],
+        "mu_z": normaliser["mu_z"],
+        "sigma_z": normaliser["sigma_z"],
+        "words_per_second": speeds["value"],
+        "ratio_to_softmax": _ratio(speeds["value"], reference.get("value")),
+        "words_per_second_p90": speeds.get("p90"),
+        "ratio_to_softmax_p90": _ratio(speeds.get("p90"), reference.get("p90")),
+        "training_seconds": train["seconds"],
+        "updates": train["updates"],
+        "peak_mib": train["peak_bytes"] / 2**20,
+        "parameters": train["parameters"],
+        **_scoring_speeds(stages["score"]),
+        **_profile(stages.get("profile")),
+    }
+
+
+def cell(values: Sequence[Optional[float]]) -> Optional[Cell]:
+    """None where no run has the number."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return Cell(statistics.fmean(known), deviation, len(known))
+
+
+def _row(variant: Variant, outcomes: List[Outcome], softmax: Dict[int, Dict[str, Any]]) -> Row:
+    found = [measurements(o.stages, softmax.get(o.seed)) for o in outcomes if o.stages is not None]
+    names = found[0] if found else ()
+    cells = {name: cell([one.get(name) for one in found]) for name in names}
+    return Row(variant, outcomes, {name: c for name, c in cells.items() if c is not None})
+
+
+def _softmax(outcomes: Sequence[Outcome]) -> Dict[int, Dict[str, Any]]:
+    """Stages of cross_entropy by seed: a ratio compares runs that followed each other."""
+    found: Dict[int, Dict[str, Any]] = {}
+    for outcome in outcomes:
+        if outcome.variant.criterion == SOFTMAX and outcome.stages is not None:
+            found.setdefault(outcome.seed, outcome.stages)
+    return found
+
+
+def _perplexities(score: Dict[str, Any]) -> Measurements:
+    names = {"exact": "ppl", "raw": "u_ppl", "shifted": "u_ppl_shifted"}
+    return {
+        f"{split}_{name}": score[split][way]["ppl"]
+        for split in SPLITS
+        for way, name in names.items()
+    }
+
+
+def _scoring_speeds(score: Dict[str, Any]) -> Measurements:
+    exact = _rate([score[split]["exact"] for split in SPLITS])
+    raw = _rate([score[split][way] for split in SPLITS for way in ("raw", "shifted")])
+    return {
+        "exact_tokens_per_second": exact,
+        "unnormalised_tokens_per_second": raw,
+        "scoring_ratio": _ratio(raw, exact),
+    }
+
+
+def _profile(profile: Optional[Dict[str, Any]]) -> Measurements:
+    if profile is None:
+        return {}
+    parts = {f"{name}_ms": value for name, value in profile["milliseconds"].items()}
+    return {"output_layer_share": 100 * profile["share"], **parts}
+
+
+def _rate(evaluations: Sequence[Dict[str, float]]) -> Optional[float]:
+    return _ratio(sum(e["tokens"] for e in evaluations), sum(e["seconds"] for e in evaluations))
+
+
+def _ratio(above: Optional[float], below: Optional[float]) -> Optional[float]:
+    return above / below if above is not None and below else None

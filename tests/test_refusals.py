@@ -1,0 +1,165 @@
+"""Bad input, as a user meets it in the terminal: the error names the thing and the remedy."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+from tools import LSTM, TRANSFORMER, build, evaluate, run, train, write_lines
+
+from fairseq_bnce.token_counts import DataError, count_tokens
+
+BNCE = [*LSTM, "--criterion", "bnce"]
+
+
+def copy(corpus, tmp_path):
+    return shutil.copytree(corpus, tmp_path / "data")
+
+
+def refused(data, tmp_path, *flags):
+    """What fairseq-train prints, the run having failed before anything was saved."""
+    output = train(data, tmp_path / "run", *flags, check=False)
+    assert not list((tmp_path / "run").glob("*.pt"))
+    return re.sub(r"\s+", " ", output)
+
+
+@pytest.mark.parametrize(
+    "criterion, flag, value, required",
+    [
+        ("bnce", "--log-z", "nan", "a finite number"),
+        ("bnce", "--noise-samples", "-1", "at least 0"),
+        ("bnce", "--noise-power", "-0.5", "a finite number of at least 0"),
+        ("bnce", "--bnce-group", "sentence", "'batch', 'time' or a size"),
+        ("bnce", "--bnce-group", "1", "a size of at least 2"),
+        ("bnce", "--valid-partition-rate", "1.5", "from 0 to 1"),
+        ("shared_nce", "--noise-samples", "0", "at least 1"),
+        ("nce_regularized", "--self-norm-rate", "0", "above 0 and at most 1"),
+        ("nce_regularized", "--self-norm-rate", "1.01", "above 0 and at most 1"),
+        ("nce_regularized", "--self-norm-alpha", "-1", "at least 0"),
+    ],
+)
+def test_flags(criterion, flag, value, required, corpus):
+    """`build` is what fairseq-train does up to the criterion."""
+    cfg, task, _ = build(corpus, *LSTM, "--criterion", criterion, f"{flag}={value}")
+    with pytest.raises(ValueError, match=rf"{flag}: required .*{required}.*, got .*{value}"):
+        task.build_criterion(cfg.criterion)
+
+
+def test_a_bad_flag_ends_the_command(corpus, tmp_path):
+    output = refused(corpus, tmp_path, *BNCE, "--log-z", "nan")
+    assert "ValueError: --log-z: required a finite number, got nan" in output
+
+
+def test_missing_data(tmp_path):
+    output = refused(tmp_path / "nowhere", tmp_path, *BNCE)
+    assert "nowhere': required a folder made by fairseq-preprocess" in output
+    (tmp_path / "empty").mkdir()
+    assert "got one without dict.txt" in refused(tmp_path / "empty", tmp_path, *BNCE)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_missing_split(split, corpus, tmp_path):
+    data = copy(corpus, tmp_path)
+    for path in data.glob(f"{split}.*"):
+        path.unlink()
+    output = refused(data, tmp_path, *BNCE)
+    assert re.search(rf"required binarised (training )?data.*{split}.*got none", output)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+@pytest.mark.parametrize("part, required", [("bin", "bytes"), ("idx", "a binarised index")])
+def test_damaged_data(split, part, required, corpus, tmp_path):
+    data = copy(corpus, tmp_path)
+    path = data / f"{split}.{part}"
+    path.write_bytes(path.read_bytes()[:100])
+    output = refused(data, tmp_path, *BNCE)
+    assert f"{split}.{part}: required" in output and required in output
+
+
+def test_garbage_in_the_place_of_an_index(corpus, tmp_path):
+    data = copy(corpus, tmp_path)
+    (data / "valid.idx").write_bytes(b"not an index at all, but long enough to be one")
+    assert "valid.idx: required a binarised index" in refused(data, tmp_path, *BNCE)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_dictionary_of_other_data(split, corpus, tmp_path):
+    data = copy(corpus, tmp_path)
+    lines = (data / "dict.txt").read_text(encoding="utf-8").splitlines()
+    write_lines(data / "dict.txt", lines[:30])
+    small = tiny(tmp_path)
+    if split == "valid":  # only the validation data have the words that are gone
+        for part in ("bin", "idx"):
+            shutil.copy(small / f"train.{part}", data / f"train.{part}")
+    output = refused(data, tmp_path, *BNCE)
+    assert re.search(rf"{split}: required word ids below 34, the size of dict.txt, got id", output)
+
+
+def tiny(tmp_path):
+    write_lines(tmp_path / "tiny.txt", ["w0 w1 w0"] * 20)
+    arguments = ["--only-source", "--trainpref", tmp_path / "tiny.txt"]
+    run("fairseq_cli.preprocess", *arguments, "--destdir", tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def test_adaptive_softmax(corpus, tmp_path):
+    flags = [*TRANSFORMER, "--adaptive-softmax-cutoff", "10,20", "--criterion", "bnce"]
+    output = refused(corpus, tmp_path, *flags)
+    assert "required a plain output projection, got an adaptive softmax" in output
+    assert "leave out --adaptive-softmax-cutoff" in output
+
+
+def test_fully_sharded_data_parallel(corpus, tmp_path):
+    output = refused(corpus, tmp_path, *BNCE, "--ddp-backend", "fully_sharded")
+    assert "--ddp-backend: required pytorch_ddp or legacy_ddp" in output
+    assert "got fully_sharded (FSDP)" in output
+
+
+def test_ensemble(corpus, tmp_path):
+    output = evaluate(corpus, "a.pt:b.pt", "--unnormalized", check=False)
+    assert "--unnormalized: required one model, got an ensemble of 2" in re.sub(r"\s+", " ", output)
+
+
+def test_unnormalized_adaptive_softmax(corpus, tmp_path):
+    flags = [*TRANSFORMER, "--adaptive-softmax-cutoff", "10,20", "--criterion", "adaptive_loss"]
+    flags += ["--ddp-backend", "legacy_ddp"]
+    train(corpus, tmp_path, *flags)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    output = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "0", check=False)
+    assert "required a plain output projection, got an adaptive softmax" in output
+    assert "Perplexity" in evaluate(corpus, checkpoint)  # fairseq's own way still works
+
+
+@pytest.mark.parametrize("shift", ["often", "nan"])
+def test_shift(shift, corpus):
+    output = evaluate(corpus, "a.pt", "--unnormalized", "--log-z-shift", shift, check=False)
+    assert "--log-z-shift: required 'checkpoint', 'none' or a finite number" in output
+
+
+def test_counts_are_kept_and_follow_the_content(corpus, tmp_path):
+    """</s> is counted, which dict.txt leaves at 1; a damaged cache is made again."""
+    data = copy(corpus, tmp_path)
+    _, task, _ = build(corpus, *LSTM)
+    dictionary = task.dictionary
+    counts = count_tokens(str(data / "train"), dictionary, cache=True)
+    assert counts[dictionary.eos()] == 300 and counts[dictionary.pad()] == 0
+    (cache,) = data.glob("train.target-counts-*.npy")
+    cache.write_bytes(b"damaged")
+    assert np.array_equal(count_tokens(str(data / "train"), dictionary, cache=True), counts)
+    for part in ("bin", "idx"):
+        shutil.copy(data / f"valid.{part}", data / f"train.{part}")
+    assert count_tokens(str(data / "train"), dictionary, cache=True)[dictionary.eos()] == 40
+    assert len(list(data.glob("train.target-counts-*.npy"))) == 2
+
+
+def test_other_formats_and_several_files_are_counted(corpus, tmp_path):
+    write_lines(tmp_path / "train.txt", ["w0 w1", "w0"])
+    arguments = ["--only-source", "--trainpref", tmp_path / "train.txt", "--dataset-impl", "lazy"]
+    arguments += ["--srcdict", corpus / "dict.txt", "--destdir", tmp_path / "bin"]
+    run("fairseq_cli.preprocess", *arguments)
+    _, task, _ = build(corpus, *LSTM)
+    dictionary = task.dictionary
+    counts = count_tokens(str(tmp_path / "bin" / "train"), dictionary)
+    assert counts.sum() == 5 and counts[dictionary.index("w0")] == 2
+    with pytest.raises(DataError, match="test.idx: required a binarised index"):
+        count_tokens(str(tmp_path / "bin" / "test"), dictionary)

@@ -1,0 +1,129 @@
+"""What scoring allocates, and that its numbers are those of the full softmax."""
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.lstm import LSTMDecoder
+from fairseq.models.lstm_lm import LSTMLanguageModel
+from fairseq.sequence_scorer import SequenceScorer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_bnce import scorer
+
+
+def language_model(types, size=8):
+    dictionary = Dictionary()
+    for word in range(types - len(dictionary)):
+        dictionary.add_symbol(str(word))
+    decoder = LSTMDecoder(dictionary, size, size, size, attention=False)
+    return LSTMLanguageModel(decoder).eval()
+
+
+def batch(sentences, length, types):
+    tokens = torch.randint(4, types, (sentences, length + 1), generator=torch.manual_seed(1))
+    lengths = torch.full((sentences,), length)
+    return {
+        "net_input": {"src_tokens": tokens[:, :-1], "src_lengths": lengths},
+        "target": tokens[:, 1:].contiguous(),
+    }
+
+
+def scores(model, sample, **kwargs):
+    hypotheses = SequenceScorer(model.decoder.dictionary, **kwargs).generate([model], sample)
+    return torch.stack([hypothesis[0]["positional_scores"] for hypothesis in hypotheses])
+
+
+def log_probs(model, sample):
+    logits = model(**sample["net_input"])[0]
+    return logits, torch.nn.functional.log_softmax(logits, dim=-1)
+
+
+@pytest.mark.parametrize("softmax_batch", [None, 7])
+def test_scores_are_those_of_the_full_softmax(softmax_batch):
+    """Also with --softmax-batch, which hands the targets over in parts."""
+    model, sample = language_model(50), batch(3, 6, 50)
+    sample["target"][1, 4:] = 1  # padding, which SequenceScorer strips
+    target = sample["target"].unsqueeze(-1)
+    with torch.no_grad():
+        logits, normalised = log_probs(model, sample)
+    words = sample["target"].ne(1)
+    sample["target"] = sample["target"]
+    results = {}
+    for name, prepare in {
+        "exact": scorer.make_exact,
+        "unnormalised": lambda m: scorer.make_unnormalized(m, 0.5),
+    }.items():
+        prepared = language_model(50)
+        prepared.load_state_dict(model.state_dict())
+        prepare(prepared)
+        hypotheses = SequenceScorer(model.decoder.dictionary, softmax_batch=softmax_batch).generate(
+            [prepared], sample
+        )
+        results[name] = torch.cat([h[0]["positional_scores"] for h in hypotheses])
+    torch.testing.assert_close(results["exact"], normalised.gather(2, target)[..., 0][words])
+    torch.testing.assert_close(
+        results["unnormalised"], logits.gather(2, target)[..., 0][words] - 0.5
+    )
+
+
+class Allocations(TorchDispatchMode):
+    """The bytes of the largest storage that an operation returns, parameters aside."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.parameters = {p.data_ptr() for p in model.parameters()}
+        self.largest = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if torch.is_tensor(tensor) and tensor.data_ptr() not in self.parameters:
+                storage = getattr(tensor, "untyped_storage", tensor.storage)()
+                self.largest = max(self.largest, storage.nbytes())
+        return result
+
+
+def largest_allocation(prepare, types, sentences, length):
+    model = language_model(types)
+    prepare(model)
+    sample = batch(sentences, length, types)
+    with Allocations(model) as allocations:
+        scores(model, sample)
+    return allocations.largest
+
+
+def test_unnormalised_scoring_allocates_nothing_that_grows_with_the_vocabulary():
+    small, large = (
+        largest_allocation(lambda m: scorer.make_unnormalized(m, 0.0), types, 8, 10)
+        for types in (1000, 100_000)
+    )
+    assert small == large < 100_000
+    # The measure itself sees what the plain model does: 80 tokens x 100,000 types.
+    assert largest_allocation(lambda m: None, 100_000, 8, 10) >= 80 * 100_000 * 4
+
+
+def test_exact_scoring_stays_in_bounded_memory():
+    tile = 2**22 * 4
+    assert largest_allocation(scorer.make_exact, 300_000, 40, 20) <= tile < 800 * 300_000 * 4
+
+
+def peak_memory():
+    """Bytes; VmHWM is this process's own peak, where ru_maxrss may be its parent's."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        line = next(line for line in status if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.slow
+def test_exact_evaluation_of_the_largest_default_batch():
+    """36,000 tokens x 267,744 types (fairseq-eval-lm's default on WikiText-103): 38.6 GB of logits.
+
+    A minute and a half on one core.
+    """
+    model, sample = language_model(267_744, size=32), batch(1800, 20, 267_744)
+    scorer.make_exact(model)
+    before = peak_memory()
+    assert torch.isfinite(scores(model, sample)).all()
+    grown = peak_memory() - before
+    print(f"extra memory: {grown / 2**20:.0f} MiB")
+    assert grown < 4 * 2**30
