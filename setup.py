@@ -27,7 +27,8 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    packages=find_packages(include=["fairseq_bnce", "fairseq_bnce.*", "hydra_plugins.*"]),
+    license_files=["LICENSE"],
+    packages=find_packages(include=["fairseq_bnce", "fairseq_bnce.*"]),
     python_requires=">=3.8",
     install_requires=["torch>=1.13", "numpy"],
     extras_require={
@@ -37,7 +38,6 @@ setup(
         "dev": ["pytest", "ruff", *TEXT, *PLOT],
     },
     classifiers=[
-        "License :: OSI Approved :: MIT License",
         "Programming Language :: Python :: 3",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],

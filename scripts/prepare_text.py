@@ -264,9 +264,9 @@ def decode(line: bytes) -> tuple[str, bool]:
 
 def line_words(text: str, options: TextOptions) -> list[str]:
     """The words of one line of text."""
-    if options.lowercase:
-        text = text.lower()
-    return text.split() if options.language is None else tokenize(text, options.language)
+    words = text.split() if options.language is None else tokenize(text, options.language)
+    # Afterwards: a capital behind a full stop tells the tokeniser that a sentence ended.
+    return [word.lower() for word in words] if options.lowercase else words
 
 
 def tokenize_chunk(options: TextOptions, lines: list[bytes]) -> tuple[str, Counter]:

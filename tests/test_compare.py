@@ -390,11 +390,18 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(corpus, tmp_path):
     log = run.folder / "train.log"
     # As far as an interruption after the first epoch lets it come.
     processes.run([*run._train_command(), "--max-epoch", "1"], log, threads=1)
-    found = run._train()
+    run._train()
+    found = run._training()
     assert "(epoch 2 @" in log.read_text(encoding="utf-8")
     assert len(found["attempts"]) == 2
     updates = [point["update"] for point in found["curve"]]
     assert len(updates) == 2 and updates[1] == 2 * updates[0] == found["updates"]
+
+
+def test_a_lost_log_is_said(tmp_path):
+    run = Run(settings(tmp_path, tmp_path), recipes.Variant("bnce", "bnce"), 1)
+    with pytest.raises(logs.UnreadableLog, match="train.log: No such file"):
+        run._training()
 
 
 def test_the_parent_stays_small():

@@ -56,6 +56,12 @@ def test_unk_in_raw_text_stays_one_word() -> None:
     assert words.count("<unk>") == 1004
 
 
+def test_lower_casing_does_not_hide_the_ends_of_sentences() -> None:
+    pytest.importorskip("sacremoses")
+    options = pt.TextOptions(language="en", lowercase=True, keep_empty=False)
+    assert pt.tokenize_chunk(options, [b"It works. Despite that"])[0] == "it works . despite that\n"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -37,6 +37,8 @@ TRAINING: Columns = (
 )
 PROFILE: Columns = (
     ("output layer's share %", "output_layer_share", ".1f"),
+    ("lowest round", "share_lowest", ".1f"),
+    ("highest round", "share_highest", ".1f"),
     ("a: features ms", "features_ms", ".2f"),
     ("b: criterion ms", "criterion_ms", ".2f"),
     ("c: optimiser ms", "optimiser_ms", ".2f"),
@@ -60,7 +62,7 @@ percentile over these intervals, which other work on the machine disturbs less. 
 runs of the same seed. Training s leaves out validation and saving. Peak memory is the largest
 resident set of the fairseq-train process."""
 _ABOUT_PROFILE = """
-A separate run on {batches} training batches with the trained model, {repeats} times, medians over
+A separate run on {batches} training batches with the trained model, {repeats} rounds, medians over
 the batches: (a) forward to the features and back from a dummy loss on them, (b) forward and
 backward of the criterion, (c) scaling and clipping of the gradients, optimiser step, zero_grad.
 The output layer's share is (b - a) / (b + c); what its weights cost in c is not counted to it."""

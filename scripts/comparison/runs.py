@@ -63,6 +63,7 @@ class Run:
         key = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()[:10]
         self.folder = settings.out / "runs" / f"{variant.label}-seed{seed}-{key}"
         self.checkpoint = self.folder / "checkpoints" / "checkpoint_best.pt"
+        self._log = self.folder / "train.log"
         self._stored = _read(self.folder / "result.json")
 
     @property
@@ -83,7 +84,8 @@ class Run:
             logs.UnreadableLog: a command succeeded, but its output is not understood.
         """
         plugin, batches = self._plugin(), self.settings.profile_batches
-        stages = {"train": self._stage("train", self.identity, self._train, say)}
+        trained = self._stage("train", self.identity, self._train, say)
+        stages = {"train": {**trained, **self._training()}}
         # Measuring again is cheap, so a changed plugin does; training again is the caller's to say.
         flags = [plugin, *self._scoring_flags()]
         stages.update(self._stage("score", flags, self._score, say))
@@ -100,10 +102,13 @@ class Run:
         return stored["value"]
 
     def _train(self) -> Dict[str, Any]:
-        log = self.folder / "train.log"
-        processes.run(self._train_command(), log, self.settings.threads)
-        training = logs.read_training(log.read_text(encoding="utf-8", errors="replace"))
-        ends = processes.attempts(log)
+        processes.run(self._train_command(), self._log, self.settings.threads)
+        hardware, date = machine.hardware(), time.strftime("%Y-%m-%d")
+        return {"plugin": self._plugin(), "hardware": hardware, "date": date}
+
+    def _training(self) -> Dict[str, Any]:
+        """What the log tells; read anew every time, so that a better reader serves old logs."""
+        training, ends = logs.read_training(_text(self._log)), processes.attempts(self._log)
         curve = training.curve()
         return {
             "words_per_second": training.words_per_second(),
@@ -113,9 +118,6 @@ class Run:
             "peak_bytes": max(end.peak_bytes for end in ends),
             "attempts": [asdict(end) for end in ends],
             "curve": curve,
-            "plugin": self._plugin(),
-            "hardware": machine.hardware(),
-            "date": time.strftime("%Y-%m-%d"),
         }
 
     def _train_command(self) -> List[str]:
@@ -167,6 +169,13 @@ def _read(path: Path) -> Dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return stored if isinstance(stored, dict) else {}
+
+
+def _text(log: Path) -> str:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise logs.UnreadableLog(f"{log.name}: {error.strerror}") from error
 
 
 def _write(path: Path, content: Any) -> None:

@@ -135,7 +135,12 @@ def _profile(profile: Optional[Dict[str, Any]]) -> Measurements:
     if profile is None:
         return {}
     parts = {f"{name}_ms": value for name, value in profile["milliseconds"].items()}
-    return {"output_layer_share": 100 * profile["share"], **parts}
+    shares = {
+        "output_layer_share": 100 * profile["share"],
+        "share_lowest": 100 * min(profile["share_by_round"]),
+        "share_highest": 100 * max(profile["share_by_round"]),
+    }
+    return {**shares, **parts}
 
 
 def _rate(evaluations: Sequence[Dict[str, float]]) -> Optional[float]:
