@@ -124,7 +124,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             self.state.merge_state_dict({"mu_z": mu_z, "sigma_z": sigma_z})
         self._measured = True
 
-    def eval_lm_dataloader(self, *args: Any, **kwargs: Any):
+    def eval_lm_dataloader(self, dataset: Any, **kwargs: Any):
         """Called by fairseq-eval-lm alone, with the models loaded: the place to make them score.
 
         Not in :meth:`build_model`, whose models fairseq-validate and fairseq-generate use too.
@@ -133,7 +133,27 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             _refuse_ensemble(self._models)
         for model in self._models:
             self._make_scorer(model)
-        return super().eval_lm_dataloader(*args, **kwargs)
+        longest = _number(kwargs.get("max_positions")) - kwargs.get("context_window", 0)
+        return super().eval_lm_dataloader(self._in_blocks_of(longest, dataset), **kwargs)
+
+    def _in_blocks_of(self, longest: float, dataset: Any) -> Any:
+        """The dataset in blocks that the model takes; fairseq would skip longer ones in silence.
+
+        eval-lm's own default of 1024 is more than a model trained on shorter blocks takes.
+        """
+        if self.args.tokens_per_sample > longest:
+            logger.warning(
+                f"--tokens-per-sample {self.args.tokens_per_sample}: this model takes at most "
+                f"{longest:.0f} tokens, which is what it gets"
+            )
+            self.args.tokens_per_sample = int(longest)
+            split = next(name for name, loaded in self.datasets.items() if loaded is dataset)
+            self.load_dataset(split)
+            dataset = self.datasets[split]
+        skipped = int((dataset.sizes > longest).sum())
+        if skipped:
+            logger.warning(f"{skipped:,} sentences of over {longest:.0f} tokens will be skipped")
+        return dataset
 
     def _make_scorer(self, model: nn.Module) -> None:
         if not self.args.unnormalized:
@@ -166,10 +186,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}.get(choice, _number(choice))
 
 
-def _number(text: str) -> float:
+def _number(text: Any) -> float:
+    """NaN for what is none, which no comparison holds for."""
     try:
         return float(text)
-    except ValueError:
+    except (TypeError, ValueError):
         return math.nan
 
 

@@ -48,8 +48,9 @@ def prepare(folder: Path) -> Path:
     if not data.exists():
         folder.mkdir(parents=True, exist_ok=True)
         script("embedded_corpus.py", folder / "corpus.txt")
-        split = ["--split", "0.8", "0.1", "0.1", "--min-count", "2"]
-        script("prepare_text.py", "--input", folder / "corpus.txt", *split, "--out", data)
+        split = ["--split", "0.8", "0.1", "0.1", "--split-by", "paragraph"]
+        cut = ["--lowercase", "--min-count", "2"]
+        script("prepare_text.py", "--input", folder / "corpus.txt", *split, *cut, "--out", data)
     return data / "bin"
 
 

@@ -75,11 +75,14 @@ is_ready() {
     [ "$(python_version "$venv/bin/python")" = "$version" ]
 }
 
+# An old folder is moved before it is removed: an interrupted removal would take its stamp first.
 clear_old() {
   local venv=$1
+  rm -rf "$venv.removed"
   [ -e "$venv" ] || return 0
   [ -f "$venv/.recipe" ] || fail "$venv is there, but was not made by this script: move it away first"
-  rm -rf "$venv"
+  mv "$venv" "$venv.removed"
+  rm -rf "$venv.removed"
 }
 
 build() {

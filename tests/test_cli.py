@@ -121,6 +121,14 @@ def test_word_scores_and_context_window(corpus, trained):
     assert loss_bits(exact) != loss_bits(evaluate(corpus, checkpoint))
 
 
+def test_blocks_longer_than_the_model_takes_are_cut_not_skipped(corpus, trained):
+    """fairseq itself evaluates no token then, and reports a perplexity of 1."""
+    checkpoint, _ = trained("bnce", "lstm_lm")
+    output = evaluate(corpus, checkpoint, "--tokens-per-sample", "1024")
+    assert "this model takes at most 16 tokens" in output
+    assert loss_bits(output) == loss_bits(evaluate(corpus, checkpoint))
+
+
 @pytest.mark.parametrize("choice", ["checkpoint", "none", "0.75"])
 def test_shift_is_taken_off_every_score(choice, corpus, trained):
     checkpoint, _ = trained("nce_regularized", "lstm_lm")

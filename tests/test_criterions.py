@@ -1,0 +1,187 @@
+"""The criteria in this process, on batches made by hand."""
+
+import math
+
+import pytest
+import torch
+from test_output_layer import FCONV
+from tools import LSTM, TIED_TRANSFORMER, build, first_batch
+
+from fairseq_bnce import losses
+from fairseq_bnce.batch import TokenBatch
+from fairseq_bnce.criterions import _mixture_log_q, _random_share
+
+PAD = 1
+FLAGS = {
+    "bnce": [],
+    "bnce with draws": ["--noise-samples", "6", "--noise", "uniform"],
+    "bnce by time step": ["--bnce-group", "time"],
+    "bnce by groups": ["--bnce-group", "5"],
+    "shared_nce": ["--noise-samples", "9", "--noise-power", "0.75"],
+    "nce_regularized": ["--nce-base", "nce", "--noise-samples", "4", "--self-norm-rate", "0.3"],
+}
+
+
+def make(corpus, name, *architecture):
+    """(criterion, model in training mode, batch)"""
+    criterion = name.split()[0]
+    flags = [*(architecture or LSTM), "--criterion", criterion, *FLAGS.get(name, [])]
+    cfg, task, model = build(corpus, *flags)
+    return task.build_criterion(cfg.criterion), model.train(), first_batch(task)
+
+
+def with_targets(sample, keep):
+    """The sample with all targets but the first ``keep`` made padding."""
+    target = sample["target"].clone()
+    words = target.ne(PAD).nonzero()[keep:]
+    target[words[:, 0], words[:, 1]] = PAD
+    return {**sample, "target": target, "ntokens": keep}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("tokens", [0, 1, 2, 6])
+def test_small_and_empty_batches(name, tokens, corpus):
+    """Finite and connected to all parameters, so that dummy batches don't hang or poison a rank."""
+    criterion, model, sample = make(corpus, name)
+    loss, _, logged = criterion(model, with_targets(sample, tokens))
+    assert math.isfinite(loss.item()) and (loss.item() > 0) == (tokens > 0)
+    assert logged["ntokens"] == tokens
+    (loss * 0).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.equal(parameter.grad, torch.zeros_like(parameter)), parameter_name
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 2, 6])
+def test_small_and_empty_validation_batches(tokens, corpus):
+    criterion, model, sample = make(corpus, "bnce")
+    sample = with_targets(sample, tokens)
+    with torch.no_grad():
+        loss, _, logged = criterion(model.eval(), sample)
+        logits = model(**sample["net_input"])[0]
+    want = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), sample["target"].flatten(), ignore_index=PAD, reduction="sum"
+    )
+    assert loss.item() == pytest.approx(want.item(), rel=1e-5)
+    assert logged["z_count"] == tokens
+
+
+@pytest.mark.parametrize("name", ["bnce", "bnce by time step", "bnce by groups"])
+def test_padding_adds_nothing(name, corpus):
+    criterion, model, sample = make(corpus, name)
+    loss = criterion(model, sample)[0]
+    padded = {
+        **sample,
+        "net_input": {k: extended(v, 4) for k, v in sample["net_input"].items()},
+        "target": extended(sample["target"], PAD),
+    }
+    assert criterion(model, padded)[0].item() == pytest.approx(loss.item(), rel=1e-6)
+
+
+def extended(tokens, value):
+    """With three more columns: causal models' features before them don't change."""
+    if tokens.dim() == 1:
+        return tokens
+    return torch.cat([tokens, tokens.new_full((len(tokens), 3), value)], dim=1)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_unreduced_sums_to_reduced(name, corpus):
+    criterion, model, sample = make(corpus, name)
+    torch.manual_seed(3)
+    whole = criterion(model, sample)[0]
+    torch.manual_seed(3)
+    each = criterion(model, sample, reduce=False)[0]
+    assert each.shape == (sample["target"].ne(PAD).sum(),)
+    assert each.sum().item() == pytest.approx(whole.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("flags", [LSTM, TIED_TRANSFORMER, FCONV], ids=["lstm", "tied", "fconv"])
+def test_loss_over_the_batchs_words_is_the_loss_over_all(flags, corpus):
+    """Gathered rows, renumbered ids and weight_norm change neither value nor gradients."""
+    criterion, model, sample = make(corpus, "bnce", *flags)
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    log_q = criterion.distribution("unigram", torch.device("cpu")).log_q
+    want = losses.batch_nce_loss(batch.features, batch.target, *batch.layer.full(), log_q)
+    got = criterion.objective(batch).sum()
+    assert got.item() == pytest.approx(want.item(), rel=1e-5)
+    parameters = list(model.parameters())
+    for one, other in zip(
+        torch.autograd.grad(got, parameters, retain_graph=True),
+        torch.autograd.grad(want, parameters),
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_time_groups_are_those_of_the_paper(corpus):
+    criterion, model, sample = make(corpus, "bnce by time step")
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    log_q = criterion.distribution("unigram", torch.device("cpu")).log_q
+    want = sum(
+        losses.batch_nce_loss(h, w, *batch.layer.full(), log_q)
+        for h, w in (
+            batch.subset((batch.time_steps == step).nonzero()[:, 0])
+            for step in batch.time_steps.unique()
+        )
+    )
+    assert criterion.objective(batch).sum().item() == pytest.approx(want.item(), rel=1e-5)
+
+
+def test_regulariser_is_weighted_by_its_share(corpus):
+    """With gamma = 1 it is alpha (log Z_c - log Z)^2 on every context; on a share, its mean is."""
+    criterion, model, sample = make(corpus, "nce_regularized")
+    criterion.nce_base = "bnce"
+    criterion.noise_samples = 0
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    base = make(corpus, "bnce")[0].objective(batch)
+    deviation = losses.log_partition(batch.features, *batch.layer.full())
+    want = 10 * deviation.square()
+    criterion.self_norm_rate = 1.0
+    torch.testing.assert_close(criterion.objective(batch) - base, want, rtol=1e-3, atol=1e-4)
+    criterion.self_norm_rate = 0.3
+    added = torch.stack([(criterion.objective(batch) - base).sum() for _ in range(300)])
+    error = added.std().item() / math.sqrt(len(added))
+    assert abs(added.mean().item() - want.sum().item()) < 5 * error + 1e-3 * want.sum().item()
+    touched = (criterion.objective(batch) - base).abs() > 1e-6
+    assert touched.sum() <= round(0.3 * len(batch))
+
+
+def test_noise_of_targets_and_draws_is_their_mixture(corpus):
+    criterion = make(corpus, "bnce with draws")[0]
+    words = torch.arange(64)
+    p = criterion.distribution("unigram", torch.device("cpu")).log_q.exp()
+    torch.testing.assert_close(_mixture_log_q(criterion, words, 18, 6).exp(), 0.75 * p + 0.25 / 64)
+    torch.testing.assert_close(_mixture_log_q(criterion, words, 18, 0).exp(), p)
+    uniform = torch.full((64,), 1 / 64)
+    torch.testing.assert_close(_mixture_log_q(criterion, words, 0, 2).exp(), uniform)
+
+
+def test_half_precision_leaves_the_noise_alone(corpus):
+    criterion, _, _ = make(corpus, "shared_nce")
+    before = criterion.distribution("noise", torch.device("cpu")).log_q
+    criterion.half()
+    after = criterion.distribution("noise", torch.device("cpu")).log_q
+    assert after.dtype == torch.float32 and torch.equal(before, after)
+
+
+def test_draws_repeat_with_the_seed_and_differ_between_ranks(corpus, monkeypatch):
+    criterion, model, sample = make(corpus, "shared_nce")
+    batch = TokenBatch.from_sample(model, sample, PAD)
+
+    def draw(rank, seed=1):
+        monkeypatch.setattr("fairseq_bnce.criterions._is_distributed", lambda: True)
+        monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
+        torch.manual_seed(seed)
+        return criterion.draw(batch, 50)
+
+    assert torch.equal(draw(0), draw(0))
+    assert not torch.equal(draw(0), draw(1))
+    assert not torch.equal(draw(0), draw(0, seed=2))
+
+
+@pytest.mark.parametrize("rate, want", [(0, 0), (0.001, 1), (0.5, 21), (1, 42)])
+def test_random_share(rate, want, corpus):
+    criterion, model, sample = make(corpus, "bnce")
+    batch = TokenBatch.from_sample(model, with_targets(sample, 42), PAD)
+    chosen = _random_share(batch, rate, torch.Generator().manual_seed(1))
+    assert len(chosen.unique()) == len(chosen) == want
