@@ -1,14 +1,19 @@
-"""Let torch >= 2.6 read fairseq's checkpoints, with its check of their contents left on.
+"""What fairseq needs to work beside today's torch and numpy; done when the plugin is imported.
 
-From 2.6 on ``torch.load`` refuses classes that it was not told of, and fairseq's checkpoints hold
-some: architectures of old keep their options in an argparse.Namespace, and fairseq before 2022
-saved omegaconf objects. None of these runs code of its own when unpickled.
+- From 2.6 on ``torch.load`` refuses classes that it was not told of, and fairseq's checkpoints
+  hold some: architectures of old keep their options in an argparse.Namespace, and fairseq before
+  2022 saved omegaconf objects. None of these runs code of its own when unpickled, so they go on
+  torch's allow-list; its check stays on.
+- numpy 2 has no ``numpy.compat``, whose ``long`` fairseq asks for under ``--sample-break-mode eos``
+  and in translation.
 """
 
 import argparse
 import collections
+import types
 import typing
 
+import numpy
 import omegaconf
 import omegaconf.base
 import omegaconf.nodes
@@ -45,4 +50,11 @@ def _containers() -> typing.List[typing.Any]:
     ]
 
 
+def restore_numpy_long() -> None:
+    """Give numpy 2 the one name of ``numpy.compat`` that fairseq uses."""
+    if not hasattr(numpy, "compat"):
+        numpy.compat = types.SimpleNamespace(long=int)
+
+
 allow_fairseq_checkpoints()
+restore_numpy_long()
