@@ -29,7 +29,8 @@ def remember(self, cfg, task, model, criterion, quantizer=None):
     make(self, cfg, task, model, criterion, quantizer)
 Trainer.__init__ = remember
 cli_main()
-torch.save(models[0].state_dict(), os.path.join(folder, "rank%s.pt" % rank))
+parameters = {name: p.detach() for name, p in models[0].named_parameters()}
+torch.save(parameters, os.path.join(folder, "rank%s.pt" % rank))
 """
 
 
