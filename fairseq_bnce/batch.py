@@ -44,7 +44,10 @@ class TokenBatch:
                 f"got {got} (--self-target with --future-target gives several: take one)"
             )
         is_word = target.ne(pad)
-        return cls(features[is_word], target[is_word], is_word.nonzero()[:, 1], layer)
+        time_steps = is_word.nonzero()[:, 1]
+        if len(time_steps) == target.numel():  # no padding: nothing to copy
+            return cls(features.flatten(0, 1), target.flatten(), time_steps, layer)
+        return cls(features[is_word], target[is_word], time_steps, layer)
 
     def __len__(self) -> int:
         return self.target.numel()

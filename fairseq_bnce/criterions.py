@@ -262,18 +262,25 @@ def batch_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch) -> Tensor
     target, draws = vocabulary.ids[0], vocabulary.ids[1:]
     parts = [
         losses.batch_nce_loss(
-            batch.features.index_select(0, group),
-            target.index_select(0, group),
+            features,
+            words,
             vocabulary.weight,
             vocabulary.bias,
-            _mixture_log_q(criterion, vocabulary.words, len(group) - 1, len(noise)),
+            _mixture_log_q(criterion, vocabulary.words, len(words) - 1, len(noise)),
             noise_ids=noise,
             log_z=criterion.log_z,
             reduction="none",
         )
-        for group, noise in zip(groups, draws)
+        for features, words, noise in zip(
+            _split(batch.features, groups), _split(target, groups), draws
+        )
     ]
-    return torch.cat(parts).index_select(0, torch.cat(groups).argsort())
+    return parts[0] if len(parts) == 1 else torch.cat(parts)[torch.cat(groups).argsort()]
+
+
+def _split(tokens: Tensor, groups: List[Tensor]) -> List[Tensor]:
+    """The parts of ``tokens`` in each group; all of them, uncopied, where there is one."""
+    return [tokens] if len(groups) == 1 else [tokens.index_select(0, group) for group in groups]
 
 
 def shared_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch) -> Tensor:
