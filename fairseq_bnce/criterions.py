@@ -14,11 +14,12 @@ import torch
 import torch.distributed
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.distributed.utils import get_data_parallel_group, get_data_parallel_rank
 from fairseq.tasks import FairseqTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_bnce import losses, metrics
+from fairseq_bnce import losses, metrics, row_sparse
 from fairseq_bnce.batch import BatchVocabulary, TokenBatch, target_scores
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.output_layer import OutputLayer, refuse_fully_sharded
@@ -63,6 +64,14 @@ class NoiseContrastiveConfig(FairseqDataclass):
             "and 1, loss and ppl are estimates; at 0, loss is the unnormalised NLL"
         },
     )
+    row_sparse: bool = field(
+        default=False,
+        metadata={
+            "help": "gradients and updates of the embeddings' and the output layer's rows that a "
+            "batch touches, and no others, so that an update costs the same at any vocabulary "
+            "size; with --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam"
+        },
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
     ddp_backend: str = II("distributed_training.ddp_backend")
 
@@ -75,6 +84,10 @@ class BatchNCEConfig(NoiseContrastiveConfig):
             "help": "whose targets serve each other as noise in bnce: all of the batch, those of "
             "one time step ('time'), or groups of SIZE tokens"
         },
+    )
+    gather_noise: bool = field(
+        default=False,
+        metadata={"help": "the other ranks' targets are noise too, besides those of the batch"},
     )
 
 
@@ -111,6 +124,7 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         noise_samples: Optional[int],
         init_output_bias: str,
         valid_partition_rate: float,
+        row_sparse: bool,
         sentence_avg: bool,
         ddp_backend: str,
     ):
@@ -127,9 +141,11 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         self.noise_samples = noise_samples
         self.initial_bias = str(init_output_bias)
         self.valid_partition_rate = valid_partition_rate
+        self.row_sparse = row_sparse
+        self.is_legacy_ddp = ddp_backend in ("legacy_ddp", "no_c10d")
         self.sentence_avg = sentence_avg
         self.noise, self.noise_power = str(noise), noise_power
-        self._start_is_set = self._start_is_checked = False
+        self._is_prepared = self._is_checked = False
         # Made when first asked for; plain objects, which must not follow .half().
         self._distributions: Dict[str, NoiseDistribution] = {}
 
@@ -150,7 +166,7 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         batch = TokenBatch.from_sample(model, sample, self.padding_idx)
         logged: Dict[str, Any] = {}
         if model.training:
-            self._check_start(batch.layer)
+            self._check_once(batch.layer)
             loss = self.objective(batch)
         else:
             loss, logged = self.evaluate(batch, _first_id(sample))
@@ -188,27 +204,41 @@ class NoiseContrastiveCriterion(FairseqCriterion):
             self._distributions[kind] = self._make_distribution(kind)
         return self._distributions[kind].to(device)
 
-    def init_output_bias(self, model: nn.Module) -> None:
-        """Set the model's output bias, if it has one, as ``--init-output-bias`` says.
+    def prepare(self, model: nn.Module, untrained: bool) -> None:
+        """Make ready a model that this criterion is to train.
 
-        To be called before a trainer is built: under --fp16 that copies the parameters.
+        To be called before a trainer is built: it wraps the model for DDP, which has to know of
+        row-sparse parameters, and under --fp16 copies the parameters, the bias too.
+
+        Args:
+            model: the model, not wrapped.
+            untrained: whether its output bias may be set.
         """
-        bias = OutputLayer(model).bias
+        layer = OutputLayer(model)
+        if self.row_sparse:
+            row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
+        if untrained:
+            self._init_output_bias(layer.bias)
+        self._is_prepared = True
+
+    def _init_output_bias(self, bias: Optional[Tensor]) -> None:
+        """As ``--init-output-bias`` says, if there is a bias."""
         if bias is not None and self.initial_bias != "none":
             uniform = self.initial_bias == "uniform"
             q = NoiseDistribution.uniform(len(bias)) if uniform else self._unigram()
             with torch.no_grad():
                 bias.copy_(q.log_q + self.log_z)
-        self._start_is_set = True
 
     def _unigram(self) -> NoiseDistribution:
         return self.distribution("unigram", torch.device("cpu"))
 
-    def _check_start(self, layer: OutputLayer) -> None:
-        """Warn, once, of a start so far from log Z that training spends itself on getting there."""
-        if self._start_is_checked:
+    def _check_once(self, layer: OutputLayer) -> None:
+        """Warn of a start so far from log Z that training spends itself on getting there."""
+        if self._is_checked:
             return
-        self._start_is_checked = True
+        self._is_checked = True
+        prepared = self._is_prepared or not self.row_sparse
+        _require("--row-sparse", "--task language_modeling", type(self.task).__name__, prepared)
         log_v = math.log(len(layer))
         if layer.bias is None and abs(self.log_z - log_v) > _FAR_START:
             logger.warning(
@@ -216,7 +246,7 @@ class NoiseContrastiveCriterion(FairseqCriterion):
                 f"log Z_c starts near log V = {log_v:.1f}, far from --log-z {self.log_z:g}, and it "
                 f"may take most of the training to get there; --log-z {log_v:.1f} starts right"
             )
-        elif layer.bias is not None and not self._start_is_set and self.initial_bias != "none":
+        elif layer.bias is not None and not self._is_prepared and self.initial_bias != "none":
             logger.warning(
                 f"--init-output-bias {self.initial_bias} is applied by the language_modeling task "
                 f"alone; under {type(self.task).__name__} the bias starts as the model has it"
@@ -256,18 +286,19 @@ def batch_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch) -> Tensor
     """B-NCE over groups of targets, with ``noise_samples`` extra draws for each group."""
     extra = criterion.noise_samples or 0
     groups = _groups(batch, criterion.bnce_group)
+    foreign = _targets_elsewhere(batch) if criterion.gather_noise else batch.target[:0]
     # A lone target has no company to serve as its noise: one draw makes up for it.
-    draws = [criterion.draw(batch, max(extra, 2 - len(group))) for group in groups]
-    vocabulary = BatchVocabulary(batch.layer, batch.target, *draws)
-    target, draws = vocabulary.ids[0], vocabulary.ids[1:]
+    draws = [criterion.draw(batch, max(extra, 2 - len(group) - len(foreign))) for group in groups]
+    vocabulary = BatchVocabulary(batch.layer, batch.target, foreign, *draws)
+    target, foreign, *draws = vocabulary.ids
     parts = [
         losses.batch_nce_loss(
             features,
             words,
             vocabulary.weight,
             vocabulary.bias,
-            _mixture_log_q(criterion, vocabulary.words, len(words) - 1, len(noise)),
-            noise_ids=noise,
+            _mixture_log_q(criterion, vocabulary.words, len(words) - 1 + len(foreign), len(noise)),
+            noise_ids=torch.cat([foreign, noise]),
             log_z=criterion.log_z,
             reduction="none",
         )
@@ -281,6 +312,17 @@ def batch_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch) -> Tensor
 def _split(tokens: Tensor, groups: List[Tensor]) -> List[Tensor]:
     """The parts of ``tokens`` in each group; all of them, uncopied, where there is one."""
     return [tokens] if len(groups) == 1 else [tokens.index_select(0, group) for group in groups]
+
+
+def _targets_elsewhere(batch: TokenBatch) -> Tensor:
+    """The other ranks' targets; every rank has to ask for them in the same batch."""
+    if not _is_distributed():
+        return batch.target[:0]
+    group = get_data_parallel_group()
+    counts = row_sparse.lengths(batch.target, group)
+    everywhere = row_sparse.gather_uneven(batch.target, counts, group)
+    rank = get_data_parallel_rank()
+    return torch.cat([part for i, part in enumerate(everywhere.split(counts)) if i != rank])
 
 
 def shared_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch) -> Tensor:
@@ -317,9 +359,12 @@ NCE_LOSSES = {"bnce": batch_nce, "shared_nce": shared_nce, "nce": fresh_nce}
 class BatchNCECriterion(NoiseContrastiveCriterion):
     """Batch noise-contrastive estimation (Oualil & Klakow 2017)."""
 
-    def __init__(self, task: FairseqTask, bnce_group: str, **others: Any):
+    def __init__(self, task: FairseqTask, bnce_group: str, gather_noise: bool, **others: Any):
         super().__init__(task, **others)
         self.bnce_group = _checked_group(bnce_group)
+        whole = bnce_group == "batch" or not gather_noise
+        _require("--bnce-group", "'batch' with --gather-noise", repr(bnce_group), whole)
+        self.gather_noise = gather_noise
 
     def objective(self, batch: TokenBatch) -> Tensor:
         return batch_nce(self, batch)
@@ -350,6 +395,9 @@ class RegularizedNCECriterion(BatchNCECriterion):
         **others: Any,
     ):
         super().__init__(task, **others)
+        _require(
+            "--row-sparse", "off: the penalty's gradient has every row", "on", not self.row_sparse
+        )
         alpha_fits = math.isfinite(self_norm_alpha) and self_norm_alpha >= 0
         _require("--self-norm-alpha", "a finite number of at least 0", self_norm_alpha, alpha_fits)
         rate_fits = 0 < self_norm_rate <= 1

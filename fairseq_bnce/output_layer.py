@@ -7,15 +7,16 @@ returns logits).
 """
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.models.fconv import FConvDecoder
 from fairseq.models.lightconv import LightConvDecoder
 from fairseq.models.lstm import LSTMDecoder
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from fairseq_bnce.row_sparse import gather
 
 
 class UnsupportedModelError(ValueError):
@@ -64,11 +65,20 @@ class OutputLayer:
         return Rows(self._stored_weight, self.bias)
 
     def rows(self, ids: Tensor) -> Rows:
-        """The rows of the words ``ids`` (U,); no work grows with V (a dense gradient aside)."""
-        weight = F.embedding(ids, self._stored_weight)
+        """The rows of the distinct words ``ids`` (U,).
+
+        No work grows with V, but for a dense gradient where the rows are not row-sparse.
+        """
+        weight = gather(self._stored_weight, ids)
         if self._is_normalised:
-            weight = _normalise(weight, F.embedding(ids, self._at.holder.weight_g))
-        return Rows(weight, None if self.bias is None else self.bias.index_select(0, ids))
+            weight = _normalise(weight, gather(self._at.holder.weight_g, ids))
+        return Rows(weight, None if self.bias is None else gather(self.bias, ids))
+
+    def parameters(self) -> List[nn.Parameter]:
+        """All that :meth:`rows` reads."""
+        held = [self._stored_weight, self.bias]
+        held += [self._at.holder.weight_g] if self._is_normalised else []
+        return [parameter for parameter in held if parameter is not None]
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import II
 from torch import nn
 
-from fairseq_bnce import metrics, scorer
+from fairseq_bnce import metrics, optimizers, scorer
 from fairseq_bnce.criterions import NoiseContrastiveCriterion
 from fairseq_bnce.output_layer import refuse_fully_sharded
 from fairseq_bnce.token_counts import DataError, count_tokens, split_prefixes
@@ -65,7 +65,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         super().__init__(args, *others, **named)
         self._models: List[nn.Module] = []
         self._untrained: Optional[nn.Module] = None
-        self._measured = False
+        self._measured = self._is_checked = False
 
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
@@ -83,17 +83,29 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
-        """Build the criterion; it is told of the model, whose output bias it may set.
+        """Build the criterion, and have it prepare the model: here, before there is a trainer.
 
-        That has to happen here: --fp16 copies the parameters when the trainer is built. And to
-        an untrained model only: fairseq-validate builds a criterion for a trained one.
+        The model may be trained already: fairseq-validate builds a criterion, too.
         """
         criterion = super().build_criterion(cfg)
         if isinstance(criterion, NoiseContrastiveCriterion):
             self.state.merge_state_dict({"log_z": float(criterion.log_z)})
-            if self._untrained is not None:
-                criterion.init_output_bias(self._untrained)
+            for model in self._models:
+                criterion.prepare(model, untrained=model is self._untrained)
         return criterion
+
+    def train_step(
+        self, sample: Any, model: nn.Module, criterion: nn.Module, optimizer: Any, *others, **named
+    ):
+        """As fairseq's, once it is known that the optimiser takes the gradients.
+
+        Raises:
+            ValueError: for an optimiser that does not.
+        """
+        if not self._is_checked and getattr(criterion, "row_sparse", False):
+            optimizers.check_row_sparse(optimizer)
+        self._is_checked = True
+        return super().train_step(sample, model, criterion, optimizer, *others, **named)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any):
         """Load a split, after a check of its files.

@@ -1,16 +1,25 @@
 """Two ranks on one machine: gloo through torchrun, both of fairseq's DDP backends."""
 
+import multiprocessing
 import re
+import shutil
 import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
-from tools import LSTM, PLUGIN, TIED_TRANSFORMER, TRAINING, run
+from tools import LSTM, PLUGIN, TIED_TRANSFORMER, TRAINING, build, first_batch, run
+
+from fairseq_bnce import losses, row_sparse
+from fairseq_bnce.batch import TokenBatch
 
 # fairseq-train for one rank on a machine without a GPU. fairseq passes device ids to
-# DistributedDataParallel, which CPU modules must not have. At the end each rank saves its model.
+# DistributedDataParallel, which CPU modules must not have. At the end each rank saves its model
+# and how many bytes it has sent by way of Python (which pytorch_ddp's reducer does not take).
+# IN_FLOAT64: to compare two ways of training, rounding left aside.
 RANK = """
-import os, sys, torch
+import os, sys, torch, fairseq.utils
 import fairseq.models.distributed_fairseq_model as wrapping
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
@@ -23,14 +32,29 @@ wrapping.DistributedDataParallel = OnCPU
 
 folder, rank = sys.argv.pop(1), os.environ["RANK"]
 sys.argv += ["--distributed-rank", rank]
+exact = "IN_FLOAT64" in os.environ
 models, make = [], Trainer.__init__
 def remember(self, cfg, task, model, criterion, quantizer=None):
-    models.append(model)
+    models.append(model.double() if exact else model)
     make(self, cfg, task, model, criterion, quantizer)
 Trainer.__init__ = remember
+if exact:  # fairseq clips in float32 alone
+    fairseq.utils.clip_grad_norm_ = lambda parameters, limit, _: (
+        torch.nn.utils.clip_grad_norm_(list(parameters), limit)
+    )
+
+sent = [0]
+def counted(collective, argument):
+    def call(*args, **kwargs):
+        sent[0] += args[argument].numel() * args[argument].element_size()
+        return collective(*args, **kwargs)
+    return call
+torch.distributed.all_reduce = counted(torch.distributed.all_reduce, 0)
+torch.distributed.all_gather = counted(torch.distributed.all_gather, 1)
 cli_main()
 parameters = {name: p.detach() for name, p in models[0].named_parameters()}
-torch.save(parameters, os.path.join(folder, "rank%s.pt" % rank))
+result = {"parameters": parameters, "sent": sent[0]}
+torch.save(result, os.path.join(folder, "rank%s.pt" % rank))
 """
 
 
@@ -40,7 +64,8 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def train_on_two_ranks(corpus, folder, *flags, check=True):
+def train_on_two_ranks(corpus, folder, *flags, check=True, env=None):
+    folder.mkdir(exist_ok=True)
     (folder / "rank.py").write_text(RANK, encoding="utf-8")
     launch = ["--nproc_per_node", "2", "--master_addr", "localhost"]
     launch += ["--master_port", free_port(), folder / "rank.py", folder]
@@ -53,7 +78,12 @@ def train_on_two_ranks(corpus, folder, *flags, check=True):
         *[*launch, corpus, *rest, *TRAINING, *flags],
         fresh=True,
         check=check,
+        env=env,
     )
+
+
+def results(folder):
+    return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -73,12 +103,120 @@ def test_ranks_stay_synchronised(architecture, backend, corpus, tmp_path):
     flags = [*architecture, "--criterion", "nce_regularized", "--ddp-backend", backend]
     output = train_on_two_ranks(corpus, tmp_path, *flags, "--log-z", "4", "--batch-size", "11")
     assert "training on 2 devices" in output and '"valid_num_updates": "8"' in output
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1))
+    first, second = (result["parameters"] for result in results(tmp_path))
     start = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=False)
     assert start["task_state"]["sigma_z"] > 0
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
         assert torch.equal(value, start["model"][name]), name
+
+
+ROW_SPARSE = ["--criterion", "bnce", "--optimizer", "sparse_sgd", "--row-sparse"]
+IN_FLOAT64 = {"IN_FLOAT64": "1"}
+
+
+def test_row_sparse_is_dense_on_two_ranks(corpus, tmp_path):
+    """Both backends, 50 updates, clipped, the last of an epoch with a dummy batch on one rank."""
+    flags = [*LSTM, "--batch-size", "11", "--max-epoch", "9", "--max-update", "50", "--lr", "0.5"]
+    flags += ["--clip-norm", "0.004", "--disable-validation", "--no-save", "--noise-samples", "3"]
+    dense = ["--criterion", "bnce", "--optimizer", "sparse_sgd", "--ddp-backend", "pytorch_ddp"]
+    train_on_two_ranks(corpus, tmp_path / "dense", *flags, *dense, env=IN_FLOAT64)
+    want = results(tmp_path / "dense")[0]["parameters"]
+    for backend in ("pytorch_ddp", "legacy_ddp"):
+        folder = tmp_path / backend
+        sparse = [*flags, *ROW_SPARSE, "--ddp-backend", backend]
+        train_on_two_ranks(corpus, folder, *sparse, env=IN_FLOAT64)
+        first, second = (result["parameters"] for result in results(folder))
+        for name, value in want.items():
+            assert torch.equal(first[name], second[name]), (backend, name)
+            error = (first[name] - value).norm() / value.norm()
+            assert error < 1e-6, (backend, name, error)
+
+
+@pytest.mark.slow  # gigabytes
+def test_a_million_types_are_not_exchanged(corpus, tmp_path):
+    """Everything that a rank sends in an update, LSTM included: below 1 % of dense gradients."""
+    types, size, updates = 1_000_000, 200, 3
+    data = tmp_path / "data"
+    shutil.copytree(corpus, data)
+    words = (data / "dict.txt").read_text(encoding="utf-8").splitlines()
+    words += [f"more{i} 0" for i in range(types - 4 - len(words))]
+    (data / "dict.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    flags = [*LSTM, "--max-update", str(updates), "--disable-validation", "--no-save"]
+    flags += ["--batch-size", "20", "--tokens-per-sample", "20", "--ddp-backend", "legacy_ddp"]
+    for part in ("embed-dim", "hidden-size", "out-embed-dim"):
+        flags += [f"--decoder-{part}", str(size)]
+    train_on_two_ranks(data, tmp_path, *flags, *ROW_SPARSE)
+    dense = sum(value.numel() * 4 for value in results(tmp_path)[0]["parameters"].values())
+    assert dense > 2 * types * size * 4
+    for result in results(tmp_path):
+        assert 0 < result["sent"] / updates < 0.01 * dense
+        print(f"{result['sent'] / updates:,.0f} bytes an update, dense {dense:,.0f}")
+
+
+def on_two_ranks(function, *arguments):
+    """What ``function(rank, *arguments)`` returns on each of two gloo ranks, forks of this one."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            context.Process(target=in_rank, args=(rank, Path(folder), function, arguments))
+            for rank in (0, 1)
+        ]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join(60)
+        return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
+
+
+def in_rank(rank, folder, function, arguments):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
+    torch.save(function(rank, *arguments), folder / f"{rank}.pt")
+
+
+def gradients_of(rank, dtype):
+    generator = torch.Generator().manual_seed(rank)
+    ids = torch.randint(50, (7 + 5 * rank,), generator=generator)
+    rows = torch.randn(len(ids), 4, generator=generator).to(dtype)
+    own = row_sparse.sparse_rows(ids, rows, torch.Size([50, 4]))
+    nothing = row_sparse.sparse_rows(ids[:0], rows[:0], torch.Size([50, 4]))
+    means = [row_sparse.mean_over_ranks(g) for g in (own, own if rank else nothing, nothing)]
+    return own.to_dense(), [mean.to_dense() for mean in means], [m._nnz() for m in means]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_mean_over_ranks(dtype):
+    """Ranks of different row counts, one without any, and none at all."""
+    (a, of_first, counts), (b, of_second, _) = on_two_ranks(gradients_of, dtype)
+    for want, one, other in zip([(a + b) / 2, b / 2, 0 * a], of_first, of_second):
+        assert torch.equal(one, other) and one.dtype == dtype
+        tolerance = 1e-6 if dtype == torch.float32 else 2e-2
+        torch.testing.assert_close(one, want, rtol=tolerance, atol=tolerance)
+    assert counts[2] == 0 and counts[0] <= 19
+
+
+def loss_with_gathered_noise(rank, corpus):
+    flags = [*LSTM, "--criterion", "bnce", "--gather-noise", "--noise-samples", "2"]
+    cfg, task, model = build(corpus, *flags, "--dropout", "0")
+    criterion = task.build_criterion(cfg.criterion)
+    batch = TokenBatch.from_sample(model, first_batch(task, sentences=2 + rank), 1)
+    log_q = criterion.distribution("unigram", torch.device("cpu")).log_q
+    draws = []
+    draw = criterion.draw
+    criterion.draw = lambda *shape: draws.append(draw(*shape)) or draws[-1]
+    loss = criterion.objective(batch).sum().item()
+    return loss, batch.features.detach(), batch.target, draws[0], log_q, batch.layer.full()
+
+
+def test_gathered_noise_is_the_other_ranks_targets(corpus):
+    ranks = on_two_ranks(loss_with_gathered_noise, corpus)
+    assert not torch.equal(ranks[0][3], ranks[1][3])
+    for (loss, features, target, draws, log_q, rows), other in (ranks, ranks[::-1]):
+        noise = torch.cat([other[2], draws])
+        want = losses.batch_nce_loss(features, target, *rows, log_q, noise_ids=noise).item()
+        assert loss == pytest.approx(want, rel=1e-5)
 
 
 def test_find_unused_parameters_is_refused(corpus, tmp_path):

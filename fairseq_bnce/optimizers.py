@@ -1,0 +1,236 @@
+"""The optimisers of update_rules.py under fairseq's names, with what fairseq asks of them.
+
+One optimiser serves the whole model: a parameter with a dense gradient is updated whole, one with
+a row-sparse gradient in its touched rows. ``sparse_sgd`` and ``sparse_adagrad`` end where dense
+ones do, since a zero gradient changes nothing under them; ``rowwise_adagrad`` too, with one
+accumulator a row; ``lazy_adam`` differs from Adam (see there).
+"""
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.distributed import utils as distributed
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from omegaconf import II
+from torch import Tensor, nn
+
+from fairseq_bnce import row_sparse, update_rules
+
+_DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
+
+
+@dataclass
+class SparseSGDConfig(FairseqDataclass):
+    momentum: float = field(
+        default=0.0, metadata={"help": "momentum factor; must be 0 with --row-sparse"}
+    )
+    weight_decay: float = field(default=0.0, metadata=_DECAY)
+    lr: List[float] = II("optimization.lr")
+
+
+@dataclass
+class SparseAdagradConfig(FairseqDataclass):
+    adagrad_eps: float = field(default=1e-10, metadata={"help": "added to the root of the sum"})
+    adagrad_initial_accumulator: float = field(
+        default=0.0, metadata={"help": "where the sums of squared gradients start"}
+    )
+    weight_decay: float = field(default=0.0, metadata=_DECAY)
+    lr: List[float] = II("optimization.lr")
+
+
+@dataclass
+class LazyAdamConfig(FairseqDataclass):
+    adam_betas: str = field(
+        default="(0.9, 0.999)", metadata={"help": "decay of the mean and of the square"}
+    )
+    adam_eps: float = field(default=1e-8, metadata={"help": "added to the root of the square"})
+    weight_decay: float = field(default=0.0, metadata=_DECAY)
+    lr: List[float] = II("optimization.lr")
+
+
+class RowSparseFairseqOptimizer(FairseqOptimizer):
+    """Gradients of both kinds: exchanged between ranks, scaled, clipped; a subclass names the rule.
+
+    Args:
+        cfg: the optimiser's configuration.
+        params: dense and row-sparse parameters together.
+    """
+
+    rule: type
+    # Whether the rule treats every number alike, as fairseq's flattening of --fp16 needs.
+    elementwise = True
+    # Under --amp fairseq unscales the gradients itself, and calls torch's GradScaler.step() on
+    # this object, which would unscale them again but for this attribute.
+    _step_supports_amp_scaling = True
+    found_inf: Optional[Tensor] = None
+
+    def __init__(self, cfg: FairseqDataclass, params: Any):
+        super().__init__(cfg)
+        self._optimizer = self.rule(params, **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        """The rule's options; on resume they override the checkpoint's."""
+        raise NotImplementedError
+
+    @property
+    def supports_flat_params(self) -> bool:
+        return self.elementwise
+
+    def all_reduce_grads(self, module: nn.Module) -> None:
+        """Average the gradients over the ranks: the wrapper its dense ones, here the row-sparse."""
+        sparse = [p for p in module.parameters() if row_sparse.is_marked(p)]
+        for parameter in sparse:
+            if parameter.grad is None:  # legacy_ddp would fill it with V-sized zeros
+                parameter.grad = _no_rows(parameter)
+        _shrink_buffer(module)
+        super().all_reduce_grads(module)
+        if distributed.get_data_parallel_world_size() > 1:
+            group = distributed.get_data_parallel_group()
+            for parameter in sparse:
+                parameter.grad = row_sparse.mean_over_ranks(parameter.grad, group)
+
+    def multiply_grads(self, c: Any) -> None:
+        for gradient in self._merged():
+            values = row_sparse.values(gradient)
+            values.mul_(c.to(values.device) if torch.is_tensor(c) else c)
+
+    def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
+        """Scale all gradients so that their norm together is at most ``max_norm``, if above 0.
+
+        Returns:
+            The norm before, the same that dense gradients have.
+        """
+        gradients = [row_sparse.values(gradient) for gradient in self._merged()]
+        if not gradients:
+            return torch.zeros((), device=next(self.params).device)
+        norms = [torch.norm(gradient, p=2, dtype=_exact(gradient.dtype)) for gradient in gradients]
+        norm = torch.norm(torch.stack([part.to(norms[0]) for part in norms]))
+        if aggregate_norm_fn is not None:
+            norm = aggregate_norm_fn(norm)
+        if max_norm > 0:
+            factor = (float(max_norm) / (norm + 1e-6)).clamp_(max=1)
+            for gradient in gradients:
+                gradient.mul_(factor.to(gradient.device, gradient.dtype))
+        return norm
+
+    def step(self, closure: Any = None, scale: float = 1.0, groups: Any = None) -> None:
+        """One update; none if --amp's scaler has found a gradient that is not finite."""
+        if self.found_inf is not None and bool(self.found_inf):
+            return
+        super().step(closure, scale, groups)
+
+    def _merged(self) -> List[Tensor]:
+        """All gradients; row-sparse ones get each row once, without which they have no norm."""
+        gradients = []
+        for parameter in self.params:
+            if parameter.grad is None:
+                continue
+            if parameter.grad.is_sparse:
+                parameter.grad = row_sparse.merge(parameter.grad)
+            gradients.append(parameter.grad.detach())
+        return gradients
+
+
+@register_optimizer("sparse_sgd", dataclass=SparseSGDConfig)
+class FairseqSparseSGD(RowSparseFairseqOptimizer):
+    """SGD; the same as fairseq's ``sgd``, also in the rows."""
+
+    rule = update_rules.SparseSGD
+
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        options = {"momentum": self.cfg.momentum, "weight_decay": self.cfg.weight_decay}
+        return {"lr": _first(self.cfg.lr), **options}
+
+
+@register_optimizer("sparse_adagrad", dataclass=SparseAdagradConfig)
+class FairseqSparseAdagrad(RowSparseFairseqOptimizer):
+    """Adagrad; the same as fairseq's ``adagrad``, also in the rows."""
+
+    rule = update_rules.SparseAdagrad
+
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        return {
+            "lr": _first(self.cfg.lr),
+            "eps": self.cfg.adagrad_eps,
+            "initial_accumulator": self.cfg.adagrad_initial_accumulator,
+            "weight_decay": self.cfg.weight_decay,
+        }
+
+
+@register_optimizer("rowwise_adagrad", dataclass=SparseAdagradConfig)
+class FairseqRowwiseAdagrad(FairseqSparseAdagrad):
+    """Adagrad with one accumulator a row."""
+
+    rule = update_rules.RowwiseAdagrad
+    elementwise = False
+
+
+@register_optimizer("lazy_adam", dataclass=LazyAdamConfig)
+class FairseqLazyAdam(RowSparseFairseqOptimizer):
+    """Adam that leaves untouched rows and their moments alone."""
+
+    rule = update_rules.LazyAdam
+
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        return {
+            "lr": _first(self.cfg.lr),
+            "betas": ast.literal_eval(self.cfg.adam_betas),
+            "eps": self.cfg.adam_eps,
+            "weight_decay": self.cfg.weight_decay,
+        }
+
+
+def check_row_sparse(optimizer: FairseqOptimizer) -> None:
+    """Raise unless row-sparse gradients can reach one of the optimisers above.
+
+    Args:
+        optimizer: the trainer's, with what --fp16, --amp and the like wrap around it.
+
+    Raises:
+        ValueError: naming the flag, what is required and what came.
+    """
+    inner = optimizer
+    for wrapped in ("wrapped_optimizer", "fp32_optimizer"):
+        if hasattr(inner, wrapped) and not hasattr(inner, "fp16_params"):
+            inner = getattr(inner, wrapped)
+    if hasattr(inner, "fp16_params"):
+        raise ValueError(
+            "--row-sparse: required float32, --memory-efficient-fp16, --memory-efficient-bf16 or "
+            "--amp, got --fp16 or --bf16 alone, which copy every parameter and gradient whole at "
+            "each update"
+        )
+    if not isinstance(inner, RowSparseFairseqOptimizer):
+        raise ValueError(
+            "--row-sparse: required --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or "
+            f"lazy_adam, got {type(inner).__name__}, which does not take row-sparse gradients"
+        )
+
+
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _first(lr: Any) -> float:
+    return float(lr[0]) if hasattr(lr, "__getitem__") else float(lr)
+
+
+def _no_rows(parameter: Tensor) -> Tensor:
+    ids = torch.empty(0, dtype=torch.int64, device=parameter.device)
+    return row_sparse.sparse_rows(
+        ids, parameter.new_empty(0, *parameter.shape[1:]), parameter.shape
+    )
+
+
+def _shrink_buffer(module: nn.Module) -> None:
+    """legacy_ddp's buffer, made at its first use, need not hold what legacy_ddp leaves alone."""
+    if getattr(module, "buffer_size", None) and getattr(module, "buffer", None) is None:
+        wrapper = module if "buffer_size" in vars(module) else module.module
+        dense = (p.numel() for p in module.parameters() if not row_sparse.is_marked(p))
+        wrapper.buffer_size = max(min(wrapper.buffer_size, sum(dense)), 1)

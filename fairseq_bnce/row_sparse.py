@@ -1,0 +1,139 @@
+"""Row-sparse gradients: of a (V, D) parameter, only the rows that a batch used have one.
+
+A gradient here is torch's sparse COO tensor with one sparse dimension, the row; it is *merged* if
+every row occurs once, in ascending order. Nothing in this module does work or takes memory that
+grows with V. fairseq itself knows nothing of such gradients: a parameter that gets them is marked
+(:func:`mark`), kept from DistributedDataParallel, and left to an optimiser of optimizers.py.
+"""
+
+from typing import List, Optional, Tuple
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+_MARK = "fairseq_bnce_row_sparse"
+# torch 2.12 and later warn where nobody says whether a sparse tensor is to be checked.
+_UNCHECKED = {"check_invariants": False} if torch.__version__ >= "2" else {}
+
+
+def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> List[str]:
+    """Make ``parameters`` and the model's word embeddings row-sparse; to be called before DDP.
+
+    Args:
+        model: the model whose embeddings (torch.nn.Embedding, positions left out) are to have
+            row-sparse gradients too. A tied weight must have nothing but row-sparse uses.
+        *parameters: others that the caller reads with :func:`gather` alone.
+        legacy_ddp: whether it is fairseq's own wrapper that is to leave them alone.
+
+    Returns:
+        The names of all row-sparse parameters, every name of a tied one.
+    """
+    chosen = {id(parameter): parameter for parameter in parameters}
+    for module in model.modules():
+        if type(module) is nn.Embedding:  # a learned position's is a subclass of it
+            module.sparse = True
+            chosen[id(module.weight)] = module.weight
+    for parameter in chosen.values():
+        setattr(parameter, _MARK, True)
+        if legacy_ddp:  # it leaves parameters with this attribute to their owner
+            parameter.expert = True
+    names = [
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if is_marked(parameter)
+    ]
+    # torch's DistributedDataParallel refuses sparse gradients; the optimiser exchanges them.
+    model._ddp_params_and_buffers_to_ignore = names
+    return names
+
+
+def is_marked(parameter: Tensor) -> bool:
+    """Whether this parameter's gradients are row-sparse."""
+    return getattr(parameter, _MARK, False)
+
+
+def gather(parameter: Tensor, ids: Tensor) -> Tensor:
+    """``parameter[ids]`` (U, ...) for distinct ids (U,): row-sparse under grad if it is marked."""
+    if is_marked(parameter):
+        return _GatherRows.apply(parameter, ids)
+    return parameter.index_select(0, ids)
+
+
+def sparse_rows(ids: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
+    """The gradient of this ``shape`` whose rows ``ids`` (U,) are ``rows`` (U, ...)."""
+    return torch.sparse_coo_tensor(ids[None], rows, shape, **_UNCHECKED)
+
+
+def merge(gradient: Tensor) -> Tensor:
+    """The same gradient with every row once: values of a row are summed, in float32 or better."""
+    if gradient.is_coalesced():
+        return gradient
+    ids, rows = gradient._indices()[0], gradient._values()
+    exact = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    summed = sparse_rows(ids, exact, gradient.shape).coalesce()
+    return summed if exact.dtype == rows.dtype else summed.to(rows.dtype).coalesce()
+
+
+def values(gradient: Tensor) -> Tensor:
+    """What is stored of a merged or dense gradient, not a copy: its norm is the gradient's."""
+    return gradient._values() if gradient.is_sparse else gradient
+
+
+def mean_over_ranks(
+    gradient: Tensor, group: Optional["torch.distributed.ProcessGroup"] = None
+) -> Tensor:
+    """The mean of all ranks' gradients, merged, the same bits on every rank.
+
+    What travels are row ids (int64) and float32 rows, padded to the longest rank's count: never
+    a buffer of the parameter's size.
+    """
+    world_size = torch.distributed.get_world_size(group)
+    gradient = merge(gradient)
+    ids, rows = gradient._indices()[0], gradient._values()
+    counts = lengths(ids, group)
+    all_ids = gather_uneven(ids, counts, group)
+    exact = torch.promote_types(rows.dtype, torch.float32)
+    all_rows = gather_uneven(rows.to(exact), counts, group)
+    total = merge(sparse_rows(all_ids, all_rows.div_(world_size), gradient.shape))
+    return total if exact == rows.dtype else total.to(rows.dtype).coalesce()
+
+
+def lengths(tensor: Tensor, group: Optional["torch.distributed.ProcessGroup"] = None) -> List[int]:
+    """How many entries each rank's tensor has."""
+    own = torch.tensor([len(tensor)], device=tensor.device)
+    return [int(length) for length in _gather_equal(own, group)]
+
+
+def gather_uneven(
+    tensor: Tensor,
+    counts: List[int],
+    group: Optional["torch.distributed.ProcessGroup"] = None,
+) -> Tensor:
+    """The ranks' tensors (counts[rank], ...), concatenated in the order of the ranks."""
+    padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
+    padded[: len(tensor)] = tensor
+    received = _gather_equal(padded, group)
+    return torch.cat([part[:count] for part, count in zip(received, counts)])
+
+
+def _gather_equal(tensor: Tensor, group) -> List[Tensor]:
+    ranks = range(torch.distributed.get_world_size(group))
+    received = [torch.empty_like(tensor) for _ in ranks]
+    torch.distributed.all_gather(received, tensor, group=group)
+    return received
+
+
+class _GatherRows(torch.autograd.Function):
+    """index_select whose gradient is row-sparse, for parameters of any number of dimensions."""
+
+    @staticmethod
+    def forward(ctx, parameter: Tensor, ids: Tensor) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.shape = parameter.shape
+        return parameter.index_select(0, ids)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tuple[Tensor, None]:
+        return sparse_rows(ctx.saved_tensors[0], grad, ctx.shape), None

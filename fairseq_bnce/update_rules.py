@@ -1,0 +1,236 @@
+"""Update rules that touch the rows that have a gradient, and no others (torch.optim, no fairseq).
+
+Each rule is one in-place function of the values and accumulators that it is handed: those of a
+whole parameter for a dense gradient, or of the touched rows for a row-sparse one. Parameters in
+half precision keep a float32 master, to which the rule is applied, and which is rounded to them.
+"""
+
+import math
+from itertools import chain
+from typing import Any, Callable, Dict, Iterable, Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_bnce import row_sparse
+
+Tensors = Dict[str, Tensor]
+
+
+class RowSparseOptimizer(torch.optim.Optimizer):
+    """Shared by all rules; a subclass says what :meth:`rule` and :meth:`accumulators` are.
+
+    Args:
+        parameters: as torch.optim has them.
+        **options: the rule's, by group; ``lr`` among them.
+    """
+
+    #: Options that would have to change a row without a gradient: required to be 0 for those.
+    dense_only: Dict[str, str] = {}
+
+    # What fairseq's --memory-efficient-fp16 asks for: float32 masters are kept here, and a state
+    # that is loaded keeps its precision.
+    supports_memory_efficient_fp16 = True
+    disable_mem_eff_fp16_loading_hack = True
+
+    def __init__(self, parameters: Iterable, **options: Any):
+        super().__init__(parameters, options)
+
+    def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
+        """The accumulators of a parameter at its first update, one entry or row for a row."""
+        return {}
+
+    def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
+        """Update ``part["value"]`` and the accumulators beside it, in place.
+
+        Args:
+            part: rows (U, ...) of the value and of each accumulator.
+            gradient: (U, ...), in the value's precision.
+            step: how many updates this parameter has had, this one included.
+            group: the options.
+        """
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """One update of every parameter that has a gradient.
+
+        Raises:
+            ValueError: for an option that row-sparse gradients can't follow.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+        return loss
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """As torch's, which casts accumulators to the parameter's dtype; they keep theirs here."""
+        super().load_state_dict(state_dict)
+        saved = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        here = chain.from_iterable(group["params"] for group in self.param_groups)
+        for number, parameter in zip(saved, here):
+            for name, value in state_dict["state"].get(number, {}).items():
+                on_device = value.to(parameter.device) if torch.is_tensor(value) else value
+                self.state[parameter][name] = on_device
+
+    def _update(self, parameter: Tensor, gradient: Tensor, group: Dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state.update(self._start(parameter, group))
+        state["step"] += 1
+        whole = {"value": parameter.data, **state}  # a master in the state takes the first's place
+        del whole["step"]
+        if gradient.is_sparse:
+            self._check_sparse(group)
+            self._update_rows(whole, row_sparse.merge(gradient), state["step"], group, parameter)
+        else:
+            self.rule(whole, gradient.to(whole["value"].dtype), state["step"], group)
+            if "value" in state:
+                parameter.data.copy_(whole["value"])
+
+    def _update_rows(self, whole, gradient, step, group, parameter) -> None:
+        ids, rows = gradient._indices()[0], gradient._values()
+        part = {name: value.index_select(0, ids) for name, value in whole.items()}
+        self.rule(part, rows.to(part["value"].dtype), step, group)
+        for name, value in part.items():
+            whole[name].index_copy_(0, ids, value)
+        if "value" in self.state[parameter]:
+            parameter.data.index_copy_(0, ids, part["value"].to(parameter.dtype))
+
+    def _start(self, parameter: Tensor, group: Dict[str, Any]) -> Dict[str, Any]:
+        exact = torch.promote_types(parameter.dtype, torch.float32)
+        master = {} if exact == parameter.dtype else {"value": parameter.detach().to(exact)}
+        value = master.get("value", parameter.detach())
+        return {"step": 0, **master, **self.accumulators(value, group)}
+
+    def _check_sparse(self, group: Dict[str, Any]) -> None:
+        for option, reason in self.dense_only.items():
+            if group[option]:
+                raise ValueError(
+                    f"--{option.replace('_', '-')}: required 0 with --row-sparse, got "
+                    f"{group[option]}: {reason}"
+                )
+
+
+_DECAY = "it would shrink every row at every update, also those that the batch does not touch"
+_MOMENTUM = "it would go on moving every row after the last batch that touched it"
+
+
+class SparseSGD(RowSparseOptimizer):
+    """p -= lr g: the same as dense SGD.
+
+    With momentum (dense gradients alone) v = momentum v + g, p -= lr v, as torch.optim.SGD.
+    """
+
+    dense_only = {"momentum": _MOMENTUM, "weight_decay": _DECAY}
+
+    def __init__(
+        self, parameters: Iterable, lr: float, momentum: float = 0.0, weight_decay: float = 0.0
+    ):
+        super().__init__(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
+
+    def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
+        return {"velocity": torch.zeros_like(value)} if group["momentum"] else {}
+
+    def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
+        gradient = _decayed(part["value"], gradient, group)
+        if group["momentum"]:
+            gradient = part["velocity"].mul_(group["momentum"]).add_(gradient)
+        part["value"].add_(gradient, alpha=-group["lr"])
+
+
+class SparseAdagrad(RowSparseOptimizer):
+    """s += g^2; p -= lr g / (sqrt(s) + eps): the same as dense Adagrad (Duchi et al. 2011)."""
+
+    dense_only = {"weight_decay": _DECAY}
+
+    def __init__(
+        self,
+        parameters: Iterable,
+        lr: float,
+        eps: float = 1e-10,
+        initial_accumulator: float = 0.0,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(
+            parameters,
+            lr=lr,
+            eps=eps,
+            initial_accumulator=initial_accumulator,
+            weight_decay=weight_decay,
+        )
+
+    def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
+        return {"sum": torch.full_like(value, group["initial_accumulator"])}
+
+    def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
+        gradient = _decayed(part["value"], gradient, group)
+        total = part["sum"].add_(self.squares(gradient))
+        part["value"].addcdiv_(gradient, total.sqrt().add_(group["eps"]), value=-group["lr"])
+
+    def squares(self, gradient: Tensor) -> Tensor:
+        """What a gradient adds to the accumulator."""
+        return gradient.square()
+
+
+class RowwiseAdagrad(SparseAdagrad):
+    """Adagrad with one accumulator a row, s += mean(g^2): V floats of state for (V, D) values.
+
+    A vector's entries count as rows. The accumulator is that of the embedding tables of Mudigere
+    et al. 2022, "Software-hardware co-design for fast and scalable training of deep learning
+    recommendation models".
+    """
+
+    def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
+        shape = (len(value), *[1] * (value.dim() - 1))
+        return {"sum": value.new_full(shape, group["initial_accumulator"])}
+
+    def squares(self, gradient: Tensor) -> Tensor:
+        within_row = list(range(1, gradient.dim()))
+        return gradient.square().mean(within_row, keepdim=True) if within_row else gradient**2
+
+
+class LazyAdam(RowSparseOptimizer):
+    """Adam (Kingma & Ba 2015) in the rows that have a gradient; decoupled weight decay.
+
+    m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+    p -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps), as fairseq's Adam, for dense gradients
+    the same. Lazy for row-sparse ones: m and v of an untouched row stand still and the row does
+    not move, where Adam's would decay and go on moving it; t counts all updates.
+    """
+
+    dense_only = {"weight_decay": _DECAY}
+
+    def __init__(
+        self,
+        parameters: Iterable,
+        lr: float,
+        betas: "tuple[float, float]" = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(parameters, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
+
+    def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
+        return {"mean": torch.zeros_like(value), "square": torch.zeros_like(value)}
+
+    def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
+        first, second = group["betas"]
+        part["mean"].mul_(first).add_(gradient, alpha=1 - first)
+        part["square"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        rate = group["lr"] * math.sqrt(1 - second**step) / (1 - first**step)
+        if group["weight_decay"]:
+            part["value"].mul_(1 - group["lr"] * group["weight_decay"])
+        divisor = part["square"].sqrt().add_(group["eps"])
+        part["value"].addcdiv_(part["mean"], divisor, value=-rate)
+
+
+def _decayed(value: Tensor, gradient: Tensor, group: Dict[str, Any]) -> Tensor:
+    """The gradient with that of an L2 penalty on the values."""
+    decay: float = group["weight_decay"]
+    return gradient.add(value, alpha=decay) if decay else gradient

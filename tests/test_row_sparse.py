@@ -1,0 +1,252 @@
+"""Row-sparse training ends where dense training does, and touches nothing else."""
+
+import itertools
+import re
+
+import pytest
+import torch
+from fairseq import utils
+from fairseq.optim import adam as fairseq_adam
+from fairseq.trainer import Trainer
+from test_output_layer import FCONV
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, train
+
+from fairseq_bnce import row_sparse, update_rules
+
+TIED_LSTM = [*LSTM, "--share-decoder-input-output-embed"]
+ARCHITECTURES = {"lstm": LSTM, "tied lstm": TIED_LSTM, "fconv": FCONV}
+ARCHITECTURES.update({"transformer": TRANSFORMER, "tied transformer": TIED_TRANSFORMER})
+SAME = {"sparse_sgd": "sgd", "sparse_adagrad": "adagrad"}
+UPDATES = 50
+
+
+@pytest.fixture(autouse=True)
+def clipping_in_float64(monkeypatch):
+    """torch's own clipping for the dense optimisers: fairseq's is float32 alone."""
+
+    def clip(parameters, max_norm, aggregate_norm_fn=None):
+        return torch.nn.utils.clip_grad_norm_(list(parameters), max_norm or float("inf"))
+
+    monkeypatch.setattr(utils, "clip_grad_norm_", clip)
+
+
+def trained(corpus, *flags, updates=UPDATES, frequency=1, dtype=torch.float64, seen=None):
+    """Parameters by name after some updates by fairseq's trainer, and all gradient norms.
+
+    In float64, where a difference between two ways is none of rounding.
+    """
+    cfg, task, model = build(corpus, *flags, "--num-workers", "0")
+    cfg.common.tpu = False  # which --bf16 without a GPU implies
+    criterion = task.build_criterion(cfg.criterion)
+    trainer = Trainer(cfg, task, model.to(dtype), criterion)
+    batches = itertools.cycle(list(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False)))
+    norms, clip = [], trainer.clip_grad_norm
+    trainer.clip_grad_norm = lambda limit: norms.append(clip(limit)) or norms[-1]
+    for number in range(updates):
+        trainer.set_num_updates(number)
+        samples = list(itertools.islice(batches, frequency))
+        if seen is not None:
+            seen(model, samples)
+        trainer.train_step(samples)
+    parameters = {name: p.detach().clone() for name, p in model.named_parameters()}
+    return parameters, [norm.item() for norm in norms]
+
+
+def assert_same(one, other, tolerance=1e-6):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        error = (value - other[name]).norm() / other[name].norm()
+        assert error <= tolerance, (name, error)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("optimizer", SAME)
+@pytest.mark.parametrize("frequency, clip", [(1, 0.0), (1, 0.004), (2, 0.004)])
+def test_same_as_dense(architecture, optimizer, frequency, clip, corpus):
+    flags = [*ARCHITECTURES[architecture], "--criterion", "bnce", "--clip-norm", str(clip)]
+    flags += ["--lr", "0.1" if optimizer == "sparse_sgd" else "0.05"]
+    dense, dense_norms = trained(
+        corpus, *flags, "--optimizer", SAME[optimizer], frequency=frequency
+    )
+    sparse, sparse_norms = trained(
+        corpus, *flags, "--optimizer", optimizer, "--row-sparse", frequency=frequency
+    )
+    assert_same(sparse, dense)
+    assert sparse_norms == pytest.approx(dense_norms, rel=1e-5)
+    assert not clip or max(dense_norms) > clip
+
+
+def test_untouched_rows_stay_as_they_are(corpus):
+    """Bit by bit, while every row of a word that was read or used as noise moves."""
+    flags = [*LSTM, "--criterion", "shared_nce", "--noise-samples", "5", "--row-sparse"]
+    flags += ["--optimizer", "sparse_adagrad", "--lr", "0.1"]
+    start, _ = trained(corpus, *flags, updates=0)
+    batches = []
+    end, _ = trained(corpus, *flags, updates=2, seen=lambda _, samples: batches.extend(samples))
+    embedding, output = "decoder.embed_tokens.weight", "decoder.fc_out.weight"
+    read = set(torch.cat([b["net_input"]["src_tokens"].flatten() for b in batches]).tolist())
+    targets = set(torch.cat([b["target"].flatten() for b in batches]).tolist())
+    assert moved(start[embedding], end[embedding]) == read - {1}
+    of_output = moved(start[output], end[output])
+    assert targets - {1} <= of_output and len(of_output) <= len(targets) + 10
+    assert of_output == moved(start["decoder.fc_out.bias"], end["decoder.fc_out.bias"])
+    assert len(of_output) < len(start[output])
+
+
+def moved(before, after):
+    """The rows that differ."""
+    return set((before != after).reshape(len(before), -1).any(1).nonzero().flatten().tolist())
+
+
+RULES = {
+    "sgd": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3}),
+    "momentum": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3, "momentum": 0.9}),
+    "decay": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3, "weight_decay": 0.1}),
+    "adagrad": (update_rules.SparseAdagrad, torch.optim.Adagrad, {"lr": 0.3, "weight_decay": 0.1}),
+    "adam": (update_rules.LazyAdam, fairseq_adam.Adam, {"lr": 0.3, "weight_decay": 0.1}),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_dense_gradients_get_the_well_known_rules(name):
+    ours, theirs, options = RULES[name]
+    start = torch.randn(5, 3, dtype=torch.float64)
+    parameters = [torch.nn.Parameter(start.clone()) for _ in range(2)]
+    optimizers = [rule([p], **options) for rule, p in zip((ours, theirs), parameters)]
+    for _ in range(7):
+        gradient = torch.randn_like(start)
+        for parameter, optimizer in zip(parameters, optimizers):
+            parameter.grad = gradient.clone()
+            optimizer.step()
+    torch.testing.assert_close(parameters[0], parameters[1], rtol=1e-12, atol=1e-12)
+
+
+def some_rows(generator, shape=(6, 3)):
+    """A gradient with a repeated row, and the same as a dense one."""
+    ids = torch.tensor([4, 1, 4])
+    rows = torch.randn(3, *shape[1:], generator=generator, dtype=torch.float64)
+    sparse = row_sparse.sparse_rows(ids, rows, torch.Size(shape))
+    return sparse, sparse.to_dense()
+
+
+def test_rowwise_adagrad_by_hand():
+    generator = torch.Generator().manual_seed(1)
+    parameter = torch.nn.Parameter(torch.zeros(6, 3, dtype=torch.float64))
+    optimizer = update_rules.RowwiseAdagrad([parameter], lr=0.5, initial_accumulator=0.1)
+    want, total = torch.zeros(6, 3, dtype=torch.float64), torch.full((6, 1), 0.1).double()
+    for _ in range(3):
+        parameter.grad, dense = some_rows(generator)
+        optimizer.step()
+        total += dense.square().mean(1, keepdim=True)
+        want -= 0.5 * dense / (total.sqrt() + 1e-10)
+    torch.testing.assert_close(parameter.data, want)
+    assert optimizer.state[parameter]["sum"].shape == (6, 1)
+
+
+def test_lazy_adam_is_adam_in_rows_that_are_always_touched():
+    generator = torch.Generator().manual_seed(1)
+    lazy, usual = (torch.nn.Parameter(torch.ones(6, 3, dtype=torch.float64)) for _ in range(2))
+    ours = update_rules.LazyAdam([lazy], lr=0.1)
+    theirs = fairseq_adam.Adam([usual], lr=0.1)
+    for _ in range(5):
+        lazy.grad, usual.grad = some_rows(generator)
+        ours.step()
+        theirs.step()
+    touched = [1, 4]
+    torch.testing.assert_close(lazy[touched], usual[touched])
+    assert torch.equal(lazy[[0, 2, 3, 5]], torch.ones(4, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule, *_ in RULES.values()] + [update_rules.RowwiseAdagrad]
+)
+def test_half_precision_is_updated_in_float32(rule):
+    """1e-3 is lost on 1 in bfloat16; in 200 updates it adds up all the same."""
+    options = {"lr": 1e-3} if rule is not update_rules.LazyAdam else {"lr": 1e-3, "eps": 1e-12}
+    parameter = torch.nn.Parameter(torch.ones(6, 3, dtype=torch.bfloat16))
+    exact = torch.nn.Parameter(torch.ones(6, 3))
+    optimizers = [rule([parameter], **options), rule([exact], **options)]
+    for _ in range(200):
+        ids, rows = torch.tensor([2, 2]), torch.full((2, 3), 0.5)
+        exact.grad = row_sparse.sparse_rows(ids, rows, exact.shape)
+        parameter.grad = row_sparse.sparse_rows(ids, rows.bfloat16(), exact.shape)
+        optimizers[0].step()
+        optimizers[1].step()
+    assert exact[2, 0] < 0.99
+    assert torch.equal(parameter, exact.bfloat16())
+    again = rule([torch.nn.Parameter(parameter.detach().clone())], **options)
+    again.load_state_dict(optimizers[0].state_dict())
+    for name, value in optimizers[0].state[parameter].items():
+        restored = next(iter(again.state.values()))[name]
+        assert torch.equal(torch.as_tensor(value), torch.as_tensor(restored)), name
+        assert not torch.is_tensor(value) or restored.dtype == torch.float32
+
+
+def test_merged_in_float32():
+    """257 bfloat16 ones: summed in bfloat16 they would stay at 256."""
+    ids, rows = torch.zeros(300, dtype=torch.int64), torch.ones(300, 2, dtype=torch.bfloat16)
+    merged = row_sparse.merge(row_sparse.sparse_rows(ids, rows, torch.Size([4, 2])))
+    assert merged.dtype == torch.bfloat16 and merged._nnz() == 1
+    assert torch.equal(merged._values(), torch.full((1, 2), 300.0).bfloat16())
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (7,)])
+def test_gathered_rows_have_the_gradient_of_a_selection(shape):
+    parameter = torch.nn.Parameter(torch.randn(shape, dtype=torch.float64))
+    setattr(parameter, row_sparse._MARK, True)
+    ids = torch.tensor([5, 0, 2])
+    factors = torch.randn(3, *shape[1:], dtype=torch.float64)
+    for _ in range(2):  # accumulated, as under --update-freq
+        (row_sparse.gather(parameter, ids) * factors).sum().backward()
+    assert parameter.grad.is_sparse
+    want = torch.zeros(shape, dtype=torch.float64)
+    want[ids] = 2 * factors
+    torch.testing.assert_close(parameter.grad.to_dense(), want)
+
+
+REFUSED = {
+    "sgd": (["--optimizer", "sgd"], "--optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or"),
+    "adam": (["--optimizer", "adam"], "got FairseqAdam, which does not take row-sparse"),
+    "bf16": (["--optimizer", "sparse_sgd", "--bf16"], "--memory-efficient-bf16 or --amp"),
+    "momentum": (["--optimizer", "sparse_sgd", "--momentum", "0.9"], "--momentum: required 0"),
+    "decay": (["--optimizer", "sparse_adagrad", "--wd", "0.1"], "--weight-decay: required 0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name, corpus):
+    flags, message = REFUSED[name]
+    with pytest.raises(ValueError, match=re.escape(message)):
+        trained(corpus, *LSTM, "--criterion", "bnce", "--row-sparse", *flags, updates=1)
+
+
+def test_regularisation_is_refused(corpus):
+    with pytest.raises(ValueError, match="--row-sparse: required off: the penalty's gradient"):
+        trained(corpus, *LSTM, "--criterion", "nce_regularized", "--row-sparse", updates=1)
+
+
+@pytest.mark.parametrize("optimizer", ["sparse_sgd", "rowwise_adagrad", "lazy_adam"])
+def test_resumed_run_repeats_an_uninterrupted_one(optimizer, corpus, tmp_path):
+    flags = [*TIED_TRANSFORMER, "--criterion", "bnce", "--row-sparse", "--optimizer", optimizer]
+    flags += ["--log-z", "4", "--lr", "0.01", "--noise-samples", "3", "--clip-norm", "0.1"]
+    flags += ["--save-interval-updates", "5", "--max-epoch", "2"]
+    train(corpus, tmp_path / "whole", *flags, "--max-update", "12")
+    train(corpus, tmp_path / "parts", *flags, "--max-update", "5")
+    train(corpus, tmp_path / "parts", *flags, "--max-update", "12")
+    whole, parts = (
+        torch.load(tmp_path / run / "checkpoint_last.pt", weights_only=False)
+        for run in ("whole", "parts")
+    )
+    assert whole["model"].keys() == parts["model"].keys()
+    for name, value in whole["model"].items():
+        assert torch.equal(value, parts["model"][name]), name
+
+
+def test_bfloat16_training(corpus):
+    """fairseq keeps no float32 copy under --memory-efficient-bf16; the optimiser does."""
+    flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]
+    flags += ["--lr", "0.5", "--clip-norm", "0.1"]
+    want, _ = trained(corpus, *flags, dtype=torch.float32)
+    got, _ = trained(corpus, *flags, "--bf16", "--memory-efficient-bf16", dtype=torch.bfloat16)
+    assert all(value.dtype == torch.bfloat16 for value in got.values())
+    assert_same({name: value.float() for name, value in got.items()}, want, tolerance=0.02)
