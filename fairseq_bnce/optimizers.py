@@ -22,6 +22,13 @@ from fairseq_bnce import row_sparse, update_rules
 _DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
 
 
+class UnsupportedOptimizerError(RuntimeError):
+    """Row-sparse gradients would reach an optimiser that can't take them.
+
+    A RuntimeError, since fairseq's trainer answers any other with a crash checkpoint.
+    """
+
+
 @dataclass
 class SparseSGDConfig(FairseqDataclass):
     momentum: float = field(
@@ -194,20 +201,20 @@ def check_row_sparse(optimizer: FairseqOptimizer) -> None:
         optimizer: the trainer's, with what --fp16, --amp and the like wrap around it.
 
     Raises:
-        ValueError: naming the flag, what is required and what came.
+        UnsupportedOptimizerError: naming the flag, what is required and what came.
     """
     inner = optimizer
     for wrapped in ("wrapped_optimizer", "fp32_optimizer"):
         if hasattr(inner, wrapped) and not hasattr(inner, "fp16_params"):
             inner = getattr(inner, wrapped)
     if hasattr(inner, "fp16_params"):
-        raise ValueError(
+        raise UnsupportedOptimizerError(
             "--row-sparse: required float32, --memory-efficient-fp16, --memory-efficient-bf16 or "
             "--amp, got --fp16 or --bf16 alone, which copy every parameter and gradient whole at "
             "each update"
         )
     if not isinstance(inner, RowSparseFairseqOptimizer):
-        raise ValueError(
+        raise UnsupportedOptimizerError(
             "--row-sparse: required --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or "
             f"lazy_adam, got {type(inner).__name__}, which does not take row-sparse gradients"
         )

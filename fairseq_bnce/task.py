@@ -100,7 +100,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """As fairseq's, once it is known that the optimiser takes the gradients.
 
         Raises:
-            ValueError: for an optimiser that does not.
+            UnsupportedOptimizerError: if it does not.
         """
         if not self._is_checked and getattr(criterion, "row_sparse", False):
             optimizers.check_row_sparse(optimizer)

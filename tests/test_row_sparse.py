@@ -1,6 +1,7 @@
 """Row-sparse training ends where dense training does, and touches nothing else."""
 
 import itertools
+import os
 import re
 
 import pytest
@@ -12,12 +13,19 @@ from test_output_layer import FCONV
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, train
 
 from fairseq_bnce import row_sparse, update_rules
+from fairseq_bnce.optimizers import UnsupportedOptimizerError
 
 TIED_LSTM = [*LSTM, "--share-decoder-input-output-embed"]
 ARCHITECTURES = {"lstm": LSTM, "tied lstm": TIED_LSTM, "fconv": FCONV}
 ARCHITECTURES.update({"transformer": TRANSFORMER, "tied transformer": TIED_TRANSFORMER})
 SAME = {"sparse_sgd": "sgd", "sparse_adagrad": "adagrad"}
 UPDATES = 50
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(monkeypatch, tmp_path):
+    """fairseq's trainer saves into the current one."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -216,8 +224,9 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name, corpus):
     flags, message = REFUSED[name]
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises((UnsupportedOptimizerError, ValueError), match=re.escape(message)):
         trained(corpus, *LSTM, "--criterion", "bnce", "--row-sparse", *flags, updates=1)
+    assert not os.listdir()  # no crash checkpoint
 
 
 def test_regularisation_is_refused(corpus):
