@@ -167,10 +167,10 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         logged: Dict[str, Any] = {}
         if model.training:
             self._check_once(batch.layer)
-            loss = self.objective(batch)
+            loss = self.objective(batch, "sum" if reduce else "none")
         else:
             loss, logged = self.evaluate(batch, _first_id(sample))
-        loss = loss.sum() if reduce else loss
+            loss = loss.sum() if reduce else loss
         sentences = sample["target"].size(0)
         sample_size = sentences if self.sentence_avg else sample["ntokens"]
         logging_output = {
@@ -182,8 +182,8 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         }
         return loss, sample_size, logging_output
 
-    def objective(self, batch: TokenBatch) -> Tensor:
-        """The training loss of each token, (N,) nats."""
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        """The training loss, nats: summed, or of each token (N,) if ``reduction`` is "none"."""
         raise NotImplementedError
 
     def evaluate(self, batch: TokenBatch, seed: int) -> Tuple[Tensor, Dict[str, float]]:
@@ -282,7 +282,7 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         return self.distribution("noise", device).sample(shape, generator=_generator(device))
 
 
-def batch_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch) -> Tensor:
+def batch_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch, reduction: str) -> Tensor:
     """B-NCE over groups of targets, with ``noise_samples`` extra draws for each group."""
     extra = criterion.noise_samples or 0
     groups = _groups(batch, criterion.bnce_group)
@@ -300,13 +300,17 @@ def batch_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch) -> Tensor
             _mixture_log_q(criterion, vocabulary.words, len(words) - 1 + len(foreign), len(noise)),
             noise_ids=torch.cat([foreign, noise]),
             log_z=criterion.log_z,
-            reduction="none",
+            reduction=reduction,
         )
         for features, words, noise in zip(
             _split(batch.features, groups), _split(target, groups), draws
         )
     ]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)[torch.cat(groups).argsort()]
+    if len(parts) == 1:
+        return parts[0]
+    if reduction == "sum":
+        return torch.stack(parts).sum()
+    return torch.cat(parts)[torch.cat(groups).argsort()]
 
 
 def _split(tokens: Tensor, groups: List[Tensor]) -> List[Tensor]:
@@ -325,17 +329,19 @@ def _targets_elsewhere(batch: TokenBatch) -> Tensor:
     return torch.cat([part for i, part in enumerate(everywhere.split(counts)) if i != rank])
 
 
-def shared_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch) -> Tensor:
+def shared_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch, reduction: str) -> Tensor:
     """NCE with draws shared by the batch."""
-    return _drawn_nce(losses.shared_nce_loss, criterion, batch, ())
+    return _drawn_nce(losses.shared_nce_loss, criterion, batch, (), reduction)
 
 
-def fresh_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch) -> Tensor:
+def fresh_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch, reduction: str) -> Tensor:
     """NCE with draws of its own for every token."""
-    return _drawn_nce(losses.nce_loss, criterion, batch, (len(batch),))
+    return _drawn_nce(losses.nce_loss, criterion, batch, (len(batch),), reduction)
 
 
-def _drawn_nce(loss, criterion, batch: TokenBatch, shape: Tuple[int, ...]) -> Tensor:
+def _drawn_nce(
+    loss, criterion, batch: TokenBatch, shape: Tuple[int, ...], reduction: str
+) -> Tensor:
     count = criterion.noise_samples
     count = _DEFAULT_SHARED_DRAWS if count is None else count
     noise = criterion.draw(batch, *shape, count)
@@ -348,7 +354,7 @@ def _drawn_nce(loss, criterion, batch: TokenBatch, shape: Tuple[int, ...]) -> Te
         criterion.distribution("noise", noise.device).log_q[vocabulary.words],
         vocabulary.ids[1],
         log_z=criterion.log_z,
-        reduction="none",
+        reduction=reduction,
     )
 
 
@@ -366,8 +372,8 @@ class BatchNCECriterion(NoiseContrastiveCriterion):
         _require("--bnce-group", "'batch' with --gather-noise", repr(bnce_group), whole)
         self.gather_noise = gather_noise
 
-    def objective(self, batch: TokenBatch) -> Tensor:
-        return batch_nce(self, batch)
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        return batch_nce(self, batch, reduction)
 
 
 @register_criterion("shared_nce", dataclass=NoiseContrastiveConfig)
@@ -378,8 +384,8 @@ class SharedNCECriterion(NoiseContrastiveCriterion):
         super().__init__(task, **others)
         _require_draws(self.noise_samples)
 
-    def objective(self, batch: TokenBatch) -> Tensor:
-        return shared_nce(self, batch)
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        return shared_nce(self, batch, reduction)
 
 
 @register_criterion("nce_regularized", dataclass=RegularizedConfig)
@@ -408,8 +414,8 @@ class RegularizedNCECriterion(BatchNCECriterion):
         self.self_norm_alpha = self_norm_alpha
         self.self_norm_rate = self_norm_rate
 
-    def objective(self, batch: TokenBatch) -> Tensor:
-        loss = NCE_LOSSES[self.nce_base](self, batch)
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        loss = NCE_LOSSES[self.nce_base](self, batch, reduction)
         chosen = _random_share(batch, self.self_norm_rate, _generator(torch.device("cpu")))
         if not len(chosen):
             return loss
@@ -419,9 +425,9 @@ class RegularizedNCECriterion(BatchNCECriterion):
             # alpha / gamma, for the share that a whole number of contexts makes.
             alpha=self.self_norm_alpha * len(batch) / len(chosen),
             log_z=self.log_z,
-            reduction="none",
+            reduction=reduction,
         )
-        return loss.index_add(0, chosen, penalty)
+        return loss + penalty if reduction == "sum" else loss.index_add(0, chosen, penalty)
 
 
 def _groups(batch: TokenBatch, kind: str) -> List[Tensor]:

@@ -23,12 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_bnce.shared_scores import BinaryNCE, Ranking, shared_loss, softplus
+
 # Scores held at once by the exact partition function, whatever N and V are: 2^22 float32
 # are 16 MB, which a CPU's last-level cache about holds; a GPU wants larger matrix products.
 _TILE_SCORES = {"cpu": 2**22, "cuda": 2**26}
 _TILE_TOKENS = 1024
-# torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
-_SOFTPLUS_THRESHOLD = 50
 
 
 def _in_full_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -95,11 +95,57 @@ def batch_nce_loss(
     if target.numel() and noise_count < 1:
         _fail("noise_ids", "at least one draw when there is a single target", "none")
     used = _gather(features, weight, bias, target, extra)
-    log_odds = _log_odds(used.scores(), used.words, log_q, max(noise_count, 1), log_z)
-    of_target = log_odds.gather(1, used.ids[0][:, None]).squeeze(1)
-    counts = torch.bincount(torch.cat(used.ids), minlength=used.words.numel())
-    noise_terms = _softplus(log_odds) @ counts.to(log_odds.dtype)
-    return _reduce(noise_terms - of_target, reduction)
+    offset = _offset(used.words, log_q, max(noise_count, 1), log_z, used.weight.dtype)
+    objective = BinaryNCE(offset, _multiplicities(offset, *used.ids), used.ids[0])
+    return shared_loss(used.features, used.weight, used.bias, objective, reduction)
+
+
+@_in_full_precision
+def ranking_nce_loss(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    *,
+    noise_ids: Optional[Tensor] = None,
+    alpha: float = 0.0,
+    log_z: float = 0.0,
+    reduction: str = "sum",
+) -> Tensor:
+    """Ranking noise-contrastive estimation over the group's words, self-normalised on the same.
+
+    The group's n targets and draws together are importance samples of the partition function:
+    log Z^_i = logsumexp_u (m(u, i) + log n_u - log n - log q(u)) over the distinct words u, and
+    loss_i = log Z^_i - m(w_i, i) + alpha (log Z^_i - log Z)^2. No work grows with V, the
+    self-normalisation's neither.
+
+    Args:
+        features, target, weight, bias, log_q, log_z, reduction: see the module.
+        noise_ids: (K0,) int64, further draws from q shared by the group.
+        alpha: the weight of the self-normalisation, at least 0.
+
+    Returns:
+        The loss in nats: a scalar, or (N,).
+
+    Raises:
+        ValueError: on bad input.
+
+    Reference:
+        Ma & Collins 2018, "Noise contrastive estimation and negative sampling for conditional
+        models: consistency and statistical efficiency", the ranking objective; the penalty is
+        that of Devlin et al. 2014, on the estimate in the place of log Z_c.
+    """
+    _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
+    _check_alpha(alpha)
+    extra = target.new_empty(0) if noise_ids is None else noise_ids
+    _check_ids("noise_ids", extra, (extra.numel(),), weight)
+    used = _gather(features, weight, bias, target, extra)
+    samples = max(target.numel() + extra.numel(), 1)
+    expected = _offset(used.words, log_q, samples, 0.0, used.weight.dtype)
+    log_weight = _multiplicities(expected, *used.ids).log() - expected
+    objective = Ranking(log_weight, used.ids[0], alpha, log_z)
+    return shared_loss(used.features, used.weight, used.bias, objective, reduction)
 
 
 @_in_full_precision
@@ -134,8 +180,12 @@ def shared_nce_loss(
     _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
     _check_noise(noise_ids, (noise_ids.numel(),), weight)
     used = _gather(features, weight, bias, target, noise_ids)
-    of_noise = used.scores(used.ids[1])
-    return _binary_nce(used, of_noise, target, noise_ids, log_q, log_z, reduction)
+    drawn, index = torch.unique(used.ids[1], return_inverse=True)
+    offset = _offset(used.words[drawn], log_q, len(noise_ids), log_z, used.weight.dtype)
+    objective = BinaryNCE(offset, _multiplicities(offset, index))
+    of_noise = shared_loss(used.features, *used.rows(drawn), objective, reduction)
+    data = _log_odds(used.target_scores(), target, log_q, len(noise_ids), log_z)
+    return _reduce(softplus(-data), reduction) + of_noise
 
 
 @_in_full_precision
@@ -172,8 +222,10 @@ def nce_loss(
     draws = noise_ids.size(-1) if noise_ids.dim() == 2 else "K"
     _check_noise(noise_ids, (target.numel(), draws), weight)
     used = _gather(features, weight, bias, target, noise_ids)
+    data = _log_odds(used.target_scores(), target, log_q, noise_ids.size(1), log_z)
     of_noise = used.own_scores(used.ids[1])
-    return _binary_nce(used, of_noise, target, noise_ids, log_q, log_z, reduction)
+    noise = _log_odds(of_noise, noise_ids, log_q, noise_ids.size(1), log_z)
+    return _reduce(softplus(-data) + softplus(noise).sum(dim=1), reduction)
 
 
 @_in_full_precision
@@ -249,8 +301,7 @@ def partition_penalty(
     """
     _check_reduction(reduction)
     _check_log_z(log_z)
-    if not (math.isfinite(alpha) and alpha >= 0):
-        _fail("alpha", "a finite number of at least 0", alpha)
+    _check_alpha(alpha)
     deviation = log_partition(features, weight, bias) - log_z
     return _reduce(alpha * deviation.square(), reduction)
 
@@ -319,13 +370,14 @@ class _Gathered(NamedTuple):
     bias: Optional[Tensor]  # (U,)
     ids: List[Tensor]  # what was asked for, as indices into words; the targets come first
 
-    def scores(self, ids: Optional[Tensor] = None) -> Tensor:
-        """(N, U), or (N, len(ids)): the same words in every context."""
-        weight, bias = self.weight, self.bias
-        if ids is not None:
-            weight = F.embedding(ids, weight)
-            bias = None if bias is None else bias.index_select(0, ids)
-        return F.linear(self.features, weight, bias)
+    def rows(self, ids: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+        """Weight (len(ids), D) and bias of some of the words."""
+        bias = None if self.bias is None else self.bias.index_select(0, ids)
+        return F.embedding(ids, self.weight), bias
+
+    def scores(self, ids: Tensor) -> Tensor:
+        """(N, len(ids)): the same words in every context."""
+        return F.linear(self.features, *self.rows(ids))
 
     def own_scores(self, ids: Tensor) -> Tensor:
         """(N, K), for ids (N, K): other words in every context."""
@@ -423,26 +475,15 @@ def _part(bias: Optional[Tensor], words: slice) -> Optional[Tensor]:
     return None if bias is None else bias[words]
 
 
-def _binary_nce(
-    used: _Gathered,
-    of_noise: Tensor,
-    target: Tensor,
-    noise_ids: Tensor,
-    log_q: Tensor,
-    log_z: float,
-    reduction: str,
-) -> Tensor:
-    """Data-against-noise classification, given the scores (N, K) of the noise words."""
-    draws = noise_ids.size(-1)
-    data = _log_odds(used.target_scores(), target, log_q, draws, log_z)
-    noise = _log_odds(of_noise, noise_ids, log_q, draws, log_z)
-    return _reduce(_softplus(-data) + _softplus(noise).sum(dim=1), reduction)
-
-
 def _log_odds(
     scores: Tensor, ids: Tensor, log_q: Tensor, draws: int = 1, log_z: float = 0.0
 ) -> Tensor:
     """D_K = m - log Z - log(K q), for scores whose last dimensions are those of ``ids``."""
+    return scores - _offset(ids, log_q, draws, log_z, scores.dtype)
+
+
+def _offset(ids: Tensor, log_q: Tensor, draws: int, log_z: float, dtype: torch.dtype) -> Tensor:
+    """log Z + log(K q) of the words ``ids``."""
     used = log_q[ids]
     if not bool(torch.isfinite(used).all()):
         word = ids[~torch.isfinite(used)].flatten()[0].item()
@@ -452,11 +493,12 @@ def _log_odds(
             f"{log_q[word].item()} for word {word}",
         )
     # Summed in float64: log q comes in float32, and the scores may be finer than that.
-    return scores - (used.double() + (log_z + math.log(draws))).to(scores.dtype)
+    return (used.double() + (log_z + math.log(draws))).to(dtype)
 
 
-def _softplus(x: Tensor) -> Tensor:
-    return F.softplus(x, threshold=_SOFTPLUS_THRESHOLD)
+def _multiplicities(like: Tensor, *ids: Tensor) -> Tensor:
+    """How often each of the words occurs in ``ids``, one number for each entry of ``like``."""
+    return torch.bincount(torch.cat(ids), minlength=len(like)).to(like.dtype)
 
 
 def _reduce(values: Tensor, reduction: str) -> Tensor:
@@ -530,6 +572,11 @@ def _check_ids(name: str, ids: Tensor, shape: Tuple, weight: Tensor) -> None:
 def _check_reduction(reduction: str) -> None:
     if reduction not in ("sum", "none"):
         _fail("reduction", "'sum' or 'none'", repr(reduction))
+
+
+def _check_alpha(alpha: float) -> None:
+    if not (math.isfinite(alpha) and alpha >= 0):
+        _fail("alpha", "a finite number of at least 0", alpha)
 
 
 def _check_log_z(log_z: float) -> None:

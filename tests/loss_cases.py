@@ -32,12 +32,15 @@ ROWS = {
     "shared_nce": Row("shared_nce_loss", _BINARY + ("noise_ids",)),
     "nce": Row("nce_loss", _BINARY + ("fresh_ids",)),
     "sampled_softmax": Row("sampled_softmax_loss", _BINARY + ("noise_ids",)),
+    "ranking": Row("ranking_nce_loss", _BINARY, {"alpha": 0.3}),
+    "ranking_noise": Row("ranking_nce_loss", _BINARY + ("noise_ids",)),
     "partition_penalty": Row("partition_penalty", PARAMETERS, {"alpha": 10.0}),
     "log_partition": Row("log_partition", PARAMETERS, takes_log_z=False, reduces=False),
     "target_scores": Row("target_scores", _SCORES, takes_log_z=False, reduces=False),
 }
 BINARY_NCE = ("bnce", "bnce_noise", "shared_nce", "nce")
-TARGETED = BINARY_NCE + ("sampled_softmax", "target_scores")
+SHARED = ("bnce", "bnce_noise", "shared_nce", "ranking", "ranking_noise")
+TARGETED = BINARY_NCE + ("ranking", "ranking_noise") + ("sampled_softmax", "target_scores")
 
 
 def make_problem(

@@ -80,6 +80,20 @@ def sampled_softmax_loss(features, target, weight, bias, log_q, noise_ids, log_z
     return corrected.masked_fill(hit, -math.inf).logsumexp(1) - corrected[:, 0]
 
 
+def ranking_nce_loss(
+    features, target, weight, bias, log_q, noise_ids=None, alpha=0.0, log_z=0.0
+) -> Tensor:
+    """Ma & Collins 2018, ranking, with every target and draw a sample of its own.
+
+    log Z^ = log (1/n sum_s exp(m(s)) / q(s)); the penalty alpha (log Z^ - log Z)^2 is on it.
+    """
+    samples = target if noise_ids is None else torch.cat([target, noise_ids])
+    scores = word_scores(features, samples, weight, bias) - log_q.double()[samples]
+    estimate = scores.logsumexp(1) - math.log(max(len(samples), 1))
+    own = row_scores(features, target[:, None], weight, bias)[:, 0]
+    return estimate - own + alpha * (estimate - log_z) ** 2
+
+
 def log_partition(features, weight, bias) -> Tensor:
     """log Z_c = log sum_v exp m(v, c)."""
     return word_scores(features, torch.arange(len(weight)), weight, bias).logsumexp(1)
@@ -243,6 +257,23 @@ def sampled_softmax_loss_pairs(
         corrected = [scorer.score(i, v) - scorer.log_q[v] for v in words]
         log_sum, derivatives = softmax_token(corrected, words)
         tokens.append((log_sum - corrected[0], derivatives + [(word, -1.0)]))
+    return scorer.result(tokens)
+
+
+def ranking_nce_loss_pairs(
+    features, target, weight, bias, log_q, noise_ids=None, alpha=0.0, log_z=0.0
+) -> Result:
+    """d loss / d m(s) = (1 + 2 alpha (log Z^ - log Z)) share(s), less 1 for the target."""
+    scorer = Scorer(features, weight, bias, log_q, log_z)
+    samples = target.tolist() + ([] if noise_ids is None else noise_ids.tolist())
+    tokens = []
+    for i, word in enumerate(target.tolist()):
+        weighted = [scorer.score(i, v) - scorer.log_q[v] - math.log(len(samples)) for v in samples]
+        estimate, shares = softmax_token(weighted, samples)
+        away = estimate - log_z
+        value = estimate - scorer.score(i, word) + alpha * away**2
+        slope = 1 + 2 * alpha * away
+        tokens.append((value, [(v, slope * p) for v, p in shares] + [(word, -1.0)]))
     return scorer.result(tokens)
 
 

@@ -12,6 +12,7 @@ from loss_cases import (
     BINARY_NCE,
     PARAMETERS,
     ROWS,
+    SHARED,
     TARGETED,
     assert_near,
     call,
@@ -20,7 +21,7 @@ from loss_cases import (
     with_gradients,
 )
 
-from fairseq_bnce import losses
+from fairseq_bnce import losses, shared_scores
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 ALL_ROWS = pytest.mark.parametrize("name", list(ROWS))
@@ -441,6 +442,53 @@ def test_float64_stays_float64(name):
 
 
 # ---- the partition function ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scores", [1, 40, 10**6])
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_scores_in_chunks(name, scores, monkeypatch):
+    """One token at a time, a few, all at once: summed, or weighted token by token."""
+    monkeypatch.setattr(shared_scores, "_CHUNK_SCORES", {"cpu": scores})
+    problem = with_gradients(make_problem(17), torch.float64)
+    assert_agrees(name, problem, expected(name, 0.5, 17), 1e-12, log_z=0.5)
+    weights = torch.linspace(-1, 2, 17, dtype=torch.float64)
+    weighted = (call(losses, name, problem, log_z=0.5, reduction="none") * weights).sum()
+    want = (call(reference, name, problem, log_z=0.5) * weights).sum()
+    got = gradients(weighted, problem)
+    for key, gradient in gradients(want, problem).items():
+        assert_near(got[key], gradient, 1e-12)
+
+
+SHARED_MEMORY_PROBE = """
+import sys, torch
+from fairseq_bnce import losses
+
+def status(field):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+def run(count, words):
+    features = torch.ones(count, 16, requires_grad=True)
+    weight = torch.zeros(words, 16, requires_grad=True)
+    target = torch.arange(count) % words
+    log_q = torch.full((words,), 1 / words).log()
+    getattr(losses, sys.argv[1])(features, target, weight, None, log_q).backward()
+    assert weight.grad.abs().sum() > 0
+
+run(3, 20000)
+before = status("VmRSS")
+run(20000, 20000)
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
+@pytest.mark.parametrize("function", ["batch_nce_loss", "ranking_nce_loss"])
+def test_memory_of_a_large_batch_is_that_of_a_chunk(function):
+    """20,000 x 20,000 scores would take 1,600 MB: forward and backward stay under 200 MB."""
+    command = [sys.executable, "-c", SHARED_MEMORY_PROBE, function]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    assert float(done.stdout.split()[-1]) < 200
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 3, 17, 1000, None])
