@@ -1,8 +1,8 @@
-"""The registered criteria. Each names one loss; all else is shared.
+"""The registered criteria. Each names one objective; all else is shared.
 
 A training step: features through ``model(...)`` (batch.py), padding dropped, noise drawn
-(noise.py), the loss over the batch's own words (losses.py). A validation step: the target's score
-and the exact partition function (metrics.py says what is logged).
+(noise.py), the loss over the batch's own words (objectives.py, losses.py). A validation step: the
+target's score and the exact partition function (metrics.py says what is logged).
 """
 
 import logging
@@ -11,45 +11,37 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-import torch.distributed
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.distributed.utils import get_data_parallel_group, get_data_parallel_rank
 from fairseq.tasks import FairseqTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_bnce import losses, metrics, row_sparse
-from fairseq_bnce.batch import BatchVocabulary, TokenBatch, target_scores
+from fairseq_bnce import losses, metrics, objectives, ranks, row_sparse
+from fairseq_bnce.batch import TokenBatch, target_scores
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.token_counts import training_target_counts
 
 logger = logging.getLogger(__name__)
 
-_DEFAULT_SHARED_DRAWS = 100
 _FAR_START = 2.0  # nats between log Z and where log Z_c starts
 _EXTRA_DRAWS_HELP = (
     "noise draws K: extra ones that join the batch's own targets (bnce; default 0), shared by the "
-    "batch (shared_nce; default 100) or fresh for every token (nce; default 100)"
+    "batch (shared_nce, sampled_softmax; default 100) or fresh for every token (nce; default 100)"
 )
+_ALPHA_HELP = "alpha, the weight of (log Z_c - log Z)^2"
+_RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
 
 
 @dataclass
-class NoiseContrastiveConfig(FairseqDataclass):
+class SelfNormalizingConfig(FairseqDataclass):
     """What every criterion of this plugin takes."""
 
     log_z: float = field(
         default=0.0,
         metadata={"help": "the constant log Z, in nats, that scores are normalised to"},
     )
-    noise: ChoiceEnum(["unigram", "uniform"]) = field(
-        default="unigram", metadata={"help": "noise distribution that draws come from"}
-    )
-    noise_power: float = field(
-        default=1.0, metadata={"help": "exponent on the unigram counts of the noise"}
-    )
-    noise_samples: Optional[int] = field(default=None, metadata={"help": _EXTRA_DRAWS_HELP})
     init_output_bias: ChoiceEnum(["none", "uniform", "unigram"]) = field(
         default="unigram",
         metadata={
@@ -64,6 +56,21 @@ class NoiseContrastiveConfig(FairseqDataclass):
             "and 1, loss and ppl are estimates; at 0, loss is the unnormalised NLL"
         },
     )
+    sentence_avg: bool = II("optimization.sentence_avg")
+    ddp_backend: str = II("distributed_training.ddp_backend")
+
+
+@dataclass
+class NoiseConfig(SelfNormalizingConfig):
+    """What every criterion with noise takes."""
+
+    noise: ChoiceEnum(["unigram", "uniform"]) = field(
+        default="unigram", metadata={"help": "noise distribution that draws come from"}
+    )
+    noise_power: float = field(
+        default=1.0, metadata={"help": "exponent on the unigram counts of the noise"}
+    )
+    noise_samples: Optional[int] = field(default=None, metadata={"help": _EXTRA_DRAWS_HELP})
     row_sparse: bool = field(
         default=False,
         metadata={
@@ -72,12 +79,20 @@ class NoiseContrastiveConfig(FairseqDataclass):
             "size; with --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam"
         },
     )
-    sentence_avg: bool = II("optimization.sentence_avg")
-    ddp_backend: str = II("distributed_training.ddp_backend")
 
 
 @dataclass
-class BatchNCEConfig(NoiseContrastiveConfig):
+class NoiseContrastiveConfig(NoiseConfig):
+    """What every criterion of the NCE family takes."""
+
+    learn_log_z: bool = field(
+        default=False,
+        metadata={"help": "learn the constant log Z, which starts at --log-z, with the model"},
+    )
+
+
+@dataclass
+class GroupConfig(NoiseContrastiveConfig):
     bnce_group: str = field(
         default="batch",
         metadata={
@@ -92,39 +107,66 @@ class BatchNCEConfig(NoiseContrastiveConfig):
 
 
 @dataclass
-class RegularizedConfig(BatchNCEConfig):
+class BatchNCEConfig(GroupConfig):
+    objective: ChoiceEnum(["binary", "ranking"]) = field(
+        default="binary",
+        metadata={
+            "help": "tell the target from each noise word (Oualil & Klakow 2017), or rank it "
+            "among the batch's words, which estimate log Z_c (Ma & Collins 2018)"
+        },
+    )
+    self_norm_alpha: float = field(
+        default=0.1,
+        metadata={
+            "help": "with --objective ranking: alpha, the weight of (log Z_c - log Z)^2 on the "
+            "batch's estimate of log Z_c"
+        },
+    )
+
+
+@dataclass
+class RegularizedConfig(GroupConfig):
     nce_base: ChoiceEnum(["bnce", "shared_nce", "nce"]) = field(
         default="bnce", metadata={"help": "the NCE loss to regularise"}
     )
-    self_norm_alpha: float = field(
-        default=10.0, metadata={"help": "alpha, the weight of (log Z_c - log Z)^2"}
-    )
+    self_norm_alpha: float = field(default=10.0, metadata={"help": _ALPHA_HELP})
+    self_norm_rate: float = field(default=0.1, metadata={"help": _RATE_HELP})
+
+
+@dataclass
+class SelfNormSoftmaxConfig(SelfNormalizingConfig):
+    self_norm_alpha: float = field(default=1.0, metadata={"help": _ALPHA_HELP})
     self_norm_rate: float = field(
-        default=0.1, metadata={"help": "gamma, the share of contexts that are regularised, (0, 1]"}
+        default=1.0,
+        metadata={"help": f"{_RATE_HELP}; below 1 the likelihood is the unnormalised one"},
+    )
+    score_squashing: bool = field(
+        default=False,
+        metadata={"help": "scores are 10 tanh(x / 5) of the model's own, also when it scores text"},
     )
 
 
-class NoiseContrastiveCriterion(FairseqCriterion):
+class SelfNormalizingCriterion(FairseqCriterion):
     """Shared by all criteria; a subclass says what :meth:`objective` is.
 
     Args:
         task: a language modeling or translation task.
-        Others: the fields of :class:`NoiseContrastiveConfig`.
+        Others: the fields of :class:`SelfNormalizingConfig`.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
     """
 
+    # What some criteria have as flags.
+    row_sparse = False
+    score_squashing = False
+
     def __init__(
         self,
         task: FairseqTask,
         log_z: float,
-        noise: str,
-        noise_power: float,
-        noise_samples: Optional[int],
         init_output_bias: str,
         valid_partition_rate: float,
-        row_sparse: bool,
         sentence_avg: bool,
         ddp_backend: str,
     ):
@@ -132,19 +174,13 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         if ddp_backend == "fully_sharded":
             refuse_fully_sharded()
         _require("--log-z", "a finite number", log_z, math.isfinite(log_z))
-        power_fits = math.isfinite(noise_power) and noise_power >= 0
-        _require("--noise-power", "a finite number of at least 0", noise_power, power_fits)
-        _require("--noise-samples", "at least 0", noise_samples, (noise_samples or 0) >= 0)
         rate_fits = 0 <= valid_partition_rate <= 1
         _require("--valid-partition-rate", "from 0 to 1", valid_partition_rate, rate_fits)
-        self.log_z = log_z
-        self.noise_samples = noise_samples
+        self.initial_log_z = log_z
         self.initial_bias = str(init_output_bias)
         self.valid_partition_rate = valid_partition_rate
-        self.row_sparse = row_sparse
         self.is_legacy_ddp = ddp_backend in ("legacy_ddp", "no_c10d")
         self.sentence_avg = sentence_avg
-        self.noise, self.noise_power = str(noise), noise_power
         self._is_prepared = self._is_checked = False
         # Made when first asked for; plain objects, which must not follow .half().
         self._distributions: Dict[str, NoiseDistribution] = {}
@@ -154,6 +190,16 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         """Hand the configuration's fields to the constructor, which takes flat values."""
         names = [f.name for f in fields(getattr(cls, "__dataclass")) if f.name != "_name"]
         return cls(task, **{name: getattr(cfg, name) for name in names})
+
+    @property
+    def log_z(self) -> float:
+        """The constant log Z, nats."""
+        return self.initial_log_z
+
+    def scoring_state(self) -> Dict[str, Any]:
+        """What a checkpoint has to know in order to score."""
+        squashing = {"score_squashing": True} if self.score_squashing else {}
+        return {"log_z": float(self.log_z), **squashing}
 
     def forward(
         self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True
@@ -191,12 +237,22 @@ class NoiseContrastiveCriterion(FairseqCriterion):
 
         With ``--valid-partition-rate`` below 1, log Z_c is that of the sampled contexts' mean.
         """
-        log_odds = target_scores(batch.layer, batch.features, batch.target) - self.log_z
+        log_odds = self.target_scores(batch) - self.log_z
         generator = torch.Generator().manual_seed(seed)
         chosen = _random_share(batch, self.valid_partition_rate, generator)
         deviations = self._deviations(batch, chosen)
         everywhere = deviations if len(chosen) == len(batch) else _mean(deviations)
         return everywhere - log_odds, metrics.evaluation_sums(log_odds, deviations)
+
+    def target_scores(self, batch: TokenBatch) -> Tensor:
+        """m(w_i, i), (N,) nats."""
+        scores = target_scores(batch.layer, batch.features, batch.target)
+        return losses.squashed(scores) if self.score_squashing else scores
+
+    def log_partition(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
+        """log Z_c of the contexts with these indices, nats."""
+        features = batch.features.index_select(0, tokens)
+        return losses.log_partition(features, *batch.layer.full(), squash=self.score_squashing)
 
     def distribution(self, kind: str, device: torch.device) -> NoiseDistribution:
         """The "unigram" of the training targets, or the "noise" that draws come from."""
@@ -265,8 +321,42 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         """log Z_c - log Z of some contexts."""
         if not len(tokens):
             return batch.features.new_zeros(0, dtype=torch.float32)
-        features = batch.features.index_select(0, tokens)
-        return losses.log_partition(features, *batch.layer.full()) - self.log_z
+        return self.log_partition(batch, tokens) - self.log_z
+
+    def _make_distribution(self, kind: str) -> NoiseDistribution:
+        return NoiseDistribution(training_target_counts(self.task))
+
+
+class NoiseCriterion(SelfNormalizingCriterion):
+    """Shared by the criteria that draw noise.
+
+    Args:
+        task: see above.
+        Others: the fields of :class:`NoiseConfig`.
+    """
+
+    def __init__(
+        self,
+        task: FairseqTask,
+        noise: str,
+        noise_power: float,
+        noise_samples: Optional[int],
+        row_sparse: bool,
+        **others: Any,
+    ):
+        super().__init__(task, **others)
+        power_fits = math.isfinite(noise_power) and noise_power >= 0
+        _require("--noise-power", "a finite number of at least 0", noise_power, power_fits)
+        _require("--noise-samples", "at least 0", noise_samples, (noise_samples or 0) >= 0)
+        self.noise, self.noise_power = str(noise), noise_power
+        self.noise_samples = noise_samples
+        self.row_sparse = row_sparse
+        self.learned_log_z: Optional[nn.Parameter] = None
+
+    def draw(self, batch: TokenBatch, *shape: int) -> Tensor:
+        """Ids from the noise distribution, int64 of this shape, on the batch's device."""
+        device = batch.target.device
+        return self.distribution("noise", device).sample(shape, generator=_generator(device))
 
     def _make_distribution(self, kind: str) -> NoiseDistribution:
         if kind == "noise" and self.noise == "uniform":
@@ -276,94 +366,29 @@ class NoiseContrastiveCriterion(FairseqCriterion):
         power = self.noise_power if kind == "noise" else 1.0
         return NoiseDistribution(training_target_counts(self.task), power)
 
-    def draw(self, batch: TokenBatch, *shape: int) -> Tensor:
-        """Ids from the noise distribution, int64 of this shape, on the batch's device."""
-        device = batch.target.device
-        return self.distribution("noise", device).sample(shape, generator=_generator(device))
+
+class NoiseContrastiveCriterion(NoiseCriterion):
+    """Shared by the NCE family, whose log Z may be learned.
+
+    Args:
+        task: see above.
+        Others: the fields of :class:`NoiseContrastiveConfig`.
+    """
+
+    def __init__(self, task: FairseqTask, learn_log_z: bool, **others: Any):
+        super().__init__(task, **others)
+        if learn_log_z:
+            self.learned_log_z = nn.Parameter(torch.tensor(float(self.initial_log_z)))
+
+    @property
+    def log_z(self) -> float:
+        return self.initial_log_z if self.learned_log_z is None else self.learned_log_z.item()
 
 
-def batch_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch, reduction: str) -> Tensor:
-    """B-NCE over groups of targets, with ``noise_samples`` extra draws for each group."""
-    extra = criterion.noise_samples or 0
-    groups = _groups(batch, criterion.bnce_group)
-    foreign = _targets_elsewhere(batch) if criterion.gather_noise else batch.target[:0]
-    # A lone target has no company to serve as its noise: one draw makes up for it.
-    draws = [criterion.draw(batch, max(extra, 2 - len(group) - len(foreign))) for group in groups]
-    vocabulary = BatchVocabulary(batch.layer, batch.target, foreign, *draws)
-    target, foreign, *draws = vocabulary.ids
-    parts = [
-        losses.batch_nce_loss(
-            features,
-            words,
-            vocabulary.weight,
-            vocabulary.bias,
-            _mixture_log_q(criterion, vocabulary.words, len(words) - 1 + len(foreign), len(noise)),
-            noise_ids=torch.cat([foreign, noise]),
-            log_z=criterion.log_z,
-            reduction=reduction,
-        )
-        for features, words, noise in zip(
-            _split(batch.features, groups), _split(target, groups), draws
-        )
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    if reduction == "sum":
-        return torch.stack(parts).sum()
-    return torch.cat(parts)[torch.cat(groups).argsort()]
+class GroupCriterion(NoiseContrastiveCriterion):
+    """Shared by the criteria whose batches may be their own noise."""
 
-
-def _split(tokens: Tensor, groups: List[Tensor]) -> List[Tensor]:
-    """The parts of ``tokens`` in each group; all of them, uncopied, where there is one."""
-    return [tokens] if len(groups) == 1 else [tokens.index_select(0, group) for group in groups]
-
-
-def _targets_elsewhere(batch: TokenBatch) -> Tensor:
-    """The other ranks' targets; every rank has to ask for them in the same batch."""
-    if not _is_distributed():
-        return batch.target[:0]
-    group = get_data_parallel_group()
-    counts = row_sparse.lengths(batch.target, group)
-    everywhere = row_sparse.gather_uneven(batch.target, counts, group)
-    rank = get_data_parallel_rank()
-    return torch.cat([part for i, part in enumerate(everywhere.split(counts)) if i != rank])
-
-
-def shared_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch, reduction: str) -> Tensor:
-    """NCE with draws shared by the batch."""
-    return _drawn_nce(losses.shared_nce_loss, criterion, batch, (), reduction)
-
-
-def fresh_nce(criterion: NoiseContrastiveCriterion, batch: TokenBatch, reduction: str) -> Tensor:
-    """NCE with draws of its own for every token."""
-    return _drawn_nce(losses.nce_loss, criterion, batch, (len(batch),), reduction)
-
-
-def _drawn_nce(
-    loss, criterion, batch: TokenBatch, shape: Tuple[int, ...], reduction: str
-) -> Tensor:
-    count = criterion.noise_samples
-    count = _DEFAULT_SHARED_DRAWS if count is None else count
-    noise = criterion.draw(batch, *shape, count)
-    vocabulary = BatchVocabulary(batch.layer, batch.target, noise)
-    return loss(
-        batch.features,
-        vocabulary.ids[0],
-        vocabulary.weight,
-        vocabulary.bias,
-        criterion.distribution("noise", noise.device).log_q[vocabulary.words],
-        vocabulary.ids[1],
-        log_z=criterion.log_z,
-        reduction=reduction,
-    )
-
-
-NCE_LOSSES = {"bnce": batch_nce, "shared_nce": shared_nce, "nce": fresh_nce}
-
-
-@register_criterion("bnce", dataclass=BatchNCEConfig)
-class BatchNCECriterion(NoiseContrastiveCriterion):
-    """Batch noise-contrastive estimation (Oualil & Klakow 2017)."""
+    kind = "binary"
 
     def __init__(self, task: FairseqTask, bnce_group: str, gather_noise: bool, **others: Any):
         super().__init__(task, **others)
@@ -372,8 +397,18 @@ class BatchNCECriterion(NoiseContrastiveCriterion):
         _require("--bnce-group", "'batch' with --gather-noise", repr(bnce_group), whole)
         self.gather_noise = gather_noise
 
+
+@register_criterion("bnce", dataclass=BatchNCEConfig)
+class BatchNCECriterion(GroupCriterion):
+    """Batch noise-contrastive estimation, binary (Oualil & Klakow 2017) or ranking."""
+
+    def __init__(self, task: FairseqTask, objective: str, self_norm_alpha: float, **others: Any):
+        super().__init__(task, **others)
+        self.kind = str(objective)
+        self.self_norm_alpha = _checked_alpha(self_norm_alpha)
+
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        return batch_nce(self, batch, reduction)
+        return objectives.batch_nce(self, batch, reduction)
 
 
 @register_criterion("shared_nce", dataclass=NoiseContrastiveConfig)
@@ -385,11 +420,31 @@ class SharedNCECriterion(NoiseContrastiveCriterion):
         _require_draws(self.noise_samples)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        return shared_nce(self, batch, reduction)
+        return objectives.shared_nce(self, batch, reduction)
+
+
+@register_criterion("nce", dataclass=NoiseContrastiveConfig)
+class FreshNCECriterion(SharedNCECriterion):
+    """NCE with fresh noise for every token (Mnih & Teh 2012): the slow baseline."""
+
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        return objectives.fresh_nce(self, batch, reduction)
+
+
+@register_criterion("sampled_softmax", dataclass=NoiseConfig)
+class SampledSoftmaxCriterion(NoiseCriterion):
+    """Sampled softmax (Bengio & Senecal 2003; Jozefowicz et al. 2016): not self-normalised."""
+
+    def __init__(self, task: FairseqTask, **others: Any):
+        super().__init__(task, **others)
+        _require_draws(self.noise_samples)
+
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        return objectives.sampled_softmax(self, batch, reduction)
 
 
 @register_criterion("nce_regularized", dataclass=RegularizedConfig)
-class RegularizedNCECriterion(BatchNCECriterion):
+class RegularizedNCECriterion(GroupCriterion):
     """Any NCE loss with an explicit self-normalisation term (Goldberger & Melamud 2018, eq. 10)."""
 
     def __init__(
@@ -401,60 +456,64 @@ class RegularizedNCECriterion(BatchNCECriterion):
         **others: Any,
     ):
         super().__init__(task, **others)
-        _require(
-            "--row-sparse", "off: the penalty's gradient has every row", "on", not self.row_sparse
-        )
-        alpha_fits = math.isfinite(self_norm_alpha) and self_norm_alpha >= 0
-        _require("--self-norm-alpha", "a finite number of at least 0", self_norm_alpha, alpha_fits)
-        rate_fits = 0 < self_norm_rate <= 1
-        _require("--self-norm-rate", "above 0 and at most 1", self_norm_rate, rate_fits)
+        dense = not self.row_sparse
+        _require("--row-sparse", "off: the penalty's gradient has every row", "on", dense)
         self.nce_base = str(nce_base)
         if self.nce_base != "bnce":
             _require_draws(self.noise_samples)
-        self.self_norm_alpha = self_norm_alpha
-        self.self_norm_rate = self_norm_rate
+        self.self_norm_alpha = _checked_alpha(self_norm_alpha)
+        self.self_norm_rate = _checked_rate(self_norm_rate)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        loss = NCE_LOSSES[self.nce_base](self, batch, reduction)
-        chosen = _random_share(batch, self.self_norm_rate, _generator(torch.device("cpu")))
-        if not len(chosen):
-            return loss
-        penalty = losses.partition_penalty(
-            batch.features.index_select(0, chosen),
-            *batch.layer.full(),
-            # alpha / gamma, for the share that a whole number of contexts makes.
-            alpha=self.self_norm_alpha * len(batch) / len(chosen),
-            log_z=self.log_z,
-            reduction=reduction,
-        )
-        return loss + penalty if reduction == "sum" else loss.index_add(0, chosen, penalty)
+        loss = objectives.NCE_LOSSES[self.nce_base](self, batch, reduction)
+        return _with_penalty(self, loss, batch, reduction)
 
 
-def _groups(batch: TokenBatch, kind: str) -> List[Tensor]:
-    """Indices of the tokens that serve each other as noise, at least one (maybe empty) group."""
-    everyone = torch.arange(len(batch), device=batch.target.device)
-    if kind == "time" and len(batch):
-        order = batch.time_steps.argsort(stable=True)
-        sizes = torch.unique(batch.time_steps, return_counts=True)[1]
-        return list(order.split(sizes.tolist()))
-    return list(everyone.split(int(kind))) if kind.isdigit() else [everyone]
+@register_criterion("self_norm_softmax", dataclass=SelfNormSoftmaxConfig)
+class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
+    """The softmax likelihood with an explicit self-normalisation term.
 
-
-def _mixture_log_q(
-    criterion: NoiseContrastiveCriterion, words: Tensor, in_batch: int, drawn: int
-) -> Tensor:
-    """log q of noise of which ``in_batch`` are targets of the data and ``drawn`` are draws.
-
-    The targets follow the unigram distribution p whatever ``--noise`` says, so with draws from r
-    the noise is the mixture q = (in_batch p + drawn r) / K.
+    gamma = 1: log Z_c - m(w) + alpha (log Z_c - log Z)^2 (Devlin et al. 2014; eq. 8 of Goldberger
+    & Melamud 2018). gamma < 1: -(m(w) - log Z) + (alpha / gamma) (log Z_c - log Z)^2 on a share
+    gamma of the contexts (Andreas & Klein 2015; eq. 9 of Goldberger & Melamud).
     """
-    unigram = criterion.distribution("unigram", words.device)
-    noise = criterion.distribution("noise", words.device)
-    p, r = unigram.log_q[words], noise.log_q[words]
-    if noise is unigram or drawn == 0:
-        return p
-    share = drawn / (max(in_batch, 0) + drawn)
-    return torch.logaddexp(p + math.log(1 - share), r + math.log(share)) if share < 1 else r
+
+    def __init__(
+        self,
+        task: FairseqTask,
+        self_norm_alpha: float,
+        self_norm_rate: float,
+        score_squashing: bool,
+        **others: Any,
+    ):
+        super().__init__(task, **others)
+        self.self_norm_alpha = _checked_alpha(self_norm_alpha)
+        self.self_norm_rate = _checked_rate(self_norm_rate)
+        self.score_squashing = score_squashing
+
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        if self.self_norm_rate < 1:
+            unlikelihood = self.log_z - self.target_scores(batch)
+            unlikelihood = unlikelihood.sum() if reduction == "sum" else unlikelihood
+            return _with_penalty(self, unlikelihood, batch, reduction)
+        everyone = torch.arange(len(batch), device=batch.target.device)
+        log_partition = self.log_partition(batch, everyone)
+        penalty = self.self_norm_alpha * (log_partition - self.log_z).square()
+        loss = log_partition - self.target_scores(batch) + penalty
+        return loss.sum() if reduction == "sum" else loss
+
+
+def _with_penalty(criterion: Any, loss: Tensor, batch: TokenBatch, reduction: str) -> Tensor:
+    """Plus (alpha / gamma) (log Z_c - log Z)^2 on a random share gamma of the contexts."""
+    generator = _generator(torch.device("cpu"))
+    chosen = _random_share(batch, criterion.self_norm_rate, generator)
+    if not len(chosen):
+        return loss
+    # alpha / gamma, for the share that a whole number of contexts makes.
+    alpha = criterion.self_norm_alpha * len(batch) / len(chosen)
+    deviations = criterion.log_partition(batch, chosen) - criterion.log_z
+    penalty = alpha * deviations.square()
+    return loss + penalty.sum() if reduction == "sum" else loss.index_add(0, chosen, penalty)
 
 
 def _generator(device: torch.device) -> torch.Generator:
@@ -463,13 +522,8 @@ def _generator(device: torch.device) -> torch.Generator:
     fairseq seeds torch from the update number, so that a resumed run repeats exactly, but alike
     on all ranks, which would then draw the same noise.
     """
-    rank = torch.distributed.get_rank() if _is_distributed() else 0
     seed = int(torch.randint(2**62, ()))
-    return torch.Generator(device=device).manual_seed(seed + rank)
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.Generator(device=device).manual_seed(seed + ranks.own())
 
 
 def _random_share(batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:
@@ -495,6 +549,17 @@ def _checked_group(group: str) -> str:
     fits = group in ("batch", "time") or (group.isdigit() and int(group) >= 2)
     _require("--bnce-group", "'batch', 'time' or a size of at least 2", repr(group), fits)
     return group
+
+
+def _checked_alpha(alpha: float) -> float:
+    fits = math.isfinite(alpha) and alpha >= 0
+    _require("--self-norm-alpha", "a finite number of at least 0", alpha, fits)
+    return alpha
+
+
+def _checked_rate(rate: float) -> float:
+    _require("--self-norm-rate", "above 0 and at most 1", rate, 0 < rate <= 1)
+    return rate
 
 
 def _require_draws(noise_samples: Optional[int]) -> None:

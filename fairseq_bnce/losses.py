@@ -313,6 +313,7 @@ def log_partition(
     bias: Optional[Tensor],
     *,
     chunk_tokens: Optional[int] = None,
+    squash: bool = False,
 ) -> Tensor:
     """log Z_c = logsumexp_v m(v, c) for every context, exactly, in bounded memory.
 
@@ -322,6 +323,7 @@ def log_partition(
         features: (N, D).
         weight, bias: (V, D), (V,) or None.
         chunk_tokens: tokens scored together, at least 1; by default tiles of a fixed size.
+        squash: whether scores are those of :func:`squashed`.
 
     Returns:
         (N,) log Z_c in nats, differentiable once.
@@ -332,7 +334,7 @@ def log_partition(
     _check_projection(features, weight, bias)
     if chunk_tokens is not None and chunk_tokens < 1:
         _fail("chunk_tokens", "at least 1", chunk_tokens)
-    return _LogPartition.apply(features, weight, bias, chunk_tokens)
+    return _LogPartition.apply(features, weight, bias, chunk_tokens, squash)
 
 
 @_in_full_precision
@@ -355,6 +357,19 @@ def target_scores(
     _check_projection(features, weight, bias)
     _check_ids("target", target, (features.size(0),), weight)
     return _gather(features, weight, bias, target).target_scores()
+
+
+def squashed(scores: Tensor) -> Tensor:
+    """10 tanh(x / 5): scores between -10 and 10, of the same shape.
+
+    Chen et al. 2016, "Strategies for training large vocabulary neural language models", needed
+    this for a softmax whose self-normalisation is sampled.
+    """
+    return 10 * torch.tanh(scores / 5)
+
+
+def _squashing_slope(scores: Tensor) -> Tensor:
+    return 2 * (1 - torch.tanh(scores / 5).square())
 
 
 class _Gathered(NamedTuple):
@@ -413,13 +428,14 @@ class _LogPartition(torch.autograd.Function):
     """logsumexp over the vocabulary whose scores live one tile at a time, both ways."""
 
     @staticmethod
-    def forward(ctx, features, weight, bias, chunk_tokens):
+    def forward(ctx, features, weight, bias, chunk_tokens, squash):
         ctx.save_for_backward(features, weight, bias)
-        ctx.chunk_tokens = chunk_tokens
+        ctx.chunk_tokens, ctx.squash = chunk_tokens, squash
         dtype = _compute_dtype(features, weight)
         log_z = features.new_full((features.size(0),), -math.inf, dtype=dtype)
         for tokens, words in _tiles(features, weight, chunk_tokens):
             part = _tile_scores(features[tokens], weight[words], _part(bias, words), dtype)
+            part = squashed(part) if squash else part
             log_z[tokens] = torch.logaddexp(log_z[tokens], part.logsumexp(dim=1))
         ctx.log_z = log_z.detach().clone()
         return log_z
@@ -429,12 +445,12 @@ class _LogPartition(torch.autograd.Function):
         # loss.backward() may itself be called under autocast.
         with torch.autocast(device_type=grad.device.type, enabled=False):
             gradients = _log_partition_gradients(
-                *ctx.saved_tensors, ctx.log_z, grad, ctx.chunk_tokens
+                *ctx.saved_tensors, ctx.log_z, grad, ctx.chunk_tokens, ctx.squash
             )
-        return (*gradients, None)
+        return (*gradients, None, None)
 
 
-def _log_partition_gradients(features, weight, bias, log_z, grad, chunk_tokens):
+def _log_partition_gradients(features, weight, bias, log_z, grad, chunk_tokens, squash):
     dtype = log_z.dtype
     of_features = torch.zeros_like(features, dtype=dtype)
     of_weight = torch.zeros_like(weight, dtype=dtype)
@@ -442,8 +458,10 @@ def _log_partition_gradients(features, weight, bias, log_z, grad, chunk_tokens):
     for tokens, words in _tiles(features, weight, chunk_tokens):
         h, w = features[tokens].to(dtype), weight[words].to(dtype)
         scores = _tile_scores(h, w, _part(bias, words), dtype)
+        slope = _squashing_slope(scores) if squash else 1.0
+        scores = squashed(scores) if squash else scores
         # d log Z_c / d m(v, c) is the softmax probability of v.
-        share = scores.sub_(log_z[tokens, None]).exp_().mul_(grad[tokens, None])
+        share = scores.sub_(log_z[tokens, None]).exp_().mul_(grad[tokens, None]).mul_(slope)
         of_features[tokens] += share @ w
         of_weight[words] += share.t() @ h
         if of_bias is not None:

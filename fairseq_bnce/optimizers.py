@@ -12,12 +12,11 @@ from typing import Any, Dict, List, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.distributed import utils as distributed
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_bnce import row_sparse, update_rules
+from fairseq_bnce import ranks, row_sparse, update_rules
 
 _DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
 
@@ -95,10 +94,9 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
                 parameter.grad = _no_rows(parameter)
         _shrink_buffer(module)
         super().all_reduce_grads(module)
-        if distributed.get_data_parallel_world_size() > 1:
-            group = distributed.get_data_parallel_group()
+        if ranks.count() > 1:
             for parameter in sparse:
-                parameter.grad = row_sparse.mean_over_ranks(parameter.grad, group)
+                parameter.grad = row_sparse.mean_over_ranks(parameter.grad)
 
     def multiply_grads(self, c: Any) -> None:
         for gradient in self._merged():

@@ -6,11 +6,12 @@ grows with V. fairseq itself knows nothing of such gradients: a parameter that g
 (:func:`mark`), kept from DistributedDataParallel, and left to an optimiser of optimizers.py.
 """
 
-from typing import List, Optional, Tuple
+from typing import List, Tuple
 
 import torch
-import torch.distributed
 from torch import Tensor, nn
+
+from fairseq_bnce import ranks
 
 _MARK = "fairseq_bnce_row_sparse"
 # torch 2.12 and later warn where nobody says whether a sparse tensor is to be checked.
@@ -81,48 +82,18 @@ def values(gradient: Tensor) -> Tensor:
     return gradient._values() if gradient.is_sparse else gradient
 
 
-def mean_over_ranks(
-    gradient: Tensor, group: Optional["torch.distributed.ProcessGroup"] = None
-) -> Tensor:
+def mean_over_ranks(gradient: Tensor) -> Tensor:
     """The mean of all ranks' gradients, merged, the same bits on every rank.
 
-    What travels are row ids (int64) and float32 rows, padded to the longest rank's count: never
-    a buffer of the parameter's size.
+    What travels are row ids (int64) and float32 rows: never a buffer of the parameter's size.
     """
-    world_size = torch.distributed.get_world_size(group)
     gradient = merge(gradient)
     ids, rows = gradient._indices()[0], gradient._values()
-    counts = lengths(ids, group)
-    all_ids = gather_uneven(ids, counts, group)
-    exact = torch.promote_types(rows.dtype, torch.float32)
-    all_rows = gather_uneven(rows.to(exact), counts, group)
-    total = merge(sparse_rows(all_ids, all_rows.div_(world_size), gradient.shape))
-    return total if exact == rows.dtype else total.to(rows.dtype).coalesce()
-
-
-def lengths(tensor: Tensor, group: Optional["torch.distributed.ProcessGroup"] = None) -> List[int]:
-    """How many entries each rank's tensor has."""
-    own = torch.tensor([len(tensor)], device=tensor.device)
-    return [int(length) for length in _gather_equal(own, group)]
-
-
-def gather_uneven(
-    tensor: Tensor,
-    counts: List[int],
-    group: Optional["torch.distributed.ProcessGroup"] = None,
-) -> Tensor:
-    """The ranks' tensors (counts[rank], ...), concatenated in the order of the ranks."""
-    padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
-    padded[: len(tensor)] = tensor
-    received = _gather_equal(padded, group)
-    return torch.cat([part[:count] for part, count in zip(received, counts)])
-
-
-def _gather_equal(tensor: Tensor, group) -> List[Tensor]:
-    ranks = range(torch.distributed.get_world_size(group))
-    received = [torch.empty_like(tensor) for _ in ranks]
-    torch.distributed.all_gather(received, tensor, group=group)
-    return received
+    exact = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    all_ids = torch.cat(ranks.gather_uneven(ids))
+    all_rows = torch.cat(ranks.gather_uneven(exact)).div_(ranks.count())
+    total = merge(sparse_rows(all_ids, all_rows, gradient.shape))
+    return total if exact.dtype == rows.dtype else total.to(rows.dtype).coalesce()
 
 
 class _GatherRows(torch.autograd.Function):

@@ -19,6 +19,8 @@ from fairseq_bnce.output_layer import OutputLayer
 class _Scoring:
     """Mixed into a model's own class."""
 
+    squash = False
+
     def forward(self, *args: Any, **kwargs: Any) -> Tuple:
         layer = OutputLayer(self)
         with layer.bypassed():
@@ -37,44 +39,54 @@ class _Scoring:
         scores = scores if log_probs else scores.exp()
         return scores.unsqueeze(-1).expand(-1, -1, len(layer))
 
+    def _scores(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
+        scores = target_scores(layer, features, target)
+        return losses.squashed(scores) if self.squash else scores
+
 
 class _ExactScoring(_Scoring):
     def _log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
-        normaliser = losses.log_partition(features, *layer.full())
-        return target_scores(layer, features, target) - normaliser
+        normaliser = losses.log_partition(features, *layer.full(), squash=self.squash)
+        return self._scores(layer, features, target) - normaliser
 
 
 class _UnnormalizedScoring(_Scoring):
     log_z_and_shift = 0.0
 
     def _log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
-        return target_scores(layer, features, target) - self.log_z_and_shift
+        return self._scores(layer, features, target) - self.log_z_and_shift
 
 
-def make_exact(model: nn.Module) -> None:
+def make_exact(model: nn.Module, squash: bool = False) -> None:
     """Let ``model`` score targets exactly, never holding tokens x V logits.
+
+    Args:
+        model: any supported one.
+        squash: whether it was trained with squashed scores.
 
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
-    _mix_in(model, _ExactScoring)
+    _mix_in(model, _ExactScoring, squash)
 
 
-def make_unnormalized(model: nn.Module, log_z_and_shift: float) -> None:
+def make_unnormalized(model: nn.Module, log_z_and_shift: float, squash: bool = False) -> None:
     """Let ``model`` score targets as m(w, c) - log Z - shift, one dot product a token.
 
     Args:
         model: a self-normalised model.
         log_z_and_shift: nats.
+        squash: whether it was trained with squashed scores.
 
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
-    _mix_in(model, _UnnormalizedScoring)
+    _mix_in(model, _UnnormalizedScoring, squash)
     model.log_z_and_shift = log_z_and_shift
 
 
-def _mix_in(model: nn.Module, scoring: type) -> None:
+def _mix_in(model: nn.Module, scoring: type, squash: bool) -> None:
     OutputLayer(model)  # refuses what can't be scored
     own = type(model)
     model.__class__ = type(own.__name__, (scoring, own), {"__module__": own.__module__})
+    model.squash = squash

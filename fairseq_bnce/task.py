@@ -23,7 +23,7 @@ from omegaconf import II
 from torch import nn
 
 from fairseq_bnce import metrics, optimizers, scorer
-from fairseq_bnce.criterions import NoiseContrastiveCriterion
+from fairseq_bnce.criterions import SelfNormalizingCriterion
 from fairseq_bnce.output_layer import refuse_fully_sharded
 from fairseq_bnce.token_counts import DataError, count_tokens, split_prefixes
 
@@ -65,6 +65,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         super().__init__(args, *others, **named)
         self._models: List[nn.Module] = []
         self._untrained: Optional[nn.Module] = None
+        self._criterion: Optional[SelfNormalizingCriterion] = None
         self._measured = self._is_checked = False
 
     @classmethod
@@ -88,11 +89,17 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         The model may be trained already: fairseq-validate builds a criterion, too.
         """
         criterion = super().build_criterion(cfg)
-        if isinstance(criterion, NoiseContrastiveCriterion):
-            self.state.merge_state_dict({"log_z": float(criterion.log_z)})
+        if isinstance(criterion, SelfNormalizingCriterion):
+            self._criterion = criterion
             for model in self._models:
                 criterion.prepare(model, untrained=model is self._untrained)
         return criterion
+
+    def state_dict(self) -> Dict[str, Any]:
+        """What checkpoints carry of the task: a learned log Z as it is now."""
+        if self._criterion is not None:
+            self.state.merge_state_dict(self._criterion.scoring_state())
+        return super().state_dict()
 
     def train_step(
         self, sample: Any, model: nn.Module, criterion: nn.Module, optimizer: Any, *others, **named
@@ -168,13 +175,14 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return dataset
 
     def _make_scorer(self, model: nn.Module) -> None:
+        state = self.state.state_dict
+        squash = state.get("score_squashing", False)
         if not self.args.unnormalized:
             if getattr(model.decoder, "adaptive_softmax", None) is None:
-                scorer.make_exact(model)
+                scorer.make_exact(model, squash)
             return
-        state = self.state.state_dict
         log_z, shift = state.get("log_z", 0.0), self._shift(state)
-        scorer.make_unnormalized(model, log_z + shift)
+        scorer.make_unnormalized(model, log_z + shift, squash)
         logger.info(
             f"unnormalised scores: m - log Z - shift, log Z {log_z:g}, shift {shift:.4f} nats; "
             "the perplexity below is unnormalised"
@@ -217,7 +225,7 @@ def _check_backend(args: Any) -> None:
     """Here, since FSDP wraps the model before a criterion is built."""
     criterion = CRITERION_REGISTRY.get(getattr(args, "criterion_name", None), object)
     sharded = getattr(args, "ddp_backend", None) == "fully_sharded"
-    if sharded and issubclass(criterion, NoiseContrastiveCriterion):
+    if sharded and issubclass(criterion, SelfNormalizingCriterion):
         refuse_fully_sharded()
 
 

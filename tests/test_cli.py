@@ -23,6 +23,9 @@ from fairseq_bnce import criterions
 CRITERIA = {
     "bnce": [],
     "shared_nce": ["--noise-samples", "30"],
+    "nce": ["--noise-samples", "20"],
+    "sampled_softmax": ["--noise-samples", "30"],
+    "self_norm_softmax": ["--score-squashing"],
     "nce_regularized": ["--nce-base", "shared_nce", "--self-norm-rate", "0.5"],
 }
 # A decoder without an output bias starts at log Z_c = log V, 4.2 here.
@@ -179,6 +182,21 @@ def test_resumed_run_repeats_the_uninterrupted_one(criterion, corpus, tmp_path):
     want = parameters(tmp_path / "whole" / "checkpoint_last.pt")
     got = parameters(tmp_path / "parts" / "checkpoint_last.pt")
     assert all(torch.equal(got[name], value) for name, value in want.items())
+
+
+def test_learned_log_z_travels_in_the_checkpoint(corpus, tmp_path):
+    """It moves, scoring takes it, and a resumed run goes on from it."""
+    flags = [*LSTM, "--criterion", "bnce", "--learn-log-z", "--log-z", "1"]
+    stats = valid_stats(train(corpus, tmp_path, *flags))
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    learned = state["criterion"]["learned_log_z"].item()
+    assert learned != 1 and state["task_state"]["log_z"] == learned
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    output = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "none")
+    assert perplexity(output) == pytest.approx(stats["u_ppl"], rel=1e-3)
+    train(corpus, tmp_path, *flags, "--max-epoch", "2")
+    again = torch.load(checkpoint, weights_only=False)
+    assert again["task_state"]["log_z"] not in (1, learned)
 
 
 def test_partition_rate(corpus, tmp_path):

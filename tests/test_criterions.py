@@ -9,7 +9,8 @@ from tools import LSTM, TIED_TRANSFORMER, build, first_batch
 
 from fairseq_bnce import losses
 from fairseq_bnce.batch import TokenBatch
-from fairseq_bnce.criterions import _mixture_log_q, _random_share
+from fairseq_bnce.criterions import _random_share
+from fairseq_bnce.objectives import mixture_log_q
 
 PAD = 1
 FLAGS = {
@@ -17,7 +18,13 @@ FLAGS = {
     "bnce with draws": ["--noise-samples", "6", "--noise", "uniform"],
     "bnce by time step": ["--bnce-group", "time"],
     "bnce by groups": ["--bnce-group", "5"],
+    "bnce ranking": ["--objective", "ranking", "--noise-samples", "3"],
+    "bnce learned": ["--learn-log-z"],
     "shared_nce": ["--noise-samples", "9", "--noise-power", "0.75"],
+    "nce": ["--noise-samples", "4", "--learn-log-z"],
+    "sampled_softmax": ["--noise-samples", "9"],
+    "self_norm_softmax": ["--score-squashing"],
+    "self_norm_softmax sampled": ["--self-norm-rate", "0.4"],
     "nce_regularized": ["--nce-base", "nce", "--noise-samples", "4", "--self-norm-rate", "0.3"],
 }
 
@@ -152,10 +159,10 @@ def test_noise_of_targets_and_draws_is_their_mixture(corpus):
     criterion = make(corpus, "bnce with draws")[0]
     words = torch.arange(64)
     p = criterion.distribution("unigram", torch.device("cpu")).log_q.exp()
-    torch.testing.assert_close(_mixture_log_q(criterion, words, 18, 6).exp(), 0.75 * p + 0.25 / 64)
-    torch.testing.assert_close(_mixture_log_q(criterion, words, 18, 0).exp(), p)
+    torch.testing.assert_close(mixture_log_q(criterion, words, 18, 6).exp(), 0.75 * p + 0.25 / 64)
+    torch.testing.assert_close(mixture_log_q(criterion, words, 18, 0).exp(), p)
     uniform = torch.full((64,), 1 / 64)
-    torch.testing.assert_close(_mixture_log_q(criterion, words, 0, 2).exp(), uniform)
+    torch.testing.assert_close(mixture_log_q(criterion, words, 0, 2).exp(), uniform)
 
 
 def test_half_precision_leaves_the_noise_alone(corpus):
@@ -171,8 +178,7 @@ def test_draws_repeat_with_the_seed_and_differ_between_ranks(corpus, monkeypatch
     batch = TokenBatch.from_sample(model, sample, PAD)
 
     def draw(rank, seed=1):
-        monkeypatch.setattr("fairseq_bnce.criterions._is_distributed", lambda: True)
-        monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
+        monkeypatch.setattr("fairseq_bnce.ranks.own", lambda: rank)
         torch.manual_seed(seed)
         return criterion.draw(batch, 50)
 
@@ -187,3 +193,69 @@ def test_random_share(rate, want, corpus):
     batch = TokenBatch.from_sample(model, with_targets(sample, 42), PAD)
     chosen = _random_share(batch, rate, torch.Generator().manual_seed(1))
     assert len(chosen.unique()) == len(chosen) == want
+
+
+def test_learned_log_z_is_the_losss_own(corpus):
+    """The loss at log Z = 1.5, and its derivative with respect to log Z by finite difference."""
+    criterion, model, sample = make(corpus, "bnce learned")
+    fixed = make(corpus, "bnce")[0]
+
+    def loss_at(log_z):
+        fixed.initial_log_z = log_z
+        return fixed(model, sample)[0].item()
+
+    with torch.no_grad():
+        criterion.learned_log_z.fill_(1.5)
+    assert criterion.log_z == 1.5 and criterion.scoring_state() == {"log_z": 1.5}
+    loss = criterion(model, sample)[0]
+    loss.backward()
+    assert loss.item() == pytest.approx(loss_at(1.5), rel=1e-5)
+    slope = (loss_at(1.51) - loss_at(1.49)) / 0.02
+    assert criterion.learned_log_z.grad.item() == pytest.approx(slope, rel=1e-2)
+
+
+def test_ranking_is_a_flag_of_bnce(corpus):
+    criterion, model, sample = make(corpus, "bnce ranking")
+    criterion.noise_samples = 0
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    log_q = criterion.distribution("unigram", torch.device("cpu")).log_q
+    rows = batch.layer.full()
+    want = losses.ranking_nce_loss(batch.features, batch.target, *rows, log_q, alpha=0.1)
+    assert criterion.objective(batch).item() == pytest.approx(want.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_self_norm_softmax(squash, corpus):
+    """Devlin's loss, from the logits themselves."""
+    criterion, model, sample = make(corpus, "self_norm_softmax")
+    criterion.score_squashing, criterion.initial_log_z = squash, 2.0
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    logits = torch.nn.functional.linear(batch.features, *batch.layer.full()).double()
+    logits = 10 * torch.tanh(logits / 5) if squash else logits
+    log_z = logits.logsumexp(1)
+    want = log_z - logits.gather(1, batch.target[:, None])[:, 0] + 1.0 * (log_z - 2.0) ** 2
+    got = criterion.objective(batch, "none")
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+    parameters = list(model.parameters())
+    for one, other in zip(
+        torch.autograd.grad(got.sum(), parameters, retain_graph=True),
+        torch.autograd.grad(want.sum(), parameters),
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_self_norm_softmax_on_a_share(corpus):
+    """Andreas & Klein's: in the mean over the share, -(m - log Z) + alpha (log Z_c - log Z)^2."""
+    criterion, model, sample = make(corpus, "self_norm_softmax sampled")
+    criterion.initial_log_z = 2.0
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    with torch.no_grad():
+        logits = torch.nn.functional.linear(batch.features, *batch.layer.full()).double()
+        own = logits.gather(1, batch.target[:, None])[:, 0]
+        penalty = (logits.logsumexp(1) - 2) ** 2
+        drawn = torch.stack([criterion.objective(batch, "none").double() for _ in range(400)])
+    extra = drawn + own - 2
+    hit = extra.abs() > 1e-4
+    share = hit.sum(1).double() / len(batch)
+    assert torch.allclose(share, share[:1]) and abs(share[0] - 0.4) < 0.5 / len(batch)
+    torch.testing.assert_close(extra.sum(1).mean(), penalty.sum(), rtol=0.02, atol=0)

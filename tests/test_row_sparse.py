@@ -248,6 +248,8 @@ def test_resumed_run_repeats_an_uninterrupted_one(optimizer, corpus, tmp_path):
     )
     assert whole["model"].keys() == parts["model"].keys()
     for name, value in whole["model"].items():
+        if name.endswith("_float_tensor"):  # fairseq 0.12.2 never initialises it
+            continue
         assert torch.equal(value, parts["model"][name]), name
 
 

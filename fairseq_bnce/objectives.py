@@ -1,0 +1,149 @@
+"""What the criteria with noise minimise: a batch, its noise, and one function of losses.py.
+
+Each objective takes the criterion (for its options and noise distributions), the batch and a
+reduction, "sum" or "none", and returns nats. The batch's words are gathered once
+(BatchVocabulary), and the loss sees no other row.
+"""
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Callable, List, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_bnce import losses, ranks
+from fairseq_bnce.batch import BatchVocabulary, TokenBatch
+
+if TYPE_CHECKING:
+    from fairseq_bnce.criterions import BatchNCECriterion, NoiseContrastiveCriterion
+
+_DEFAULT_SHARED_DRAWS = 100
+
+
+def batch_nce(criterion: "BatchNCECriterion", batch: TokenBatch, reduction: str) -> Tensor:
+    """Over groups of targets that are each other's noise, ``noise_samples`` draws added to each."""
+    extra = criterion.noise_samples or 0
+    groups = _groups(batch, criterion.bnce_group)
+    foreign = _targets_elsewhere(batch) if criterion.gather_noise else batch.target[:0]
+    # A lone target has no company to serve as its noise: one draw makes up for it.
+    draws = [criterion.draw(batch, max(extra, 2 - len(group) - len(foreign))) for group in groups]
+    vocabulary = BatchVocabulary(batch.layer, batch.target, foreign, *draws)
+    target, foreign, *draws = vocabulary.ids
+    weight, bias, log_z = _projection(criterion, vocabulary)
+    loss = _group_loss(criterion)
+    parts = [
+        loss(
+            features,
+            words,
+            weight,
+            bias,
+            mixture_log_q(criterion, vocabulary.words, len(words) - 1 + len(foreign), len(noise)),
+            noise_ids=torch.cat([foreign, noise]),
+            log_z=log_z,
+            reduction=reduction,
+        )
+        for features, words, noise in zip(
+            _split(batch.features, groups), _split(target, groups), draws
+        )
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    if reduction == "sum":
+        return torch.stack(parts).sum()
+    return torch.cat(parts)[torch.cat(groups).argsort()]
+
+
+def shared_nce(criterion: "NoiseContrastiveCriterion", batch: TokenBatch, reduction: str) -> Tensor:
+    """NCE with draws shared by the batch."""
+    return _with_draws(losses.shared_nce_loss, criterion, batch, (), reduction)
+
+
+def fresh_nce(criterion: "NoiseContrastiveCriterion", batch: TokenBatch, reduction: str) -> Tensor:
+    """NCE with draws of its own for every token."""
+    return _with_draws(losses.nce_loss, criterion, batch, (len(batch),), reduction)
+
+
+def sampled_softmax(
+    criterion: "NoiseContrastiveCriterion", batch: TokenBatch, reduction: str
+) -> Tensor:
+    """The target ranked against draws shared by the batch."""
+    return _with_draws(losses.sampled_softmax_loss, criterion, batch, (), reduction)
+
+
+NCE_LOSSES = {"bnce": batch_nce, "shared_nce": shared_nce, "nce": fresh_nce}
+
+
+def mixture_log_q(
+    criterion: "NoiseContrastiveCriterion", words: Tensor, in_batch: int, drawn: int
+) -> Tensor:
+    """log q of noise of which ``in_batch`` are targets of the data and ``drawn`` are draws.
+
+    The targets follow the unigram distribution p whatever ``--noise`` says, so with draws from r
+    the noise is the mixture q = (in_batch p + drawn r) / K.
+    """
+    unigram = criterion.distribution("unigram", words.device)
+    noise = criterion.distribution("noise", words.device)
+    p, r = unigram.log_q[words], noise.log_q[words]
+    if noise is unigram or drawn == 0:
+        return p
+    share = drawn / (max(in_batch, 0) + drawn)
+    return torch.logaddexp(p + math.log(1 - share), r + math.log(share)) if share < 1 else r
+
+
+def _group_loss(criterion: "BatchNCECriterion") -> Callable[..., Tensor]:
+    if criterion.kind == "ranking":
+        return partial(losses.ranking_nce_loss, alpha=criterion.self_norm_alpha)
+    return losses.batch_nce_loss
+
+
+def _with_draws(
+    loss: Callable[..., Tensor],
+    criterion: "NoiseContrastiveCriterion",
+    batch: TokenBatch,
+    shape: Tuple[int, ...],
+    reduction: str,
+) -> Tensor:
+    count = criterion.noise_samples
+    count = _DEFAULT_SHARED_DRAWS if count is None else count
+    noise = criterion.draw(batch, *shape, count)
+    vocabulary = BatchVocabulary(batch.layer, batch.target, noise)
+    target, noise = vocabulary.ids
+    log_q = criterion.distribution("noise", noise.device).log_q[vocabulary.words]
+    weight, bias, log_z = _projection(criterion, vocabulary)
+    return loss(
+        batch.features, target, weight, bias, log_q, noise, log_z=log_z, reduction=reduction
+    )
+
+
+def _projection(criterion: "NoiseContrastiveCriterion", vocabulary: BatchVocabulary):
+    """Weight, bias and log Z; a learned log Z is taken off the bias, whose gradient it then has."""
+    weight, bias = vocabulary.weight, vocabulary.bias
+    learned = criterion.learned_log_z
+    if learned is None:
+        return weight, bias, criterion.log_z
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    return weight, bias - learned, 0.0
+
+
+def _groups(batch: TokenBatch, kind: str) -> List[Tensor]:
+    """Indices of the tokens that serve each other as noise, at least one (maybe empty) group."""
+    everyone = torch.arange(len(batch), device=batch.target.device)
+    if kind == "time" and len(batch):
+        order = batch.time_steps.argsort(stable=True)
+        sizes = torch.unique(batch.time_steps, return_counts=True)[1]
+        return list(order.split(sizes.tolist()))
+    return list(everyone.split(int(kind))) if kind.isdigit() else [everyone]
+
+
+def _split(tokens: Tensor, groups: List[Tensor]) -> List[Tensor]:
+    """The parts of ``tokens`` in each group; all of them, uncopied, where there is one."""
+    return [tokens] if len(groups) == 1 else [tokens.index_select(0, group) for group in groups]
+
+
+def _targets_elsewhere(batch: TokenBatch) -> Tensor:
+    """The other ranks' targets; every rank has to ask for them in the same batch."""
+    if ranks.count() == 1:
+        return batch.target[:0]
+    by_rank = ranks.gather_uneven(batch.target)
+    return torch.cat([part for rank, part in enumerate(by_rank) if rank != ranks.own()])

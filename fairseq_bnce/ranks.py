@@ -1,0 +1,39 @@
+"""What travels between the ranks of a training on several processes (torch.distributed)."""
+
+from typing import List
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+
+def count() -> int:
+    """How many ranks there are; 1 in a training of one process."""
+    return torch.distributed.get_world_size() if _is_on() else 1
+
+
+def own() -> int:
+    """This process's rank."""
+    return torch.distributed.get_rank() if _is_on() else 0
+
+
+def gather_uneven(tensor: Tensor) -> List[Tensor]:
+    """Every rank's tensor (its own length, ...), in the order of the ranks.
+
+    What is sent is padded to the longest rank's length.
+    """
+    length = torch.tensor([len(tensor)], device=tensor.device)
+    lengths = [int(one) for one in _gather(length)]
+    padded = tensor.new_zeros((max(lengths), *tensor.shape[1:]))
+    padded[: len(tensor)] = tensor
+    return [part[:length] for part, length in zip(_gather(padded), lengths)]
+
+
+def _gather(tensor: Tensor) -> List[Tensor]:
+    received = [torch.empty_like(tensor) for _ in range(count())]
+    torch.distributed.all_gather(received, tensor)
+    return received
+
+
+def _is_on() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
