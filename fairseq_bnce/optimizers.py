@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import AMPOptimizer, FairseqOptimizer, FP16Optimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor, nn
 
@@ -192,30 +192,30 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
         }
 
 
-def check_row_sparse(optimizer: FairseqOptimizer) -> None:
-    """Raise unless row-sparse gradients can reach one of the optimisers above.
+def take_row_sparse(optimizer: FairseqOptimizer) -> None:
+    """Let row-sparse gradients reach one of the optimisers above, or raise.
 
     Args:
-        optimizer: the trainer's, with what --fp16, --amp and the like wrap around it.
+        optimizer: the trainer's, with what --memory-efficient-fp16, --amp and the like wrap around.
 
     Raises:
         UnsupportedOptimizerError: naming the flag, what is required and what came.
     """
-    inner = optimizer
-    for wrapped in ("wrapped_optimizer", "fp32_optimizer"):
-        if hasattr(inner, wrapped) and not hasattr(inner, "fp16_params"):
-            inner = getattr(inner, wrapped)
-    if hasattr(inner, "fp16_params"):
+    if isinstance(optimizer, FP16Optimizer):
         raise UnsupportedOptimizerError(
             "--row-sparse: required float32, --memory-efficient-fp16, --memory-efficient-bf16 or "
             "--amp, got --fp16 or --bf16 alone, which copy every parameter and gradient whole at "
             "each update"
         )
+    inner = getattr(optimizer, "wrapped_optimizer", getattr(optimizer, "fp32_optimizer", optimizer))
     if not isinstance(inner, RowSparseFairseqOptimizer):
         raise UnsupportedOptimizerError(
             "--row-sparse: required --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or "
             f"lazy_adam, got {type(inner).__name__}, which does not take row-sparse gradients"
         )
+    if isinstance(optimizer, AMPOptimizer):
+        # Its own multiplies ``grad.data``, which leaves a sparse gradient silently as it was.
+        optimizer.multiply_grads = inner.multiply_grads
 
 
 def _exact(dtype: torch.dtype) -> torch.dtype:

@@ -110,7 +110,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             UnsupportedOptimizerError: if it does not.
         """
         if not self._is_checked and getattr(criterion, "row_sparse", False):
-            optimizers.check_row_sparse(optimizer)
+            optimizers.take_row_sparse(optimizer)
         self._is_checked = True
         return super().train_step(sample, model, criterion, optimizer, *others, **named)
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 from fairseq import utils
 from fairseq.optim import adam as fairseq_adam
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 from test_output_layer import FCONV
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, train
 
 from fairseq_bnce import row_sparse, update_rules
-from fairseq_bnce.optimizers import UnsupportedOptimizerError
+from fairseq_bnce.optimizers import UnsupportedOptimizerError, take_row_sparse
 
 TIED_LSTM = [*LSTM, "--share-decoder-input-output-embed"]
 ARCHITECTURES = {"lstm": LSTM, "tied lstm": TIED_LSTM, "fconv": FCONV}
@@ -261,3 +262,33 @@ def test_bfloat16_training(corpus):
     got, _ = trained(corpus, *flags, "--bf16", "--memory-efficient-bf16", dtype=torch.bfloat16)
     assert all(value.dtype == torch.bfloat16 for value in got.values())
     assert_same({name: value.float() for name, value in got.items()}, want, tolerance=0.02)
+
+
+@pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="torch without scaler on the CPU")
+@pytest.mark.parametrize("overflow", [False, True])
+def test_amp_scales_and_unscales_once(overflow, corpus, monkeypatch):
+    """fairseq's --amp wrapper around a row-sparse optimiser, with torch's own scaler on the CPU."""
+    monkeypatch.setattr(
+        torch.cuda.amp, "GradScaler", lambda **options: torch.amp.GradScaler("cpu", **options)
+    )
+    flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd", "--lr", "1"]
+    plain, _ = trained(corpus, *flags, updates=1, dtype=torch.float32)
+    cfg, task, model = build(corpus, *flags, "--num-workers", "0")
+    criterion = task.build_criterion(cfg.criterion)
+    cfg.common.amp = True
+    amp = AMPOptimizer.build_optimizer(cfg, list(model.parameters()))
+    take_row_sparse(amp)
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    trainer = Trainer(cfg, task, model, criterion)
+    sample = next(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False))
+    trainer.set_num_updates(0)
+    trainer._set_seed()
+    loss, size, _ = criterion(model.train(), sample)
+    amp.backward(loss * (float("inf") if overflow else 1))
+    amp.all_reduce_grads(model)
+    amp.multiply_grads(1 / size)
+    amp.clip_grad_norm(0.0)
+    amp.step()
+    end = {name: p.detach() for name, p in model.named_parameters()}
+    assert_same(end, start if overflow else plain, tolerance=1e-6)
+    assert overflow or moved(start["decoder.fc_out.weight"], end["decoder.fc_out.weight"])

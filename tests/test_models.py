@@ -1,0 +1,439 @@
+"""The architectures of fairseq_bnce.models: equations, decoding, presets, and all of fairseq's way."""
+
+import re
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_NAME_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+)
+from fairseq.sequence_generator import SequenceGenerator
+from test_cli import valid_stats
+from test_output_layer import logits, scores
+from tools import LSTM, build, evaluate, first_batch, perplexity, train
+
+from fairseq_bnce import row_sparse
+from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm
+from fairseq_bnce.output_layer import OutputLayer
+
+SMALL = {"decoder_embed_dim": 16, "dropout": 0.0}
+BOTTLENECK = {"decoder_output_dim": 12, "bottleneck_activation": "relu"}
+FFNN = {**SMALL, "context_size": 3, "decoder_hidden_size": 24, "decoder_layers": 2}
+RNN = {**SMALL, "decoder_hidden_size": 20, "decoder_layers": 2}
+LBL = {**SMALL, "context_size": 3}
+TIED = {"share_decoder_input_output_embed": True}
+FULL = {"context_matrices": "full"}
+BOTH_SIDES = {"bidirectional_context": True}
+
+MODELS = {
+    "ffnn": ("ffnn_lm", {**FFNN, **BOTTLENECK}),
+    "ffnn bigram tied": ("ffnn_lm", {**FFNN, **TIED, "context_size": 1, "decoder_output_dim": 16}),
+    "lstm": ("rnn_lm", {**RNN, **BOTTLENECK}),
+    "lstm tied": ("rnn_lm", {**RNN, **TIED, "decoder_hidden_size": None}),
+    "gru": ("rnn_lm", {**RNN, "rnn_cell": "gru"}),
+    "elman": ("rnn_lm", {**RNN, "rnn_cell": "elman"}),
+    "elman relu": ("rnn_lm", {**RNN, "rnn_cell": "elman_relu", "decoder_layers": 1}),
+    "lbl": ("lbl_lm", LBL),
+    "lbl full": ("lbl_lm", {**LBL, **FULL}),
+    "lbl both sides": ("lbl_lm", {**LBL, **BOTH_SIDES}),
+    "lbl full both sides tied": ("lbl_lm", {**LBL, **FULL, **BOTH_SIDES, **TIED}),
+}
+FAMILIES = {"ffnn_lm": ffnn_lm, "rnn_lm": rnn_lm, "lbl_lm": lbl_lm}
+PRESETS = {name: family for family, m in FAMILIES.items() for name in m.PRESETS}
+
+
+def words(types):
+    """A dictionary of this many words, special ones included, and nothing but its size."""
+    dictionary = Dictionary()
+    for number in range(types - len(dictionary)):
+        dictionary.add_symbol(f"w{number}")
+    return dictionary
+
+
+def made(arch, dictionary, **values):
+    """The model of an architecture, as fairseq builds it from these flags."""
+    args = Namespace(**values)
+    ARCH_CONFIG_REGISTRY[arch](args)
+    cfg = MODEL_DATACLASS_REGISTRY[ARCH_MODEL_NAME_REGISTRY[arch]].from_namespace(args)
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    return ARCH_MODEL_REGISTRY[arch].build_model(cfg, task)
+
+
+@pytest.fixture(scope="module")
+def lstm_task(corpus):
+    """(task, batch, bnce criterion), and fairseq's lstm_lm."""
+    cfg, task, model = build(corpus, *LSTM, "--criterion", "bnce", "--decoder-layers", "2")
+    return SimpleNamespace(
+        task=task,
+        sample=first_batch(task),
+        criterion=task.build_criterion(cfg.criterion),
+        stock=model.eval(),
+    )
+
+
+@pytest.fixture(params=MODELS)
+def model(request, lstm_task):
+    """In evaluation mode, with parameters away from where they start."""
+    torch.manual_seed(1)
+    arch, values = MODELS[request.param]
+    model = made(arch, lstm_task.task.dictionary, **values).eval()
+    for parameter in model.parameters():
+        with torch.no_grad():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    with torch.no_grad():
+        model.decoder.embed_tokens.weight[model.decoder.pad] = 0
+    return model
+
+
+@pytest.fixture
+def causal(model):
+    if getattr(model.decoder, "is_bidirectional", False):
+        pytest.skip("reads the words to come")
+    return model
+
+
+TOKENS = torch.tensor([[2, 9, 7, 30, 12, 9, 41, 5], [2, 6, 6, 11, 8, 17, 20, 33]])
+
+
+def test_features_and_rows_give_the_models_logits(model, lstm_task):
+    sample = lstm_task.sample
+    layer = OutputLayer(model)
+    with torch.no_grad():
+        features = layer.features(model, sample["net_input"])
+        ours = scores(features, layer.full())
+        torch.testing.assert_close(ours, logits(model, sample), rtol=1e-5, atol=1e-5)
+        only = model(**sample["net_input"], features_only=True)[0]
+        assert torch.equal(features, only)
+        assert torch.equal(features, model.extract_features(sample["net_input"]["src_tokens"])[0])
+
+
+def reads(decoder, position, word):
+    """Whether the score of the word after ``position`` is to depend on the one at ``word``."""
+    if not hasattr(decoder, "context_size"):
+        return word <= position
+    back = position - decoder.context_size < word <= position
+    ahead = position + 2 <= word < position + 2 + decoder.context_size
+    return back or (getattr(decoder, "is_bidirectional", False) and ahead)
+
+
+def test_what_a_score_depends_on(model):
+    """On its context alone: neither on other words to come, nor on the one to be predicted."""
+    with torch.no_grad():
+        before = model(TOKENS)[0]
+        for word in range(TOKENS.size(1)):
+            changed = TOKENS.clone()
+            changed[:, word] = 50
+            differs = (model(changed)[0] - before).abs().amax(dim=(0, 2)) > 1e-6
+            positions = range(TOKENS.size(1))
+            assert differs.tolist() == [reads(model.decoder, p, word) for p in positions]
+
+
+def test_padding_changes_nothing(model):
+    with torch.no_grad():
+        padded = torch.nn.functional.pad(TOKENS, (0, 3), value=model.decoder.pad)
+        torch.testing.assert_close(model(padded)[0][:, : TOKENS.size(1)], model(TOKENS)[0])
+
+
+@pytest.mark.parametrize("prefix", [1, 4])
+def test_incremental_is_whole(prefix, causal):
+    """Word by word, after the first few at once, with beams that change places on the way."""
+    order = torch.tensor([1, 0])
+    with torch.no_grad():
+        whole = causal(TOKENS)[0]
+        state, tokens = {}, TOKENS
+        steps = []
+        for end in range(prefix, TOKENS.size(1) + 1):
+            if end == 6:
+                causal.decoder.reorder_incremental_state_scripting(state, order)
+                tokens = tokens[order]
+                steps = [step[order] for step in steps]
+            steps.append(causal(tokens[:, :end], incremental_state=state)[0])
+            assert steps[-1].size(1) == (prefix if end == prefix else 1)
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole[order], rtol=0, atol=1e-5)
+
+
+def test_beam_search_scores_as_the_whole_sequence_does(causal):
+    dictionary = causal.decoder.dictionary
+    generator = SequenceGenerator([causal], dictionary, beam_size=3, max_len_b=8, min_len=4)
+    start = TOKENS[:, 1:3]
+    sample = {"net_input": {"src_tokens": start, "src_lengths": torch.tensor([2, 2])}}
+    for given, beams in zip(start, generator.generate([causal], sample, prefix_tokens=start)):
+        for beam in beams:
+            assert beam["tokens"][:2].tolist() == given.tolist()
+            read = torch.cat([TOKENS[0, :1], beam["tokens"][:-1]])[None]
+            with torch.no_grad():
+                log_probs = causal(read)[0].log_softmax(-1)[0]
+            want = log_probs.gather(1, beam["tokens"][:, None])[:, 0]
+            torch.testing.assert_close(beam["positional_scores"], want, rtol=0, atol=1e-5)
+
+
+def test_incremental_decoding_with_words_of_both_sides_is_refused():
+    model = made("lbl_lm", words(20), **LBL, **BOTH_SIDES)
+    message = "--bidirectional-context: required off for incremental decoding.*got on"
+    with pytest.raises(ValueError, match=message):
+        model(TOKENS.clamp(max=19), incremental_state={})
+
+
+def run_cells(rnn, embedded):
+    """The LSTM's equations, a word at a time: (B, T, H)."""
+    for layer in range(rnn.num_layers):
+        w_in, w_back, b_in, b_back = rnn.all_weights[layer]
+        hidden = cell = embedded.new_zeros(len(embedded), rnn.hidden_size)
+        outputs = []
+        for word in embedded.unbind(1):
+            gates = word @ w_in.t() + b_in + hidden @ w_back.t() + b_back
+            enter, forget, new, leave = gates.chunk(4, dim=1)
+            cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+            hidden = leave.sigmoid() * cell.tanh()
+            outputs.append(hidden)
+        embedded = torch.stack(outputs, dim=1)
+    return embedded
+
+
+def test_lstm_against_its_equations():
+    model = made("rnn_lm", words(60), **RNN, **BOTTLENECK).eval()
+    decoder = model.decoder
+    with torch.no_grad():
+        hidden = run_cells(decoder.rnn, decoder.embed_tokens(TOKENS))
+        linear = decoder.bottleneck[0]
+        narrow = (hidden @ linear.weight.t() + linear.bias).clamp(min=0)
+        want = narrow @ decoder.output_projection.weight.t() + decoder.output_projection.bias
+        torch.testing.assert_close(model(TOKENS)[0], want)
+
+
+def test_lstm_is_fairseqs(lstm_task):
+    """With lstm_lm's weights, also where dropout is left in its three places."""
+    dictionary = lstm_task.task.dictionary
+    size = {"decoder_embed_dim": 16, "decoder_layers": 2}
+    ours = made("rnn_lm", dictionary, **size, decoder_dropout_in=0.3).eval()
+    state = {}
+    for name, value in lstm_task.stock.state_dict().items():
+        name = re.sub(r"layers\.(\d)\.(\w+)", r"rnn.\2_l\1", name)
+        state[name.replace("fc_out", "output_projection")] = value
+    ours.load_state_dict(state)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(TOKENS)[0], lstm_task.stock(TOKENS)[0])
+
+
+def test_ffnn_against_its_equation():
+    model = made("ffnn_lm", words(60), **FFNN, **BOTTLENECK, activation="tanh").eval()
+    decoder, padded = model.decoder, [2, 2, *TOKENS[0].tolist()]
+    with torch.no_grad():
+        for position in range(TOKENS.size(1)):
+            embedded = [decoder.embed_tokens.weight[w] for w in padded[position : position + 3]]
+            hidden = torch.cat(embedded)
+            for layer, squash in zip(decoder.layers, (torch.tanh, torch.tanh, torch.relu)):
+                hidden = squash(layer[0].weight @ hidden + layer[0].bias)
+            torch.testing.assert_close(
+                model(TOKENS, features_only=True)[0][0, position], hidden, rtol=1e-4, atol=1e-6
+            )
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
+def test_lbl_against_its_equation(kind):
+    """On words of both sides: </s> before the first, nothing after the last."""
+    values = {**LBL, **BOTH_SIDES, "context_matrices": kind}
+    decoder = made("lbl_lm", words(60), **values).eval().decoder
+    matrices = decoder.context_weight
+    assert matrices[0].sum() == pytest.approx(16 / 6)  # the mean of the context, to start with
+    with torch.no_grad():
+        matrices.copy_(torch.randn_like(matrices))
+        got = decoder(TOKENS, features_only=True)[0][0]
+        tokens = [2, 2, *TOKENS[0].tolist(), 1, 1, 1, 1]
+        for position in range(TOKENS.size(1)):
+            context = tokens[position : position + 3] + tokens[position + 4 : position + 7]
+            want = torch.zeros(16)
+            for matrix, word in zip(matrices, context):
+                vector = decoder.embed_tokens.weight[word]
+                want += vector * matrix if kind == "diagonal" else vector @ matrix
+            torch.testing.assert_close(got[position], want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("cell", rnn_lm._CELLS)
+def test_state_can_be_carried_on(cell):
+    decoder = made("rnn_lm", words(60), **RNN, rnn_cell=cell).eval().decoder
+    whole = decoder(TOKENS)[0]
+    first = decoder(TOKENS[:, :5])[0]
+    state = decoder.final_state
+    assert not any(part.requires_grad for part in state)
+    assert [part.shape for part in state] == [(2, 2, 20)] * (2 if cell == "lstm" else 1)
+    passed = decoder(TOKENS[:, 5:], state=state)[0]
+    assert not torch.allclose(decoder(TOKENS[:, 5:])[0], passed)
+    decoder.carried_state = state
+    carried = decoder(TOKENS[:, 5:])[0]
+    torch.testing.assert_close(torch.cat([first, carried], dim=1), whole)
+    torch.testing.assert_close(passed, carried)
+
+
+def test_dropout_in_three_places():
+    layers = made("rnn_lm", words(9), dropout=0.1, decoder_dropout_out=0.3, decoder_layers=2)
+    decoder = layers.decoder
+    assert (decoder.dropout_in.p, decoder.rnn.dropout, decoder.dropout_out.p) == (0.1, 0.1, 0.3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_row_sparse_gradients_are_the_dense_ones(name, lstm_task):
+    arch, values = MODELS[name]
+    torch.manual_seed(2)
+    model = made(arch, lstm_task.task.dictionary, **values)
+    dense = gradients(model, lstm_task)
+    assert all(not gradient.is_sparse for gradient in dense.values())
+    names = row_sparse.mark(model, *OutputLayer(model).parameters())
+    sparse = gradients(model, lstm_task)
+    assert {f"{n}" for n, gradient in sparse.items() if gradient.is_sparse} <= set(names)
+    assert sparse["decoder.embed_tokens.weight"].is_sparse
+    assert sparse["decoder.output_projection.bias"].is_sparse
+    for parameter, gradient in dense.items():
+        torch.testing.assert_close(sparse[parameter].to_dense(), gradient, msg=parameter)
+
+
+def gradients(model, lstm_task):
+    model.zero_grad(set_to_none=True)
+    lstm_task.criterion(model.train(), lstm_task.sample)[0].backward()
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert None not in found.values()
+    return found
+
+
+def test_all_presets_are_registered():
+    registered = {arch for arch, name in ARCH_MODEL_NAME_REGISTRY.items() if name in FAMILIES}
+    assert registered == {*PRESETS, *FAMILIES}
+    names = {"ffnn_lm_ltcb", "ffnn_lm_obwb", "rnn_lm_zoph", "lbl_lm_ptb", "lbl_lm_mscc"}
+    names |= {f"rnn_lm_gm{size}" for size in (30, 100, 300, 650)}
+    for corpus in ("ltcb", "obwb"):
+        names |= {f"rnn_lm_{corpus}_{cell}" for cell in ("rnn", "relu_rnn", "lstm", "relu_lstm")}
+    assert set(PRESETS) == names
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_trains(preset, lstm_task):
+    """One update by bnce on a small vocabulary makes its loss smaller."""
+    torch.manual_seed(1)
+    model = made(preset, lstm_task.task.dictionary, dropout=0.0)
+    head = {
+        key: value[:2, :6]
+        for key, value in lstm_task.sample["net_input"].items()
+        if key == "src_tokens"
+    }
+    sample = {
+        **lstm_task.sample,
+        "net_input": head,
+        "target": lstm_task.sample["target"][:2, :6],
+        "ntokens": 12,
+    }
+    loss = lstm_task.criterion(model.train(), sample)[0]
+    loss.backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.sub_(0.02 * parameter.grad)
+        assert lstm_task.criterion(model, sample)[0] < loss
+
+
+def count(preset, types):
+    """Parameters at a vocabulary of this size: linear in it, so two small models tell."""
+    small, larger = (
+        sum(parameter.numel() for parameter in made(preset, words(size)).parameters())
+        for size in (10, 11)
+    )
+    return small + (types - 10) * (larger - small)
+
+
+# What fairseq-preprocess makes of 80,000 types: its four special ones besides, in eights.
+LTCB, OBWB = 80_008, 793_471
+COUNTS = {
+    "ffnn_lm_ltcb": (LTCB, 48.8e6, 48_805_808),
+    "rnn_lm_ltcb_rnn": (LTCB, 64.6e6, 64_567_608),
+    "rnn_lm_ltcb_relu_rnn": (LTCB, 48.8e6, 48_806_408),
+    "rnn_lm_ltcb_lstm": (LTCB, 66.0e6, 66_011_208),
+    "rnn_lm_ltcb_relu_lstm": (LTCB, 50.3e6, 50_250_008),
+    "ffnn_lm_obwb": (OBWB, 0.88e9, 877_513_671),
+    "rnn_lm_obwb_rnn": (OBWB, 1.59e9, 1_590_738_471),
+    "rnn_lm_obwb_relu_rnn": (OBWB, 0.88e9, 877_515_171),
+    "rnn_lm_obwb_lstm": (OBWB, 1.60e9, 1_599_747_471),
+    "rnn_lm_obwb_relu_lstm": (OBWB, 0.89e9, 886_524_171),
+    "rnn_lm_gm650": (10_000, None, 19_780_400),
+    "rnn_lm_zoph": (OBWB, None, 3_385_134_223),
+    "lbl_lm_ptb": (10_000, None, 2_030_000),
+    "lbl_lm_mscc": (80_000, None, 48_083_000),
+}
+
+
+@pytest.mark.parametrize("preset", COUNTS)
+def test_parameters_are_as_many_as_the_papers_say(preset):
+    types, paper, exact = COUNTS[preset]
+    assert count(preset, types) == exact
+    if paper is not None:
+        digits = 1e5 if paper < 1e8 else 1e7  # the paper's last one
+        assert round(exact / digits) == round(paper / digits)
+
+
+CRITERION = ["--criterion", "bnce", "--lr", "2"]
+ROW_SPARSE = [*CRITERION, "--row-sparse", "--optimizer", "sparse_sgd", "--clip-norm", "1"]
+RUNS = {
+    "ffnn_lm": ["--arch", "ffnn_lm_ltcb", "--context-size", "2", *CRITERION, "--lr", "0.5"],
+    "rnn_lm": [
+        "--arch",
+        "rnn_lm_gm30",
+        "--dropout",
+        "0",
+        "--decoder-hidden-size",
+        "20",
+        *CRITERION,
+    ],
+    "lbl_lm": ["--arch", "lbl_lm_ptb", *CRITERION],
+    "ffnn_lm row-sparse": ["--arch", "ffnn_lm", "--dropout", "0", *ROW_SPARSE],
+    "rnn_lm row-sparse tied": [
+        *["--arch", "rnn_lm", "--rnn-cell", "gru", "--decoder-embed-dim", "20", "--dropout", "0"],
+        *["--share-decoder-input-output-embed", *ROW_SPARSE],
+    ],
+    "lbl_lm both sides row-sparse": [
+        *["--arch", "lbl_lm_mscc", "--bidirectional-context", "--context-size", "2", *ROW_SPARSE]
+    ],
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_train_and_evaluate_both_ways(name, corpus, tmp_path):
+    stats = valid_stats(train(corpus, tmp_path, *RUNS[name]))
+    assert stats["ppl"] < 40  # the unigram model has 41
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    exact = evaluate(corpus, checkpoint)
+    assert perplexity(exact) == pytest.approx(stats["ppl"], rel=1e-3)
+    plain = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "none")
+    assert perplexity(plain) == pytest.approx(stats["u_ppl"], abs=0.011)
+
+
+REFUSED = {
+    "--context-size": ("lbl_lm", {"context_size": 0}, "at least 1, got 0"),
+    "--decoder-embed-dim": ("rnn_lm", {"decoder_embed_dim": -1}, "at least 1, got -1"),
+    "--decoder-hidden-size": ("ffnn_lm", {"decoder_hidden_size": 0}, "at least 1, got 0"),
+    "--decoder-layers": ("rnn_lm", {"decoder_layers": 0}, "at least 1, got 0"),
+    "--decoder-output-dim": ("rnn_lm", {"decoder_output_dim": 0}, "at least 1, got 0"),
+    "--init-range": ("lbl_lm", {"init_range": 0.0}, "above 0, got 0.0"),
+    "--share-decoder-input-output-embed": (
+        "ffnn_lm",
+        {**TIED, "decoder_embed_dim": 8, "decoder_hidden_size": 9},
+        "--decoder-embed-dim and --decoder-hidden-size to be equal, got 8 and 9",
+    ),
+}
+
+
+@pytest.mark.parametrize("flag", REFUSED)
+def test_refused(flag, corpus):
+    arch, values, message = REFUSED[flag]
+    with pytest.raises(ValueError, match=f"^{flag}: required {message}$"):
+        made(arch, words(10), **values)
+
+
+def test_tied_vocabularies_must_be_one():
+    task = SimpleNamespace(source_dictionary=words(10), target_dictionary=words(9))
+    cfg = MODEL_DATACLASS_REGISTRY["lbl_lm"](**TIED)
+    with pytest.raises(ValueError, match="required one vocabulary, got 10 words in and 9 out"):
+        lbl_lm.LogBilinearModel.build_model(cfg, task)
