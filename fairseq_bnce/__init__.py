@@ -18,4 +18,4 @@ if importlib.util.find_spec("fairseq") is None:
         stacklevel=2,
     )
 else:
-    from fairseq_bnce import compatibility, criterions, task  # noqa: F401
+    from fairseq_bnce import compatibility, criterions, models, task  # noqa: F401

@@ -18,6 +18,7 @@ import omegaconf
 import omegaconf.base
 import omegaconf.nodes
 import torch
+from fairseq.distributed import utils as distributed
 
 
 def allow_fairseq_checkpoints() -> None:
@@ -46,6 +47,8 @@ def _containers() -> typing.List[typing.Any]:
         omegaconf.DictConfig,
         omegaconf.ListConfig,
         *metadata,
+        # What stands for a tensor where fairseq sends a checkpoint from rank 0 to the others.
+        distributed._TensorPlaceholder,
         *(getattr(omegaconf.nodes, name) for name in nodes),
     ]
 

@@ -24,7 +24,8 @@ def gather_uneven(tensor: Tensor) -> List[Tensor]:
     """
     length = torch.tensor([len(tensor)], device=tensor.device)
     lengths = [int(one) for one in _gather(length)]
-    padded = tensor.new_zeros((max(lengths), *tensor.shape[1:]))
+    # At least 1: gloo crashes on nothing at all (torch 1.13).
+    padded = tensor.new_zeros((max(1, *lengths), *tensor.shape[1:]))
     padded[: len(tensor)] = tensor
     return [part[:length] for part, length in zip(_gather(padded), lengths)]
 

@@ -22,7 +22,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import II
 from torch import nn
 
-from fairseq_bnce import metrics, optimizers, scorer
+from fairseq_bnce import metrics, optimizers, scorer, streams
 from fairseq_bnce.criterions import SelfNormalizingCriterion
 from fairseq_bnce.output_layer import refuse_fully_sharded
 from fairseq_bnce.token_counts import DataError, count_tokens, split_prefixes
@@ -48,6 +48,14 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
             "the checkpoint's validation ('checkpoint'), nothing ('none'), or a number"
         },
     )
+    stateful: bool = field(
+        default=False,
+        metadata={
+            "help": "read the data as --batch-size contiguous streams, over whose batches the "
+            "recurrent state carries over (rnn_lm), in training, validation and eval-lm"
+        },
+    )
+    train_subset: Optional[str] = II("dataset.train_subset")
     model_path: Optional[str] = II("common_eval.path")
     criterion_name: Optional[str] = II("criterion._name")
     ddp_backend: str = II("distributed_training.ddp_backend")
@@ -67,6 +75,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._untrained: Optional[nn.Module] = None
         self._criterion: Optional[SelfNormalizingCriterion] = None
         self._measured = self._is_checked = False
+        self._carried: Optional[streams.CarriedState] = None
 
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
@@ -79,6 +88,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
         model = super().build_model(args, from_checkpoint)
+        if self.args.stateful:
+            self._carried = streams.CarriedState(model)
         self._models.append(model)
         self._untrained = None if from_checkpoint else model
         return model
@@ -112,7 +123,35 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if not self._is_checked and getattr(criterion, "row_sparse", False):
             optimizers.take_row_sparse(optimizer)
         self._is_checked = True
+        if self._carried is not None:
+            self._carried.resume_training()
         return super().train_step(sample, model, criterion, optimizer, *others, **named)
+
+    def optimizer_step(self, optimizer: Any, model: nn.Module, update_num: int) -> None:
+        super().optimizer_step(optimizer, model, update_num)
+        if self._carried is not None:
+            self._carried.end_update()
+
+    def get_batch_iterator(
+        self,
+        dataset: Any,
+        max_tokens: Optional[int] = None,
+        max_sentences: Optional[int] = None,
+        **others: Any,
+    ) -> Any:
+        """As fairseq's; with --stateful, batches of contiguous streams.
+
+        Raises:
+            ValueError: for --stateful on more streams than the data have blocks, or on blocks that
+                are sentences.
+        """
+        if self._carried is None:
+            return super().get_batch_iterator(dataset, max_tokens, max_sentences, **others)
+        _check_contiguous(self.args)
+        taken = ("seed", "num_shards", "shard_id", "num_workers", "epoch")
+        named = {name: others[name] for name in taken if name in others}
+        trains = dataset is self.datasets.get(self.args.train_subset)
+        return streams.StreamIterator(dataset, max_sentences or 1, self._carried, trains, **named)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any):
         """Load a split, after a check of its files.
@@ -234,6 +273,14 @@ def _refuse_ensemble(models: List[Any]) -> None:
         raise ValueError(
             f"--unnormalized: required one model, got an ensemble of {len(models)}: unnormalised "
             "scores can't be averaged as probabilities; score the models one by one"
+        )
+
+
+def _check_contiguous(args: Any) -> None:
+    mode = str(getattr(args.sample_break_mode, "value", args.sample_break_mode))
+    if mode != "none":
+        raise ValueError(
+            f"--sample-break-mode: required 'none', one running text, with --stateful, got {mode!r}"
         )
 
 

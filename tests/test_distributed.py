@@ -166,6 +166,7 @@ def on_two_ranks(function, *arguments):
             rank.start()
         for rank in ranks:
             rank.join(60)
+            assert rank.exitcode == 0
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
 
 

@@ -70,7 +70,14 @@ def assert_same(one, other, tolerance=1e-6):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("optimizer", SAME)
-@pytest.mark.parametrize("frequency, clip", [(1, 0.0), (1, 0.004), (2, 0.004)])
+@pytest.mark.parametrize(
+    "frequency, clip",
+    [
+        (2, 0.004),
+        pytest.param(1, 0.0, marks=pytest.mark.slow),
+        pytest.param(1, 0.004, marks=pytest.mark.slow),
+    ],
+)
 def test_same_as_dense(architecture, optimizer, frequency, clip, corpus):
     flags = [*ARCHITECTURES[architecture], "--criterion", "bnce", "--clip-norm", str(clip)]
     flags += ["--lr", "0.1" if optimizer == "sparse_sgd" else "0.05"]

@@ -1,0 +1,3 @@
+"""Word-level architectures, fused, with presets named after the papers that train them by NCE."""
+
+from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm  # noqa: F401

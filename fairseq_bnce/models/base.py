@@ -1,0 +1,246 @@
+"""What the architectures of this package share: words in, features, and one projection out."""
+
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import (
+    FairseqIncrementalDecoder,
+    FairseqLanguageModel,
+    register_model_architecture,
+)
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+MAX_POSITIONS = 100_000  # nothing here depends on a position; fairseq wants some number
+
+_ACTIVATIONS = {"none": nn.Identity, "relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
+# As nn.init.calculate_gain names them.
+_GAINS = {"none": "linear"}
+Activation = ChoiceEnum(list(_ACTIVATIONS))
+
+IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+
+
+@dataclass
+class WordModelConfig(FairseqDataclass):
+    """What every architecture of this package takes."""
+
+    decoder_embed_dim: int = field(
+        default=200, metadata={"help": "size of the word embeddings that go in"}
+    )
+    dropout: float = field(default=0.1, metadata={"help": "dropout probability"})
+    share_decoder_input_output_embed: bool = field(
+        default=False,
+        metadata={"help": "one matrix for input and output embeddings; the output bias stays"},
+    )
+    init_range: float = field(
+        default=0.1,
+        metadata={"help": "r, where embeddings and output projection start: uniform in (-r, r)"},
+    )
+
+
+class WordModel(FairseqLanguageModel):
+    """A language model whose decoder takes the fields of its configuration."""
+
+    Decoder: type
+
+    @classmethod
+    def build_model(cls, cfg: FairseqDataclass, task: FairseqTask) -> "WordModel":
+        """Hand the configuration's fields to the decoder, which takes flat values."""
+        names = [f.name for f in fields(getattr(cls, "__dataclass")) if f.name != "_name"]
+        values = {name: getattr(cfg, name) for name in names}
+        return cls(cls.Decoder(task.source_dictionary, task.target_dictionary, **values))
+
+
+class WordDecoder(FairseqIncrementalDecoder):
+    """Embeddings, whatever a subclass makes of them, and a biased projection to the vocabulary.
+
+    Embeddings and projection start uniform in (-r, r), the row of the padding at zero.
+
+    Args:
+        source, target: dictionaries of the words that are read and predicted.
+        decoder_embed_dim: size of the embeddings.
+        feature_dim, feature_flag: size of the features, and the flag that sets it.
+        share_decoder_input_output_embed: whether the projection's weight is the embeddings'.
+        init_range: r.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+
+    def __init__(
+        self,
+        source: Dictionary,
+        target: Dictionary,
+        decoder_embed_dim: int,
+        feature_dim: int,
+        feature_flag: str,
+        share_decoder_input_output_embed: bool,
+        init_range: float,
+    ):
+        super().__init__(target)
+        require("--decoder-embed-dim", "at least 1", decoder_embed_dim, decoder_embed_dim >= 1)
+        require("--init-range", "above 0", init_range, init_range > 0)
+        self.eos, self.pad = source.eos(), source.pad()
+        self.embed_tokens = nn.Embedding(len(source), decoder_embed_dim, self.pad)
+        self.output_projection = nn.Linear(feature_dim, len(target))
+        if share_decoder_input_output_embed:
+            flag = "--share-decoder-input-output-embed"
+            same = f"--decoder-embed-dim and {feature_flag} to be equal"
+            got = f"{decoder_embed_dim} and {feature_dim}"
+            require(flag, same, got, decoder_embed_dim == feature_dim)
+            same, got = "one vocabulary", f"{len(source)} words in and {len(target)} out"
+            require(flag, same, got, len(source) == len(target))
+            self.output_projection.weight = self.embed_tokens.weight
+        for parameter in (*self.output_projection.parameters(), self.embed_tokens.weight):
+            nn.init.uniform_(parameter, -init_range, init_range)
+        nn.init.zeros_(self.embed_tokens.weight[self.pad])
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Any = None,
+        incremental_state: IncrementalState = None,
+        src_lengths: Optional[Tensor] = None,
+        features_only: bool = False,
+        **named: Any,
+    ) -> Tuple[Tensor, None]:
+        """Scores of the next word.
+
+        Args:
+            prev_output_tokens: (B, T) int64, padded on the right.
+            incremental_state: once it holds what an earlier call left, only the last word of
+                ``prev_output_tokens`` is read, and T below is 1.
+            features_only: leave out the projection.
+            named: what :meth:`features` of a subclass takes besides.
+            encoder_out, src_lengths: ignored.
+
+        Returns:
+            (B, T, V), or (B, T, D) features; and None.
+        """
+        features = self.features(prev_output_tokens, incremental_state, **named)
+        return features if features_only else self.output_layer(features), None
+
+    def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
+        """(B, T, D) for words (B, T)."""
+        raise NotImplementedError
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Any = None,
+        incremental_state: IncrementalState = None,
+        **named: Any,
+    ) -> Tuple[Tensor, None]:
+        """:meth:`forward` without the projection."""
+        return self.features(prev_output_tokens, incremental_state, **named), None
+
+    def output_layer(self, features: Tensor, **_: Any) -> Tensor:
+        """(..., V) for (..., D)."""
+        return self.output_projection(features)
+
+    def max_positions(self) -> int:
+        return MAX_POSITIONS
+
+
+class NGramDecoder(WordDecoder):
+    """A decoder that sees the last ``context_size`` words, and </s> before the first."""
+
+    def __init__(self, source: Dictionary, target: Dictionary, context_size: int, **others: Any):
+        require("--context-size", "at least 1", context_size, context_size >= 1)
+        super().__init__(source, target, **others)
+        self.context_size = context_size
+
+    def history(self, tokens: Tensor, incremental_state: IncrementalState) -> Tensor:
+        """Words (B, T), after the ``context_size - 1`` that come before the first of them."""
+        missing = self.context_size - 1
+        past = self.get_incremental_state(incremental_state, "past")
+        if past is None:
+            before = tokens.new_full((len(tokens), missing), self.eos)
+        else:
+            before, tokens = past["words"], tokens[:, -1:]
+        words = torch.cat([before, tokens], dim=1)
+        kept = words[:, words.size(1) - missing :]
+        self.set_incremental_state(incremental_state, "past", {"words": kept})
+        return words
+
+    def windows(self, embedded: Tensor) -> Tensor:
+        """All runs of ``context_size`` words, (B, T, E, context_size), of (B, T + c - 1, E)."""
+        return embedded.unfold(1, self.context_size, 1)
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        reorder(self, incremental_state, "past", new_order, dim=0)
+
+
+def reorder(
+    decoder: FairseqIncrementalDecoder,
+    incremental_state: IncrementalState,
+    key: str,
+    new_order: Tensor,
+    dim: int,
+) -> None:
+    """Put what is cached under ``key`` into the order of the beams, which are dimension ``dim``."""
+    cached = decoder.get_incremental_state(incremental_state, key)
+    if cached is not None:
+        chosen = {name: part.index_select(dim, new_order) for name, part in cached.items()}
+        decoder.set_incremental_state(incremental_state, key, chosen)
+
+
+def feature_size(
+    embed: int, hidden: int, layers: int, bottleneck: Optional[int]
+) -> Tuple[int, str]:
+    """D, and the flag that sets it: the bottleneck's size, or without one that of the layers.
+
+    Raises:
+        ValueError: if there is nothing of a size.
+    """
+    # In this order: a hidden size that is not set is that of the embeddings.
+    sizes = {
+        "--decoder-embed-dim": embed,
+        "--decoder-hidden-size": hidden,
+        "--decoder-layers": layers,
+    }
+    flag = "--decoder-hidden-size"
+    if bottleneck is not None:
+        flag = "--decoder-output-dim"
+        sizes[flag] = bottleneck
+    for name, size in sizes.items():
+        require(name, "at least 1", size, size >= 1)
+    return sizes[flag], flag
+
+
+def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Sequential:
+    """A dense layer; weights as Glorot & Bengio (2010) have it for this activation, biases 0."""
+    linear = nn.Linear(inputs, outputs)
+    gain = nn.init.calculate_gain(_GAINS.get(activation, activation))
+    nn.init.xavier_uniform_(linear.weight, gain)
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(linear, _ACTIVATIONS[activation](), nn.Dropout(dropout))
+
+
+def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
+    """Register architectures of ``model``: names and the values of flags that they set."""
+    for name, values in presets.items():
+        register_model_architecture(model, name)(partial(_fill, values))
+
+
+def _fill(values: Mapping[str, Any], args: Any) -> None:
+    """Flags of the command line stay as they are."""
+    for name, value in values.items():
+        setattr(args, name, getattr(args, name, value))
+
+
+def require(flag: str, required: str, got: object, fits: bool) -> None:
+    """Raise unless ``fits``.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+    if not fits:
+        raise ValueError(f"{flag}: required {required}, got {got}")

@@ -1,0 +1,133 @@
+"""The n-gram feed-forward language model of Bengio et al. (2003), with a bottleneck if asked for.
+
+Presets and their parameters, after Oualil & Klakow (2017), tables 1 (LTCB) and 3 (OBWB). A 5-gram
+model c x E - H - D - V has V(E + D) + V for embeddings, projection and its bias, cEH + H for the
+hidden layer, HD + D for the bottleneck:
+
+    ffnn_lm_ltcb  4 x 200 - 600 - 400 - V    601 V + 0.721 M   V = 80,008      48.8 M
+    ffnn_lm_obwb  4 x 500 - 1500 - 600 - V  1101 V + 3.902 M   V = 793,471     0.88 B
+
+The sizes are derived from those counts, as rnn_lm.py tells; that hidden layers are rectified is
+from memory.
+"""
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from fairseq.data import Dictionary
+from fairseq.models import register_model
+from torch import Tensor, nn
+
+from fairseq_bnce.models.base import (
+    Activation,
+    IncrementalState,
+    NGramDecoder,
+    WordModel,
+    WordModelConfig,
+    feature_size,
+    hidden_layer,
+    register_presets,
+)
+
+
+@dataclass
+class FeedForwardConfig(WordModelConfig):
+    context_size: int = field(
+        default=4, metadata={"help": "words of context: n - 1 for an n-gram model"}
+    )
+    decoder_hidden_size: int = field(default=600, metadata={"help": "size of a hidden layer"})
+    decoder_layers: int = field(
+        default=1, metadata={"help": "hidden layers, the bottleneck not counted"}
+    )
+    activation: Activation = field(
+        default="relu", metadata={"help": "activation function of the hidden layers"}
+    )
+    decoder_output_dim: Optional[int] = field(
+        default=None,
+        metadata={"help": "size of a bottleneck before the output projection; none by default"},
+    )
+    bottleneck_activation: Activation = field(
+        default="relu", metadata={"help": "activation function of the bottleneck"}
+    )
+
+
+class FeedForwardDecoder(NGramDecoder):
+    """Scores of the next word from the embeddings of the last ones, concatenated.
+
+    Args:
+        source, target: dictionaries of the words that are read and predicted.
+        Others: the fields of :class:`FeedForwardConfig`.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+
+    def __init__(
+        self,
+        source: Dictionary,
+        target: Dictionary,
+        context_size: int,
+        decoder_embed_dim: int,
+        decoder_hidden_size: int,
+        decoder_layers: int,
+        activation: str,
+        decoder_output_dim: Optional[int],
+        bottleneck_activation: str,
+        dropout: float,
+        share_decoder_input_output_embed: bool,
+        init_range: float,
+    ):
+        feature_dim, feature_flag = feature_size(
+            decoder_embed_dim, decoder_hidden_size, decoder_layers, decoder_output_dim
+        )
+        super().__init__(
+            source,
+            target,
+            context_size,
+            decoder_embed_dim=decoder_embed_dim,
+            feature_dim=feature_dim,
+            feature_flag=feature_flag,
+            share_decoder_input_output_embed=share_decoder_input_output_embed,
+            init_range=init_range,
+        )
+        sizes = [context_size * decoder_embed_dim] + [decoder_hidden_size] * decoder_layers
+        layers = [
+            hidden_layer(inputs, outputs, str(activation), dropout)
+            for inputs, outputs in zip(sizes, sizes[1:])
+        ]
+        if decoder_output_dim is not None:
+            shape = decoder_hidden_size, decoder_output_dim
+            layers.append(hidden_layer(*shape, str(bottleneck_activation), dropout))
+        self.layers = nn.Sequential(*layers)
+
+    def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
+        """(B, T, D) for words (B, T)."""
+        embedded = self.embed_tokens(self.history(tokens, incremental_state))
+        # The oldest word first.
+        return self.layers(self.windows(embedded).transpose(2, 3).flatten(2))
+
+
+@register_model("ffnn_lm", dataclass=FeedForwardConfig)
+class FeedForwardModel(WordModel):
+    """An n-gram feed-forward language model."""
+
+    Decoder = FeedForwardDecoder
+
+
+PRESETS = {
+    "ffnn_lm_ltcb": {
+        "context_size": 4,
+        "decoder_embed_dim": 200,
+        "decoder_hidden_size": 600,
+        "decoder_output_dim": 400,
+        "dropout": 0.0,
+    },
+    "ffnn_lm_obwb": {
+        "context_size": 4,
+        "decoder_embed_dim": 500,
+        "decoder_hidden_size": 1500,
+        "decoder_output_dim": 600,
+        "dropout": 0.0,
+    },
+}
+register_presets("ffnn_lm", PRESETS)

@@ -1,0 +1,144 @@
+"""The log-bilinear language model of Mnih & Teh (2012), on past words or on those of both sides.
+
+From the context words w_i the vector of the next one is predicted as r̂ = Σ_i C_i r_{w_i}, and
+the score of v is r̂·q_v + b_v. Input and output embeddings r and q are two matrices; each C_i, of
+one position in the context, is full or diagonal.
+
+Presets, after that paper; recalled, not checked, but for context and size of the second:
+
+    lbl_lm_ptb    2 words, D = 100, full C_i       201 V + 20,000, 2.0 M at V = 10,000
+    lbl_lm_mscc   10 words, D = 300, diagonal C_i  601 V + 3,000, 48.1 M at V = 80,000
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import register_model
+from torch import Tensor, nn
+
+from fairseq_bnce.models.base import (
+    IncrementalState,
+    NGramDecoder,
+    WordModel,
+    WordModelConfig,
+    register_presets,
+    require,
+)
+
+
+@dataclass
+class LogBilinearConfig(WordModelConfig):
+    context_size: int = field(
+        default=5, metadata={"help": "words of context: past ones, or on either side"}
+    )
+    context_matrices: ChoiceEnum(["diagonal", "full"]) = field(
+        default="diagonal", metadata={"help": "what the matrices C_i of the positions are"}
+    )
+    bidirectional_context: bool = field(
+        default=False,
+        metadata={
+            "help": "the context is the --context-size words before the predicted one and as many "
+            "after it, as for sentence completion; perplexities are then not comparable with "
+            "those of models of the past, and nothing can be generated"
+        },
+    )
+
+
+class LogBilinearDecoder(NGramDecoder):
+    """Scores of a word from a linear prediction of its vector.
+
+    The C_i start at the identity divided by their number: r̂ starts as the context's mean.
+
+    Args:
+        source, target: dictionaries of the words that are read and predicted.
+        Others: the fields of :class:`LogBilinearConfig`.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+
+    def __init__(
+        self,
+        source: Dictionary,
+        target: Dictionary,
+        context_size: int,
+        decoder_embed_dim: int,
+        context_matrices: str,
+        bidirectional_context: bool,
+        dropout: float,
+        **others: Any,
+    ):
+        super().__init__(
+            source,
+            target,
+            context_size,
+            decoder_embed_dim=decoder_embed_dim,
+            feature_dim=decoder_embed_dim,
+            feature_flag="--decoder-embed-dim",
+            **others,
+        )
+        self.is_bidirectional = bidirectional_context
+        positions = 2 * context_size if bidirectional_context else context_size
+        one = torch.ones(decoder_embed_dim) / positions
+        one = one.diag() if str(context_matrices) == "full" else one
+        # (positions, E) or (positions, E, D), the oldest word first.
+        self.context_weight = nn.Parameter(one.expand(positions, *one.shape).clone())
+        self.dropout = nn.Dropout(dropout)
+
+    def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
+        """r̂ (B, T, D) for words (B, T).
+
+        Raises:
+            ValueError: for incremental decoding with words of both sides.
+        """
+        context = self.dropout(self._context(tokens, incremental_state))
+        if self.context_weight.dim() == 2:
+            return torch.einsum("btec,ce->bte", context, self.context_weight)
+        return context.transpose(2, 3).flatten(2) @ self.context_weight.flatten(0, 1)
+
+    def _context(self, tokens: Tensor, incremental_state: IncrementalState) -> Tensor:
+        """Embeddings (B, T, E, positions)."""
+        if not self.is_bidirectional:
+            words = self.history(tokens, incremental_state)
+            return self.windows(self.embed_tokens(words))
+        require(
+            "--bidirectional-context",
+            "off for incremental decoding, which has no words to come",
+            "on",
+            incremental_state is None,
+        )
+        past = self.history(tokens, None)
+        # tokens[:, t + 1] is what is predicted at t: what follows it starts at t + 2. Where no
+        # word is left, the padding's embedding, which is zero, stands for it.
+        words = nn.functional.pad(past, (0, self.context_size + 1), value=self.pad)
+        embedded = self.embed_tokens(words)
+        before = self.windows(embedded[:, : past.size(1)])
+        after = self.windows(embedded[:, self.context_size + 1 :])
+        return torch.cat([before, after], dim=-1)
+
+
+@register_model("lbl_lm", dataclass=LogBilinearConfig)
+class LogBilinearModel(WordModel):
+    """A log-bilinear language model."""
+
+    Decoder = LogBilinearDecoder
+
+
+PRESETS = {
+    "lbl_lm_ptb": {
+        "context_size": 2,
+        "decoder_embed_dim": 100,
+        "context_matrices": "full",
+        "dropout": 0.0,
+    },
+    "lbl_lm_mscc": {
+        "context_size": 10,
+        "decoder_embed_dim": 300,
+        "context_matrices": "diagonal",
+        "dropout": 0.0,
+    },
+}
+register_presets("lbl_lm", PRESETS)

@@ -1,0 +1,256 @@
+"""Recurrent language models on torch's fused layers: no loop over time in Python.
+
+Presets and their parameters. A model E - H x L - D - V has V(E + D) + V for embeddings, projection
+and its bias; gH(E + H) + 2gH for a first recurrent layer (g = 1 for an Elman layer, 4 for an LSTM;
+torch has two biases where one would do), gH(2H) + 2gH for each further one; HD + D for a
+bottleneck, without which D = H.
+
+Oualil & Klakow (2017), tables 1 (LTCB, V = 80K) and 3 (OBWB, V = 0.8M), one layer, no dropout:
+
+    rnn_lm_ltcb_rnn         200 - 600 - V            801 V +  0.481 M   64.6 M   at V = 80,008
+    rnn_lm_ltcb_relu_rnn    200 - 600 - 400 - V      601 V +  0.722 M   48.8 M
+    rnn_lm_ltcb_lstm        200 - 600 - V            801 V +  1.925 M   66.0 M
+    rnn_lm_ltcb_relu_lstm   200 - 600 - 400 - V      601 V +  2.165 M   50.3 M
+    rnn_lm_obwb_rnn         500 - 1500 - V          2001 V +  3.003 M   1.59 B   at V = 793,471
+    rnn_lm_obwb_relu_rnn    500 - 1500 - 600 - V    1101 V +  3.904 M   0.88 B
+    rnn_lm_obwb_lstm        500 - 1500 - V          2001 V + 12.012 M   1.60 B
+    rnn_lm_obwb_relu_lstm   500 - 1500 - 600 - V    1101 V + 12.913 M   0.89 B
+
+The right column is the paper's; the sizes are derived from it. LTCB: LSTM and RNN differ by
+3H(E + H) = 1.44 M, and 64.6 M leaves E + H = 800: so H = 600, E = 200. The ReLU models have 16 M
+less in V(E + D): D = 400. The four counts hold together for V from 80,008 to 80,056: 80,008 is
+what fairseq-preprocess makes of 80,000 types and its four special ones, while at 80,000 itself
+relu_lstm has 50.245 M, 0.005 M short of 50.3. OBWB: E + H is 2,000 and E + D 1,100 at the 793,471
+types of that corpus (at 800,000 the RNN would have 1.60 B); that H is 3E, as on LTCB, is a guess,
+and the only one under which 5-gram and ReLU-RNN have one count, as they do on LTCB. "ReLU" is
+taken for the activation of the bottleneck; the Elman layer's is tanh.
+
+Goldberger & Melamud (2018), 2 layers, E = H = 30, 100, 300, 650: dropout 0.5 and r = 0.05 are those
+of the medium model of Zaremba et al. (2014), whom they follow; recalled, not checked.
+
+    rnn_lm_gm30, rnn_lm_gm100, rnn_lm_gm300, rnn_lm_gm650: V(2H + 1) + 16H² + 16H; 19.8 M for 650 at
+    V = 10,000
+
+Zoph et al. (2016), the One Billion Word model: 4 layers, E = H = 2048; dropout 0.2 is a guess.
+
+    rnn_lm_zoph: 4097 V + 134.3 M; 3.39 B at V = 793,471
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Dict, Optional, Tuple
+
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import register_model
+from torch import Tensor, nn
+
+from fairseq_bnce.models.base import (
+    Activation,
+    IncrementalState,
+    WordDecoder,
+    WordModel,
+    WordModelConfig,
+    feature_size,
+    hidden_layer,
+    register_presets,
+    reorder,
+)
+
+_CELLS = {
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+    "elman": partial(nn.RNN, nonlinearity="tanh"),
+    "elman_relu": partial(nn.RNN, nonlinearity="relu"),
+}
+
+State = Tuple[Tensor, ...]
+
+
+@dataclass
+class RecurrentConfig(WordModelConfig):
+    rnn_cell: ChoiceEnum(list(_CELLS)) = field(
+        default="lstm",
+        metadata={"help": "recurrent layers: Elman's are those of a simple RNN, tanh or ReLU"},
+    )
+    decoder_hidden_size: Optional[int] = field(
+        default=None,
+        metadata={"help": "size of the recurrent layers; by default that of the embeddings"},
+    )
+    decoder_layers: int = field(default=1, metadata={"help": "recurrent layers"})
+    decoder_output_dim: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "size of a projection (a bottleneck) between the last recurrent layer and the "
+            "output projection; none by default"
+        },
+    )
+    bottleneck_activation: Activation = field(
+        default="none", metadata={"help": "activation function after that projection"}
+    )
+    decoder_dropout_in: Optional[float] = field(
+        default=None, metadata={"help": "dropout of the embeddings; by default --dropout"}
+    )
+    decoder_dropout_between: Optional[float] = field(
+        default=None, metadata={"help": "dropout between recurrent layers; by default --dropout"}
+    )
+    decoder_dropout_out: Optional[float] = field(
+        default=None,
+        metadata={
+            "help": "dropout of what comes out of the last recurrent layer, and of the "
+            "bottleneck; by default --dropout"
+        },
+    )
+
+
+class RecurrentDecoder(WordDecoder):
+    """Scores of the next word from the state of recurrent layers.
+
+    Recurrent layers start as torch has them, uniform in (-1/√H, 1/√H). A state is a tuple of (L, B,
+    H) tensors: hidden and cell state of an LSTM, the hidden one alone of the others.
+
+    Args:
+        source, target: dictionaries of the words that are read and predicted.
+        Others: the fields of :class:`RecurrentConfig`.
+
+    Attributes:
+        carried_state: if set, the state that the next calls start from; else they start from
+            zero. Neither is for an incremental call after the first, which goes on from its own.
+        final_state: the state after the last call's last column, detached. Where a row is padded
+            on the right it has gone on over the padding.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+
+    def __init__(
+        self,
+        source: Dictionary,
+        target: Dictionary,
+        rnn_cell: str,
+        decoder_embed_dim: int,
+        decoder_hidden_size: Optional[int],
+        decoder_layers: int,
+        decoder_output_dim: Optional[int],
+        bottleneck_activation: str,
+        dropout: float,
+        decoder_dropout_in: Optional[float],
+        decoder_dropout_between: Optional[float],
+        decoder_dropout_out: Optional[float],
+        share_decoder_input_output_embed: bool,
+        init_range: float,
+    ):
+        hidden = decoder_embed_dim if decoder_hidden_size is None else decoder_hidden_size
+        feature_dim, feature_flag = feature_size(
+            decoder_embed_dim, hidden, decoder_layers, decoder_output_dim
+        )
+        super().__init__(
+            source,
+            target,
+            decoder_embed_dim=decoder_embed_dim,
+            feature_dim=feature_dim,
+            feature_flag=feature_flag,
+            share_decoder_input_output_embed=share_decoder_input_output_embed,
+            init_range=init_range,
+        )
+        inside, between, outside = (
+            dropout if own is None else own
+            for own in (decoder_dropout_in, decoder_dropout_between, decoder_dropout_out)
+        )
+        self.rnn = _CELLS[str(rnn_cell)](
+            decoder_embed_dim,
+            hidden,
+            decoder_layers,
+            dropout=between if decoder_layers > 1 else 0.0,  # torch warns where it has no place
+        )
+        self.dropout_in, self.dropout_out = nn.Dropout(inside), nn.Dropout(outside)
+        self.bottleneck = nn.Identity()
+        if decoder_output_dim is not None:
+            activation = str(bottleneck_activation)
+            self.bottleneck = hidden_layer(hidden, decoder_output_dim, activation, outside)
+        self.carried_state: Optional[State] = None
+        self.final_state: Optional[State] = None
+
+    def features(
+        self,
+        tokens: Tensor,
+        incremental_state: IncrementalState = None,
+        state: Optional[State] = None,
+    ) -> Tensor:
+        """(B, T, D) for words (B, T).
+
+        Args:
+            tokens: (B, T) int64.
+            incremental_state: see :meth:`forward`.
+            state: what to start from, in the place of ``carried_state``.
+        """
+        cached = self.get_incremental_state(incremental_state, "state")
+        if cached is not None:
+            tokens, state = tokens[:, -1:], tuple(cached.values())
+        elif state is None:
+            state = self.carried_state
+        # Time first, as torch's layers have it inside: transposing ids is cheaper than vectors.
+        embedded = self.dropout_in(self.embed_tokens(tokens.t()))
+        outputs, state = self._run(embedded, state)
+        self.set_incremental_state(incremental_state, "state", _named(state))
+        self.final_state = tuple(part.detach() for part in state)
+        return self.bottleneck(self.dropout_out(outputs.transpose(0, 1)))
+
+    def _run(self, embedded: Tensor, state: Optional[State]) -> Tuple[Tensor, State]:
+        """The recurrent layers, whose state is a tuple for any cell."""
+        if isinstance(self.rnn, nn.LSTM):
+            return self.rnn(embedded, state)
+        outputs, hidden = self.rnn(embedded, None if state is None else state[0])
+        return outputs, (hidden,)
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        reorder(self, incremental_state, "state", new_order, dim=1)
+
+
+def _named(state: State) -> Dict[str, Optional[Tensor]]:
+    return dict(zip(("hidden", "cell"), state))
+
+
+@register_model("rnn_lm", dataclass=RecurrentConfig)
+class RecurrentModel(WordModel):
+    """A language model of Elman, GRU or LSTM layers."""
+
+    Decoder = RecurrentDecoder
+
+
+def _oualil(embed: int, hidden: int, bottleneck: int) -> Dict[str, Dict[str, Any]]:
+    """The four of one corpus."""
+    presets = {}
+    for name, cell in (("rnn", "elman"), ("lstm", "lstm")):
+        plain = {
+            "rnn_cell": cell,
+            "decoder_embed_dim": embed,
+            "decoder_hidden_size": hidden,
+            "dropout": 0.0,
+        }
+        presets[name] = plain
+        presets[f"relu_{name}"] = {
+            **plain,
+            "decoder_output_dim": bottleneck,
+            "bottleneck_activation": "relu",
+        }
+    return presets
+
+
+PRESETS = {
+    **{f"rnn_lm_ltcb_{name}": preset for name, preset in _oualil(200, 600, 400).items()},
+    **{f"rnn_lm_obwb_{name}": preset for name, preset in _oualil(500, 1500, 600).items()},
+    **{
+        f"rnn_lm_gm{size}": {
+            "decoder_embed_dim": size,
+            "decoder_layers": 2,
+            "dropout": 0.5,
+            "init_range": 0.05,
+        }
+        for size in (30, 100, 300, 650)
+    },
+    "rnn_lm_zoph": {"decoder_embed_dim": 2048, "decoder_layers": 4, "dropout": 0.2},
+}
+register_presets("rnn_lm", PRESETS)

@@ -1,0 +1,181 @@
+"""Stateful truncated back-propagation: contiguous streams, whose recurrent state carries over.
+
+The data are cut into as many contiguous streams as a batch has sentences; batch t holds block t of
+every stream, and the decoder starts it with the state that batch t - 1 ended in, through which no
+gradient flows. The state is zero at the start of an epoch or of a validation subset, and never
+reset in between; a checkpoint holds it beside the position in the data.
+
+What a decoder needs for that: an attribute ``carried_state``, None or a tuple of tensors
+(layers, batch, size), which its forward pass starts from, and ``final_state``, detached, after it.
+"""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from fairseq.data.iterators import EpochBatchIterator
+from torch import Tensor, nn
+
+from fairseq_bnce import ranks
+
+State = Optional[Tuple[Tensor, ...]]
+
+
+def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]]:
+    """Batches of block numbers: shard r's batch t, then shard r + 1's, then batch t + 1.
+
+    Every shard has ``streams`` streams of its own. Streams differ by one block at most; the longer
+    ones come first, so that a batch's streams are the first ones of the batch before.
+
+    Args:
+        blocks: how many blocks the data have.
+        streams: sentences a batch, at least 1.
+        shards: ranks that share the data.
+
+    Raises:
+        ValueError: if there are fewer blocks than streams.
+    """
+    total = streams * shards
+    if blocks < total:
+        raise ValueError(
+            f"--batch-size: required at most {blocks // shards} streams with --stateful on data of "
+            f"{blocks} blocks (--tokens-per-sample) and {shards} rank(s), got {streams}"
+        )
+    base, longer = divmod(blocks, total)
+    starts = [stream * base + min(stream, longer) for stream in range(total)]
+    ends = [*starts[1:], blocks]
+    return [
+        [starts[s] + t for s in range(shard, total, shards) if starts[s] + t < ends[s]]
+        for t in range(base + (longer > 0))
+        for shard in range(shards)
+    ]
+
+
+class CarriedState:
+    """What a decoder ended a batch in, to be what it starts the next one in.
+
+    Args:
+        model: a language model whose decoder keeps a state (see above).
+
+    Raises:
+        ValueError: for a decoder that keeps none.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.decoder = model.decoder
+        if not hasattr(self.decoder, "carried_state"):
+            raise ValueError(
+                "--stateful: required an architecture that carries its recurrent state (rnn_lm and "
+                f"its presets), got {type(self.decoder).__name__}"
+            )
+        self._training: State = None  # that of the last training batch
+        self._everywhere: List[State] = [None]  # the same, of all ranks
+        self._is_training = False
+        self.decoder.register_forward_pre_hook(self._before)
+        self.decoder.register_forward_hook(self._after)
+
+    def start_epoch(self, states: Optional[List[State]] = None) -> None:
+        """Zero, or as a checkpoint has it, one for each rank."""
+        if states is not None and len(states) != ranks.count():
+            raise ValueError(
+                f"checkpoint: required the recurrent states of {ranks.count()} rank(s), got "
+                f"{len(states)}; go on with as many, or with --reset-dataloader from a new epoch"
+            )
+        self._training = None if states is None else states[ranks.own()]
+        self._everywhere = [None] * ranks.count() if states is None else states
+        self.decoder.carried_state = self._training
+        self._is_training = True
+
+    def start_other_data(self) -> None:
+        """Zero, for validation or scoring; training goes on from where it was."""
+        self.decoder.carried_state = None
+        self._is_training = False
+
+    def resume_training(self) -> None:
+        """After a validation."""
+        if not self._is_training:
+            self.decoder.carried_state = self._training
+            self._is_training = True
+
+    def end_update(self) -> None:
+        """Tell the ranks each other's states: rank 0 alone writes checkpoints."""
+        if ranks.count() > 1 and self._training is not None:
+            parts = [ranks.gather_uneven(part.transpose(0, 1)) for part in self._training]
+            self._everywhere = [
+                tuple(part[rank].transpose(0, 1).contiguous() for part in parts)
+                for rank in range(ranks.count())
+            ]
+        else:
+            self._everywhere = [self._training]
+
+    def everywhere(self) -> List[State]:
+        """The states after the last update, on the CPU, one for each rank."""
+        return [
+            None if state is None else tuple(part.cpu() for part in state)
+            for state in self._everywhere
+        ]
+
+    def _before(self, decoder: nn.Module, inputs: Tuple) -> None:
+        """Streams that have ended are the last ones; the state may come from a checkpoint."""
+        if decoder.carried_state is not None:
+            tokens = inputs[0]
+            decoder.carried_state = tuple(
+                part[:, : len(tokens)].to(tokens.device).contiguous()
+                for part in decoder.carried_state
+            )
+
+    def _after(self, decoder: nn.Module, inputs: Tuple, output: Any) -> None:
+        decoder.carried_state = decoder.final_state
+        if self._is_training:
+            self._training = decoder.final_state
+
+
+class StreamIterator(EpochBatchIterator):
+    """Batches in the order of the streams, whose saved position includes the recurrent state.
+
+    Args:
+        dataset: blocks in the order of the text.
+        streams: sentences a batch.
+        carried: the state of the decoder that reads the batches.
+        trains: whether they are the training data.
+        num_shards: ranks.
+        **others: EpochBatchIterator's.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        streams: int,
+        carried: CarriedState,
+        trains: bool,
+        num_shards: int = 1,
+        **others: Any,
+    ):
+        self.carried, self.trains = carried, trains
+        self.restored: Optional[List[State]] = None
+        super().__init__(
+            dataset=dataset,
+            collate_fn=dataset.collater,
+            batch_sampler=stream_batches(len(dataset), streams, num_shards),
+            num_shards=num_shards,
+            disable_shuffling=True,
+            **others,
+        )
+
+    def state_dict(self) -> Dict[str, Any]:
+        state = super().state_dict()
+        if state["iterations_in_epoch"]:
+            state["carried_state"] = self.carried.everywhere()
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self.restored = state_dict.get("carried_state")
+
+    def next_epoch_itr(self, *args: Any, **kwargs: Any) -> Any:
+        """As fairseq's, with the decoder's state where the data start."""
+        if self.trains:
+            restored, self.restored = self.restored, None
+            self.carried.start_epoch(restored)
+        else:
+            self.carried.start_other_data()
+        return super().next_epoch_itr(*args, **kwargs)
