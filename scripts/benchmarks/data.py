@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Make Zipf-distributed data, binarised as fairseq-preprocess --only-source would.
+
+    data.py --out FOLDER --vocab V [--tokens N --seed S --exponent S --shift Q]
+
+The word of rank r has a probability proportional to 1 / (r + shift)^exponent (Zipf-Mandelbrot);
+words are independent of each other. The dictionary has exactly V types, fairseq's four specials
+counted in. The same arguments make the same data.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import List
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import data_file_path, index_file_path, make_builder
+
+SENTENCE = 20  # mean length in tokens, </s> counted in
+_OTHER_SPLITS = 4000  # tokens of valid and test, which nothing is measured on
+
+
+def probabilities(words: int, exponent: float, shift: float) -> np.ndarray:
+    """Of the ranks 1 to ``words``, float64."""
+    weights = (np.arange(1, words + 1) + shift) ** -exponent
+    return weights / weights.sum()
+
+
+def tokens(rng: np.random.Generator, count: int, dictionary: Dictionary, p: np.ndarray):
+    """(count,) int64 word ids in sentences that end in </s>, the last one too."""
+    cumulative = np.cumsum(p)
+    ranks = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
+    ids = dictionary.nspecial + np.minimum(ranks, len(p) - 1)
+    ids[rng.random(count) < 1 / SENTENCE] = dictionary.eos()
+    ids[-1] = dictionary.eos()
+    return ids
+
+
+def write_split(prefix: Path, ids: np.ndarray, dictionary: Dictionary) -> None:
+    """One item a sentence, memory-mapped."""
+    builder = make_builder(data_file_path(str(prefix)), "mmap", vocab_size=len(dictionary))
+    ends = np.flatnonzero(ids == dictionary.eos()) + 1
+    for sentence in np.split(ids, ends[:-1]):
+        builder.add_item(torch.from_numpy(sentence))
+    builder.finalize(index_file_path(str(prefix)))
+
+
+def make(options: argparse.Namespace, out: Path) -> None:
+    """Write the dictionary, with the counts of the training data, and the three splits."""
+    dictionary = Dictionary()
+    p = probabilities(options.vocab - len(dictionary), options.exponent, options.shift)
+    rng = np.random.default_rng(options.seed)
+    training = tokens(rng, options.tokens, dictionary, p)
+    counts = np.bincount(training, minlength=options.vocab)[len(dictionary) :]
+    for rank, count in enumerate(counts.tolist(), start=1):
+        dictionary.add_symbol(f"w{rank}", n=count)
+    dictionary.save(str(out / "dict.txt"))
+    write_split(out / "train", training, dictionary)
+    for split in ("valid", "test"):
+        write_split(out / split, tokens(rng, _OTHER_SPLITS, dictionary, p), dictionary)
+
+
+def main(arguments: List[str]) -> None:
+    """Write the folder after ``--out``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--vocab", type=int, required=True)
+    parser.add_argument("--tokens", type=int, default=400_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--exponent", type=float, default=1.1)
+    parser.add_argument("--shift", type=float, default=2.7)
+    options = parser.parse_args(arguments)
+    unfinished = options.out.with_name(options.out.name + ".tmp")
+    shutil.rmtree(str(unfinished), ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    make(options, unfinished)
+    os.replace(str(unfinished), str(options.out))  # all at once: an interruption leaves none
+
+
+def cli_main() -> None:
+    main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    cli_main()

@@ -1,0 +1,403 @@
+"""scripts/bench_vocab.py: its data, its measures, what it makes of numbers, and the command."""
+
+import importlib.util
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary, data_utils
+from tools import PLUGIN, CommandFailed, run
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import bench_vocab  # noqa: E402
+from benchmarks import data, layers, measure, memory, report, runs, summary  # noqa: E402
+from benchmarks.systems import RECIPES, SYSTEMS, own_flags  # noqa: E402
+from comparison import logs, machine, processes  # noqa: E402
+
+from fairseq_bnce.noise import NoiseDistribution  # noqa: E402
+
+VOCAB = 200
+
+
+# ---------------------------------------------------------------- data
+
+
+@pytest.fixture(scope="module")
+def zipf(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("zipf") / "data"
+    data.main(["--out", str(folder), "--vocab", str(VOCAB), "--tokens", "40000"])
+    return folder
+
+
+def tokens_of(folder, split="train"):
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    dataset = data_utils.load_indexed_dataset(str(folder / split), dictionary)
+    return dictionary, [dataset[item] for item in range(len(dataset))]
+
+
+def test_fairseq_loads_the_data(zipf):
+    dictionary, sentences = tokens_of(zipf)
+    assert len(dictionary) == VOCAB
+    assert sum(map(len, sentences)) == 40_000
+    assert all((s == dictionary.eos()).nonzero().tolist() == [[len(s) - 1]] for s in sentences)
+    assert 18 < 40_000 / len(sentences) < 22
+    machine.check_data(zipf)
+
+
+def test_words_follow_the_law_and_the_dictionary_counts_them(zipf):
+    dictionary, sentences = tokens_of(zipf)
+    counts = torch.bincount(torch.cat(sentences).long(), minlength=VOCAB).numpy()
+    specials = dictionary.nspecial
+    assert counts[specials:].tolist() == dictionary.count[specials:]
+    assert [dictionary.index(f"w{rank}") for rank in (1, 2, 196)] == [4, 5, 199]
+    words = counts[specials:].sum()
+    p = 1 / (np.arange(1, 197) + 2.7) ** 1.1
+    expected = words * p / p.sum()
+    # Pearson's statistic: mean 195, standard deviation about 20.
+    assert ((counts[specials:] - expected) ** 2 / expected).sum() < 300
+
+
+def test_the_same_seed_makes_the_same_data(zipf, tmp_path):
+    for name, seed in (("same", "1"), ("other", "2")):
+        flags = ["--vocab", str(VOCAB), "--tokens", "40000", "--seed", seed]
+        data.main(["--out", str(tmp_path / name), *flags])
+    assert machine.data_fingerprint(tmp_path / "same") == machine.data_fingerprint(zipf)
+    assert machine.data_fingerprint(tmp_path / "other") != machine.data_fingerprint(zipf)
+
+
+# ---------------------------------------------------------------- measures
+
+
+def test_the_peak_counts_what_is_held_at_once_in_the_backward_pass_too():
+    weight = torch.randn(1000, 1000, requires_grad=True)
+    piece = 4 * 1000 * 1000
+
+    def update():
+        for _ in range(3):
+            torch.empty(1000, 1000)  # one after the other
+        (weight * 2).square().sum().backward()
+        weight.grad = None
+
+    # The doubled weight, and on the way back its gradient and what that is made from.
+    assert 2 * piece < memory.peak_bytes(update, cuda=False) < 5 * piece
+    assert memory.peak_bytes(lambda: None, cuda=False) == 0
+
+
+@pytest.mark.parametrize("most, least, expected", [(3, 1, 3), (5, 2, 2)])
+def test_repeat_stops_by_count_or_time_but_not_too_soon(most, least, expected):
+    seconds = 60 if expected == most else 0
+    assert measure.repeat(lambda: 7, most, seconds, least) == [7] * expected
+
+
+def test_the_clock_gives_all_time_to_a_phase(monkeypatch):
+    clock = measure.Clock(lambda: None)
+    now = iter([0.0, 1.0, 3.0, 3.5])
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(now))
+    clock.start()
+    assert clock.during("backward", lambda x: x + 1)(1) == 2
+    clock.switch("other")
+    assert clock.seconds["backward"] == 2 and clock.seconds["other"] == 1.5
+    assert sum(clock.seconds.values()) == 3.5
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if name != "linear_cross_entropy"])
+def test_every_bare_layer_learns(name):
+    check_layer(SYSTEMS[name])
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="torch 2.13 has it"
+)
+def test_torchs_own_bare_layer_learns():
+    check_layer(SYSTEMS["linear_cross_entropy"])
+
+
+def check_layer(system):
+    """A call changes weights by the rates of its batch, and leaves no gradient behind."""
+    torch.manual_seed(1)
+    noise = NoiseDistribution(torch.arange(1, VOCAB + 1))
+    layer = layers.make(system, noise, 16, torch.device("cpu"))
+    before = [weight.clone() for weight in layer._weights]
+    target = torch.randint(VOCAB, (20,))
+    layer(torch.randn(20, 16), target)
+    assert all(weight.grad is None for weight in layer._weights)
+    changed = (layer._weights[0].detach() != before[0].detach()).any(dim=1)
+    if system.criterion == "adaptive_loss":
+        assert changed.any()
+    else:
+        touched = set(changed.nonzero().squeeze(1).tolist())
+        assert set(target.tolist()) <= touched
+        assert (touched == set(target.tolist())) == (system.criterion == "bnce")
+
+
+def test_dense_and_row_sparse_layers_do_the_same_update():
+    noise = NoiseDistribution(torch.arange(1, VOCAB + 1))
+    features, target = torch.randn(20, 16), torch.randint(VOCAB, (20,))
+    updated = []
+    for name in ("bnce", "bnce_sparse"):
+        torch.manual_seed(1)
+        layer = layers.make(SYSTEMS[name], noise, 16, torch.device("cpu"))
+        layer(features, target)
+        updated.append([weight.detach() for weight in layer._weights])
+    for dense, sparse in zip(*updated):
+        torch.testing.assert_close(dense, sparse)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_exponent_is_that_of_a_power_law():
+    law = [(v, 3.0 * v**0.7) for v in (10**4, 10**5, 10**6)]
+    assert summary.exponent(law) == pytest.approx(0.7)
+    # Least squares: log10 of the cost is 0, 1, 0.5 at 4, 5, 6.
+    uneven = [(10**4, 1.0), (10**5, 10.0), (10**6, 10**0.5)]
+    assert summary.exponent(uneven) == pytest.approx(0.25)
+    assert summary.exponent([*law, (10**7, None)]) == pytest.approx(0.7)
+    assert summary.exponent([(10**4, 1.0), (10**5, None)]) is None
+
+
+def outcome(name, vocab, speed, peak=2**20):
+    update = {"milliseconds": {}, "update_ms": 1.0, "peak_bytes": peak, "parameter_bytes": 0}
+    update.update(state_bytes=0, distinct_targets=3)
+    train = {"words_per_second": speed, "update_ms": 4e5 / speed}
+    ended = {"peak_bytes": 2**20}
+    parts = {"update": {"value": update}, "train": {"value": train, "ended": ended}}
+    return runs.Outcome(SYSTEMS[name], vocab, parts=parts)
+
+
+def test_claims_compare_runs_at_the_right_vocabularies():
+    outcomes = [
+        outcome("bnce_sparse", 10**4, 9000.0),
+        outcome("bnce_sparse", 200_000, 9000.0),
+        outcome("bnce_sparse", 10**6, 8100.0, 1.1 * 2**20),
+        outcome("bnce", 10**6, 200.0),
+        outcome("cross_entropy", 200_000, 100.0),
+        outcome("cross_entropy", 10**6, 1.0),
+    ]
+    kept, dense, softmax, exponent, peak = summary.claims(summary.rows(outcomes))
+    assert kept.found == pytest.approx(0.9) and kept.is_met
+    assert dense.found == 40.5 and dense.is_met
+    assert softmax.found == 90 and softmax.is_met and "200,000" in softmax.text
+    assert 0 < exponent.found < 0.05 and exponent.is_met
+    assert peak.found == pytest.approx(1.1) and peak.is_met is False
+    only = summary.claims(summary.rows(outcomes[:1]))
+    assert [claim.is_met for claim in only] == [None] * 5
+
+
+def log_lines(updates, *others):
+    head = "2026 | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 9)"
+    lines = [head, *others]
+    for update in updates:
+        stats = {"wpb": "40", "wps": str(update), "num_updates": str(update), "train_wall": "1"}
+        lines.append(f"2026-01-01 00:00:00 | INFO | train_inner | {json.dumps(stats)}")
+    return "\n".join(lines)
+
+
+def test_speed_leaves_out_the_first_intervals():
+    found = runs.read_speed(log_lines(range(5, 61, 5)), interval=5)
+    seconds = sum(200 / update for update in range(15, 61, 5))
+    assert found["words_per_second"] == pytest.approx(2000 / seconds)
+    assert (found["slowest"], found["fastest"], found["updates"]) == (15, 60, 50)
+    assert found["update_ms"] == pytest.approx(1000 * seconds / 50)
+
+
+def test_a_training_that_went_without_memory_is_told():
+    said = "2026 | WARNING | fairseq.trainer | OOM: Ran out of memory with exception: CUDA..."
+    with pytest.raises(logs.UnreadableLog, match="Ran out of memory"):
+        runs.read_speed(log_lines([], said), interval=5)
+    with pytest.raises(logs.UnreadableLog, match="required 10 timed intervals.*got 2"):
+        runs.read_speed(log_lines(range(5, 21, 5)), interval=5)
+
+
+# ---------------------------------------------------------------- runs
+
+
+def settings(out, **others):
+    chosen = {"updates": 10, "seconds": 1, "device": "cpu", "device_name": "a processor", **others}
+    return runs.Settings(out=out, plugin=Path(PLUGIN), recipe=RECIPES["lstm200"], **chosen)
+
+
+def test_what_changes_a_result_is_another_run(tmp_path):
+    system = SYSTEMS["bnce"]
+    here = runs.Run(settings(tmp_path), system, VOCAB)
+    others = [runs.Run(settings(tmp_path), SYSTEMS["bnce_sparse"], VOCAB)]
+    others += [
+        runs.Run(settings(tmp_path, **other), system, VOCAB)
+        for other in ({"updates": 20}, {"seed": 2}, {"threads": 2}, {"device_name": "another"})
+    ]
+    assert len({here.folder, *(other.folder for other in others)}) == 6
+    assert runs.Run(settings(tmp_path, parts=("layer",)), system, VOCAB).folder == here.folder
+
+
+@pytest.mark.parametrize("update_ms, interval", [(1.0, 40), (1000.0, 2), (60_000.0, 1)])
+def test_a_slow_training_has_fewer_updates(tmp_path, update_ms, interval):
+    found = runs.Run(settings(tmp_path, updates=400, seconds=20), SYSTEMS["bnce"], VOCAB)
+    assert found._interval() == 1
+    found._stored["update"] = {"value": {"update_ms": update_ms}}
+    assert found._interval() == interval
+
+
+def test_flags_follow_system_recipe_and_vocabulary():
+    lstm, transformer = RECIPES["lstm200"], RECIPES["transformer"]
+    flags = own_flags(SYSTEMS["bnce_sparse"], transformer, 1000)
+    assert flags == [
+        "--criterion",
+        "bnce",
+        "--optimizer",
+        "lazy_adam",
+        "--row-sparse",
+        "--log-z",
+        "6.9",
+    ]
+    assert "--row-sparse" not in own_flags(SYSTEMS["bnce"], lstm, 1000)
+    assert "--log-z" not in own_flags(SYSTEMS["bnce"], lstm, 1000)
+    for vocab, cutoff in ((200, "40"), (60_000, "10000,50000")):
+        assert cutoff in own_flags(SYSTEMS["adaptive_loss"], lstm, vocab)
+    assert own_flags(SYSTEMS["linear_cross_entropy"], lstm, 1000) == []
+
+
+# ---------------------------------------------------------------- the command
+
+
+def in_a_fork(command, log, threads):
+    """As processes.run, without the seconds that importing torch and fairseq takes."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    started = 3 if command[1] == "-m" else 2
+    module = command[2] if started == 3 else f"benchmarks.{Path(command[1]).stem}"
+    try:
+        output = run(module, *command[started:])
+    except CommandFailed as error:
+        raise processes.CommandFailed(str(error).splitlines()[-1]) from error
+    output = re.sub(r"(?m)^(\w+ \| \{)", r"2026 | INFO | \1", output)  # a fork's lines lack that
+    log.write_text(f"{processes.STARTED}[]\n{output}", encoding="utf-8")
+    return processes.Ended(0, peak_bytes=2**20, seconds=1.0, load=(0.5, 1.5))
+
+
+def in_a_fork_or_dead(command, log, threads):
+    if "fairseq_cli.train" in command and "shared_nce" in command:
+        raise processes.CommandFailed("killed by signal 9 (see train.log)")
+    return in_a_fork(command, log, threads)
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory):
+    """A benchmark of which one training dies: (arguments, folder, exit status)."""
+    out = tmp_path_factory.mktemp("benchmark")
+    arguments = ["--out", str(out), "--device", "cpu", "--vocab", str(VOCAB), "--updates", "10"]
+    arguments += ["--max-seconds", "1", "--systems", "cross_entropy", "bnce", "shared_nce"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "run", in_a_fork_or_dead)
+        return arguments, out, bench_vocab.main(arguments)
+
+
+def runs_of(out):
+    found = json.loads((out / "benchmark.json").read_text(encoding="utf-8"))
+    return {run["system"]: run for run in found["runs"]}
+
+
+def test_a_benchmark_has_every_number(benchmark):
+    found = runs_of(benchmark[1])
+    for name in ("cross_entropy", "bnce"):
+        row = found[name]
+        assert "failed" not in row
+        for number in ("words_per_second", "phases_ms", "update_mib", "layer_ms", "x_softmax"):
+            assert math.isfinite(row[number]) and row[number] > 0, number
+        update = row["parts"]["update"]["value"]
+        assert row["updates"] >= 10 and row["parts"]["train"]["plugin"]
+        assert all(ms > 0 for ms in update["milliseconds"].values())
+        # 2 x 2 layers of 4 x 200 x (200 + 200) and biases, embeddings and projection.
+        weights = 2 * (4 * 200 * 402) + VOCAB * 401
+        assert 0.95 < update["parameter_bytes"] / (4 * weights) < 1.05
+        assert update["state_bytes"] == 0 and update["peak_bytes"] > update["parameter_bytes"]
+    assert found["cross_entropy"]["x_softmax"] == 1
+
+
+def test_a_benchmark_is_written_as_tables_and_picture(benchmark):
+    text = (benchmark[1] / "benchmark.md").read_text(encoding="utf-8")
+    for title in ("Training", "Where an update's time goes", "Memory", "Bare output layer"):
+        assert f"## {title}" in text
+    assert text.count("| bnce | 200 |") == 4 and "not measured" in text
+    if importlib.util.find_spec("matplotlib") is not None:
+        assert (benchmark[1] / "benchmark.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_dead_run_is_reported_and_its_other_parts_are_kept(benchmark):
+    _, out, status = benchmark
+    assert status == 1
+    dead = runs_of(out)["shared_nce"]
+    assert dead["failed"] == {"train": "killed by signal 9 (see train.log)"}
+    assert dead["layer_ms"] > 0 and dead["update_mib"] > 0 and "words_per_second" not in dead
+    text = (out / "benchmark.md").read_text(encoding="utf-8")
+    assert "| shared_nce | 200 | failed: killed by signal 9" in text
+    assert "- shared_nce V=200: train failed: killed by signal 9" in text
+
+
+def test_a_second_call_makes_only_what_is_missing(benchmark, monkeypatch, capsys):
+    arguments, out, _ = benchmark
+    made = []
+
+    def counted(command, log, threads):
+        made.append(log.name)
+        return in_a_fork(command, log, threads)
+
+    monkeypatch.setattr(processes, "run", counted)
+    before = runs_of(out)
+    assert bench_vocab.main(arguments) == 0
+    assert made == ["train.log"] and capsys.readouterr().out.count("taken from disk") == 2
+    after = runs_of(out)
+    assert after["bnce"] == before["bnce"] and "failed" not in after["shared_nce"]
+
+
+def test_what_this_torch_lacks_is_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "versions", lambda: {"torch": "2.6.0+cpu"})
+    system = SYSTEMS["linear_cross_entropy"]
+    skipped = bench_vocab._run_one(settings(tmp_path), system, VOCAB, "1/1")
+    assert skipped.skipped == "not in torch 2.6.0+cpu, since 2.13"
+    report.write([skipped], settings(tmp_path))
+    assert "not in torch" in (tmp_path / "benchmark.md").read_text(encoding="utf-8")
+    assert not runs.failed([skipped])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--vocab", "100", "100"], "--vocab: required each once"),
+        (["--vocab", "10"], "required at least 50, got 10"),
+        (["--systems", "softmax"], "invalid choice: 'softmax'"),
+        (["--updates", "3"], "required at least 10, got 3"),
+    ],
+)
+def test_what_cannot_be_done_is_said_at_once(tmp_path, capsys, arguments, message):
+    try:
+        status = bench_vocab.main(["--out", str(tmp_path / "o"), "--device", "cpu", *arguments])
+    except SystemExit as end:
+        status = end.code
+    assert status == 2 and message in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+def test_the_command_itself_in_processes_of_its_own(tmp_path, zipf):
+    """The parent imports no torch: Linux counts what it held as its children's peak."""
+    out = settings(tmp_path).data(VOCAB)
+    out.parent.mkdir()
+    out.symlink_to(zipf)
+    program = "import sys, bench_vocab; status = bench_vocab.main(sys.argv[1:]); "
+    program += "print(sorted({'torch', 'numpy', 'fairseq'} & set(sys.modules))); exit(status)"
+    command = [sys.executable, "-c", program, "--out", str(tmp_path), "--device", "cpu"]
+    command += ["--vocab", str(VOCAB), "--updates", "10", "--max-seconds", "1"]
+    command += ["--systems", "bnce_sparse", "--parts", "layer"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    printed = subprocess.check_output(command, env=env).decode("utf-8")
+    row = runs_of(tmp_path)["bnce_sparse"]
+    assert row["layer_ms"] > 0 and "bnce_sparse V=200: done in" in printed
+    # matplotlib, which draws at the end, imports numpy.
+    assert set(re.findall(r"'(\w+)'", printed.splitlines()[-1])) <= {"numpy"}
