@@ -19,6 +19,12 @@ FAIRSEQ = [
 ]
 TEXT = ["sacremoses", "tqdm"]
 PLOT = ["matplotlib"]
+# What scripts/bench_output_layer.py compares with, on a GPU.
+BENCH = [
+    'liger-kernel; python_version >= "3.10"',
+    'cut-cross-entropy; python_version >= "3.10"',
+    *PLOT,
+]
 
 setup(
     name="fairseq-bnce",
@@ -35,6 +41,7 @@ setup(
         "fairseq": FAIRSEQ,
         "text": TEXT,
         "plot": PLOT,
+        "bench": BENCH,
         "dev": ["pytest", "ruff", *TEXT, *PLOT],
     },
     classifiers=[

@@ -6,9 +6,15 @@ made at once: extra memory is one chunk, whatever N and U are. For the sum of th
 done in the forward pass, so that nothing is computed twice; for one loss a token, whose weights
 only the backward pass knows, the scores are made again there.
 
+On a GPU, BinaryNCE of float16 or bfloat16 is left to the fused kernel of kernels.py where that
+works (:func:`is_fused`): torch's way, below, is its reference and its fallback.
+
 No fairseq and no vocabulary here: ``weight`` holds the rows of the U words and no others.
 """
 
+import functools
+import os
+from types import ModuleType
 from typing import Any, Iterator, NamedTuple, Optional, Tuple
 
 import torch
@@ -20,6 +26,10 @@ from torch import Tensor
 _CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25}
 # torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
 _SOFTPLUS_THRESHOLD = 50
+# The fused kernel: "auto", for halves on a GPU where it works; "torch", never; "triton", for
+# whatever it takes, float32 and tensors in Triton's interpreter too, and what it raises is raised.
+KERNEL = os.environ.get("FAIRSEQ_BNCE_KERNEL", "auto")
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 class BinaryNCE(NamedTuple):
@@ -86,15 +96,41 @@ def shared_loss(
     """The losses of an objective over the words' scores m(u, i) = h_i . W_u + b_u.
 
     Args:
-        features: (N, D), in the precision of the scores.
-        weight, bias: (U, D) and (U,) or None, in the same.
+        features: (N, D), in the precision of the scores; in halves if :func:`is_fused` and
+            ``objective`` is BinaryNCE.
+        weight, bias: (U, D) and (U,) or None, in the same; the bias never in halves.
         objective: one of the classes above.
         reduction: "sum" or "none".
 
     Returns:
         A scalar or (N,), nats; differentiable once.
     """
-    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum")
+    is_kernels = isinstance(objective, BinaryNCE) and is_fused(features, weight)
+    score = _by_kernel if is_kernels else _by_torch
+    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", score)
+
+
+def is_fused(features: Tensor, weight: Tensor) -> bool:
+    """Whether BinaryNCE of these is left to the kernel, which takes halves as they are.
+
+    Raises:
+        ValueError: if ``KERNEL`` is none of its values, or is "triton" where there is no Triton.
+    """
+    if KERNEL not in ("auto", "torch", "triton"):
+        raise ValueError(f"FAIRSEQ_BNCE_KERNEL: required auto, torch or triton, got {KERNEL!r}")
+    is_wanted = features.is_cuda and features.dtype in _HALVES
+    if KERNEL == "torch" or (KERNEL == "auto" and not is_wanted):
+        return False
+    kernels = _kernels()
+    if KERNEL == "triton":
+        if kernels is None:
+            raise ValueError("FAIRSEQ_BNCE_KERNEL=triton: required the package triton, got none")
+        return kernels.supports(features, weight)
+    return (
+        kernels is not None
+        and kernels.supports(features, weight)
+        and kernels.is_right(features.device, features.dtype)
+    )
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -104,15 +140,17 @@ def softplus(x: Tensor) -> Tensor:
 
 class _SharedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, features, weight, bias, objective, summed):
+    def forward(ctx, features, weight, bias, objective, summed, score):
         needed = any(ctx.needs_input_grad)
         gradients = _Gradients(features, weight, bias) if needed and summed else None
-        losses = features.new_empty(len(features))
-        for tokens, scores in _chunks(features, weight, bias):
-            losses[tokens] = objective(scores, tokens, gradients is not None)
+        losses = features.new_empty(len(features), dtype=_at_least_float32(features))
+        inputs = (features, weight, bias, objective)
+        for tokens in _chunks(features, weight):
+            losses[tokens], matrix = score(*inputs, tokens, None, gradients is not None)
             if gradients is not None:
-                gradients.add(tokens, scores)
-        ctx.objective, ctx.gradients = objective, gradients
+                gradients.add(tokens, matrix)
+            del matrix  # before the next one is made
+        ctx.objective, ctx.score, ctx.gradients = objective, score, gradients
         if gradients is None:
             ctx.save_for_backward(features, weight, bias)
         return losses.sum() if summed else losses
@@ -121,13 +159,15 @@ class _SharedLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         if ctx.gradients is not None:
-            return (*ctx.gradients.times(grad), None, None)
+            return (*ctx.gradients.times(grad), None, None, None)
         features, weight, bias = ctx.saved_tensors
         gradients = _Gradients(features, weight, bias)
-        for tokens, scores in _chunks(features, weight, bias):
-            ctx.objective(scores, tokens, True)
-            gradients.add(tokens, scores.mul_(grad[tokens, None]))
-        return (*gradients.of, None, None)
+        inputs = (features, weight, bias, ctx.objective)
+        for tokens in _chunks(features, weight):
+            _, matrix = ctx.score(*inputs, tokens, grad[tokens], True)
+            gradients.add(tokens, matrix)
+            del matrix
+        return (*gradients.times(), None, None, None)
 
 
 class _Gradients:
@@ -135,29 +175,68 @@ class _Gradients:
 
     def __init__(self, features: Tensor, weight: Tensor, bias: Optional[Tensor]):
         self.features, self.weight = features, weight
-        of_bias = None if bias is None else torch.zeros_like(bias)
-        self.of = (torch.empty_like(features), torch.zeros_like(weight), of_bias)
+        self.is_half = weight.dtype in _HALVES
+        self.of_features = torch.empty_like(features)
+        zero = weight.new_zeros((), dtype=_at_least_float32(weight)).expand(weight.shape)
+        self.of_weight = zero if self.is_half else torch.zeros_like(weight)
+        self.of_bias = None if bias is None else torch.zeros_like(bias)
 
-    def add(self, tokens: slice, gradient: Tensor) -> None:
-        of_features, of_weight, of_bias = self.of
-        torch.mm(gradient, self.weight, out=of_features[tokens])
-        of_weight.addmm_(gradient.t(), self.features[tokens])
-        if of_bias is not None:
-            of_bias += gradient.sum(dim=0)
+    def add(self, tokens: slice, matrix: Tensor) -> None:
+        torch.mm(matrix, self.weight, out=self.of_features[tokens])
+        if self.is_half:
+            # Into the new product: the only one of its size, if there is one chunk.
+            of_chunk = _kernels().product(matrix.t(), self.features[tokens])
+            self.of_weight = of_chunk.add_(self.of_weight)
+        else:
+            self.of_weight.addmm_(matrix.t(), self.features[tokens])
+        if self.of_bias is not None:
+            self.of_bias += matrix.sum(dim=0, dtype=self.of_bias.dtype)
 
-    def times(self, factor: Tensor) -> Tuple[Optional[Tensor], ...]:
-        return tuple(None if part is None else part * factor for part in self.of)
+    def times(self, factor: Optional[Tensor] = None) -> Tuple[Optional[Tensor], ...]:
+        """In the dtypes of the inputs."""
+        parts = (self.of_features, self.of_weight, self.of_bias)
+        if factor is not None:
+            parts = tuple(None if part is None else part * factor for part in parts)
+        return (parts[0], parts[1].to(self.weight.dtype), parts[2])
 
 
-def _chunks(
-    features: Tensor, weight: Tensor, bias: Optional[Tensor]
-) -> Iterator[Tuple[slice, Tensor]]:
-    """(tokens, their scores (n, U)), one chunk alive at a time."""
+# (features, weight, bias, objective, tokens, factor or None, whether G is wanted) -> the losses
+# (n,) of a chunk, and G (n, U), its rows times their factors.
+
+
+def _by_torch(features, weight, bias, objective, tokens, factor, gradient):
+    scores = F.linear(features[tokens], weight, bias)
+    losses = objective(scores, tokens, gradient)
+    return losses, scores if factor is None else scores.mul_(factor[:, None])
+
+
+def _by_kernel(features, weight, bias, objective, tokens, factor, gradient):
+    offset, counts, target = objective
+    target = None if target is None else target[tokens]
+    words = (weight, bias, offset, counts, target)
+    return _kernels().binary_nce(features[tokens], *words, factor=factor, gradient=gradient)
+
+
+@functools.lru_cache(maxsize=None)
+def _kernels() -> Optional[ModuleType]:
+    """kernels.py, imported when first asked for; None where there is no Triton."""
+    try:
+        from fairseq_bnce import kernels
+    except ImportError:
+        return None
+    return kernels
+
+
+def _chunks(features: Tensor, weight: Tensor) -> Iterator[slice]:
+    """The tokens to be scored together."""
     scores = _CHUNK_SCORES["cpu" if features.device.type == "cpu" else "gpu"]
     size = max(1, scores // max(1, len(weight)))
     for first in range(0, len(features), size):
-        tokens = slice(first, min(first + size, len(features)))
-        yield tokens, F.linear(features[tokens], weight, bias)
+        yield slice(first, min(first + size, len(features)))
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def _of_target(scores: Tensor, target: Tensor) -> Tensor:

@@ -1,0 +1,74 @@
+"""English text into sentences and Penn-style words, by rules."""
+
+from __future__ import annotations
+
+import re
+from typing import Iterator
+
+ABBREVIATION = re.compile(
+    "(?:mr|mrs|ms|messrs|dr|st|rev|hon|prof|gen|col|capt|lieut|lt|sergt|sgt|maj|esq|jr|sr|mme|mlle|"
+    "vs|viz|etc|nos?|vols?|chap|pp|fig|cf|ch|mt|ft|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|"
+    "co|inc|ltd|eds?)",
+    re.I,
+)
+# A mark, closing quotes and brackets, a space, and what can begin a sentence.
+BREAK = re.compile(r"""[.!?]+["')\]]*\s+(?=["'`(\[]*[A-Z0-9])""")
+LAST_WORD = re.compile(r"([A-Za-z.]*)\.$")
+
+
+def is_abbreviation(text: str) -> bool:
+    """Whether the full stop at the end of some text belongs to its last word."""
+    found = LAST_WORD.search(text)
+    if not found:
+        return False
+    word = found.group(1)
+    initial = len(word) == 1 and word.isupper() and word != "I"
+    return initial or "." in word.strip(".") or bool(ABBREVIATION.fullmatch(word))
+
+
+def split_sentences(text: str) -> Iterator[str]:
+    """The sentences of a paragraph."""
+    start = 0
+    for found in BREAK.finditer(text):
+        if found.group().strip() == "." and is_abbreviation(text[start : found.start() + 1][-20:]):
+            continue
+        yield text[start : found.end()].strip()
+        start = found.end()
+    rest = text[start:].strip()
+    if rest:
+        yield rest
+
+
+# Words that begin with an apostrophe; any other apostrophe before a word opens a quotation.
+ELISIONS = "em|tis|twas|twere|twill|twould|til|till|bout|cause|round|neath|gainst|ere|n"
+PENN_RULES = [
+    (re.compile(pattern, re.I), replacement)
+    for pattern, replacement in (
+        (r'(^|[\s(\[{<`-])"', r"\1 `` "),
+        (r'"', " '' "),
+        (r"``|''", r" \g<0> "),
+        (r"-{2,}", " -- "),
+        (r"\.(?:\s?\.)+", " ... "),
+        (r"[;@#$%&?!()\[\]{}<>*=|~^]", r" \g<0> "),
+        (r"[:,](?!\d)", r" \g<0> "),
+        # The last full stop only: those before it belong to abbreviations.
+        (r"(?<=[^\s.])\.([\s\])}>']*)$", r" . \1"),
+        (rf"(?<!\S)'(?=[^\s'])(?!(?:{ELISIONS})\b)", " ` "),
+        (r"(?<=[^\s'])'(?=\s|$)", " ' "),
+        (r"(?<=\w)n't\b", " n't"),
+        (r"(?<=\w)'(?:s|m|d|ll|re|ve)\b", r" \g<0>"),
+        (r"\b(can)(not)\b", r"\1 \2"),
+        (r"(?<!\S)('t)(is|was)\b", r"\1 \2"),
+    )
+]
+
+
+def penn_words(sentence: str) -> list[str]:
+    """The words of one sentence, cut as in the Penn Treebank.
+
+    Punctuation stands alone, quotes are `` and '', contractions are in two (do n't, it 's), and
+    a full stop is a word of its own at the end of the sentence only.
+    """
+    for pattern, replacement in PENN_RULES:
+        sentence = pattern.sub(replacement, sentence)
+    return sentence.split()

@@ -1,0 +1,538 @@
+"""scripts/data: fetching, then every recipe on an archive of its form, made here."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tqdm")
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+sys.path.insert(0, str(SCRIPTS))  # as get_data.py itself does it
+
+from data import archives, fetch, get_data, novels, sentences, wikipedia  # noqa: E402
+from data.corpora import CORPORA, Published, billion_split  # noqa: E402
+from data.fetch import Archive, DataError  # noqa: E402
+
+CONTENT = bytes(range(256)) * 40
+MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
+
+
+def read(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def make_tar(path: Path, files: dict[str, str], mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as archive:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return path
+
+
+def make_zip(path: Path, files: dict[str, str]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+# ---------------------------------------------------------------- fetching
+
+
+class Server:
+    """A file at an address; ``served`` bytes of it a request, with or without ranges."""
+
+    def __init__(self) -> None:
+        self.ranges = True
+        self.served = len(CONTENT)
+        self.asked: list[str | None] = []
+        self.url = ""
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        wish = request.headers.get("Range")
+        self.asked.append(wish)
+        start = int(re.findall(r"\d+", wish)[0]) if wish and self.ranges else 0
+        if start >= len(CONTENT):
+            return request.send_error(416)
+        request.send_response(206 if start else 200)
+        if start:
+            end = len(CONTENT) - 1
+            request.send_header("Content-Range", f"bytes {start}-{end}/{len(CONTENT)}")
+        request.send_header("Content-Length", str(len(CONTENT) - start))
+        request.end_headers()
+        request.wfile.write(CONTENT[start : start + self.served])
+
+
+@pytest.fixture
+def server():
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            state.answer(self)
+
+        def log_message(self, *_) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        state.url = f"http://127.0.0.1:{http.server_address[1]}/a.zip"
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+        yield state
+        http.shutdown()
+
+
+def test_download(server, tmp_path) -> None:
+    fetch.download(server.url, tmp_path / "new" / "a.zip", MD5)
+    assert (tmp_path / "new" / "a.zip").read_bytes() == CONTENT
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.zip"]
+    assert server.asked == [None]
+
+
+def test_download_goes_on_where_it_broke_off(server, tmp_path) -> None:
+    (tmp_path / "a.zip.part").write_bytes(CONTENT[:1000])
+    server.served = 5000  # then the connection breaks
+    fetch.download(server.url, tmp_path / "a.zip", MD5)
+    assert (tmp_path / "a.zip").read_bytes() == CONTENT
+    assert server.asked == ["bytes=1000-", "bytes=6000-"]
+
+
+def test_connection_that_keeps_breaking(server, tmp_path) -> None:
+    server.served = 10
+    with pytest.raises(DataError, match=r"broke \(30 of 10,240 bytes came\): the same command"):
+        fetch.download(server.url, tmp_path / "a.zip", MD5)
+    assert (tmp_path / "a.zip.part").read_bytes() == CONTENT[:30]
+    assert not (tmp_path / "a.zip").exists()
+
+
+def test_server_without_ranges_starts_anew(server, tmp_path) -> None:
+    (tmp_path / "a.zip.part").write_bytes(b"x" * 1000)
+    server.ranges = False
+    fetch.download(server.url, tmp_path / "a.zip", MD5)
+    assert (tmp_path / "a.zip").read_bytes() == CONTENT
+
+
+def test_part_that_is_whole_is_taken(server, tmp_path) -> None:
+    (tmp_path / "a.zip.part").write_bytes(CONTENT)
+    fetch.download(server.url, tmp_path / "a.zip", MD5)
+    assert (tmp_path / "a.zip").read_bytes() == CONTENT
+
+
+def test_wrong_checksum_is_refused_and_not_kept(server, tmp_path) -> None:
+    with pytest.raises(DataError, match=r"sha256 00 is required, but came [0-9a-f]{64} \(10,240"):
+        fetch.download(server.url, tmp_path / "a.zip", "sha256:00")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_network_the_file_and_its_place_are_named(tmp_path) -> None:
+    archive = Archive(("a.zip",), "http://127.0.0.1:9/a.zip", "its pages")
+    with pytest.raises(DataError) as caught:
+        fetch.locate(archive, None, tmp_path / "cache")
+    message = str(caught.value)
+    assert "a.zip is required, but http://127.0.0.1:9/a.zip cannot be had" in message
+    assert f"put it at {tmp_path / 'cache' / 'a.zip'}, or give it as --source" in message
+
+
+def test_archive_without_an_address(tmp_path) -> None:
+    with pytest.raises(DataError, match="a.zip is required, .* fetch it from its pages and give"):
+        fetch.locate(Archive(("a.zip",), None, "its pages"), None, tmp_path)
+
+
+def test_local_copies_are_found_and_compared(tmp_path, capsys) -> None:
+    archive = Archive(("a.zip", "b.zip"), None, "", {"b.zip": MD5})
+    (tmp_path / "b.zip").write_bytes(CONTENT)
+    for source, cache in ((tmp_path, None), (tmp_path / "b.zip", None), (None, tmp_path)):
+        assert fetch.locate(archive, source, cache) == tmp_path / "b.zip"
+    assert capsys.readouterr().out == ""
+    (tmp_path / "b.zip").write_bytes(b"other")
+    fetch.locate(archive, tmp_path, tmp_path)
+    assert "b.zip is not the published file: md5" in capsys.readouterr().out
+    with pytest.raises(DataError, match="none does not exist"):
+        fetch.locate(archive, tmp_path / "none", tmp_path)
+
+
+def test_known_checksums_have_a_form() -> None:
+    for corpus in CORPORA.values():
+        for checksum in corpus.archive.checksums.values():
+            assert re.fullmatch("md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", checksum)
+
+
+# ---------------------------------------------------------------- archives
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.xz", "folder"])
+def test_members(tmp_path, kind: str) -> None:
+    files = {"a/b.txt": "one\n", "c.txt": "two"}
+    source = tmp_path / f"x.{kind}"
+    if kind == "zip":
+        make_zip(source, files)
+    elif kind == "folder":
+        (source / "a").mkdir(parents=True)
+        for name, text in files.items():
+            (source / name).write_text(text)
+    else:
+        make_tar(source, files, {"tar": "w", "tar.gz": "w:gz", "tar.xz": "w:xz"}[kind])
+    found = {name: stream.read().decode() for name, stream in archives.members(source)}
+    assert found == files
+
+
+def test_plain_file_is_its_own_member(tmp_path) -> None:
+    (tmp_path / "enwik9").write_text("x")
+    assert [name for name, _ in archives.members(tmp_path / "enwik9")] == ["enwik9"]
+
+
+def test_cut_off_archive_is_named(tmp_path, capsys) -> None:
+    files = {f"simple-examples/data/{name}": "a b\n" * 50_000 for name in ("ptb.train.txt",)}
+    source = make_tar(tmp_path / "simple-examples.tgz", files)
+    source.write_bytes(source.read_bytes()[:-100])
+    assert run("ptb", source, tmp_path) == 1
+    error = capsys.readouterr().err
+    assert "simple-examples.tgz: a whole archive is required, but it is damaged" in error
+
+
+# ---------------------------------------------------------------- sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two? Three!", ["One.", "Two?", "Three!"]),
+        ('"Go!" He went. "Why?"', ['"Go!"', "He went.", '"Why?"']),
+        ("Mr. Smith met J. B. Jones at St. Paul's.", None),
+        ("He was in the U.S. Army, e.g. there.", None),
+        ("It cost 3.50 dollars. e", None),
+        ("So said I. Then he left.", ["So said I.", "Then he left."]),
+    ],
+)
+def test_sentences(text: str, expected: list[str] | None) -> None:
+    assert list(sentences.split_sentences(text)) == (expected or [text])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"I don\'t," said Mr. Hood.', "`` I do n't , '' said Mr. Hood ."),
+        ("It's Tom's--isn't it?", "It 's Tom 's -- is n't it ?"),
+        ("'Yes,' he said. . . .", "` Yes , ' he said ..."),
+        ("'Twas 1,000 at 10:30; the boys' end", "'T was 1,000 at 10:30 ; the boys ' end"),
+        ("We cannot (ever) stop it!", "We can not ( ever ) stop it !"),
+        ("He ended it.'", "He ended it . '"),
+        ("already , split up .", "already , split up ."),
+    ],
+)
+def test_penn_words(text: str, expected: str) -> None:
+    assert " ".join(sentences.penn_words(text)) == expected
+
+
+# ---------------------------------------------------------------- Wikipedia
+
+DUMP = """<mediawiki>
+<page><title>No</title><text xml:space="preserve">#REDIRECT [[Yes]]</text></page>
+<page><title>A &amp; B</title><text xml:space="preserve">{{icon|
+x}}'''Anarchism''' is [[Politics|political]] in the U.S. today. It &quot;began&quot; in 1840!
+[[Image:x.png|thumb|30px|A caption]] [[de:Wort]]&lt;ref&gt;gone&lt;/ref&gt; caf\xe9
+[http://x.y a link]
+{| table
+| cell
+|}
+[[Category:Ideas|Z]]</text></page></mediawiki>
+"""
+ARTICLE = [
+    "anarchism is political in the u s today",
+    "it began in one eight four zero",
+    "a caption caf",
+    "a link",
+    "ideas",
+]
+
+
+def test_wikipedia_as_wikifil_has_it() -> None:
+    assert list(wikipedia.dump_sentences(io.BytesIO(DUMP.encode("latin-1")))) == ARTICLE
+
+
+def test_records_do_not_depend_on_blocks(monkeypatch) -> None:
+    monkeypatch.setattr(wikipedia, "BLOCK", 7)
+    assert list(wikipedia.dump_sentences(io.BytesIO(DUMP.encode("latin-1")))) == ARTICLE
+    monkeypatch.setattr(wikipedia, "RECORD_LIMIT", 50)
+    with pytest.raises(DataError, match="there is no tag in a piece of"):
+        list(wikipedia.records(io.BytesIO(b"x" * 100)))
+
+
+# ---------------------------------------------------------------- novels
+
+HEADER = "Project Gutenberg's Etext\n***START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**\n"
+HEADER += "legal\n*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n\n"
+BODY = 'A TALE\n\nThe _end of_ it was\nnear.  "Go," said\nMr. Hood.\n\nWell-\nknown words.\n\n'
+NOVEL = [
+    "a tale",
+    "the end of it was near .",
+    "`` go , '' said mr. hood .",
+    "well-known words .",
+]
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        "",
+        "\x1a\n",
+        "THE END\n\nEnd of Project Gutenberg's Etext of A Tale\nmore\n",
+        "End Of\nThe Project Gutenberg Etext of Volume 1:\nA Tale\n",
+        "**The Project Gutenberg Etext of A Tale, by Nobody**\n",
+        "This is the end of the Project Gutenberg Edition of A Tale\n",
+        "*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***\nlicence\n" * 3,
+    ],
+)
+def test_novels_lose_header_and_footer(footer: str) -> None:
+    assert list(novels.novel_sentences((HEADER + BODY + footer).encode())) == NOVEL
+
+
+def test_later_header_and_none() -> None:
+    later = "Produced by X\n*** START OF THIS PROJECT GUTENBERG EBOOK A TALE ***\n\n"
+    for header in (later, ""):
+        assert list(novels.novel_sentences((header + BODY).encode())) == NOVEL
+
+
+def test_old_code_page() -> None:
+    assert novels.decode("café".encode("cp437")) == novels.decode("café".encode()) == "café"
+
+
+# ---------------------------------------------------------------- the recipes
+
+
+def run(corpus: str, source: Path, tmp_path: Path, *arguments: object) -> int:
+    command = [corpus, "--source", source, "--out", tmp_path / "out", "--workers", 1]
+    return get_data.main([str(argument) for argument in (*command, "--text-only", *arguments)])
+
+
+def splits(tmp_path: Path) -> dict[str, list[str]]:
+    return {s: read(tmp_path / "out" / "text" / f"{s}.txt") for s in ("train", "valid", "test")}
+
+
+def test_ptb_from_archive_and_folder(tmp_path, capsys) -> None:
+    files = {"train": "a <unk> N\n b a \n", "valid": "a b\n", "test": "b c"}
+    named = {f"./simple-examples/data/ptb.{s}.txt": text for s, text in files.items()}
+    named["./simple-examples/data/ptb.char.train.txt"] = "no"
+    source = make_tar(tmp_path / "simple-examples.tgz", named)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for split, text in files.items():
+        (folder / f"ptb.{split}.txt").write_text(text)
+    for given in (source, folder):
+        assert run("ptb", given, tmp_path, "--overwrite") == 0
+        expected = {"train": ["a <unk> N", "b a"], "valid": ["a b"], "test": ["b <unk>"]}
+        assert splits(tmp_path) == expected
+        printed = capsys.readouterr().out
+        assert "warning: types: 10,000 are published, but came 5" in printed
+        assert "is not the published file: md5" in printed
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["corpus"]["name"] == "ptb"
+    assert {"what": "test tokens", "published": 82_430, "here": 3} in report["corpus"]["counts"]
+    assert "train" not in report["settings"]
+
+
+def test_wikitext_keeps_empty_lines_and_its_unk(tmp_path) -> None:
+    text = " \n = Title = \n \n the <unk> @-@ end . \n"
+    files = {f"wikitext-2/wiki.{s}.tokens": text for s in ("train", "valid", "test")}
+    assert run("wikitext-2", make_zip(tmp_path / "wikitext-2-v1.zip", files), tmp_path) == 0
+    assert splits(tmp_path)["test"] == ["", "= Title =", "", "the <unk> @-@ end ."]
+
+
+def test_ltcb_from_archive_and_bare_file(tmp_path) -> None:
+    dump = DUMP.replace("\xe9", "") * 5
+    (tmp_path / "enwik9").write_text(dump)
+    for source in (make_zip(tmp_path / "enwik9.zip", {"enwik9": dump}), tmp_path / "enwik9"):
+        extra = ("--overwrite", "--", "--vocab-size", 8, "--split", 0.8, 0.1, 0.1)
+        assert run("ltcb", source, tmp_path, *extra) == 0
+        found = splits(tmp_path)
+        assert [len(lines) for lines in found.values()] == [20, 3, 2]
+        dictionary = read(tmp_path / "out" / "text" / "dict.txt")
+        assert len([line for line in dictionary if not line.endswith(" 0")]) == 6
+
+
+def billion_archive(path: Path, sentences_a_shard: int = 4) -> Path:
+    top = "1-billion/"
+    shard = "".join(f"w{i % 3} often w{i} .\n" for i in range(sentences_a_shard))
+    files = {f"{top}training-m/news.en-{i:05d}-of-00100": shard for i in (1, 2, 99)}
+    files[f"{top}heldout-m/news.en-00000-of-00100"] = "all held-out text\n"
+    files.update({f"{top}heldout-m/news.en.heldout-{i:05d}-of-00050": f"{i}\n" for i in range(50)})
+    return make_tar(path, files)
+
+
+def test_billion_words(tmp_path, capsys) -> None:
+    source = billion_archive(tmp_path / "b.tar.gz")
+    assert run("obwb", source, tmp_path) == 0
+    found = splits(tmp_path)
+    assert (
+        found["train"] == ["w0 often w0 .", "w1 often w1 .", "w2 often w2 .", "w0 often w3 ."] * 3
+    )
+    assert [len(lines) for lines in found.values()] == [12, 5, 45]
+    printed = capsys.readouterr().out
+    assert "warning: train: 99 shards are published, but came 3" in printed
+    assert "types: 793,471 are published, but came 8" in printed  # <s>, which fairseq lacks, too
+
+
+def test_billion_shards() -> None:
+    top = "1-billion-word-language-modeling-benchmark-r13output/"
+    for name, split in {
+        "training-monolingual.tokenized.shuffled/news.en-00001-of-00100": "train",
+        "training-monolingual.tokenized.shuffled/news.en-00099-of-00100": "train",
+        "heldout-monolingual.tokenized.shuffled/news.en-00000-of-00100": None,
+        "heldout-monolingual.tokenized.shuffled/news.en.heldout-00004-of-00050": "valid",
+        "heldout-monolingual.tokenized.shuffled/news.en.heldout-00005-of-00050": "test",
+        "training-monolingual.tokenized.shuffled/._news.en-00001-of-00100": None,
+        "README": None,
+    }.items():
+        assert billion_split(top + name) == split
+
+
+# Not ru_maxrss: a child inherits its parent's.
+MEASURE = """
+import re, sys
+sys.path.insert(0, sys.argv[1])
+from data import get_data
+assert get_data.main(sys.argv[2:]) == 0
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1), file=sys.stderr)
+"""
+
+
+def peak_kib(tmp_path: Path, name: str, sentences_a_shard: int) -> int:
+    source = billion_archive(tmp_path / f"{name}.tar.gz", sentences_a_shard)
+    command = [sys.executable, "-c", MEASURE, SCRIPTS, "obwb", "--source", source]
+    command += ["--out", tmp_path / name, "--text-only", "--workers", "1"]
+    done = subprocess.run([*map(str, command)], stderr=subprocess.PIPE, check=True)
+    return int(done.stderr.split()[-1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status is Linux's")
+def test_memory_does_not_grow_with_tokens(tmp_path, monkeypatch) -> None:
+    # The same types in both: 10,000 words and four, repeated.
+    text = "".join(f"w{i} is a word .\n" for i in range(10_000))
+    monkeypatch.setattr(sys.modules[__name__], "billion_archive", repeated_archive(text))
+    small, large = peak_kib(tmp_path, "small", 5), peak_kib(tmp_path, "large", 25)
+    assert large - small < 2 * 1024, (small, large)  # KiB, for 3.4 MB more of text
+
+
+def repeated_archive(text: str):
+    def make(path: Path, times: int) -> Path:
+        files = {"news.en-00001-of-00100": text * times}
+        files.update({f"news.en.heldout-{i:05d}-of-00050": "w1\n" for i in range(50)})
+        return make_tar(path, files)
+
+    return make
+
+
+def mscc(tmp_path: Path) -> Path:
+    text = HEADER + BODY.replace("A TALE", "He ran home. " * 300) + "End of Project Gutenberg\n"
+    return make_tar(tmp_path / "Holmes_Training_Data.tar.xz", {"H/A.TXT": text}, "w:xz")
+
+
+def questions(tmp_path: Path) -> list[object]:
+    heading = "id,question,a),b),c),d),e)\n"
+    rows = '1,"He _____ , home .",Ran,is,was,were,be\n2,_____ home.,He,a,b,c,d\n'
+    (tmp_path / "q.csv").write_text(heading + rows)
+    (tmp_path / "a.csv").write_text("id,answer\n1,a\n2,c\n")
+    return ["--questions", tmp_path / "q.csv", "--answers", tmp_path / "a.csv"]
+
+
+def test_sentence_completion(tmp_path, capsys) -> None:
+    extra = [*questions(tmp_path), "--", "--split", 0.8, 0.1, 0.1]
+    assert run("mscc", mscc(tmp_path), tmp_path, *extra) == 0
+    found = splits(tmp_path)
+    assert "he ran home ." in found["train"]
+    assert sum(len(lines) for lines in found.values()) == 303  # the last one stays open
+    folder = tmp_path / "out" / "questions"
+    assert read(folder / "text" / "test.txt") == (
+        ["he ran <unk> home ."]
+        + ["he <unk> <unk> home ."] * 4
+        + ["he home ."]
+        + ["<unk> home ."] * 4
+    )
+    assert read(folder / "answers.txt") == ["0", "2"]
+    assert "522 novels are published, but came 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "message"),
+    [
+        ("1,no blank,a,b,c,d,e", "1,a", "q.csv, row 2: one _____ is required, but came 'no blank'"),
+        ("1,_____,a,b", "1,a", "q.csv, row 2: 7 columns are required, but came 4"),
+        ("1,_____,a,b,c,d,e", "2,a", "a.csv: an answer to question 1 is required"),
+        ("1,_____,a,b,c,d,e", "1,f", "an answer from a to e is required, but 1 has 'f'"),
+    ],
+)
+def test_bad_questions(tmp_path, question: str, answer: str, message: str) -> None:
+    (tmp_path / "q.csv").write_text(f"id,question,a,b,c,d,e\n{question}\n")
+    (tmp_path / "a.csv").write_text(f"id,answer\n{answer}\n")
+    with pytest.raises(DataError) as caught:
+        novels.write_questions(tmp_path / "q.csv", tmp_path / "a.csv", tmp_path)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ptb", "--source", "{tmp}/none"], "{tmp}/none does not exist"),
+        (["ptb", "--source", "{tmp}/wrong.tgz"], "ptb.train.txt is required, but it has b.txt"),
+        (["ptb", "--source", "{tmp}/twice"], "one ptb.train.txt is required, but it has 2"),
+        (["obwb", "--source", "{tmp}/wrong.tgz"], "news.en-00001-of-00100 or another training"),
+        (["ltcb", "--source", "{tmp}/wrong.tgz"], "enwik9 (a dump with <text> in it) is required"),
+        (["mscc"], "Holmes_Training_Data.tar.xz is required"),
+        (["ptb", "--source", "{tmp}", "--out", "{tmp}"], "{tmp} has data in it"),
+        (["ptb", "--questions", "{tmp}/x"], "the corpus mscc is required, but came ptb"),
+        (["mscc", "--questions", "{tmp}/x"], "{tmp}/x is not a file"),
+        (["mscc", "--answers", "{tmp}/x"], "--questions is required with it"),
+        (["ptb", "--", "--split", "1", "1", "1"], "1.0 1.0 1.0 (sum 3)"),
+    ],
+)
+def test_what_is_refused(tmp_path, capsys, monkeypatch, arguments, message) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_tar(tmp_path / "wrong.tgz", {"b.txt": "x"})
+    for part in "ab":
+        (tmp_path / "twice" / part).mkdir(parents=True)
+        for split in ("train", "valid", "test"):
+            (tmp_path / "twice" / part / f"ptb.{split}.txt").write_text("x\n")
+    arguments = [argument.format(tmp=tmp_path) for argument in arguments]
+    defaults = [] if "--out" in arguments else ["--out", str(tmp_path / "out")]
+    assert get_data.main([arguments[0], *defaults, *arguments[1:]]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("get_data.py: error: ")
+    assert message.format(tmp=tmp_path) in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_counts_are_compared() -> None:
+    report = {"splits": {"train": {"types": 9, "tokens": 30, "lines": 3}}}
+    published = Published(10, markers=1, tokens={"train": 31, "valid": 5}, words=27)
+    lines = [get_data.verdict(*found) for found in get_data.comparisons(published, report)]
+    assert lines == [
+        "types: 10, as published",
+        "warning: train tokens: 31 are published, but came 30",
+        "words in all splits: 27, as published",
+    ]
+
+
+def test_result_is_what_fairseq_reads(tmp_path) -> None:
+    """From the command line as a user types it."""
+    pytest.importorskip("fairseq")
+    mscc(tmp_path)
+    command = [sys.executable, SCRIPTS / "data" / "get_data.py", "mscc", "--source", tmp_path]
+    command += ["--out", tmp_path / "out", "--workers", 1, "--", "--split", 0.8, 0.1, 0.1]
+    subprocess.run([*map(str, command)], check=True, cwd=tmp_path)
+    from fairseq.data import Dictionary, data_utils
+
+    dictionary = Dictionary.load(str(tmp_path / "out" / "bin" / "dict.txt"))
+    rows = data_utils.load_indexed_dataset(str(tmp_path / "out" / "bin" / "valid"), dictionary)
+    text = read(tmp_path / "out" / "text" / "valid.txt")
+    assert [dictionary.string(row) for row in rows] == text
