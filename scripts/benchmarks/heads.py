@@ -1,0 +1,242 @@
+"""Ways to do the output layer alone, forward and backward: torch's, other packages', this plugin's.
+
+A head is made for a problem and called without arguments: it computes the loss, the gradients of
+features and weight, drops these, and returns the loss in nats a token. Every package is imported
+when a head that needs it is made, so that the others are measured without it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Head = Callable[[], Optional[Tensor]]
+# (features, weight, target) -> mean loss
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+LIMIT = "three_matmuls"
+_EXTRA = "pip install 'fairseq-bnce[bench]'"
+_ALIGNED = 64  # numbers: where rows of a matrix have to start for the fast products
+
+
+@dataclass(frozen=True)
+class Shape:
+    """N tokens, features of size D, V words; "NxDxV" in text."""
+
+    tokens: int
+    size: int
+    vocab: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){2}", text):
+            raise ValueError(f"required NxDxV, got {text}")
+        return cls(*map(int, text.split("x")))
+
+    def __str__(self) -> str:
+        return f"{self.tokens}x{self.size}x{self.vocab}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Random features (N, D) and weight (V, D), and targets (N,) of a Zipf-Mandelbrot law.
+
+    Scores are about standard normal. ``noise`` is the law itself.
+    """
+
+    features: Tensor
+    weight: Tensor
+    target: Tensor
+    noise: Any  # NoiseDistribution
+
+    @property
+    def log_z(self) -> float:
+        """About where log Z_c of such scores is."""
+        return math.log(len(self.weight)) + 0.5
+
+    def drop_gradients(self) -> None:
+        self.features.grad = self.weight.grad = None
+
+
+def make_problem(
+    shape: Shape, dtype: torch.dtype, device: torch.device, zipf: Tuple[float, float], seed: int
+) -> Problem:
+    """zipf: (s, q) of p(rank) proportional to 1 / (rank + q)^s."""
+    from fairseq_bnce.noise import NoiseDistribution
+
+    rng = torch.Generator(device=device).manual_seed(seed)
+    exponent, shift = zipf
+    ranks = torch.arange(1, shape.vocab + 1, dtype=torch.float64)
+    noise = NoiseDistribution((ranks + shift) ** -exponent).to(device)
+
+    def random(rows: int, scale: float) -> Tensor:
+        made = torch.empty(rows, shape.size, dtype=dtype, device=device)
+        return made.normal_(0, scale, generator=rng).requires_grad_()
+
+    target = noise.sample(shape.tokens, generator=rng)
+    return Problem(random(shape.tokens, 1.0), random(shape.vocab, shape.size**-0.5), target, noise)
+
+
+def scored_by(name: str, problem: Problem) -> Optional[str]:
+    """Who makes the scores of a head of ours that has been made: kernel or torch."""
+    from fairseq_bnce import shared_scores
+
+    if name not in OWN:
+        return None
+    # shared_nce is left to torch: halves are raised for the targets' own scores.
+    is_fused = name.startswith("bnce") and shared_scores.is_fused(problem.features, problem.weight)
+    return "kernel" if is_fused else "torch"
+
+
+def _exact(loss: Callable[[], Loss]) -> Callable[[Problem, int], Head]:
+    """Of a loss over all V words, made where it is used; gradients of V x D."""
+
+    def make(problem: Problem, draws: int) -> Head:
+        function = loss()
+
+        def head() -> Tensor:
+            value = function(problem.features, problem.weight, problem.target)
+            value.backward()
+            problem.drop_gradients()
+            return value.detach()
+
+        return head
+
+    return make
+
+
+def _cross_entropy(features: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(features, weight), target)
+
+
+def _compiled() -> Loss:
+    # One compilation a shape: with sizes left open it is slower.
+    return torch.compile(_cross_entropy, dynamic=False)
+
+
+def _torchs_own() -> Loss:
+    if not hasattr(F, "linear_cross_entropy"):
+        raise RuntimeError(f"not in torch {torch.__version__}, since 2.13")
+    # Without options it would be the plain cross_entropy.
+    options = nn.LinearCrossEntropyOptions()
+    return lambda h, w, y: F.linear_cross_entropy(h, w, y, options=options)
+
+
+def _cut_cross_entropy() -> Loss:
+    try:
+        from cut_cross_entropy import linear_cross_entropy
+    except ImportError as error:
+        raise _missing("cut-cross-entropy", error) from error
+    return linear_cross_entropy
+
+
+def _liger() -> Loss:
+    try:
+        from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+    except ImportError as error:
+        raise _missing("liger-kernel", error) from error
+    return liger_fused_linear_cross_entropy
+
+
+def _liger_cute() -> Loss:
+    """Liger's kernels for one generation of GPUs: of Hopper, or of Blackwell."""
+    if not torch.cuda.is_available():
+        raise RuntimeError("required a GPU, got none")
+    try:
+        if torch.cuda.get_device_capability()[0] == 9:
+            from liger_kernel.ops.cutedsl.ops import fused_linear_cross_entropy_sm90 as hopper
+
+            return hopper.liger_fused_linear_cross_entropy_sm90
+        from liger_kernel.ops.cutedsl.ops import LigerFusedLinearCrossEntropyFunction as blackwell
+    except ImportError as error:
+        raise _missing("liger-kernel[cutedsl]", error) from error
+    return lambda h, w, y: blackwell.apply(h, w, y)[0]
+
+
+def _missing(package: str, error: ImportError) -> RuntimeError:
+    remedy = f"pip install '{package}'" if "[" in package else _EXTRA
+    return RuntimeError(f"required {package} ({remedy}), got: {error}")
+
+
+def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[..., Head]:
+    """This plugin's: batch NCE, or with shared draws.
+
+    Args:
+        sparse: gradients of the batch's own rows, and not of V x D.
+        kernel: for shared_scores.KERNEL.
+    """
+
+    def make(problem: Problem, draws: int) -> Head:
+        from fairseq_bnce import row_sparse, shared_scores
+
+        shared_scores.KERNEL = kernel  # of this process, which measures no other head
+        if sparse:
+            row_sparse.mark(nn.Module(), problem.weight)
+
+        def head() -> Tensor:
+            value = _nce(problem, sparse, draws if shared else 0)
+            value.backward()
+            problem.drop_gradients()
+            return value.detach() / len(problem.target)
+
+        return head
+
+    return make
+
+
+def _nce(problem: Problem, sparse: bool, draws: int) -> Tensor:
+    """The loss in nats, summed: batch NCE, or with ``draws`` that all tokens share."""
+    from fairseq_bnce import losses, row_sparse
+
+    target, weight, log_q = problem.target, problem.weight, problem.noise.log_q
+    drawn = problem.noise.sample(draws) if draws else target[:0]
+    if sparse:
+        words, index = torch.unique(torch.cat([target, drawn]), return_inverse=True)
+        target, drawn = index.split([len(target), draws])
+        weight, log_q = row_sparse.gather(weight, words), log_q[words]
+    arguments = (problem.features, target, weight, None, log_q)
+    if draws:
+        return losses.shared_nce_loss(*arguments, drawn, log_z=problem.log_z)
+    return losses.batch_nce_loss(*arguments, log_z=problem.log_z)
+
+
+def _three_matmuls(problem: Problem, draws: int) -> Head:
+    """The products that batch NCE can't do without, on rows gathered before: no loss, no softplus.
+
+    N x U scores, the features' gradient, the rows' gradient; all in the problem's own dtype.
+    """
+    features = problem.features.detach()
+    rows = problem.weight.detach()[torch.unique(problem.target)]
+    padded = -(-len(rows) // _ALIGNED) * _ALIGNED
+
+    def head() -> None:
+        scores = features.new_empty((len(features), padded))[:, : len(rows)]
+        torch.mm(features, rows.t(), out=scores)
+        torch.mm(scores, rows)
+        torch.mm(scores.t(), features)
+
+    return head
+
+
+EXACT: Dict[str, Callable[[Problem, int], Head]] = {
+    "cross_entropy": _exact(lambda: _cross_entropy),
+    "compiled": _exact(_compiled),
+    "linear_cross_entropy": _exact(_torchs_own),
+    "liger": _exact(_liger),
+    "liger_cute": _exact(_liger_cute),
+    "cut_cross_entropy": _exact(_cut_cross_entropy),
+}
+OWN: Dict[str, Callable[[Problem, int], Head]] = {
+    "shared_nce": _own(sparse=False, shared=True),
+    "shared_nce_sparse": _own(sparse=True, shared=True),
+    "bnce_sparse_torch": _own(sparse=True, kernel="torch"),
+    "bnce": _own(sparse=False),
+    "bnce_sparse": _own(sparse=True),
+}
+HEADS = {**EXACT, LIMIT: _three_matmuls, **OWN}

@@ -1,0 +1,304 @@
+"""The fused kernel against float64, by Triton's interpreter where there is no GPU."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+import reference
+import torch
+from loss_cases import assert_near, call, gradients, make_problem, with_gradients
+
+from fairseq_bnce import losses, shared_scores
+from fairseq_bnce.shared_scores import BinaryNCE, Ranking, shared_loss
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu" and "triton" in sys.modules:
+    pytest.skip("Triton is imported already, without its interpreter", allow_module_level=True)
+with pytest.MonkeyPatch.context() as _environment:
+    if DEVICE == "cpu":
+        _environment.setenv("TRITON_INTERPRET", "1")  # read where a kernel is defined
+    pytest.importorskip("triton")
+    from fairseq_bnce import kernels
+
+# Losses as exact as float32 sums; gradients from a G in the inputs' dtype, which the interpreter,
+# unlike a GPU, rounds towards zero.
+TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.float16: (1e-5, 2e-3), torch.bfloat16: (1e-5, 2e-2)}
+ALL_TYPES = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=["float32", "half", "bfloat16"])
+
+
+@pytest.fixture(autouse=True)
+def forced(monkeypatch):
+    """The kernel is used for all that it takes, in small tiles; what its calls were given."""
+    small = kernels.Blocks(contexts=32, words=64, size=32, warps=4, stages=2)
+    monkeypatch.setattr(kernels, "_BLOCKS", {2: small, 4: small})
+    monkeypatch.setattr(shared_scores, "KERNEL", "triton")
+    if DEVICE == "cpu":
+        monkeypatch.setenv("TRITON_INTERPRET", "1")  # a first launch asks for it again
+    calls, binary_nce = [], kernels.binary_nce
+
+    def counted(features, *args, **kwargs):
+        calls.append(features.dtype)
+        return binary_nce(features, *args, **kwargs)
+
+    monkeypatch.setattr(kernels, "binary_nce", counted)
+    return calls
+
+
+@pytest.fixture
+def in_chunks(monkeypatch):
+    monkeypatch.setattr(shared_scores, "_CHUNK_SCORES", {"cpu": 2800, "gpu": 2800})
+
+
+def make_inputs(dtype, size=40, bias=True, target=True):
+    """75 contexts and 70 words: (features, weight, bias) that need gradients, and an objective."""
+    rng = torch.Generator().manual_seed(1)
+    inputs = [torch.randn(n, size, generator=rng) / size**0.5 for n in (75, 70)]
+    inputs[0] *= 3
+    inputs.append(torch.randn(70, generator=rng) if bias else None)
+    wide = torch.promote_types(dtype, torch.float32)
+    kinds = (dtype, dtype, wide)  # a bias never comes in halves
+    inputs = [x if x is None else x.to(DEVICE, d).requires_grad_() for x, d in zip(inputs, kinds)]
+    words = torch.randint(70, (75,), generator=rng).to(DEVICE) if target else None
+    offset = torch.randn(70, generator=rng).to(DEVICE, wide) + 2
+    counts = torch.randint(1, 9, (70,), generator=rng).to(DEVICE, wide)
+    return inputs, BinaryNCE(offset, counts, words)
+
+
+def in_float64(inputs, objective, weights):
+    """Losses and gradients of their weighted sum, by autograd, written from the equation."""
+    exact = [None if x is None else x.detach().double().requires_grad_() for x in inputs]
+    features, weight, bias = exact
+    log_odds = features @ weight.t() - objective.offset.double() + (0 if bias is None else bias)
+    found = torch.logaddexp(log_odds, log_odds.new_zeros(())) @ objective.counts.double()
+    if objective.target is not None:
+        found = found - log_odds.gather(1, objective.target[:, None])[:, 0]
+    (found * weights).sum().backward()
+    return found.detach(), [None if x is None else x.grad for x in exact]
+
+
+def assert_right(inputs, objective, calls, weights=None):
+    """Losses and gradients of shared_loss, summed or weighted one by one, are those of float64."""
+    ours = torch.ones(75, device=DEVICE) if weights is None else weights
+    of_loss, of_gradient = TOLERANCE[inputs[0].dtype]
+    values, wanted = in_float64(inputs, objective, ours.double())
+    found = shared_loss(*inputs, objective, "none" if weights is not None else "sum")
+    assert found.dtype == torch.float32
+    want = values if weights is not None else values.sum()
+    assert_near(found, want, of_loss)
+    (found if weights is None else found * weights).sum().backward()
+    for tensor, gradient in zip(inputs, wanted):
+        if tensor is not None:
+            assert tensor.grad.dtype == tensor.dtype
+            assert_near(tensor.grad, gradient, of_gradient)
+    assert calls and set(calls) == {inputs[0].dtype}
+
+
+@ALL_TYPES
+@pytest.mark.parametrize("bias, target", [(True, True), (False, True), (True, False)])
+def test_agrees_with_float64(dtype, bias, target, forced):
+    """Neither 75 nor 70 nor 40 is a multiple of a tile's side."""
+    inputs, objective = make_inputs(dtype, bias=bias, target=target)
+    assert_right(inputs, objective, forced)
+    assert len(forced) == 1
+
+
+@ALL_TYPES
+def test_agrees_in_chunks_and_whole_slices(dtype, forced, in_chunks):
+    inputs, objective = make_inputs(dtype, size=32)
+    assert_right(inputs, objective, forced)
+    assert len(forced) == 2
+
+
+@ALL_TYPES
+@pytest.mark.parametrize("target", [True, False])
+def test_agrees_where_every_token_has_its_weight(dtype, target, forced, in_chunks):
+    """reduction "none": G is made again in the backward pass, and weighted before its rounding."""
+    inputs, objective = make_inputs(dtype, target=target)
+    weights = torch.linspace(-1, 2, 75, device=DEVICE)
+    assert_right(inputs, objective, forced, weights)
+    assert len(forced) == 4
+
+
+@ALL_TYPES
+def test_agrees_where_scores_are_extreme(dtype, forced):
+    """Scores in the hundreds: e^score overflows float32."""
+    inputs, objective = make_inputs(dtype)
+    with torch.no_grad():
+        inputs[0] *= 100
+    assert_right(inputs, objective, forced)
+
+
+def test_small_odds_are_not_rounded_away(forced):
+    """Noise of odds 1e-9: log(1 + odds) is 0 in float32 unless it is computed with care."""
+    inputs, objective = make_inputs(torch.float32, target=False)
+    objective = objective._replace(offset=objective.offset + 20)
+    assert in_float64(inputs, objective, torch.ones(75, device=DEVICE))[0].max() < 1e-4
+    assert_right(inputs, objective, forced)
+
+
+def test_results_are_the_same_from_run_to_run(forced):
+    inputs, objective = make_inputs(torch.bfloat16)
+    first, second = (
+        torch.autograd.grad(shared_loss(*inputs, objective, "sum"), inputs) for _ in "ab"
+    )
+    assert all(torch.equal(one, other) for one, other in zip(first, second))
+
+
+@pytest.mark.parametrize("contexts, words", [(0, 70), (75, 0)])
+def test_nothing_to_score(contexts, words, forced):
+    inputs, objective = make_inputs(torch.bfloat16, target=False)
+    features, weight, bias = (x.detach() for x in inputs)
+    features, weight = features[:contexts].requires_grad_(), weight[:words].requires_grad_()
+    some = BinaryNCE(objective.offset[:words], objective.counts[:words])
+    loss = shared_loss(features, weight, bias[:words], some, "sum")
+    assert loss.item() == 0
+    loss.backward()
+    assert not features.grad.any() and not weight.grad.any()
+
+
+def test_strided_inputs(forced):
+    inputs, objective = make_inputs(torch.float32)
+    views = [inputs[0].detach().t().contiguous().t(), inputs[1].detach(), inputs[2].detach()]
+    assert views[0].stride(1) != 1
+    assert_right([view.requires_grad_() for view in views], objective, forced)
+
+
+# ---- through the losses ------------------------------------------------------------------------
+
+
+def on_device(problem):
+    return {key: None if x is None else x.to(DEVICE) for key, x in problem.items()}
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no_bias"])
+@pytest.mark.parametrize("name", ["bnce", "bnce_noise", "shared_nce"])
+@ALL_TYPES
+def test_losses_agree_with_the_reference(name, dtype, bias, forced):
+    problem = with_gradients(on_device(make_problem(37, bias=bias)), dtype)
+    exact = with_gradients(make_problem(37, bias=bias), torch.float64)
+    with torch.no_grad():
+        for key in ("features", "weight", "bias")[: 3 if bias else 2]:
+            exact[key].copy_(problem[key])
+    want = call(reference, name, exact, log_z=0.5).sum()
+    loss = call(losses, name, problem, log_z=0.5)
+    of_loss, of_gradient = TOLERANCE[dtype]
+    assert_near(loss.cpu(), want.detach(), of_loss)
+    wanted = gradients(want, exact)
+    for key, gradient in gradients(loss, problem).items():
+        assert gradient.dtype == dtype
+        assert_near(gradient.cpu(), wanted[key], of_gradient)
+    # shared_nce raises halves for its own part and leaves them so.
+    assert forced == [torch.float32 if name == "shared_nce" else dtype]
+
+
+def test_halves_are_not_raised_on_the_way(forced):
+    """Nothing of the size of the features is held in float32."""
+    problem = with_gradients(on_device(make_problem(37)), torch.bfloat16)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        call(losses, "bnce", problem, reduction="none").sum().backward()
+    assert all(x.dtype != torch.float32 or x.dim() < 2 for x in saved)
+
+
+# ---- who uses it -------------------------------------------------------------------------------
+
+
+def test_the_kernel_is_for_halves_on_a_gpu(monkeypatch):
+    features = {d: torch.zeros(3, 4, dtype=d) for d in (*TOLERANCE, torch.float64)}
+    for mode in ("auto", "torch"):
+        monkeypatch.setattr(shared_scores, "KERNEL", mode)
+        assert not any(shared_scores.is_fused(x, x) for x in features.values())
+    monkeypatch.setattr(shared_scores, "KERNEL", "triton")
+    if DEVICE == "cpu":
+        assert all(shared_scores.is_fused(features[d], features[d]) for d in TOLERANCE)
+    assert not shared_scores.is_fused(features[torch.float64], features[torch.float64])
+    assert not shared_scores.is_fused(features[torch.float16], features[torch.bfloat16])
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_gpu_uses_the_kernel_by_itself(dtype, monkeypatch, forced):
+    monkeypatch.setattr(shared_scores, "KERNEL", "auto")
+    assert_right(*make_inputs(dtype), forced)
+
+
+def test_a_wrong_setting_is_told(monkeypatch):
+    features = torch.zeros(3, 4)
+    monkeypatch.setattr(shared_scores, "KERNEL", "cuda")
+    with pytest.raises(
+        ValueError, match="FAIRSEQ_BNCE_KERNEL: required auto, torch or triton, got"
+    ):
+        shared_scores.is_fused(features, features)
+    monkeypatch.setattr(shared_scores, "KERNEL", "triton")
+    monkeypatch.setattr(shared_scores, "_kernels", lambda: None)
+    with pytest.raises(ValueError, match="required the package triton, got none"):
+        shared_scores.is_fused(features, features)
+
+
+def test_ranking_is_torchs(forced):
+    inputs, objective = make_inputs(torch.float32)
+    shared_loss(*inputs, Ranking(objective.offset, objective.target, 0.1, 0.0), "sum").backward()
+    assert not forced
+
+
+@ALL_TYPES
+def test_the_kernel_is_checked_before_it_is_used(dtype, monkeypatch, caplog):
+    right, device = kernels.binary_nce, torch.device(DEVICE)
+    check = kernels.is_right.__wrapped__
+    assert check(device, dtype)
+
+    def wrong(*args, **kwargs):
+        values, matrix = right(*args, **kwargs)
+        return values, matrix * 1.1
+
+    def broken(*args, **kwargs):
+        raise RuntimeError("no compiler")
+
+    with caplog.at_level(logging.WARNING):
+        for other, reason in ((wrong, "G: required"), (broken, "no compiler")):
+            monkeypatch.setattr(kernels, "binary_nce", other)
+            assert not check(device, dtype)
+            assert reason in caplog.records[-1].getMessage()
+
+
+def test_the_check_draws_nothing_from_trainings_generator():
+    state = torch.get_rng_state()
+    kernels.is_right.__wrapped__(torch.device(DEVICE), torch.float32)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+COMPILE = """
+import sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from fairseq_bnce import kernels
+
+blocks = kernels._BLOCKS[2]
+types = dict.fromkeys(("features", "weight", "gradient"), "*bf16")
+types.update(dict.fromkeys(("shift", "counts", "losses"), "*fp32"), target="*i64")
+values = dict(BLOCK_N=blocks.contexts, BLOCK_U=blocks.words, BLOCK_D=blocks.size)
+values.update(GROUP=8, IS_WHOLE=False, RAISES=False, factor=None)
+kernel = kernels._binary_nce
+signature = {n: types.get(n, "constexpr" if n in values else "i32") for n in kernel.arg_names}
+source = ASTSource(kernel, signature, {(kernel.arg_names.index(n),): v for n, v in values.items()})
+options = {"num_warps": blocks.warps, "num_stages": blocks.stages}
+made = triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32), options=options)
+print("shared", made.metadata.shared)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_kernel_compiles_for_gpus_that_are_not_here(capability, tmp_path):
+    """With the compiler that Triton brings; in a process without its interpreter."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, str(capability)], env=environment, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    # What a program may have on the smallest GPUs of these generations, 8.6 and 8.9.
+    assert int(done.stdout.split()[-1]) <= 99 * 1024
