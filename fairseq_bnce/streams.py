@@ -11,7 +11,6 @@ What a decoder needs for that: an attribute ``carried_state``, None or a tuple o
 
 from typing import Any, Dict, List, Optional, Tuple
 
-import torch
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
 
