@@ -8,8 +8,10 @@ results are the same from run to run.
 
 The products of two halves are exact in float32: scores, log-odds and losses have its precision. G
 is rounded to the inputs' dtype, once, before the two products that make gradients of it, and what
-these accumulate in float32 is rounded for the features' gradient. float16 has no exponents below
--24: entries of G and of the features' gradient under 6e-8 are lost there, before any loss scale.
+these accumulate in float32 is rounded for the features' gradient. In bfloat16 this was seen, on
+2,000 contexts and 1,200 words, to raise the gradients' root mean square error from 0.17 %, which
+rounding them at the end costs anyway, to 0.21 %. float16 has no exponents below -24: entries of G
+and of the features' gradient under 6e-8 are lost there, before any loss scale.
 
 No timing on a GPU exists yet, nor has the kernel ever run on one: it is compiled for compute
 capabilities 8.0 and 9.0 (no register is spilled in the loop over D) and run by Triton's interpreter

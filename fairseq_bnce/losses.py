@@ -12,7 +12,9 @@ Nothing here knows of fairseq: tensors in, nats out. Notation, shared by every f
 ``log_z`` is the constant that the model is to normalise itself to, in nats; the partition
 function itself is Z_c = sum_v exp(m(v, c)). ``reduction`` is "sum" (a scalar) or "none" (N values).
 Scores and their gradients are computed in float32 or better whatever the inputs' dtype, also
-under autocast. Bad input raises ValueError naming the argument, what was required and what came.
+under autocast. Where a GPU's kernel makes batch_nce_loss of halves (shared_scores.py), a score's
+gradient is rounded to their dtype before it is multiplied on. Bad input raises ValueError naming
+the argument, what was required and what came.
 """
 
 import functools
@@ -23,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.shared_scores import BinaryNCE, Ranking, shared_loss, softplus
+from fairseq_bnce.shared_scores import BinaryNCE, Ranking, is_fused, shared_loss, softplus
 
 # Scores held at once by the exact partition function, whatever N and V are: 2^22 float32
 # are 16 MB, which a CPU's last-level cache about holds; a GPU wants larger matrix products.
@@ -94,8 +96,9 @@ def batch_nce_loss(
     noise_count = target.numel() - 1 + extra.numel()
     if target.numel() and noise_count < 1:
         _fail("noise_ids", "at least one draw when there is a single target", "none")
-    used = _gather(features, weight, bias, target, extra)
-    offset = _offset(used.words, log_q, max(noise_count, 1), log_z, used.weight.dtype)
+    used = _gather(features, weight, bias, target, extra, fusible=True)
+    dtype = _compute_dtype(features, weight)
+    offset = _offset(used.words, log_q, max(noise_count, 1), log_z, dtype)
     objective = BinaryNCE(offset, _multiplicities(offset, *used.ids), used.ids[0])
     return shared_loss(used.features, used.weight, used.bias, objective, reduction)
 
@@ -405,7 +408,14 @@ class _Gathered(NamedTuple):
         return scores if self.bias is None else scores + self.bias.index_select(0, self.ids[0])
 
 
-def _gather(features: Tensor, weight: Tensor, bias: Optional[Tensor], *ids: Tensor) -> _Gathered:
+def _gather(
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    *ids: Tensor,
+    fusible: bool = False,
+) -> _Gathered:
+    """The words ``ids``; ``fusible``: halves stay as they are where a kernel will take them."""
     words, inverse = torch.unique(
         torch.cat([part.reshape(-1) for part in ids]), return_inverse=True
     )
@@ -415,10 +425,11 @@ def _gather(features: Tensor, weight: Tensor, bias: Optional[Tensor], *ids: Tens
         bias = None if bias is None else bias.index_select(0, words)
     parts = inverse.split([part.numel() for part in ids])
     dtype = _compute_dtype(features, weight)
+    of_products = features.dtype if fusible and is_fused(features, weight) else dtype
     return _Gathered(
-        features.to(dtype),
+        features.to(of_products),
         words,
-        weight.to(dtype),
+        weight.to(of_products),
         None if bias is None else bias.to(dtype),
         [new.view_as(old) for new, old in zip(parts, ids)],
     )

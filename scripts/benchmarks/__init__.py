@@ -1,4 +1,4 @@
-"""The parts of scripts/bench_vocab.py.
+"""The parts of scripts/bench_vocab.py; those of bench_output_layer.py are ``head*``.
 
 ``systems`` says what is measured, ``runs`` takes one system at one vocabulary through its parts;
 ``data`` (makes a corpus) and ``measure`` (times an update, and ``layers`` alone) are commands of
