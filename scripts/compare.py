@@ -84,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar=("LABEL", "FLAGS"),
-        help="flags of fairseq-train for one of them alone, in one argument (a lone one with a space "
-        "before it: ' --row-sparse')",
+        help="flags of fairseq-train for one of them alone, in one argument; a lone one with a "
+        "space before it: ' --row-sparse'",
     )
     add("--seeds", nargs="+", type=int, default=[1])
     add("--threads", type=_positive, default=1, help="OMP_NUM_THREADS (default: 1)")
