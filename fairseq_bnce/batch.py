@@ -81,7 +81,11 @@ class BatchVocabulary:
         self.ids: List[Tensor] = [new.view_as(old) for new, old in zip(parts, ids)]
 
 
-def target_scores(layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
+def target_scores(
+    layer: OutputLayer, features: Tensor, target: Tensor, squash: bool = False
+) -> Tensor:
     """m(w_i, i) (N,), with no work that grows with V, whatever the projection is made of."""
     vocabulary = BatchVocabulary(layer, target)
-    return losses.target_scores(features, vocabulary.ids[0], vocabulary.weight, vocabulary.bias)
+    rows = (vocabulary.weight, vocabulary.bias)
+    scores = losses.target_scores(features, vocabulary.ids[0], *rows)
+    return losses.squashed(scores) if squash else scores

@@ -246,8 +246,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     def target_scores(self, batch: TokenBatch) -> Tensor:
         """m(w_i, i), (N,) nats."""
-        scores = target_scores(batch.layer, batch.features, batch.target)
-        return losses.squashed(scores) if self.score_squashing else scores
+        return target_scores(batch.layer, batch.features, batch.target, self.score_squashing)
 
     def log_partition(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
         """log Z_c of the contexts with these indices, nats."""
@@ -511,9 +510,15 @@ def _with_penalty(criterion: Any, loss: Tensor, batch: TokenBatch, reduction: st
         return loss
     # alpha / gamma, for the share that a whole number of contexts makes.
     alpha = criterion.self_norm_alpha * len(batch) / len(chosen)
-    deviations = criterion.log_partition(batch, chosen) - criterion.log_z
-    penalty = alpha * deviations.square()
-    return loss + penalty.sum() if reduction == "sum" else loss.index_add(0, chosen, penalty)
+    penalty = losses.partition_penalty(
+        batch.features.index_select(0, chosen),
+        *batch.layer.full(),
+        alpha=alpha,
+        log_z=criterion.log_z,
+        reduction=reduction,
+        squash=criterion.score_squashing,
+    )
+    return loss + penalty if reduction == "sum" else loss.index_add(0, chosen, penalty)
 
 
 def _generator(device: torch.device) -> torch.Generator:

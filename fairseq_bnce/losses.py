@@ -282,6 +282,7 @@ def partition_penalty(
     alpha: float,
     log_z: float = 0.0,
     reduction: str = "sum",
+    squash: bool = False,
 ) -> Tensor:
     """alpha (log Z_c - log Z)^2 for every context: the explicit self-normalisation term.
 
@@ -292,6 +293,7 @@ def partition_penalty(
         alpha: the weight of the term, at least 0.
         log_z: the constant log Z, nats.
         reduction: "sum" or "none".
+        squash: whether scores are those of :func:`squashed`.
 
     Returns:
         The penalty: a scalar, or (N,).
@@ -305,7 +307,7 @@ def partition_penalty(
     _check_reduction(reduction)
     _check_log_z(log_z)
     _check_alpha(alpha)
-    deviation = log_partition(features, weight, bias) - log_z
+    deviation = log_partition(features, weight, bias, squash=squash) - log_z
     return _reduce(alpha * deviation.square(), reduction)
 
 

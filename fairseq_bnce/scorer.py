@@ -39,22 +39,18 @@ class _Scoring:
         scores = scores if log_probs else scores.exp()
         return scores.unsqueeze(-1).expand(-1, -1, len(layer))
 
-    def _scores(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
-        scores = target_scores(layer, features, target)
-        return losses.squashed(scores) if self.squash else scores
-
 
 class _ExactScoring(_Scoring):
     def _log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
         normaliser = losses.log_partition(features, *layer.full(), squash=self.squash)
-        return self._scores(layer, features, target) - normaliser
+        return target_scores(layer, features, target, self.squash) - normaliser
 
 
 class _UnnormalizedScoring(_Scoring):
     log_z_and_shift = 0.0
 
     def _log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
-        return self._scores(layer, features, target) - self.log_z_and_shift
+        return target_scores(layer, features, target, self.squash) - self.log_z_and_shift
 
 
 def make_exact(model: nn.Module, squash: bool = False) -> None:
