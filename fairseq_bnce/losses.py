@@ -33,11 +33,11 @@ _TILE_SCORES = {"cpu": 2**22, "cuda": 2**26}
 _TILE_TOKENS = 1024
 
 
-def _in_full_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
     """Autocast would compute scores in half precision, which NCE's log-odds do not bear."""
 
     @functools.wraps(function)
-    def without_autocast(features: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def without_autocast(features: Tensor, *args: Any, **kwargs: Any) -> Any:
         with torch.autocast(device_type=features.device.type, enabled=False):
             return function(features, *args, **kwargs)
 
@@ -337,9 +337,49 @@ def log_partition(
         ValueError: on bad input.
     """
     _check_projection(features, weight, bias)
-    if chunk_tokens is not None and chunk_tokens < 1:
-        _fail("chunk_tokens", "at least 1", chunk_tokens)
+    _check_chunk(chunk_tokens)
     return _LogPartition.apply(features, weight, bias, chunk_tokens, squash)
+
+
+@_in_full_precision
+@torch.no_grad()
+def partition_and_entropy(
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    *,
+    chunk_tokens: Optional[int] = None,
+    squash: bool = False,
+) -> Tuple[Tensor, Tensor]:
+    """log Z_c and the entropy of the normalised p(. | c) for every context, in bounded memory.
+
+    H_c = log Z_c - sum_v p(v | c) m(v, c), whose correlation with log Z_c is table 5 of
+    Goldberger & Melamud (2018). No gradients.
+
+    Args:
+        features, weight, bias, chunk_tokens, squash: as of :func:`log_partition`.
+
+    Returns:
+        (N,) log Z_c and (N,) H_c, both in nats.
+
+    Raises:
+        ValueError: on bad input.
+    """
+    _check_projection(features, weight, bias)
+    _check_chunk(chunk_tokens)
+    dtype = _compute_dtype(features, weight)
+    log_z = features.new_full((features.size(0),), -math.inf, dtype=dtype)
+    expected = torch.zeros_like(log_z)  # of m under the words so far, whose log Z is log_z
+    for tokens, words in _tiles(features, weight, chunk_tokens):
+        part = _tile_scores(features[tokens], weight[words], _part(bias, words), dtype)
+        part = squashed(part) if squash else part
+        own = part.logsumexp(dim=1)
+        both = torch.logaddexp(log_z[tokens], own)
+        own_expected = part.sub(own[:, None]).exp_().mul_(part).sum(dim=1)
+        expected[tokens] *= (log_z[tokens] - both).exp()
+        expected[tokens] += (own - both).exp() * own_expected
+        log_z[tokens] = both
+    return log_z, log_z - expected
 
 
 @_in_full_precision
@@ -558,6 +598,11 @@ def _check_inputs(
     _check_projection(features, weight, bias)
     _check_ids("target", target, (features.size(0),), weight)
     _check_float("log_q", log_q, (weight.size(0),))
+
+
+def _check_chunk(chunk_tokens: Optional[int]) -> None:
+    if chunk_tokens is not None and chunk_tokens < 1:
+        _fail("chunk_tokens", "at least 1", chunk_tokens)
 
 
 def _check_projection(features: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:

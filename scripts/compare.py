@@ -28,20 +28,18 @@ import argparse
 import shlex
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import List, Sequence, Tuple
 
-from comparison import machine, plot, processes, recipes, report
-from comparison.logs import UnreadableLog
+from comparison import machine, plot, recipes, report, runs
+from comparison.command import positive, split
 from comparison.recipes import UsageError, Variant
-from comparison.runs import Run, Settings
-from comparison.summary import Outcome
+from comparison.runs import Outcome, Run, Settings
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status: 0, 1 if a run failed, 2 for what can't be done, 130 if interrupted."""
-    own, training = _split(arguments)
+    own, training = split(arguments)
     options = _parser().parse_args(own)
     try:
         settings, variants = _prepare(options, training)
@@ -53,13 +51,6 @@ def main(arguments: Sequence[str]) -> int:
         print("compare.py: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
     return 1 if any(outcome.error is not None for outcome in outcomes) else 0
-
-
-def _split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """What is ours, and what after a lone ``--`` is fairseq-train's."""
-    arguments = list(arguments)
-    here = arguments.index("--") if "--" in arguments else len(arguments)
-    return arguments[:here], arguments[here + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         "space before it: ' --row-sparse'",
     )
     add("--seeds", nargs="+", type=int, default=[1])
-    add("--threads", type=_positive, default=1, help="OMP_NUM_THREADS (default: 1)")
+    add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
     add(
         "--eval-flags",
         type=shlex.split,
@@ -103,13 +94,6 @@ def _parser() -> argparse.ArgumentParser:
         help="batches that an update's parts are timed on; 0 for no profile",
     )
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"required at least 1, got {value}")
-    return value
 
 
 def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings, List[Variant]]:
@@ -140,31 +124,11 @@ def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings
 def _run_all(settings: Settings, order: Sequence[Tuple[Variant, int]]) -> List[Outcome]:
     """Run after run; the report is written after each, so that a long comparison can be watched."""
     outcomes: List[Outcome] = []
-    for variant, seed in order:
-        outcomes.append(_run_one(Run(settings, variant, seed), f"{len(outcomes) + 1}/{len(order)}"))
+    for outcomes in runs.outcomes([Run(settings, *one) for one in order]):
         report.write(outcomes, settings, settings.out)
     print((settings.out / "comparison.md").read_text(encoding="utf-8"))
     print(_draw(outcomes, settings))
     return outcomes
-
-
-def _run_one(run: Run, position: str) -> Outcome:
-    folder = str(run.folder.relative_to(run.settings.out))
-    done: List[str] = []
-    start = time.perf_counter()
-
-    def say(stage: str) -> None:
-        done.append(stage)
-        print(f"[{position}] {stage}", flush=True)
-
-    try:
-        stages = run.complete(say)
-    except (processes.CommandFailed, UnreadableLog) as error:
-        print(f"[{position}] {run.name}: failed: {error}, in {folder}", flush=True)
-        return Outcome(run.variant, run.seed, folder, error=str(error))
-    took = f"done in {time.perf_counter() - start:.0f} s" if done else "taken from disk"
-    print(f"[{position}] {run.name}: {took}", flush=True)
-    return Outcome(run.variant, run.seed, folder, stages={**stages, "versions": run.versions})
 
 
 def _draw(outcomes: Sequence[Outcome], settings: Settings) -> str:

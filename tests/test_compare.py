@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from comparison import logs, machine, processes, recipes, report, summary  # noqa: E402
-from comparison.runs import Run, Settings  # noqa: E402
+from comparison.runs import Outcome, Run, Settings  # noqa: E402
 
 TINY = shlex.split(
     "--decoder-layers 1 --decoder-embed-dim 16 --decoder-hidden-size 16 --decoder-out-embed-dim 16 "
@@ -251,7 +251,7 @@ def stages(speed, ppl=100.0):
 
 
 def outcome(label, seed, **others):
-    return summary.Outcome(recipes.Variant(label, label), seed, f"runs/{label}{seed}", **others)
+    return Outcome(recipes.Variant(label, label), seed, f"runs/{label}{seed}", **others)
 
 
 def test_seeds_give_mean_and_deviation_and_ratios_by_seed():

@@ -16,8 +16,9 @@ import sys
 import time
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
+import numpy
 import torch
 from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -25,6 +26,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.trainer import Trainer
 
 WARM_UP = 5  # batches before the clock
+BINS = 60  # of the histogram, each way
 
 
 def score(arguments: List[str]) -> Dict[str, Any]:
@@ -52,13 +54,17 @@ def score(arguments: List[str]) -> Dict[str, Any]:
     return {"normaliser": found, "printed": printed}
 
 
-def normaliser(arguments: List[str]) -> Dict[str, float]:
-    """Mean and standard deviation of log Z_c - log Z over the contexts that eval-lm would score.
+def normaliser(arguments: List[str]) -> Dict[str, Any]:
+    """log Z_c - log Z over the contexts that eval-lm would score, nats.
 
     Works for any plain model: a cross_entropy checkpoint carries no log Z, which is then 0.
 
     Args:
         arguments: fairseq-eval-lm's; same data and blocks, so the same contexts.
+
+    Returns:
+        mean and standard deviation; Pearson's correlation of log Z_c with the entropy of p(. | c),
+        and the counts of both in a histogram (figure 1 of Goldberger & Melamud 2018).
     """
     parser = options.get_eval_lm_parser()
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
@@ -67,8 +73,9 @@ def normaliser(arguments: List[str]) -> Dict[str, float]:
     path = [cfg.common_eval.path]
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(path, task=task)
     log_z = task.state.state_dict.get("log_z", 0.0)
-    values = torch.cat(list(_log_partitions(model.eval(), task, _batches(cfg, task, model))))
-    deviations = values.double() - log_z
+    parts = list(_partitions(model.eval(), task, _batches(cfg, task, model)))
+    partitions, entropies = (torch.cat(values).double().cpu() for values in zip(*parts))
+    deviations = partitions - log_z
     if not deviations.isfinite().all():
         raise ValueError("log Z_c: required finite values for all contexts, got others")
     return {
@@ -76,7 +83,17 @@ def normaliser(arguments: List[str]) -> Dict[str, float]:
         "mu_z": deviations.mean().item(),
         "sigma_z": deviations.std(unbiased=False).item(),
         "contexts": deviations.numel(),
+        "entropy": entropies.mean().item(),
+        "entropy_correlation": torch.corrcoef(torch.stack([entropies, deviations]))[0, 1].item(),
+        "histogram": _histogram(entropies, deviations),
     }
+
+
+def _histogram(entropies: torch.Tensor, deviations: torch.Tensor) -> Dict[str, Any]:
+    """Counts (entropy, log Z_c - log Z), and the edges of both."""
+    counts, *edges = numpy.histogram2d(entropies.numpy(), deviations.numpy(), bins=BINS)
+    names = ("entropy", "deviation")
+    return {"counts": counts.tolist(), **{n: e.tolist() for n, e in zip(names, edges)}}
 
 
 def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
@@ -94,14 +111,15 @@ def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
 
 
 @torch.no_grad()
-def _log_partitions(model: Any, task: Any, batches: Any) -> Iterator[torch.Tensor]:
+def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
     from fairseq_bnce import losses
     from fairseq_bnce.batch import TokenBatch
 
+    squash = task.state.state_dict.get("score_squashing", False)
     for sample in batches:
         if sample:
             batch = TokenBatch.from_sample(model, sample, task.target_dictionary.pad())
-            yield losses.log_partition(batch.features, *batch.layer.full())
+            yield losses.partition_and_entropy(batch.features, *batch.layer.full(), squash=squash)
 
 
 def _messages(arguments: List[str]) -> List[str]:

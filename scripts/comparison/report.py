@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .recipes import INHERITED
-from .runs import Settings
-from .summary import Cell, Outcome, Row, measurements, rows
+from .runs import Outcome, Settings
+from .summary import Cell, Row, measurements, rows
 
 # (title, name of the measurement, format of a number)
 Columns = Sequence[Tuple[str, str, str]]
@@ -82,7 +82,7 @@ def write(outcomes: Sequence[Outcome], settings: Settings, out: Path) -> None:
 def markdown(found: Sequence[Row], settings: Settings) -> str:
     """The whole report."""
     recipe = settings.recipe
-    parts = [f"# {recipe.name}: {recipe.about}", _conditions(found, settings)]
+    parts = [f"# {recipe.name}: {recipe.about}", conditions(found, settings)]
     parts += _section("Perplexity", PERPLEXITY, found, _ABOUT_PERPLEXITY)
     parts += _section("Training", TRAINING, found, _ABOUT_TRAINING + _unsteady(found))
     profile = next((s["profile"] for s in _stages(found) if "profile" in s), None)
@@ -90,13 +90,13 @@ def markdown(found: Sequence[Row], settings: Settings) -> str:
         about = _ABOUT_PROFILE.format(**profile)
         parts += _section("Where an update's time goes", PROFILE, found, about)
     parts += _section("Scoring", SCORING, found, _ABOUT_SCORING)
-    parts += _failures(found)
-    return "\n\n".join([*parts, "## Flags", _flags(found, settings)]) + "\n"
+    parts += failures(found)
+    return "\n\n".join([*parts, "## Flags", flags(found, settings)]) + "\n"
 
 
 def as_json(found: Sequence[Row], settings: Settings) -> Dict[str, Any]:
     """Everything of the report, and each run's own numbers and curve."""
-    return _strict(
+    return strict(
         {
             "recipe": asdict(settings.recipe),
             "flags": list(settings.training),
@@ -124,10 +124,10 @@ def _values(row: Row, columns: Columns) -> List[str]:
     if len(row.failed) == len(row.outcomes):
         rest = [""] * (len(columns) - 1)
         return [f"failed: {_escaped(row.failed[-1].error)}", *rest]
-    return [_shown(row.cells.get(name), form) for _, name, form in columns]
+    return [shown(row.cells.get(name), form) for _, name, form in columns]
 
 
-def _shown(value: Optional[Cell], form: str) -> str:
+def shown(value: Optional[Cell], form: str) -> str:
     if value is None:
         return "–"
     if value.deviation is None:
@@ -155,7 +155,7 @@ def _escaped(text: Optional[str]) -> str:
     return (text or "").replace("|", "\\|")
 
 
-def _conditions(found: Sequence[Row], settings: Settings) -> str:
+def conditions(found: Sequence[Row], settings: Settings) -> str:
     """Where and when; more than one machine or day if a run was taken from disk."""
     trained = [stages["train"] for stages in _stages(found)]
     machines = sorted({"{processor}, {cores} cores".format(**t["hardware"]) for t in trained})
@@ -192,7 +192,7 @@ def _unsteady(found: Sequence[Row]) -> str:
     return f"\n**Too short for that, so the first 100 updates count in: {', '.join(labels)}.**"
 
 
-def _failures(found: Sequence[Row]) -> List[str]:
+def failures(found: Sequence[Row]) -> List[str]:
     lines = [
         f"- {row.variant.label} seed {o.seed}: failed: {_escaped(o.error)}, in {o.folder}"
         for row in found
@@ -201,7 +201,7 @@ def _failures(found: Sequence[Row]) -> List[str]:
     return ["## Failed", "\n".join(lines)] if lines else []
 
 
-def _flags(found: Sequence[Row], settings: Settings) -> str:
+def flags(found: Sequence[Row], settings: Settings) -> str:
     lines = [f"- all: `{shlex.join([*settings.recipe.training, *settings.training])}`"]
     for row in found:
         flags = ["--criterion", row.variant.criterion, *row.variant.flags]
@@ -231,15 +231,16 @@ def _run(outcome: Outcome) -> Dict[str, Any]:
     run.update(flags=list(outcome.variant.flags), seed=outcome.seed, folder=outcome.folder)
     if outcome.stages is None:
         return {**run, "failed": outcome.error}
-    return {**run, **measurements(outcome.stages), **outcome.stages}
+    normaliser = {k: v for k, v in outcome.stages["normaliser"].items() if k != "histogram"}
+    return {**run, **measurements(outcome.stages), **outcome.stages, "normaliser": normaliser}
 
 
-def _strict(content: Any) -> Any:
+def strict(content: Any) -> Any:
     """JSON has no inf or nan: as strings, which say what came out."""
     if isinstance(content, dict):
-        return {key: _strict(value) for key, value in content.items()}
+        return {key: strict(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [_strict(value) for value in content]
+        return [strict(value) for value in content]
     if isinstance(content, float) and not math.isfinite(content):
         return str(content)
     return content

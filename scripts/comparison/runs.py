@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import logs, machine, processes
 from .recipes import Recipe, Variant, inherited
@@ -41,6 +41,21 @@ class Settings:
     scoring: Tuple[str, ...] = ()
     threads: int = 1
     profile_batches: int = 50
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: its stages, or the error that it died of.
+
+    Attributes:
+        folder: relative to the comparison's.
+    """
+
+    variant: Variant
+    seed: int
+    folder: str
+    stages: Optional[Dict[str, Any]] = None
+    error: Optional[str] = None
 
 
 class Run:
@@ -92,6 +107,17 @@ class Run:
         if batches:
             stages["profile"] = self._stage("profile", [plugin, batches], self._profile, say)
         return stages
+
+    def finished(self) -> Optional[Dict[str, Any]]:
+        """The stages as an earlier call left them, None unless it came to the end; does no work.
+
+        Raises:
+            logs.UnreadableLog: the log is gone or not understood.
+        """
+        if not {"train", "score"} <= set(self._stored):
+            return None
+        trained, scored = (self._stored[name]["value"] for name in ("train", "score"))
+        return {"train": {**trained, **self._training()}, **scored, "versions": self.versions}
 
     def _stage(self, name: str, key: Any, do: Callable[[], Any], say: Callable[[str], None]) -> Any:
         stored = self._stored.get(name)
@@ -160,6 +186,36 @@ class Run:
         settings = self.settings
         same = inherited(self.flags)
         return ["--cpu", "--num-workers", "0", *same, *settings.recipe.scoring, *settings.scoring]
+
+
+def outcomes(runs: Sequence[Run]) -> Iterator[List[Outcome]]:
+    """Complete one after the other; after each, yield what became of all so far.
+
+    A run that dies is one of the outcomes, and the others are still run.
+    """
+    found: List[Outcome] = []
+    for place, run in enumerate(runs, start=1):
+        found.append(_outcome(run, f"{place}/{len(runs)}"))
+        yield found
+
+
+def _outcome(run: Run, position: str) -> Outcome:
+    folder = str(run.folder.relative_to(run.settings.out))
+    done: List[str] = []
+    start = time.perf_counter()
+
+    def say(stage: str) -> None:
+        done.append(stage)
+        print(f"[{position}] {stage}", flush=True)
+
+    try:
+        stages = run.complete(say)
+    except (processes.CommandFailed, logs.UnreadableLog) as error:
+        print(f"[{position}] {run.name}: failed: {error}, in {folder}", flush=True)
+        return Outcome(run.variant, run.seed, folder, error=str(error))
+    took = f"done in {time.perf_counter() - start:.0f} s" if done else "taken from disk"
+    print(f"[{position}] {run.name}: {took}", flush=True)
+    return Outcome(run.variant, run.seed, folder, stages={**stages, "versions": run.versions})
 
 
 def _read(path: Path) -> Dict[str, Any]:

@@ -7,24 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence
 
 from .recipes import SOFTMAX, Variant
-from .runs import SPLITS
+from .runs import SPLITS, Outcome
 
 Measurements = Dict[str, Optional[float]]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a run: its stages, or the error that it died of.
-
-    Attributes:
-        folder: relative to the comparison's.
-    """
-
-    variant: Variant
-    seed: int
-    folder: str
-    stages: Optional[Dict[str, Any]] = None
-    error: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +59,8 @@ def measurements(stages: Dict[str, Any], softmax: Optional[Dict[str, Any]] = Non
         "log_z": normaliser["log_z"],
         "mu_z": normaliser["mu_z"],
         "sigma_z": normaliser["sigma_z"],
+        "entropy": normaliser.get("entropy"),
+        "entropy_correlation": normaliser.get("entropy_correlation"),
         "words_per_second": speeds["value"],
         "ratio_to_softmax": _ratio(speeds["value"], reference.get("value")),
         "words_per_second_p90": speeds.get("p90"),

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Train a table of a paper, or rows of it, and put the paper's numbers beside ours.
+
+    recipe.py --list
+    recipe.py gm2018_table1 --data ptb/bin --out gm2018
+    recipe.py gm2018_table1 --data ptb/bin --out gm2018 --rows nce-30 softmax-30
+    recipe.py gm2018_table1 --data ptb/bin --out small -- --max-epoch 1
+
+DATA is what scripts/data/get_data.py makes of the table's corpus. What follows a lone ``--`` are
+flags of fairseq-train for all rows; they override the recipe's, and make other runs of them.
+
+OUT gets TABLE.md, TABLE.json, TABLE.png for a table that has a figure (needs matplotlib), and
+runs/ with every run's logs and checkpoints. Tables that share rows share their runs in one OUT.
+A second call trains nothing that is finished and goes on with what was interrupted; rows that are
+not asked for are in the tables if an earlier call finished them. A run that dies is a row that
+says why; the others are still run, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+from comparison import machine, recipes, runs
+from comparison.command import positive, split
+from comparison.recipes import UsageError
+from comparison.runs import Outcome, Run, Settings
+from recipes import figure, report, tables
+from recipes.table import Table
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status: 0, 1 if a run failed, 2 for what can't be done, 130 if interrupted."""
+    own, training = split(arguments)
+    options = _parser().parse_args(own)
+    known = tables()
+    if options.list:
+        print("\n".join(_listed(name, table) for name, table in known.items()))
+        return 0
+    try:
+        return _run(known, options, training)
+    except UsageError as error:
+        print(f"recipe.py: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("recipe.py: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("table", nargs="?", help="one of those that --list names")
+    add("--list", action="store_true", help="tables, their corpora and rows, and nothing else")
+    add("--data", type=Path, help="binarised folder with train, valid and test")
+    add("--out", type=Path, help="folder for results, logs and checkpoints")
+    add("--rows", nargs="+", metavar="LABEL", help="rows to train (default: all)")
+    add("--seed", type=int, default=1)
+    add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
+    return parser
+
+
+def _listed(name: str, table: Table) -> str:
+    rows = " ".join(row.variant.label for row in table.rows)
+    return f"{name}: {table.title}\n  data: get_data.py {table.corpus}\n  rows: {rows}"
+
+
+def _run(known: Dict[str, Table], options: argparse.Namespace, training: List[str]) -> int:
+    name, table = options.table, known.get(options.table)
+    if table is None:
+        raise UsageError(f"table: required one of {', '.join(known)}, got {name!r}")
+    settings = _settings(table, options, training)
+    all_runs = [Run(settings, row.variant, options.seed) for row in table.rows]
+    wanted = _wanted(all_runs, options.rows)
+    rest = [run for run in all_runs if run not in wanted]
+    done = _finished(rest)
+    outcomes: List[Outcome] = []
+    for outcomes in runs.outcomes(wanted):
+        report.write(name, table, [*outcomes, *done], settings)
+    print((settings.out / f"{name}.md").read_text(encoding="utf-8"))
+    if table.is_drawn:
+        print(figure.draw([*outcomes, *done], table, settings.out / f"{name}.png"))
+    return 1 if any(outcome.error is not None for outcome in outcomes) else 0
+
+
+def _settings(table: Table, options: argparse.Namespace, training: List[str]) -> Settings:
+    """Check all that can be checked before hours of training."""
+    for flag, value in (("--data", options.data), ("--out", options.out)):
+        if value is None:
+            raise UsageError(f"{flag}: required with a table, got none")
+    machine.check_fairseq()
+    machine.check_data(options.data)
+    recipes.refuse_own_flags(training, "after --")
+    options.out.mkdir(parents=True, exist_ok=True)
+    return Settings(
+        data=options.data.resolve(),
+        fingerprint=machine.data_fingerprint(options.data),
+        out=options.out.resolve(),
+        plugin=machine.plugin_folder(),
+        recipe=table.regime,
+        training=tuple(training),
+        threads=options.threads,
+        profile_batches=0,
+    )
+
+
+def _wanted(all_runs: Sequence[Run], labels: Sequence[str]) -> List[Run]:
+    by_label = {run.variant.label: run for run in all_runs}
+    for label in labels or ():
+        if label not in by_label:
+            raise UsageError(f"--rows: required some of {', '.join(by_label)}, got {label!r}")
+    return [by_label[label] for label in dict.fromkeys(labels or by_label)]
+
+
+def _finished(others: Sequence[Run]) -> List[Outcome]:
+    stages = [(run, run.finished()) for run in others]
+    return [
+        Outcome(run.variant, run.seed, str(run.folder.relative_to(run.settings.out)), stages=found)
+        for run, found in stages
+        if found is not None
+    ]
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no training is left behind
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,185 @@
+"""scripts/recipe.py: every table's rows, then the command itself on a tiny corpus."""
+
+import json
+import math
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fairseq import options, utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from tools import PLUGIN
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from recipes import figure, report, tables  # noqa: E402
+
+TABLES = tables()
+# Tables of one regime share rows.
+ROWS = {(t.regime.name, row.variant.label): (t, row) for t in TABLES.values() for row in t.rows}
+
+# Small enough for a test, for each family of architectures.
+SMALL = {
+    "rnn": "--decoder-embed-dim 8 --decoder-hidden-size 8",
+    "lbl": "--decoder-embed-dim 8",
+    "ffnn": "--decoder-embed-dim 8 --decoder-hidden-size 8",
+}
+QUICK = (
+    "--tokens-per-sample 8 --batch-size 4 --batch-size-valid 4 --max-epoch 1 --max-update 20 "
+    "--log-interval 5 --cpu"
+)
+
+
+def recipe(*arguments):
+    """(exit status, what it printed)"""
+    command = [sys.executable, str(ROOT / "scripts" / "recipe.py"), *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout.decode("utf-8")
+
+
+def test_every_table_is_listed():
+    status, output = recipe("--list")
+    assert status == 0
+    for name, table in TABLES.items():
+        assert f"{name}: {table.title}" in output
+    assert {"gm2018_table1", "ok2017_table2", "zoph2016_obwb", "mt2012_ptb"} <= set(TABLES)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_are_told_apart_and_numbers_are_shown(name):
+    table = TABLES[name]
+    labels = [row.variant.label for row in table.rows]
+    assert len(set(labels)) == len(labels)
+    shown = {column[1] for other in TABLES.values() for column in other.columns}
+    for row in table.rows:
+        assert set(row.paper) <= shown, "a paper's number that no table shows"
+
+
+@pytest.mark.parametrize("table, row", ROWS.values(), ids=["-".join(key) for key in ROWS])
+def test_fairseq_takes_the_flags_of_every_row(corpus, table, row):
+    variant = row.variant
+    command = [str(corpus), "--user-dir", str(PLUGIN), "--criterion", variant.criterion]
+    command += ["--task", "language_modeling", *table.regime.training, *variant.flags]
+    utils.import_user_module(type("Options", (), {"user_dir": str(PLUGIN)}))
+    parsed = options.parse_args_and_arch(options.get_training_parser(), command)
+    cfg = convert_namespace_to_omegaconf(parsed)
+    assert cfg.criterion._name == variant.criterion
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["no_such"], "table: required one of gm2018_table1, "),
+        (["gm2018_table1"], "--data: required with a table, got none"),
+        (["gm2018_table1", "--data", "DATA", "--out", "OUT", "--rows", "x"], "--rows: required"),
+        (["gm2018_table1", "--data", "OUT", "--out", "OUT"], "required"),
+        (
+            ["gm2018_table1", "--data", "DATA", "--out", "OUT", "--", "--seed", "2"],
+            "after --: --seed is set by",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said_at_once(corpus, tmp_path, arguments, message):
+    places = {"DATA": str(corpus), "OUT": str(tmp_path / "out")}
+    status, output = recipe(*(places.get(word, word) for word in arguments))
+    assert status == 2
+    assert "recipe.py: error: " in output and message in output
+
+
+@pytest.fixture(scope="module")
+def reproduced(corpus, tmp_path_factory):
+    """Two rows of a table that has a figure: (arguments, folder, exit status, output)."""
+    out = tmp_path_factory.mktemp("recipe")
+    places = ["--data", corpus, "--out", out]
+    flags = ["--", *shlex.split(f"{SMALL['rnn']} {QUICK}")]
+    table = ["gm2018_table5", *places, "--rows", "softmax-30", "nce-30", *flags]
+    return (places, flags, out, *recipe(*table))
+
+
+def content(out, name):
+    found = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
+    return {row["label"]: row for row in found["rows"]}
+
+
+def test_a_table_has_our_numbers_beside_the_papers(reproduced):
+    _, _, out, status, output = reproduced
+    assert status == 0, output
+    rows = content(out, "gm2018_table5")
+    for label in ("softmax-30", "nce-30"):
+        ours = rows[label]["ours"]
+        assert -1 <= ours["entropy_correlation"] <= 1
+        assert 0 < ours["entropy"] < math.log(1000) and ours["sigma_z"] > 0
+    assert rows["bnce-30"]["ours"] is None
+    assert rows["nce-30"]["paper"] == {"valid_ppl": 267.6}
+    text = (out / "gm2018_table5.md").read_text(encoding="utf-8")
+    assert text in output
+    assert "| bnce-30 | – |" in text and "Not run: bnce-30, dev-30" in text
+
+
+def test_the_figure_is_drawn_where_matplotlib_is(reproduced):
+    _, _, out, _, output = reproduced
+    drawn = (out / "gm2018_table5.png").is_file()
+    assert drawn or "skipped, matplotlib is not installed" in output
+
+
+def test_tables_share_runs_and_go_on(reproduced):
+    """The other table trains one row; the two that both have are taken from disk."""
+    places, flags, out, *_ = reproduced
+    status, output = recipe("gm2018_table1", *places, "--rows", "bnce-30", *flags)
+    assert status == 0, output
+    assert re.findall(r"(\S+) seed 1: train", output) == ["bnce-30"]
+    rows = content(out, "gm2018_table1")
+    first = content(out, "gm2018_table5")
+    for label in ("softmax-30", "nce-30"):
+        assert rows[label]["ours"]["valid_ppl"] == first[label]["ours"]["valid_ppl"]
+    text = (out / "gm2018_table1.md").read_text(encoding="utf-8")
+    found = rows["softmax-30"]["ours"]["valid_ppl"]
+    assert f"| softmax-30 | {found:.1f} | 243.4 | {100 * (found / 243.4 - 1):+.1f} % |" in text
+
+
+def test_a_row_that_dies_is_in_the_table(reproduced):
+    places, flags, out, *_ = reproduced
+    broken = [*flags, "--no-such-flag", "3"]
+    status, output = recipe("gm2018_table2", *places, "--rows", "dev-30", *broken)
+    assert status == 1
+    text = (out / "gm2018_table2.md").read_text(encoding="utf-8")
+    assert "| dev-30 (failed) |" in text and "## Failed" in text
+    assert "failed" in content(out, "gm2018_table2")["dev-30"]
+
+
+def test_paper_columns_are_there_only_where_something_is_known():
+    assert "paper" not in report._table(TABLES["ok2017_table4"], {})
+    header = report._table(TABLES["gm2018_table1"], {}).splitlines()[0]
+    assert header.count("paper") == 3 and header.count("off") == 1
+
+
+def test_a_figure_without_a_run_is_skipped(tmp_path):
+    pytest.importorskip("matplotlib")
+    assert "no row has run" in figure.draw([], TABLES["gm2018_table5"], tmp_path / "x.png")
+
+
+FAMILIES = {
+    "gm2018_table1": ("nce-650", SMALL["rnn"]),
+    "gm2018_table3": ("and-100", SMALL["rnn"]),
+    "gm2018_table4": ("nce-r-300", SMALL["rnn"]),
+    "mt2012_ptb": ("uniform-25", SMALL["lbl"]),
+    "ok2017_table2": ("bnce-relu-lstm", SMALL["rnn"]),
+    "ok2017_table4": ("bnce-ffnn", SMALL["ffnn"]),
+    "zoph2016_obwb": ("shared_nce-100", SMALL["rnn"]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_table_trains_and_scores(corpus, tmp_path, name):
+    row, small = FAMILIES[name]
+    flags = ["--", *shlex.split(f"{small} {QUICK}")]
+    status, output = recipe(
+        name, "--data", corpus, "--out", tmp_path, "--rows", row, *flags, "--num-workers", "0"
+    )
+    assert status == 0, output
+    assert content(tmp_path, name)[row]["ours"]["valid_ppl"] > 1
