@@ -341,26 +341,39 @@ def log_partition(
     return _LogPartition.apply(features, weight, bias, chunk_tokens, squash)
 
 
+class Predictive(NamedTuple):
+    """What is to be known of p(. | c) = exp(m(., c) - log Z_c), for N contexts.
+
+    Attributes:
+        log_z: (N,) log Z_c, nats.
+        entropy: (N,) of p(. | c), nats.
+        best: (N,) int64, the likeliest word.
+        best_score: (N,) its score m, nats.
+    """
+
+    log_z: Tensor
+    entropy: Tensor
+    best: Tensor
+    best_score: Tensor
+
+
 @_in_full_precision
 @torch.no_grad()
-def partition_and_entropy(
+def predictive_statistics(
     features: Tensor,
     weight: Tensor,
     bias: Optional[Tensor],
     *,
     chunk_tokens: Optional[int] = None,
     squash: bool = False,
-) -> Tuple[Tensor, Tensor]:
-    """log Z_c and the entropy of the normalised p(. | c) for every context, in bounded memory.
+) -> Predictive:
+    """Partition function, entropy and likeliest word of every context, in bounded memory.
 
-    H_c = log Z_c - sum_v p(v | c) m(v, c), whose correlation with log Z_c is table 5 of
+    The entropy is H_c = log Z_c - sum_v p(v | c) m(v, c); how it goes with log Z_c is table 5 of
     Goldberger & Melamud (2018). No gradients.
 
     Args:
         features, weight, bias, chunk_tokens, squash: as of :func:`log_partition`.
-
-    Returns:
-        (N,) log Z_c and (N,) H_c, both in nats.
 
     Raises:
         ValueError: on bad input.
@@ -370,16 +383,20 @@ def partition_and_entropy(
     dtype = _compute_dtype(features, weight)
     log_z = features.new_full((features.size(0),), -math.inf, dtype=dtype)
     expected = torch.zeros_like(log_z)  # of m under the words so far, whose log Z is log_z
+    best, best_score = torch.zeros_like(log_z, dtype=torch.int64), log_z.clone()
     for tokens, words in _tiles(features, weight, chunk_tokens):
         part = _tile_scores(features[tokens], weight[words], _part(bias, words), dtype)
         part = squashed(part) if squash else part
         own = part.logsumexp(dim=1)
         both = torch.logaddexp(log_z[tokens], own)
+        highest, word = part.max(dim=1)
+        best[tokens] = torch.where(highest > best_score[tokens], word + words.start, best[tokens])
+        best_score[tokens] = torch.maximum(best_score[tokens], highest)
         own_expected = part.sub(own[:, None]).exp_().mul_(part).sum(dim=1)
         expected[tokens] *= (log_z[tokens] - both).exp()
         expected[tokens] += (own - both).exp() * own_expected
         log_z[tokens] = both
-    return log_z, log_z - expected
+    return Predictive(log_z, log_z - expected, best, best_score)
 
 
 @_in_full_precision

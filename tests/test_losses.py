@@ -508,18 +508,20 @@ def test_log_partition_chunks(chunk_tokens, bias):
 
 @pytest.mark.parametrize("chunk_tokens", [1, 3, None])
 @pytest.mark.parametrize("squash", [False, True], ids=["plain", "squashed"])
-def test_partition_and_entropy(chunk_tokens, squash):
-    """Both as torch has them from all scores at once, also over many blocks of words."""
+def test_predictive_statistics(chunk_tokens, squash):
+    """As torch has them from all scores at once, also over many blocks of words."""
     rng = torch.Generator().manual_seed(3)
     shapes = {"features": (1100, 3), "weight": (6000, 3), "bias": (6000,)}
     problem = {k: torch.randn(s, generator=rng, dtype=torch.float64) for k, s in shapes.items()}
     scores = problem["features"] @ problem["weight"].t() + problem["bias"]
     scores = 10 * torch.tanh(scores / 5) if squash else scores
-    log_z, entropy = losses.partition_and_entropy(
+    found = losses.predictive_statistics(
         *problem.values(), chunk_tokens=chunk_tokens, squash=squash
     )
-    assert_near(log_z, scores.logsumexp(1), 1e-13)
-    assert_near(entropy, torch.distributions.Categorical(logits=scores).entropy(), 1e-12)
+    assert_near(found.log_z, scores.logsumexp(1), 1e-13)
+    assert_near(found.entropy, torch.distributions.Categorical(logits=scores).entropy(), 1e-12)
+    assert torch.equal(found.best, scores.argmax(1)) and found.best.max() > 3000
+    assert_near(found.best_score, scores.max(1).values, 1e-13)
 
 
 def test_log_partition_chunks_gradcheck():

@@ -119,7 +119,8 @@ def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Ten
     for sample in batches:
         if sample:
             batch = TokenBatch.from_sample(model, sample, task.target_dictionary.pad())
-            yield losses.partition_and_entropy(batch.features, *batch.layer.full(), squash=squash)
+            found = losses.predictive_statistics(batch.features, *batch.layer.full(), squash=squash)
+            yield found.log_z, found.entropy
 
 
 def _messages(arguments: List[str]) -> List[str]:

@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""A real rescoring: translate with a small fairseq model, rescore its 100-best lists with B-NCE.
+
+    python scripts/rescoring_example.py --data fr-en --out fr-en-run
+
+``--data`` has train, dev and test as tokenised ``.fr`` and ``.en``. The first half of dev serves to
+validate both models, weights are tuned on the second half, and test is only rescored. Stages that
+are finished are not run again; an interrupted training goes on from its last checkpoint. What the
+commands print is in OUT/log. Needs: pip install subword-nmt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import math
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, TextIO
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGIN = str(ROOT / "fairseq_bnce")
+LANGUAGES = ("fr", "en")
+MERGES = 4000
+LISTS = ("tune", "test", "valid")
+
+COMMON = """
+  --required-batch-size-multiple 1 --no-epoch-checkpoints --num-workers 0 --no-progress-bar
+  --log-format simple --log-interval 50 --seed 1
+"""
+
+# Small and strongly regularised, as suits 10,000 pairs.
+TRANSLATION = """
+  --task translation --arch transformer --share-all-embeddings
+  --encoder-embed-dim 192 --encoder-ffn-embed-dim 384 --encoder-layers 2 --encoder-attention-heads 4
+  --decoder-embed-dim 192 --decoder-ffn-embed-dim 384 --decoder-layers 2 --decoder-attention-heads 4
+  --dropout 0.3 --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+  --optimizer adam --adam-betas (0.9,0.98) --lr 0.002 --lr-scheduler inverse_sqrt
+  --warmup-updates 400 --weight-decay 0.0001 --clip-norm 1 --max-tokens 2500 --max-epoch 30
+"""
+
+LANGUAGE = """
+  --task language_modeling --arch rnn_lm --decoder-embed-dim 256 --dropout 0.5
+  --criterion bnce --row-sparse --noise-samples 400 --optimizer sparse_adagrad --lr 0.1
+  --clip-norm 1 --sample-break-mode eos --tokens-per-sample 300 --max-tokens 1000 --max-epoch 15
+"""
+
+# Lists: fairseq's own length penalty orders them.
+GENERATION = """
+  --nbest 100 --beam 100 --max-len-a 1.5 --max-len-b 5 --remove-bpe --batch-size 8
+  --no-progress-bar --num-workers 0
+"""
+
+SCORES = {"unnormalized": (), "exact": ("--exact",)}
+
+
+# ---------------------------------------------------------------- stages
+
+
+class Run:
+    """A folder with results, and how commands are run for it."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.data, self.folder = options.data.resolve(), options.out.resolve()
+        self.options = options
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def stage(self, name: str, work: Callable[[], Any]) -> None:
+        """Do it unless it was done; a file OUT/done/NAME tells, with the seconds that it took."""
+        done = self.folder / "done" / name
+        if done.exists():
+            return say(f"{name}: done before, {done.read_text().strip()} s")
+        say(name)
+        start = time.time()
+        work()
+        done.parent.mkdir(exist_ok=True)
+        done.write_text(f"{time.time() - start:.0f}\n")
+        say(f"{name}: {time.time() - start:.0f} s")
+
+    def python(self, module: str, *arguments: Any, out: Optional[Path] = None) -> None:
+        """``python -m module``; what it prints goes to ``out``, or to OUT/log."""
+        self.command(sys.executable, "-m", module, *arguments, out=out)
+
+    def command(self, *arguments: Any, out: Optional[Path] = None) -> None:
+        """Raises SystemExit if the command fails."""
+        command = [str(argument) for argument in arguments]
+        with open(self.folder / "log", "a", encoding="utf-8") as log:
+            print("$", shlex.join(command), file=log, flush=True)
+            with open(out or os.devnull, "wb") as stream:
+                status = subprocess.call(command, stdout=stream if out else log, stderr=log)
+        if status:
+            sys.exit(f"rescoring_example.py: error: {command[2]} failed; see {self.folder}/log")
+
+    def checkpoint(self, model: str) -> Path:
+        return self.folder / model / "checkpoint_best.pt"
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+# ---------------------------------------------------------------- data
+
+
+def split_text(run: Run) -> None:
+    """text/: train, valid and tune (the halves of dev) and test."""
+    folder = run.folder / "text"
+    folder.mkdir(exist_ok=True)
+    for language in LANGUAGES:
+        train, dev, test = (
+            (run.data / f"{split}.{language}").read_text(encoding="utf-8").splitlines(True)
+            for split in ("train", "dev", "test")
+        )
+        middle = (len(dev) + 1) // 2
+        parts = {"train": train, "valid": dev[:middle], "tune": dev[middle:], "test": test}
+        for name, lines in parts.items():
+            (folder / f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
+
+
+def segment(run: Run) -> None:
+    """bpe/: the same text in subwords of both languages together, for the translation model."""
+    folder, text = run.folder / "bpe", run.folder / "text"
+    folder.mkdir(exist_ok=True)
+    sources = [text / f"train.{language}" for language in LANGUAGES]
+    vocabularies = [folder / f"vocab.{language}" for language in LANGUAGES]
+    learn = ["learn-joint-bpe-and-vocab", "-s", MERGES, "-o", folder / "codes", "--input"]
+    subwords(run, *learn, *sources, "--write-vocabulary", *vocabularies)
+    for name in ("train", *LISTS):
+        for language in LANGUAGES:
+            apply = ["apply-bpe", "-c", folder / "codes", "--vocabulary"]
+            apply += [folder / f"vocab.{language}", "--vocabulary-threshold", 5]
+            apply += ["-i", text / f"{name}.{language}", "-o", folder / f"{name}.{language}"]
+            subwords(run, *apply)
+
+
+def subwords(run: Run, *arguments: Any) -> None:
+    """subword-nmt of this Python; its modules can't be run by themselves."""
+    main = "from subword_nmt.subword_nmt import main; main()"
+    run.command(sys.executable, "-c", main, *arguments)
+
+
+def binarise(run: Run) -> None:
+    """bin-tm/ and bin-lm/, the latter with the words that train has at least twice."""
+    source, target = LANGUAGES
+    bpe, text = run.folder / "bpe", run.folder / "text"
+    tests = ",".join(str(bpe / name) for name in LISTS)
+    flags = ["-s", source, "-t", target, "--joined-dictionary", "--trainpref", bpe / "train"]
+    flags += ["--validpref", bpe / "valid", "--testpref", tests]
+    run.python("fairseq_cli.preprocess", *flags, "--destdir", run.folder / "bin-tm")
+    flags = ["--only-source", "--thresholdsrc", 2, "--trainpref", text / f"train.{target}"]
+    flags += ["--validpref", text / f"valid.{target}", "--destdir", run.folder / "bin-lm"]
+    run.python("fairseq_cli.preprocess", *flags)
+
+
+# ---------------------------------------------------------------- models
+
+
+def train(run: Run, model: str, recipe: str) -> None:
+    """A model's best checkpoint by validation loss; goes on where it was interrupted."""
+    data = run.folder / ("bin-tm" if model == "tm" else "bin-lm")
+    flags = [*recipe.split(), *COMMON.split(), "--save-dir", run.folder / model, *cpu(run)]
+    run.python("fairseq_cli.train", data, "--user-dir", PLUGIN, *flags)
+
+
+def cpu(run: Run) -> List[str]:
+    return [] if run.options.gpu else ["--cpu"]
+
+
+# ---------------------------------------------------------------- lists
+
+
+class Entry(NamedTuple):
+    """A line of fairseq-generate's: ``score`` as it sorts by, the sum of ``log_probs`` in nats."""
+
+    text: str
+    score: float
+    log_prob: float
+
+
+def translate(run: Run, name: str) -> None:
+    """lists/NAME.nbest.gz"""
+    folder = run.folder / "lists"
+    folder.mkdir(exist_ok=True)
+    printed = folder / f"{name}.generated"
+    number = LISTS.index(name)
+    flags = ["--gen-subset", f"test{number or ''}", "--path", run.checkpoint("tm"), *cpu(run)]
+    # The plugin is imported for torch >= 2.6, which would refuse fairseq's checkpoints without it.
+    flags += ["--user-dir", PLUGIN, *GENERATION.split()]
+    run.python("fairseq_cli.generate", run.folder / "bin-tm", *flags, out=printed)
+    part = folder / f"{name}.nbest.gz.part"
+    with printed.open(encoding="utf-8") as lines, gzip.open(part, "wt", encoding="utf-8") as out:
+        write_moses(entries(lines), out)
+    part.replace(folder / f"{name}.nbest.gz")
+    printed.unlink()
+
+
+def entries(lines: TextIO) -> Dict[int, List[Entry]]:
+    """What fairseq-generate printed, by sentence: its H lines and the P lines behind them."""
+    found: Dict[int, List[Entry]] = {}
+    for kind, number, *fields in tagged(lines):
+        if kind == "H":
+            entry = Entry(fields[1], float(fields[0]) * math.log(2), 0.0)
+            found.setdefault(number, []).append(entry)
+        else:
+            total = sum(map(float, fields[0].split())) * math.log(2)  # it prints base 2
+            found[number][-1] = found[number][-1]._replace(log_prob=total)
+    return found
+
+
+def tagged(lines: TextIO) -> Iterator[List[Any]]:
+    for line in lines:
+        tag, *fields = line.rstrip("\n").split("\t")
+        kind, _, number = tag.partition("-")
+        if kind in ("H", "P") and number.isdigit():
+            yield [kind, int(number), *fields]
+
+
+def write_moses(found: Dict[int, List[Entry]], out: TextIO) -> None:
+    for number in sorted(found):
+        for entry in found[number]:
+            features = f"TM= {entry.log_prob:.4f} Words= {len(entry.text.split())}"
+            out.write(f"{number} ||| {entry.text} ||| {features} ||| {entry.score:.6f}\n")
+
+
+# ---------------------------------------------------------------- rescoring
+
+
+def rescore(run: Run, name: str, flags: Sequence[str]) -> None:
+    """rescored/: weights tuned on the second half of dev, applied to test."""
+    folder, text, lists = run.folder / "rescored", run.folder / "text", run.folder / "lists"
+    folder.mkdir(exist_ok=True)
+    model = ["--path", run.checkpoint("lm"), "--data", run.folder / "bin-lm", *flags]
+    weights = folder / f"{name}.weights"
+    tune = ["--tune", text / "tune.en", "--tune-features", "score,TM,Words,BNCE"]
+    tune += ["--weights-out", weights, "--out", folder / f"tune.{name}"]
+    run.python("fairseq_bnce.cli", "rescore", *model, *tune, lists / "tune.nbest.gz")
+    for split in ("test", "valid"):
+        apply = ["--weights", weights, "--ref", text / f"{split}.en"]
+        apply += ["--best", folder / f"{split}.{name}.best", "--out", folder / f"{split}.{name}"]
+        run.python("fairseq_bnce.cli", "rescore", *model, *apply, lists / f"{split}.nbest.gz")
+
+
+def without_model(run: Run) -> None:
+    """The same weights but the language model's, which says what it alone is worth."""
+    folder, text, lists = run.folder / "rescored", run.folder / "text", run.folder / "lists"
+    weights = folder / "none.weights"
+    tune = ["--tune", text / "tune.en", "--tune-features", "score,TM,Words"]
+    tune += ["--weights-out", weights, "--out", folder / "tune.none"]
+    run.python("fairseq_bnce.cli", "rescore", *tune, lists / "tune.nbest.gz")
+    apply = ["--weights", weights, "--ref", text / "test.en", "--out", folder / "test.none"]
+    run.python("fairseq_bnce.cli", "rescore", *apply, lists / "test.nbest.gz")
+
+
+def report(run: Run) -> None:
+    """What the rescoring said, from the log."""
+    wanted = ("fairseq-bnce: ", "$ ")
+    for line in (run.folder / "log").read_text(encoding="utf-8").splitlines():
+        if line.startswith(wanted[0]) or (line.startswith("$ ") and " rescore " in line):
+            say(line)
+
+
+# ---------------------------------------------------------------- command line
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """All stages, or those up to the one that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("fr-en-run"))
+    parser.add_argument("--gpu", action="store_true", help="train and translate on a GPU")
+    parser.add_argument("--until", metavar="STAGE", help="the last stage to do")
+    options = parser.parse_args(argv)
+    run = Run(options)
+    steps: Dict[str, Callable[[], Any]] = {
+        "text": lambda: split_text(run),
+        "subwords": lambda: segment(run),
+        "binarise": lambda: binarise(run),
+        "lm": lambda: train(run, "lm", LANGUAGE),
+        "tm": lambda: train(run, "tm", TRANSLATION),
+    }
+    for name in LISTS:
+        steps[f"translate-{name}"] = lambda name=name: translate(run, name)
+    for name, flags in SCORES.items():
+        steps[f"rescore-{name}"] = lambda name=name, flags=flags: rescore(run, name, flags)
+    steps["rescore-without"] = lambda: without_model(run)
+    if options.until not in (None, *steps):
+        parser.error(f"--until: required one of {', '.join(steps)}, got {options.until!r}")
+    for name, work in steps.items():
+        run.stage(name, work)
+        if name == options.until:
+            return
+    report(run)
+
+
+if __name__ == "__main__":
+    main()
