@@ -27,6 +27,7 @@ PLUGIN = str(ROOT / "fairseq_bnce")
 LANGUAGES = ("fr", "en")
 MERGES = 4000
 LISTS = ("tune", "test", "valid")
+LONGEST = 50  # words of a pair that the translation model learns from
 
 COMMON = """
   --required-batch-size-multiple 1 --no-epoch-checkpoints --num-workers 0 --no-progress-bar
@@ -38,9 +39,10 @@ TRANSLATION = """
   --task translation --arch transformer --share-all-embeddings
   --encoder-embed-dim 192 --encoder-ffn-embed-dim 384 --encoder-layers 2 --encoder-attention-heads 4
   --decoder-embed-dim 192 --decoder-ffn-embed-dim 384 --decoder-layers 2 --decoder-attention-heads 4
-  --dropout 0.3 --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+  --encoder-normalize-before --decoder-normalize-before --dropout 0.2
+  --criterion label_smoothed_cross_entropy --label-smoothing 0.1
   --optimizer adam --adam-betas (0.9,0.98) --lr 0.002 --lr-scheduler inverse_sqrt
-  --warmup-updates 400 --weight-decay 0.0001 --clip-norm 1 --max-tokens 2500 --max-epoch 30
+  --warmup-updates 400 --weight-decay 0.0001 --clip-norm 1 --max-tokens 2500 --max-epoch 20
 """
 
 LANGUAGE = """
@@ -107,29 +109,39 @@ def say(text: str) -> None:
 
 
 def split_text(run: Run) -> None:
-    """text/: train, valid and tune (the halves of dev) and test."""
-    folder = run.folder / "text"
-    folder.mkdir(exist_ok=True)
+    """text/: train, clean (its pairs of a common length), valid and tune (halves of dev), test."""
     for language in LANGUAGES:
-        train, dev, test = (
-            (run.data / f"{split}.{language}").read_text(encoding="utf-8").splitlines(True)
-            for split in ("train", "dev", "test")
-        )
+        dev = read(run.data / f"dev.{language}")
         middle = (len(dev) + 1) // 2
-        parts = {"train": train, "valid": dev[:middle], "tune": dev[middle:], "test": test}
-        for name, lines in parts.items():
-            (folder / f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
+        write(run, "valid", language, dev[:middle])
+        write(run, "tune", language, dev[middle:])
+        for name in ("train", "test"):
+            write(run, name, language, read(run.data / f"{name}.{language}"))
+    pairs = zip(*(read(run.data / f"train.{language}") for language in LANGUAGES))
+    clean = [pair for pair in pairs if all(1 <= len(side.split()) <= LONGEST for side in pair)]
+    for language, lines in zip(LANGUAGES, zip(*clean)):
+        write(run, "clean", language, lines)
+
+
+def read(path: Path) -> List[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def write(run: Run, name: str, language: str, lines: Sequence[str]) -> None:
+    path = run.folder / "text" / f"{name}.{language}"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def segment(run: Run) -> None:
     """bpe/: the same text in subwords of both languages together, for the translation model."""
     folder, text = run.folder / "bpe", run.folder / "text"
     folder.mkdir(exist_ok=True)
-    sources = [text / f"train.{language}" for language in LANGUAGES]
+    sources = [text / f"clean.{language}" for language in LANGUAGES]
     vocabularies = [folder / f"vocab.{language}" for language in LANGUAGES]
     learn = ["learn-joint-bpe-and-vocab", "-s", MERGES, "-o", folder / "codes", "--input"]
     subwords(run, *learn, *sources, "--write-vocabulary", *vocabularies)
-    for name in ("train", *LISTS):
+    for name in ("clean", *LISTS):
         for language in LANGUAGES:
             apply = ["apply-bpe", "-c", folder / "codes", "--vocabulary"]
             apply += [folder / f"vocab.{language}", "--vocabulary-threshold", 5]
@@ -148,7 +160,7 @@ def binarise(run: Run) -> None:
     source, target = LANGUAGES
     bpe, text = run.folder / "bpe", run.folder / "text"
     tests = ",".join(str(bpe / name) for name in LISTS)
-    flags = ["-s", source, "-t", target, "--joined-dictionary", "--trainpref", bpe / "train"]
+    flags = ["-s", source, "-t", target, "--joined-dictionary", "--trainpref", bpe / "clean"]
     flags += ["--validpref", bpe / "valid", "--testpref", tests]
     run.python("fairseq_cli.preprocess", *flags, "--destdir", run.folder / "bin-tm")
     flags = ["--only-source", "--thresholdsrc", 2, "--trainpref", text / f"train.{target}"]

@@ -49,9 +49,12 @@ class Recipe:
     scoring: Tuple[str, ...] = ()
 
 
-_LSTM = """
---arch lstm_lm --decoder-layers 2 --dropout {dropout}
---decoder-embed-dim {size} --decoder-hidden-size {size} --decoder-out-embed-dim {size}
+_MODELS = {
+    "lstm": "--arch lstm_lm --decoder-out-embed-dim {size}",
+    "rnn": "--arch rnn_lm",
+}
+_SGD = """
+--decoder-layers 2 --decoder-embed-dim {size} --decoder-hidden-size {size} --dropout {dropout}
 --tokens-per-sample 20 --batch-size 20 --required-batch-size-multiple 1 --batch-size-valid 64
 --optimizer sgd --lr 20 --clip-norm 0.25
 --lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --max-epoch 10
@@ -59,16 +62,18 @@ _LSTM = """
 """
 
 
-def _lstm(size: int, dropout: float) -> Tuple[str, ...]:
-    return tuple(shlex.split(_LSTM.format(size=size, dropout=dropout)))
+def _sgd(model: str, size: int, dropout: float) -> Tuple[str, ...]:
+    flags = f"{_MODELS[model]} {_SGD}".format(size=size, dropout=dropout)
+    return tuple(shlex.split(flags))
 
 
 _SCORING = ("--max-tokens", "1280")  # 64 blocks of 20, as in validation
 RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe("lstm200", "LSTM 2 x 200, no dropout, SGD", _lstm(200, 0.0), _SCORING),
-        Recipe("lstm650", "LSTM 2 x 650, dropout 0.5, SGD", _lstm(650, 0.5), _SCORING),
+        Recipe("lstm200", "LSTM 2 x 200, no dropout, SGD", _sgd("lstm", 200, 0.0), _SCORING),
+        Recipe("lstm650", "LSTM 2 x 650, dropout 0.5, SGD", _sgd("lstm", 650, 0.5), _SCORING),
+        Recipe("rnn200", "fused LSTM 2 x 200, no dropout, SGD", _sgd("rnn", 200, 0.0), _SCORING),
     )
 }
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+from pathlib import Path
+from types import ModuleType
 from typing import Iterator
 
 ABBREVIATION = re.compile(
@@ -39,36 +42,13 @@ def split_sentences(text: str) -> Iterator[str]:
         yield rest
 
 
-# Words that begin with an apostrophe; any other apostrophe before a word opens a quotation.
-ELISIONS = "em|tis|twas|twere|twill|twould|til|till|bout|cause|round|neath|gainst|ere|n"
-PENN_RULES = [
-    (re.compile(pattern, re.I), replacement)
-    for pattern, replacement in (
-        (r'(^|[\s(\[{<`-])"', r"\1 `` "),
-        (r'"', " '' "),
-        (r"``|''", r" \g<0> "),
-        (r"-{2,}", " -- "),
-        (r"\.(?:\s?\.)+", " ... "),
-        (r"[;@#$%&?!()\[\]{}<>*=|~^]", r" \g<0> "),
-        (r"[:,](?!\d)", r" \g<0> "),
-        # The last full stop only: those before it belong to abbreviations.
-        (r"(?<=[^\s.])\.([\s\])}>']*)$", r" . \1"),
-        (rf"(?<!\S)'(?=[^\s'])(?!(?:{ELISIONS})\b)", " ` "),
-        (r"(?<=[^\s'])'(?=\s|$)", " ' "),
-        (r"(?<=\w)n't\b", " n't"),
-        (r"(?<=\w)'(?:s|m|d|ll|re|ve)\b", r" \g<0>"),
-        (r"\b(can)(not)\b", r"\1 \2"),
-        (r"(?<!\S)('t)(is|was)\b", r"\1 \2"),
-    )
-]
+def _load_penn() -> ModuleType:
+    """The package's rules, by their file: importing the package would load torch and fairseq."""
+    path = Path(__file__).resolve().parents[2] / "fairseq_bnce" / "penn.py"
+    spec = importlib.util.spec_from_file_location("penn", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def penn_words(sentence: str) -> list[str]:
-    """The words of one sentence, cut as in the Penn Treebank.
-
-    Punctuation stands alone, quotes are `` and '', contractions are in two (do n't, it 's), and
-    a full stop is a word of its own at the end of the sentence only.
-    """
-    for pattern, replacement in PENN_RULES:
-        sentence = pattern.sub(replacement, sentence)
-    return sentence.split()
+penn_words = _load_penn().penn_words
