@@ -19,6 +19,8 @@ FAIRSEQ = [
 ]
 TEXT = ["sacremoses", "tqdm"]
 PLOT = ["matplotlib"]
+# Measures that fairseq-bnce rescore tunes for; sacrebleu comes with fairseq, too.
+RESCORE = ["sacrebleu>=2", "jiwer>=3"]
 # What scripts/bench_output_layer.py compares with, on a GPU.
 BENCH = [
     'liger-kernel; python_version >= "3.10"',
@@ -35,14 +37,17 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     packages=find_packages(include=["fairseq_bnce", "fairseq_bnce.*"]),
+    py_modules=["fairseq_bnce_cli"],
+    entry_points={"console_scripts": ["fairseq-bnce = fairseq_bnce_cli:main"]},
     python_requires=">=3.8",
     install_requires=["torch>=1.13", "numpy"],
     extras_require={
         "fairseq": FAIRSEQ,
         "text": TEXT,
         "plot": PLOT,
+        "rescore": RESCORE,
         "bench": BENCH,
-        "dev": ["pytest", "ruff", *TEXT, *PLOT],
+        "dev": ["pytest", "ruff", *TEXT, *PLOT, *RESCORE],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

@@ -4,8 +4,10 @@ Use with ``--user-dir fairseq_bnce``: importing this package registers its crite
 ``fairseq_bnce.losses`` and ``fairseq_bnce.noise`` need torch alone.
 """
 
+import importlib
 import importlib.util
 import warnings
+from typing import Any
 
 from fairseq_bnce.version import __version__  # noqa: F401
 
@@ -19,3 +21,10 @@ if importlib.util.find_spec("fairseq") is None:
     )
 else:
     from fairseq_bnce import compatibility, criterions, models, task  # noqa: F401
+
+
+def __getattr__(name: str) -> Any:
+    """``Scorer`` is imported when it is asked for: as a plugin of fairseq's this needs none."""
+    if name == "Scorer":
+        return importlib.import_module("fairseq_bnce.scoring").Scorer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,10 +25,11 @@ def allow_fairseq_checkpoints() -> None:
     """Add the plain containers that fairseq checkpoints hold to torch's allow-list."""
     add = getattr(torch.serialization, "add_safe_globals", None)
     if add is not None:
-        add(_containers())
+        add(plain_containers())
 
 
-def _containers() -> typing.List[typing.Any]:
+def plain_containers() -> typing.List[typing.Any]:
+    """Classes in fairseq checkpoints that run no code of their own when unpickled."""
     # Metadata is in omegaconf.base from 2.1 on; 2.0 has no torch beside it that would ask.
     metadata = [
         getattr(omegaconf.base, name)

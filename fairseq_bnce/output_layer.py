@@ -80,13 +80,17 @@ class OutputLayer:
         held += [self._at.holder.weight_g] if self._is_normalised else []
         return [parameter for parameter in held if parameter is not None]
 
+    def bypass(self) -> None:
+        """From now on the decoder returns features: for a model that does nothing but score."""
+        setattr(self.decoder, self._at.slot, self._at.stand_in)
+
     @contextmanager
     def bypassed(self) -> Iterator[None]:
         """While this lasts, the decoder returns features (B, T, D) in the place of logits."""
         decoder, slot = self.decoder, self._at.slot
         is_own = slot in decoder._modules or slot in decoder.__dict__
         original = getattr(decoder, slot)
-        setattr(decoder, slot, self._at.stand_in)
+        self.bypass()
         try:
             yield
         finally:

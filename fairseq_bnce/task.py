@@ -235,10 +235,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
                 "this checkpoint is not self-normalised: it was not trained with a criterion of "
                 "fairseq_bnce, and its unnormalised perplexity may be far from the exact one"
             )
-            if choice == "checkpoint":
+            if choice == "checkpoint" and "mu_z" not in state:
                 raise ValueError(
                     "--log-z-shift: required a number (the mean of log Z_c, nats) or 'none' for a "
-                    "checkpoint that carries no log Z, got 'checkpoint'"
+                    "checkpoint that carries no log Z, got 'checkpoint'; fairseq-bnce diagnose "
+                    "--calibrate measures it and writes it into a checkpoint"
                 )
         if choice == "checkpoint" and "mu_z" not in state:
             logger.warning("this checkpoint was saved before any validation: no mu_z, shift 0")

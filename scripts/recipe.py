@@ -22,7 +22,7 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from comparison import machine, recipes, runs
 from comparison.command import positive, split
@@ -60,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", type=Path, help="binarised folder with train, valid and test")
     add("--out", type=Path, help="folder for results, logs and checkpoints")
     add("--rows", nargs="+", metavar="LABEL", help="rows to train (default: all)")
+    add("--questions", type=Path, metavar="CSV", help="sentence completion, for its accuracy, too")
+    add("--answers", type=Path, metavar="CSV", help="the right ones")
     add("--seed", type=int, default=1)
     add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
     return parser
@@ -93,6 +95,7 @@ def _settings(table: Table, options: argparse.Namespace, training: List[str]) ->
     for flag, value in (("--data", options.data), ("--out", options.out)):
         if value is None:
             raise UsageError(f"{flag}: required with a table, got none")
+    questions = _questions(options.questions, options.answers)
     machine.check_fairseq()
     machine.check_data(options.data)
     recipes.refuse_own_flags(training, "after --")
@@ -106,7 +109,17 @@ def _settings(table: Table, options: argparse.Namespace, training: List[str]) ->
         training=tuple(training),
         threads=options.threads,
         profile_batches=0,
+        questions=questions,
     )
+
+
+def _questions(questions: Optional[Path], answers: Optional[Path]) -> Optional[Tuple[Path, Path]]:
+    if questions is None and answers is None:
+        return None
+    for flag, path in (("--questions", questions), ("--answers", answers)):
+        if path is None or not path.is_file():
+            raise UsageError(f"{flag}: required a table (CSV), with the other one; got {path}")
+    return questions.resolve(), answers.resolve()
 
 
 def _wanted(all_runs: Sequence[Run], labels: Sequence[str]) -> List[Run]:

@@ -43,18 +43,20 @@ TRANSLATION = """
   --criterion label_smoothed_cross_entropy --label-smoothing 0.1
   --optimizer adam --adam-betas (0.9,0.98) --lr 0.002 --lr-scheduler inverse_sqrt
   --warmup-updates 400 --weight-decay 0.0001 --clip-norm 1 --max-tokens 2500 --max-epoch 20
+  --max-valid-steps 20
 """
 
 LANGUAGE = """
   --task language_modeling --arch rnn_lm --decoder-embed-dim 256 --dropout 0.5
   --criterion bnce --row-sparse --noise-samples 400 --optimizer sparse_adagrad --lr 0.1
   --clip-norm 1 --sample-break-mode eos --tokens-per-sample 300 --max-tokens 1000 --max-epoch 15
+  --patience 3
 """
 
 # Lists: fairseq's own length penalty orders them.
 GENERATION = """
   --nbest 100 --beam 100 --max-len-a 1.5 --max-len-b 5 --remove-bpe --batch-size 8
-  --no-progress-bar --num-workers 0
+  --required-batch-size-multiple 1 --no-progress-bar --num-workers 0
 """
 
 SCORES = {"unnormalized": (), "exact": ("--exact",)}
@@ -205,9 +207,18 @@ def translate(run: Run, name: str) -> None:
     run.python("fairseq_cli.generate", run.folder / "bin-tm", *flags, out=printed)
     part = folder / f"{name}.nbest.gz.part"
     with printed.open(encoding="utf-8") as lines, gzip.open(part, "wt", encoding="utf-8") as out:
-        write_moses(entries(lines), out)
+        found = entries(lines)
+        write_moses(found, out)
+    check_complete(run, name, found)
     part.replace(folder / f"{name}.nbest.gz")
     printed.unlink()
+
+
+def check_complete(run: Run, name: str, found: Dict[int, List[Entry]]) -> None:
+    """fairseq skips sentences without failing: those that are too long, or the last few."""
+    wanted = len(read(run.folder / "text" / f"{name}.fr"))
+    if len(found) != wanted:
+        sys.exit(f"rescoring_example.py: error: {name}: required {wanted} lists, got {len(found)}")
 
 
 def entries(lines: TextIO) -> Dict[int, List[Entry]]:

@@ -4,7 +4,8 @@ import random
 
 import pytest
 import torch
-from tools import binarise, write_lines
+from scoring_models import FLAGS
+from tools import binarise, train, write_lines
 
 TYPES = 60
 
@@ -42,3 +43,18 @@ def pairs(tmp_path_factory):
         write_lines(folder / f"{split}.fr", lines)
         write_lines(folder / f"{split}.en", [line.replace("w", "v") for line in lines])
     return binarise(folder, folder / "bin", "--source-lang", "fr", "--target-lang", "en")
+
+
+@pytest.fixture(scope="session")
+def language_model(corpus, tmp_path_factory):
+    """Train an architecture of scoring_models.FLAGS a little, once a session: its checkpoint."""
+    done = {}
+
+    def make(name):
+        if name not in done:
+            folder = tmp_path_factory.mktemp("language_model")
+            train(corpus, folder, *FLAGS[name])
+            done[name] = folder / "checkpoint_last.pt"
+        return done[name]
+
+    return make

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fairseq import options, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from tools import PLUGIN
+from tools import PLUGIN, write_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -162,7 +162,24 @@ def test_a_figure_without_a_run_is_skipped(tmp_path):
     assert "no row has run" in figure.draw([], TABLES["gm2018_table5"], tmp_path / "x.png")
 
 
+def test_sentence_completion_is_measured(corpus, tmp_path):
+    questions, answers = tmp_path / "questions.csv", tmp_path / "answers.csv"
+    write_lines(questions, ["id,question,a),b),c),d),e)", "1,w1 _____ w2,w3,w4,w5,w6,w7"])
+    write_lines(answers, ["id,answer", "1,c"])
+    places = ["--data", corpus, "--out", tmp_path / "out", "--rows", "bnce-200"]
+    flags = ["--", *shlex.split(f"{SMALL['rnn']} --max-update 20")]
+    status, output = recipe("gm2018_mscc", *places, "--questions", questions, *flags)
+    assert status == 2 and "--answers: required a table" in output
+    asked = ["--questions", questions, "--answers", answers]
+    status, output = recipe("gm2018_mscc", *places, *asked, *flags)
+    assert status == 0, output
+    ours = content(tmp_path / "out", "gm2018_mscc")["bnce-200"]["ours"]
+    assert ours["accuracy"] in (0, 100) and ours["u_accuracy"] in (0, 100)
+    assert ours["choices_that_differ"] == abs(ours["accuracy"] - ours["u_accuracy"])
+
+
 FAMILIES = {
+    "mt2012_mscc": ("nce-25", SMALL["lbl"]),
     "gm2018_table1": ("nce-650", SMALL["rnn"]),
     "gm2018_table3": ("and-100", SMALL["rnn"]),
     "gm2018_table4": ("nce-r-300", SMALL["rnn"]),

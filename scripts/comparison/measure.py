@@ -6,6 +6,7 @@ torch. Writes a JSON file:
 
     measure.py score --out FILE  DATA --user-dir DIR --path CHECKPOINT [flags of fairseq-eval-lm]
     measure.py profile --out FILE --data DATA --user-dir DIR --checkpoint CHECKPOINT
+    measure.py complete --out FILE --data DATA --checkpoint CHECKPOINT --questions Q --answers A
 """
 
 import argparse
@@ -245,9 +246,40 @@ def _profile_options(arguments: List[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def complete(arguments: List[str]) -> Dict[str, Any]:
+    """Sentence completion, exact and unnormalised: what share is right, and how often they differ.
+
+    The percentages are of all questions; where the checkpoint carries no log Z, raw scores are the
+    unnormalised ones.
+    """
+    parser = argparse.ArgumentParser(prog="measure.py complete")
+    for name in ("--data", "--checkpoint", "--questions", "--answers"):
+        parser.add_argument(name, required=True)
+    options = parser.parse_args(arguments)
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the checkout's fairseq_bnce
+    from fairseq_bnce import Scorer, completion
+    from fairseq_bnce.penn import novel_words
+
+    questions = completion.read_questions(options.questions)
+    answers = completion.read_answers(options.answers)
+    sentences = [novel_words(text) for question in questions for text in question.sentences]
+    scorer = Scorer.from_checkpoint(options.checkpoint, options.data, shift="none")
+    chosen = {}
+    for name, one in (("exact", scorer.with_exact(True)), ("unnormalised", scorer)):
+        totals = one.score(sentences).reshape(len(questions), -1)
+        chosen[name] = [completion.LETTERS[place] for place in totals.argmax(1)]
+    right = [answers[question.name] for question in questions]
+    shares = {name: _percent(letters, right) for name, letters in chosen.items()}
+    return {**shares, "differ": 100 - _percent(*chosen.values()), "questions": len(questions)}
+
+
+def _percent(letters: List[str], others: List[str]) -> float:
+    return 100 * sum(one == other for one, other in zip(letters, others)) / len(letters)
+
+
 def main(arguments: List[str]) -> None:
     """Write what a measure finds to the file after ``--out``."""
-    measures = {"score": score, "profile": profile}
+    measures = {"score": score, "profile": profile, "complete": complete}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("measure", choices=sorted(measures))
     parser.add_argument("--out", type=Path, required=True)

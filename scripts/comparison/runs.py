@@ -30,6 +30,7 @@ class Settings:
         training, scoring: further flags of fairseq-train and fairseq-eval-lm.
         threads: OMP_NUM_THREADS.
         profile_batches: training batches of the profile; 0 for no profile.
+        questions: tables of sentence completion, questions and answers; None for none.
     """
 
     data: Path
@@ -41,6 +42,7 @@ class Settings:
     scoring: Tuple[str, ...] = ()
     threads: int = 1
     profile_batches: int = 50
+    questions: Optional[Tuple[Path, Path]] = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class Run:
         stages.update(self._stage("score", flags, self._score, say))
         if batches:
             stages["profile"] = self._stage("profile", [plugin, batches], self._profile, say)
+        if self.settings.questions:
+            stages["complete"] = self._stage("complete", plugin, self._complete, say)
         return stages
 
     def finished(self) -> Optional[Dict[str, Any]]:
@@ -116,8 +120,9 @@ class Run:
         """
         if not {"train", "score"} <= set(self._stored):
             return None
-        trained, scored = (self._stored[name]["value"] for name in ("train", "score"))
-        return {"train": {**trained, **self._training()}, **scored, "versions": self.versions}
+        values = {name: stored["value"] for name, stored in self._stored.items()}
+        train = {**values.pop("train"), **self._training()}
+        return {"train": train, **values.pop("score"), **values, "versions": self.versions}
 
     def _stage(self, name: str, key: Any, do: Callable[[], Any], say: Callable[[str], None]) -> Any:
         stored = self._stored.get(name)
@@ -157,6 +162,11 @@ class Run:
         places = ["--data", str(settings.data), "--user-dir", str(settings.plugin)]
         batches = ["--batches", str(settings.profile_batches)]
         return self._measure("profile", *places, "--checkpoint", str(self.checkpoint), *batches)
+
+    def _complete(self) -> Dict[str, Any]:
+        questions, answers = map(str, self.settings.questions)
+        places = ["--data", str(self.settings.data), "--checkpoint", str(self.checkpoint)]
+        return self._measure("complete", *places, "--questions", questions, "--answers", answers)
 
     def _measure(self, name: str, *arguments: str) -> Dict[str, Any]:
         found = self.folder / f"{name}.json"

@@ -66,11 +66,13 @@ def measurements(stages: Dict[str, Any], softmax: Optional[Dict[str, Any]] = Non
         "words_per_second_p90": speeds.get("p90"),
         "ratio_to_softmax_p90": _ratio(speeds.get("p90"), reference.get("p90")),
         "training_seconds": train["seconds"],
+        "training_hours": _ratio(train["seconds"], 3600),
         "updates": train["updates"],
         "peak_mib": train["peak_bytes"] / 2**20,
         "parameters": train["parameters"],
         **_scoring_speeds(stages["score"]),
         **_profile(stages.get("profile")),
+        **_completion(stages.get("complete")),
     }
 
 
@@ -128,6 +130,14 @@ def _profile(profile: Optional[Dict[str, Any]]) -> Measurements:
         "share_highest": 100 * max(profile["share_by_round"]),
     }
     return {**shares, **parts}
+
+
+def _completion(found: Optional[Dict[str, Any]]) -> Measurements:
+    """Percent of the questions."""
+    if found is None:
+        return {}
+    names = {"exact": "accuracy", "unnormalised": "u_accuracy", "differ": "choices_that_differ"}
+    return {name: found[key] for key, name in names.items()}
 
 
 def _rate(evaluations: Sequence[Dict[str, float]]) -> Optional[float]:

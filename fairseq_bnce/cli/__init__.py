@@ -1,0 +1,89 @@
+"""The ``fairseq-bnce`` command: a sub-command for each thing that is done with a trained model."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from typing import List, Optional, Sequence
+
+from fairseq_bnce.cli.errors import CommandError
+from fairseq_bnce.version import __version__
+
+# The modules of this package, imported when their command is given.
+COMMANDS = {
+    "score": "log-probabilities of plain text",
+    "rescore": "language model scores for n-best lists, and weights tuned on them",
+    "complete": "sentence completion: which word fits the gap",
+    "diagnose": "how well a model normalises itself on a text",
+}
+INTERRUPTED, BROKEN_PIPE = 130, 141  # as the shell has it: 128 + the signal
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: of the command line, by default the process's own.
+
+    Returns:
+        The exit status: that of the sub-command, 2 for bad input, 130 after Ctrl-C, 141 where
+        nobody reads what is written.
+    """
+    try:
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return BROKEN_PIPE
+
+
+def _run(arguments: List[str]) -> int:
+    # Before the parser, whose --help may write into a closed pipe, too.
+    parser = _parser(arguments[0] if arguments else "")
+    options = parser.parse_args(arguments)
+    form = "fairseq-bnce: %(message)s"
+    logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+        return status
+    except _user_errors() as error:
+        print(f"fairseq-bnce: error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser(chosen: str) -> argparse.ArgumentParser:
+    """With the options of the chosen sub-command; the others are names alone."""
+    parser = argparse.ArgumentParser(
+        prog="fairseq-bnce", description="Use language models trained with fairseq_bnce."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
+    for name, summary in COMMANDS.items():
+        own = commands.add_parser(
+            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name == chosen:
+            module = importlib.import_module(f"fairseq_bnce.cli.{name}")
+            own.description = module.__doc__
+            module.add_arguments(own)
+            own.set_defaults(run=module.run)
+    return parser
+
+
+def _user_errors() -> tuple:
+    """What tells of something that the user has to mend; anything else is a bug with a trace."""
+    from fairseq_bnce.output_layer import UnsupportedModelError
+    from fairseq_bnce.scoring.errors import ScoringError
+    from fairseq_bnce.token_counts import DataError
+
+    return CommandError, ScoringError, UnsupportedModelError, DataError
+
+
+def _discard_output() -> None:
+    """Let the interpreter's last flush go nowhere, or it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,157 @@
+"""What the sub-commands share: the options of a model, and how things are said.
+
+A sub-command is a module of this package with ``add_arguments(parser)`` and ``run(options) ->
+int``, the exit status. To tell of bad input it raises :class:`CommandError`; Ctrl-C and broken
+pipes are :func:`fairseq_bnce.cli.main`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, Union
+
+import torch
+
+from fairseq_bnce.cli.errors import CommandError
+from fairseq_bnce.cli.text import TextLines, word_maker
+
+if TYPE_CHECKING:
+    from fairseq_bnce.scoring import Scorer
+
+__all__ = [
+    "CommandError",
+    "TextLines",
+    "add_model_options",
+    "add_text_options",
+    "at_least",
+    "load_scorer",
+    "note",
+    "open_text",
+    "progress_bar",
+    "word_maker",
+]
+
+
+def add_model_options(parser: argparse.ArgumentParser, ways: bool = True) -> None:
+    """--path, --data, --device, --fp16, --bf16, --batch-tokens; --exact, --log-z-shift.
+
+    Args:
+        ways: whether there is a choice between ways to score, which the last two make.
+    """
+    group = parser.add_argument_group("model")
+    add = group.add_argument
+    add("--path", required=True, metavar="CKPT", help="checkpoint of a language model")
+    add(
+        "--data",
+        metavar="DIR",
+        help="folder with its dict.txt (default: the one it was trained on, or its own)",
+    )
+    if ways:
+        _add_ways(add)
+    add("--device", default="cpu", help="cpu (default), cuda, cuda:1, ...")
+    half = group.add_mutually_exclusive_group()
+    half.add_argument("--fp16", action="store_true", help="the model in float16, scores in float32")
+    half.add_argument("--bf16", action="store_true", help="the model in bfloat16")
+    add(
+        "--batch-tokens",
+        type=at_least(1),
+        metavar="N",
+        help="words scored in one batch, padding counted in",
+    )
+
+
+def _add_ways(add: Any) -> None:
+    add(
+        "--exact",
+        action="store_true",
+        help="log-probabilities of the softmax; by default scores are m - log Z - shift, without "
+        "any work over the vocabulary, for models trained to normalise themselves",
+    )
+    add(
+        "--log-z-shift",
+        default="checkpoint",
+        metavar="SHIFT",
+        help="nats taken off every unnormalised score besides log Z: mu_z of the checkpoint's "
+        "validation ('checkpoint', the default), nothing ('none'), or a number",
+    )
+
+
+def add_text_options(parser: argparse.ArgumentParser) -> None:
+    """--tokenize, --lowercase: for :func:`word_maker`."""
+    group = parser.add_argument_group("words")
+    group.add_argument(
+        "--tokenize",
+        metavar="LANG",
+        help="tokenise by sacremoses' rules for this language, as scripts/prepare_text.py does; "
+        "by default words are what stands between spaces",
+    )
+    group.add_argument("--lowercase", action="store_true", help="lower-case everything")
+
+
+def load_scorer(options: argparse.Namespace, kind: Any = None, **named: Any) -> Scorer:
+    """The model of :func:`add_model_options`.
+
+    Args:
+        options: of the command line.
+        kind: the class, Scorer by default.
+        **named: of :meth:`Scorer.from_checkpoint`, before what the command line says.
+
+    Raises:
+        CheckpointError, ScoringError: which :func:`fairseq_bnce.cli.main` prints.
+    """
+    from fairseq_bnce.scoring import Scorer
+
+    if "exact" in options:
+        named = {"exact": options.exact, "shift": _shift(options.log_z_shift), **named}
+    if options.batch_tokens is not None:
+        named["batch_tokens"] = options.batch_tokens
+    dtype = _dtype(options)
+    kind = kind or Scorer
+    return kind.from_checkpoint(
+        options.path, options.data, device=options.device, dtype=dtype, **named
+    )
+
+
+def open_text(names: Any) -> TextLines:
+    """Lines of these files, or of standard input; see :class:`TextLines`."""
+    return TextLines(names)
+
+
+def note(message: str) -> None:
+    """Say something on stderr that is no error."""
+    print(f"fairseq-bnce: {message}", file=sys.stderr, flush=True)
+
+
+def progress_bar(is_wanted: bool = True, **named: Any) -> Any:
+    """A tqdm bar on stderr where that is a terminal; elsewhere, or not wanted, a silent one."""
+    from tqdm import tqdm
+
+    return tqdm(disable=None if is_wanted else True, file=sys.stderr, **named)
+
+
+def at_least(least: int) -> Any:
+    """An argparse type: whole numbers from ``least``."""
+
+    def parse(text: str) -> int:
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(
+                f"required a whole number of at least {least}, got {text!r}"
+            )
+        return int(text)
+
+    return parse
+
+
+def _dtype(options: argparse.Namespace) -> torch.dtype:
+    if options.fp16:
+        return torch.float16
+    return torch.bfloat16 if options.bf16 else torch.float32
+
+
+def _shift(text: str) -> Union[str, float]:
+    """A number where it is one; the scorer refuses other words."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

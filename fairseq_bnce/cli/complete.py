@@ -1,0 +1,152 @@
+"""Sentence completion: the choice that makes the likeliest sentence fills the gap.
+
+Questions are those of the Microsoft Research Sentence Completion Challenge: a table (CSV) with the
+columns id, question (with _____ for the gap) and a) to e), or lines of its machine format,
+"1a) I am [walking] alone.". Sentences are cut into words and lower-cased as
+"scripts/data/get_data.py mscc" does it with the challenge's training text.
+
+Both scores are taken, unnormalised and exact, unless --exact asks for the latter alone. With
+--answers it prints how many choices are right, with a 95 % interval (Wilson).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+from typing import Dict, List, Optional, Sequence
+
+import numpy as np
+
+from fairseq_bnce.cli.common import CommandError, add_model_options, load_scorer, note, progress_bar
+from fairseq_bnce.completion import (
+    LETTERS,
+    CompletionError,
+    Question,
+    accuracy,
+    read_answers,
+    read_questions,
+)
+from fairseq_bnce.penn import novel_words
+from fairseq_bnce.rescoring.errors import RescoringError
+from fairseq_bnce.rescoring.output import Output
+
+Scores = Dict[str, np.ndarray]  # by "unnormalized" and "exact": (questions, 5) nats
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``fairseq-bnce complete``."""
+    add_model_options(parser)
+    parser.add_argument("questions", metavar="QUESTIONS", help="CSV, or the machine format")
+    parser.add_argument("--answers", metavar="FILE", help="CSV (id, answer), or the machine format")
+    parser.add_argument(
+        "--tokenized",
+        action="store_true",
+        help="the sentences are words separated by spaces already, as the model has them",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="a table (CSV) of each question's choices and scores, nats; without --answers it "
+        "goes to standard output by default",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer the questions.
+
+    Raises:
+        CommandError, ScoringError, UnsupportedModelError: for what the user has to mend.
+    """
+    try:
+        _run(options)
+    except (CompletionError, RescoringError) as error:
+        raise CommandError(str(error)) from error
+    return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    questions = read_questions(options.questions)
+    right = _right(questions, options.answers) if options.answers else None
+    if options.out or right is None:
+        with Output(options.out) as out:
+            scores = _scores(questions, options)
+            for line in _table(questions, scores, right):
+                out.write(line)
+    else:
+        scores = _scores(questions, options)
+    if right is not None:
+        print("\n".join(_report(scores, right)))
+
+
+def _right(questions: Sequence[Question], path: str) -> List[str]:
+    answers = read_answers(path)
+    for question in questions:
+        if question.name not in answers:
+            raise CompletionError(f"{path}: required an answer to question {question.name}")
+    return [answers[question.name] for question in questions]
+
+
+def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Scores:
+    make_words = str if options.tokenized else novel_words
+    sentences = [make_words(text) for question in questions for text in question.sentences]
+    scorer = load_scorer(options)
+    scorers = {"exact": scorer}
+    if not options.exact:
+        scorers = {"unnormalized": scorer, "exact": scorer.with_exact(True)}
+    return {name: _scored(one, sentences, name) for name, one in scorers.items()}
+
+
+def _scored(scorer: object, sentences: Sequence[str], name: str) -> np.ndarray:
+    """(questions, 5)"""
+    bar = progress_bar(
+        iterable=scorer.score_stream(sentences), total=len(sentences), desc=name, unit=" sentences"
+    )
+    found = list(bar)
+    unknown = sum(score.oov for score in found)
+    if name == "exact" and unknown:
+        words = sum(len(score.words) - 1 for score in found)
+        note(f"{unknown:,} of {words:,} words are out of the vocabulary")
+    return np.array([score.total for score in found]).reshape(-1, len(LETTERS))
+
+
+def chosen(scores: np.ndarray) -> List[str]:
+    """The letter of each question's likeliest sentence, of equals the first."""
+    return [LETTERS[number] for number in scores.argmax(1)]
+
+
+def _table(
+    questions: Sequence[Question], scores: Scores, right: Optional[Sequence[str]]
+) -> List[str]:
+    """Lines of CSV: choices first, then scores."""
+    columns = {"id": [question.name for question in questions]}
+    if right is not None:
+        columns["answer"] = list(right)
+    columns.update({name: chosen(values) for name, values in scores.items()})
+    for name, values in scores.items():
+        for letter, column in zip(LETTERS, values.T):
+            columns[f"{name}_{letter}"] = [f"{value:.6f}" for value in column]
+    return [_csv_line(columns), *map(_csv_line, zip(*columns.values()))]
+
+
+def _csv_line(values: Sequence[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(values)
+    return line.getvalue()
+
+
+def _report(scores: Scores, right: Sequence[str]) -> List[str]:
+    lines = []
+    for name, values in scores.items():
+        found = accuracy(chosen(values), right)
+        low, high = found.interval()
+        lines.append(
+            f"{name}: {found.right} of {found.asked} right, {100 * found.share:.1f} % "
+            f"[{100 * low:.1f}, {100 * high:.1f}]"
+        )
+    if len(scores) == 2:
+        one, other = (chosen(values) for values in scores.values())
+        differing = sum(a != b for a, b in zip(one, other))
+        share = 100 * differing / len(right)
+        lines.append(f"choices that differ: {differing} of {len(right)}, {share:.1f} %")
+    return lines

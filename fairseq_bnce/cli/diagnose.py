@@ -1,0 +1,172 @@
+"""How well a model normalises itself: log Z_c over the contexts of a text, against all else.
+
+mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats. Perplexities are
+exact, of the unnormalised scores m - log Z, and of those with mu_z taken off. Entropies are those
+of the normalised prediction. Calibration error is the expected one over ten bins: how far the
+probability of the likeliest word is from how often it comes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+import torch
+
+from fairseq_bnce.cli.common import (
+    CommandError,
+    add_model_options,
+    add_text_options,
+    at_least,
+    load_scorer,
+    note,
+    open_text,
+    progress_bar,
+    word_maker,
+)
+from fairseq_bnce.scoring import checkpoints, pictures
+from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis, summary
+
+_SHOWN = (
+    ("contexts", "contexts", ",d"),
+    ("mu_z (nats)", "mu_z", ".4f"),
+    ("sigma_z (nats)", "sigma_z", ".4f"),
+    ("lowest log Z_c - log Z", "lowest", ".3f"),
+    ("highest log Z_c - log Z", "highest", ".3f"),
+    ("perplexity, exact", "ppl", ".5g"),
+    ("perplexity, unnormalised", "u_ppl", ".5g"),
+    ("perplexity, shifted by mu_z", "u_ppl_shifted", ".5g"),
+    ("entropy (nats)", "entropy", ".3f"),
+    ("correlation of entropy and log Z_c", "entropy_correlation", ".3f"),
+    ("likeliest word came", "accuracy", ".2%"),
+    ("calibration error, exact", "calibration_error", ".4f"),
+    ("calibration error, shifted", "u_calibration_error", ".4f"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``fairseq-bnce diagnose``."""
+    add_model_options(parser, ways=False)
+    add_text_options(parser)
+    add = parser.add_argument
+    add("files", nargs="*", metavar="FILE", help="UTF-8 text; standard input by default, and for -")
+    add("--document", action="store_true", help="the lines are one running text")
+    add("--worst", type=at_least(0), default=10, metavar="N", help="contexts shown (default: 10)")
+    add("--json", action="store_true", help="the numbers and contexts as one JSON object")
+    add("--out", type=Path, metavar="FOLDER", help="diagnosis.json and pictures (PNG) go there")
+    add(
+        "--calibrate",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write a checkpoint whose mu_z and sigma_z are those measured here: to FILE, or "
+        "beside the checkpoint, with .calibrated before its ending",
+    )
+    add(
+        "--overwrite",
+        action="store_true",
+        help="--calibrate may write over a file that is there, also over the checkpoint itself",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Diagnose the text.
+
+    Raises:
+        CommandError, ScoringError, UnsupportedModelError: for what the user has to mend.
+    """
+    calibrated = _calibrated_path(options)
+    if options.out is not None:
+        pictures.check_drawable()
+        _make_folder(options.out)
+    scorer = load_scorer(options, DiagnosingScorer, shift="none")
+    found = _diagnosed(scorer, options)
+    numbers, contexts = {"log_z": scorer.log_z, **summary(found.measures)}, found.farthest()
+    print(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
+    if options.out is not None:
+        (options.out / "diagnosis.json").write_text(_as_json(numbers, contexts) + "\n", "utf-8")
+        pictures.draw(found.measures, options.out)
+    if calibrated is not None:
+        calibrate(options.path, calibrated, numbers["mu_z"], numbers["sigma_z"])
+        note(f"{calibrated}: written, mu_z {numbers['mu_z']:.4f}")
+    return 0
+
+
+def calibrate(path: str, calibrated: Path, mu_z: float, sigma_z: float) -> None:
+    """Write a checkpoint with another mu_z and sigma_z, all at once.
+
+    Args:
+        path: the checkpoint, which is read safely.
+        calibrated: the one to write; may be the same.
+        mu_z, sigma_z: nats.
+
+    Raises:
+        CheckpointError: see :func:`fairseq_bnce.scoring.checkpoints.read`.
+    """
+    content = checkpoints.read(path)
+    state = dict(content.get("task_state") or {})
+    content["task_state"] = {**state, "mu_z": mu_z, "sigma_z": sigma_z}
+    unfinished = calibrated.with_name(calibrated.name + ".tmp")
+    torch.save(content, unfinished)
+    os.replace(unfinished, calibrated)
+
+
+def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
+    text = open_text(options.files)
+    lines = map(word_maker(options.tokenize, options.lowercase), text)
+    found = Diagnosis(options.worst)
+    with progress_bar(total=text.total_bytes, unit="B", unit_scale=True) as bar:
+        for _ in found.fill(scorer, lines, document=options.document):
+            bar.update(text.read_bytes - bar.n)
+    if text.bad_lines:
+        note(f"{text.bad_lines:,} line(s) were not UTF-8: U+FFFD stands for what was none")
+    if not len(found.measures.deviations):
+        raise CommandError("text: required at least one line, got none")
+    return found
+
+
+def _calibrated_path(options: argparse.Namespace) -> Any:
+    """Known to be writable before the work."""
+    if options.calibrate is None:
+        return None
+    own = Path(options.path)
+    path = Path(options.calibrate or own.with_name(f"{own.stem}.calibrated{own.suffix}"))
+    if path.exists() and not options.overwrite:
+        raise CommandError(
+            f"--calibrate {path}: required a file that is not there yet, or --overwrite; got one "
+            "that is"
+        )
+    if not path.parent.is_dir():
+        raise CommandError(f"--calibrate {path}: required a folder that is there, got none")
+    return path
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--out {folder}: required a folder, got: {error.strerror}") from None
+
+
+def _as_text(numbers: Dict[str, float], contexts: Sequence[Context]) -> str:
+    width = max(len(title) for title, *_ in _SHOWN)
+    lines = [f"{title:{width}}  {numbers[name]:{form}}" for title, name, form in _SHOWN]
+    if contexts:
+        lines += ["", "farthest from mu_z:", "log Z_c - log Z\tentropy\tcontext [next word]"]
+        lines += [_context_line(context) for context in contexts]
+    return "\n".join(lines)
+
+
+def _context_line(context: Context) -> str:
+    words = f"{context.before} [{context.word}]".lstrip()
+    return f"{context.deviation:.3f}\t{context.entropy:.3f}\t{words}"
+
+
+def _as_json(numbers: Dict[str, float], contexts: Sequence[Context]) -> str:
+    """JSON has no NaN: null."""
+    known = {key: value if value == value else None for key, value in numbers.items()}
+    worst: List[Dict[str, Any]] = [context._asdict() for context in contexts]
+    return json.dumps({**known, "farthest": worst}, indent=1, ensure_ascii=False)

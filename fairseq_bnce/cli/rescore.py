@@ -1,0 +1,375 @@
+"""Add a language model's scores to n-best lists; tune weights on them; apply weights.
+
+Moses: "id ||| hypothesis ||| features ||| score" (more fields may follow) gets a feature more,
+"BNCE= -12.3": the log-probability, nats. Kaldi: "utterance-n word word ..." gives a file of costs,
+"utterance-n 12.3": the negative log-probability.
+
+With --weights or --tune the lists are sorted by the weighted sum of their features, best first;
+"score" is the total that a Moses list came with.
+
+  fairseq-bnce rescore --path CKPT --tune dev.ref --weights-out w dev.nbest --out dev.rescored
+  fairseq-bnce rescore --path CKPT --weights w --best test.best test.nbest --out test.rescored
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import tempfile
+from contextlib import ExitStack
+from typing import IO, Any, Dict, Iterable, Iterator, List, Optional
+
+import numpy as np
+
+from fairseq_bnce.cli.common import (
+    CommandError,
+    add_model_options,
+    add_text_options,
+    at_least,
+    load_scorer,
+    note,
+    progress_bar,
+    word_maker,
+)
+from fairseq_bnce.rescoring.bootstrap import Comparison, compare
+from fairseq_bnce.rescoring.errors import RescoringError
+from fairseq_bnce.rescoring.kaldi import KaldiFormat
+from fairseq_bnce.rescoring.language_model import Added, add_features
+from fairseq_bnce.rescoring.line_search import Lists
+from fairseq_bnce.rescoring.lines import STDIN, LineSource, readable
+from fairseq_bnce.rescoring.lists import NBest, group
+from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
+from fairseq_bnce.rescoring.moses import MosesFormat
+from fairseq_bnce.rescoring.output import Output, part_of
+from fairseq_bnce.rescoring.tuning import tune
+from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``fairseq-bnce rescore``."""
+    add_model_options(parser)
+    _make_optional(parser, "path")
+    add_text_options(parser)
+    _add_list_options(parser)
+    _add_feature_options(parser.add_argument_group("features"))
+    _add_weight_options(parser.add_argument_group("weights"))
+    _add_output_options(parser.add_argument_group("output"))
+
+
+def _make_optional(parser: argparse.ArgumentParser, name: str) -> None:
+    """Lists that have their scores already need no model."""
+    action = next(action for action in parser._actions if action.dest == name)
+    action.required = False
+
+
+def _add_list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "list",
+        nargs="?",
+        default=STDIN,
+        metavar="NBEST",
+        help="n-best lists, also gzipped (*.gz); standard input by default, and for -",
+    )
+    parser.add_argument("--format", choices=("moses", "kaldi"), default="moses")
+    parser.add_argument(
+        "--cost",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="Kaldi: costs of the same hypotheses in the same order ('utterance-n cost'), as a "
+        "feature of this name; may be given again",
+    )
+
+
+def _add_feature_options(group: Any) -> None:
+    add = group.add_argument
+    add("--feature", default="BNCE", metavar="NAME", help="of the added score (default: BNCE)")
+    add(
+        "--both",
+        action="store_true",
+        help="the softmax's log-probabilities as a feature NAMEExact, besides unnormalised ones",
+    )
+    add(
+        "--count-words",
+        action="store_true",
+        help="a feature NAMEWords: words of the hypothesis",
+    )
+    add(
+        "--count-oov",
+        action="store_true",
+        help="a feature NAMEOOV: words that the model does not know",
+    )
+
+
+def _add_weight_options(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--weights",
+        metavar="FILE|NAME=V,...",
+        help="'name= value ...' lines, or 'name=value ...,name=value': a weight for each of a "
+        "feature's values. With --tune: where the search starts",
+    )
+    add(
+        "--tune",
+        action="append",
+        metavar="REF",
+        help="fit weights to references: line i (from 0) is of list i; for Kaldi a text "
+        "('utterance word word ...'). Given again: more references for BLEU",
+    )
+    add("--ref", action="append", metavar="REF", help="references to measure --weights by")
+    add(
+        "--tune-features",
+        metavar="NAME,...",
+        help="the features that get weights (default: score, or the costs of a Kaldi list; those "
+        "added; those of --weights)",
+    )
+    add("--weights-out", metavar="FILE", help="where tuned weights are written for --weights")
+    add("--metric", choices=("bleu", "wer"), help="default: bleu; for Kaldi wer")
+    add(
+        "--bleu-tokenize",
+        default="none",
+        metavar="NAME",
+        help="tokeniser of sacrebleu's (default: none; lists and references are taken to be "
+        "tokenised alike)",
+    )
+    add("--restarts", type=at_least(0), default=10, metavar="N", help="random starts (default: 10)")
+    add("--resamples", type=at_least(1), default=1000, metavar="N", help="of the bootstrap")
+    add("--seed", type=at_least(0), default=1)
+
+
+def _add_output_options(group: Any) -> None:
+    add = group.add_argument
+    add(
+        "--out",
+        metavar="FILE",
+        help="appears when it is whole, FILE.part until then (default: standard output)",
+    )
+    add("--best", metavar="FILE", help="the first hypotheses, with --weights or --tune")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Rescore the lists.
+
+    Raises:
+        CommandError, ScoringError, UnsupportedModelError: for what the user has to mend.
+    """
+    _check(options)
+    try:
+        _Job(options).run()
+    except RescoringError as error:
+        raise CommandError(_with_part(str(error), options)) from error
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse what makes no sense together, before any work."""
+    has_weights = bool(options.weights or options.tune)
+    for name in ("exact", "both", "count_words", "count_oov"):
+        if getattr(options, name) and options.path is None:
+            raise CommandError(f"--{name.replace('_', '-')}: required --path beside it, got none")
+    for is_wrong, flag, required in (
+        (options.path is None and not has_weights, "--path", "it, or --weights or --tune"),
+        (options.exact and options.both, "--both", "no --exact, which is one of the two"),
+        (options.tune and options.ref, "--ref", "no --tune, which measures by its own references"),
+        (options.ref and not has_weights, "--ref", "--weights, whose effect is measured"),
+        (options.best and not has_weights, "--best", "--weights or --tune"),
+        (options.weights_out and not options.tune, "--weights-out", "--tune"),
+        (options.tune_features and not options.tune, "--tune-features", "--tune"),
+        (options.cost and options.format != "kaldi", "--cost", "--format kaldi"),
+    ):
+        if is_wrong:
+            raise CommandError(f"{flag}: required {required}")
+
+
+def _with_part(message: str, options: argparse.Namespace) -> str:
+    part = part_of(options.out)
+    return f"{message} (what was done before it is in {part})" if os.path.exists(part) else message
+
+
+class _Job:
+    """Everything that can be refused is, before the model is loaded."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.format = _format(options)
+        self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
+        names = options.tune or options.ref
+        self.measure = _measure(options) if names else None
+        self.references = self.format.references(names) if names else {}
+        self.source = LineSource(options.list)
+        self.make_words = word_maker(options.tokenize, options.lowercase)
+        self.added: Optional[Added] = None
+
+    def run(self) -> None:
+        with ExitStack() as stack:
+            out = stack.enter_context(Output(self.options.out))
+            best = stack.enter_context(Output(self.options.best)) if self.options.best else None
+            spool = stack.enter_context(tempfile.TemporaryFile())
+            self._write(self._lists(), out, best, spool)
+
+    def _lists(self) -> Iterator[NBest]:
+        lists = group(self.format.hypotheses(self.source))
+        if self.options.path is not None:
+            self.added = self._added()
+            lists = add_features(lists, self.added)
+        return iter(progress_bar(iterable=lists, unit=" lists"))
+
+    def _added(self) -> Added:
+        options, name = self.options, self.options.feature
+        scorer = load_scorer(options)
+        scorers = {name: scorer}
+        if options.both:
+            scorers[f"{name}Exact"] = scorer.with_exact(True)
+        return Added(
+            scorers,
+            f"{name}Words" if options.count_words else None,
+            f"{name}OOV" if options.count_oov else None,
+            -1 if self.format.name == "kaldi" else 1,
+            self.make_words,
+        )
+
+    def _write(
+        self, lists: Iterator[NBest], out: Output, best: Optional[Output], spool: IO[bytes]
+    ) -> None:
+        if self.options.tune:
+            lists = self._tune(lists, spool)
+        if self.weights is None:
+            for nbest in lists:
+                _write_lines(out, map(self.format.annotated, nbest.hypotheses))
+        else:
+            self._write_ranked(lists, out, best)
+
+    def _tune(self, lists: Iterator[NBest], spool: IO[bytes]) -> Iterator[NBest]:
+        """Fit the weights; the lists wait in a file meanwhile."""
+        space: Optional[Space] = None
+        features: List[np.ndarray] = []
+        counts: List[np.ndarray] = []
+        for nbest in lists:
+            space = space or Space(self._tuned_names(), nbest)
+            features.append(space.matrix(nbest))
+            words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
+            counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
+            pickle.dump(nbest, spool)
+        if space is None:
+            raise RescoringError(f"{self.source.name}: required n-best lists, got nothing")
+        self.weights = self._fit(space, Lists.of(features, counts))
+        return _from_spool(spool, len(features))
+
+    def _fit(self, space: Space, lists: Lists) -> Weights:
+        options = self.options
+        start = space.vector(self.weights or self._default_weights())
+        bar = progress_bar(unit=" lines searched")
+        with bar:
+            tuned = tune(
+                lists,
+                start,
+                self.measure,
+                restarts=options.restarts,
+                seed=options.seed,
+                on_line=bar.update,
+            )
+        weights = space.weights(tuned.weights)
+        note("weights: " + ", ".join(weight_lines(weights)))
+        if options.weights_out:
+            with Output(options.weights_out) as out:
+                _write_lines(out, weight_lines(weights))
+        return weights
+
+    def _tuned_names(self) -> List[str]:
+        if self.options.tune_features:
+            names = [name.strip() for name in self.options.tune_features.split(",")]
+        else:
+            added = self.added.names() if self.added else []
+            names = [*self._own_names(), *added, *(self.weights or {})]
+        names = list(dict.fromkeys(names))
+        if len(names) < 2:
+            raise RescoringError(
+                f"--tune: required at least two features (--path, --tune-features), got {names}"
+            )
+        return names
+
+    def _own_names(self) -> List[str]:
+        """The features that stand for what the list's own system thought."""
+        return [self.format.total] if self.format.total else list(self.format.costs)
+
+    def _default_weights(self) -> Weights:
+        return dict.fromkeys(self._own_names(), (1.0,))
+
+    def _reference(self, nbest: NBest) -> List[str]:
+        try:
+            return self.references[nbest.list_id]
+        except KeyError:
+            raise nbest.hypotheses[0].line.error(
+                f"a list that has a reference (there are {len(self.references)})",
+                f"{nbest.list_id!r}",
+            ) from None
+
+    def _write_ranked(self, lists: Iterable[NBest], out: Output, best: Optional[Output]) -> None:
+        space: Optional[Space] = None
+        before: List[np.ndarray] = []
+        after: List[np.ndarray] = []
+        for nbest in lists:
+            if space is None:
+                space = Space(list(self.weights), nbest)
+                vector = space.vector(self.weights)
+            order, totals = ranking(space.matrix(nbest), vector)
+            ranked = [nbest.hypotheses[number] for number in order]
+            _write_lines(out, map(self.format.rescored, ranked, totals[order]))
+            if best is not None:
+                _write_lines(best, [self.format.best(ranked[0])])
+            if self.measure is not None:
+                pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
+                counts = distinct_counts(self.measure, pair, self._reference(nbest))
+                before.append(counts[0])
+                after.append(counts[1])
+        if before:
+            self._report(np.array(before), np.array(after))
+
+    def _report(self, before: np.ndarray, after: np.ndarray) -> None:
+        options = self.options
+        found = compare(before, after, self.measure, resamples=options.resamples, seed=options.seed)
+        note(_sentence(found, self.measure, options))
+        if len(before) < len(self.references):
+            note(f"{len(before):,} of {len(self.references):,} references have a list")
+
+
+def _format(options: argparse.Namespace) -> Any:
+    if options.format == "moses":
+        return MosesFormat()
+    costs: Dict[str, str] = {}
+    for given in options.cost:
+        name, sign, file = given.partition("=")
+        if not sign or not name or not file or name in costs:
+            raise CommandError(f"--cost: required NAME=FILE, every name once, got {given!r}")
+        costs[name] = file
+    return KaldiFormat(costs)
+
+
+def _measure(options: argparse.Namespace) -> Any:
+    metric = options.metric or ("wer" if options.format == "kaldi" else "bleu")
+    return WordErrorRate() if metric == "wer" else Bleu(options.bleu_tokenize)
+
+
+def _write_lines(out: Output, lines: Iterable[str]) -> None:
+    for line in lines:
+        out.write(line)
+    out.flush()
+
+
+def _from_spool(spool: IO[bytes], count: int) -> Iterator[NBest]:
+    spool.seek(0)
+    for _ in range(count):
+        yield pickle.load(spool)  # this process's own
+
+
+def _sentence(found: Comparison, measure: Any, options: argparse.Namespace) -> str:
+    low, high = found.gain_interval
+    (old_low, old_high), (new_low, new_high) = found.before_interval, found.after_interval
+    return (
+        f"{measure.description}: before {found.before:.2f} [{old_low:.2f}, {old_high:.2f}], "
+        f"after {found.after:.2f} [{new_low:.2f}, {new_high:.2f}], "
+        f"difference {found.after - found.before:+.2f} [{low:+.2f}, {high:+.2f}] "
+        f"(95 % intervals, paired bootstrap: {options.resamples:,} resamples of "
+        f"{found.sentences:,} sentences, seed {options.seed})"
+    )

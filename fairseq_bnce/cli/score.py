@@ -1,0 +1,208 @@
+"""Log-probabilities of plain text, a line out for each line in.
+
+Columns, separated by tabs: log-probability of the line (nats, its </s> counted in), tokens (its
+</s> counted in), words that are out of the vocabulary. A column "word log-probability" for each
+word follows with --per-word.
+
+Lines are sentences: each is scored for itself, after </s>. Lines longer than the model reads at
+once are scored in blocks, each of which sees words of the one before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from typing import Any, Callable, Dict, Iterator, List
+
+import numpy as np
+
+from fairseq_bnce.cli.common import (
+    TextLines,
+    add_model_options,
+    add_text_options,
+    at_least,
+    load_scorer,
+    note,
+    open_text,
+    progress_bar,
+    word_maker,
+)
+from fairseq_bnce.scoring import Scorer, SentenceScore
+
+Format = Callable[[SentenceScore], str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``fairseq-bnce score``."""
+    add_model_options(parser)
+    add_text_options(parser)
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="UTF-8 text; standard input by default, and for -"
+    )
+    group = parser.add_argument_group("text")
+    group.add_argument(
+        "--document",
+        action="store_true",
+        help="the lines are one running text: each is scored after all before it, as far as the "
+        "model sees",
+    )
+    group.add_argument(
+        "--context-window",
+        type=at_least(0),
+        metavar="N",
+        help="words that a block sees of those before it, where a text is longer than the model "
+        "reads at once (default: half of what it reads)",
+    )
+    group = parser.add_argument_group("output")
+    group.add_argument("--per-word", action="store_true", help="the score of every word, too")
+    group.add_argument(
+        "--summary",
+        action="store_true",
+        help="in the place of lines: perplexities with and without out-of-vocabulary words, and "
+        "counts",
+    )
+    group.add_argument(
+        "--base", choices=("e", "10"), default="e", help="of the logarithms (default: e)"
+    )
+    group.add_argument("--json", action="store_true", help="a JSON object in each line")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Score the text.
+
+    Raises:
+        CommandError, ScoringError, UnsupportedModelError: for what the user has to mend.
+    """
+    make_words = word_maker(options.tokenize, options.lowercase)
+    text = open_text(options.files)
+    report = _Report(options, text)
+    for window in _windows(load_scorer(options), text, make_words, options):
+        report.add(window)
+    report.end()
+    return 0
+
+
+def _windows(
+    scorer: Scorer, text: TextLines, make_words: Callable, options: argparse.Namespace
+) -> Iterator[List[SentenceScore]]:
+    return scorer.score_windows(
+        map(make_words, text),
+        document=options.document,
+        context_window=options.context_window,
+        is_ready=text.is_ready,
+    )
+
+
+class _Report:
+    """Writes scores as they come, and what there is to say of the whole text."""
+
+    def __init__(self, options: argparse.Namespace, text: TextLines):
+        self.text, self.summary = text, _Summary() if options.summary else None
+        unit = math.log(10) if options.base == "10" else 1.0
+        self._format = _json_format(options.per_word, unit) if options.json else None
+        self._format = self._format or _column_format(options.per_word, unit)
+        self._is_json = options.json
+        self._in_blocks = 0
+        sys.stdout.reconfigure(encoding="utf-8")
+        # Lines on the same terminal show how far it is, and a bar would be among them.
+        is_wanted = options.summary or not sys.stdout.isatty()
+        self._bar = progress_bar(is_wanted, total=text.total_bytes, unit="B", unit_scale=True)
+
+    def add(self, window: List[SentenceScore]) -> None:
+        if self.summary is None:
+            sys.stdout.write("".join([self._format(score) + "\n" for score in window]))
+            sys.stdout.flush()
+        else:
+            self.summary.add(window)
+        self._tell_of_blocks(sum(score.in_blocks for score in window))
+        self._bar.update(self.text.read_bytes - self._bar.n)
+
+    def end(self) -> None:
+        self._bar.close()
+        if self.summary is not None:
+            found = self.summary.as_dict()
+            print(json.dumps(found) if self._is_json else _as_kenlm_has_it(found))
+        if self.text.bad_lines:
+            note(f"{self.text.bad_lines:,} line(s) were not UTF-8: U+FFFD stands for what was none")
+        if self._in_blocks > 1:
+            note(f"{self._in_blocks:,} lines were scored in blocks")
+
+    def _tell_of_blocks(self, count: int) -> None:
+        """At the first one, since a pipe may have no end."""
+        if count and not self._in_blocks:
+            note(
+                "a line is longer than the model reads at once: it is scored in blocks, each of "
+                "which sees words of the one before (--context-window)"
+            )
+        self._in_blocks += count
+
+
+class _Summary:
+    """Sums over all lines."""
+
+    def __init__(self) -> None:
+        self.log_prob = self.oov_log_prob = 0.0
+        self.lines = self.tokens = self.oov = 0
+
+    def add(self, window: List[SentenceScore]) -> None:
+        scores = np.concatenate([score.log_probs for score in window])
+        is_oov = np.concatenate([score.is_oov for score in window])
+        self.log_prob += float(scores.sum())
+        self.oov_log_prob += float(scores[is_oov].sum())
+        self.lines += len(window)
+        self.tokens += len(scores)
+        self.oov += int(is_oov.sum())
+
+    def as_dict(self) -> Dict[str, Any]:
+        known = self.log_prob - self.oov_log_prob
+        return {
+            "ppl_with_oov": _perplexity(self.log_prob, self.tokens),
+            "ppl_without_oov": _perplexity(known, self.tokens - self.oov),
+            "oov": self.oov,
+            "tokens": self.tokens,
+            "lines": self.lines,
+            "log_prob": self.log_prob,
+        }
+
+
+def _perplexity(log_prob: float, tokens: int) -> float:
+    return math.exp(-log_prob / tokens) if tokens else math.nan
+
+
+def _as_kenlm_has_it(found: Dict[str, Any]) -> str:
+    """The lines of KenLM's query."""
+    return (
+        f"Perplexity including OOVs:\t{found['ppl_with_oov']:.6g}\n"
+        f"Perplexity excluding OOVs:\t{found['ppl_without_oov']:.6g}\n"
+        f"OOVs:\t{found['oov']}\n"
+        f"Tokens:\t{found['tokens']}"
+    )
+
+
+def _column_format(per_word: bool, unit: float) -> Format:
+    def format_line(score: SentenceScore) -> str:
+        line = f"{score.total / unit:.6f}\t{len(score.words)}\t{score.oov}"
+        if per_word:
+            pairs = zip(score.words, (score.log_probs / unit).tolist())
+            line += "".join([f"\t{word} {log_prob:.6f}" for word, log_prob in pairs])
+        return line
+
+    return format_line
+
+
+def _json_format(per_word: bool, unit: float) -> Format:
+    def format_line(score: SentenceScore) -> str:
+        found = {
+            "log_prob": round(score.total / unit, 6),
+            "tokens": len(score.words),
+            "oov": score.oov,
+        }
+        if per_word:
+            found["words"] = score.words
+            found["log_probs"] = (score.log_probs / unit).round(6).tolist()
+            found["is_oov"] = score.is_oov.tolist()
+        return json.dumps(found, ensure_ascii=False)
+
+    return format_line

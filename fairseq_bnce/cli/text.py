@@ -1,0 +1,186 @@
+"""Lines of text as they come in: streamed, tokenised as in training, bad UTF-8 mended."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import select
+import sys
+from collections import deque
+from functools import lru_cache
+from typing import IO, Any, Callable, Deque, Iterator, List, Optional, Sequence
+
+from fairseq_bnce.cli.errors import CommandError
+
+STDIN = "-"
+BOS, EOS, UNK = "<s>", "</s>", "<unk>"
+LINE_LIMIT = 2**24  # bytes; a longer line is a file without line ends, and would fill the memory
+
+_CHUNK = 2**16
+
+
+class TextLines:
+    """The lines of files, one after the other, without their line ends.
+
+    Nothing is read ahead but what one system call returns, so that lines of a pipe are handed on
+    as soon as they are there. Lines end at line feeds alone, as fairseq cuts them.
+
+    Args:
+        names: files; ``-`` is standard input, and so is an empty list.
+
+    Attributes:
+        bad_lines: how many lines so far were not UTF-8; in them U+FFFD stands for what was none.
+        read_bytes: how many bytes were read so far.
+        total_bytes: how many there are; None if that cannot be known.
+
+    Raises:
+        CommandError: for what can't be opened, here, before any other work; in the loop, for a
+            line of more than ``LINE_LIMIT`` bytes.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self.names = list(names) or [STDIN]
+        for name in self.names:
+            _check_readable(name)
+        if self.names.count(STDIN) > 1:
+            raise CommandError(f"input: required standard input ({STDIN!r}) once, got it twice")
+        self.bad_lines = self.read_bytes = 0
+        self.total_bytes = _total_bytes(self.names)
+        self._waiting: Deque[bytes] = deque()
+        self._stream: Optional[IO[bytes]] = None
+
+    def __iter__(self) -> Iterator[str]:
+        for name in self.names:
+            with _open(name) as stream:
+                self._stream = stream
+                for line in self._lines(stream, name):
+                    yield self._decode(line)
+
+    def is_ready(self) -> bool:
+        """Whether the next line can be had, or its beginning, without waiting for a writer."""
+        return bool(self._waiting) or self._stream is None or _has_data(self._stream)
+
+    def _lines(self, stream: IO[bytes], name: str) -> Iterator[bytes]:
+        rest: List[bytes] = []  # the parts of a line whose end is still to come
+        size = 0
+        for chunk in iter(lambda: stream.read(_CHUNK), b""):
+            self.read_bytes += len(chunk)
+            first, *others = chunk.split(b"\n")
+            rest.append(first)
+            size += len(first)
+            _check_length(size, name)
+            if others:
+                self._waiting.append(b"".join(rest))
+                rest, size = others[-1:], len(others[-1])
+                self._waiting.extend(others[:-1])
+            while self._waiting:
+                yield self._waiting.popleft()
+        if size:
+            yield b"".join(rest)
+
+    def _decode(self, line: bytes) -> str:
+        """Also without a byte order mark, which joined files have at the start of any line."""
+        try:
+            return line.decode("utf-8").lstrip("\ufeff")
+        except UnicodeDecodeError:
+            self.bad_lines += 1
+            return line.decode("utf-8", "replace").lstrip("\ufeff")
+
+
+def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]:
+    """What makes space-separated words of a line, as scripts/prepare_text.py does for training.
+
+    ``<unk>`` stays one word; ``<s>`` before and ``</s>`` behind a line are dropped, since scoring
+    adds its own.
+
+    Args:
+        language: whose rules sacremoses tokenises by; None: the words are separated already.
+        lowercase: whether to lower-case them.
+
+    Raises:
+        CommandError: for a language that sacremoses has no rules for, or without sacremoses.
+    """
+    if language is not None:
+        _check_language(language)
+
+    def make(line: str) -> str:
+        words = line.split() if language is None else _tokenize(line, language)
+        words = words[1:] if words[:1] == [BOS] else words
+        words = words[:-1] if words[-1:] == [EOS] else words
+        # After tokenising, for which a capital behind a full stop is the start of a sentence.
+        return " ".join(_lower(words) if lowercase else words)
+
+    return make
+
+
+def _lower(words: List[str]) -> List[str]:
+    return [word.lower() for word in words]
+
+
+def _tokenize(line: str, language: str) -> List[str]:
+    """Without sacremoses' protected patterns, which glue <unk> to the full stop behind it."""
+    words: List[str] = []
+    for part in re.split(f"({UNK})", line):
+        words += [part] if part == UNK else _tokenizer(language).tokenize(part, escape=False)
+    return words
+
+
+@lru_cache(maxsize=None)
+def _tokenizer(language: str) -> Any:
+    from sacremoses import MosesTokenizer
+
+    return MosesTokenizer(language)
+
+
+def _check_language(language: str) -> None:
+    if importlib.util.find_spec("sacremoses") is None:
+        raise CommandError(
+            "--tokenize: required sacremoses, which is not installed: pip install "
+            "'fairseq-bnce[text]' (or give text whose words are separated by spaces)"
+        )
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    # The last three have rules, but no lists of prefixes.
+    known = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko", "cjk"})
+    if language not in known:
+        raise CommandError(f"--tokenize: required one of {' '.join(known)}, got {language!r}")
+
+
+def _check_readable(name: str) -> None:
+    if name == STDIN:
+        return
+    try:
+        with open(name, "rb"):
+            pass
+    except OSError as error:
+        raise CommandError(f"input {name!r}: required a text file, got: {error.strerror}") from None
+
+
+def _check_length(size: int, name: str) -> None:
+    if size > LINE_LIMIT:
+        raise CommandError(
+            f"input {name!r}: required lines of at most {LINE_LIMIT:,} bytes, got a longer one; "
+            "break it into sentences first"
+        )
+
+
+def _total_bytes(names: Sequence[str]) -> Optional[int]:
+    if all(name != STDIN and os.path.isfile(name) for name in names):
+        return sum(os.path.getsize(name) for name in names)
+    return None
+
+
+def _open(name: str) -> Any:
+    """Unbuffered: a buffered reader would wait until its buffer is full."""
+    if name != STDIN:
+        return open(name, "rb", buffering=0)
+    return contextlib.nullcontext(open(sys.stdin.fileno(), "rb", buffering=0, closefd=False))
+
+
+def _has_data(stream: IO[bytes]) -> bool:
+    try:
+        return bool(select.select([stream], [], [], 0)[0])
+    except (OSError, ValueError):  # no such thing as waiting for a file, on Windows for a pipe
+        return True

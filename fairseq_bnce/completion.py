@@ -1,0 +1,185 @@
+"""Sentence completion: questions with a gap and five words for it, their answers, and accuracy.
+
+The Microsoft Research Sentence Completion Challenge (Zweig & Burges 2011) comes as a table with the
+columns id, question, a) to e), or in its machine format, where every choice is a sentence of its
+own, ``1a) ... and are [crying] alone in London.``
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+LETTERS = "abcde"
+BLANK = "_____"
+MACHINE_LINE = re.compile(r"\s*(\d+)\s*([a-e])\)\s*(.*?)\s*")
+MACHINE_FORM = "'1a) words [choice] words'"
+Z95 = 1.959963984540054  # the normal distribution's quantile of 97.5 %
+
+
+class CompletionError(Exception):
+    """Names the file and line, what was required there and what came."""
+
+
+class Question(NamedTuple):
+    """A question's name, and its sentence with each of the five choices, a to e."""
+
+    name: str
+    sentences: Tuple[str, ...]
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_questions(path: str) -> List[Question]:
+    """Questions of a table (CSV), or in the machine format: told apart by the first line.
+
+    Raises:
+        CompletionError: naming the line, for anything else.
+    """
+    lines = _lines(path)
+    if _is_machine_format(lines):
+        return _machine_questions(path, lines)
+    columns = ("id", "question", *LETTERS)
+    return [_filled(where, *values) for where, values in _rows(path, lines, columns)]
+
+
+def read_answers(path: str) -> Dict[str, str]:
+    """The letter of the right choice by the question's name, from a table or the machine format.
+
+    Raises:
+        CompletionError: naming the line, for anything else, or a question that comes twice.
+    """
+    lines = _lines(path)
+    found: Dict[str, str] = {}
+    for where, name, letter in _named_letters(path, lines):
+        if letter not in tuple(LETTERS):
+            raise CompletionError(f"{where}: required an answer from a to e, got {letter!r}")
+        if name in found:
+            raise CompletionError(f"{where}: required one answer to a question, got {name} again")
+        found[name] = letter
+    return found
+
+
+def _lines(path: str) -> List[str]:
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise CompletionError(f"{path}: required a file, got: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise CompletionError(f"{path}, line {line}: required UTF-8, got {error.reason}") from error
+    lines = list(io.StringIO(text, newline=""))  # cut at line ends alone, which stay
+    if not any(line.strip() for line in lines):
+        raise CompletionError(f"{path}: required a table or the machine format, got nothing")
+    return lines
+
+
+def _is_machine_format(lines: Sequence[str]) -> bool:
+    first = next(line for line in lines if line.strip())
+    return MACHINE_LINE.fullmatch(first) is not None
+
+
+def _machine_lines(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, str, str, str]]:
+    """(where, question, letter, sentence)"""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            found = MACHINE_LINE.fullmatch(line)
+            if found is None or not re.search(r"\[[^\[\]]+\]", found.group(3)):
+                raise CompletionError(f"{where}: required {MACHINE_FORM}, got {line.strip()!r}")
+            name, letter, sentence = found.groups()
+            yield where, name, letter, re.sub(r"\[([^\[\]]+)\]", r"\1", sentence, count=1)
+
+
+def _machine_questions(path: str, lines: Sequence[str]) -> List[Question]:
+    found: Dict[str, List[str]] = {}
+    for where, name, letter, sentence in _machine_lines(path, lines):
+        choices = found.setdefault(name, [])
+        if letter != LETTERS[len(choices) : len(choices) + 1]:
+            raise CompletionError(
+                f"{where}: required choices a to e of a question in this order, got {name}{letter}"
+            )
+        choices.append(sentence)
+    for name, choices in found.items():
+        if len(choices) != len(LETTERS):
+            raise CompletionError(
+                f"{path}, question {name}: required choices a to e, got {len(choices)}"
+            )
+    return [Question(name, tuple(choices)) for name, choices in found.items()]
+
+
+def _rows(
+    path: str, lines: Sequence[str], columns: Sequence[str]
+) -> Iterator[Tuple[str, List[str]]]:
+    """(where, values of these columns) of a table whose heading names them, in any order."""
+    reader = csv.reader(lines)
+    heading = [_plain(title) for title in next(reader)]
+    missing = [column for column in columns if heading.count(column) != 1]
+    if missing:
+        raise CompletionError(
+            f"{path}, line 1: required the machine format ({MACHINE_FORM}), or a table with "
+            f"columns {', '.join(columns)}, got {', '.join(heading)}"
+        )
+    places = [heading.index(column) for column in columns]
+    for row in reader:
+        where = f"{path}, line {reader.line_num}"
+        if len(row) not in (0, len(heading)):
+            raise CompletionError(f"{where}: required {len(heading)} columns, got {len(row)}")
+        if row:
+            yield where, [row[place].strip() for place in places]
+
+
+def _plain(text: str) -> str:
+    """A column's title or a letter: a for "a)" or " A) "."""
+    return text.strip(" )").lower()
+
+
+def _filled(where: str, name: str, question: str, *choices: str) -> Question:
+    if question.count(BLANK) != 1:
+        raise CompletionError(f"{where}: required a question with one {BLANK}, got {question!r}")
+    if not name or not all(choices):
+        raise CompletionError(f"{where}: required an id and choices a to e, got an empty field")
+    return Question(name, tuple(question.replace(BLANK, choice) for choice in choices))
+
+
+def _named_letters(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, str, str]]:
+    """(where, question, letter)"""
+    if _is_machine_format(lines):
+        for where, name, letter, _ in _machine_lines(path, lines):
+            yield where, name, letter
+    else:
+        for where, (name, letter) in _rows(path, lines, ("id", "answer")):
+            yield where, name, _plain(letter)
+
+
+# ---------------------------------------------------------------- accuracy
+
+
+class Accuracy(NamedTuple):
+    """How many of some questions were answered rightly."""
+
+    right: int
+    asked: int
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return self.right / self.asked
+
+    def interval(self) -> Tuple[float, float]:
+        """Where the share lies with 95 % confidence (Wilson 1927)."""
+        square = Z95**2
+        middle = (self.right + square / 2) / (self.asked + square)
+        spread = self.share * (1 - self.share) / self.asked + square / (4 * self.asked**2)
+        half = Z95 * math.sqrt(spread) * self.asked / (self.asked + square)
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def accuracy(chosen: Sequence[str], right: Sequence[str]) -> Accuracy:
+    """Of chosen letters against the right ones."""
+    return Accuracy(sum(a == b for a, b in zip(chosen, right)), len(right))

@@ -1,0 +1,114 @@
+"""N-best lists as Kaldi's nbest-to-linear and int2sym.pl write them: ``utterance-n word word ...``.
+
+Costs (of the acoustic model, of a language model) are in files of their own with the same keys,
+``utterance-n cost``. Costs are negative log-probabilities: less is better. Inside this package
+features are their negatives; what is written is costs again.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Dict, Iterable, Iterator, List, Mapping, Sequence
+
+from fairseq_bnce.rescoring.errors import RescoringError
+from fairseq_bnce.rescoring.lines import Line, LineSource, readable
+from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
+from fairseq_bnce.rescoring.moses import format_number
+
+FORM = "utterance-n word word ..."
+
+
+class KaldiFormat:
+    """Reads hypotheses with their costs, and writes costs, or the hypotheses' lines as they were.
+
+    Args:
+        costs: files by the names that their costs have among the features.
+
+    Raises:
+        RescoringError: for a file that can't be opened.
+    """
+
+    name = "kaldi"
+    total = None
+
+    def __init__(self, costs: Mapping[str, str]):
+        self.costs = {name: LineSource(file) for name, file in costs.items()}
+
+    def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
+        """Raises RescoringError for a line of another form, or other keys in a file of costs."""
+        for line, *costs in zip_longest(lines, *self.costs.values()):
+            if line is None:
+                extra = next(cost for cost in costs if cost is not None)
+                raise extra.error("no more keys than hypotheses", repr(extra.text))
+            yield self._hypothesis(line, costs)
+
+    def annotated(self, hypothesis: Hypothesis) -> str:
+        """Its key and the cost that was added: several as a vector of Kaldi's text form."""
+        costs = [format_number(-value) for value in hypothesis.added.values()]
+        text = costs[0] if len(costs) == 1 else f" [ {' '.join(costs)} ]"
+        return f"{hypothesis.parts} {text}"
+
+    def rescored(self, hypothesis: Hypothesis, total: float) -> str:
+        """Its line as it was; keys stay, so that whatever else is stored by them still fits."""
+        return hypothesis.line.text
+
+    def best(self, hypothesis: Hypothesis) -> str:
+        """Its words as an entry of a Kaldi text: ``utterance word word ...``."""
+        return f"{hypothesis.list_id} {hypothesis.words}".rstrip()
+
+    def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
+        """Kaldi texts, by utterance.
+
+        Raises:
+            RescoringError: for an empty line, or an utterance that a file has twice or lacks.
+        """
+        texts = [_text(name) for name in names]
+        for name, text in zip(names, texts):
+            missing = next(iter(texts[0].keys() ^ text.keys()), None)
+            if missing is not None:
+                raise RescoringError(
+                    f"{name}: required the utterances of {names[0]}, got a difference: {missing}"
+                )
+        return {utterance: [text[utterance] for text in texts] for utterance in texts[0]}
+
+    def _hypothesis(self, line: Line, costs: Sequence[Line]) -> Hypothesis:
+        key, words = _cut(line)
+        utterance, dash, rank = key.rpartition("-")
+        if not dash or not utterance or not rank.isdigit():
+            raise line.error(f"{FORM!r}", repr(key))
+        features: Features = {}
+        for (name, source), cost in zip(self.costs.items(), costs):
+            features[name] = (-_cost(key, line, cost, source.name),)
+        return Hypothesis(utterance, words, features, line, key)
+
+
+def _cut(line: Line) -> tuple:
+    """(key, words)"""
+    key, *words = line.text.split() or [""]
+    if not key:
+        raise line.error(f"{FORM!r}", "an empty line")
+    return key, " ".join(words)
+
+
+def _cost(key: str, line: Line, cost: object, source: str) -> float:
+    if cost is None:
+        raise RescoringError(
+            f"{source}: required a cost of {key} ({line.source}, line {line.number}), got no more "
+            "lines"
+        )
+    fields = cost.text.split()
+    if len(fields) != 2 or fields[0] != key:
+        raise cost.error(
+            f"'{key} cost', as in line {line.number} of {line.source}", repr(cost.text)
+        )
+    return number(fields[1], cost, "the cost")
+
+
+def _text(name: str) -> Dict[str, str]:
+    found: Dict[str, str] = {}
+    for line in LineSource(name):
+        utterance, words = _cut(line)
+        if utterance in found:
+            raise line.error("every utterance once", f"{utterance} again")
+        found[utterance] = readable(words)
+    return found

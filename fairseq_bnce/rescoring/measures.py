@@ -1,0 +1,138 @@
+"""What lists are tuned for: counts that add up over sentences, and the measure that they make."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+import numpy as np
+
+from fairseq_bnce.rescoring.errors import RescoringError
+
+ORDER = 4  # of BLEU's n-grams
+
+
+class Bleu:
+    """BLEU, 0 to 100, from sacrebleu's own counts and by its formula.
+
+    A sentence's counts are: hypothesis and reference length, matched n-grams (1 to 4), n-grams.
+
+    Args:
+        tokenize: a tokeniser of sacrebleu's; "none" compares the words as they are.
+
+    Raises:
+        RescoringError: for a tokeniser that sacrebleu does not have, or without sacrebleu.
+    """
+
+    name, sign, width = "BLEU", 1, 2 + 2 * ORDER
+
+    def __init__(self, tokenize: str = "none"):
+        self._class = _sacrebleu(tokenize)
+        # With the effective order sacrebleu does not warn of single sentences; counts are the same.
+        self._metric = self._class(tokenize=tokenize, effective_order=True)
+        self.description = f"BLEU (sacrebleu, tokenize {tokenize})"
+
+    def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """(hypotheses, 10) int64, for one sentence that may have several references."""
+        return np.array([self._count(text, references) for text in hypotheses], dtype=np.int64)
+
+    def value(self, sums: np.ndarray) -> float:
+        """BLEU of summed counts (10,): sacrebleu's number for the same sentences."""
+        length, reference, *ngrams = sums.tolist()
+        found = self._class.compute_bleu(
+            ngrams[:ORDER], ngrams[ORDER:], length, reference, smooth_method="exp"
+        )
+        return found.score
+
+    def values(self, sums: np.ndarray) -> np.ndarray:
+        """The same of many summed counts (n, 10) at once."""
+        found = np.empty(len(sums))
+        is_plain = (sums[:, 2:] > 0).all(1)
+        plain = sums[is_plain].astype(np.float64)
+        length, reference = plain[:, 0], plain[:, 1]
+        precisions = np.log(plain[:, 2 : 2 + ORDER] / plain[:, 2 + ORDER :]).mean(1)
+        found[is_plain] = 100 * np.exp(np.minimum(0, 1 - reference / length) + precisions)
+        found[~is_plain] = [self.value(row) for row in sums[~is_plain]]  # these are smoothed
+        return found
+
+    def _count(self, hypothesis: str, references: Sequence[str]) -> List[int]:
+        score = self._metric.sentence_score(hypothesis, references)
+        return [score.sys_len, score.ref_len, *score.counts, *score.totals]
+
+
+class WordErrorRate:
+    """Word error rate, per cent, from jiwer's counts: errors, words of the reference.
+
+    Raises:
+        RescoringError: without jiwer, saying how to get it.
+    """
+
+    name, sign, width = "WER", -1, 2
+
+    def __init__(self) -> None:
+        self._process = _jiwer().process_words
+        self.description = "word error rate (jiwer), per cent"
+
+    def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """(hypotheses, 2) int64, for one sentence, which has one reference.
+
+        Raises:
+            RescoringError: for several references, or one that jiwer refuses.
+        """
+        if len(references) != 1:
+            raise RescoringError(f"WER: required one reference, got {len(references)}")
+        return np.array([self._count(text, references[0]) for text in hypotheses], dtype=np.int64)
+
+    def value(self, sums: np.ndarray) -> float:
+        """Per cent, of summed counts (2,).
+
+        Raises:
+            RescoringError: if the references have no word.
+        """
+        return float(self.values(sums[None])[0])
+
+    def values(self, sums: np.ndarray) -> np.ndarray:
+        """The same of many summed counts (n, 2) at once."""
+        if not sums[:, 1].all():
+            raise RescoringError("WER: required words in the references, got none")
+        return 100 * sums[:, 0] / sums[:, 1]
+
+    def _count(self, hypothesis: str, reference: str) -> List[int]:
+        try:
+            found = self._process(reference, hypothesis)
+        except ValueError as error:  # its older versions refuse empty references
+            raise RescoringError(f"WER: jiwer refuses {reference!r}: {error}") from error
+        errors = found.substitutions + found.deletions + found.insertions
+        return [errors, found.hits + found.substitutions + found.deletions]
+
+
+def distinct_counts(measure: Any, words: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """``measure.counts`` of hypotheses, each distinct one counted once."""
+    numbers: Dict[str, int] = {}
+    rows = [numbers.setdefault(text, len(numbers)) for text in words]
+    return measure.counts(list(numbers), references)[rows]
+
+
+def _sacrebleu(tokenize: str) -> Any:
+    try:
+        from sacrebleu.metrics import BLEU
+    except ImportError as error:
+        raise RescoringError(
+            "BLEU: required sacrebleu, which is not installed: pip install sacrebleu"
+        ) from error
+    if tokenize not in BLEU.TOKENIZERS:
+        raise RescoringError(
+            f"BLEU: required a tokeniser of {', '.join(BLEU.TOKENIZERS)}, got {tokenize!r}"
+        )
+    return BLEU
+
+
+def _jiwer() -> Any:
+    try:
+        import jiwer
+    except ImportError as error:
+        raise RescoringError(
+            "WER: required jiwer, which is not installed: pip install 'fairseq-bnce[rescore]'"
+        ) from error
+    if not hasattr(jiwer, "process_words"):
+        raise RescoringError("WER: required jiwer 3 or later: pip install --upgrade jiwer")
+    return jiwer

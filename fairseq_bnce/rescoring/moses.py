@@ -1,0 +1,146 @@
+"""N-best lists as Moses writes them: ``id ||| hypothesis ||| features ||| score``.
+
+More fields may follow (alignments). Features are ``name= 1 2 3``, ``name=1`` or, in old lists,
+``name: 1 2 3``; numbers before the first name stay as they are and can't be weighted.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence
+
+from fairseq_bnce.rescoring.errors import RescoringError
+from fairseq_bnce.rescoring.lines import Line, LineSource, readable
+from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
+
+SEPARATOR = "|||"
+SCORE = "score"  # the name that the list's own total has among the features
+FORM = "id ||| hypothesis ||| features ||| score"
+
+
+class MosesFormat:
+    """Reads hypotheses and writes them back; what is not asked for stays byte for byte."""
+
+    name = "moses"
+    total = SCORE
+
+    def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
+        """Raises RescoringError for a line of another form."""
+        return map(parse, lines)
+
+    def annotated(self, hypothesis: Hypothesis) -> str:
+        """Its line with the added features behind its own."""
+        return SEPARATOR.join(_with_added(hypothesis))
+
+    def rescored(self, hypothesis: Hypothesis, total: float) -> str:
+        """Its line with the added features and another score."""
+        fields = _with_added(hypothesis)
+        fields[3] = _replace(fields[3], format_number(total))
+        return SEPARATOR.join(fields)
+
+    def best(self, hypothesis: Hypothesis) -> str:
+        """Its words alone."""
+        return hypothesis.words
+
+    def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
+        """Lines of reference texts; list ``i`` belongs to line ``i`` (from 0) of each file."""
+        texts = [[readable(line.text) for line in LineSource(name)] for name in names]
+        for name, text in zip(names, texts):
+            if len(text) != len(texts[0]):
+                raise RescoringError(
+                    f"{name}: required {len(texts[0])} lines, as {names[0]} has, got {len(text)}"
+                )
+        return {str(number): list(lines) for number, lines in enumerate(zip(*texts))}
+
+
+def parse(line: Line) -> Hypothesis:
+    """One line of a list.
+
+    Raises:
+        RescoringError: for a line of another form.
+    """
+    fields = line.text.split(SEPARATOR)
+    if len(fields) < 4 or not fields[0].strip():
+        raise line.error(f"'{FORM}'", repr(_shortened(line.text)))
+    features = parse_features(fields[2], line)
+    if SCORE in features:
+        raise line.error(f"no feature of the name {SCORE!r}, which stands for the total", "one")
+    features[SCORE] = (number(fields[3].strip(), line, "the score"),)
+    words = " ".join(fields[1].split())
+    return Hypothesis(_list_id(fields[0].strip()), words, features, line, fields)
+
+
+def parse_features(text: str, line: Line) -> Features:
+    """The values by name.
+
+    Raises:
+        RescoringError: for a value that is no number, or a name that comes twice.
+    """
+    found: Dict[str, List[float]] = {}
+    name: Optional[str] = None
+    for token in text.split():
+        label, value = _cut(token)
+        if label is not None:
+            name = label
+            if name in found:
+                raise line.error("every feature once", f"{name!r} twice")
+            found[name] = []
+        if value:
+            found.setdefault(name or "", []).append(number(value, line, "a feature's value"))
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def format_number(value: float) -> str:
+    """Nats and counts as they are written, without trailing zeros."""
+    text = f"{value:.6f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def _list_id(text: str) -> str:
+    return str(int(text)) if text.isdigit() else text  # 007 is line 7 of the references
+
+
+def _cut(token: str) -> tuple:
+    """(name, value) of ``name=``, ``name:`` and ``name=1``; (None, value) of a bare value.
+
+    The last ``=`` counts: names of sparse features may hold others.
+    """
+    if token.endswith((":", "=")) and len(token) > 1:
+        return token[:-1], ""
+    name, sign, value = token.rpartition("=")
+    return (name, value) if sign and name else (None, token)
+
+
+def _with_added(hypothesis: Hypothesis) -> List[str]:
+    fields = list(hypothesis.parts)
+    if not hypothesis.added:
+        return fields
+    for name in hypothesis.added:
+        if name in hypothesis.features:
+            raise hypothesis.line.error(
+                f"no feature {name!r} (or another --feature), since it would be added", "one"
+            )
+    sign = "=" if _is_tight(fields[2]) else "= "
+    items = (f"{name}{sign}{format_number(value)}" for name, value in hypothesis.added.items())
+    fields[2] = _append(fields[2], " ".join(items))
+    return fields
+
+
+def _is_tight(features: str) -> bool:
+    """Whether the names are glued to their values: told from the last name."""
+    named = [token for token in features.split() if "=" in token or token.endswith(":")]
+    return bool(named) and not named[-1].endswith(("=", ":"))
+
+
+def _append(field: str, text: str) -> str:
+    body = field.rstrip()
+    return f"{body} {text}{field[len(body) :]}" if body else f" {text} "
+
+
+def _replace(field: str, text: str) -> str:
+    body = field.strip()
+    start = field.index(body)
+    return f"{field[:start]}{text}{field[start + len(body) :]}"
+
+
+def _shortened(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,6 @@
+"""Scoring text with a trained language model: see :class:`Scorer`."""
+
+from fairseq_bnce.scoring.errors import CheckpointError, ScoringError
+from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
+
+__all__ = ["CheckpointError", "Scorer", "ScoringError", "SentenceScore"]

@@ -1,0 +1,230 @@
+"""From a file to a model, without running what the file might ask for.
+
+Where torch has a check of its own that can be told of fairseq's containers (2.4 and later), that
+is what reads a checkpoint. Before, ``weights_only`` takes no class that it was not built with, and
+fairseq checkpoints hold some (an argparse.Namespace with the options of lstm_lm): there the names
+that a pickle may mention are those of torch's own list and the same containers. That is not done
+by ``torch.load(pickle_module=...)``, since torch 1.13 takes no notice of it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import types
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+import torch
+from fairseq import checkpoint_utils, tasks, utils
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
+from torch import nn
+
+from fairseq_bnce import compatibility
+from fairseq_bnce.scoring.errors import CheckpointError
+
+_CAN_BE_TOLD = hasattr(torch.serialization, "add_safe_globals")
+_TASK = "language_modeling"
+# What of the task is for training, or for fairseq-eval-lm.
+_NEUTRAL = {
+    "stateful": False,
+    "unnormalized": False,
+    "log_z_shift": "checkpoint",
+    "train_subset": None,
+    "model_path": None,
+    "criterion_name": None,
+    "ddp_backend": "none",
+}
+
+
+class Trained(NamedTuple):
+    """A language model and what scoring needs to know of its training.
+
+    Attributes:
+        model: in evaluation mode, on the CPU.
+        source, target: dictionaries of the words that it reads and predicts.
+        state: log_z, mu_z, sigma_z (nats) and score_squashing, as far as they were saved.
+        bos: the id that every block starts with under --add-bos-token, or None.
+    """
+
+    model: nn.Module
+    source: Dictionary
+    target: Dictionary
+    state: Dict[str, Any]
+    bos: Optional[int]
+
+
+def load(path: str, data: Optional[str] = None) -> Trained:
+    """Load a checkpoint of fairseq-train.
+
+    Args:
+        path: the file.
+        data: folder with the model's dict.txt; by default the one it was trained on, or its own.
+
+    Raises:
+        CheckpointError: naming what was required and what came.
+    """
+    content = read(path)
+    task_cfg, model_cfg = _configurations(content, path)
+    _check_task(task_cfg, path)
+    folder = _data_folder(path, data, task_cfg)
+    task = _task(task_cfg, folder)
+    _check_dictionary(task, content["model"], folder)
+    return Trained(
+        _model(task, model_cfg, content["model"], path),
+        task.source_dictionary,
+        task.target_dictionary,
+        dict(content.get("task_state") or {}),
+        task.source_dictionary.bos() if getattr(task.args, "add_bos_token", False) else None,
+    )
+
+
+def read(path: str) -> Dict[str, Any]:
+    """What a checkpoint holds, on the CPU; nothing in it is run.
+
+    Raises:
+        CheckpointError: for a file that is missing, damaged, no checkpoint of fairseq's, or that
+            asks for more than plain data.
+    """
+    if not os.path.isfile(path):
+        raise CheckpointError(f"--path {path}: required a checkpoint, got no such file")
+    try:
+        content = _load(path)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"--path {path}: required a checkpoint of plain data, got one that can't be loaded "
+            f"safely; nothing in it was run. {_first_sentence(error)}"
+        ) from None
+    except Exception as error:  # about anything, where bytes are read that are no pickle
+        raise CheckpointError(
+            f"--path {path}: required a checkpoint, got a damaged or other file: {error}"
+        ) from None
+    if not isinstance(content, dict) or "model" not in content:
+        raise CheckpointError(f"--path {path}: {_REQUIRED}, got {_described(content)}")
+    return content
+
+
+_REQUIRED = "required a checkpoint of fairseq-train (with 'model' and 'cfg' or 'args')"
+
+
+def _load(path: str) -> Any:
+    if _CAN_BE_TOLD:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    serialization, allowed = torch.serialization, _restricted_pickle()
+    with open(path, "rb") as file:
+        if not serialization._is_zipfile(file):
+            return serialization._legacy_load(file, "cpu", allowed, encoding="utf-8")
+        with serialization._open_zipfile_reader(file) as archive:
+            return serialization._load(archive, "cpu", allowed, encoding="utf-8")
+
+
+def _restricted_pickle() -> Any:
+    """In the place of the module pickle: it knows the names of an allow-list."""
+    allowed = _allowed_names()
+
+    class Unpickler(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            full = f"{module}.{name}".replace("__builtin__.", "builtins.")
+            if full not in allowed:
+                raise pickle.UnpicklingError(f"Unsupported global: {full}")
+            return allowed[full]
+
+    def load(file: Any, **named: Any) -> Any:
+        return Unpickler(file, **named).load()
+
+    return types.SimpleNamespace(Unpickler=Unpickler, load=load, __name__="restricted_pickle")
+
+
+def _allowed_names() -> Dict[str, Any]:
+    known = dict(torch._weights_only_unpickler._get_allowed_globals())
+    for container in compatibility.plain_containers():
+        # typing.Any is no class before Python 3.11.
+        name = getattr(container, "__qualname__", None) or container._name
+        known[f"{container.__module__}.{name}"] = container
+    return known
+
+
+def _first_sentence(error: Exception) -> str:
+    """What is wrong, without torch's advice to switch its check off."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if "nsupported" in line or "GLOBAL" in line]
+    return (told or lines or [type(error).__name__])[0]
+
+
+def _described(content: Any) -> str:
+    if isinstance(content, dict):
+        return f"one with {', '.join(map(str, list(content)[:5])) or 'nothing'}"
+    return f"a {type(content).__name__}"
+
+
+def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
+    """(task, model), of this year's checkpoints or of those with a Namespace of options."""
+    if content.get("args") is not None:
+        cfg = convert_namespace_to_omegaconf(checkpoint_utils._upgrade_state_dict(content)["args"])
+    else:
+        cfg = content.get("cfg")
+    if not cfg or "task" not in cfg or "model" not in cfg:
+        raise CheckpointError(f"--path {path}: {_REQUIRED}, got {_described(content)}")
+    return _as_config(cfg["task"]), _as_config(cfg["model"])
+
+
+def _as_config(part: Any) -> Any:
+    """Architectures of old keep their options in a Namespace, which they take as it is."""
+    return OmegaConf.create(part) if isinstance(part, dict) else part
+
+
+def _check_task(cfg: Any, path: str) -> None:
+    name = getattr(cfg, "_name", None) or getattr(cfg, "task", None)
+    if name != _TASK:
+        raise CheckpointError(
+            f"--path {path}: required a language model (--task {_TASK}), got a model of task "
+            f"{name!r}"
+        )
+
+
+def _data_folder(path: str, data: Optional[str], cfg: Any) -> str:
+    """Where the dictionary is."""
+    beside = os.path.dirname(path) or os.curdir
+    trained_on = utils.split_paths(getattr(cfg, "data", None) or "")[:1]
+    tried = [data] if data is not None else [*trained_on, beside]
+    for folder in tried:
+        if os.path.isfile(os.path.join(folder, "dict.txt")):
+            return folder
+    raise CheckpointError(
+        "--data: required a folder with the dict.txt that the model was trained with, got none "
+        f"in {' or '.join(tried)}"
+    )
+
+
+def _task(cfg: Any, folder: str) -> Any:
+    for name, value in {**_NEUTRAL, "data": folder}.items():
+        setattr(cfg, name, value)
+    try:
+        return tasks.setup_task(cfg)
+    except Exception as error:  # which is what fairseq raises for a wrong encoding
+        raise CheckpointError(
+            f"--data {folder}: required a dict.txt of fairseq-preprocess, got: {error}"
+        ) from None
+
+
+def _check_dictionary(task: Any, parameters: Dict[str, torch.Tensor], folder: str) -> None:
+    embeddings = parameters.get("decoder.embed_tokens.weight")
+    got = len(task.source_dictionary)
+    if embeddings is not None and len(embeddings) != got:
+        raise CheckpointError(
+            f"--data {folder}: required the dict.txt that the model was trained with "
+            f"({len(embeddings):,} types, fairseq's four counted in), got one of {got:,}"
+        )
+
+
+def _model(task: Any, cfg: Any, parameters: Dict[str, torch.Tensor], path: str) -> nn.Module:
+    try:
+        model = task.build_model(cfg)
+        model.load_state_dict(parameters, strict=True, model_cfg=cfg)
+    except (KeyError, AssertionError, RuntimeError) as error:
+        raise CheckpointError(
+            f"--path {path}: required a model of an architecture that is known here, with all "
+            f"its parameters, got: {error}"
+        ) from None
+    return model.eval().requires_grad_(False)

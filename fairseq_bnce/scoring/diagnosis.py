@@ -1,0 +1,223 @@
+"""How well a model normalises itself on a text: log Z_c and all that goes with it, word by word."""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import math
+from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_bnce import losses
+from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
+
+BINS = 10  # of confidence
+
+
+class Measures(NamedTuple):
+    """Of T contexts; logarithms are nats.
+
+    Attributes:
+        scores: (T,) m(w, c) - log Z of the word that came.
+        deviations: (T,) log Z_c - log Z.
+        entropies: (T,) of the normalised p(. | c).
+        top_scores: (T,) m(v, c) - log Z of the likeliest word v.
+        is_top: (T,) 1 where that is the word that came, else 0.
+    """
+
+    scores: np.ndarray
+    deviations: np.ndarray
+    entropies: np.ndarray
+    top_scores: np.ndarray
+    is_top: np.ndarray
+
+
+class DiagnosingScorer(Scorer):
+    """A scorer whose ``log_probs`` are (T, 5): the columns of :class:`Measures`.
+
+    It does the work of exact scoring, whatever ``exact`` says, and takes no shift off.
+    """
+
+    def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
+        layer = self._reader.layer
+        scores = self._scores(features, targets)
+        found = losses.predictive_statistics(features, *layer.full(), squash=self._squash)
+        columns = (
+            scores - self.log_z,
+            found.log_z - self.log_z,
+            found.entropy,
+            found.best_score - self.log_z,
+            (found.best == targets).to(scores.dtype),
+        )
+        return torch.stack(columns, dim=1)
+
+
+class Context(NamedTuple):
+    """A context whose log Z_c is far out.
+
+    Attributes:
+        deviation: log Z_c - log Z, nats.
+        entropy: of the normalised p(. | c), nats.
+        before: the last words of the context.
+        word: the one that came.
+    """
+
+    deviation: float
+    entropy: float
+    before: str
+    word: str
+
+
+class Diagnosis:
+    """Measures of all contexts of a text, and the farthest out of them.
+
+    Args:
+        worst: how many contexts to keep on either side.
+        context_words: how many of a context's words to keep.
+    """
+
+    def __init__(self, worst: int = 20, context_words: int = 12):
+        self.worst, self.context_words = worst, context_words
+        self._parts: List[np.ndarray] = []
+        self._far: Dict[int, List[Any]] = {-1: [], 1: []}  # heaps, by the sign of the deviation
+        self._count = 0
+
+    def add(self, scored: Iterable[SentenceScore], before: Sequence[str] = ()) -> None:
+        """Add lines as a :class:`DiagnosingScorer` scores them.
+
+        Args:
+            scored: the lines.
+            before: words before each of them.
+        """
+        for line in scored:
+            self._parts.append(line.log_probs.astype(np.float32))
+            if self.worst:
+                self._keep_far(line, before)
+            self._count += len(line.words)
+
+    def fill(
+        self, scorer: DiagnosingScorer, lines: Iterable[str], *, document: bool = False
+    ) -> Iterator[int]:
+        """Add a text, window by window.
+
+        Args:
+            scorer: of the model.
+            lines: of the text, words separated by spaces.
+            document: whether they are one running text, as in :meth:`Scorer.score_windows`.
+
+        Yields:
+            how many contexts there are.
+        """
+        recent: Deque[str] = collections.deque(maxlen=self.context_words)
+        for window in scorer.score_windows(lines, document=document):
+            for line in window:
+                self.add([line], recent)
+                if document:
+                    recent.extend(line.words)
+            yield self._count
+
+    @property
+    def measures(self) -> Measures:
+        """Of all contexts so far, float64."""
+        whole = np.concatenate(self._parts or [np.zeros((0, len(Measures._fields)))])
+        return Measures(*whole.astype(np.float64).T)
+
+    def farthest(self) -> List[Context]:
+        """Those farthest from the mean of log Z_c, the farthest first."""
+        mean = float(self.measures.deviations.mean()) if self._count else 0.0
+        kept = {entry[1]: entry[2] for heap in self._far.values() for entry in heap}
+        ordered = sorted(kept.values(), key=lambda context: -abs(context.deviation - mean))
+        return ordered[: self.worst]
+
+    def _keep_far(self, line: SentenceScore, before: Sequence[str]) -> None:
+        """The farthest from any mean are among the lowest and the highest of all."""
+        deviations = line.log_probs[:, 1]
+        for sign, heap in self._far.items():
+            floor = heap[0][0] if len(heap) == self.worst else -math.inf
+            for place in np.flatnonzero(sign * deviations > floor):
+                entry = (sign * deviations[place], self._count + int(place))
+                heapq.heappush(heap, (*entry, self._context(line, int(place), before)))
+                if len(heap) > self.worst:
+                    heapq.heappop(heap)
+
+    def _context(self, line: SentenceScore, place: int, before: Sequence[str]) -> Context:
+        words = [*before, *line.words[:place]][-self.context_words :] if self.context_words else []
+        _, deviation, entropy, *_ = line.log_probs[place].tolist()
+        return Context(deviation, entropy, " ".join(words), line.words[place])
+
+
+def summary(measures: Measures) -> Dict[str, float]:
+    """The numbers of a diagnosis, by their names.
+
+    mu_z and sigma_z are mean and standard deviation of log Z_c - log Z; ppl is exact; u_ppl takes
+    m - log Z for the log-probability, and u_ppl_shifted mu_z off it besides; entropy_correlation
+    is Pearson's of entropy and log Z_c (table 5 of Goldberger & Melamud 2018), NaN where one of
+    them does not vary; the calibration errors are :func:`calibration`'s.
+    """
+    deviations = measures.deviations
+    mu_z = float(deviations.mean())
+    nll = -float((measures.scores - deviations).mean())
+    raw = -float(measures.scores.mean())
+    return {
+        "contexts": len(deviations),
+        "mu_z": mu_z,
+        "sigma_z": float(deviations.std()),
+        "lowest": float(deviations.min()),
+        "highest": float(deviations.max()),
+        "ppl": _exp(nll),
+        "u_ppl": _exp(raw),
+        "u_ppl_shifted": _exp(raw + mu_z),
+        "entropy": float(measures.entropies.mean()),
+        "entropy_correlation": _correlation(measures.entropies, deviations),
+        "accuracy": float(measures.is_top.mean()),
+        "calibration_error": expected_error(calibration(measures)),
+        "u_calibration_error": expected_error(calibration(measures, shift=mu_z)),
+    }
+
+
+class Bin(NamedTuple):
+    """Contexts whose likeliest word has about the same probability.
+
+    Attributes:
+        count: how many.
+        confidence: mean probability of the likeliest word.
+        accuracy: how often it came.
+    """
+
+    count: int
+    confidence: float
+    accuracy: float
+
+
+def calibration(measures: Measures, shift: Any = None) -> List[Bin]:
+    """Confidence in the likeliest word against how often it comes, in bins of equal width.
+
+    Args:
+        measures: of a text.
+        shift: None for exact probabilities; nats for the unnormalised ones, m - log Z - shift,
+            which may be over 1 and count as 1 then.
+    """
+    off = measures.deviations if shift is None else shift
+    confidence = np.exp(np.minimum(measures.top_scores - off, 0.0))
+    numbers = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    chosen = [(confidence[numbers == n], measures.is_top[numbers == n]) for n in range(BINS)]
+    return [Bin(len(c), float(c.mean()), float(a.mean())) for c, a in chosen if len(c)]
+
+
+def expected_error(bins: Sequence[Bin]) -> float:
+    """Expected calibration error: the mean over contexts of |confidence - accuracy| of the bin."""
+    total = sum(one.count for one in bins)
+    return sum(one.count * abs(one.confidence - one.accuracy) for one in bins) / total
+
+
+def _correlation(some: np.ndarray, others: np.ndarray) -> float:
+    if some.std() == 0 or others.std() == 0:
+        return math.nan
+    return float(np.corrcoef(some, others)[0, 1])
+
+
+def _exp(nats: float) -> float:
+    return math.exp(nats) if nats < 700 else math.inf

@@ -1,0 +1,193 @@
+"""Contexts that grow word by word, for decoders of speech and translation.
+
+A decoder holds hypotheses of any lengths in one :class:`State`, takes those it goes on with, in any
+order and number, and extends each by a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_bnce.scoring.errors import ScoringError
+from fairseq_bnce.scoring.readers import Reader
+
+
+class _Group(NamedTuple):
+    """Texts that are read on together: their numbers (n,) in the state, and their context."""
+
+    rows: Tensor
+    context: Any
+
+
+class State:
+    """The contexts of n hypotheses; nothing changes it, so it may be extended more than once.
+
+    Not made by hand, but by :meth:`Scorer.start` and :meth:`Scorer.extend`.
+    """
+
+    def __init__(self, reader: Reader, features: Tensor, groups: Sequence[_Group]):
+        self._reader = reader
+        self.features = features  # (n, D), what scores the next word
+        self._groups = list(groups)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def select(self, indices: Sequence[int]) -> State:
+        """The state of these hypotheses: any of them, in any order, as often as wanted.
+
+        Args:
+            indices: m numbers from 0 to n - 1, also as an array or a tensor.
+
+        Raises:
+            ScoringError: for others.
+        """
+        chosen = _as_ids("indices", indices, (-1,), len(self), self.features.device)
+        return State(
+            self._reader,
+            self.features.index_select(0, chosen),
+            [part for group in self._groups for part in self._selected(group, chosen)],
+        )
+
+    reorder = select  # as fairseq calls it
+
+    @staticmethod
+    def concatenate(states: Sequence[State]) -> State:
+        """One state of all hypotheses, those of the first state first.
+
+        Raises:
+            ScoringError: for no state, or states of several scorers' models.
+        """
+        states = list(states)
+        if not states or any(state._reader is not states[0]._reader for state in states):
+            raise ScoringError(
+                f"states: required at least one, all of one model, got {len(states)}"
+            )
+        groups, before = [], 0
+        for state in states:
+            groups += [_Group(rows + before, context) for rows, context in state._groups]
+            before += len(state)
+        reader = states[0]._reader
+        return State(reader, torch.cat([s.features for s in states]), _merged(reader, groups))
+
+    def _selected(self, group: _Group, chosen: Tensor) -> List[_Group]:
+        """The group's part in what is chosen: none, or one."""
+        place = torch.full((len(self),), -1, device=chosen.device)
+        place[group.rows] = torch.arange(len(group.rows), device=chosen.device)
+        own = place[chosen]
+        rows = own.ge(0).nonzero()[:, 0]
+        return [_Group(rows, self._reader.select(group.context, own[rows]))] if len(rows) else []
+
+    def _read(self, words: Tensor, keep: int) -> State:
+        """After one more word (n,) each; ``keep`` words are left where a block is full."""
+        features, groups = torch.empty_like(self.features), []
+        for rows, context in self._groups:
+            if self._reader.longest is not None:
+                context = _with_room(self._reader, context, keep)
+            read, context = self._reader.read_on(context, words[rows, None])
+            features[rows] = read[:, -1]
+            groups.append(_Group(rows, context))
+        return State(self._reader, features, _merged(self._reader, groups))
+
+
+class Incremental:
+    """Starts and extends states.
+
+    Args:
+        reader: of the model.
+        first: the words that come before every text.
+        keep: how many words stay in sight where a text outgrows the model's positions.
+        score: log-probabilities (N,) of words (N,) after features (N, D).
+        vocabulary: how many word ids there are.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        first: Sequence[int],
+        keep: int,
+        score: Callable[[Tensor, Tensor], Tensor],
+        vocabulary: int,
+    ):
+        self.reader, self.first, self.keep = reader, first, keep
+        self.score, self.vocabulary = score, vocabulary
+
+    def start(self, count: int, device: torch.device) -> State:
+        """The state of ``count`` hypotheses without a word."""
+        if not self.reader.is_causal:
+            raise ScoringError(
+                "--bidirectional-context: required a model of past words for incremental scoring, "
+                "got one that reads the words on both sides; score whole sentences"
+            )
+        if count < 0:
+            raise ScoringError(f"n: required at least 0, got {count}")
+        context = self.reader.start(count, device)
+        for word in self.first:
+            tokens = torch.full((count, 1), word, device=device)
+            features, context = self.reader.read_on(context, tokens)
+        return State(
+            self.reader, features[:, -1], [_Group(torch.arange(count).to(device), context)]
+        )
+
+    def extend(self, state: State, word_ids: Any) -> Tuple[State, Tensor]:
+        """(state after one more word each, the words' log-probabilities (n,))."""
+        words = self._checked(state, word_ids, (len(state),))
+        return state._read(words, self.keep), self.score(state.features, words)
+
+    def next_log_probs(self, state: State, word_ids: Any) -> Tensor:
+        """(n,) or (n, K) log-probabilities of words that may come next, one or K for each."""
+        shape = (len(state), -1) if torch.as_tensor(word_ids).dim() == 2 else (len(state),)
+        words = self._checked(state, word_ids, shape)
+        features = state.features
+        if words.dim() == 2:
+            features = features.repeat_interleave(words.size(1), dim=0)
+        return self.score(features, words.reshape(-1)).view(words.shape)
+
+    def _checked(self, state: State, word_ids: Any, shape: Tuple[int, ...]) -> Tensor:
+        return _as_ids("word_ids", word_ids, shape, self.vocabulary, state.features.device)
+
+
+def _merged(reader: Reader, groups: Sequence[_Group]) -> List[_Group]:
+    """One group for each length."""
+    by_length: Dict[int, List[_Group]] = {}
+    for group in groups:
+        by_length.setdefault(reader.length(group.context), []).append(group)
+    return [_joined(reader, same) for same in by_length.values()]
+
+
+def _joined(reader: Reader, groups: Sequence[_Group]) -> _Group:
+    if len(groups) == 1:
+        return groups[0]
+    context = reader.concatenate([group.context for group in groups])
+    return _Group(torch.cat([group.rows for group in groups]), context)
+
+
+def _with_room(reader: Reader, context: Any, keep: int) -> Any:
+    """Room for one more word: a full block is cut down to its last words."""
+    if reader.length(context) < reader.longest:
+        return context
+    return reader.shortened(context, keep)
+
+
+def _as_ids(
+    name: str, values: Any, shape: Tuple[int, ...], below: int, device: Optional[torch.device]
+) -> Tensor:
+    """int64 of this shape (-1: any size), each from 0 to ``below`` - 1."""
+    ids = torch.as_tensor(values, device=device)
+    ids = ids.long() if ids.numel() == 0 else ids
+    fits = ids.dim() == len(shape) and all(w in (-1, g) for w, g in zip(shape, ids.shape))
+    if not fits or ids.is_floating_point() or ids.dtype == torch.bool:
+        wanted = ", ".join("any" if size < 0 else str(size) for size in shape)
+        raise ScoringError(
+            f"{name}: required integers of shape ({wanted}), got {ids.dtype} of shape "
+            f"{tuple(ids.shape)}"
+        )
+    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= below):
+        raise ScoringError(
+            f"{name}: required numbers from 0 to {below - 1}, got {int(ids.min())} to "
+            f"{int(ids.max())}"
+        )
+    return ids.long()

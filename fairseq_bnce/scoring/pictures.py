@@ -1,0 +1,82 @@
+"""Pictures of a diagnosis, by matplotlib, which nothing else here needs."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any, List
+
+from fairseq_bnce.scoring.diagnosis import Measures, calibration
+from fairseq_bnce.scoring.errors import ScoringError
+
+BINS = 80
+
+
+def check_drawable() -> None:
+    """Raise ScoringError where matplotlib is missing."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ScoringError(
+            "pictures: required matplotlib, got none; pip install matplotlib, or leave out --out"
+        )
+
+
+def draw(measures: Measures, folder: Path) -> List[Path]:
+    """Write log-z.png, entropy.png and calibration.png.
+
+    Args:
+        measures: of a text.
+        folder: where to; there already.
+
+    Returns:
+        the files.
+
+    Raises:
+        ScoringError: without matplotlib.
+    """
+    check_drawable()
+    pictures = {
+        "log-z.png": _histogram,
+        "entropy.png": _entropy,
+        "calibration.png": _calibration,
+    }
+    for name, picture in pictures.items():
+        _save(measures, picture, folder / name)
+    return [folder / name for name in pictures]
+
+
+def _save(measures: Measures, picture: Any, path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5, 4))
+    FigureCanvasAgg(figure)  # no display, and no state that is anybody else's
+    axes = figure.add_subplot()
+    picture(axes, measures)
+    figure.tight_layout()
+    figure.savefig(str(path), dpi=120)
+
+
+def _histogram(axes: Any, measures: Measures) -> None:
+    mean, deviation = measures.deviations.mean(), measures.deviations.std()
+    axes.hist(measures.deviations, bins=BINS)
+    axes.axvline(mean, color="black", linewidth=1)
+    axes.set(xlabel="log Z_c − log Z (nats)", ylabel="contexts")
+    axes.set_title(f"µ_z = {mean:.3f}, σ_z = {deviation:.3f}")
+
+
+def _entropy(axes: Any, measures: Measures) -> None:
+    from matplotlib.colors import LogNorm
+
+    axes.hist2d(measures.entropies, measures.deviations, bins=BINS, norm=LogNorm())
+    axes.set(xlabel="entropy of the prediction (nats)", ylabel="log Z_c − log Z (nats)")
+
+
+def _calibration(axes: Any, measures: Measures) -> None:
+    axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
+    shift = measures.deviations.mean()
+    for label, off in (("exact", None), ("unnormalised, shifted", shift)):
+        bins = calibration(measures, off)
+        confidence, accuracy = [b.confidence for b in bins], [b.accuracy for b in bins]
+        axes.plot(confidence, accuracy, marker="o", label=label)
+    axes.set(xlabel="probability of the likeliest word", ylabel="how often it came")
+    axes.legend()

@@ -1,0 +1,432 @@
+"""Log-probabilities of text, by a trained language model.
+
+The words of a sentence are scored each after those before it, the first after ``</s>``, and last
+comes ``</s>``: what ``fairseq-eval-lm --sample-break-mode eos`` scores.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+import math
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from fairseq_bnce import losses
+from fairseq_bnce.batch import target_scores
+from fairseq_bnce.scoring import checkpoints
+from fairseq_bnce.scoring.errors import ScoringError
+from fairseq_bnce.scoring.incremental import Incremental, State
+from fairseq_bnce.scoring.readers import make_reader
+from fairseq_bnce.scoring.texts import Batch, Blocks, BlockText, CarriedText, Piece, batches
+
+logger = logging.getLogger(__name__)
+
+# What a CPU's caches hold of a small LSTM's states; measured there, a GPU is given more.
+_BATCH_TOKENS = {"cpu": 4096}
+# Words of a window, in batches: among so many lines there are enough of a length.
+_WINDOW = 8
+_CARRIED = 1024  # words of a long text that are read at once
+
+Shift = Union[str, float]
+
+
+class SentenceScore(NamedTuple):
+    """What is known of one line.
+
+    Attributes:
+        log_probs: (T,) float64, nats, of every word and of ``</s>``.
+        words: the T words, as they were written, and ``</s>``.
+        is_oov: (T,) bool, which of them were scored as ``<unk>``.
+        in_blocks: whether the line is longer than the model reads at once, so that its words are
+            scored after some of those before them, and not after all.
+    """
+
+    log_probs: np.ndarray
+    words: List[str]
+    is_oov: np.ndarray
+    in_blocks: bool = False
+
+    @property
+    def total(self) -> float:
+        """Log-probability of the line, nats."""
+        return float(self.log_probs.sum())
+
+    @property
+    def oov(self) -> int:
+        """How many of the words were scored as ``<unk>``."""
+        return int(self.is_oov.sum())
+
+
+class _Line(NamedTuple):
+    words: List[str]
+    ids: np.ndarray  # (T,) int64, </s> last
+
+
+class Scorer:
+    """Scores sentences whose words are separated by spaces.
+
+    Several threads may use one scorer, or scorers that share a model: scoring changes nothing.
+
+    Example:
+        >>> scorer = Scorer.from_checkpoint("checkpoint_best.pt", "data/bin")
+        >>> scorer.score(["the cat sat on the mat", "mat the on sat cat the"])
+        array([-41.8, -63.2])
+
+    Args:
+        trained: a model, which is changed for good: it is fit for nothing but scoring then.
+        device: where to score.
+        dtype: of the model; scores are float32 or better whatever it is.
+        exact: whether scores are those of the softmax, m - log Z_c, or m - log Z - shift.
+        shift: nats, "none", or "checkpoint": mu_z of its validation.
+        batch_tokens: words scored in one batch, padding counted in; by default as many as suit
+            the device.
+
+    Attributes:
+        exact: see above.
+        dictionary: fairseq's, of the words that the model knows.
+        log_z, shift: nats; 0 where the checkpoint has none.
+
+    Raises:
+        ScoringError: for a model that can't do it.
+        UnsupportedModelError: see :class:`fairseq_bnce.output_layer.OutputLayer`.
+    """
+
+    def __init__(
+        self,
+        trained: checkpoints.Trained,
+        *,
+        device: Union[str, torch.device] = "cpu",
+        dtype: torch.dtype = torch.float32,
+        exact: bool = False,
+        shift: Shift = "checkpoint",
+        batch_tokens: Optional[int] = None,
+    ):
+        if batch_tokens is not None and batch_tokens < 1:
+            raise ScoringError(f"batch_tokens: required at least 1, got {batch_tokens}")
+        self.device = _device(device)
+        self.batch_tokens = batch_tokens or _BATCH_TOKENS.get(self.device.type, 2**15)
+        self.dictionary: Dictionary = trained.source
+        self._targets = len(trained.target)
+        self._shift_choice, self._state = shift, trained.state
+        self._squash = bool(trained.state.get("score_squashing", False))
+        self._first = [self.dictionary.eos()]
+        self._prefix = [] if trained.bos is None else [trained.bos]
+        self.log_z = float(trained.state.get("log_z", 0.0))
+        self._set_exact(exact)
+        self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype))
+        self._check_dtype(dtype)
+
+    @classmethod
+    def from_checkpoint(cls, path: str, data: Optional[str] = None, **options: Any) -> Scorer:
+        """A scorer for a checkpoint of fairseq-train; nothing in the file is run.
+
+        Args:
+            path: the checkpoint.
+            data: folder with the model's dict.txt; by default the one it was trained on, or the
+                checkpoint's own.
+            **options: device, dtype, exact, shift and batch_tokens, as above.
+
+        Raises:
+            CheckpointError: for a file or a dictionary that can't be used.
+            ScoringError, UnsupportedModelError: as above.
+        """
+        return cls(checkpoints.load(str(path), None if data is None else str(data)), **options)
+
+    def with_exact(self, exact: bool) -> Scorer:
+        """A scorer of the same model, which both share, for exact or unnormalised scores.
+
+        Raises:
+            ScoringError: for unnormalised scores of a checkpoint without log Z.
+        """
+        other = copy.copy(self)
+        other._set_exact(exact)
+        return other
+
+    def score(self, sentences: Iterable[str]) -> np.ndarray:
+        """Log-probabilities (n,) of n sentences, ``</s>`` included: float64, nats."""
+        return np.array([score.total for score in self.score_stream(sentences)], dtype=np.float64)
+
+    def score_words(self, sentences: Iterable[str]) -> List[np.ndarray]:
+        """Log-probabilities of each sentence's words, ``</s>`` last: n arrays of float64, nats."""
+        return [score.log_probs for score in self.score_stream(sentences)]
+
+    def score_stream(self, lines: Iterable[str], **options: Any) -> Iterator[SentenceScore]:
+        """Score lines as they come, in bounded memory: see :meth:`score_windows`."""
+        for window in self.score_windows(lines, **options):
+            yield from window
+
+    def score_windows(
+        self,
+        lines: Iterable[str],
+        *,
+        document: bool = False,
+        context_window: Optional[int] = None,
+        is_ready: Callable[[], bool] = lambda: True,
+    ) -> Iterator[List[SentenceScore]]:
+        """Score lines as they come, those that are read together at once.
+
+        Some lines are read ahead, to be scored in batches of similar lengths.
+
+        Args:
+            lines: words separated by spaces; an empty line is a ``</s>`` alone.
+            document: whether the lines are one running text: each is scored after all that came
+                before it, as far as the model sees. Else each is scored for itself.
+            context_window: where a text is longer than the model reads at once, how many words a
+                block sees of those before it; by default half of what the model reads.
+            is_ready: whether the next line can be had without waiting; if not, those that are
+                there are scored.
+
+        Raises:
+            ScoringError: for a model of both sides' words and ``document``, a context window that
+                leaves no room.
+        """
+        if isinstance(lines, (str, bytes)):
+            raise ScoringError("sentences: required an iterable of strings, got a single string")
+        context = self._context_window(context_window)
+        running = self._running_text(context, is_document=True) if document else None
+        score = functools.partial(self._score_lines, context=context)
+        for window in self._windows(lines, is_ready):
+            if running is None:
+                yield score(window)
+            else:
+                yield self._score_document(window, running)
+
+    def ids(self, words: Sequence[str]) -> List[int]:
+        """Word ids; that of ``<unk>`` for words that the model does not know."""
+        known, unk = self.dictionary.indices, self.dictionary.unk()
+        pad = self.dictionary.pad()
+        ids = [known.get(word, unk) for word in words]
+        # The word <pad> in a text is none: it would be taken for padding.
+        return ids if pad not in ids else [unk if word == pad else word for word in ids]
+
+    def start(self, n: int = 1) -> State:
+        """n hypotheses without a word.
+
+        Raises:
+            ScoringError: for a model that reads words on both sides.
+        """
+        with torch.no_grad():
+            return self._incremental().start(n, self.device)
+
+    def extend(self, state: State, word_ids: Any) -> Tuple[State, np.ndarray]:
+        """Extend each hypothesis by a word.
+
+        Args:
+            state: of n hypotheses, which stays what it is.
+            word_ids: n integers, also as an array or a tensor; see :meth:`ids`.
+
+        Returns:
+            The state after them, and the words' log-probabilities (n,): float64, nats.
+
+        Raises:
+            ScoringError: for ids of a wrong shape, or that the model does not know.
+        """
+        with torch.no_grad():
+            state, log_probs = self._incremental().extend(state, word_ids)
+        return state, _as_float64(log_probs)
+
+    def next_log_probs(self, state: State, word_ids: Any) -> np.ndarray:
+        """Log-probabilities of words that may come next, which are not read.
+
+        Args:
+            state: of n hypotheses.
+            word_ids: (n,), or (n, K) for K words each.
+
+        Returns:
+            float64 of that shape, nats.
+        """
+        with torch.no_grad():
+            return _as_float64(self._incremental().next_log_probs(state, word_ids))
+
+    def _set_exact(self, exact: bool) -> None:
+        self.exact = exact
+        self.shift = 0.0 if exact else _shift(self._shift_choice, self._state)
+
+    def _incremental(self) -> Incremental:
+        first, known = [*self._prefix, *self._first], len(self.dictionary)
+        keep = self._context_window(None)
+        return Incremental(self._reader, first, keep, self._log_probs, known)
+
+    def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
+        """(N,) float32 nats, of words (N,) after features (N, D)."""
+        scores = self._scores(features, targets)
+        if not self.exact:
+            return scores - (self.log_z + self.shift)
+        layer = self._reader.layer
+        return scores - losses.log_partition(features, *layer.full(), squash=self._squash)
+
+    def _scores(self, features: Tensor, targets: Tensor) -> Tensor:
+        """(N,) m(w, c), of words (N,) after features (N, D)."""
+        if self._targets < len(self.dictionary):
+            targets = targets.masked_fill(targets >= self._targets, self.dictionary.unk())
+        return target_scores(self._reader.layer, features, targets, self._squash)
+
+    def _windows(self, lines: Iterable[str], is_ready: Callable[[], bool]) -> Iterator[List[_Line]]:
+        """Small ones at first, so that there soon is something to see."""
+        window: List[_Line] = []
+        words, most = 0, self.batch_tokens
+        for line in lines:
+            window.append(self._line(line))
+            words += len(window[-1].ids)
+            if words >= most or not is_ready():
+                yield window
+                window, words, most = [], 0, min(2 * most, _WINDOW * self.batch_tokens)
+        if window:
+            yield window
+
+    def _line(self, line: str) -> _Line:
+        words = line.split()
+        ids = np.array([*self.ids(words), self.dictionary.eos()], dtype=np.int64)
+        return _Line([*words, self.dictionary.eos_word], ids)
+
+    def _score_lines(self, lines: Sequence[_Line], context: int) -> List[SentenceScore]:
+        """Each for itself."""
+        long = {n for n, line in enumerate(lines) if self._is_long(line)}
+        short = [n for n in range(len(lines)) if n not in long]
+        scores: Dict[int, np.ndarray] = {
+            n: self._running_text(context).log_probs(lines[n].ids) for n in long
+        }
+        pieces = [self._piece(lines[n].ids) for n in short]
+        scores.update(zip(short, self._score_pieces(pieces)))
+        has_blocks = self._reader.longest is not None
+        return [
+            self._result(line, scores[n], has_blocks and n in long) for n, line in enumerate(lines)
+        ]
+
+    def _score_document(self, lines: Sequence[_Line], running: Any) -> List[SentenceScore]:
+        scores = running.log_probs(np.concatenate([line.ids for line in lines]))
+        ends = np.cumsum([len(line.ids) for line in lines])
+        parts = np.split(scores, ends[:-1])
+        return [self._result(line, part) for line, part in zip(lines, parts)]
+
+    def _result(self, line: _Line, scores: np.ndarray, in_blocks: bool = False) -> SentenceScore:
+        is_oov = (line.ids == self.dictionary.unk()) | (line.ids >= self._targets)
+        return SentenceScore(scores.astype(np.float64), line.words, is_oov, in_blocks)
+
+    def _piece(self, ids: np.ndarray) -> Piece:
+        return Piece(np.concatenate([self._prefix, self._first, ids[:-1]]).astype(np.int64), ids)
+
+    def _score_pieces(self, pieces: Sequence[Piece]) -> List[np.ndarray]:
+        """Log-probabilities of each piece's targets, float32."""
+        scores: List[np.ndarray] = [np.zeros(0, dtype=np.float32)] * len(pieces)
+        for numbers in batches(pieces, self.batch_tokens):
+            chosen = [pieces[number] for number in numbers]
+            ends = np.cumsum([len(piece.targets) for piece in chosen])
+            parts = np.split(self._score_batch(chosen), ends[:-1])
+            for number, part in zip(numbers, parts):
+                scores[number] = part
+        return scores
+
+    def _score_batch(self, pieces: Sequence[Piece]) -> np.ndarray:
+        known = self.dictionary
+        padding = known.pad() if self._reader.sees_padding else known.eos()
+        batch = Batch.of(pieces, padding, self.device)
+        with torch.no_grad():
+            features = self._reader.read(batch.tokens, batch.lengths)[batch.is_scored]
+            return self._log_probs(features, batch.targets).cpu().numpy()
+
+    def _is_long(self, line: _Line) -> bool:
+        """Whether it is read in parts; what reads words on both sides reads them all at once."""
+        longest = self._longest()
+        if longest is not None:
+            return len(line.ids) > longest
+        return self._reader.is_causal and len(line.ids) > self.batch_tokens
+
+    def _longest(self) -> Optional[int]:
+        longest = self._reader.longest
+        return None if longest is None else longest - len(self._prefix)
+
+    def _running_text(self, context: int, is_document: bool = False) -> Any:
+        if not self._reader.is_causal:
+            raise ScoringError(
+                "document: required a model of past words, got one with --bidirectional-context; "
+                "score the sentences for themselves"
+            )
+        longest, first = self._longest(), [*self._prefix, *self._first]
+        if longest is None:
+            return CarriedText(self._reader, self._log_probs, first, self.device, _CARRIED)
+        first_block = longest - context if is_document else longest
+        blocks = Blocks(self._first[0], self._prefix, longest, context, first_block)
+        return BlockText(blocks, self._score_pieces)
+
+    def _context_window(self, wanted: Optional[int]) -> int:
+        longest = self._longest()
+        if longest is None:
+            return 0
+        context = longest // 2 if wanted is None else wanted
+        if not 0 <= context < longest:
+            raise ScoringError(
+                f"--context-window: required 0 to {longest - 1}, since the model reads {longest} "
+                f"words at once, got {context}"
+            )
+        return context
+
+    def _check_dtype(self, dtype: torch.dtype) -> None:
+        """Not all that models are made of works in halves everywhere."""
+        if dtype == torch.float32:
+            return
+        try:
+            self._score_pieces([self._piece(np.array([self.dictionary.eos()]))])
+        except RuntimeError as error:
+            raise ScoringError(
+                f"dtype: required one that torch {torch.__version__} runs this model in on "
+                f"{self.device}, got {dtype}: {error}"
+            ) from None
+
+
+def _as_float64(scores: Tensor) -> np.ndarray:
+    return scores.cpu().numpy().astype(np.float64)
+
+
+def _device(name: Union[str, torch.device]) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        raise ScoringError(
+            f"--device: required one that torch has here (cpu, cuda, ...), got {name}: {error}"
+        ) from None
+    return device
+
+
+def _shift(choice: Shift, state: Mapping[str, Any]) -> float:
+    """Nats; see --log-z-shift of fairseq-eval-lm."""
+    if choice not in ("checkpoint", "none") and not _is_finite(choice):
+        raise ScoringError(
+            f"--log-z-shift: required 'checkpoint', 'none' or a finite number, got {choice!r}"
+        )
+    if not {"log_z", "mu_z"} & set(state) and choice == "checkpoint":
+        raise ScoringError(
+            "--log-z-shift: required a number (the mean of log Z_c, nats) or 'none', or --exact in "
+            "its place, for a checkpoint that carries no log Z: it was not trained to normalise "
+            "itself; fairseq-bnce diagnose --calibrate measures that number"
+        )
+    if "log_z" not in state:
+        logger.warning("this checkpoint is not self-normalised: scores may be far from exact ones")
+    if choice == "checkpoint" and "mu_z" not in state:
+        logger.warning("this checkpoint was saved before any validation: no mu_z, shift 0")
+    named = {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}
+    return float(named.get(choice, choice))
+
+
+def _is_finite(number: Any) -> bool:
+    return isinstance(number, (int, float)) and math.isfinite(number)

@@ -1,0 +1,30 @@
+"""The architectures that scoring is tested with, small and hardly trained."""
+
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER
+
+BNCE = ["--criterion", "bnce", "--sample-break-mode", "eos", "--optimizer", "adam", "--lr", "0.02"]
+_FCONV = ["--arch", "fconv_lm", "--decoder-embed-dim", "12", "--decoder-out-embed-dim", "10"]
+_FCONV += ["--decoder-layers", "[(10, 3)] * 2", "--decoder-attention", "False"]
+_LIGHTCONV = ["--arch", "lightconv_lm", "--decoder-embed-dim", "16", "--decoder-layers", "2"]
+_LIGHTCONV += ["--decoder-ffn-embed-dim", "16", "--decoder-attention-heads", "2"]
+_LIGHTCONV += ["--decoder-kernel-size-list", "[3, 3]", "--decoder-conv-type", "lightweight"]
+_LIGHTCONV += ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
+_TIED = ["--share-decoder-input-output-embed"]
+_TWO = ["--decoder-layers", "2"]
+
+FLAGS = {
+    "lstm_lm": [*LSTM, *_TWO, *BNCE],
+    "lstm_lm residual": [*LSTM, *_TWO, "--residuals", *BNCE],
+    "lstm_lm bottleneck tied": [*LSTM, "--decoder-hidden-size", "24", *_TIED, *BNCE],
+    "transformer_lm": [*TRANSFORMER, *_TWO, *BNCE],
+    "transformer_lm tied sinusoidal": [*TIED_TRANSFORMER, *BNCE],
+    "lightconv_lm": [*_LIGHTCONV, *BNCE],
+    "fconv_lm": [*_FCONV, *BNCE],
+    "rnn_lm": ["--arch", "rnn_lm_gm30", *BNCE],
+    "rnn_lm gru tied": ["--arch", "rnn_lm", "--rnn-cell", "gru", *_TIED, *BNCE],
+    "ffnn_lm": ["--arch", "ffnn_lm_ltcb", "--context-size", "3", *BNCE],
+    "ffnn_lm bigram": ["--arch", "ffnn_lm_ltcb", "--context-size", "1", *BNCE],
+    "lbl_lm": ["--arch", "lbl_lm_ptb", *BNCE],
+    "lbl_lm both sides": ["--arch", "lbl_lm_mscc", "--bidirectional-context", *BNCE],
+}
+CAUSAL = [name for name in FLAGS if name != "lbl_lm both sides"]

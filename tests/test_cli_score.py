@@ -1,0 +1,327 @@
+"""fairseq-bnce score: what it prints, and what it does with all that text can be."""
+
+import fcntl
+import json
+import logging
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import zipf_lines
+from tools import write_lines
+
+from fairseq_bnce import Scorer, cli
+from fairseq_bnce.cli import text
+
+COMMAND = [sys.executable, str(Path(cli.__file__).parents[2] / "fairseq_bnce_cli.py"), "score"]
+LINES = ["w1 w2 w3", "", "w7 unheard of w9", "w0"]
+
+
+@pytest.fixture
+def score(language_model, capfd):
+    """Run the command on a file in this process: (exit status, standard output, its errors)."""
+
+    def call(*arguments, model="lstm_lm"):
+        handlers = logging.root.handlers[:]
+        try:
+            status = cli.main(["score", "--path", str(language_model(model)), *map(str, arguments)])
+        except SystemExit as error:
+            status = error.code
+        logging.root.handlers[:] = handlers
+        return (status, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def file(tmp_path):
+    write_lines(tmp_path / "text", LINES)
+    return tmp_path / "text"
+
+
+@pytest.fixture
+def start(language_model):
+    """Start the command as a process of its own."""
+    processes, timers = [], []
+
+    def call(*arguments, model="lstm_lm", **named):
+        command = [*COMMAND, "--path", str(language_model(model)), *map(str, arguments)]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"}
+        named = {**pipes, **named, "env": environment, "preexec_fn": _heed_interrupts}
+        processes.append(subprocess.Popen(command, **named))
+        timers.append(threading.Timer(100, processes[-1].kill))  # what waits for it fails then
+        timers[-1].start()
+        return processes[-1]
+
+    yield call
+    for process, timer in zip(processes, timers):
+        timer.cancel()
+        process.kill()
+        process.wait()
+
+
+def _heed_interrupts():
+    """What a shell starts in the background does not, nor what that starts in turn."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.fixture
+def scorer(language_model):
+    return Scorer.from_checkpoint(language_model("lstm_lm"))
+
+
+def rows(output):
+    return [line.split("\t") for line in output.splitlines()]
+
+
+def test_a_line_out_for_each_line_in(score, file, scorer):
+    status, output, errors = score(file)
+    assert (status, errors) == (0, "")
+    found = rows(output)
+    np.testing.assert_allclose([float(row[0]) for row in found], scorer.score(LINES), atol=1e-6)
+    assert [row[1:] for row in found] == [["4", "0"], ["1", "0"], ["5", "2"], ["2", "0"]]
+
+
+def test_per_word(score, file, scorer):
+    _, output, _ = score(file, "--per-word", "--exact")
+    for row, line, want in zip(rows(output), LINES, scorer.with_exact(True).score_words(LINES)):
+        words, scores = zip(*(column.split(" ") for column in row[3:]))
+        assert list(words) == [*line.split(), "</s>"]
+        np.testing.assert_allclose(np.array(scores, dtype=float), want, rtol=0, atol=1e-6)
+        assert float(row[0]) == pytest.approx(sum(want), abs=1e-5)
+
+
+def test_base_10(score, file, scorer):
+    _, output, _ = score(file, "--base", "10", "--per-word")
+    in_nats = scorer.score_words(LINES)
+    for row, want in zip(rows(output), in_nats):
+        assert float(row[0]) * math.log(10) == pytest.approx(want.sum(), abs=1e-5)
+        assert float(row[3].split()[1]) * math.log(10) == pytest.approx(want[0], abs=1e-5)
+
+
+def test_json(score, file, scorer):
+    _, output, _ = score(file, "--json")
+    _, longer, _ = score(file, "--json", "--per-word")
+    totals = scorer.score(LINES)
+    for line, full, total, words in zip(output.splitlines(), longer.splitlines(), totals, LINES):
+        found = json.loads(full)
+        assert json.loads(line) == {k: found[k] for k in ("log_prob", "tokens", "oov")}
+        assert found["log_prob"] == pytest.approx(total, abs=1e-6)
+        assert found["words"] == [*words.split(), "</s>"]
+        assert len(found["log_probs"]) == len(found["is_oov"]) == found["tokens"]
+        assert sum(found["is_oov"]) == found["oov"]
+
+
+def test_summary(score, file, scorer):
+    """Perplexities over all tokens, and over those that are no <unk>."""
+    log_probs = np.concatenate(scorer.score_words(LINES))
+    is_oov = np.array([0] * 6 + [1, 1] + [0] * 4, dtype=bool)
+    want = math.exp(-log_probs.mean()), math.exp(-log_probs[~is_oov].mean())
+    _, output, _ = score(file, "--summary", "--base", "10")
+    names, values = zip(*rows(output))
+    assert names == (
+        *("Perplexity including OOVs:", "Perplexity excluding OOVs:", "OOVs:", "Tokens:"),
+    )
+    assert [float(value) for value in values] == pytest.approx([*want, 2, 12], rel=1e-5)
+    found = json.loads(score(file, "--summary", "--json")[1])
+    assert found["ppl_with_oov"] == pytest.approx(want[0])
+    assert found["ppl_without_oov"] == pytest.approx(want[1])
+    assert (found["oov"], found["tokens"], found["lines"]) == (2, 12, 4)
+
+
+def test_no_text_at_all(score, tmp_path):
+    (tmp_path / "text").write_bytes(b"")
+    assert score(tmp_path / "text") == (0, "", "")
+    found = json.loads(score(tmp_path / "text", "--summary", "--json")[1])
+    assert found["tokens"] == 0 and math.isnan(found["ppl_with_oov"])
+
+
+def test_several_files_and_line_ends(score, tmp_path, scorer):
+    """The last line of a file may lack its end; carriage returns are spaces."""
+    (tmp_path / "a").write_bytes(b"w1 w2\r\nw3")
+    (tmp_path / "b").write_bytes(b"w4\n\n")
+    _, output, _ = score(tmp_path / "a", tmp_path / "b")
+    want = scorer.score(["w1 w2", "w3", "w4", ""])
+    np.testing.assert_allclose([float(row[0]) for row in rows(output)], want, atol=1e-6)
+
+
+def test_document(score, file, scorer):
+    _, output, _ = score(file, "--document")
+    want = [found.total for found in scorer.score_stream(LINES, document=True)]
+    np.testing.assert_allclose([float(row[0]) for row in rows(output)], want, atol=1e-6)
+    assert output != score(file)[1]
+
+
+def test_tokenised_and_lower_cased_as_for_training(score, tmp_path):
+    """<unk> stays one word, also before a full stop; a line's own <s> and </s> are dropped."""
+    raw = ["W1, w2's <unk>.", "(W3)"]
+    write_lines(tmp_path / "raw", raw)
+    _, output, _ = score(tmp_path / "raw", "--tokenize", "en", "--lowercase", "--per-word")
+    found = [[column.split(" ")[0] for column in row[3:]] for row in rows(output)]
+    assert found == [["w1", ",", "w2", "'s", "<unk>", ".", "</s>"], ["(", "w3", ")", "</s>"]]
+    write_lines(tmp_path / "ends", ["<s> W1, w2's </s>", "</s>", "<s>"])
+    _, output, _ = score(tmp_path / "ends", "--per-word")
+    found = [[column.split(" ")[0] for column in row[3:]] for row in rows(output)]
+    assert found == [["W1,", "w2's", "</s>"], ["</s>"], ["</s>"]]
+    status, _, errors = score(tmp_path / "raw", "--tokenize", "elvish")
+    assert status == 2 and "--tokenize: required one of" in errors and "'elvish'" in errors
+
+
+def test_bad_utf8_is_mended_and_counted(score, tmp_path):
+    (tmp_path / "text").write_bytes(b"w1 \xff w2\n\xef\xbb\xbfw3\n\xc3\xa9t\xe9\n")
+    status, output, errors = score(tmp_path / "text", "--per-word")
+    assert status == 0
+    assert [row[1:3] for row in rows(output)] == [["4", "1"], ["2", "0"], ["2", "1"]]
+    assert rows(output)[0][4].startswith("\ufffd ") and rows(output)[2][3].startswith("\xe9t")
+    assert "2 line(s) were not UTF-8" in errors
+
+
+def test_lines_longer_than_the_model_reads(score, tmp_path):
+    lines = [" ".join(["w1"] * 40), "w2", " ".join(["w3"] * 20)]
+    write_lines(tmp_path / "text", lines)
+    status, output, errors = score(tmp_path / "text", model="transformer_lm")
+    assert status == 0 and [row[1] for row in rows(output)] == ["41", "2", "21"]
+    assert errors.count("longer than the model reads at once") == 1
+    assert "2 lines were scored in blocks" in errors
+    narrow = score(tmp_path / "text", "--context-window", "1", model="transformer_lm")[1]
+    assert narrow.splitlines()[1] == output.splitlines()[1]
+    assert narrow.splitlines()[0] != output.splitlines()[0]
+
+
+def test_a_file_without_line_ends(score, tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "LINE_LIMIT", 2**17)
+    (tmp_path / "text").write_bytes(b"w1 " * 2**16)
+    status, _, errors = score(tmp_path / "text")
+    assert status == 2 and "required lines of at most 131,072 bytes" in errors
+
+
+def test_what_is_asked_wrongly(score, file, tmp_path):
+    for arguments, said in {
+        (tmp_path / "none",): "required a text file, got: No such file",
+        (tmp_path,): "required a text file, got: Is a directory",
+        ("-", "-"): "required standard input ('-') once",
+        (file, "--data", tmp_path): "--data: required a folder with the dict.txt",
+        (file, "--path", tmp_path / "none.pt"): "required a checkpoint, got no such file",
+        (file, "--log-z-shift", "much"): "--log-z-shift: required 'checkpoint', 'none' or a",
+        (file, "--device", "abacus"): "--device: required one that torch has here",
+    }.items():
+        status, output, errors = score(*arguments)
+        assert (status, output) == (2, "")
+        assert errors.startswith("fairseq-bnce: error: ") and said in errors
+        assert len(errors.splitlines()) == 1
+    for arguments in ((file, "--batch-tokens", "0"), (file, "--fp16", "--bf16")):
+        status, _, errors = score(*arguments)
+        assert status == 2 and "usage: fairseq-bnce score" in errors
+    status, _, errors = score(file, "--document", model="lbl_lm both sides")
+    assert status == 2 and "document: required a model of past words" in errors
+
+
+def test_options_reach_the_scorer(score, file, language_model):
+    for flags, options in {
+        ("--log-z-shift", "0.25"): {"shift": 0.25},
+        ("--log-z-shift", "none", "--batch-tokens", "3"): {"shift": "none"},
+        ("--exact", "--data", language_model("lstm_lm").parents[1]): None,
+    }.items():
+        if options is not None:
+            want = Scorer.from_checkpoint(language_model("lstm_lm"), **options).score(LINES)
+            got = [float(row[0]) for row in rows(score(file, *flags)[1])]
+            np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_half_precision(score, file):
+    full, half = (score(file, *flags, model="rnn_lm")[1] for flags in ([], ["--bf16"]))
+    for a, b in zip(rows(full), rows(half)):
+        assert float(a[0]) == pytest.approx(float(b[0]), rel=0.02)
+    assert full != half
+
+
+def test_commands_and_version(capsys):
+    for arguments, said in ((["--help"], "score"), (["--version"], "fairseq-bnce")):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(arguments)
+        assert caught.value.code == 0 and said in capsys.readouterr().out
+    for arguments in ([], ["scores"]):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(arguments)
+        assert caught.value.code == 2
+
+
+# ---------------------------------------------------------------- as a process
+
+
+def test_a_pipe_that_waits_for_its_scores(start):
+    """Whoever writes a line gets its score before the next is written; nothing else is said."""
+    process = start("--per-word")
+    for word in ("w1", "w2", "\xe9"):
+        process.stdin.write(f"{word}\n".encode())
+        process.stdin.flush()
+        assert f"\t2\t{int(word == chr(233))}\t{word} " in process.stdout.readline().decode()
+    output, errors = process.communicate()
+    assert (process.returncode, output, errors) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("size", [5, 500])
+def test_broken_pipe(size, start, tmp_path):
+    """As `| head -1`: it ends, quietly, be there something left in its buffer or not."""
+    write_lines(tmp_path / "text", zipf_lines(20_000, seed=1))
+    process = start(tmp_path / "text", "--per-word", "--batch-tokens", size)
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("when", ["while it scores", "while it waits", "while it starts"])
+def test_ctrl_c(start, when):
+    process = start()
+    if when == "while it starts":
+        time.sleep(0.5)
+    else:
+        process.stdin.write(b"w1\n")
+        process.stdin.flush()
+        process.stdout.readline()
+    if when == "while it scores":
+        process.stdin.write(b"w1 w2\n" * 10_000)
+        process.stdin.flush()
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
+    assert process.returncode == 130
+    assert process.stderr.read() == b""
+
+
+def test_a_bar_where_errors_go_to_a_terminal(start, file, tmp_path):
+    parent, child = os.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with open(tmp_path / "out", "wb") as out:
+        process = start(file, stderr=child, stdout=out)
+        assert process.wait(60) == 0
+    os.close(child)
+    assert b"100%" in os.read(parent, 2**16)
+    assert len((tmp_path / "out").read_text(encoding="utf-8").splitlines()) == len(LINES)
+
+
+@pytest.mark.slow
+def test_memory_is_flat(start):
+    """A hundred times the lines in (nearly) the same memory."""
+    peaks = []
+    for count in (2_000, 200_000):
+        lines = "\n".join(zipf_lines(1000, seed=2)).encode() + b"\n"
+        process = start(stdout=subprocess.DEVNULL)
+        for _ in range(count // 1000):
+            process.stdin.write(lines)
+        process.stdin.flush()
+        time.sleep(2)
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+        peaks.append(int(status.split("VmHWM:")[1].split()[0]))
+        process.communicate()
+    assert peaks[1] < peaks[0] * 1.1

@@ -1,0 +1,270 @@
+"""fairseq-bnce complete: questions in both forms, choices by score, accuracy and its interval."""
+
+import csv
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairseq_bnce import Scorer, cli
+from fairseq_bnce.completion import Accuracy, CompletionError, read_answers, read_questions
+from fairseq_bnce.penn import novel_words
+
+COMMAND = [sys.executable, str(Path(cli.__file__).parents[2] / "fairseq_bnce_cli.py"), "complete"]
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+
+TABLE = '''id,question,a),b),c),d),e)
+1,"""I _____, it's w3"" .",w1,w2,w3,w4,w5
+12,w1 _____ w2,w3,w4,w5 w6,W7,zzz
+'''
+ANSWERS = "id,answer\n1,c\n12,d\n13,a\n"
+MACHINE = """1a) "I [w1], it's w3" .
+1b) "I [w2], it's w3" .
+1c) "I [w3], it's w3" .
+1d) "I [w4], it's w3" .
+1e) "I [w5], it's w3" .
+12a) w1 [w3] w2
+12b) w1 [w4] w2
+12c) w1 [w5 w6] w2
+12d) w1 [W7] w2
+12e) w1 [zzz] w2
+"""
+MACHINE_ANSWERS = """1c) "I [w3], it's w3" .\n12d) w1 [W7] w2\n"""
+
+
+@pytest.fixture
+def put(tmp_path):
+    def make(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
+def complete(language_model, capfd):
+    """Run the command in this process: (exit status, output, errors)."""
+
+    def call(*arguments, model="rnn_lm"):
+        path = str(language_model(model)) if model else "none"
+        try:
+            status = cli.main(["complete", "--path", path, *map(str, arguments)])
+        except SystemExit as error:
+            status = error.code
+        return (status, *capfd.readouterr())
+
+    return call
+
+
+def rows(text):
+    return list(csv.DictReader(text.splitlines()))
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_both_forms_give_the_same_questions(put):
+    table, machine = read_questions(put("q.csv", TABLE)), read_questions(put("q.txt", MACHINE))
+    assert table == machine
+    assert [question.name for question in table] == ["1", "12"]
+    assert table[1].sentences == ("w1 w3 w2", "w1 w4 w2", "w1 w5 w6 w2", "w1 W7 w2", "w1 zzz w2")
+    assert novel_words(table[0].sentences[2]) == "`` i w3 , it 's w3 '' ."
+
+
+def test_both_forms_give_the_same_answers(put):
+    assert read_answers(put("a.csv", ANSWERS)) == {"1": "c", "12": "d", "13": "a"}
+    assert read_answers(put("a.txt", MACHINE_ANSWERS)) == {"1": "c", "12": "d"}
+    assert read_answers(put("b.csv", "answer,id\n C) ,1\n")) == {"1": "c"}
+
+
+def test_tables_as_spreadsheets_save_them(put):
+    """Byte order mark, carriage returns, empty lines, columns in another order, other titles."""
+    table = "\ufeffA,B,c),D,e,Question,ID\r\n\r\n1,2,3,4,5,x _____,7\r\n"
+    (question,) = read_questions(put("q.csv", table))
+    assert question == ("7", ("x 1", "x 2", "x 3", "x 4", "x 5"))
+
+
+def test_words_are_those_of_the_training_data(put):
+    """The script that prepares that data makes the same sentences of the same questions."""
+    pytest.importorskip("tqdm")
+    sys.path.insert(0, str(SCRIPTS))
+    from data import novels
+
+    path = put("q.csv", TABLE)
+    want = [sentence for _, sentences in novels.candidates(Path(path)) for sentence in sentences]
+    assert [novel_words(s) for question in read_questions(path) for s in question.sentences] == want
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "q: required a table or the machine format, got nothing"),
+        ("a,b\n", r"q, line 1: required the machine format .'1a\) words \[choice\] words'., or a "
+         "table with columns id, question, a, b, c, d, e, got a, b"),
+        (TABLE + "3,x _____,1,2,3,4\n", "q, line 4: required 7 columns, got 6"),
+        (TABLE + "3,x,1,2,3,4,5\n", "q, line 4: required a question with one _____, got 'x'"),
+        (TABLE + "3,_____ _____,1,2,3,4,5\n", "line 4: required a question with one _____"),
+        (TABLE + "3,_____,1,2,,4,5\n", "line 4: required an id and choices a to e, got an empty"),
+        (b"id,question,a),b),c),d),e)\n1,\xff _____,1,2,3,4,5\n", "q, line 2: required UTF-8, got"),
+        (MACHINE.replace("12d) w1 [W7]", "12d) w1 W7"), r"q, line 9: required '1a\) words"),
+        (MACHINE.replace("12d)", "12f)"), r"q, line 9: required '1a\) words"),
+        (MACHINE.replace("12d)", "12e)"), "q, line 9: required choices a to e .* order, got 12e"),
+        (MACHINE.replace("12e) w1 [zzz] w2\n", ""), "q, question 12: required .* a to e, got 4"),
+        (MACHINE + "1a) x [y]\n", "q, line 11: required choices a to e"),
+    ],
+)  # fmt: skip
+def test_questions_that_are_none(put, content, message):
+    with pytest.raises(CompletionError, match=message):
+        read_questions(put("q", content))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id,answer\n1,f\n", "a, line 2: required an answer from a to e, got 'f'"),
+        ("id,answer\n1,\n", "a, line 2: required an answer from a to e, got ''"),
+        ("id,answer\n1,ab\n", "a, line 2: required an answer from a to e, got 'ab'"),
+        ("id,answer\n1,a\n1,b\n", "a, line 3: required one answer to a question, got 1 again"),
+        ("id,right\n1,a\n", "a, line 1: required .* columns id, answer, got id, right"),
+    ],
+)
+def test_answers_that_are_none(put, content, message):
+    with pytest.raises(CompletionError, match=message):
+        read_answers(put("a", content))
+
+
+# ---------------------------------------------------------------- accuracy
+
+
+@pytest.mark.parametrize(
+    ("right", "asked", "low", "high"),
+    # The roots of (p - share)^2 = z^2 p (1 - p) / n, found by bisection.
+    [(10, 20, 0.299298, 0.700702), (0, 10, 0.0, 0.277533), (10, 10, 0.722467, 1.0)],
+)
+def test_wilsons_interval(right, asked, low, high):
+    assert Accuracy(right, asked).interval() == pytest.approx((low, high), abs=1e-6)
+
+
+@pytest.mark.parametrize(("right", "asked"), [(3, 7), (260, 520), (519, 520)])
+def test_the_intervals_ends_solve_wilsons_equation(right, asked):
+    """That is where the share is just 1.96 standard errors away."""
+    share = right / asked
+    for end in Accuracy(right, asked).interval():
+        assert abs(share - end) == pytest.approx(
+            1.959963984540054 * math.sqrt(end * (1 - end) / asked)
+        )
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, language_model, tmp_path):
+    out = tmp_path / "out.csv"
+    questions, answers = put("q.csv", TABLE), put("a.csv", ANSWERS)
+    status, output, errors = complete(questions, "--answers", answers, "--out", out)
+    assert status == 0
+    scorer = Scorer.from_checkpoint(language_model("rnn_lm"))
+    sentences = [novel_words(s) for q in read_questions(questions) for s in q.sentences]
+    found = rows(out.read_text())
+    assert [row["id"] for row in found] == ["1", "12"]
+    assert [row["answer"] for row in found] == ["c", "d"]
+    choices = {}
+    for name, one in (("unnormalized", scorer), ("exact", scorer.with_exact(True))):
+        want = one.score(sentences).reshape(2, 5)
+        scores = [[float(row[f"{name}_{letter}"]) for letter in "abcde"] for row in found]
+        np.testing.assert_allclose(scores, want, atol=2e-6)
+        choices[name] = ["abcde"[number] for number in want.argmax(1)]
+        assert [row[name] for row in found] == choices[name]
+        right = sum(a == b for a, b in zip(choices[name], "cd"))
+        assert f"{name}: {right} of 2 right, {50 * right:.1f} % [" in output
+    differing = sum(a != b for a, b in zip(*choices.values()))
+    assert output.splitlines()[2:] == [
+        f"choices that differ: {differing} of 2, {50 * differing:.1f} %"
+    ]
+    assert "out of the vocabulary" in errors
+
+
+def test_exact_alone(complete, put):
+    _, output, _ = complete(put("q", MACHINE), "--answers", put("a", MACHINE_ANSWERS), "--exact")
+    assert output.startswith("exact: ") and len(output.splitlines()) == 1
+
+
+def test_without_answers_the_choices_are_printed(complete, put):
+    status, output, _ = complete(put("q", MACHINE))
+    assert status == 0
+    found = rows(output)
+    assert [row["id"] for row in found] == ["1", "12"]
+    assert list(found[0])[:3] == ["id", "unnormalized", "exact"] and "answer" not in found[0]
+
+
+def test_tokenized_sentences_stay_as_they_are(complete, put):
+    text = "id,question,a,b,c,d,e\n1,_____ w2,w1,W1,w1.,w1 .,w3\n"
+    plain, tokenized = (
+        rows(complete(put("q", text), *flags)[1])[0] for flags in ([], ["--tokenized"])
+    )
+    assert plain["exact_a"] == plain["exact_b"]  # lower-cased
+    assert tokenized["exact_a"] == plain["exact_a"]
+    assert tokenized["exact_b"] != tokenized["exact_a"]
+    assert tokenized["exact_b"] == tokenized["exact_c"]  # both one <unk>
+
+
+def test_of_equals_the_first_is_chosen(complete, put):
+    (row,) = rows(complete(put("q", "id,question,a,b,c,d,e\n1,_____,zx,zy,zx,zy,zx\n"))[1])
+    assert row["exact"] == row["unnormalized"] == "a"
+
+
+def test_a_missing_answer(complete, put):
+    answers = put("a", "id,answer\n1,c\n")
+    status, output, errors = complete(put("q", MACHINE), "--answers", answers)
+    assert (status, output) == (2, "")
+    assert errors == f"fairseq-bnce: error: {answers}: required an answer to question 12\n"
+
+
+@pytest.mark.parametrize("flags", [[], ["--answers", "none"]])
+def test_files_that_are_not_there(complete, put, tmp_path, flags, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = complete("none" if not flags else put("q", MACHINE), *flags, model=None)
+    assert status == 2
+    assert "fairseq-bnce: error: none: required a file, got: No such file or directory" in errors
+
+
+def test_a_checkpoint_that_is_not_there(complete, put, tmp_path):
+    out = tmp_path / "out.csv"
+    status, _, errors = complete(put("q", MACHINE), "--out", out, model=None)
+    assert status == 2 and "none" in errors and "Traceback" not in errors
+    assert not out.exists() and not (tmp_path / "out.csv.part").exists()
+
+
+def start(path, *arguments):
+    return subprocess.Popen(
+        [*COMMAND, "--path", str(path), *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_ctrl_c(language_model, put):
+    question = ",".join(["w1 w2 w3 " * 100 + "_____", "a", "b", "c", "d", "e"])
+    text = "id,question,a,b,c,d,e\n" + "".join(f"{i},{question}\n" for i in range(3000))
+    process = start(language_model("rnn_lm"), put("q", text))
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and output == b""
+    assert b"Traceback" not in errors
+
+
+def test_broken_pipe(language_model, put):
+    lines = "".join(f"{i},w1 _____,a,b,c,d,e\n" for i in range(1500))
+    process = start(language_model("rnn_lm"), put("q", "id,question,a,b,c,d,e\n" + lines))
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert b"Traceback" not in process.stderr.read()

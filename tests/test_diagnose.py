@@ -1,0 +1,251 @@
+"""fairseq-bnce diagnose: what it measures, prints, draws and writes."""
+
+import json
+import logging
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from conftest import zipf_lines
+from tools import evaluate, perplexity, train, write_lines
+
+from fairseq_bnce import Scorer, cli
+from fairseq_bnce.scoring import checkpoints
+from fairseq_bnce.scoring.diagnosis import (
+    DiagnosingScorer,
+    Diagnosis,
+    Measures,
+    calibration,
+    expected_error,
+    summary,
+)
+
+LINES = [*zipf_lines(40, seed=11), "", "w1 unheard of"]
+ARCHITECTURES = ("lstm_lm", "transformer_lm", "rnn_lm", "lbl_lm")
+
+
+@pytest.fixture
+def text(tmp_path):
+    write_lines(tmp_path / "text", LINES)
+    return tmp_path / "text"
+
+
+@pytest.fixture
+def checkpoint(language_model, tmp_path):
+    """A copy of its own, with the dictionary where the original has it."""
+    return shutil.copy(language_model("rnn_lm"), tmp_path / "model.pt")
+
+
+@pytest.fixture
+def diagnose(capfd):
+    """Run the command in this process: (exit status, standard output, its errors)."""
+
+    def call(*arguments):
+        handlers = logging.root.handlers[:]
+        try:
+            status = cli.main(["diagnose", *map(str, arguments)])
+        except SystemExit as error:
+            status = error.code
+        logging.root.handlers[:] = handlers
+        return (status, *capfd.readouterr())
+
+    return call
+
+
+def diagnosis(path, lines=LINES, document=False, **options):
+    found = Diagnosis(**options)
+    scorer = DiagnosingScorer.from_checkpoint(str(path), shift="none")
+    for _ in found.fill(scorer, lines, document=document):
+        pass
+    return found
+
+
+@torch.no_grad()
+def all_scores(path, line):
+    """(T, V) scores of a line, from the model itself."""
+    trained = checkpoints.load(str(path))
+    unk, eos = trained.source.unk(), trained.source.eos()
+    ids = [trained.source.indices.get(word, unk) for word in line.split()]
+    scores = trained.model(torch.tensor([[eos, *ids]]))[0][0]
+    return scores.double(), torch.tensor([*ids, eos])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_measures_are_those_of_all_scores(language_model, name):
+    path = language_model(name)
+    log_z = checkpoints.load(str(path)).state["log_z"]
+    for line in (LINES[0], LINES[3], ""):
+        scores, target = all_scores(path, line)
+        measured = diagnosis(path, [line]).measures
+        expected = Measures(
+            scores[torch.arange(len(target)), target] - log_z,
+            scores.logsumexp(1) - log_z,
+            torch.distributions.Categorical(logits=scores).entropy(),
+            scores.max(1).values - log_z,
+            (scores.argmax(1) == target).double(),
+        )
+        for field, got, want in zip(Measures._fields, measured, expected):
+            np.testing.assert_allclose(got, want.numpy(), atol=2e-5, err_msg=field)
+
+
+@pytest.mark.parametrize("document", [False, True])
+def test_exact_scores_come_out_of_the_measures(language_model, document):
+    path = str(language_model("rnn_lm"))
+    measured = diagnosis(path, document=document).measures
+    exact = Scorer.from_checkpoint(path, exact=True).score_stream(LINES, document=document)
+    expected = np.concatenate([score.log_probs for score in exact])
+    np.testing.assert_allclose(measured.scores - measured.deviations, expected, atol=2e-5)
+
+
+def made_up(count=500, seed=1):
+    rng = np.random.default_rng(seed)
+    deviations = rng.normal(0.3, 0.2, count)
+    top = np.log(rng.uniform(0.05, 0.95, count)) + deviations
+    is_top = (rng.uniform(size=count) < np.exp(top - deviations)).astype(float)
+    scores = top - rng.exponential(1.0, count)
+    return Measures(scores, deviations, 3 - deviations + rng.normal(0, 0.1, count), top, is_top)
+
+
+def test_summary_of_made_up_measures():
+    measures = made_up()
+    found = summary(measures)
+    assert found["contexts"] == 500
+    assert found["mu_z"] == pytest.approx(measures.deviations.mean())
+    assert found["sigma_z"] == pytest.approx(measures.deviations.std())
+    assert found["ppl"] == pytest.approx(np.exp(np.mean(measures.deviations - measures.scores)))
+    assert found["u_ppl"] == pytest.approx(np.exp(-measures.scores.mean()))
+    assert found["u_ppl_shifted"] == pytest.approx(found["ppl"])  # the same mean, on its own text
+    expected = np.corrcoef(measures.entropies, measures.deviations)[0, 1]
+    assert found["entropy_correlation"] == pytest.approx(expected) and expected < -0.5
+    assert found["calibration_error"] == expected_error(calibration(measures)) < 0.1
+    shifted = expected_error(calibration(measures, measures.deviations.mean()))
+    assert found["u_calibration_error"] == pytest.approx(shifted)
+
+
+def test_calibration_by_hand():
+    logs = np.log([0.32, 0.38, 0.95, 0.91, 1.0])
+    zeros = np.zeros(5)
+    measures = Measures(zeros, zeros, zeros, logs, np.array([0, 1, 1, 0, 1.0]))
+    low, high = calibration(measures)
+    assert low == pytest.approx((2, 0.35, 0.5))
+    assert high == pytest.approx((3, 2.86 / 3, 2 / 3))
+    assert expected_error([low, high]) == pytest.approx((2 * 0.15 + 0.86) / 5)
+    shifted = calibration(measures, shift=-1.0)  # every one is over 1 but the first two
+    assert [one.count for one in shifted] == [1, 4] and shifted[1].confidence == 1.0
+
+
+def test_a_correlation_with_what_does_not_vary_is_not_a_number():
+    ones = np.ones(4)
+    assert math.isnan(summary(Measures(-ones, ones, ones, ones, ones))["entropy_correlation"])
+
+
+def test_the_farthest_contexts_are_those_of_all(language_model):
+    path = language_model("lstm_lm")
+    found = diagnosis(path, worst=7, context_words=3)
+    deviations = found.measures.deviations
+    expected = sorted(np.abs(deviations - deviations.mean()), reverse=True)[:7]
+    got = [abs(context.deviation - deviations.mean()) for context in found.farthest()]
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    words = " ".join(" ".join([line, "</s>"]) for line in LINES)
+    for context in found.farthest():
+        assert len(context.before.split()) <= 3
+        assert f"{context.before} {context.word}".strip() in " ".join(words.split())
+
+
+def test_contexts_of_a_running_text_go_over_lines(language_model):
+    lines = ["w1 w2", "w3 w4"]
+    found = diagnosis(language_model("rnn_lm"), lines, document=True, worst=6, context_words=4)
+    assert "w1 w2 </s> w3 [w4]" in {f"{c.before} [{c.word}]" for c in found.farthest()}
+    alone = diagnosis(language_model("rnn_lm"), lines, worst=6, context_words=4)
+    assert "w3 [w4]" in {f"{c.before} [{c.word}]" for c in alone.farthest()}
+
+
+def test_the_command_prints_numbers_and_contexts(diagnose, checkpoint, text):
+    status, output, errors = diagnose("--path", checkpoint, "--worst", 2, text)
+    assert status == 0, errors
+    measures = diagnosis(checkpoint).measures
+    numbers = summary(measures)
+    assert f"perplexity, exact{' ' * 19}{numbers['ppl']:.5g}\n" in output
+    assert f"{numbers['mu_z']:.4f}\n" in output and f"{numbers['sigma_z']:.4f}\n" in output
+    assert len(output.split("farthest from mu_z:\n")[1].splitlines()) == 3
+
+
+def test_the_command_as_json_with_pictures(diagnose, checkpoint, text, tmp_path):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "new" / "folder"
+    status, output, errors = diagnose("--path", checkpoint, "--json", "--out", out, text)
+    assert status == 0, errors
+    found = json.loads(output)
+    assert found == json.loads((out / "diagnosis.json").read_text(encoding="utf-8"))
+    assert found["contexts"] == sum(len(line.split()) + 1 for line in LINES)
+    assert len(found["farthest"]) == 10
+    for name in ("log-z.png", "entropy.png", "calibration.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_pictures_need_matplotlib(diagnose, checkpoint, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *others: None)
+    status, _, errors = diagnose("--path", checkpoint, "--out", tmp_path / "out", text)
+    assert status == 2 and "required matplotlib, got none" in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_calibrated_checkpoint_has_the_measured_shift(diagnose, checkpoint, text, tmp_path):
+    status, _, errors = diagnose("--path", checkpoint, "--calibrate", "", text)
+    assert status == 0, errors
+    calibrated = tmp_path / "model.calibrated.pt"
+    numbers = summary(diagnosis(checkpoint).measures)
+    before, after = (checkpoints.read(str(path)) for path in (checkpoint, calibrated))
+    assert after["task_state"]["mu_z"] == pytest.approx(numbers["mu_z"])
+    assert after["task_state"]["sigma_z"] == pytest.approx(numbers["sigma_z"])
+    assert after["task_state"]["log_z"] == before["task_state"]["log_z"]
+    assert after["task_state"]["mu_z"] != before["task_state"].get("mu_z")
+    assert set(after) == set(before)
+    assert Scorer.from_checkpoint(str(calibrated)).shift == pytest.approx(numbers["mu_z"])
+
+
+def test_a_file_that_is_there_is_not_written_over(diagnose, checkpoint, text):
+    status, _, errors = diagnose("--path", checkpoint, "--calibrate", checkpoint, text)
+    assert status == 2 and "required a file that is not there yet, or --overwrite" in errors
+    before = checkpoints.read(str(checkpoint))["task_state"]
+    overwrite = ["--calibrate", checkpoint, "--overwrite"]
+    assert diagnose("--path", checkpoint, *overwrite, text)[0] == 0
+    assert checkpoints.read(str(checkpoint))["task_state"] != before
+
+
+def test_calibrate_into_no_folder_is_said_before_the_work(diagnose, checkpoint, text, tmp_path):
+    missing = tmp_path / "none" / "x.pt"
+    status, output, errors = diagnose("--path", checkpoint, "--calibrate", missing, text)
+    assert status == 2 and "required a folder that is there" in errors and not output
+
+
+def test_a_stock_checkpoint_can_be_calibrated(diagnose, corpus, text, tmp_path):
+    """Then both scorers take its mu_z for log Z, and say still that it is not self-normalised."""
+    flags = ["--arch", "rnn_lm_gm30", "--criterion", "cross_entropy", "--sample-break-mode", "eos"]
+    train(corpus, tmp_path, *flags, "--optimizer", "adam", "--lr", "0.02", "--max-epoch", "1")
+    stock = tmp_path / "checkpoint_last.pt"
+    with pytest.raises(ValueError, match="diagnose --calibrate"):
+        Scorer.from_checkpoint(str(stock))
+    calibrated = tmp_path / "calibrated.pt"
+    status, _, errors = diagnose("--path", stock, "--calibrate", calibrated, text)
+    assert status == 0, errors
+    mu_z = summary(diagnosis(stock).measures)["mu_z"]
+    assert Scorer.from_checkpoint(str(calibrated)).shift == pytest.approx(mu_z)
+    output = evaluate(corpus, calibrated, "--unnormalized", "--sample-break-mode", "eos")
+    assert "not self-normalised" in output and f"shift {mu_z:.4f}" in output
+    exact = perplexity(evaluate(corpus, calibrated, "--sample-break-mode", "eos"))
+    assert perplexity(output) == pytest.approx(exact, rel=0.2)
+
+
+def test_no_text_is_an_error(diagnose, checkpoint, tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    status, _, errors = diagnose("--path", checkpoint, tmp_path / "empty")
+    assert status == 2 and "text: required at least one line, got none" in errors
+
+
+def test_bad_utf8_is_counted(diagnose, checkpoint, tmp_path):
+    (tmp_path / "bad").write_bytes(b"w1 w\xff2\nw3\n")
+    status, _, errors = diagnose("--path", checkpoint, tmp_path / "bad")
+    assert status == 0 and "1 line(s) were not UTF-8" in errors

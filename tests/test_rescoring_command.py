@@ -1,0 +1,411 @@
+"""fairseq-bnce rescore: lists in and out, weights tuned and applied, and all that is refused."""
+
+import gzip
+import io
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+from tools import write_lines
+
+from fairseq_bnce import Scorer, cli
+
+COMMAND = [sys.executable, str(Path(cli.__file__).parents[2] / "fairseq_bnce_cli.py"), "rescore"]
+LIST = [
+    "0 ||| w1 w2 w3 ||| TM= -1 ||| -1",
+    "0 ||| w1 oov w3 ||| TM= -2 ||| -2",
+    "1 |||  ||| TM= -3 ||| -3 ||| 0-0",
+]
+
+
+@pytest.fixture
+def rescore(language_model, capfdbinary):
+    """Run the command in this process: (exit status, lines of its output, its errors)."""
+
+    def call(*arguments, model="rnn_lm"):
+        path = ["--path", language_model(model)] if model else []
+        try:
+            status = cli.main(list(map(str, ["rescore", *path, *arguments])))
+        except SystemExit as error:
+            status = error.code
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return status, out.decode("utf-8", "surrogateescape").split("\n")[:-1], err.decode()
+
+    return call
+
+
+@pytest.fixture
+def nbest(tmp_path):
+    write_lines(tmp_path / "nbest", LIST)
+    return tmp_path / "nbest"
+
+
+@pytest.fixture
+def scorer(language_model):
+    return Scorer.from_checkpoint(language_model("rnn_lm"))
+
+
+class Trial:
+    """Lists whose best hypotheses are found by features that are told apart by noise alone."""
+
+    def __init__(self, folder, lists=30, size=8, seed=1, features="A B"):
+        rng = random.Random(seed)
+        self.nbest, self.reference = folder / f"nbest{seed}", folder / f"reference{seed}"
+        self.references, lines = [], []
+        for number in range(lists):
+            words = [f"w{rng.randrange(9)}" for _ in range(rng.randint(4, 9))]
+            self.references.append(" ".join(words))
+            for _ in range(size):
+                wrong = rng.randint(0, 4)
+                text = [
+                    word if i >= wrong else f"w{rng.randrange(9)}" for i, word in enumerate(words)
+                ]
+                values = [-wrong + rng.gauss(0, 1), -wrong + rng.gauss(0, 1)]
+                own = " ".join(f"{n}= {v:.4f}" for n, v in zip(features.split(), values))
+                lines.append(f"{number} ||| {' '.join(text)} ||| {own} ||| {values[0]:.4f}")
+        write_lines(self.nbest, lines)
+        write_lines(self.reference, self.references)
+
+    def bleu(self, texts):
+        references = [self.references]
+        return sacrebleu.corpus_bleu(texts, references, tokenize="none", force=True).score
+
+
+def words(line):
+    return line.split("|||")[1].strip()
+
+
+def scores(lines, name="BNCE"):
+    return [float(re.search(rf" {name}= (\S+)", line).group(1)) for line in lines]
+
+
+# ---------------------------------------------------------------- scores alone
+
+
+def test_the_score_is_that_of_the_scorer(rescore, nbest, scorer):
+    status, lines, errors = rescore(nbest)
+    assert (status, errors) == (0, "")
+    want = scorer.score(["w1 w2 w3", "w1 oov w3", ""])
+    np.testing.assert_allclose(scores(lines), want, atol=2e-6)
+    assert [re.sub(r" BNCE= \S+", "", line) for line in lines] == [
+        *LIST[:2],
+        "1 |||  ||| TM= -3 ||| -3 ||| 0-0",
+    ]
+
+
+def test_exact_scores_both_and_counts(rescore, nbest, scorer):
+    _, exact, _ = rescore(nbest, "--exact")
+    _, both, _ = rescore(nbest, "--both", "--count-words", "--count-oov", "--feature", "X")
+    _, plain, _ = rescore(nbest)
+    assert scores(exact) == scores(both, "XExact") and scores(plain) == scores(both, "X")
+    np.testing.assert_allclose(
+        scores(exact), scorer.with_exact(True).score(map(words, LIST)), atol=2e-6
+    )
+    assert not np.allclose(scores(exact), scores(plain), atol=1e-4)
+    assert (scores(both, "XWords"), scores(both, "XOOV")) == ([3, 3, 0], [0, 1, 0])
+
+
+def test_bytes_that_are_no_utf8_stay(rescore, nbest):
+    content = b"0 ||| w1 \xff ||| TM= 1 ||| 2 ||| \xfe \xe2\x80\xa8\r\n"
+    nbest.write_bytes(content)
+    status, (line,), _ = rescore(nbest)
+    found = (line + "\n").encode("utf-8", "surrogateescape")
+    assert status == 0
+    assert re.sub(rb" BNCE= \S+", b"", found) == content
+
+
+def test_standard_input_gzip_and_a_file_out(rescore, nbest, tmp_path, monkeypatch):
+    _, want, _ = rescore(nbest)
+    content = nbest.read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert rescore() == (0, want, "")
+    (tmp_path / "nbest.gz").write_bytes(gzip.compress(content))
+    out = tmp_path / "out"
+    assert rescore(tmp_path / "nbest.gz", "--out", out) == (0, [], "")
+    assert out.read_text().splitlines() == want
+    assert rescore(nbest, "--out", nbest)[0] == 0  # in place
+    assert nbest.read_text().splitlines() == want
+
+
+def test_no_lists_at_all(rescore, nbest):
+    nbest.write_bytes(b"")
+    assert rescore(nbest) == (0, [], "")
+    status, _, errors = rescore(nbest, "--tune", nbest)
+    assert status == 2 and "nbest: required n-best lists, got nothing" in errors
+
+
+def test_kaldi_costs(rescore, tmp_path, scorer):
+    write_lines(tmp_path / "words", ["u-1 w1 w2", "u-2 w1", "v-1"])
+    status, lines, _ = rescore("--format", "kaldi", tmp_path / "words")
+    keys, costs = zip(*(line.split(" ") for line in lines))
+    assert status == 0 and keys == ("u-1", "u-2", "v-1")
+    want = scorer.score(["w1 w2", "w1", ""])
+    np.testing.assert_allclose(np.array(costs, dtype=float), -want, atol=2e-6)
+    _, counted, _ = rescore("--format", "kaldi", tmp_path / "words", "--count-words")
+    assert counted == [f"{k}  [ {c} {n} ]" for k, c, n in zip(keys, costs, (2, 1, 0))]
+
+
+# ---------------------------------------------------------------- weights
+
+
+def test_weights_sort_the_lists_and_replace_the_score(rescore, nbest, tmp_path):
+    best = tmp_path / "best"
+    weights = "score=-1,TM=0.5"
+    status, lines, _ = rescore(nbest, "--weights", weights, "--best", best, model=None)
+    assert status == 0
+    assert lines == [
+        "0 ||| w1 oov w3 ||| TM= -2 ||| 1",
+        "0 ||| w1 w2 w3 ||| TM= -1 ||| 0.5",
+        "1 |||  ||| TM= -3 ||| 1.5 ||| 0-0",
+    ]
+    assert best.read_text() == "w1 oov w3\n\n"
+
+
+def test_weights_of_the_models_score(rescore, nbest):
+    _, lines, _ = rescore(nbest, "--weights", "BNCE=1")
+    for line in lines:
+        assert float(line.split("|||")[3]) == pytest.approx(scores([line])[0], abs=1e-9)
+    assert scores(lines[:2]) == sorted(scores(lines[:2]), reverse=True)
+
+
+def test_tuning_reports_what_sacrebleu_says(rescore, tmp_path):
+    trial, weights, out = Trial(tmp_path), tmp_path / "weights", tmp_path / "out"
+    status, lines, errors = rescore(
+        *[trial.nbest, "--tune", trial.reference, "--tune-features", "score,A,B"],
+        *["--weights-out", weights, "--out", out, "--best", tmp_path / "best"],
+        model=None,
+    )
+    assert (status, lines) == (0, [])
+    before = trial.bleu([words(line) for line in trial.nbest.read_text().splitlines()[::8]])
+    after = trial.bleu((tmp_path / "best").read_text().splitlines())
+    assert after > before + 5
+    assert f"before {before:.2f} [" in errors and f"after {after:.2f} [" in errors
+    assert f"difference {after - before:+.2f} [" in errors
+    assert "1,000 resamples of 30 sentences, seed 1" in errors
+    # The weights that were written do the same again, without and with references.
+    again = [trial.nbest, "--weights", weights]
+    assert rescore(*again, model=None) == (0, out.read_text().splitlines(), "")
+    report = [line for line in errors.splitlines() if "difference" in line]
+    assert (
+        report and rescore(*again, "--ref", trial.reference, model=None)[2].splitlines() == report
+    )
+
+
+def test_tuning_with_the_model_is_tuning_on_what_it_wrote(rescore, tmp_path):
+    """And the same seed gives the same."""
+    trial, names = Trial(tmp_path), ["--tune-features", "score,B,BNCE"]
+    with_model = rescore(trial.nbest, "--tune", trial.reference, *names)
+    assert with_model == rescore(trial.nbest, "--tune", trial.reference, *names)
+    write_lines(tmp_path / "scored", rescore(trial.nbest)[1])
+    assert with_model == rescore(tmp_path / "scored", "--tune", trial.reference, *names, model=None)
+
+
+def test_default_features_of_tuning(rescore, tmp_path):
+    """The list's score, what is added, and what --weights names; the latter is the start."""
+    trial = Trial(tmp_path)
+    flags = [trial.nbest, "--tune", trial.reference, "--restarts", "0", "--count-words"]
+    weights = re.compile("weights: (.*)")
+    found = weights.search(rescore(*flags)[2]).group(1)
+    assert re.findall("([A-Za-z]+)= ", found) == ["score", "BNCE", "BNCEWords"]
+    found = weights.search(rescore(*flags, "--weights", "B=1")[2]).group(1)
+    assert re.findall("([A-Za-z]+)= ", found) == ["score", "BNCE", "BNCEWords", "B"]
+
+
+def test_several_references_and_another_tokeniser(rescore, tmp_path):
+    trial, other = Trial(tmp_path), Trial(tmp_path, seed=2)
+    apply = [trial.nbest, "--weights", "A=1", "--best", tmp_path / "best"]
+    both = ["--ref", trial.reference, "--ref", other.reference]
+    _, _, errors = rescore(*apply, *both, "--bleu-tokenize", "13a", model=None)
+    texts = (tmp_path / "best").read_text().splitlines()
+    references = [trial.references, other.references]
+    want = sacrebleu.corpus_bleu(texts, references, tokenize="13a", force=True).score
+    assert "tokenize 13a" in errors and f"after {want:.2f} [" in errors
+
+
+def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
+    """Costs in, the best hypotheses out: only acoustic and language costs together are right."""
+    jiwer = pytest.importorskip("jiwer")
+    write_lines(tmp_path / "words", ["u-1 a x", "u-2 a b", "u-3 y b", "v-1 c", "v-2"])
+    write_lines(tmp_path / "ac", ["u-1 1", "u-2 2", "u-3 4", "v-1 1", "v-2 1.5"])
+    write_lines(tmp_path / "lm", ["u-1 4", "u-2 2", "u-3 1", "v-1 1", "v-2 1.5"])
+    write_lines(tmp_path / "text", ["v c", "u a b", "w d"])
+    costs = [f"--cost={name}={tmp_path / name}" for name in ("ac", "lm")]
+    status, lines, errors = rescore(
+        *["--format", "kaldi", tmp_path / "words", *costs, "--weights", "ac=1,lm=1"],
+        *["--ref", tmp_path / "text", "--best", tmp_path / "best"],
+        model=None,
+    )
+    assert status == 0
+    assert lines == ["u-2 a b", "u-1 a x", "u-3 y b", "v-1 c", "v-2"]
+    assert (tmp_path / "best").read_text().splitlines() == ["u a b", "v c"]
+    before = 100 * jiwer.wer(["a b", "c"], ["a x", "c"])
+    assert f"word error rate (jiwer), per cent: before {before:.2f} [" in errors
+    assert "after 0.00 [0.00, 0.00]" in errors
+    assert "2 of 3 references have a list" in errors
+    tuned = rescore(
+        *["--format", "kaldi", tmp_path / "words", *costs, "--tune", tmp_path / "text"],
+        model=None,
+    )
+    assert tuned[:2] == (0, lines)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--path: required it, or --weights or --tune"),
+        (["--exact", "--weights", "TM=1"], "--exact: required --path beside it"),
+        (["--count-oov", "--weights", "TM=1"], "--count-oov: required --path beside it"),
+        (["--path", "x", "--exact", "--both"], "--both: required no --exact"),
+        (["--tune", "x", "--ref", "x"], "--ref: required no --tune"),
+        (["--path", "x", "--ref", "x"], "--ref: required --weights"),
+        (["--path", "x", "--best", "x"], "--best: required --weights or --tune"),
+        (["--weights", "TM=1", "--weights-out", "x"], "--weights-out: required --tune"),
+        (["--weights", "TM=1", "--tune-features", "x"], "--tune-features: required --tune"),
+        (["--weights", "TM=1", "--cost", "a=b"], "--cost: required --format kaldi"),
+        (["--weights", "TM=1", "--format", "kaldi", "--cost", "a"], "--cost: required NAME=FILE"),
+        (["--weights", "LM=1"], "required a feature 'LM', which is to have a weight, got TM, sco"),
+        (["--weights", "TM=1 2"], "weights: TM requires 1, got 2"),
+        (["--weights", "TM"], "TM: required a file, got: No such file"),
+        (["--tune", "none"], "none: required a file, got: No such file"),
+        (["--weights", "TM=1", "--ref", "none"], "none: required a file, got: No such file"),
+        (["--path", "none"], "none"),
+        (["--weights", "TM=1", "--tokenize", "xx"], "--tokenize: required"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, lines, errors = rescore(nbest, *flags, model=None)
+    assert (status, lines) == (2, [])
+    assert errors.startswith("fairseq-bnce: error: ") and message in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["nbest"]
+
+
+def test_one_feature_cannot_be_tuned(rescore, nbest):
+    status, _, errors = rescore(nbest, "--tune", nbest, model=None)
+    assert status == 2
+    assert (
+        "--tune: required at least two features (--path, --tune-features), got ['score']" in errors
+    )
+
+
+def test_lists_without_a_reference(rescore, nbest, tmp_path):
+    write_lines(tmp_path / "short", ["w1"])
+    for flags in (
+        ["--tune", tmp_path / "short", "--weights", "TM=1"],
+        ["--ref", tmp_path / "short", "--weights", "TM=1"],
+    ):
+        status, _, errors = rescore(nbest, *flags, model=None)
+        assert status == 2
+        assert "line 3: required a list that has a reference (there are 1), got '1'" in errors
+
+
+def test_a_malformed_line_is_named_and_what_was_before_it_is_kept(
+    rescore, nbest, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "fairseq_bnce.rescoring.language_model._windows", lambda lists, _: ([one] for one in lists)
+    )
+    write_lines(nbest, [*LIST, "2 ||| w1 ||| TM= 1"])
+    status, lines, errors = rescore(nbest)
+    message = f"{nbest}, line 4: required 'id ||| hypothesis ||| features ||| score', got '2 |"
+    assert status == 2 and errors.startswith(f"fairseq-bnce: error: {message}")
+    assert [words(line) for line in lines] == ["w1 w2 w3", "w1 oov w3"]
+    out = tmp_path / "out"
+    status, _, errors = rescore(nbest, "--out", out)
+    assert f"(what was done before it is in {out}.part)" in errors
+    assert not out.exists()
+    assert (tmp_path / "out.part").read_text().splitlines() == lines
+
+
+def test_empty_lines_are_malformed(rescore, nbest):
+    write_lines(nbest, [*LIST, ""])
+    assert f"{nbest}, line 4: required 'id ||| " in rescore(nbest)[2]
+
+
+def test_a_score_that_is_in_the_list_already(rescore, nbest):
+    write_lines(nbest, rescore(nbest)[1])
+    status, _, errors = rescore(nbest)
+    assert status == 2 and "required no feature 'BNCE' (or another --feature)" in errors
+    assert rescore(nbest, "--feature", "Other")[0] == 0
+
+
+def test_lists_longer_than_the_model_reads(rescore, nbest, language_model):
+    """They are scored in blocks, as the scorer does it."""
+    text = " ".join(["w1 w2"] * 40)
+    write_lines(nbest, [f"0 ||| {text} ||| TM= 1 ||| 1"])
+    status, lines, _ = rescore(nbest, model="transformer_lm")
+    want = Scorer.from_checkpoint(language_model("transformer_lm")).score([text])
+    assert status == 0
+    np.testing.assert_allclose(scores(lines), want, atol=2e-6)
+
+
+# ---------------------------------------------------------------- processes
+
+
+@pytest.fixture
+def start(language_model):
+    """Start the command as a process of its own."""
+    processes = []
+
+    def call(*arguments):
+        path = language_model("rnn_lm")
+        processes.append(
+            subprocess.Popen(
+                [*COMMAND, "--path", str(path), *map(str, arguments)],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+            )
+        )
+        return processes[-1]
+
+    yield call
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def feed(process, lists):
+    text = "".join(f"{number} ||| w1 w2 ||| TM= 1 ||| 1\n" * 100 for number in range(lists))
+    process.stdin.write(text.encode())
+    process.stdin.flush()
+
+
+def test_ctrl_c(start, tmp_path):
+    """Whole lines are out by then."""
+    process = start("--out", tmp_path / "out")
+    feed(process, 60)
+    part = tmp_path / "out.part"
+    deadline = time.time() + 60
+    while not (part.exists() and part.stat().st_size) and time.time() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"Traceback" not in errors
+    assert not (tmp_path / "out").exists()
+    assert part.read_text().endswith("||| 1\n")
+
+
+def test_broken_pipe(start):
+    process = start()
+    feed(process, 25)
+    assert b"BNCE=" in process.stdout.readline()
+    process.stdout.close()
+    try:
+        feed(process, 100)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass
+    assert process.wait(60) == 141
+    assert b"Traceback" not in process.stderr.read()

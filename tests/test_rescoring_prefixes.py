@@ -1,0 +1,91 @@
+"""fairseq_bnce.rescoring.prefixes: the same scores, with less work."""
+
+import random
+
+import numpy as np
+import pytest
+
+from fairseq_bnce import Scorer
+from fairseq_bnce.rescoring import prefixes
+
+
+def similar(seed=1, lists=3, size=25):
+    """Lists of sentences that differ in a few words; some are the beginning of another."""
+    rng = random.Random(seed)
+    found = {"": None, "w1": None}
+    for _ in range(lists):
+        base = [f"w{rng.randrange(60)}" for _ in range(rng.randint(5, 14))]
+        for _ in range(size):
+            words = list(base)
+            words[rng.randrange(len(words))] = rng.choice(["w1", "w2", "unheard"])
+            found[" ".join(words[: rng.randint(3, len(words))])] = None
+    return list(found)
+
+
+@pytest.mark.parametrize("name", ["rnn_lm", "transformer_lm", "lstm_lm", "ffnn_lm"])
+def test_scores_are_those_of_whole_sentences(language_model, name, monkeypatch):
+    scorer = Scorer.from_checkpoint(language_model(name), exact=True)
+    texts, calls = similar(), []
+    monkeypatch.setattr(
+        prefixes,
+        "totals_by_prefixes",
+        lambda *arguments, real=prefixes.totals_by_prefixes: calls.append(1) or real(*arguments),
+    )
+    found = prefixes.score(scorer, texts)
+    whole = list(scorer.score_stream(texts))
+    assert calls
+    np.testing.assert_allclose([one.total for one in found], scorer.score(texts), atol=1e-5)
+    assert [one.words for one in found] == [len(one.words) - 1 for one in whole]
+    assert [one.oov for one in found] == [one.oov for one in whole]
+    assert max(one.oov for one in found) > 0
+
+
+def test_no_prefix_is_read_twice(language_model):
+    scorer = Scorer.from_checkpoint(language_model("rnn_lm"), exact=True)
+    read = []
+
+    class Spy:
+        def __getattr__(self, name):
+            return getattr(scorer, name)
+
+        def extend(self, state, word_ids):
+            read.append(len(word_ids))
+            return scorer.extend(state, word_ids)
+
+    texts = similar()
+    prefixes.totals_by_prefixes(Spy(), [scorer.ids(text.split()) for text in texts])
+    ids = [tuple(scorer.ids(text.split())) for text in texts]
+    assert sum(read) == len({some[:n] for some in ids for n in range(1, len(some) + 1)})
+
+
+def test_it_is_done_where_it_pays():
+    assert prefixes.pays(["a b c d", "a b c e", "a b c f"])
+    assert not prefixes.pays(["a b c d", "b b c d", "c b c d"])
+    assert not prefixes.pays([])
+    assert prefixes.pays(similar())
+
+
+def test_groups_keep_the_order_and_their_size():
+    class Small:
+        batch_tokens = 10
+
+    sentences = [[1] * n for n in (3, 4, 30, 90, 2, 2, 2)]
+    found = list(prefixes._groups(Small(), sentences))
+    assert sum(found, []) == sentences
+    assert [len(group) for group in found] == [2, 1, 1, 3]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_models_of_both_sides_words(language_model, exact):
+    name = "lbl_lm both sides"
+    scorer = Scorer.from_checkpoint(language_model(name), exact=exact)
+    found = [one.total for one in prefixes.score(scorer, similar())]
+    np.testing.assert_allclose(found, scorer.score(similar()), atol=1e-9)
+
+
+def test_sentences_longer_than_the_model_reads(language_model):
+    scorer = Scorer.from_checkpoint(language_model("transformer_lm"), exact=True)
+    texts = [f"{'w1 w2 w3 ' * 30}{end}" for end in ("w4", "w5 w6", "", "w7")]
+    found = [one.total for one in prefixes.score(scorer, texts)]
+    assert prefixes.pays(texts)
+    np.testing.assert_allclose(found, scorer.score(texts), atol=1e-4)

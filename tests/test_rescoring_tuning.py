@@ -1,0 +1,314 @@
+"""fairseq_bnce.rescoring: measures against their libraries, searches against brute force."""
+
+import builtins
+import math
+import random
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from fairseq_bnce.rescoring import tuning
+from fairseq_bnce.rescoring.bootstrap import compare
+from fairseq_bnce.rescoring.errors import RescoringError
+from fairseq_bnce.rescoring.line_search import Lists, best_step, error_surface
+from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
+
+
+def sentences(count, seed, types=3):
+    rng = random.Random(seed)
+    return [
+        " ".join(f"w{rng.randrange(types)}" for _ in range(rng.randint(1, 9))) for _ in range(count)
+    ]
+
+
+def problem(seed, size=12, features=3, ties=False):
+    """Lists of one to nine hypotheses with features, and counts of hits out of some trials."""
+    rng = np.random.default_rng(seed)
+    rows, counts = [], []
+    for _ in range(size):
+        length = rng.integers(1, 10)
+        found = rng.normal(size=(length, features))
+        rows.append(np.round(found) if ties else found)
+        counts.append(rng.integers(0, 9, size=(length, 2)) + [0, 9])
+    return Lists.of(rows, counts)
+
+
+class Hits:
+    """Not additive over sentences, like BLEU: hits by trials, trials being counted too."""
+
+    def __init__(self, sign=1):
+        self.sign = sign
+
+    def values(self, sums):
+        return sums[:, 0] / sums[:, 1]
+
+    def value(self, sums):
+        return sums[0] / sums[1]
+
+
+# ---------------------------------------------------------------- measures
+
+
+@pytest.mark.parametrize("tokenize", ["none", "13a"])
+@pytest.mark.parametrize("references", [1, 3])
+def test_bleu_is_sacrebleus(tokenize, references):
+    hypotheses = sentences(40, 1)
+    texts = [sentences(40, seed) for seed in range(2, 2 + references)]
+    measure = Bleu(tokenize)
+    counts = np.concatenate(
+        [measure.counts([h], r) for h, r in zip(hypotheses, zip(*texts))]  # one sentence at a time
+    )
+    want = sacrebleu.corpus_bleu(hypotheses, texts, tokenize=tokenize, force=True).score
+    assert measure.value(counts.sum(0)) == want
+    assert want > 5
+
+
+def test_bleu_of_many_sums_at_once_is_that_of_each():
+    measure, texts = Bleu(), sentences(60, 1)
+    counts = [measure.counts([h], [r])[0] for h, r in zip(sentences(60, 2), texts)]
+    parts = np.array(
+        [
+            np.sum(counts[start : start + size], axis=0)
+            for start in range(0, 50, 3)
+            for size in (1, 4, 10)
+        ]
+    )
+    parts = np.concatenate([parts, [[0, 5] + [0] * 8, measure.counts([texts[0]], [texts[0]])[0]]])
+    want = [measure.value(row) for row in parts]
+    assert (parts[:, 2:] > 0).all(1).any() and not (parts[:, 2:] > 0).all(1).all()
+    np.testing.assert_allclose(measure.values(parts), want, rtol=1e-12)
+
+
+def test_tokenisers_that_sacrebleu_does_not_have():
+    with pytest.raises(RescoringError, match="BLEU: required a tokeniser of .*13a.*, got 'moses'"):
+        Bleu("moses")
+
+
+def test_word_error_rate_is_jiwers():
+    jiwer = pytest.importorskip("jiwer")
+    hypotheses, references = sentences(40, 1), sentences(40, 2)
+    hypotheses[3] = ""
+    measure = WordErrorRate()
+    counts = [measure.counts([h], [r])[0] for h, r in zip(hypotheses, references)]
+    want = 100 * jiwer.wer(references, hypotheses)
+    assert measure.value(np.sum(counts, axis=0)) == pytest.approx(want, rel=1e-12)
+    with pytest.raises(RescoringError, match="WER: required one reference, got 2"):
+        measure.counts(["a"], ["a", "b"])
+    with pytest.raises(RescoringError, match="WER: required words in the references, got none"):
+        measure.value(np.array([3, 0]))
+
+
+@pytest.mark.parametrize(
+    ("module", "make", "command"),
+    [
+        ("jiwer", WordErrorRate, r"pip install 'fairseq-bnce\[rescore\]'"),
+        ("sacrebleu.metrics", Bleu, "pip install sacrebleu"),
+    ],
+)
+def test_a_library_that_is_missing(monkeypatch, module, make, command):
+    real = builtins.__import__
+
+    def without(name, *arguments, **named):
+        if name == module:
+            raise ImportError(name)
+        return real(name, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(RescoringError, match=f"which is not installed: {command}"):
+        make()
+
+
+def test_every_distinct_hypothesis_is_counted_once():
+    class Spy(Bleu):
+        def counts(self, hypotheses, references):
+            seen.append(list(hypotheses))
+            return super().counts(hypotheses, references)
+
+    seen = []
+    found = distinct_counts(Spy(), ["a b", "b", "a b"], ["a b c"])
+    assert seen == [["a b", "b"]]
+    np.testing.assert_array_equal(found, Bleu().counts(["a b", "b", "a b"], ["a b c"]))
+
+
+# ---------------------------------------------------------------- line search
+
+
+def decoded(lists, weights):
+    """The chosen hypotheses' counts, by a loop over the lists; of equals the first one."""
+    ends = [*lists.starts[1:], len(lists.features)]
+    total = 0
+    for start, end in zip(lists.starts, ends):
+        scores = [
+            float(sum(f * w for f, w in zip(row, weights))) for row in lists.features[start:end]
+        ]
+        total = total + lists.counts[start + scores.index(max(scores))]
+    return total
+
+
+def crossings(lists, weights, direction):
+    """Every γ where any two lines of one list cross: all places where a choice may change."""
+    a, b = lists.features @ weights, lists.features @ direction
+    ends = [*lists.starts[1:], len(a)]
+    found = [
+        (a[i] - a[j]) / (b[j] - b[i])
+        for start, end in zip(lists.starts, ends)
+        for i in range(start, end)
+        for j in range(start, i)
+        if b[i] != b[j]
+    ]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_step_is_that_of_brute_force(seed, sign):
+    lists, measure = problem(seed), Hits(sign)
+    weights, direction = np.random.default_rng(100 + seed).normal(size=(2, 3))
+    edges = crossings(lists, weights, direction)
+    points = [edges[0] - 1, edges[-1] + 1] + [(x + y) / 2 for x, y in zip(edges, edges[1:])]
+    values = [measure.value(decoded(lists, weights + x * direction)) for x in points]
+    step = best_step(lists, weights, direction, measure)
+    assert step.value == pytest.approx(max(values) if sign > 0 else min(values), abs=1e-15)
+    there = measure.value(decoded(lists, weights + step.length * direction))
+    assert there == pytest.approx(step.value, abs=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_surface_is_exact_on_every_interval(seed):
+    """Features are whole numbers: some lines are the same, and several cross in one point."""
+    lists = problem(seed, ties=True)
+    direction = np.eye(3)[seed % 3]
+    weights = np.array([0.3, -0.7, 0.2])
+    corners, sums = error_surface(lists, weights, direction)
+    assert len(sums) == len(corners) + 1 and (np.diff(corners) >= 0).all()
+    edges = np.concatenate([[corners[0] - 1], corners, [corners[-1] + 1]])
+    checked = 0
+    for left, right, found in zip(edges, edges[1:], sums):
+        if right - left > 1e-9:
+            np.testing.assert_array_equal(
+                found, decoded(lists, weights + (left + right) / 2 * direction)
+            )
+            checked += 1
+    assert checked > 5
+
+
+def test_lines_that_never_cross():
+    lists = problem(1, features=2)
+    lists.features[:, 1] = 5.0  # every slope is the same
+    step = best_step(lists, np.array([1.0, 0]), np.array([0, 1.0]), Hits())
+    assert step.value == Hits().value(decoded(lists, [1.0, 0.0]))
+    alone = Lists.of([np.ones((1, 2))], [np.array([[1, 2]])])
+    assert best_step(alone, np.zeros(2), np.array([0, 1.0]), Hits()).value == 0.5
+
+
+def test_intervals_too_narrow_for_rounded_numbers_are_not_taken():
+    """Only between the corners 1 and 1 + 1e-12 would both lists choose their good hypothesis."""
+    rows = [np.array([[0.0, 0], [-1, 1]]), np.array([[0.0, 0], [-1 - 1e-12, 1]])]
+    counts = [np.array([[0, 1], [1, 1]]), np.array([[1, 1], [0, 1]])]
+    step = best_step(Lists.of(rows, counts), np.array([1.0, 0]), np.array([0, 1.0]), Hits())
+    assert step.value == 0.5
+
+
+def test_the_widest_of_equally_good_intervals():
+    """Good from -1 to 0 and from 0.5 to 4."""
+    counts = [np.array([[0, 1], [1, 1], [0, 1], [1, 1], [0, 1]])]
+    slopes, corners = np.array([0.0, 1, 2, 3, 4]), [-1.0, 0.0, 0.5, 4.0]
+    heights = np.concatenate([[0], np.cumsum([-corner for corner in corners])])
+    lists = Lists.of([np.stack([heights, slopes], 1)], counts)
+    assert error_surface(lists, np.array([1.0, 0]), np.array([0, 1.0])).corners == pytest.approx(
+        corners
+    )
+    assert best_step(lists, np.array([1.0, 0]), np.array([0, 1.0]), Hits()).length == 2.25
+
+
+# ---------------------------------------------------------------- tuning
+
+
+def best_of_grid(lists, measure, steps=120):
+    """Two features: the best value on a fine circle of directions."""
+    angles = (np.arange(steps) + 0.5) / steps * 2 * math.pi
+    return max(measure.value(decoded(lists, [math.cos(x), math.sin(x)])) for x in angles)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tuning_finds_what_a_grid_finds(seed):
+    lists, measure = problem(seed, features=2), Hits()
+    found = tuning.tune(lists, np.array([1.0, 0]), measure, restarts=5)
+    assert found.value >= best_of_grid(lists, measure) - 1e-12
+    assert measure.value(decoded(lists, found.weights)) == pytest.approx(found.value, abs=1e-15)
+    assert np.abs(found.weights).sum() == pytest.approx(1)
+
+
+def test_tuning_is_the_same_for_the_same_seed_and_never_worse_than_its_start():
+    lists, start = problem(3, size=30, features=4), np.array([1.0, 0.2, 0, -0.5])
+    first, again = (tuning.tune(lists, start, Hits(), restarts=4, seed=7) for _ in range(2))
+    np.testing.assert_array_equal(first.weights, again.weights)
+    alone = tuning.tune(lists, start, Hits(), restarts=0)
+    assert Hits().value(lists.sums(start)) < alone.value <= first.value
+
+
+def test_tuning_for_a_rate_of_errors():
+    lists, start = problem(4, size=30), np.array([1.0, 0, 0])
+    assert tuning.tune(lists, start, Hits(-1)).value < Hits().value(lists.sums(start))
+
+
+def test_starts_fit_features_of_any_scale():
+    """Scaling a feature scales its weight, and changes nothing else."""
+    lists, start = problem(5, size=30), np.array([1.0, 0, 0])
+    scaled = lists._replace(features=lists.features * [1, 2.0**20, 2.0**-20])
+    one, other = (tuning.tune(some, start, Hits()) for some in (lists, scaled))
+    assert one.value == other.value
+
+
+def test_progress_is_told_after_every_line():
+    calls = []
+    tuning.tune(problem(1), np.ones(3), Hits(), restarts=1, on_line=lambda: calls.append(1))
+    assert len(calls) >= 6
+
+
+def test_bleu_after_tuning_is_sacrebleus():
+    """From texts to weights: the measure that tuning reports is that of the chosen texts."""
+    rng = np.random.default_rng(0)
+    references = sentences(25, 9)
+    lists = [sentences(6, 100 + i) + [reference[: 3 + i]] for i, reference in enumerate(references)]
+    measure = Bleu()
+    counts = [measure.counts(texts, [r]) for texts, r in zip(lists, references)]
+    together = Lists.of([rng.normal(size=(7, 3)) for _ in lists], counts)
+    found = tuning.tune(together, np.ones(3), measure)
+    texts = [text for some in lists for text in some]
+    chosen = [texts[number] for number in together.best(found.weights)]
+    want = sacrebleu.corpus_bleu(chosen, [references], tokenize="none", force=True).score
+    assert found.value == want
+    assert want > measure.value(together.sums(np.ones(3)))
+
+
+# ---------------------------------------------------------------- bootstrap
+
+
+def test_intervals_of_a_mean_are_those_of_the_normal_distribution():
+    rng = np.random.default_rng(1)
+    before = np.stack([rng.integers(0, 2, 400), np.ones(400, dtype=int)], 1)
+    after = before.copy()
+    after[:40, 0] = 1
+    found = compare(before, after, Hits(), resamples=2000, seed=3)
+    assert (found.before, found.after) == (before[:, 0].mean(), after[:, 0].mean())
+    for counts, interval in ((before, found.before_interval), (after, found.after_interval)):
+        half = 1.96 * counts[:, 0].std() / 20
+        want = [counts[:, 0].mean() - half, counts[:, 0].mean() + half]
+        np.testing.assert_allclose(interval, want, atol=0.006)
+    gains = after[:, 0] - before[:, 0]
+    half = 1.96 * gains.std() / 20
+    np.testing.assert_allclose(
+        found.gain_interval, [gains.mean() - half, gains.mean() + half], atol=0.004
+    )
+    assert found.sentences == 400
+
+
+def test_resamples_are_the_same_for_both_and_for_the_same_seed():
+    counts = problem(1, size=50).counts
+    same = compare(counts, counts, Hits(), resamples=150)
+    assert same.gain_interval == (0, 0) and same.before_interval == same.after_interval
+    other = counts[::-1].copy()
+    assert compare(counts, other, Hits(), seed=2) == compare(counts, other, Hits(), seed=2)
+    assert compare(counts, other, Hits(), seed=2) != compare(counts, other, Hits(), seed=3)

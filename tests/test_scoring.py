@@ -1,0 +1,244 @@
+"""Scorer, apart from fairseq's commands: running texts, long lines, threads, precision, errors."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from conftest import zipf_lines
+from scoring_models import FLAGS
+
+from fairseq_bnce import Scorer
+from fairseq_bnce.scoring import ScoringError, checkpoints
+
+LINES = ["w1 w2 w3", "", "w0", "w7 unheard of w3 w9 w1", "  w5\tw6 \r"]
+CARRIED = ["lstm_lm", "lstm_lm bottleneck tied", "rnn_lm", "rnn_lm gru tied"]
+CARRIED += ["ffnn_lm", "ffnn_lm bigram", "lbl_lm"]
+
+
+@pytest.fixture
+def made(language_model):
+    return lambda name, **options: Scorer.from_checkpoint(language_model(name), **options)
+
+
+def reference(checkpoint, words):
+    """log_softmax of the model itself on one text from </s> on."""
+    trained = checkpoints.load(str(checkpoint))
+    ids = [trained.source.index(word) for word in words]
+    with torch.no_grad():
+        logits = trained.model(torch.tensor([[trained.source.eos(), *ids[:-1]]]))[0][0]
+    return logits.log_softmax(dim=-1)[torch.arange(len(ids)), torch.tensor(ids)].numpy()
+
+
+def test_what_is_known_of_a_line(made):
+    scorer = made("lstm_lm", exact=True)
+    found = list(scorer.score_stream(LINES))
+    assert [score.words for score in found] == [[*line.split(), "</s>"] for line in LINES]
+    assert [score.oov for score in found] == [0, 0, 0, 2, 0]
+    assert found[3].is_oov.tolist() == [False, True, True, False, False, False, False]
+    assert [score.total for score in found] == list(scorer.score(LINES))
+    for score, log_probs in zip(found, scorer.score_words(LINES)):
+        assert np.array_equal(score.log_probs, log_probs)
+        assert log_probs.dtype == np.float64 and score.total == log_probs.sum()
+    assert scorer.score(LINES).shape == (5,) and scorer.score([]).shape == (0,)
+    # </s> after </s>, and nothing else.
+    want = reference_of_empty(scorer)
+    assert found[1].total == pytest.approx(want, abs=1e-5)
+
+
+def reference_of_empty(scorer):
+    return scorer.next_log_probs(scorer.start(), [scorer.dictionary.eos()])[0]
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_batches_change_nothing(name, made):
+    lines = zipf_lines(30, seed=5)
+    together, alone = made(name).score(lines), made(name, batch_tokens=1).score(lines)
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+
+
+def test_exact_scores_are_normalised(made):
+    """Over all that may come first; unnormalised ones need not be."""
+    for exact in (True, False):
+        scorer = made("lstm_lm", exact=exact)
+        every = scorer.next_log_probs(scorer.start(), [list(range(len(scorer.dictionary)))])
+        assert every.shape == (1, len(scorer.dictionary))
+        assert (abs(np.logaddexp.reduce(every[0])) < 1e-5) == exact
+
+
+def test_both_kinds_share_a_model(made):
+    plain = made("lstm_lm")
+    exact = plain.with_exact(True)
+    assert (plain.exact, exact.exact, exact.with_exact(False).exact) == (False, True, False)
+    assert exact._reader is plain._reader
+    np.testing.assert_array_equal(exact.score(LINES), made("lstm_lm", exact=True).score(LINES))
+    np.testing.assert_array_equal(exact.with_exact(False).score(LINES), plain.score(LINES))
+
+
+def test_shift(made):
+    none, half, own = (made("lstm_lm", shift=s) for s in ("none", 0.5, "checkpoint"))
+    lengths = np.array([len(line.split()) + 1 for line in LINES])
+    np.testing.assert_allclose(none.score(LINES) - half.score(LINES), 0.5 * lengths, atol=1e-5)
+    assert own.shift != 0
+    np.testing.assert_allclose(none.score(LINES) - own.score(LINES), own.shift * lengths, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_long_lines_and_documents_of_models_without_positions(name, made, language_model):
+    """Read in parts of 1024, or the lines of a document for themselves: as if at once."""
+    lines = zipf_lines(400, seed=6)
+    words = " ".join(lines).split()
+    assert len(words) > 2048
+    (found,) = made(name, exact=True, batch_tokens=100).score_stream([" ".join(words)])
+    got = found.log_probs
+    assert not found.in_blocks
+    np.testing.assert_allclose(got, reference(language_model(name), [*words, "</s>"]), atol=2e-5)
+    with_ends = " </s> ".join(lines).split() + ["</s>"]
+    parts = made(name, exact=True, batch_tokens=200).score_stream(lines, document=True)
+    got = np.concatenate([part.log_probs for part in parts])
+    np.testing.assert_allclose(got, reference(language_model(name), with_ends), atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["transformer_lm", "lightconv_lm"])
+def test_lines_longer_than_the_model_reads(name, made, language_model):
+    """16 words at once: the first 16, then 8 after the 8 before them."""
+    words = [*" ".join(zipf_lines(8, seed=7)).split()[:40], "</s>"]
+    scorer = made(name, exact=True)
+    short, long, empty = scorer.score_stream(["w1 w2", " ".join(words[:-1]), ""])
+    want = [reference(language_model(name), words[:16])]
+    for start in range(16, len(words), 8):
+        block = words[start - 9 : start + 8]  # the first of them is what the block starts from
+        want.append(after(language_model(name), block)[-len(words[start : start + 8]) :])
+    np.testing.assert_allclose(long.log_probs, np.concatenate(want), rtol=0, atol=1e-5)
+    assert (short.in_blocks, long.in_blocks, empty.in_blocks) == (False, True, False)
+    exact_fit = " ".join(words[:15])
+    assert not next(scorer.score_stream([exact_fit])).in_blocks
+
+
+def after(checkpoint, block):
+    """log_softmax of all words but the first, which is read in the place of </s>."""
+    trained = checkpoints.load(str(checkpoint))
+    ids = torch.tensor([trained.source.index(word) for word in block])
+    with torch.no_grad():
+        logits = trained.model(ids[None, :-1])[0][0]
+    return logits.log_softmax(dim=-1)[torch.arange(len(ids) - 1), ids[1:]].numpy()
+
+
+@pytest.mark.parametrize("name", ["transformer_lm", "lstm_lm", "lbl_lm"])
+def test_a_document_does_not_depend_on_when_its_lines_come(name, made):
+    lines = zipf_lines(20, seed=8)
+    scorer = made(name)
+    at_once = list(scorer.score_stream(lines, document=True))
+    one_by_one = list(scorer.score_stream(lines, document=True, is_ready=lambda: False))
+    for a, b in zip(at_once, one_by_one):
+        np.testing.assert_allclose(a.log_probs, b.log_probs, rtol=0, atol=1e-5)
+    alone = scorer.score(lines[1:])
+    assert abs(alone - [score.total for score in at_once[1:]]).max() > 0.01
+
+
+def test_lines_are_scored_as_they_come(made):
+    """No further line is read while one that is there waits for its score."""
+    read = []
+
+    def lines():
+        for number in range(5):
+            read.append(number)
+            yield f"w{number}"
+
+    for number, _ in enumerate(made("lstm_lm").score_stream(lines(), is_ready=lambda: False)):
+        assert read == list(range(number + 1))
+
+
+def test_an_endless_stream_is_read_a_bounded_part_ahead(made):
+    read = []
+
+    def lines():
+        while True:
+            read.append(1)
+            yield "w1 w2 w3"
+
+    stream = made("lstm_lm", batch_tokens=100).score_stream(lines())
+    for number in range(2000):
+        next(stream)
+        assert len(read) <= number + 1 + 8 * 100 / 4
+
+
+def test_threads_share_a_scorer(made):
+    lines = zipf_lines(60, seed=9)
+    for name in ("transformer_lm", "fconv_lm", "lstm_lm"):
+        scorer = made(name)
+        exact = scorer.with_exact(True)
+        want = scorer.score(lines), exact.score(lines)
+        found = []
+
+        def work(used=scorer, expected=want[0], found=found):
+            for _ in range(3):
+                found.append(np.abs(used.score(lines) - expected).max())
+
+        pairs = [(scorer, want[0]), (exact, want[1])] * 3
+        threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 18 and max(found) == 0
+
+
+def test_halves(made):
+    lines = zipf_lines(20, seed=10)
+    for name in ("rnn_lm", "transformer_lm", "lbl_lm"):
+        full = made(name, exact=True)
+        half = made(name, exact=True, dtype=torch.bfloat16)
+        assert next(half._reader.model.parameters()).dtype == torch.bfloat16
+        got, want = half.score(lines), full.score(lines)
+        np.testing.assert_allclose(got, want, rtol=0.02)
+        assert not np.array_equal(got, want)
+        # In bfloat16 a total would be a multiple of 1/8 or more.
+        assert (got * 8 % 1).any()
+
+
+def test_float16_where_torch_has_it(made):
+    """On the CPU not everywhere: then it is said which dtype and device."""
+    want = made("rnn_lm", exact=True).score(LINES)
+    try:
+        got = made("rnn_lm", exact=True, dtype=torch.float16).score(LINES)
+    except ScoringError as error:
+        assert "dtype: required one that torch" in str(
+            error
+        ) and "on cpu, got torch.float16" in str(error)
+    else:
+        np.testing.assert_allclose(got, want, rtol=0.005)
+
+
+def test_the_word_pad_is_no_padding(made):
+    for name in ("transformer_lm", "lbl_lm"):
+        scorer = made(name)
+        found = list(scorer.score_stream(["w1 <pad> w2", "w1 <unk> w2"]))
+        assert [score.oov for score in found] == [1, 1]
+        np.testing.assert_array_equal(found[0].log_probs, found[1].log_probs)
+
+
+def test_what_is_asked_wrongly(made):
+    scorer = made("transformer_lm")
+    with pytest.raises(ScoringError, match="sentences: required an iterable of strings"):
+        scorer.score("w1 w2")
+    with pytest.raises(ScoringError, match="--context-window: required 0 to 15.*got 16"):
+        next(scorer.score_stream(["w1"], document=True, context_window=16))
+    with pytest.raises(ScoringError, match="document: required a model of past words"):
+        next(made("lbl_lm both sides").score_stream(["w1"], document=True))
+    for options, said in {
+        "batch_tokens: required at least 1, got 0": {"batch_tokens": 0},
+        "--device: required one that torch has here.*got abacus": {"device": "abacus"},
+        "--log-z-shift: required .* a finite number, got 'much'": {"shift": "much"},
+        "--log-z-shift: required .* a finite number, got nan": {"shift": float("nan")},
+    }.items():
+        with pytest.raises(ScoringError, match=options):
+            made("lstm_lm", **said)
+
+
+def test_it_is_imported_when_asked_for():
+    import fairseq_bnce
+
+    assert fairseq_bnce.Scorer is Scorer
+    with pytest.raises(AttributeError, match="no attribute 'Scorers'"):
+        fairseq_bnce.Scorers  # noqa: B018

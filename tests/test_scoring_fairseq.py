@@ -1,0 +1,95 @@
+"""Scores of text are those of fairseq-eval-lm on the same text, binarised."""
+
+import numpy as np
+import pytest
+from scoring_models import FLAGS
+from test_cli import word_scores
+from tools import LSTM, evaluate, train
+
+from fairseq_bnce import Scorer
+from fairseq_bnce.scoring import ScoringError
+
+SENTENCES = ["--sample-break-mode", "eos", "--output-word-probs"]
+EXACT = {True: [], False: ["--unnormalized"]}
+
+
+def text(corpus):
+    return (corpus.parent / "valid.txt").read_text(encoding="utf-8").splitlines()
+
+
+def eval_lm(corpus, checkpoint, *flags):
+    """Words and their scores, of the whole validation data in its order."""
+    words, scores = zip(*word_scores(evaluate(corpus, checkpoint, *flags)))
+    return list(words), np.array(scores)
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "unnormalised"])
+@pytest.mark.parametrize("name", FLAGS)
+def test_words_have_the_scores_of_eval_lm(name, exact, corpus, language_model):
+    checkpoint = language_model(name)
+    words, want = eval_lm(corpus, checkpoint, *SENTENCES, *EXACT[exact])
+    scorer = Scorer.from_checkpoint(checkpoint, exact=exact, batch_tokens=50)
+    found = list(scorer.score_stream(text(corpus)))
+    unk = scorer.dictionary.unk_word
+    written = [unk if oov else w for s in found for w, oov in zip(s.words, s.is_oov)]
+    assert written == words
+    got = np.concatenate([score.log_probs for score in found])
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+    assert got.std() > 0.1
+
+
+def document(corpus, checkpoint, **options):
+    found = Scorer.from_checkpoint(checkpoint, exact=True, batch_tokens=60).score_stream(
+        text(corpus), document=True, **options
+    )
+    return np.concatenate([score.log_probs for score in found])
+
+
+@pytest.mark.parametrize("name", ["transformer_lm", "lightconv_lm", "fconv_lm"])
+@pytest.mark.parametrize("window", [0, 5])
+def test_a_document_is_a_running_text_in_blocks(name, window, corpus, language_model):
+    """As many words a block as the model takes, 16, of which `window` come from before."""
+    checkpoint = language_model(name)
+    flags = ["--sample-break-mode", "none", "--output-word-probs", "--context-window", window]
+    if name == "fconv_lm":  # it takes any number, and so do its blocks here; eval-lm's are of 16
+        flags += ["--tokens-per-sample", "4000"]
+    _, want = eval_lm(corpus, checkpoint, *flags)
+    got = document(corpus, checkpoint, context_window=window)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+def test_a_document_carries_the_recurrent_state_over(corpus, language_model):
+    checkpoint = language_model("rnn_lm")
+    flags = ["--sample-break-mode", "none", "--stateful", "--batch-size", "1"]
+    _, want = eval_lm(corpus, checkpoint, *flags, "--output-word-probs")
+    np.testing.assert_allclose(document(corpus, checkpoint), want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("flag", [["--add-bos-token"], ["--output-dictionary-size", "40"]])
+def test_options_of_the_task(flag, corpus, tmp_path):
+    """The first word after <s> </s>; words outside of the output dictionary are <unk>."""
+    train(corpus, tmp_path, *FLAGS["transformer_lm"], *flag, "--tokens-per-sample", "20")
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    _, want = eval_lm(corpus, checkpoint, *SENTENCES, *flag)
+    scorer = Scorer.from_checkpoint(checkpoint, exact=True)
+    found = list(scorer.score_stream(text(corpus)))
+    got = np.concatenate([score.log_probs for score in found])
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+    assert any(score.oov for score in found) == ("--output-dictionary-size" in flag)
+
+
+def test_a_checkpoint_of_fairseqs_own_training(corpus, tmp_path):
+    """Without log Z: exact scores, or a shift that the user knows."""
+    train(corpus, tmp_path, *LSTM, "--criterion", "cross_entropy", plugin=False)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    with pytest.raises(ScoringError, match="--log-z-shift: required .* --exact"):
+        Scorer.from_checkpoint(checkpoint)
+    scorer = Scorer.from_checkpoint(checkpoint, exact=True)
+    _, want = eval_lm(corpus, checkpoint, *SENTENCES)
+    np.testing.assert_allclose(np.concatenate(scorer.score_words(text(corpus))), want, atol=1e-5)
+    with pytest.raises(ScoringError, match="--log-z-shift"):
+        scorer.with_exact(False)
+    flags = ["--unnormalized", "--log-z-shift", "2"]
+    _, want = eval_lm(corpus, checkpoint, *SENTENCES, *flags)
+    got = Scorer.from_checkpoint(checkpoint, shift=2.0).score_words(text(corpus))
+    np.testing.assert_allclose(np.concatenate(got), want, rtol=0, atol=1e-5)

@@ -1,0 +1,124 @@
+"""Hypotheses that grow word by word have the scores of whole sentences."""
+
+import random
+
+import numpy as np
+import pytest
+from conftest import zipf_lines
+from scoring_models import CAUSAL
+
+from fairseq_bnce import Scorer
+from fairseq_bnce.scoring import ScoringError
+from fairseq_bnce.scoring.incremental import State
+
+
+@pytest.fixture
+def made(language_model):
+    return lambda name, **options: Scorer.from_checkpoint(language_model(name), **options)
+
+
+def grow(scorer, lines):
+    """Log-probabilities of all lines, in one state that those that have ended leave."""
+    ids = [[*scorer.ids(line.split()), scorer.dictionary.eos()] for line in lines]
+    scores = [[] for _ in lines]
+    alive, state = list(range(len(lines))), scorer.start(len(lines))
+    for position in range(max(map(len, ids))):
+        going_on = [n for n, line in enumerate(alive) if position < len(ids[line])]
+        random.Random(position).shuffle(going_on)
+        state, alive = state.select(going_on), [alive[n] for n in going_on]
+        state, found = scorer.extend(state, [ids[line][position] for line in alive])
+        for line, score in zip(alive, found):
+            scores[line].append(score)
+    return scores
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "unnormalised"])
+@pytest.mark.parametrize("name", CAUSAL)
+def test_words_have_the_scores_of_whole_sentences(name, exact, made):
+    """One of the lines is longer than the 16 words that the models with positions read at once."""
+    lines = [*zipf_lines(6, seed=11), " ".join(zipf_lines(7, seed=12)), "w1 unheard w2", ""]
+    scorer = made(name, exact=exact)
+    for got, want in zip(grow(scorer, lines), scorer.score_words(lines)):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_hypotheses_of_several_lengths_in_one_state(name, made):
+    """As in a lattice: they meet, are extended together, and leave again."""
+    scorer = made(name)
+    one, two, three = (scorer.ids(words.split()) for words in ("w1", "w2 w3", "w4 w5 w6"))
+    states = []
+    for words in (one, two, three):
+        state = scorer.start()
+        for word in words:
+            state, _ = scorer.extend(state, [word])
+        states.append(state)
+    together = State.concatenate([states[2], states[0], states[1], states[0]])
+    assert len(together) == 4
+    chosen = together.select([3, 2, 0, 0])
+    next_words = scorer.ids(["w7", "w8", "w9", "w0"])
+    extended, got = scorer.extend(chosen, next_words)
+    lines = ["w1 w7", "w2 w3 w8", "w4 w5 w6 w9", "w4 w5 w6 w0"]
+    want = scorer.score_words(lines)
+    np.testing.assert_allclose(got, [log_probs[-2] for log_probs in want], rtol=0, atol=1e-5)
+    _, got = scorer.extend(extended, [scorer.dictionary.eos()] * 4)
+    np.testing.assert_allclose(got, [log_probs[-1] for log_probs in want], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_state_stays_what_it_is(name, made):
+    """Two hypotheses branch off from it; neither knows of the other."""
+    scorer = made(name)
+    first, second, third = scorer.ids(["w1", "w2", "w3"])
+    state, _ = scorer.extend(scorer.start(2), [first, second])
+    before = scorer.extend(state, [second, third])
+    scorer.extend(state, [third, first])
+    again = scorer.extend(state, [second, third])
+    for a, b in ((before[1], again[1]), (before[0].features, again[0].features)):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize("name", ["rnn_lm", "transformer_lm"])
+def test_words_that_may_come_next(name, made):
+    scorer = made(name, exact=True)
+    state, _ = scorer.extend(scorer.start(2), scorer.ids(["w1", "w2"]))
+    words = scorer.ids(["w3", "w4", "w5"])
+    several = scorer.next_log_probs(state, [words, words[::-1]])
+    assert several.shape == (2, 3)
+    for column in range(3):
+        ids = [words[column], words[2 - column]]
+        np.testing.assert_allclose(several[:, column], scorer.extend(state, ids)[1], atol=1e-6)
+        np.testing.assert_allclose(several[:, column], scorer.next_log_probs(state, ids), atol=1e-6)
+
+
+def test_no_hypotheses(made):
+    for name in ("lstm_lm", "transformer_lm", "ffnn_lm"):
+        scorer = made(name)
+        state = scorer.start(3).select([])
+        assert len(state) == 0
+        state, found = scorer.extend(state, [])
+        assert len(state) == 0 and found.shape == (0,)
+
+
+def test_what_is_asked_wrongly(made):
+    with pytest.raises(ScoringError, match="--bidirectional-context: required a model of past"):
+        made("lbl_lm both sides").start()
+    scorer = made("rnn_lm")
+    state = scorer.start(2)
+    types = len(scorer.dictionary)
+    for words, said in {
+        (1,): r"word_ids: required integers of shape \(2\), got .* \(1,\)",
+        (1.0, 2.0): "word_ids: required integers of shape",
+        (1, types): f"word_ids: required numbers from 0 to {types - 1}, got 1 to {types}",
+        (-1, 1): "got -1 to 1",
+    }.items():
+        with pytest.raises(ScoringError, match=said):
+            scorer.extend(state, words)
+    with pytest.raises(ScoringError, match="indices: required numbers from 0 to 1, got 2 to 2"):
+        state.select([2])
+    with pytest.raises(ScoringError, match="states: required at least one"):
+        State.concatenate([])
+    with pytest.raises(ScoringError, match="all of one model"):
+        State.concatenate([state, made("rnn_lm").start()])
+    with pytest.raises(ScoringError, match="n: required at least 0, got -1"):
+        scorer.start(-1)
