@@ -183,8 +183,9 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _with_part(message: str, options: argparse.Namespace) -> str:
-    part = part_of(options.out)
-    return f"{message} (what was done before it is in {part})" if os.path.exists(part) else message
+    if options.out is None or not os.path.exists(part_of(options.out)):
+        return message
+    return f"{message} (what was done before it is in {part_of(options.out)})"
 
 
 class _Job:

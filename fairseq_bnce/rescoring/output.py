@@ -52,7 +52,7 @@ class Output:
         self._stream.flush()
 
 
-def part_of(name: Optional[str]) -> str:
+def part_of(name: str) -> str:
     """The name that a file has until it is whole."""
     return f"{name}.part"
 
