@@ -37,8 +37,7 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     packages=find_packages(include=["fairseq_bnce", "fairseq_bnce.*"]),
-    py_modules=["fairseq_bnce_cli"],
-    entry_points={"console_scripts": ["fairseq-bnce = fairseq_bnce_cli:main"]},
+    scripts=["scripts/fairseq-bnce"],  # no entry point: those import the package first
     python_requires=">=3.8",
     install_requires=["torch>=1.13", "numpy"],
     extras_require={

@@ -29,7 +29,7 @@ from comparison.recipes import UsageError
 
 _HERE = Path(__file__).resolve().parent
 _PLUGIN = str(_HERE.parent / "fairseq_bnce")
-_COMMAND = str(_HERE.parent / "fairseq_bnce_cli.py")
+_COMMAND = str(_HERE / "fairseq-bnce")
 # Longer than any sentence of the data, whose lengths are geometrically distributed about 20.
 _LONGEST = "400"
 _MODELS = {

@@ -22,7 +22,8 @@ from tools import write_lines
 from fairseq_bnce import Scorer, cli
 from fairseq_bnce.cli import text
 
-COMMAND = [sys.executable, str(Path(cli.__file__).parents[2] / "fairseq_bnce_cli.py"), "score"]
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "score"]
 LINES = ["w1 w2 w3", "", "w7 unheard of w9", "w0"]
 
 

@@ -16,7 +16,8 @@ from fairseq_bnce import Scorer, cli
 from fairseq_bnce.completion import Accuracy, CompletionError, read_answers, read_questions
 from fairseq_bnce.penn import novel_words
 
-COMMAND = [sys.executable, str(Path(cli.__file__).parents[2] / "fairseq_bnce_cli.py"), "complete"]
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "complete"]
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 TABLE = '''id,question,a),b),c),d),e)

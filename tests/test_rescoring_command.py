@@ -18,7 +18,8 @@ from tools import write_lines
 
 from fairseq_bnce import Scorer, cli
 
-COMMAND = [sys.executable, str(Path(cli.__file__).parents[2] / "fairseq_bnce_cli.py"), "rescore"]
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "rescore"]
 LIST = [
     "0 ||| w1 w2 w3 ||| TM= -1 ||| -1",
     "0 ||| w1 oov w3 ||| TM= -2 ||| -2",
