@@ -33,15 +33,18 @@ __all__ = [
 ]
 
 
-def add_model_options(parser: argparse.ArgumentParser, ways: bool = True) -> None:
+def add_model_options(
+    parser: argparse.ArgumentParser, ways: bool = True, required: bool = True
+) -> None:
     """--path, --data, --device, --fp16, --bf16, --batch-tokens; --exact, --log-z-shift.
 
     Args:
         ways: whether there is a choice between ways to score, which the last two make.
+        required: whether there has to be a --path.
     """
     group = parser.add_argument_group("model")
     add = group.add_argument
-    add("--path", required=True, metavar="CKPT", help="checkpoint of a language model")
+    add("--path", required=required, metavar="CKPT", help="checkpoint of a language model")
     add(
         "--data",
         metavar="DIR",

@@ -48,19 +48,12 @@ from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``fairseq-bnce rescore``."""
-    add_model_options(parser)
-    _make_optional(parser, "path")
+    add_model_options(parser, required=False)  # lists may have their scores already
     add_text_options(parser)
     _add_list_options(parser)
     _add_feature_options(parser.add_argument_group("features"))
     _add_weight_options(parser.add_argument_group("weights"))
     _add_output_options(parser.add_argument_group("output"))
-
-
-def _make_optional(parser: argparse.ArgumentParser, name: str) -> None:
-    """Lists that have their scores already need no model."""
-    action = next(action for action in parser._actions if action.dest == name)
-    action.required = False
 
 
 def _add_list_options(parser: argparse.ArgumentParser) -> None:
