@@ -19,14 +19,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USER=0
 # torchaudio, which fairseq asks for, would put another one in its place.
 modern_recipe="torch==2.13.0 numpy cython setuptools<81 wheel
 --no-build-isolation fairseq-fixed==0.12.3.1 torch==2.13.0
-sacremoses tqdm matplotlib pytest ruff"
+sacremoses tqdm matplotlib jiwer pytest ruff"
 
 # The reverse: stock fairseq's source package lacks a file that it compiles wherever torch can be
 # imported, so it builds in isolation. Its omegaconf 2.0.6 has metadata that pip 24.1 refuses.
 stock_recipe="pip==23.0
 torch==1.13.1 numpy==1.23.5 wheel
 fairseq==0.12.2 torch==1.13.1 numpy==1.23.5
-sacremoses tqdm matplotlib pytest"
+sacremoses tqdm matplotlib jiwer pytest"
 
 say() { printf 'setup_env: %s\n' "$*"; }
 
