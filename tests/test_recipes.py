@@ -73,7 +73,7 @@ def test_fairseq_takes_the_flags_of_every_row(corpus, table, row):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["no_such"], "table: required one of gm2018_table1, "),
+        (["no_such"], "table: required one of gm2018_mscc, "),
         (["gm2018_table1"], "--data: required with a table, got none"),
         (["gm2018_table1", "--data", "DATA", "--out", "OUT", "--rows", "x"], "--rows: required"),
         (["gm2018_table1", "--data", "OUT", "--out", "OUT"], "required"),
