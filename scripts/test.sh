@@ -25,7 +25,8 @@ stock_tests() {
   [ -x .venv-stock/bin/python ] || return 0
   run_tests .venv-stock --ignore=tests/test_compare.py --ignore=tests/test_prepare_text.py \
     --ignore=tests/test_embedded_corpus.py --ignore=tests/test_data_recipes.py \
-    --ignore=tests/test_bench_vocab.py --ignore=tests/test_bench_output_layer.py "$@"
+    --ignore=tests/test_bench_vocab.py --ignore=tests/test_bench_output_layer.py \
+    --ignore=tests/test_bench_scoring.py --ignore=tests/test_recipes.py "$@"
 }
 
 log=$(mktemp)
