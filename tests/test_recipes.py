@@ -162,6 +162,7 @@ def test_a_figure_without_a_run_is_skipped(tmp_path):
     assert "no row has run" in figure.draw([], TABLES["gm2018_table5"], tmp_path / "x.png")
 
 
+@pytest.mark.slow
 def test_sentence_completion_is_measured(corpus, tmp_path):
     questions, answers = tmp_path / "questions.csv", tmp_path / "answers.csv"
     write_lines(questions, ["id,question,a),b),c),d),e)", "1,w1 _____ w2,w3,w4,w5,w6,w7"])
