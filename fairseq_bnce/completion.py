@@ -14,6 +14,8 @@ import re
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
+import numpy as np
+
 LETTERS = "abcde"
 BLANK = "_____"
 MACHINE_LINE = re.compile(r"\s*(\d+)\s*([a-e])\)\s*(.*?)\s*")
@@ -180,6 +182,15 @@ class Accuracy(NamedTuple):
         return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def accuracy(chosen: Sequence[str], right: Sequence[str]) -> Accuracy:
+def chosen(scores: np.ndarray) -> List[str]:
+    """The letter of each question's likeliest sentence, of equals the first.
+
+    Args:
+        scores: (questions, 5) log-probabilities.
+    """
+    return [LETTERS[number] for number in scores.argmax(1)]
+
+
+def accuracy(letters: Sequence[str], right: Sequence[str]) -> Accuracy:
     """Of chosen letters against the right ones."""
-    return Accuracy(sum(a == b for a, b in zip(chosen, right)), len(right))
+    return Accuracy(sum(a == b for a, b in zip(letters, right)), len(right))

@@ -18,9 +18,8 @@ run_tests() {
   "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@"
 }
 
-# The stock environment's set-up and tests (of the plugin; scripts and what reads lists
-# and questions are tested in .venv); their
-# output comes when they are done.
+# The stock environment's set-up and tests (of the plugin; scripts, and what reads lists and
+# questions, are tested in .venv); their output comes when they are done.
 stock_tests() {
   scripts/setup_env.sh stock
   [ -x .venv-stock/bin/python ] || return 0

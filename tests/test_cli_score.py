@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import logging
 import math
 import os
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import zipf_lines
-from tools import write_lines
+from tools import call_command, write_lines
 
 from fairseq_bnce import Scorer, cli
 from fairseq_bnce.cli import text
@@ -32,12 +31,7 @@ def score(language_model, capfd):
     """Run the command on a file in this process: (exit status, standard output, its errors)."""
 
     def call(*arguments, model="lstm_lm"):
-        handlers = logging.root.handlers[:]
-        try:
-            status = cli.main(["score", "--path", str(language_model(model)), *map(str, arguments)])
-        except SystemExit as error:
-            status = error.code
-        logging.root.handlers[:] = handlers
+        status = call_command("score", "--path", language_model(model), *arguments)
         return (status, *capfd.readouterr())
 
     return call

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tools import call_command
 
-from fairseq_bnce import Scorer, cli
+from fairseq_bnce import Scorer
 from fairseq_bnce.completion import Accuracy, CompletionError, read_answers, read_questions
 from fairseq_bnce.penn import novel_words
 
@@ -54,12 +55,8 @@ def complete(language_model, capfd):
     """Run the command in this process: (exit status, output, errors)."""
 
     def call(*arguments, model="rnn_lm"):
-        path = str(language_model(model)) if model else "none"
-        try:
-            status = cli.main(["complete", "--path", path, *map(str, arguments)])
-        except SystemExit as error:
-            status = error.code
-        return (status, *capfd.readouterr())
+        path = language_model(model) if model else "none"
+        return (call_command("complete", "--path", path, *arguments), *capfd.readouterr())
 
     return call
 

@@ -1,7 +1,6 @@
 """fairseq-bnce diagnose: what it measures, prints, draws and writes."""
 
 import json
-import logging
 import math
 import shutil
 
@@ -9,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
-from tools import evaluate, perplexity, train, write_lines
+from tools import call_command, evaluate, perplexity, train, write_lines
 
-from fairseq_bnce import Scorer, cli
+from fairseq_bnce import Scorer
 from fairseq_bnce.scoring import checkpoints
 from fairseq_bnce.scoring.diagnosis import (
     DiagnosingScorer,
@@ -43,13 +42,7 @@ def diagnose(capfd):
     """Run the command in this process: (exit status, standard output, its errors)."""
 
     def call(*arguments):
-        handlers = logging.root.handlers[:]
-        try:
-            status = cli.main(["diagnose", *map(str, arguments)])
-        except SystemExit as error:
-            status = error.code
-        logging.root.handlers[:] = handlers
-        return (status, *capfd.readouterr())
+        return (call_command("diagnose", *arguments), *capfd.readouterr())
 
     return call
 

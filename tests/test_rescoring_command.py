@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
-from tools import write_lines
+from tools import call_command, write_lines
 
-from fairseq_bnce import Scorer, cli
+from fairseq_bnce import Scorer
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "rescore"]
@@ -33,10 +33,7 @@ def rescore(language_model, capfdbinary):
 
     def call(*arguments, model="rnn_lm"):
         path = ["--path", language_model(model)] if model else []
-        try:
-            status = cli.main(list(map(str, ["rescore", *path, *arguments])))
-        except SystemExit as error:
-            status = error.code
+        status = call_command("rescore", *path, *arguments)
         sys.stdout.flush()
         out, err = capfdbinary.readouterr()
         return status, out.decode("utf-8", "surrogateescape").split("\n")[:-1], err.decode()

@@ -151,3 +151,16 @@ def first_batch(task: Any, split: str = "train", sentences: int = 4) -> Any:
     task.load_dataset(split)
     iterator = task.get_batch_iterator(task.dataset(split), max_sentences=sentences)
     return next(iterator.next_epoch_itr(shuffle=False))
+
+
+def call_command(*arguments: Any) -> int:
+    """``fairseq-bnce`` in this process, which leaves the root logger as it was: its exit status."""
+    from fairseq_bnce import cli
+
+    handlers = logging.root.handlers[:]
+    try:
+        return cli.main(list(map(str, arguments)))
+    except SystemExit as error:
+        return error.code
+    finally:
+        logging.root.handlers[:] = handlers

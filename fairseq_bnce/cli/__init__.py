@@ -77,11 +77,14 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
 
 def _user_errors() -> tuple:
     """What tells of something that the user has to mend; anything else is a bug with a trace."""
+    from fairseq_bnce.completion import CompletionError
     from fairseq_bnce.output_layer import UnsupportedModelError
+    from fairseq_bnce.rescoring.errors import RescoringError
     from fairseq_bnce.scoring.errors import ScoringError
     from fairseq_bnce.token_counts import DataError
 
-    return CommandError, ScoringError, UnsupportedModelError, DataError
+    library = (CompletionError, RescoringError, ScoringError, UnsupportedModelError, DataError)
+    return (CommandError, *library)
 
 
 def _discard_output() -> None:

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 __all__ = [
     "CommandError",
     "TextLines",
+    "add_files",
     "add_model_options",
     "add_text_options",
     "at_least",
     "load_scorer",
     "note",
+    "note_bad_lines",
     "open_text",
     "progress_bar",
     "word_maker",
@@ -116,9 +118,22 @@ def load_scorer(options: argparse.Namespace, kind: Any = None, **named: Any) -> 
     )
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """FILE...: for :func:`open_text`."""
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="UTF-8 text; standard input by default, and for -"
+    )
+
+
 def open_text(names: Any) -> TextLines:
     """Lines of these files, or of standard input; see :class:`TextLines`."""
     return TextLines(names)
+
+
+def note_bad_lines(text: TextLines) -> None:
+    """Say how many lines were not UTF-8, if any."""
+    if text.bad_lines:
+        note(f"{text.bad_lines:,} line(s) were not UTF-8: U+FFFD stands for what was none")
 
 
 def note(message: str) -> None:

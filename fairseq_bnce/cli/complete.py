@@ -18,17 +18,17 @@ from typing import Dict, List, Optional, Sequence
 
 import numpy as np
 
-from fairseq_bnce.cli.common import CommandError, add_model_options, load_scorer, note, progress_bar
+from fairseq_bnce.cli.common import add_model_options, load_scorer, note, progress_bar
 from fairseq_bnce.completion import (
     LETTERS,
     CompletionError,
     Question,
     accuracy,
+    chosen,
     read_answers,
     read_questions,
 )
 from fairseq_bnce.penn import novel_words
-from fairseq_bnce.rescoring.errors import RescoringError
 from fairseq_bnce.rescoring.output import Output
 
 Scores = Dict[str, np.ndarray]  # by "unnormalized" and "exact": (questions, 5) nats
@@ -56,16 +56,9 @@ def run(options: argparse.Namespace) -> int:
     """Answer the questions.
 
     Raises:
-        CommandError, ScoringError, UnsupportedModelError: for what the user has to mend.
+        CompletionError, RescoringError, ScoringError, UnsupportedModelError: for what the user
+            has to mend.
     """
-    try:
-        _run(options)
-    except (CompletionError, RescoringError) as error:
-        raise CommandError(str(error)) from error
-    return 0
-
-
-def _run(options: argparse.Namespace) -> None:
     questions = read_questions(options.questions)
     right = _right(questions, options.answers) if options.answers else None
     if options.out or right is None:
@@ -77,6 +70,7 @@ def _run(options: argparse.Namespace) -> None:
         scores = _scores(questions, options)
     if right is not None:
         print("\n".join(_report(scores, right)))
+    return 0
 
 
 def _right(questions: Sequence[Question], path: str) -> List[str]:
@@ -108,11 +102,6 @@ def _scored(scorer: object, sentences: Sequence[str], name: str) -> np.ndarray:
         words = sum(len(score.words) - 1 for score in found)
         note(f"{unknown:,} of {words:,} words are out of the vocabulary")
     return np.array([score.total for score in found]).reshape(-1, len(LETTERS))
-
-
-def chosen(scores: np.ndarray) -> List[str]:
-    """The letter of each question's likeliest sentence, of equals the first."""
-    return [LETTERS[number] for number in scores.argmax(1)]
 
 
 def _table(

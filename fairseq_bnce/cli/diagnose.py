@@ -18,11 +18,13 @@ import torch
 
 from fairseq_bnce.cli.common import (
     CommandError,
+    add_files,
     add_model_options,
     add_text_options,
     at_least,
     load_scorer,
     note,
+    note_bad_lines,
     open_text,
     progress_bar,
     word_maker,
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser, ways=False)
     add_text_options(parser)
     add = parser.add_argument
-    add("files", nargs="*", metavar="FILE", help="UTF-8 text; standard input by default, and for -")
+    add_files(parser)
     add("--document", action="store_true", help="the lines are one running text")
     add("--worst", type=at_least(0), default=10, metavar="N", help="contexts shown (default: 10)")
     add("--json", action="store_true", help="the numbers and contexts as one JSON object")
@@ -84,11 +86,12 @@ def run(options: argparse.Namespace) -> int:
         _make_folder(options.out)
     scorer = load_scorer(options, DiagnosingScorer, shift="none")
     found = _diagnosed(scorer, options)
-    numbers, contexts = {"log_z": scorer.log_z, **summary(found.measures)}, found.farthest()
+    measures, contexts = found.measures, found.farthest()
+    numbers = {"log_z": scorer.log_z, **summary(measures)}
     print(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
     if options.out is not None:
         (options.out / "diagnosis.json").write_text(_as_json(numbers, contexts) + "\n", "utf-8")
-        pictures.draw(found.measures, options.out)
+        pictures.draw(measures, options.out)
     if calibrated is not None:
         calibrate(options.path, calibrated, numbers["mu_z"], numbers["sigma_z"])
         note(f"{calibrated}: written, mu_z {numbers['mu_z']:.4f}")
@@ -121,9 +124,8 @@ def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnos
     with progress_bar(total=text.total_bytes, unit="B", unit_scale=True) as bar:
         for _ in found.fill(scorer, lines, document=options.document):
             bar.update(text.read_bytes - bar.n)
-    if text.bad_lines:
-        note(f"{text.bad_lines:,} line(s) were not UTF-8: U+FFFD stands for what was none")
-    if not len(found.measures.deviations):
+    note_bad_lines(text)
+    if not found.count:
         raise CommandError("text: required at least one line, got none")
     return found
 

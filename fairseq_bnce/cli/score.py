@@ -20,11 +20,13 @@ import numpy as np
 
 from fairseq_bnce.cli.common import (
     TextLines,
+    add_files,
     add_model_options,
     add_text_options,
     at_least,
     load_scorer,
     note,
+    note_bad_lines,
     open_text,
     progress_bar,
     word_maker,
@@ -38,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``fairseq-bnce score``."""
     add_model_options(parser)
     add_text_options(parser)
-    parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="UTF-8 text; standard input by default, and for -"
-    )
+    add_files(parser)
     group = parser.add_argument_group("text")
     group.add_argument(
         "--document",
@@ -124,8 +124,7 @@ class _Report:
         if self.summary is not None:
             found = self.summary.as_dict()
             print(json.dumps(found) if self._is_json else _as_kenlm_has_it(found))
-        if self.text.bad_lines:
-            note(f"{self.text.bad_lines:,} line(s) were not UTF-8: U+FFFD stands for what was none")
+        note_bad_lines(self.text)
         if self._in_blocks > 1:
             note(f"{self._in_blocks:,} lines were scored in blocks")
 

@@ -77,26 +77,23 @@ class Diagnosis:
     Args:
         worst: how many contexts to keep on either side.
         context_words: how many of a context's words to keep.
+
+    Attributes:
+        count: of the contexts so far.
     """
 
     def __init__(self, worst: int = 20, context_words: int = 12):
         self.worst, self.context_words = worst, context_words
         self._parts: List[np.ndarray] = []
         self._far: Dict[int, List[Any]] = {-1: [], 1: []}  # heaps, by the sign of the deviation
-        self._count = 0
+        self.count = 0
 
-    def add(self, scored: Iterable[SentenceScore], before: Sequence[str] = ()) -> None:
-        """Add lines as a :class:`DiagnosingScorer` scores them.
-
-        Args:
-            scored: the lines.
-            before: words before each of them.
-        """
-        for line in scored:
-            self._parts.append(line.log_probs.astype(np.float32))
-            if self.worst:
-                self._keep_far(line, before)
-            self._count += len(line.words)
+    def add(self, line: SentenceScore, before: Sequence[str] = ()) -> None:
+        """Add a line as a :class:`DiagnosingScorer` scores it, and the words before it."""
+        self._parts.append(line.log_probs.astype(np.float32))
+        if self.worst:
+            self._keep_far(line, before)
+        self.count += len(line.words)
 
     def fill(
         self, scorer: DiagnosingScorer, lines: Iterable[str], *, document: bool = False
@@ -114,10 +111,10 @@ class Diagnosis:
         recent: Deque[str] = collections.deque(maxlen=self.context_words)
         for window in scorer.score_windows(lines, document=document):
             for line in window:
-                self.add([line], recent)
+                self.add(line, recent)
                 if document:
                     recent.extend(line.words)
-            yield self._count
+            yield self.count
 
     @property
     def measures(self) -> Measures:
@@ -127,7 +124,7 @@ class Diagnosis:
 
     def farthest(self) -> List[Context]:
         """Those farthest from the mean of log Z_c, the farthest first."""
-        mean = float(self.measures.deviations.mean()) if self._count else 0.0
+        mean = float(self.measures.deviations.mean()) if self.count else 0.0
         kept = {entry[1]: entry[2] for heap in self._far.values() for entry in heap}
         ordered = sorted(kept.values(), key=lambda context: -abs(context.deviation - mean))
         return ordered[: self.worst]
@@ -138,7 +135,7 @@ class Diagnosis:
         for sign, heap in self._far.items():
             floor = heap[0][0] if len(heap) == self.worst else -math.inf
             for place in np.flatnonzero(sign * deviations > floor):
-                entry = (sign * deviations[place], self._count + int(place))
+                entry = (sign * deviations[place], self.count + int(place))
                 heapq.heappush(heap, (*entry, self._context(line, int(place), before)))
                 if len(heap) > self.worst:
                     heapq.heappop(heap)

@@ -264,17 +264,14 @@ def complete(arguments: List[str]) -> Dict[str, Any]:
     answers = completion.read_answers(options.answers)
     sentences = [novel_words(text) for question in questions for text in question.sentences]
     scorer = Scorer.from_checkpoint(options.checkpoint, options.data, shift="none")
-    chosen = {}
-    for name, one in (("exact", scorer.with_exact(True)), ("unnormalised", scorer)):
-        totals = one.score(sentences).reshape(len(questions), -1)
-        chosen[name] = [completion.LETTERS[place] for place in totals.argmax(1)]
+    letters = {
+        name: completion.chosen(one.score(sentences).reshape(len(questions), -1))
+        for name, one in (("exact", scorer.with_exact(True)), ("unnormalised", scorer))
+    }
     right = [answers[question.name] for question in questions]
-    shares = {name: _percent(letters, right) for name, letters in chosen.items()}
-    return {**shares, "differ": 100 - _percent(*chosen.values()), "questions": len(questions)}
-
-
-def _percent(letters: List[str], others: List[str]) -> float:
-    return 100 * sum(one == other for one, other in zip(letters, others)) / len(letters)
+    shares = {name: 100 * completion.accuracy(some, right).share for name, some in letters.items()}
+    same = completion.accuracy(*letters.values()).share
+    return {**shares, "differ": 100 * (1 - same), "questions": len(questions)}
 
 
 def main(arguments: List[str]) -> None:

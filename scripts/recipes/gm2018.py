@@ -8,9 +8,9 @@ the learning rate divided by 1.2 after the sixth.
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
-from .table import Row, regime, row
+from .table import Columns, Row, Table, regime, row
 
 SIZES = (30, 100, 300, 650)
 CORPUS = "ptb"
@@ -60,6 +60,20 @@ _PAPER: Dict[Tuple[str, int], Dict[str, float]] = {
     ("nce", 650): {"valid_ppl": 87.4, "mu_z": -0.17, "sigma_z": 0.37},
     ("nce-r", 650): {"valid_ppl": 89.8, "sigma_z": 0.17},
 }
+
+
+def table(what: str, methods: Sequence[str], columns: Columns, **others: Any) -> Table:
+    """A table of the paper on PTB.
+
+    Args:
+        what: its number and subject.
+        methods: of METHODS, for each size.
+        columns: measurements.
+        **others: of :class:`Table`, instead of what the tables share.
+    """
+    named = {"about": ABOUT, **others}
+    title = f"Goldberger & Melamud (2018), {what}, PTB"
+    return Table(title, CORPUS, REGIME, rows(*methods), columns, **named)
 
 
 def rows(*methods: str) -> List[Row]:

@@ -1,13 +1,10 @@
 """Goldberger & Melamud (2018), table 3: NCE-R and AND beside NCE and DEV, on PTB."""
 
-from . import gm2018
-from .table import PERPLEXITY, SPEED, SPREAD, Table
+from .gm2018 import table
+from .table import PERPLEXITY, SPEED, SPREAD
 
-TABLE = Table(
-    title="Goldberger & Melamud (2018), table 3: NCE-R and AND beside NCE and DEV, PTB",
-    corpus=gm2018.CORPUS,
-    regime=gm2018.REGIME,
-    rows=gm2018.rows("nce", "dev", "nce-r", "and"),
-    columns=(PERPLEXITY, *SPREAD, SPEED),
-    about=gm2018.ABOUT,
+TABLE = table(
+    "table 3: NCE-R and AND beside NCE and DEV",
+    ("nce", "dev", "nce-r", "and"),
+    (PERPLEXITY, *SPREAD, SPEED),
 )

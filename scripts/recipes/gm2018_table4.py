@@ -1,13 +1,11 @@
 """Goldberger & Melamud (2018), table 4: what the shift by mu_z does to unnormalised perplexity."""
 
-from . import gm2018
-from .table import PERPLEXITY, TEST, Table
+from .gm2018 import ABOUT, table
+from .table import PERPLEXITY, TEST
 
-TABLE = Table(
-    title="Goldberger & Melamud (2018), table 4: unnormalised perplexity, raw and shifted, PTB",
-    corpus=gm2018.CORPUS,
-    regime=gm2018.REGIME,
-    rows=gm2018.rows("nce", "bnce", "dev", "nce-r", "and"),
+TABLE = table(
+    "table 4: unnormalised perplexity, raw and shifted",
+    ("nce", "bnce", "dev", "nce-r", "and"),
     columns=(
         PERPLEXITY,
         ("valid PPL^n", "valid_u_ppl", ".1f"),
@@ -16,7 +14,7 @@ TABLE = Table(
         ("test PPL^n", "test_u_ppl", ".1f"),
         ("shifted", "test_u_ppl_shifted", ".1f"),
     ),
-    about=gm2018.ABOUT
+    about=ABOUT
     + """
 The shift is mu_z of the validation data, for test, too.""",
 )
