@@ -1,5 +1,8 @@
 """A small corpus with Zipf-like word frequencies, binarised once a session."""
 
+import contextlib
+import gc
+import importlib
 import random
 
 import pytest
@@ -11,6 +14,11 @@ TYPES = 60
 
 # Commands run in forks of this process (tools.py), which a pool of threads does not survive.
 torch.set_num_threads(1)
+# What torch's optimisers import late: once here, not for seconds in every fork.
+with contextlib.suppress(ImportError):  # torch 1.13 has none
+    importlib.import_module("torch._dynamo")
+# A million objects that stay: no collection need look at them, nor a fork copy their pages.
+gc.freeze()
 
 
 def zipf_lines(count: int, seed: int, types: int = TYPES) -> list:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
-from tools import PLUGIN, CommandFailed, run
+from tools import PLUGIN
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -268,24 +269,13 @@ def test_flags_follow_system_recipe_and_vocabulary():
 # ---------------------------------------------------------------- the command
 
 
-def in_a_fork(command, log, threads):
-    """As processes.run, without the seconds that importing torch and fairseq takes."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    started = 3 if command[1] == "-m" else 2
-    module = command[2] if started == 3 else f"benchmarks.{Path(command[1]).stem}"
-    try:
-        output = run(module, *command[started:])
-    except CommandFailed as error:
-        raise processes.CommandFailed(str(error).splitlines()[-1]) from error
-    output = re.sub(r"(?m)^(\w+ \| \{)", r"2026 | INFO | \1", output)  # a fork's lines lack that
-    log.write_text(f"{processes.STARTED}[]\n{output}", encoding="utf-8")
-    return processes.Ended(0, peak_bytes=2**20, seconds=1.0, load=(0.5, 1.5))
+run_process = processes.run
 
 
-def in_a_fork_or_dead(command, log, threads):
+def or_dead(command, log, threads):
     if "fairseq_cli.train" in command and "shared_nce" in command:
         raise processes.CommandFailed("killed by signal 9 (see train.log)")
-    return in_a_fork(command, log, threads)
+    return run_process(command, log, threads)
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +285,8 @@ def benchmark(tmp_path_factory):
     arguments = ["--out", str(out), "--device", "cpu", "--vocab", str(VOCAB), "--updates", "10"]
     arguments += ["--max-seconds", "1", "--systems", "cross_entropy", "bnce", "shared_nce"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "run", in_a_fork_or_dead)
+        patch.setattr(subprocess, "Popen", forks.Popen)
+        patch.setattr(processes, "run", or_dead)
         return arguments, out, bench_vocab.main(arguments)
 
 
@@ -347,8 +338,9 @@ def test_a_second_call_makes_only_what_is_missing(benchmark, monkeypatch, capsys
 
     def counted(command, log, threads):
         made.append(log.name)
-        return in_a_fork(command, log, threads)
+        return run_process(command, log, threads)
 
+    monkeypatch.setattr(subprocess, "Popen", forks.Popen)
     monkeypatch.setattr(processes, "run", counted)
     before = runs_of(out)
     assert bench_vocab.main(arguments) == 0

@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import forks
 import numpy as np
 import pytest
 from conftest import zipf_lines
@@ -48,12 +49,12 @@ def start(language_model):
     """Start the command as a process of its own."""
     processes, timers = [], []
 
-    def call(*arguments, model="lstm_lm", **named):
+    def call(*arguments, model="lstm_lm", start=forks.Popen, **named):
         command = [*COMMAND, "--path", str(language_model(model)), *map(str, arguments)]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"}
         named = {**pipes, **named, "env": environment, "preexec_fn": _heed_interrupts}
-        processes.append(subprocess.Popen(command, **named))
+        processes.append(start(command, **named))
         timers.append(threading.Timer(100, processes[-1].kill))  # what waits for it fails then
         timers[-1].start()
         return processes[-1]
@@ -277,8 +278,9 @@ def test_broken_pipe(start, tmp_path):
 
 @pytest.mark.parametrize("when", ["while it scores", "while it waits", "while it starts"])
 def test_ctrl_c(start, when):
-    process = start()
-    if when == "while it starts":
+    fresh = when == "while it starts"
+    process = start(start=subprocess.Popen if fresh else forks.Popen)
+    if fresh:
         time.sleep(0.5)
     else:
         process.stdin.write(b"w1\n")

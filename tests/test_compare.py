@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 from tools import PLUGIN
 
@@ -27,7 +28,7 @@ TINY = shlex.split(
 def compare(*arguments, **kwargs):
     """(exit status, what it printed)"""
     command = [sys.executable, str(ROOT / "scripts" / "compare.py"), *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **kwargs)
+    done = forks.run(command, **kwargs)
     return done.returncode, done.stdout.decode("utf-8")
 
 

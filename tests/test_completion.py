@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import forks
 import numpy as np
 import pytest
 from tools import call_command
@@ -241,7 +242,7 @@ def test_a_checkpoint_that_is_not_there(complete, put, tmp_path):
 
 
 def start(path, *arguments):
-    return subprocess.Popen(
+    return forks.Popen(
         [*COMMAND, "--path", str(path), *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -253,7 +254,7 @@ def test_ctrl_c(language_model, put):
     question = ",".join(["w1 w2 w3 " * 100 + "_____", "a", "b", "c", "d", "e"])
     text = "id,question,a,b,c,d,e\n" + "".join(f"{i},{question}\n" for i in range(3000))
     process = start(language_model("rnn_lm"), put("q", text))
-    time.sleep(6)
+    time.sleep(2)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and output == b""

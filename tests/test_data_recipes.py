@@ -14,6 +14,7 @@ import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import forks
 import pytest
 
 pytest.importorskip("tqdm")
@@ -529,7 +530,8 @@ def test_result_is_what_fairseq_reads(tmp_path) -> None:
     mscc(tmp_path)
     command = [sys.executable, SCRIPTS / "data" / "get_data.py", "mscc", "--source", tmp_path]
     command += ["--out", tmp_path / "out", "--workers", 1, "--", "--split", 0.8, 0.1, 0.1]
-    subprocess.run([*map(str, command)], check=True, cwd=tmp_path)
+    done = forks.run(command, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout.decode("utf-8")
     from fairseq.data import Dictionary, data_utils
 
     dictionary = Dictionary.load(str(tmp_path / "out" / "bin" / "dict.txt"))

@@ -1,12 +1,16 @@
-"""Two ranks on one machine: gloo through torchrun, both of fairseq's DDP backends."""
+"""Two ranks on one machine: gloo, through torchrun too, both of fairseq's DDP backends."""
 
 import multiprocessing
+import os
 import random
 import re
 import socket
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
+import forks
 import pytest
 import torch
 from tools import LSTM, PLUGIN, TIED_TRANSFORMER, TRAINING, build, first_batch, run, write_lines
@@ -64,22 +68,41 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def train_on_two_ranks(corpus, folder, *flags, check=True, env=None):
+def rank_command(corpus, folder, *flags):
+    """RANK as a script in ``folder``, and its arguments."""
     folder.mkdir(exist_ok=True)
     (folder / "rank.py").write_text(RANK, encoding="utf-8")
-    launch = ["--nproc_per_node", "2", "--master_addr", "localhost"]
-    launch += ["--master_port", free_port(), folder / "rank.py", folder]
     # Said in full: what fairseq infers from torchrun's environment, it divides by the GPUs.
     rest = ["--user-dir", PLUGIN, "--task", "language_modeling", "--save-dir", folder / "run"]
     rest += ["--distributed-backend", "gloo", "--distributed-world-size", "2"]
     rest += ["--distributed-init-method", "env://", "--distributed-no-spawn"]
-    return run(
-        "torch.distributed.run",
-        *[*launch, corpus, *rest, *TRAINING, *flags],
-        fresh=True,
-        check=check,
-        env=env,
-    )
+    return [folder / "rank.py", folder, corpus, *rest, *TRAINING, *flags]
+
+
+def train_with_torchrun(corpus, folder, *flags):
+    launch = ["--nproc_per_node", "2", "--master_addr", "localhost", "--master_port", free_port()]
+    command = rank_command(corpus, folder, *flags)
+    return run("torch.distributed.run", *launch, *command, fresh=True)
+
+
+def train_on_two_ranks(corpus, folder, *flags, env=None):
+    """As torchrun does, in two forks: (exit statuses, what the ranks printed)."""
+    command = [sys.executable, *rank_command(corpus, folder, *flags)]
+    shared = {**os.environ, "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    shared.update(env or {}, WORLD_SIZE="2", OMP_NUM_THREADS="1")
+    printed = [folder / "rank0.log", folder / "rank1.log"]
+    ranks = []
+    for rank, log in enumerate(printed):
+        named = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        with log.open("wb") as stream:
+            started = forks.Popen(command, env=named, stdout=stream, stderr=subprocess.STDOUT)
+        ranks.append(started)
+    return [rank.wait() for rank in ranks], "".join(log.read_text("utf-8") for log in printed)
+
+
+def trained_on_two_ranks(*arguments, **named):
+    statuses, output = train_on_two_ranks(*arguments, **named)
+    assert statuses == [0, 0], output
 
 
 def results(folder):
@@ -101,7 +124,7 @@ def results(folder):
 def test_ranks_stay_synchronised(architecture, backend, corpus, tmp_path):
     """15 batches on 2 ranks: in the last of 8 updates one rank has a dummy batch."""
     flags = [*architecture, "--criterion", "nce_regularized", "--ddp-backend", backend]
-    output = train_on_two_ranks(corpus, tmp_path, *flags, "--log-z", "4", "--batch-size", "11")
+    output = train_with_torchrun(corpus, tmp_path, *flags, "--log-z", "4", "--batch-size", "11")
     assert "training on 2 devices" in output and '"valid_num_updates": "8"' in output
     first, second = (result["parameters"] for result in results(tmp_path))
     start = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=False)
@@ -120,12 +143,12 @@ def test_row_sparse_is_dense_on_two_ranks(corpus, tmp_path):
     flags = [*LSTM, "--batch-size", "11", "--max-epoch", "9", "--max-update", "50", "--lr", "0.5"]
     flags += ["--clip-norm", "0.004", "--disable-validation", "--no-save", "--noise-samples", "3"]
     dense = ["--criterion", "bnce", "--optimizer", "sparse_sgd", "--ddp-backend", "pytorch_ddp"]
-    train_on_two_ranks(corpus, tmp_path / "dense", *flags, *dense, env=IN_FLOAT64)
+    trained_on_two_ranks(corpus, tmp_path / "dense", *flags, *dense, env=IN_FLOAT64)
     want = results(tmp_path / "dense")[0]["parameters"]
     for backend in ("pytorch_ddp", "legacy_ddp"):
         folder = tmp_path / backend
         sparse = [*flags, *ROW_SPARSE, "--ddp-backend", backend]
-        train_on_two_ranks(corpus, folder, *sparse, env=IN_FLOAT64)
+        trained_on_two_ranks(corpus, folder, *sparse, env=IN_FLOAT64)
         first, second = (result["parameters"] for result in results(folder))
         for name, value in want.items():
             assert torch.equal(first[name], second[name]), (backend, name)
@@ -152,7 +175,7 @@ def test_a_million_types_are_not_exchanged(tmp_path):
     flags += ["--batch-size", "20", "--tokens-per-sample", "20", "--ddp-backend", "legacy_ddp"]
     for part in ("embed-dim", "hidden-size", "out-embed-dim"):
         flags += [f"--decoder-{part}", str(size)]
-    train_on_two_ranks(data, tmp_path, *flags, *ROW_SPARSE)
+    trained_on_two_ranks(data, tmp_path, *flags, *ROW_SPARSE)
     dense = sum(value.numel() * 4 for value in results(tmp_path)[0]["parameters"].values())
     assert dense > 2 * types * size * 4
     for result in results(tmp_path):
@@ -228,5 +251,6 @@ def test_gathered_noise_is_the_other_ranks_targets(corpus):
 
 def test_find_unused_parameters_is_refused(corpus, tmp_path):
     flags = [*LSTM, "--criterion", "bnce", "--find-unused-parameters"]
-    output = train_on_two_ranks(corpus, tmp_path, *flags, check=False)
+    statuses, output = train_on_two_ranks(corpus, tmp_path, *flags)
+    assert 0 not in statuses
     assert "--find-unused-parameters: required off" in re.sub(r"\s+", " ", output)

@@ -475,9 +475,9 @@ def run(count, words):
     getattr(losses, sys.argv[1])(features, target, weight, None, log_q).backward()
     assert weight.grad.abs().sum() > 0
 
-run(3, 20000)
+run(3, 10000)
 before = status("VmRSS")
-run(20000, 20000)
+run(10000, 10000)
 print(status("VmHWM") - before)
 """
 
@@ -485,7 +485,7 @@ print(status("VmHWM") - before)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
 @pytest.mark.parametrize("function", ["batch_nce_loss", "ranking_nce_loss"])
 def test_memory_of_a_large_batch_is_that_of_a_chunk(function):
-    """20,000 x 20,000 scores would take 1,600 MB: forward and backward stay under 200 MB."""
+    """10,000 x 10,000 scores would take 400 MB: forward and backward stay under 200 MB."""
     command = [sys.executable, "-c", SHARED_MEMORY_PROBE, function]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     assert float(done.stdout.split()[-1]) < 200
@@ -578,14 +578,14 @@ def run(count, vocab):
 
 run(3, 50000)
 before = status("VmRSS")
-run(4000, 50000)
+run(2000, 50000)
 print(status("VmHWM") - before)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
 def test_partition_memory():
-    """4000 x 50,000 scores would take 800 MB: forward and backward stay under 300 MB.
+    """2000 x 50,000 scores would take 400 MB: forward and backward stay under 300 MB.
 
     With chunks of the caller's size, and with the default ones that the penalty uses.
     """

@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
 
+import forks
 import pytest
 
 pytest.importorskip("tqdm")
@@ -410,8 +411,14 @@ def binarised(tmp_path_factory) -> Path:
     corpus(folder / "text")
     command = [sys.executable, str(SCRIPTS / "prepare_text.py"), "--tokenized", "--workers", "2"]
     command += ["--input", "text", "--split", "0.8", "0.1", "0.1", "--vocab-size", "40"]
-    subprocess.run([*command, "--out", "data"], cwd=folder, check=True)
+    done = forks.run([*command, "--out", "data"], cwd=folder)
+    assert done.returncode == 0, done.stdout.decode("utf-8")
     return folder / "data"
+
+
+@pytest.fixture
+def in_forks(monkeypatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", forks.Popen)
 
 
 def ids(binary: Path, dictionary) -> list[list[int]]:
@@ -442,7 +449,7 @@ def test_fairseq_reads_what_was_meant(binarised: Path) -> None:
         }
 
 
-def test_existing_dictionary_gives_the_same_ids(binarised: Path, tmp_path) -> None:
+def test_existing_dictionary_gives_the_same_ids(binarised: Path, tmp_path, in_forks) -> None:
     from fairseq.data import Dictionary
 
     (tmp_path / "new").write_text("w1 w2 neverseen w1\n")
@@ -455,7 +462,7 @@ def test_existing_dictionary_gives_the_same_ids(binarised: Path, tmp_path) -> No
     assert ids(tmp_path / "out" / "bin" / "test", dictionary) == [[w1, w2, 3, w1, 2]]
 
 
-def test_failure_of_fairseq_is_shown(tmp_path) -> None:
+def test_failure_of_fairseq_is_shown(tmp_path, in_forks) -> None:
     pytest.importorskip("fairseq")
     (tmp_path / "dict.txt").write_text("a 1\n")
     with pytest.raises(pt.PrepareError, match=r"exit status 1\):(.|\n)*train\.txt"):

@@ -4,10 +4,10 @@ import json
 import math
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 from fairseq import options, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -37,7 +37,7 @@ QUICK = (
 def recipe(*arguments):
     """(exit status, what it printed)"""
     command = [sys.executable, str(ROOT / "scripts" / "recipe.py"), *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = forks.run(command)
     return done.returncode, done.stdout.decode("utf-8")
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import forks
 import numpy as np
 import pytest
 import sacrebleu
@@ -360,7 +361,7 @@ def start(language_model):
     def call(*arguments):
         path = language_model("rnn_lm")
         processes.append(
-            subprocess.Popen(
+            forks.Popen(
                 [*COMMAND, "--path", str(path), *map(str, arguments)],
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
                 **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),

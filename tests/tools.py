@@ -1,16 +1,14 @@
 """Running fairseq's commands from tests, and building its objects in this process."""
 
-import importlib
 import logging
 import os
 import re
 import subprocess
 import sys
-import tempfile
-import traceback
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
+import forks
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -40,60 +38,29 @@ def write_lines(path: Path, lines: List[str]) -> None:
 
 
 def run(
-    module: str, *arguments: Any, check: bool = True, fresh: bool = False, **kwargs: Any
+    module: str,
+    *arguments: Any,
+    check: bool = True,
+    fresh: bool = False,
+    env: Optional[Dict[str, str]] = None,
 ) -> str:
-    """Run ``python -m module``, or its cli_main in a fork, and return all that it printed.
+    """Run ``python -m module``, in a fork, and return all that it printed.
 
     A fork saves the seconds that importing torch and fairseq takes. ``fresh`` starts a new
-    interpreter: for what must not have this plugin imported, and for whatever forks itself.
+    interpreter: for what must not have this plugin imported.
     """
-    command = [module, *map(str, arguments)]
-    code, output = _spawn(command, **kwargs) if fresh else _fork(command)
-    if check and code:
-        raise CommandFailed(f"{' '.join(command)} exited with {code}:\n{output}")
-    if not check and not code:
-        raise CommandFailed(f"{' '.join(command)} should have failed:\n{output}")
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    start = subprocess.Popen if fresh else forks.Popen
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with start(command, env=environment, **pipes) as process:
+        output = process.communicate()[0].decode("utf-8", "replace")
+    what = " ".join(command[2:])
+    if check and process.returncode:
+        raise CommandFailed(f"{what} exited with {process.returncode}:\n{output}")
+    if not check and not process.returncode:
+        raise CommandFailed(f"{what} should have failed:\n{output}")
     return output
-
-
-def _spawn(command: List[str], env: Any = None, **kwargs: Any) -> Tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-        **kwargs,
-    )
-    return done.returncode, done.stdout.decode("utf-8", "replace")
-
-
-def _fork(command: List[str]) -> Tuple[int, str]:
-    with tempfile.TemporaryFile() as printed:
-        child = os.fork()
-        if child == 0:
-            os._exit(_in_child(command, printed.fileno()))
-        status = os.waitpid(child, 0)[1]
-        printed.seek(0)
-        return status, printed.read().decode("utf-8", "replace")
-
-
-def _in_child(command: List[str], output: int) -> int:
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8")
-    sys.stderr = os.fdopen(2, "w", encoding="utf-8")
-    sys.argv = command
-    logging.root.handlers.clear()  # pytest's; fairseq's commands set up their own
-    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(name)s | %(message)s")
-    try:
-        importlib.import_module(command[0]).cli_main()
-        return 0
-    except BaseException:  # noqa: B036 - whatever ends the command is its result
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
 
 
 def binarise(folder: Path, destination: Path, *flags: str) -> Path:

@@ -1,0 +1,121 @@
+"""``python ...`` as a fork of the tests' process: saves the seconds that its imports take."""
+
+import io
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import traceback
+from typing import Any, Callable, Dict, List, Optional
+
+
+class Popen(subprocess.Popen):
+    """:class:`subprocess.Popen`, whose child is a fork if the command is this Python's.
+
+    The child runs a module (``-m``) or a script as its main program, with the pipes, folder and
+    environment that it was given and all that the parent has imported. Commands that it starts
+    in turn are forks too. Not for what must see a fresh interpreter, and not for ``-c``.
+    """
+
+    def __init__(
+        self,
+        args: List[str],
+        env: Optional[Dict[str, str]] = None,
+        preexec_fn: Optional[Callable[[], Any]] = None,
+        **others: Any,
+    ):
+        args = list(map(str, args))
+        if args[0] != sys.executable or args[1] == "-c":
+            super().__init__(args, env=env, preexec_fn=preexec_fn, **others)
+            return
+
+        def run_instead_of_exec() -> None:
+            if preexec_fn is not None:
+                preexec_fn()
+            _run(args[1:], os.environ if env is None else env)
+
+        super().__init__(args, preexec_fn=run_instead_of_exec, **others)
+
+
+def run(args: List[Any], **others: Any) -> "subprocess.CompletedProcess[bytes]":
+    """:func:`subprocess.run` in a fork, with stdout and stderr together."""
+    with Popen(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **others) as process:
+        output, _ = process.communicate()
+    return subprocess.CompletedProcess(args, process.returncode, output)
+
+
+def _run(arguments: List[str], environment: Dict[str, str]) -> None:
+    """Be the child, to its end: what would follow is exec."""
+    code = 1
+    try:
+        os.closerange(3, 1024)  # the parent waits for one of them to be closed, as exec would do
+        _look_new(dict(environment))
+        code = _exit_status(arguments)
+    except BaseException:  # noqa: B036 - nothing may come back from here
+        traceback.print_exc()
+    finally:
+        os._exit(_flushed(code))
+
+
+def _look_new(environment: Dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    encoding = environment.get("PYTHONIOENCODING", "utf-8")
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding=encoding)
+    sys.stdout = _output(1, encoding, "strict")
+    sys.stderr = _output(2, encoding, "backslashreplace")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    _forget_logging()
+    subprocess.Popen = Popen
+
+
+def _output(descriptor: int, encoding: str, errors: str) -> io.TextIOWrapper:
+    lines = descriptor == 2 or os.isatty(descriptor)
+    binary = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
+    return io.TextIOWrapper(binary, encoding=encoding, errors=errors, line_buffering=lines)
+
+
+def _forget_logging() -> None:
+    """pytest's handlers and levels; fairseq's commands set up their own."""
+    import logging
+
+    logging.root.handlers.clear()
+    logging.root.setLevel(logging.WARNING)
+    logging.disable(logging.NOTSET)
+
+
+def _exit_status(arguments: List[str]) -> int:
+    try:
+        _main_program(arguments)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:  # noqa: B036 - whatever ends the command is its result
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _main_program(arguments: List[str]) -> None:
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        # Anew, as the main program: an imported one has been looked up with other flags already.
+        sys.modules.pop(arguments[1], None)
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _flushed(code: int) -> int:
+    """What an interpreter makes of output that nobody reads."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return 120
+    return code
