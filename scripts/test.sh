@@ -23,10 +23,7 @@ run_tests() {
 stock_tests() {
   scripts/setup_env.sh stock
   [ -x .venv-stock/bin/python ] || return 0
-  run_tests .venv-stock --ignore=tests/test_compare.py --ignore=tests/test_prepare_text.py \
-    --ignore=tests/test_embedded_corpus.py --ignore=tests/test_data_recipes.py \
-    --ignore=tests/test_bench_vocab.py --ignore=tests/test_bench_output_layer.py \
-    --ignore=tests/test_bench_scoring.py --ignore=tests/test_recipes.py \
+  run_tests .venv-stock --ignore=tests/scripts \
     --ignore=tests/test_rescoring_lists.py --ignore=tests/test_rescoring_tuning.py \
     --ignore=tests/test_completion.py --ignore=tests/test_diagnose.py "$@"
 }

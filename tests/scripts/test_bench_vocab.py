@@ -16,7 +16,7 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from tools import PLUGIN
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench_vocab  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tools import run
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench_output_layer  # noqa: E402

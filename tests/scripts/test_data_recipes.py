@@ -18,7 +18,7 @@ import forks
 import pytest
 
 pytest.importorskip("tqdm")
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))  # as get_data.py itself does it
 
 from data import archives, fetch, get_data, novels, sentences, wikipedia  # noqa: E402

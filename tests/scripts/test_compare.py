@@ -13,7 +13,7 @@ import forks
 import pytest
 from tools import PLUGIN
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from comparison import logs, machine, processes, recipes, report, summary  # noqa: E402

@@ -17,7 +17,7 @@ import forks
 import pytest
 
 pytest.importorskip("tqdm")
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))  # worker processes import the module by its name
 
 import prepare_text as pt  # noqa: E402

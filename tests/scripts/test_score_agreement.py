@@ -1,0 +1,63 @@
+"""scripts/score_agreement.py: what it reads, what it refuses, and the command."""
+
+import json
+import sys
+from pathlib import Path
+
+import forks
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "score_agreement.py"
+sys.path.insert(0, str(SCRIPT.parent))
+
+import score_agreement  # noqa: E402
+
+
+def command(*arguments):
+    """(exit status, what it printed)"""
+    done = forks.run([sys.executable, SCRIPT, *arguments])
+    return done.returncode, done.stdout.decode("utf-8")
+
+
+def test_words_are_in_the_order_of_the_data():
+    output = "x | INFO | fairseq_cli.eval_lm | 1 c [-3.5] </s> [-0.25]\nother\n"
+    output += "x | INFO | fairseq_cli.eval_lm | 0 a [-1.0] b [-2.0]\n"
+    found = score_agreement.eval_lm_scores(output)
+    assert found == [("a", -1.0), ("b", -2.0), ("c", -3.5), ("</s>", -0.25)]
+
+
+def test_the_largest_difference():
+    found = score_agreement.agreement([("a", -1.0), ("b", -3.0)], [("a", -1.5), ("b", -2.9)], "x")
+    assert found.words == 2 and found.difference == 0.5
+    assert found.perplexity == pytest.approx(9.025, rel=1e-3)  # exp((1.5 + 2.9) / 2)
+
+
+@pytest.mark.parametrize("other", [[("b", -1.0)], [("a", -1.0), ("b", -1.0)], []])
+def test_other_words_are_no_agreement(other):
+    with pytest.raises(score_agreement.Disagreement, match="x: fairseq-eval-lm scored 1 words"):
+        score_agreement.agreement([("a", -1.0)], other, "x")
+
+
+def test_the_command(corpus, tmp_path, language_model):
+    models = ["--models", "rnn_lm", f"mine={language_model('ffnn_lm')}", "--updates", "3"]
+    arguments = [corpus, "--out", tmp_path, "--gen-subset", "valid", *models]
+    status, output = command(*arguments)
+    assert status == 0, output
+    found = json.loads((tmp_path / "agreement.json").read_text(encoding="utf-8"))["models"]
+    assert set(found) == {"rnn_lm", "mine"}
+    for ways in found.values():
+        assert all(way["words"] > 300 and way["difference"] < 1e-5 for way in ways.values())
+    assert (tmp_path / "agreement.md").read_text(encoding="utf-8") in output
+
+
+@pytest.mark.parametrize(
+    "models, message",
+    [
+        (["gru_lm"], "required NAME=CHECKPOINT or one of lstm_lm, transformer_lm, rnn_lm"),
+        (["mine=nowhere.pt"], "required a checkpoint, got 'nowhere.pt'"),
+    ],
+)
+def test_what_is_refused(corpus, tmp_path, models, message):
+    status, output = command(corpus, "--out", tmp_path / "out", "--models", *models)
+    assert status == 2 and message in output
+    assert not (tmp_path / "out").exists()
