@@ -4,7 +4,9 @@ import contextlib
 import gc
 import importlib
 import random
+from importlib import metadata
 
+import omegaconf
 import pytest
 import torch
 from scoring_models import FLAGS
@@ -19,6 +21,25 @@ with contextlib.suppress(ImportError):  # torch 1.13 has none
     importlib.import_module("torch._dynamo")
 # A million objects that stay: no collection need look at them, nor a fork copy their pages.
 gc.freeze()
+
+
+def _copy_without_parents(node: type) -> None:
+    """As omegaconf 2.1 does. 2.0 copies all that a node is in with it, a second a command."""
+    whole = node.__deepcopy__
+
+    def copied(self, memo=None):
+        memo = {} if memo is None else memo
+        parent = self.__dict__.get("_parent")
+        memo.setdefault(id(parent), parent)
+        return whole(self, memo)
+
+    node.__deepcopy__ = copied
+
+
+if metadata.version("omegaconf").startswith("2.0."):
+    for node in vars(omegaconf).values():
+        if isinstance(node, type) and "__deepcopy__" in vars(node):
+            _copy_without_parents(node)
 
 
 def zipf_lines(count: int, seed: int, types: int = TYPES) -> list:

@@ -1,5 +1,6 @@
 """The architectures that scoring is tested with, small and hardly trained."""
 
+import pytest
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER
 
 BNCE = ["--criterion", "bnce", "--sample-break-mode", "eos", "--optimizer", "adam", "--lr", "0.02"]
@@ -27,4 +28,7 @@ FLAGS = {
     "lbl_lm": ["--arch", "lbl_lm_ptb", *BNCE],
     "lbl_lm both sides": ["--arch", "lbl_lm_mscc", "--bidirectional-context", *BNCE],
 }
-CAUSAL = [name for name in FLAGS if name != "lbl_lm both sides"]
+# For parametrize: in the stock environment, one of each way to score.
+_STOCK = {"lstm_lm", "transformer_lm", "rnn_lm", "lbl_lm", "lbl_lm both sides"}
+EACH = [name if name in _STOCK else pytest.param(name, marks=pytest.mark.modern) for name in FLAGS]
+CAUSAL = [name for name in EACH if name != "lbl_lm both sides"]

@@ -18,6 +18,8 @@ from fairseq_bnce import Scorer
 from fairseq_bnce.completion import Accuracy, CompletionError, read_answers, read_questions
 from fairseq_bnce.penn import novel_words
 
+pytestmark = pytest.mark.modern
+
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "complete"]
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"

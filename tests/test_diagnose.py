@@ -21,6 +21,8 @@ from fairseq_bnce.scoring.diagnosis import (
     summary,
 )
 
+pytestmark = pytest.mark.modern
+
 LINES = [*zipf_lines(40, seed=11), "", "w1 unheard of"]
 ARCHITECTURES = ("lstm_lm", "transformer_lm", "rnn_lm", "lbl_lm")
 

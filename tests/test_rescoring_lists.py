@@ -13,6 +13,8 @@ from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.rescoring.output import Output
 
+pytestmark = pytest.mark.modern
+
 
 class FakeScore:
     def __init__(self, words, total, oov):

@@ -14,6 +14,8 @@ from fairseq_bnce.rescoring.errors import RescoringError
 from fairseq_bnce.rescoring.line_search import Lists, best_step, error_surface
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
 
+pytestmark = pytest.mark.modern
+
 
 def sentences(count, seed, types=3):
     rng = random.Random(seed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
-from scoring_models import FLAGS
+from scoring_models import EACH
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.scoring import ScoringError, checkpoints
@@ -50,7 +50,7 @@ def reference_of_empty(scorer):
     return scorer.next_log_probs(scorer.start(), [scorer.dictionary.eos()])[0]
 
 
-@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("name", EACH)
 def test_batches_change_nothing(name, made):
     lines = zipf_lines(30, seed=5)
     together, alone = made(name).score(lines), made(name, batch_tokens=1).score(lines)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scoring_models import FLAGS
+from scoring_models import EACH, FLAGS
 from test_cli import word_scores
 from tools import LSTM, evaluate, train
 
@@ -24,7 +24,7 @@ def eval_lm(corpus, checkpoint, *flags):
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "unnormalised"])
-@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("name", EACH)
 def test_words_have_the_scores_of_eval_lm(name, exact, corpus, language_model):
     checkpoint = language_model(name)
     words, want = eval_lm(corpus, checkpoint, *SENTENCES, *EXACT[exact])
