@@ -13,10 +13,9 @@ from functools import lru_cache
 from typing import IO, Any, Callable, Deque, Iterator, List, Optional, Sequence
 
 from fairseq_bnce.cli.errors import CommandError
+from fairseq_bnce.rescoring.lines import LINE_LIMIT, STDIN
 
-STDIN = "-"
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
-LINE_LIMIT = 2**24  # bytes; a longer line is a file without line ends, and would fill the memory
 
 _CHUNK = 2**16
 

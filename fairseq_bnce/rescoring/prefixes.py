@@ -30,7 +30,7 @@ def score(scorer: Any, texts: Sequence[str]) -> List[Scored]:
         scorer: a :class:`fairseq_bnce.Scorer`.
         texts: sentences, best each distinct one once.
     """
-    if not (scorer.exact and pays(texts) and _reads_from_left_to_right(scorer)):
+    if not (scorer.exact and pays(texts) and scorer.is_causal):
         stream = scorer.score_stream(texts)
         return [Scored(found.total, len(found.words) - 1, found.oov) for found in stream]
     ids = [scorer.ids(text.split()) for text in texts]
@@ -91,11 +91,3 @@ def _groups(scorer: Any, sentences: List[List[int]]) -> Iterator[List[List[int]]
             yield sentences[start:number]
             start, longest = number, len(ids) + 1
     yield sentences[start:]
-
-
-def _reads_from_left_to_right(scorer: Any) -> bool:
-    try:
-        scorer.start(1)
-    except ValueError:  # a model of both sides' words
-        return False
-    return True

@@ -218,6 +218,11 @@ class Scorer:
         # The word <pad> in a text is none: it would be taken for padding.
         return ids if pad not in ids else [unk if word == pad else word for word in ids]
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether a word is scored by those before it alone, so that hypotheses can be extended."""
+        return self._reader.is_causal
+
     def start(self, n: int = 1) -> State:
         """n hypotheses without a word.
 
@@ -349,14 +354,14 @@ class Scorer:
         longest = self._longest()
         if longest is not None:
             return len(line.ids) > longest
-        return self._reader.is_causal and len(line.ids) > self.batch_tokens
+        return self.is_causal and len(line.ids) > self.batch_tokens
 
     def _longest(self) -> Optional[int]:
         longest = self._reader.longest
         return None if longest is None else longest - len(self._prefix)
 
     def _running_text(self, context: int, is_document: bool = False) -> Any:
-        if not self._reader.is_causal:
+        if not self.is_causal:
             raise ScoringError(
                 "document: required a model of past words, got one with --bidirectional-context; "
                 "score the sentences for themselves"
