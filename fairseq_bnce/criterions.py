@@ -7,6 +7,7 @@ target's score and the exact partition function (metrics.py says what is logged)
 
 import logging
 import math
+import re
 from dataclasses import dataclass, field, fields
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -71,6 +72,13 @@ class NoiseConfig(SelfNormalizingConfig):
         default=1.0, metadata={"help": "exponent on the unigram counts of the noise"}
     )
     noise_samples: Optional[int] = field(default=None, metadata={"help": _EXTRA_DRAWS_HELP})
+    noise_samples_by_epoch: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "in the place of --noise-samples: a number for each epoch, as in 800,800,4000, "
+            "of which the last one holds for all later epochs"
+        },
+    )
     row_sparse: bool = field(
         default=False,
         metadata={
@@ -195,6 +203,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
     def log_z(self) -> float:
         """The constant log Z, nats."""
         return self.initial_log_z
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Do as flags say of this epoch, counted from 1; the language_modeling task calls it."""
 
     def scoring_state(self) -> Dict[str, Any]:
         """What a checkpoint has to know in order to score."""
@@ -340,22 +351,32 @@ class NoiseCriterion(SelfNormalizingCriterion):
         noise: str,
         noise_power: float,
         noise_samples: Optional[int],
+        noise_samples_by_epoch: Optional[str],
         row_sparse: bool,
         **others: Any,
     ):
         super().__init__(task, **others)
         power_fits = math.isfinite(noise_power) and noise_power >= 0
         _require("--noise-power", "a finite number of at least 0", noise_power, power_fits)
-        _require("--noise-samples", "at least 0", noise_samples, (noise_samples or 0) >= 0)
         self.noise, self.noise_power = str(noise), noise_power
-        self.noise_samples = noise_samples
+        self.draws_by_epoch = _draws_by_epoch(noise_samples, noise_samples_by_epoch)
+        self.noise_samples = self.draws_by_epoch[0]
         self.row_sparse = row_sparse
         self.learned_log_z: Optional[nn.Parameter] = None
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.noise_samples = self.draws_by_epoch[min(epoch, len(self.draws_by_epoch)) - 1]
 
     def draw(self, batch: TokenBatch, *shape: int) -> Tensor:
         """Ids from the noise distribution, int64 of this shape, on the batch's device."""
         device = batch.target.device
         return self.distribution("noise", device).sample(shape, generator=_generator(device))
+
+    def _check_once(self, layer: OutputLayer) -> None:
+        told_of_epochs = self._is_prepared or len(self.draws_by_epoch) == 1
+        task = type(self.task).__name__
+        _require("--noise-samples-by-epoch", "--task language_modeling", task, told_of_epochs)
+        super()._check_once(layer)
 
     def _make_distribution(self, kind: str) -> NoiseDistribution:
         if kind == "noise" and self.noise == "uniform":
@@ -416,7 +437,7 @@ class SharedNCECriterion(NoiseContrastiveCriterion):
 
     def __init__(self, task: FairseqTask, **others: Any):
         super().__init__(task, **others)
-        _require_draws(self.noise_samples)
+        _require_draws(self.draws_by_epoch)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         return objectives.shared_nce(self, batch, reduction)
@@ -436,7 +457,7 @@ class SampledSoftmaxCriterion(NoiseCriterion):
 
     def __init__(self, task: FairseqTask, **others: Any):
         super().__init__(task, **others)
-        _require_draws(self.noise_samples)
+        _require_draws(self.draws_by_epoch)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         return objectives.sampled_softmax(self, batch, reduction)
@@ -459,7 +480,7 @@ class RegularizedNCECriterion(GroupCriterion):
         _require("--row-sparse", "off: the penalty's gradient has every row", "on", dense)
         self.nce_base = str(nce_base)
         if self.nce_base != "bnce":
-            _require_draws(self.noise_samples)
+            _require_draws(self.draws_by_epoch)
         self.self_norm_alpha = _checked_alpha(self_norm_alpha)
         self.self_norm_rate = _checked_rate(self_norm_rate)
 
@@ -567,9 +588,22 @@ def _checked_rate(rate: float) -> float:
     return rate
 
 
-def _require_draws(noise_samples: Optional[int]) -> None:
-    fits = noise_samples is None or noise_samples >= 1
-    _require("--noise-samples", "at least 1 for this loss", noise_samples, fits)
+def _draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Optional[int]]:
+    """What the two flags say; None is for the loss to decide."""
+    if by_epoch is None:
+        _require("--noise-samples", "at least 0", count, (count or 0) >= 0)
+        return [count]
+    _require("--noise-samples", "none beside --noise-samples-by-epoch", count, count is None)
+    fits = re.fullmatch(r"[0-9]+(,[0-9]+)*", by_epoch) is not None
+    required = "numbers of at least 0 with commas between them"
+    _require("--noise-samples-by-epoch", required, repr(by_epoch), fits)
+    return [int(number) for number in by_epoch.split(",")]
+
+
+def _require_draws(counts: List[Optional[int]]) -> None:
+    flag = "--noise-samples" if len(counts) == 1 else "--noise-samples-by-epoch"
+    for count in counts:
+        _require(flag, "at least 1 for this loss", count, count is None or count >= 1)
 
 
 def _require(flag: str, required: str, got: object, fits: bool) -> None:

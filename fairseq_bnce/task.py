@@ -171,6 +171,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             count_tokens(prefix, self.dictionary, cache=split == "train")
         return super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
 
+    def begin_epoch(self, epoch: int, model: nn.Module) -> None:
+        super().begin_epoch(epoch, model)
+        if self._criterion is not None:
+            self._criterion.begin_epoch(epoch)
+
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         super().begin_valid_epoch(epoch, model)
         self._measured = False

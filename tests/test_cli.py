@@ -184,6 +184,22 @@ def test_resumed_run_repeats_the_uninterrupted_one(criterion, corpus, tmp_path):
     assert all(torch.equal(got[name], value) for name, value in want.items())
 
 
+def test_draws_by_epoch(corpus, tmp_path):
+    """As an epoch without draws, from which a run with 7 goes on; here, one interrupted run.
+
+    Interrupted both: fairseq makes other batches where it starts an epoch anew.
+    """
+    flags = [*LSTM, "--criterion", "bnce", "--dropout", "0.2"]
+    by_epoch = ["--noise-samples-by-epoch", "0,7"]
+    train(corpus, tmp_path / "whole", *flags, *by_epoch)
+    train(corpus, tmp_path / "whole", *flags, *by_epoch, "--max-epoch", "3")
+    train(corpus, tmp_path / "parts", *flags)
+    train(corpus, tmp_path / "parts", *flags, "--noise-samples", "7", "--max-epoch", "3")
+    want = parameters(tmp_path / "parts" / "checkpoint_last.pt")
+    got = parameters(tmp_path / "whole" / "checkpoint_last.pt")
+    assert all(torch.equal(got[name], value) for name, value in want.items())
+
+
 def test_learned_log_z_travels_in_the_checkpoint(corpus, tmp_path):
     """It moves, scoring takes it, and a resumed run goes on from it."""
     flags = [*LSTM, "--criterion", "bnce", "--learn-log-z", "--log-z", "1"]

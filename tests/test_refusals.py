@@ -5,7 +5,8 @@ import shutil
 
 import numpy as np
 import pytest
-from tools import LSTM, TRANSFORMER, build, evaluate, run, train, write_lines
+from test_output_layer import SEQ2SEQ
+from tools import LSTM, TRANSFORMER, build, evaluate, first_batch, run, train, write_lines
 
 from fairseq_bnce.token_counts import DataError, count_tokens
 
@@ -33,6 +34,8 @@ def refused(data, tmp_path, *flags):
         ("bnce", "--bnce-group", "1", "a size of at least 2"),
         ("bnce", "--valid-partition-rate", "1.5", "from 0 to 1"),
         ("shared_nce", "--noise-samples", "0", "at least 1"),
+        ("bnce", "--noise-samples-by-epoch", "8,,9", "numbers of at least 0 with commas"),
+        ("bnce", "--noise-samples-by-epoch", "8,-9", "numbers of at least 0 with commas"),
         ("nce_regularized", "--self-norm-rate", "0", "above 0 and at most 1"),
         ("nce_regularized", "--self-norm-rate", "1.01", "above 0 and at most 1"),
         ("nce_regularized", "--self-norm-alpha", "-1", "at least 0"),
@@ -43,6 +46,26 @@ def test_flags(criterion, flag, value, required, corpus):
     cfg, task, _ = build(corpus, *LSTM, "--criterion", criterion, f"{flag}={value}")
     with pytest.raises(ValueError, match=rf"{flag}: required .*{required}.*, got .*{value}"):
         task.build_criterion(cfg.criterion)
+
+
+def test_draws_by_epoch(corpus, pairs):
+    def criterion(name, *flags):
+        cfg, task, _ = build(corpus, *LSTM, "--criterion", name, *flags)
+        return task.build_criterion(cfg.criterion)
+
+    by_epoch = ["--noise-samples-by-epoch", "3,0"]
+    with pytest.raises(ValueError, match="--noise-samples: required none beside .*, got 5"):
+        criterion("bnce", "--noise-samples", "5", *by_epoch)
+    with pytest.raises(ValueError, match="--noise-samples-by-epoch: required at least 1 .*, got 0"):
+        criterion("shared_nce", *by_epoch)
+
+
+def test_draws_by_epoch_under_a_task_that_does_not_tell_the_epoch(pairs):
+    flags = [*SEQ2SEQ, "--criterion", "bnce", "--noise-samples-by-epoch", "3,0"]
+    cfg, task, model = build(pairs, *flags)
+    criterion = task.build_criterion(cfg.criterion)
+    with pytest.raises(ValueError, match="by-epoch: required --task language_modeling, got Transl"):
+        criterion(model.train(), first_batch(task))
 
 
 def test_a_bad_flag_ends_the_command(corpus, tmp_path):
