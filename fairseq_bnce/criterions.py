@@ -303,8 +303,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if self._is_checked:
             return
         self._is_checked = True
-        prepared = self._is_prepared or not self.row_sparse
-        _require("--row-sparse", "--task language_modeling", type(self.task).__name__, prepared)
+        for flag in self._task_flags():
+            task = type(self.task).__name__
+            _require(flag, "--task language_modeling", task, self._is_prepared)
         log_v = math.log(len(layer))
         if layer.bias is None and abs(self.log_z - log_v) > _FAR_START:
             logger.warning(
@@ -317,6 +318,10 @@ class SelfNormalizingCriterion(FairseqCriterion):
                 f"--init-output-bias {self.initial_bias} is applied by the language_modeling task "
                 f"alone; under {type(self.task).__name__} the bias starts as the model has it"
             )
+
+    def _task_flags(self) -> List[str]:
+        """The flags in use that the language_modeling task alone carries out."""
+        return []
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
@@ -360,6 +365,8 @@ class NoiseCriterion(SelfNormalizingCriterion):
         _require("--noise-power", "a finite number of at least 0", noise_power, power_fits)
         self.noise, self.noise_power = str(noise), noise_power
         self.draws_by_epoch = _draws_by_epoch(noise_samples, noise_samples_by_epoch)
+        suffix = "" if noise_samples_by_epoch is None else "-by-epoch"
+        self._draws_flag = f"--noise-samples{suffix}"
         self.noise_samples = self.draws_by_epoch[0]
         self.row_sparse = row_sparse
         self.learned_log_z: Optional[nn.Parameter] = None
@@ -372,11 +379,15 @@ class NoiseCriterion(SelfNormalizingCriterion):
         device = batch.target.device
         return self.distribution("noise", device).sample(shape, generator=_generator(device))
 
-    def _check_once(self, layer: OutputLayer) -> None:
-        told_of_epochs = self._is_prepared or len(self.draws_by_epoch) == 1
-        task = type(self.task).__name__
-        _require("--noise-samples-by-epoch", "--task language_modeling", task, told_of_epochs)
-        super()._check_once(layer)
+    def _task_flags(self) -> List[str]:
+        by_epoch = len(self.draws_by_epoch) > 1
+        given = {"--row-sparse": self.row_sparse, "--noise-samples-by-epoch": by_epoch}
+        return [flag for flag, is_given in given.items() if is_given]
+
+    def _require_draws(self) -> None:
+        for count in self.draws_by_epoch:
+            fits = count is None or count >= 1
+            _require(self._draws_flag, "at least 1 for this loss", count, fits)
 
     def _make_distribution(self, kind: str) -> NoiseDistribution:
         if kind == "noise" and self.noise == "uniform":
@@ -437,7 +448,7 @@ class SharedNCECriterion(NoiseContrastiveCriterion):
 
     def __init__(self, task: FairseqTask, **others: Any):
         super().__init__(task, **others)
-        _require_draws(self.draws_by_epoch)
+        self._require_draws()
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         return objectives.shared_nce(self, batch, reduction)
@@ -457,7 +468,7 @@ class SampledSoftmaxCriterion(NoiseCriterion):
 
     def __init__(self, task: FairseqTask, **others: Any):
         super().__init__(task, **others)
-        _require_draws(self.draws_by_epoch)
+        self._require_draws()
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         return objectives.sampled_softmax(self, batch, reduction)
@@ -480,7 +491,7 @@ class RegularizedNCECriterion(GroupCriterion):
         _require("--row-sparse", "off: the penalty's gradient has every row", "on", dense)
         self.nce_base = str(nce_base)
         if self.nce_base != "bnce":
-            _require_draws(self.draws_by_epoch)
+            self._require_draws()
         self.self_norm_alpha = _checked_alpha(self_norm_alpha)
         self.self_norm_rate = _checked_rate(self_norm_rate)
 
@@ -598,12 +609,6 @@ def _draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Optio
     required = "numbers of at least 0 with commas between them"
     _require("--noise-samples-by-epoch", required, repr(by_epoch), fits)
     return [int(number) for number in by_epoch.split(",")]
-
-
-def _require_draws(counts: List[Optional[int]]) -> None:
-    flag = "--noise-samples" if len(counts) == 1 else "--noise-samples-by-epoch"
-    for count in counts:
-        _require(flag, "at least 1 for this loss", count, count is None or count >= 1)
 
 
 def _require(flag: str, required: str, got: object, fits: bool) -> None:

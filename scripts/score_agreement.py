@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, Tuple
 
 from comparison import machine, processes
+from comparison.command import positive
 from comparison.recipes import UsageError
 
 _HERE = Path(__file__).resolve().parent
@@ -75,6 +76,8 @@ def main(arguments: Sequence[str]) -> int:
         machine.check_data(options.data)
         sys.path.insert(0, str(machine.plugin_folder().parent))
         models = dict(map(_named, options.models))
+        if len(models) < len(options.models):
+            raise UsageError(f"--models: required each name once, got {' '.join(options.models)}")
         options.out.mkdir(parents=True, exist_ok=True)
         found = {name: _both_ways(name, path, options) for name, path in models.items()}
         _write(found, options)
@@ -190,8 +193,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, required=True, help="folder for results, models and logs")
     add("--models", nargs="+", default=list(_MODELS), metavar="MODEL", help="default: %(default)s")
     add("--gen-subset", default="test", help="split to score (default: %(default)s)")
-    add("--updates", type=int, default=300, help="of a training (default: %(default)s)")
-    add("--threads", type=int, default=1, help="OMP_NUM_THREADS (default: 1)")
+    add("--updates", type=positive, default=300, help="of a training (default: %(default)s)")
+    add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
     return parser
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import os
 import runpy
 import signal
@@ -92,8 +93,6 @@ def _output(descriptor: int, encoding: str, errors: str) -> io.TextIOWrapper:
 
 def _forget_logging() -> None:
     """pytest's handlers and levels; fairseq's commands set up their own."""
-    import logging
-
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
     logging.disable(logging.NOTSET)
@@ -116,7 +115,7 @@ def _exit_status(arguments: List[str]) -> int:
 def _main_program(arguments: List[str]) -> None:
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
-        # Anew, as the main program: an imported one has been looked up with other flags already.
+        # Else runpy warns, where errors are printed, that it is imported already.
         sys.modules.pop(arguments[1], None)
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
@@ -126,9 +125,10 @@ def _main_program(arguments: List[str]) -> None:
 
 
 def _flushed(code: int) -> int:
-    """What an interpreter makes of output that nobody reads."""
+    """The exit status; that of an interpreter where nobody reads the output."""
     try:
         sys.stdout.flush()
+        sys.stderr.flush()
     except OSError:
         return 120
     return code

@@ -54,6 +54,8 @@ def test_the_command(corpus, tmp_path, language_model):
     "models, message",
     [
         (["gru_lm"], "required NAME=CHECKPOINT or one of lstm_lm, transformer_lm, rnn_lm"),
+        (["rnn_lm", "rnn_lm"], "--models: required each name once, got rnn_lm rnn_lm"),
+        (["rnn_lm", "--updates", "0"], "--updates: required at least 1, got 0"),
         (["mine=nowhere.pt"], "required a checkpoint, got 'nowhere.pt'"),
     ],
 )
