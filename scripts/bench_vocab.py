@@ -4,6 +4,7 @@
     bench_vocab.py --out FOLDER
     bench_vocab.py --out FOLDER --vocab 10000 100000 --systems cross_entropy bnce_sparse
     bench_vocab.py --out FOLDER --device cuda --recipe transformer --max-seconds 20
+    bench_vocab.py --out FOLDER --sentences 80   # other batches than the recipe's
 
 Every system is trained by fairseq-train itself on Zipf-distributed data of every vocabulary, with
 the same model and batches; watched from within for where an update's time goes and for its memory;
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder for results, data and logs")
     add("--recipe", choices=sorted(RECIPES), default="lstm200")
+    add("--sentences", type=_at_least(1), help="a batch (default: the recipe's)")
     add(
         "--vocab",
         nargs="+",
@@ -120,7 +122,7 @@ def _prepare(options: argparse.Namespace) -> Settings:
     return Settings(
         out=options.out.resolve(),
         plugin=machine.plugin_folder(),
-        recipe=RECIPES[options.recipe],
+        recipe=RECIPES[options.recipe].with_sentences(options.sentences),
         updates=options.updates,
         seconds=options.max_seconds,
         device=device,

@@ -3,7 +3,7 @@
 
     measure.py update --out FILE [--updates N --seconds S]  DATA [flags of fairseq-train]
     measure.py layer --out FILE [--updates N --seconds S] --system NAME --recipe NAME
-                     --user-dir DIR --device cpu|cuda  DATA
+                     [--sentences B] --user-dir DIR --device cpu|cuda  DATA
     measure.py device --out FILE
 
 A command of its own, so that bench_vocab.py, whose children's peak memory is measured, imports no
@@ -148,10 +148,12 @@ def layer(arguments: List[str]) -> Dict[str, Any]:
     parser = _parser("layer")
     for name in ("--system", "--recipe", "--user-dir", "--device"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--sentences", type=int)
     parser.add_argument("data", type=Path)
     options = parser.parse_args(arguments)
     utils.import_user_module(options)
-    recipe, where = systems.RECIPES[options.recipe], torch.device(options.device)
+    recipe = systems.RECIPES[options.recipe].with_sentences(options.sentences)
+    where = torch.device(options.device)
     torch.manual_seed(1)
     step, targets = _layer(systems.SYSTEMS[options.system], recipe, options.data, where)
     features = torch.randn(recipe.targets, recipe.features, device=where)

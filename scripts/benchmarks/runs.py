@@ -188,6 +188,7 @@ class Run:
     def _layer(self) -> Tuple[Dict[str, Any], processes.Ended]:
         settings = self.settings
         arguments = ["--system", self.system.name, "--recipe", settings.recipe.name]
+        arguments += ["--sentences", str(settings.recipe.batch[0])]
         arguments += ["--user-dir", str(settings.plugin), "--device", settings.device]
         return self._measure("layer", *arguments, str(self.data))
 

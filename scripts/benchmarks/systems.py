@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Tuple
 
 SOFTMAX = "cross_entropy"
@@ -83,6 +83,10 @@ class Recipe:
     def targets(self) -> int:
         """Target tokens of a batch."""
         return self.batch[0] * self.batch[1]
+
+    def with_sentences(self, count: Optional[int]) -> Recipe:
+        """The same with so many sentences a batch; as it is with None."""
+        return self if count is None else replace(self, batch=(count, self.batch[1]))
 
 
 def _lstm(size: int) -> Recipe:

@@ -224,7 +224,8 @@ def test_a_training_that_went_without_memory_is_told():
 
 def settings(out, **others):
     chosen = {"updates": 10, "seconds": 1, "device": "cpu", "device_name": "a processor", **others}
-    return runs.Settings(out=out, plugin=Path(PLUGIN), recipe=RECIPES["lstm200"], **chosen)
+    chosen = {"recipe": RECIPES["lstm200"], **chosen}
+    return runs.Settings(out=out, plugin=Path(PLUGIN), **chosen)
 
 
 def test_what_changes_a_result_is_another_run(tmp_path):
@@ -233,9 +234,15 @@ def test_what_changes_a_result_is_another_run(tmp_path):
     others = [runs.Run(settings(tmp_path), SYSTEMS["bnce_sparse"], VOCAB)]
     others += [
         runs.Run(settings(tmp_path, **other), system, VOCAB)
-        for other in ({"updates": 20}, {"seed": 2}, {"threads": 2}, {"device_name": "another"})
+        for other in (
+            {"updates": 20},
+            {"seed": 2},
+            {"threads": 2},
+            {"device_name": "another"},
+            {"recipe": RECIPES["lstm200"].with_sentences(5)},
+        )
     ]
-    assert len({here.folder, *(other.folder for other in others)}) == 6
+    assert len({here.folder, *(other.folder for other in others)}) == 7
     assert runs.Run(settings(tmp_path, parts=("layer",)), system, VOCAB).folder == here.folder
 
 
@@ -366,6 +373,7 @@ def test_what_this_torch_lacks_is_skipped(tmp_path, monkeypatch):
         (["--vocab", "10"], "required at least 50, got 10"),
         (["--systems", "softmax"], "invalid choice: 'softmax'"),
         (["--updates", "3"], "required at least 10, got 3"),
+        (["--sentences", "0"], "required at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_done_is_said_at_once(tmp_path, capsys, arguments, message):
@@ -386,10 +394,11 @@ def test_the_command_itself_in_processes_of_its_own(tmp_path, zipf):
     program += "print(sorted({'torch', 'numpy', 'fairseq'} & set(sys.modules))); exit(status)"
     command = [sys.executable, "-c", program, "--out", str(tmp_path), "--device", "cpu"]
     command += ["--vocab", str(VOCAB), "--updates", "10", "--max-seconds", "1"]
-    command += ["--systems", "bnce_sparse", "--parts", "layer"]
+    command += ["--systems", "bnce_sparse", "--parts", "layer", "--sentences", "5"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
     printed = subprocess.check_output(command, env=env).decode("utf-8")
     row = runs_of(tmp_path)["bnce_sparse"]
     assert row["layer_ms"] > 0 and "bnce_sparse V=200: done in" in printed
+    assert "\n100 targets a batch." in printed
     # matplotlib, which draws at the end, imports numpy.
     assert set(re.findall(r"'(\w+)'", printed.splitlines()[-1])) <= {"numpy"}
