@@ -6,5 +6,5 @@ from .table import PERPLEXITY, SPEED, SPREAD
 TABLE = table(
     "table 3: NCE-R and AND beside NCE and DEV",
     ("nce", "dev", "nce-r", "and"),
-    (PERPLEXITY, *SPREAD, SPEED),
+    (PERPLEXITY, *SPREAD, *SPEED),
 )

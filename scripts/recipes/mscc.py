@@ -11,7 +11,7 @@ COLUMNS = (
     ("choices that differ %", "choices_that_differ", ".1f"),
     PERPLEXITY,
     *SPREAD,
-    SPEED,
+    *SPEED,
     ("hours", "training_hours", ".2f"),
 )
 REGIME = regime(

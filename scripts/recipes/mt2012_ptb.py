@@ -35,7 +35,7 @@ TABLE = Table(
         "--batch-size 4",
     ),
     rows=_rows(),
-    columns=(TEST, PERPLEXITY, *SPREAD, SPEED),
+    columns=(TEST, PERPLEXITY, *SPREAD, *SPEED),
     about="""
 The paper's numbers are recalled, not checked. It trains by SGD with a schedule of its own; here it
 is Adagrad, halved when validation does not improve, for at most 20 epochs.""",

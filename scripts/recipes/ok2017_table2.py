@@ -20,6 +20,6 @@ TABLE = Table(
     corpus="ltcb",
     regime=ok2017.corpus_regime("ok2017-ltcb", "LTCB", size=20, epochs=10),
     rows=ok2017.rows("ltcb", _METHODS, _PAPER),
-    columns=(TEST, ("PPL^n", "test_u_ppl", ".1f"), PERPLEXITY, *SPREAD, SPEED),
+    columns=(TEST, ("PPL^n", "test_u_ppl", ".1f"), PERPLEXITY, *SPREAD, *SPEED),
     about=ok2017.ABOUT,
 )

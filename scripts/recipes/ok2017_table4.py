@@ -8,6 +8,6 @@ TABLE = Table(
     corpus="obwb",
     regime=ok2017.corpus_regime("ok2017-obwb", "OBWB", size=64, epochs=5),
     rows=ok2017.rows("obwb", {"bnce": "bnce --row-sparse"}, {}),
-    columns=(TEST, ("PPL^n", "test_u_ppl", ".1f"), PERPLEXITY, *SPREAD, SPEED),
+    columns=(TEST, ("PPL^n", "test_u_ppl", ".1f"), PERPLEXITY, *SPREAD, *SPEED),
     about=ok2017.ABOUT,
 )

@@ -10,7 +10,11 @@ from comparison import report
 from comparison.runs import Outcome, Settings
 from comparison.summary import Cell, measurements, rows
 
-from .table import Row, Table
+from .table import SPEED, Row, Table
+
+_ABOUT_SPEED = """
+p90: the 90th percentile of words/s over the intervals of the training log, which other work on the
+machine disturbs less than it does their mean."""
 
 
 def write(name: str, table: Table, outcomes: Sequence[Outcome], settings: Settings) -> None:
@@ -27,6 +31,8 @@ def markdown(name: str, table: Table, outcomes: Dict[str, Outcome], settings: Se
     missing = [r.variant.label for r in table.rows if r.variant.label not in outcomes]
     parts = [f"# {table.title}", report.conditions(found, settings), _table(table, outcomes)]
     parts.append(table.about.strip())
+    if SPEED[1] in table.columns:
+        parts.append(_ABOUT_SPEED.strip())
     if missing:
         parts.append(f"Not run: {', '.join(missing)}.")
     parts += report.failures(found)

@@ -14,7 +14,7 @@ Columns = Sequence[Tuple[str, str, str]]
 PERPLEXITY = ("valid PPL^f", "valid_ppl", ".1f")
 TEST = ("test PPL^f", "test_ppl", ".1f")
 SPREAD = (("µ_z", "mu_z", ".2f"), ("σ_z", "sigma_z", ".2f"))
-SPEED = ("words/s", "words_per_second", ",.0f")
+SPEED = (("words/s", "words_per_second", ",.0f"), ("p90", "words_per_second_p90", ",.0f"))
 
 
 @dataclass(frozen=True)
