@@ -292,8 +292,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if bias is not None and self.initial_bias != "none":
             uniform = self.initial_bias == "uniform"
             q = NoiseDistribution.uniform(len(bias)) if uniform else self._unigram()
+            scores = q.log_q + self.log_z
             with torch.no_grad():
-                bias.copy_(q.log_q + self.log_z)
+                bias.copy_(losses.unsquashed(scores) if self.score_squashing else scores)
 
     def _unigram(self) -> NoiseDistribution:
         return self.distribution("unigram", torch.device("cpu"))

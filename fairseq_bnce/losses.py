@@ -430,6 +430,15 @@ def squashed(scores: Tensor) -> Tensor:
     return 10 * torch.tanh(scores / 5)
 
 
+def unsquashed(scores: Tensor) -> Tensor:
+    """The x of ``squashed(x) = scores``, of the same shape.
+
+    Scores that no x, or only one far out where the slope is all but 0, could have are taken for the
+    nearest that is not: 9.9 in absolute value.
+    """
+    return 5 * torch.atanh((scores / 10).clamp(-0.99, 0.99))
+
+
 def _squashing_slope(scores: Tensor) -> Tensor:
     return 2 * (1 - torch.tanh(scores / 5).square())
 

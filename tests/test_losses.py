@@ -592,3 +592,10 @@ def test_partition_memory():
     command = [sys.executable, "-c", MEMORY_PROBE]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     assert float(done.stdout.split()[-1]) < 300
+
+
+def test_unsquashed_is_the_inverse_of_squashed():
+    scores = torch.tensor([-9.8, -3.0, 0.0, 0.5, 9.8], dtype=torch.float64)
+    torch.testing.assert_close(10 * torch.tanh(losses.unsquashed(scores) / 5), scores)
+    far = losses.squashed(losses.unsquashed(torch.tensor([-14.0, -10.0, 11.0])))
+    torch.testing.assert_close(far, torch.tensor([-9.9, -9.9, 9.9]))

@@ -29,7 +29,8 @@ ABOUT = """
 Paper's numbers: of softmax and NCE at all sizes, and NCE-R at 650, as handed down to this project
 (the paper itself was not at hand); what is not known is left out. bnce is Oualil & Klakow's and
 not in the paper. DEV is Devlin et al.'s regularised softmax, NCE-R the paper's regularised NCE, AND
-Andreas & Klein's sampled regulariser with Chen et al.'s squashed scores; alpha and rate in Flags.
+Andreas & Klein's sampled regulariser; alpha and rate in Flags. Chen et al.'s squashed scores, twice
+as steep at 0, do not bear this learning rate under AND: all contexts soon have the same scores.
 Dropout and the learning rate are Zaremba et al.'s (2014), recalled; the bias starts at log q, where
 the paper has -log V."""
 
@@ -43,10 +44,7 @@ METHODS: Dict[str, Tuple[str, str]] = {
         "nce_regularized",
         "--nce-base nce --noise-samples 100 --self-norm-alpha 10 --self-norm-rate 0.1",
     ),
-    "and": (
-        "self_norm_softmax",
-        "--self-norm-alpha 1 --self-norm-rate 0.1 --score-squashing",
-    ),
+    "and": ("self_norm_softmax", "--self-norm-alpha 1 --self-norm-rate 0.1"),
 }
 
 _PAPER: Dict[Tuple[str, int], Dict[str, float]] = {
