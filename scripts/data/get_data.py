@@ -16,13 +16,17 @@ import argparse
 import contextlib
 import json
 import sys
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # prepare_text, and this package
 
-import prepare_text  # noqa: E402
+from preparation import options as text_options  # noqa: E402
+from preparation.command import exit_status  # noqa: E402
+from preparation.folder import check_output, install, staging_folder  # noqa: E402
+from preparation.report import print_report  # noqa: E402
+from preparation.splits import SPLITS  # noqa: E402
+from prepare_text import prepare  # noqa: E402
 
 from data import fetch, novels  # noqa: E402
 from data.corpora import CORPORA, WHOLE, Corpus, Published  # noqa: E402
@@ -57,17 +61,17 @@ def verdict(what: str, expected: int, found: int) -> str:
 # ---------------------------------------------------------------- preparing
 
 
-def preparation(corpus: Corpus, args: argparse.Namespace, raw: Path) -> argparse.Namespace:
+def text_settings(corpus: Corpus, args: argparse.Namespace, raw: Path) -> argparse.Namespace:
     """prepare_text.py's settings for the text files in ``raw``, checked but for these files."""
     command = ["--out", str(args.out), "--tokenized", *corpus.options]
     command += ["--workers", str(args.workers)]
     for name in corpus.files:
         command += [f"--{name}", str(raw / name)]
     command += ["--overwrite"] * args.overwrite + ["--text-only"] * args.text_only
-    settings = prepare_text.make_parser().parse_args([*command, *args.options])
+    settings = text_options.make_parser().parse_args([*command, *args.options])
     if settings.split:
-        prepare_text.check_split(settings.split)
-    prepare_text.check_requirements(settings)
+        text_options.check_split(settings.split)
+    text_options.check_requirements(settings)
     return settings
 
 
@@ -79,7 +83,7 @@ def prepare_questions(args: argparse.Namespace, result: Path, scratch: Path) -> 
     dictionary = result / ("text" if args.text_only else "bin") / "dict.txt"
     command = ["--tokenized", "--test", str(text), "--dict", str(dictionary)]
     command += ["--out", str(folder), "--workers", "1", *["--text-only"] * args.text_only]
-    prepare_text.prepare(prepare_text.make_parser().parse_args(command), folder)
+    prepare(text_options.make_parser().parse_args(command), folder)
     (folder / "result").rename(result / "questions")
     if args.answers:
         (folder / "answers.txt").rename(result / "questions" / "answers.txt")
@@ -90,12 +94,12 @@ def make(corpus: Corpus, source: Path, args: argparse.Namespace, scratch: Path) 
     raw = scratch / "raw"
     raw.mkdir()
     corpus.write(source, raw)
-    settings = preparation(corpus, args, raw)
-    prepare_text.check_sources(settings)
-    report = prepare_text.prepare(settings, scratch)
+    settings = text_settings(corpus, args, raw)
+    text_options.check_sources(settings)
+    report = prepare(settings, scratch)
     if args.questions:
         prepare_questions(args, scratch / "result", scratch)
-    for name in (*prepare_text.SPLITS, WHOLE):  # they named files that are gone by then
+    for name in (*SPLITS, WHOLE):  # they named files that are gone by then
         del report["settings"][name]
     report["corpus"] = {
         "name": args.corpus,
@@ -127,14 +131,14 @@ def run(args: argparse.Namespace) -> None:
     corpus = CORPORA[args.corpus]
     check_questions(args)
     out = args.out.resolve()
-    prepare_text.check_output(out, args.overwrite)
-    preparation(corpus, args, Path())  # what is wrong with the options, before a long download
+    check_output(out, args.overwrite)
+    text_settings(corpus, args, Path())  # what is wrong with the options, before a long download
     source = fetch.locate(corpus.archive, args.source, args.cache)
     print(f"{corpus.title}: {source}")
-    with prepare_text.staging_folder(out) as scratch:
+    with staging_folder(out) as scratch:
         report = make(corpus, source, args, scratch)
-        prepare_text.install(scratch / "result", out, scratch)
-    prepare_text.print_report(report, args.out)
+        install(scratch / "result", out, scratch)
+    print_report(report, args.out)
     if args.questions:
         print(f"questions: {args.out / 'questions'}")
     for line in comparisons(corpus.published, report):
@@ -178,8 +182,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--workers",
-        type=prepare_text.at_least(1),
-        default=prepare_text.usable_cpus(),
+        type=text_options.at_least(1),
+        default=text_options.usable_cpus(),
         metavar="N",
         help="processes (default: the processors there are)",
     )
@@ -201,20 +205,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit status: 0, 1 with a message on standard error, or 130 if interrupted."""
     args = parse(sys.argv[1:] if argv is None else argv)
-    try:
-        run(args)
-    except (DataError, prepare_text.PrepareError, OSError) as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
-        return 1
-    except BrokenProcessPool:
-        print(
-            f"{PROGRAM}: error: a worker process was killed (out of memory? try fewer --workers)",
-            file=sys.stderr,
-        )
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_status(PROGRAM, lambda: run(args), DataError)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,11 @@ pytest.importorskip("tqdm")
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))  # worker processes import the module by its name
 
-import prepare_text as pt  # noqa: E402
+import prepare_text  # noqa: E402
+from preparation import binarising, parallel, reading, splits, vocabulary, words  # noqa: E402
+from preparation.errors import PrepareError  # noqa: E402
 
-WORDS = pt.TextOptions(language=None, lowercase=False, keep_empty=False)
+WORDS = words.TextOptions(language=None, lowercase=False, keep_empty=False)
 
 
 def numbered(path: Path, count: int) -> Path:
@@ -39,28 +41,30 @@ def read(path: Path) -> list[str]:
 
 def test_raw_text_is_tokenised_without_escapes() -> None:
     pytest.importorskip("sacremoses")
-    assert pt.tokenize("It's Mr. Smith's \"dog & cat\".", "en") == (
+    assert words.tokenize("It's Mr. Smith's \"dog & cat\".", "en") == (
         ["It", "'s", "Mr.", "Smith", "'s", '"', "dog", "&", "cat", '"', "."]
     )
 
 
 def test_languages_have_their_own_rules() -> None:
     pytest.importorskip("sacremoses")
-    assert pt.tokenize("l'ami", "fr") == ["l'", "ami"]
-    assert pt.tokenize("l'ami", "en") == ["l", "'ami"]
+    assert words.tokenize("l'ami", "fr") == ["l'", "ami"]
+    assert words.tokenize("l'ami", "en") == ["l", "'ami"]
 
 
 def test_unk_in_raw_text_stays_one_word() -> None:
     pytest.importorskip("sacremoses")
-    words = pt.tokenize("the <unk>, (<unk>) and <unk>." + " <unk>" * 1001, "en")
-    assert words[:9] == ["the", "<unk>", ",", "(", "<unk>", ")", "and", "<unk>", "."]
-    assert words.count("<unk>") == 1004
+    found = words.tokenize("the <unk>, (<unk>) and <unk>." + " <unk>" * 1001, "en")
+    assert found[:9] == ["the", "<unk>", ",", "(", "<unk>", ")", "and", "<unk>", "."]
+    assert found.count("<unk>") == 1004
 
 
 def test_lower_casing_does_not_hide_the_ends_of_sentences() -> None:
     pytest.importorskip("sacremoses")
-    options = pt.TextOptions(language="en", lowercase=True, keep_empty=False)
-    assert pt.tokenize_chunk(options, [b"It works. Despite that"])[0] == "it works . despite that\n"
+    options = words.TextOptions(language="en", lowercase=True, keep_empty=False)
+    assert (
+        words.tokenize_chunk(options, [b"It works. Despite that"])[0] == "it works . despite that\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,19 +79,19 @@ def test_lower_casing_does_not_hide_the_ends_of_sentences() -> None:
     ],
 )
 def test_markers_of_sentences(text: str, expected: list[str]) -> None:
-    assert [" ".join(found) for found in pt.sentences(text.split())] == expected
+    assert [" ".join(found) for found in words.sentences(text.split())] == expected
 
 
 def test_tokenize_chunk_counts_what_it_mends() -> None:
     lines = [b"\xef\xbb\xbfa b\r\n", b"caf\xe9 c\n", b" \t\n", b"d </s> <pad>\n", b"e"]
-    text, notes = pt.tokenize_chunk(WORDS, lines)
+    text, notes = words.tokenize_chunk(WORDS, lines)
     assert text == "a b\ncaf\ufffd c\nd\n<unk>\ne\n"
     assert notes == {"read": 5, "bad_utf8": 1, "empty": 1, "cut": 1, "pad": 1, "usable": 5}
 
 
 def test_keep_empty_and_lowercase() -> None:
-    options = pt.TextOptions(language=None, lowercase=True, keep_empty=True)
-    assert pt.tokenize_chunk(options, [b"\n", b"A <UNK>\n"])[0] == "\na <unk>\n"
+    options = words.TextOptions(language=None, lowercase=True, keep_empty=True)
+    assert words.tokenize_chunk(options, [b"\n", b"A <UNK>\n"])[0] == "\na <unk>\n"
 
 
 # ---------------------------------------------------------------- reading and parallel work
@@ -95,14 +99,14 @@ def test_keep_empty_and_lowercase() -> None:
 
 def test_unusual_line_ends_do_not_make_lines() -> None:
     # fairseq splits lines at \n (and \r, which is white space here) only
-    text, _ = pt.tokenize_chunk(WORDS, ["a\x85b\u2028c\x0cd\re\n".encode()])
+    text, _ = words.tokenize_chunk(WORDS, ["a\x85b\u2028c\x0cd\re\n".encode()])
     assert text == "a b c d e\n"
 
 
 def test_chunks_hold_every_line_once(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(pt, "CHUNK_BYTES", 50)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 50)
     names = [str(numbered(tmp_path / "a", 100)), str(numbered(tmp_path / "b", 3))]
-    chunks = list(pt.read_chunks(names))
+    chunks = list(reading.read_chunks(names))
     assert len(chunks) > 10
     assert b"".join(b"".join(chunk) for chunk in chunks) == (
         (tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes()
@@ -110,17 +114,17 @@ def test_chunks_hold_every_line_once(tmp_path, monkeypatch) -> None:
 
 
 def test_endless_line_is_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(pt, "LINE_LIMIT", 10)
+    monkeypatch.setattr(reading, "LINE_LIMIT", 10)
     (tmp_path / "a").write_text("0123456789\n")
-    with pytest.raises(pt.PrepareError, match=r"at most 10 bytes .*a has a longer one"):
-        list(pt.read_chunks([str(tmp_path / "a")]))
+    with pytest.raises(PrepareError, match=r"at most 10 bytes .*a has a longer one"):
+        list(reading.read_chunks([str(tmp_path / "a")]))
 
 
 def test_parallel_equals_serial(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(pt, "CHUNK_BYTES", 200)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 200)
     name = str(numbered(tmp_path / "a", 500))
     results = [
-        list(pt.map_chunks(pt.tokenize_chunk, WORDS, [name], workers=workers, label=""))
+        list(parallel.map_chunks(words.tokenize_chunk, WORDS, [name], workers=workers, label=""))
         for workers in (1, 2)
     ]
     assert results[0] == results[1]
@@ -135,7 +139,7 @@ def test_parallel_work_does_not_read_ahead() -> None:
             taken.append(i)
             yield [b"a\n"]
 
-    results = pt._pooled(pt.tokenize_chunk, WORDS, chunks(), 2)
+    results = parallel._pooled(words.tokenize_chunk, WORDS, chunks(), 2)
     next(results)
     assert len(taken) < 10
     results.close()
@@ -147,7 +151,7 @@ def die(_, lines) -> None:
 
 def test_killed_worker_is_noticed() -> None:
     with pytest.raises(BrokenProcessPool):
-        list(pt._pooled(die, None, [[b"a\n"]], 2))
+        list(parallel._pooled(die, None, [[b"a\n"]], 2))
 
 
 # ---------------------------------------------------------------- splits
@@ -155,7 +159,7 @@ def test_killed_worker_is_noticed() -> None:
 
 def test_split_sizes_add_up() -> None:
     for total in (1, 2, 7, 10, 99, 1000):
-        sizes = pt.split_sizes(total, {"train": 0.8, "valid": 0.1, "test": 0.1})
+        sizes = splits.split_sizes(total, {"train": 0.8, "valid": 0.1, "test": 0.1})
         assert sum(sizes.values()) == total
         assert all(abs(sizes[s] - total * p) < 1 for s, p in [("train", 0.8), ("test", 0.1)])
 
@@ -163,7 +167,7 @@ def test_split_sizes_add_up() -> None:
 def shared_out(tmp_path: Path, source: Path, sizes: dict[str, int], **settings) -> dict[str, list]:
     targets = {split: tmp_path / f"{split}.out" for split in sizes}
     settings = {"split_by": "block", "seed": 1, "keep_empty": False, **settings}
-    pt.share_out(source, targets, sizes, **settings)
+    splits.share_out(source, targets, sizes, **settings)
     return {split: read(path) for split, path in targets.items()}
 
 
@@ -205,24 +209,24 @@ def test_drawn_paragraphs_stay_together(tmp_path) -> None:
 
 def test_vocabulary_is_cut_by_size_and_count() -> None:
     counts = {"b": 3, "a": 3, "c": 5, "d": 1}
-    assert pt.cut_vocabulary(counts) == [("c", 5), ("a", 3), ("b", 3), ("d", 1)]
-    assert pt.cut_vocabulary(counts, size=4) == [("c", 5), ("a", 3)]  # and </s>, <unk>
-    assert pt.cut_vocabulary(counts, min_count=2) == [("c", 5), ("a", 3), ("b", 3)]
-    with pytest.raises(pt.PrepareError, match="none of the 4 types .* --min-count 6"):
-        pt.cut_vocabulary(counts, min_count=6)
+    assert vocabulary.cut_vocabulary(counts) == [("c", 5), ("a", 3), ("b", 3), ("d", 1)]
+    assert vocabulary.cut_vocabulary(counts, size=4) == [("c", 5), ("a", 3)]  # and </s>, <unk>
+    assert vocabulary.cut_vocabulary(counts, min_count=2) == [("c", 5), ("a", 3), ("b", 3)]
+    with pytest.raises(PrepareError, match="none of the 4 types .* --min-count 6"):
+        vocabulary.cut_vocabulary(counts, min_count=6)
 
 
 def test_count_words_leaves_specials_out(tmp_path) -> None:
     (tmp_path / "a").write_text("a <unk> a\n\nb\n")
-    assert pt.count_words(tmp_path / "a", workers=1) == {"a": 2, "b": 1}
+    assert vocabulary.count_words(tmp_path / "a", workers=1) == {"a": 2, "b": 1}
 
 
 def test_dictionary_is_filled_up(tmp_path) -> None:
     path = tmp_path / "dict.txt"
-    pt.write_dictionary(path, [("madeupword0000", 4), ("a", 2)], 8)
+    vocabulary.write_dictionary(path, [("madeupword0000", 4), ("a", 2)], 8)
     assert read(path) == ["madeupword0000 4", "a 2", "madeupword0001 0", "madeupword0002 0"]
-    assert pt.read_dictionary(path) == {line.split()[0] for line in read(path)}
-    pt.write_dictionary(path, [("a", 2)], 1)
+    assert vocabulary.read_dictionary(path) == {line.split()[0] for line in read(path)}
+    vocabulary.write_dictionary(path, [("a", 2)], 1)
     assert read(path) == ["a 2"]
 
 
@@ -240,15 +244,15 @@ def test_dictionary_is_filled_up(tmp_path) -> None:
 def test_bad_dictionaries_are_refused(tmp_path, text: str, message: str) -> None:
     path = tmp_path / "dict.txt"
     path.write_text(text)
-    with pytest.raises(pt.PrepareError, match=message):
-        pt.read_dictionary(path)
+    with pytest.raises(PrepareError, match=message):
+        vocabulary.read_dictionary(path)
 
 
 def test_dictionary_that_is_not_utf8_is_refused(tmp_path) -> None:
     path = tmp_path / "dict.txt"
     path.write_bytes(b"caf\xe9 3\n")
-    with pytest.raises(pt.PrepareError, match="UTF-8 is required"):
-        pt.read_dictionary(path)
+    with pytest.raises(PrepareError, match="UTF-8 is required"):
+        vocabulary.read_dictionary(path)
 
 
 # ---------------------------------------------------------------- the command
@@ -265,7 +269,7 @@ def corpus(path: Path, lines: int = 300) -> Path:
 
 
 def run(*arguments) -> int:
-    return pt.main([str(argument) for argument in arguments])
+    return prepare_text.main([str(argument) for argument in arguments])
 
 
 def text_only(tmp_path: Path, *arguments) -> Path:
@@ -371,15 +375,15 @@ def test_unknown_language_is_refused(tmp_path, capsys) -> None:
 @pytest.mark.parametrize("option", ["--workers", "--min-count", "--vocab-size"])
 def test_numbers_are_checked(capsys, option: str) -> None:
     with pytest.raises(SystemExit):
-        pt.main(["--train", "a", "--out", "b", option, "0"])
+        prepare_text.main(["--train", "a", "--out", "b", option, "0"])
     assert "is required, but came '0'" in capsys.readouterr().err
 
 
 def test_failure_leaves_nothing_and_loses_nothing(tmp_path, monkeypatch, capsys) -> None:
     def fail(*_, **__) -> None:
-        raise pt.PrepareError("no disk")
+        raise PrepareError("no disk")
 
-    monkeypatch.setattr(pt, "replace_rare", fail)
+    monkeypatch.setattr(prepare_text, "replace_rare", fail)
     corpus(tmp_path / "a")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "text").write_text("precious")
@@ -465,5 +469,5 @@ def test_existing_dictionary_gives_the_same_ids(binarised: Path, tmp_path, in_fo
 def test_failure_of_fairseq_is_shown(tmp_path, in_forks) -> None:
     pytest.importorskip("fairseq")
     (tmp_path / "dict.txt").write_text("a 1\n")
-    with pytest.raises(pt.PrepareError, match=r"exit status 1\):(.|\n)*train\.txt"):
-        pt.binarise(tmp_path, ["train"], tmp_path / "dict.txt", workers=1)
+    with pytest.raises(PrepareError, match=r"exit status 1\):(.|\n)*train\.txt"):
+        binarising.binarise(tmp_path, ["train"], tmp_path / "dict.txt", workers=1)

@@ -1,0 +1,90 @@
+"""What the model sees: text with <unk> for rare words, and fairseq-preprocess's files of it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import IO, AbstractSet, NamedTuple, Sequence
+
+from .errors import PrepareError
+from .parallel import map_chunks
+from .progress import progress_bar
+from .words import EOS, SPECIALS, UNK
+
+
+class SplitStats(NamedTuple):
+    """Counts of a split as the model sees it; tokens are words and one </s> a line."""
+
+    lines: int
+    types: int
+    tokens: int
+    unk: int
+
+
+def replace_chunk(vocabulary: AbstractSet[str], lines: list[bytes]) -> tuple[str, Counter]:
+    """Tokenised lines with <unk> for every word outside the vocabulary, and their word counts."""
+    counts: Counter = Counter()
+    written = []
+    for line in lines:
+        words = [word if word in vocabulary else UNK for word in line.decode("utf-8").split()]
+        counts.update(words)
+        written.append(" ".join(words) + "\n")
+    counts[EOS] += len(lines)
+    return "".join(written), counts
+
+
+def replace_rare(
+    source: Path, target: Path, vocabulary: AbstractSet[str], *, workers: int, label: str
+) -> SplitStats:
+    """Write ``source`` as the model is to see it; return its counts."""
+    counts: Counter = Counter()
+    results = map_chunks(
+        replace_chunk, vocabulary, [str(source)], workers=workers, label=f"write {label}"
+    )
+    with target.open("w", encoding="utf-8", newline="\n") as out:
+        for text, found in results:
+            out.write(text)
+            counts.update(found)
+    return SplitStats(counts[EOS], len(counts), sum(counts.values()), counts[UNK])
+
+
+def binary_bytes(folder: Path) -> int:
+    """What fairseq-preprocess has written so far, its workers' parts included."""
+    return sum(path.stat().st_size for path in folder.glob("*.bin*") if path.exists())
+
+
+def run_watched(command: Sequence[str], folder: Path, log: IO[bytes], size: int) -> int:
+    """Run a command in ``folder``; its progress is how much of ``size`` bytes ``bin`` has."""
+    with subprocess.Popen(
+        command, cwd=folder, stdout=log, stderr=subprocess.STDOUT
+    ) as process, progress_bar("binarise", size) as progress:
+        while process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.5)
+            with contextlib.suppress(FileNotFoundError):  # a part that was just merged
+                progress.update(min(size, binary_bytes(folder / "bin")) - progress.n)
+    return process.returncode
+
+
+def binarise(
+    folder: Path, splits: Sequence[str], dictionary: Path, *, workers: int, tokens: int = 0
+) -> None:
+    """Run fairseq-preprocess on ``folder/text`` into ``folder/bin``, with this Python's fairseq."""
+    # Relative paths from inside the folder: fairseq cuts its --validpref at commas.
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source"]
+    command += ["--srcdict", str(dictionary.resolve()), "--destdir", "bin"]
+    command += ["--workers", str(workers)]
+    for split in splits:
+        command += [f"--{split}pref", f"text/{split}.txt"]
+    # fairseq writes two bytes a token while the vocabulary allows it
+    width = 2 if sum(1 for _ in dictionary.open("rb")) + len(SPECIALS) < 65500 else 4
+    with tempfile.TemporaryFile() as log:
+        status = run_watched(command, folder, log, tokens * width)
+        log.seek(0)
+        last = "\n".join(log.read().decode("utf-8", "replace").splitlines()[-15:])
+    if status:
+        raise PrepareError(f"fairseq-preprocess failed (exit status {status}):\n{last}")

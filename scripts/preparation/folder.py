@@ -1,0 +1,43 @@
+"""The folder of the result, which appears when everything has succeeded."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import Iterator
+
+from .errors import PrepareError
+
+
+def check_output(out: Path, overwrite: bool) -> None:
+    """Refuse to write where something is already."""
+    if out.exists() and not out.is_dir():
+        raise PrepareError(f"--out: a folder is required, but {out} is a file")
+    if out.exists() and any(out.iterdir()) and not overwrite:
+        raise PrepareError(
+            f"--out: an empty or new folder is required, but {out} has data in it "
+            "(--overwrite replaces its text, bin and report.json)"
+        )
+
+
+@contextlib.contextmanager
+def staging_folder(out: Path) -> Iterator[Path]:
+    """A scratch folder on the same disk as ``out``, gone afterwards whatever happens."""
+    parent = out if out.exists() else out.parent  # out may be a disk of its own
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".tmp", dir=parent) as scratch:
+        yield Path(scratch)
+
+
+def install(result: Path, out: Path, scratch: Path) -> None:
+    """Move the finished result to its place."""
+    if not out.exists():
+        result.rename(out)
+        return
+    replaced = scratch / "replaced"
+    replaced.mkdir()
+    for entry in sorted(result.iterdir()):
+        if (out / entry.name).exists():
+            (out / entry.name).rename(replaced / entry.name)
+        entry.rename(out / entry.name)

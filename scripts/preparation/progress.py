@@ -1,0 +1,15 @@
+"""A progress bar on standard error, where that is a terminal."""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    from tqdm import tqdm
+except ImportError:
+    sys.exit("prepare_text.py: error: tqdm is missing: pip install 'fairseq-bnce[text]'")
+
+
+def progress_bar(label: str, total: int | None) -> tqdm:
+    """A bar over ``total`` bytes; None: it counts without an end."""
+    return tqdm(total=total, desc=label, unit="B", unit_scale=True, disable=None)

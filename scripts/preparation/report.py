@@ -1,0 +1,58 @@
+"""What was made, in words and a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Iterator, Mapping
+
+from .binarising import SplitStats
+from .words import BOS, EOS, PAD, UNK
+
+NOTES = {
+    "empty": "line(s) without a word",
+    "empty_files": "empty input file(s)",
+    "bad_utf8": "line(s) with bytes that are not UTF-8, read as U+FFFD",
+    "cut": f"line break(s) made at a {BOS} or {EOS} inside a line",
+    "pad": f"{PAD} in the text, written as {UNK}",
+}
+
+
+def table(stats: Mapping[str, SplitStats]) -> str:
+    """The counts of every split, in columns."""
+    rows = [("split", "lines", "types", "tokens", UNK, "rate")]
+    for split, found in stats.items():
+        counts = tuple(f"{value:,}" for value in found)
+        rows.append((split, *counts, f"{found.unk / found.tokens:.2%}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(row[1:], widths[1:])])
+        for row in rows
+    )
+
+
+def remarks(report: Mapping[str, Any]) -> Iterator[str]:
+    """What the reader should know about the text, one line each."""
+    read = report["read"]
+    kept = ", kept" if report["settings"]["keep_empty_lines"] else ", left out"
+    yield f"{read['read']:,} line(s) read"
+    for name, text in NOTES.items():
+        if read.get(name):
+            yield f"{read[name]:,} {text}{kept if name == 'empty' else ''}"
+    unseen = [s for s, found in report["splits"].items() if found["unk"] and s != "train"]
+    if unseen and report["splits"].get("train", {"unk": 1})["unk"] == 0:
+        yield (
+            f"train has no {UNK}, but {' and '.join(unseen)} have: a model cannot learn to predict "
+            "it (cut the vocabulary, for instance with --min-count 2)"
+        )
+
+
+def print_report(report: Mapping[str, Any], out: Path) -> None:
+    """Tell the user what was made and where it is."""
+    stats = {split: SplitStats(**found) for split, found in report["splits"].items()}
+    print(table(stats))
+    print(report["vocabulary"])
+    for remark in remarks(report):
+        print(f"note: {remark}")
+    print(f"text: {out / 'text'}")
+    if not report["settings"]["text_only"]:
+        print(f"binarised data: {out / 'bin'}")

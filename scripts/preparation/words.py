@@ -1,0 +1,124 @@
+"""From lines of text to words."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Callable, NamedTuple, Sequence
+
+from .errors import PrepareError
+from .parallel import map_chunks
+from .reading import total_bytes
+
+BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
+SPECIALS = frozenset({BOS, PAD, EOS, UNK})
+
+
+class TextOptions(NamedTuple):
+    """How a line becomes words. ``language`` None: they are separated by spaces already."""
+
+    language: str | None
+    lowercase: bool
+    keep_empty: bool
+
+
+def languages() -> list[str]:
+    """The language codes that sacremoses has rules for."""
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    codes = set(NonbreakingPrefixes().available_langs.values())
+    return sorted(codes | {"ja", "ko", "cjk"})  # these have rules, but no prefix lists
+
+
+@functools.lru_cache(maxsize=None)
+def tokenizer(language: str) -> Callable[[str], list[str]]:
+    """sacremoses' tokeniser, without its XML escapes (``'s``, not ``&apos;s``)."""
+    from sacremoses import MosesTokenizer
+
+    return functools.partial(MosesTokenizer(language).tokenize, escape=False)
+
+
+def tokenize(text: str, language: str) -> list[str]:
+    """Words of raw text; an ``<unk>`` that the text has already stays one word."""
+    # Not sacremoses' protected_patterns: they glue the word to the full stop behind it,
+    # and fail beyond 1,000 a line.
+    words: list[str] = []
+    for part in re.split(f"({UNK})", text):
+        words += [part] if part == UNK else tokenizer(language)(part)
+    return words
+
+
+def sentences(words: list[str]) -> list[list[str]]:
+    """The words without <s> and </s>; a line that has them in its middle is cut there.
+
+    fairseq-preprocess ends every line with a </s> of its own, so a </s> that the
+    text brings along marks the end of a line. <pad> has no meaning in text: <unk>.
+    """
+    if SPECIALS.isdisjoint(words):
+        return [words] if words else []
+    found: list[list[str]] = [[]]
+    for word in words:
+        if word in (BOS, EOS):
+            found.append([])
+        else:
+            found[-1].append(UNK if word == PAD else word)
+    return [sentence for sentence in found if sentence]
+
+
+def decode(line: bytes) -> tuple[str, bool]:
+    """The text of a line, and whether it had to be mended."""
+    # A byte order mark can stand at the start of any line once files have been joined.
+    try:
+        return line.decode("utf-8").lstrip("\ufeff"), False
+    except UnicodeDecodeError:
+        return line.decode("utf-8", "replace").lstrip("\ufeff"), True
+
+
+def line_words(text: str, options: TextOptions) -> list[str]:
+    """The words of one line of text."""
+    words = text.split() if options.language is None else tokenize(text, options.language)
+    # Afterwards: a capital behind a full stop tells the tokeniser that a sentence ended.
+    return [word.lower() for word in words] if options.lowercase else words
+
+
+def tokenize_chunk(options: TextOptions, lines: list[bytes]) -> tuple[str, Counter]:
+    """The tokenised text of some lines, and counts of what was met in them."""
+    notes: Counter = Counter(read=len(lines))
+    written: list[str] = []
+    for line in lines:
+        text, mended = decode(line)
+        words = line_words(text, options)
+        found = sentences(words)
+        notes.update(
+            bad_utf8=int(mended),
+            empty=int(not found),
+            cut=max(0, len(found) - 1),
+            pad=words.count(PAD),
+            usable=len(found),
+        )
+        written += [" ".join(sentence) + "\n" for sentence in found]
+        if options.keep_empty and not found:
+            written.append("\n")
+    return "".join(written), notes
+
+
+def tokenize_files(
+    names: Sequence[str], target: Path, options: TextOptions, *, workers: int, label: str
+) -> Counter:
+    """Write the tokenised lines of the files into ``target``; return the counts."""
+    notes: Counter = Counter()
+    with target.open("w", encoding="utf-8", newline="\n") as out:
+        for text, counts in map_chunks(
+            tokenize_chunk, options, names, workers=workers, label=f"tokenise {label}"
+        ):
+            out.write(text)
+            notes.update(counts)
+    notes["empty_files"] = sum(total_bytes([name]) == 0 for name in names)
+    if not notes["usable"]:
+        raise PrepareError(
+            f"{label}: at least one line with a word is required, but {' '.join(names)} "
+            f"has {notes['read']} line(s), none with a word"
+        )
+    return notes
