@@ -7,19 +7,29 @@ target's score and the exact partition function (metrics.py says what is logged)
 
 import logging
 import math
-import re
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
-from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_bnce import losses, metrics, objectives, ranks, row_sparse
 from fairseq_bnce.batch import TokenBatch, target_scores
+from fairseq_bnce.configs import (
+    BatchNCEConfig,
+    NoiseConfig,
+    NoiseContrastiveConfig,
+    RegularizedConfig,
+    SelfNormSoftmaxConfig,
+    checked_alpha,
+    checked_group,
+    checked_rate,
+    draws_by_epoch,
+    require,
+)
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.token_counts import training_target_counts
@@ -27,131 +37,6 @@ from fairseq_bnce.token_counts import training_target_counts
 logger = logging.getLogger(__name__)
 
 _FAR_START = 2.0  # nats between log Z and where log Z_c starts
-_EXTRA_DRAWS_HELP = (
-    "noise draws K: extra ones that join the batch's own targets (bnce; default 0), shared by the "
-    "batch (shared_nce, sampled_softmax; default 100) or fresh for every token (nce; default 100)"
-)
-_ALPHA_HELP = "alpha, the weight of (log Z_c - log Z)^2"
-_RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
-
-
-@dataclass
-class SelfNormalizingConfig(FairseqDataclass):
-    """What every criterion of this plugin takes."""
-
-    log_z: float = field(
-        default=0.0,
-        metadata={"help": "the constant log Z, in nats, that scores are normalised to"},
-    )
-    init_output_bias: ChoiceEnum(["none", "uniform", "unigram"]) = field(
-        default="unigram",
-        metadata={
-            "help": "where the output bias starts, if there is one: as the model has it, at "
-            "-log V + log Z, or at log q + log Z, which makes the untrained model the unigram model"
-        },
-    )
-    valid_partition_rate: float = field(
-        default=1.0,
-        metadata={
-            "help": "share of the validation contexts whose exact log Z_c is computed; between 0 "
-            "and 1, loss and ppl are estimates; at 0, loss is the unnormalised NLL"
-        },
-    )
-    sentence_avg: bool = II("optimization.sentence_avg")
-    ddp_backend: str = II("distributed_training.ddp_backend")
-
-
-@dataclass
-class NoiseConfig(SelfNormalizingConfig):
-    """What every criterion with noise takes."""
-
-    noise: ChoiceEnum(["unigram", "uniform"]) = field(
-        default="unigram", metadata={"help": "noise distribution that draws come from"}
-    )
-    noise_power: float = field(
-        default=1.0, metadata={"help": "exponent on the unigram counts of the noise"}
-    )
-    noise_samples: Optional[int] = field(default=None, metadata={"help": _EXTRA_DRAWS_HELP})
-    noise_samples_by_epoch: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "in the place of --noise-samples: a number for each epoch, as in 800,800,4000, "
-            "of which the last one holds for all later epochs"
-        },
-    )
-    row_sparse: bool = field(
-        default=False,
-        metadata={
-            "help": "gradients and updates of the embeddings' and the output layer's rows that a "
-            "batch touches, and no others, so that an update costs the same at any vocabulary "
-            "size; with --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam"
-        },
-    )
-
-
-@dataclass
-class NoiseContrastiveConfig(NoiseConfig):
-    """What every criterion of the NCE family takes."""
-
-    learn_log_z: bool = field(
-        default=False,
-        metadata={"help": "learn the constant log Z, which starts at --log-z, with the model"},
-    )
-
-
-@dataclass
-class GroupConfig(NoiseContrastiveConfig):
-    bnce_group: str = field(
-        default="batch",
-        metadata={
-            "help": "whose targets serve each other as noise in bnce: all of the batch, those of "
-            "one time step ('time'), or groups of SIZE tokens"
-        },
-    )
-    gather_noise: bool = field(
-        default=False,
-        metadata={"help": "the other ranks' targets are noise too, besides those of the batch"},
-    )
-
-
-@dataclass
-class BatchNCEConfig(GroupConfig):
-    objective: ChoiceEnum(["binary", "ranking"]) = field(
-        default="binary",
-        metadata={
-            "help": "tell the target from each noise word (Oualil & Klakow 2017), or rank it "
-            "among the batch's words, which estimate log Z_c (Ma & Collins 2018)"
-        },
-    )
-    self_norm_alpha: float = field(
-        default=0.1,
-        metadata={
-            "help": "with --objective ranking: alpha, the weight of (log Z_c - log Z)^2 on the "
-            "batch's estimate of log Z_c"
-        },
-    )
-
-
-@dataclass
-class RegularizedConfig(GroupConfig):
-    nce_base: ChoiceEnum(["bnce", "shared_nce", "nce"]) = field(
-        default="bnce", metadata={"help": "the NCE loss to regularise"}
-    )
-    self_norm_alpha: float = field(default=10.0, metadata={"help": _ALPHA_HELP})
-    self_norm_rate: float = field(default=0.1, metadata={"help": _RATE_HELP})
-
-
-@dataclass
-class SelfNormSoftmaxConfig(SelfNormalizingConfig):
-    self_norm_alpha: float = field(default=1.0, metadata={"help": _ALPHA_HELP})
-    self_norm_rate: float = field(
-        default=1.0,
-        metadata={"help": f"{_RATE_HELP}; below 1 the likelihood is the unnormalised one"},
-    )
-    score_squashing: bool = field(
-        default=False,
-        metadata={"help": "scores are 10 tanh(x / 5) of the model's own, also when it scores text"},
-    )
 
 
 class SelfNormalizingCriterion(FairseqCriterion):
@@ -159,7 +44,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     Args:
         task: a language modeling or translation task.
-        Others: the fields of :class:`SelfNormalizingConfig`.
+        Others: the fields of :class:`configs.SelfNormalizingConfig`.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
@@ -181,9 +66,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
         super().__init__(task)
         if ddp_backend == "fully_sharded":
             refuse_fully_sharded()
-        _require("--log-z", "a finite number", log_z, math.isfinite(log_z))
+        require("--log-z", "a finite number", log_z, math.isfinite(log_z))
         rate_fits = 0 <= valid_partition_rate <= 1
-        _require("--valid-partition-rate", "from 0 to 1", valid_partition_rate, rate_fits)
+        require("--valid-partition-rate", "from 0 to 1", valid_partition_rate, rate_fits)
         self.initial_log_z = log_z
         self.initial_bias = str(init_output_bias)
         self.valid_partition_rate = valid_partition_rate
@@ -306,7 +191,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         self._is_checked = True
         for flag in self._task_flags():
             task = type(self.task).__name__
-            _require(flag, "--task language_modeling", task, self._is_prepared)
+            require(flag, "--task language_modeling", task, self._is_prepared)
         log_v = math.log(len(layer))
         if layer.bias is None and abs(self.log_z - log_v) > _FAR_START:
             logger.warning(
@@ -348,7 +233,7 @@ class NoiseCriterion(SelfNormalizingCriterion):
 
     Args:
         task: see above.
-        Others: the fields of :class:`NoiseConfig`.
+        Others: the fields of :class:`configs.NoiseConfig`.
     """
 
     def __init__(
@@ -363,9 +248,9 @@ class NoiseCriterion(SelfNormalizingCriterion):
     ):
         super().__init__(task, **others)
         power_fits = math.isfinite(noise_power) and noise_power >= 0
-        _require("--noise-power", "a finite number of at least 0", noise_power, power_fits)
+        require("--noise-power", "a finite number of at least 0", noise_power, power_fits)
         self.noise, self.noise_power = str(noise), noise_power
-        self.draws_by_epoch = _draws_by_epoch(noise_samples, noise_samples_by_epoch)
+        self.draws_by_epoch = draws_by_epoch(noise_samples, noise_samples_by_epoch)
         suffix = "" if noise_samples_by_epoch is None else "-by-epoch"
         self._draws_flag = f"--noise-samples{suffix}"
         self.noise_samples = self.draws_by_epoch[0]
@@ -388,7 +273,7 @@ class NoiseCriterion(SelfNormalizingCriterion):
     def _require_draws(self) -> None:
         for count in self.draws_by_epoch:
             fits = count is None or count >= 1
-            _require(self._draws_flag, "at least 1 for this loss", count, fits)
+            require(self._draws_flag, "at least 1 for this loss", count, fits)
 
     def _make_distribution(self, kind: str) -> NoiseDistribution:
         if kind == "noise" and self.noise == "uniform":
@@ -404,7 +289,7 @@ class NoiseContrastiveCriterion(NoiseCriterion):
 
     Args:
         task: see above.
-        Others: the fields of :class:`NoiseContrastiveConfig`.
+        Others: the fields of :class:`configs.NoiseContrastiveConfig`.
     """
 
     def __init__(self, task: FairseqTask, learn_log_z: bool, **others: Any):
@@ -424,9 +309,9 @@ class GroupCriterion(NoiseContrastiveCriterion):
 
     def __init__(self, task: FairseqTask, bnce_group: str, gather_noise: bool, **others: Any):
         super().__init__(task, **others)
-        self.bnce_group = _checked_group(bnce_group)
+        self.bnce_group = checked_group(bnce_group)
         whole = bnce_group == "batch" or not gather_noise
-        _require("--bnce-group", "'batch' with --gather-noise", repr(bnce_group), whole)
+        require("--bnce-group", "'batch' with --gather-noise", repr(bnce_group), whole)
         self.gather_noise = gather_noise
 
 
@@ -437,7 +322,7 @@ class BatchNCECriterion(GroupCriterion):
     def __init__(self, task: FairseqTask, objective: str, self_norm_alpha: float, **others: Any):
         super().__init__(task, **others)
         self.kind = str(objective)
-        self.self_norm_alpha = _checked_alpha(self_norm_alpha)
+        self.self_norm_alpha = checked_alpha(self_norm_alpha)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         return objectives.batch_nce(self, batch, reduction)
@@ -489,12 +374,12 @@ class RegularizedNCECriterion(GroupCriterion):
     ):
         super().__init__(task, **others)
         dense = not self.row_sparse
-        _require("--row-sparse", "off: the penalty's gradient has every row", "on", dense)
+        require("--row-sparse", "off: the penalty's gradient has every row", "on", dense)
         self.nce_base = str(nce_base)
         if self.nce_base != "bnce":
             self._require_draws()
-        self.self_norm_alpha = _checked_alpha(self_norm_alpha)
-        self.self_norm_rate = _checked_rate(self_norm_rate)
+        self.self_norm_alpha = checked_alpha(self_norm_alpha)
+        self.self_norm_rate = checked_rate(self_norm_rate)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         loss = objectives.NCE_LOSSES[self.nce_base](self, batch, reduction)
@@ -519,8 +404,8 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
         **others: Any,
     ):
         super().__init__(task, **others)
-        self.self_norm_alpha = _checked_alpha(self_norm_alpha)
-        self.self_norm_rate = _checked_rate(self_norm_rate)
+        self.self_norm_alpha = checked_alpha(self_norm_alpha)
+        self.self_norm_rate = checked_rate(self_norm_rate)
         self.score_squashing = score_squashing
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
@@ -581,37 +466,3 @@ def _first_id(sample: Dict[str, Any]) -> int:
     """Makes a batch's sampled contexts the same in every validation of the same data."""
     ids = sample.get("id")
     return int(ids[0]) if ids is not None and len(ids) else 0
-
-
-def _checked_group(group: str) -> str:
-    fits = group in ("batch", "time") or (group.isdigit() and int(group) >= 2)
-    _require("--bnce-group", "'batch', 'time' or a size of at least 2", repr(group), fits)
-    return group
-
-
-def _checked_alpha(alpha: float) -> float:
-    fits = math.isfinite(alpha) and alpha >= 0
-    _require("--self-norm-alpha", "a finite number of at least 0", alpha, fits)
-    return alpha
-
-
-def _checked_rate(rate: float) -> float:
-    _require("--self-norm-rate", "above 0 and at most 1", rate, 0 < rate <= 1)
-    return rate
-
-
-def _draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Optional[int]]:
-    """What the two flags say; None is for the loss to decide."""
-    if by_epoch is None:
-        _require("--noise-samples", "at least 0", count, (count or 0) >= 0)
-        return [count]
-    _require("--noise-samples", "none beside --noise-samples-by-epoch", count, count is None)
-    fits = re.fullmatch(r"[0-9]+(,[0-9]+)*", by_epoch) is not None
-    required = "numbers of at least 0 with commas between them"
-    _require("--noise-samples-by-epoch", required, repr(by_epoch), fits)
-    return [int(number) for number in by_epoch.split(",")]
-
-
-def _require(flag: str, required: str, got: object, fits: bool) -> None:
-    if not fits:
-        raise ValueError(f"{flag}: required {required}, got {got}")

@@ -1,0 +1,176 @@
+"""The flags of the criteria, one dataclass each, and the values that they may have.
+
+Messages name the flag, what was required and what came.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import List, Optional
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from omegaconf import II
+
+_EXTRA_DRAWS_HELP = (
+    "noise draws K: extra ones that join the batch's own targets (bnce; default 0), shared by the "
+    "batch (shared_nce, sampled_softmax; default 100) or fresh for every token (nce; default 100)"
+)
+_ALPHA_HELP = "alpha, the weight of (log Z_c - log Z)^2"
+_RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
+
+
+@dataclass
+class SelfNormalizingConfig(FairseqDataclass):
+    """What every criterion of this plugin takes."""
+
+    log_z: float = field(
+        default=0.0,
+        metadata={"help": "the constant log Z, in nats, that scores are normalised to"},
+    )
+    init_output_bias: ChoiceEnum(["none", "uniform", "unigram"]) = field(
+        default="unigram",
+        metadata={
+            "help": "where the output bias starts, if there is one: as the model has it, at "
+            "-log V + log Z, or at log q + log Z, which makes the untrained model the unigram model"
+        },
+    )
+    valid_partition_rate: float = field(
+        default=1.0,
+        metadata={
+            "help": "share of the validation contexts whose exact log Z_c is computed; between 0 "
+            "and 1, loss and ppl are estimates; at 0, loss is the unnormalised NLL"
+        },
+    )
+    sentence_avg: bool = II("optimization.sentence_avg")
+    ddp_backend: str = II("distributed_training.ddp_backend")
+
+
+@dataclass
+class NoiseConfig(SelfNormalizingConfig):
+    """What every criterion with noise takes."""
+
+    noise: ChoiceEnum(["unigram", "uniform"]) = field(
+        default="unigram", metadata={"help": "noise distribution that draws come from"}
+    )
+    noise_power: float = field(
+        default=1.0, metadata={"help": "exponent on the unigram counts of the noise"}
+    )
+    noise_samples: Optional[int] = field(default=None, metadata={"help": _EXTRA_DRAWS_HELP})
+    noise_samples_by_epoch: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "in the place of --noise-samples: a number for each epoch, as in 800,800,4000, "
+            "of which the last one holds for all later epochs"
+        },
+    )
+    row_sparse: bool = field(
+        default=False,
+        metadata={
+            "help": "gradients and updates of the embeddings' and the output layer's rows that a "
+            "batch touches, and no others, so that an update costs the same at any vocabulary "
+            "size; with --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam"
+        },
+    )
+
+
+@dataclass
+class NoiseContrastiveConfig(NoiseConfig):
+    """What every criterion of the NCE family takes."""
+
+    learn_log_z: bool = field(
+        default=False,
+        metadata={"help": "learn the constant log Z, which starts at --log-z, with the model"},
+    )
+
+
+@dataclass
+class GroupConfig(NoiseContrastiveConfig):
+    bnce_group: str = field(
+        default="batch",
+        metadata={
+            "help": "whose targets serve each other as noise in bnce: all of the batch, those of "
+            "one time step ('time'), or groups of SIZE tokens"
+        },
+    )
+    gather_noise: bool = field(
+        default=False,
+        metadata={"help": "the other ranks' targets are noise too, besides those of the batch"},
+    )
+
+
+@dataclass
+class BatchNCEConfig(GroupConfig):
+    objective: ChoiceEnum(["binary", "ranking"]) = field(
+        default="binary",
+        metadata={
+            "help": "tell the target from each noise word (Oualil & Klakow 2017), or rank it "
+            "among the batch's words, which estimate log Z_c (Ma & Collins 2018)"
+        },
+    )
+    self_norm_alpha: float = field(
+        default=0.1,
+        metadata={
+            "help": "with --objective ranking: alpha, the weight of (log Z_c - log Z)^2 on the "
+            "batch's estimate of log Z_c"
+        },
+    )
+
+
+@dataclass
+class RegularizedConfig(GroupConfig):
+    nce_base: ChoiceEnum(["bnce", "shared_nce", "nce"]) = field(
+        default="bnce", metadata={"help": "the NCE loss to regularise"}
+    )
+    self_norm_alpha: float = field(default=10.0, metadata={"help": _ALPHA_HELP})
+    self_norm_rate: float = field(default=0.1, metadata={"help": _RATE_HELP})
+
+
+@dataclass
+class SelfNormSoftmaxConfig(SelfNormalizingConfig):
+    self_norm_alpha: float = field(default=1.0, metadata={"help": _ALPHA_HELP})
+    self_norm_rate: float = field(
+        default=1.0,
+        metadata={"help": f"{_RATE_HELP}; below 1 the likelihood is the unnormalised one"},
+    )
+    score_squashing: bool = field(
+        default=False,
+        metadata={"help": "scores are 10 tanh(x / 5) of the model's own, also when it scores text"},
+    )
+
+
+def checked_group(group: str) -> str:
+    """The value of --bnce-group."""
+    fits = group in ("batch", "time") or (group.isdigit() and int(group) >= 2)
+    require("--bnce-group", "'batch', 'time' or a size of at least 2", repr(group), fits)
+    return group
+
+
+def checked_alpha(alpha: float) -> float:
+    """The value of --self-norm-alpha."""
+    fits = math.isfinite(alpha) and alpha >= 0
+    require("--self-norm-alpha", "a finite number of at least 0", alpha, fits)
+    return alpha
+
+
+def checked_rate(rate: float) -> float:
+    """The value of --self-norm-rate."""
+    require("--self-norm-rate", "above 0 and at most 1", rate, 0 < rate <= 1)
+    return rate
+
+
+def draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Optional[int]]:
+    """What the two flags say; None is for the loss to decide."""
+    if by_epoch is None:
+        require("--noise-samples", "at least 0", count, (count or 0) >= 0)
+        return [count]
+    require("--noise-samples", "none beside --noise-samples-by-epoch", count, count is None)
+    fits = re.fullmatch(r"[0-9]+(,[0-9]+)*", by_epoch) is not None
+    required = "numbers of at least 0 with commas between them"
+    require("--noise-samples-by-epoch", required, repr(by_epoch), fits)
+    return [int(number) for number in by_epoch.split(",")]
+
+
+def require(flag: str, required: str, got: object, fits: bool) -> None:
+    """ValueError naming the flag, what is required and what came, unless it fits."""
+    if not fits:
+        raise ValueError(f"{flag}: required {required}, got {got}")
