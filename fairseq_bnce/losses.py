@@ -19,7 +19,7 @@ the argument, what was required and what came.
 
 import functools
 import math
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -322,7 +322,8 @@ def log_partition(
 ) -> Tensor:
     """log Z_c = logsumexp_v m(v, c) for every context, exactly, in bounded memory.
 
-    Scores are made tile by tile, in the backward pass again, and never held together.
+    Scores are made tile by tile and never held together. Those of a lone tile are kept for the
+    backward pass, others made again in it.
 
     Args:
         features: (N, D).
@@ -508,43 +509,83 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, features, weight, bias, chunk_tokens, squash):
-        ctx.save_for_backward(features, weight, bias)
         ctx.chunk_tokens, ctx.squash = chunk_tokens, squash
         dtype = _compute_dtype(features, weight)
         log_z = features.new_full((features.size(0),), -math.inf, dtype=dtype)
-        for tokens, words in _tiles(features, weight, chunk_tokens):
+        tiles = list(_tiles(features, weight, chunk_tokens))
+        for tokens, words in tiles:
             part = _tile_scores(features[tokens], weight[words], _part(bias, words), dtype)
             part = squashed(part) if squash else part
-            log_z[tokens] = torch.logaddexp(log_z[tokens], part.logsumexp(dim=1))
-        ctx.log_z = log_z.detach().clone()
+            highest, total = _exponentiate(part)
+            log_z[tokens] = torch.logaddexp(log_z[tokens], highest + total.log())
+        # A lone tile is kept for the backward pass, where making it again is most of the work;
+        # a squashed one is not, since its scores' slopes are lost.
+        kept = (part, total) if len(tiles) == 1 and not squash else (log_z.detach().clone(),)
+        ctx.save_for_backward(features, weight, bias, *kept)
         return log_z
 
     @staticmethod
     def backward(ctx, grad):
+        features, weight, bias, *kept = ctx.saved_tensors
         # loss.backward() may itself be called under autocast.
         with torch.autocast(device_type=grad.device.type, enabled=False):
-            gradients = _log_partition_gradients(
-                *ctx.saved_tensors, ctx.log_z, grad, ctx.chunk_tokens, ctx.squash
-            )
+            if len(kept) == 2:
+                exponentials, total = kept
+                everything = slice(None), slice(None), exponentials
+                tiles, scale = [everything], grad / total
+            else:
+                options = ctx.chunk_tokens, ctx.squash
+                tiles, scale = _shares(features, weight, bias, *kept, *options), grad
+            gradients = _log_partition_gradients(features, weight, bias, tiles, scale)
         return (*gradients, None, None)
 
 
-def _log_partition_gradients(features, weight, bias, log_z, grad, chunk_tokens, squash):
-    dtype = log_z.dtype
+def _exponentiate(scores: Tensor) -> Tuple[Tensor, Tensor]:
+    """exp(score - highest) in the scores' place; the highest and the sum of each row."""
+    highest = scores.max(dim=1).values
+    highest.masked_fill_(highest.isinf(), 0)  # inf - inf is no number
+    return highest, scores.sub_(highest[:, None]).exp_().sum(dim=1)
+
+
+def _shares(
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_z: Tensor,
+    chunk_tokens: Optional[int],
+    squash: bool,
+) -> Iterator[Tuple[slice, slice, Tensor]]:
+    """d log Z_c / d score, tile by tile: the softmax probabilities, times a squashing's slope."""
+    for tokens, words in _tiles(features, weight, chunk_tokens):
+        scores = _tile_scores(features[tokens], weight[words], _part(bias, words), log_z.dtype)
+        slope = _squashing_slope(scores) if squash else None
+        scores = squashed(scores) if squash else scores
+        share = scores.sub_(log_z[tokens, None]).exp_()
+        yield tokens, words, share if slope is None else share.mul_(slope)
+
+
+def _log_partition_gradients(
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    tiles: Iterable[Tuple[slice, slice, Tensor]],
+    scale: Tensor,
+) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+    """Of the tiles' share @ weight and so on, whose tokens (N,) ``scale`` multiplies.
+
+    The scale goes to the narrow factors: a pass over a tile would cost as much as a product.
+    """
+    dtype = scale.dtype
     of_features = torch.zeros_like(features, dtype=dtype)
     of_weight = torch.zeros_like(weight, dtype=dtype)
     of_bias = None if bias is None else torch.zeros_like(bias, dtype=dtype)
-    for tokens, words in _tiles(features, weight, chunk_tokens):
-        h, w = features[tokens].to(dtype), weight[words].to(dtype)
-        scores = _tile_scores(h, w, _part(bias, words), dtype)
-        slope = _squashing_slope(scores) if squash else 1.0
-        scores = squashed(scores) if squash else scores
-        # d log Z_c / d m(v, c) is the softmax probability of v.
-        share = scores.sub_(log_z[tokens, None]).exp_().mul_(grad[tokens, None]).mul_(slope)
-        of_features[tokens] += share @ w
-        of_weight[words] += share.t() @ h
+    scaled = features.to(dtype) * scale[:, None]
+    for tokens, words, share in tiles:
+        of_features[tokens].addmm_(share, weight[words].to(dtype))
+        of_weight[words].addmm_(share.t(), scaled[tokens])
         if of_bias is not None:
-            of_bias[words] += share.sum(dim=0)
+            of_bias[words].addmv_(share.t(), scale[tokens])
+    of_features.mul_(scale[:, None])
     of_bias = None if of_bias is None else of_bias.to(bias.dtype)
     return of_features.to(features.dtype), of_weight.to(weight.dtype), of_bias
 

@@ -524,6 +524,32 @@ def test_predictive_statistics(chunk_tokens, squash):
     assert_near(found.best_score, scores.max(1).values, 1e-13)
 
 
+@pytest.mark.parametrize("chunk_tokens", [5, None], ids=["tiles", "one_tile"])
+def test_log_partition_gives_its_gradients_again(chunk_tokens):
+    """What is kept for the backward pass outlives it."""
+    problem = with_gradients(make_problem(17), torch.float64)
+    loss = call(losses, "log_partition", problem, chunk_tokens=chunk_tokens).square().sum()
+    inputs = [problem[key] for key in PARAMETERS]
+    once = torch.autograd.grad(loss, inputs, retain_graph=True)
+    for first, second in zip(once, torch.autograd.grad(loss, inputs)):
+        assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("chunk_tokens", [1100, None], ids=["few_words", "all_words"])
+def test_log_partition_of_impossible_words(chunk_tokens):
+    """A bias of -inf takes words out, also all of a block's."""
+    rng = torch.Generator().manual_seed(5)
+    features = torch.randn(1100, 3, generator=rng, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(6000, 3, generator=rng, dtype=torch.float64)
+    bias = torch.zeros(6000, dtype=torch.float64)
+    bias[:4500] = -math.inf
+    got = losses.log_partition(features, weight, bias, chunk_tokens=chunk_tokens)
+    want = (features @ weight[4500:].t()).logsumexp(1)
+    assert_near(got, want, 1e-13)
+    (gradient,) = torch.autograd.grad(got.sum(), features)
+    assert_near(gradient, torch.autograd.grad(want.sum(), features)[0], 1e-12)
+
+
 def test_log_partition_chunks_gradcheck():
     """The last chunk may be shorter: derivatives stay right."""
     problem = with_gradients(make_problem(4), torch.float64)
