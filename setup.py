@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(
@@ -36,7 +36,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     license_files=["LICENSE"],
-    packages=find_packages(include=["fairseq_bnce", "fairseq_bnce.*"]),
+    packages=find_namespace_packages(include=["fairseq_bnce*", "hydra_plugins*"]),
     scripts=["scripts/fairseq-bnce"],  # no entry point: those import the package first
     python_requires=">=3.8",
     install_requires=["torch>=1.13", "numpy"],

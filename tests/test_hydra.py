@@ -1,0 +1,108 @@
+"""fairseq-hydra-train knows this plugin's names, from its command line and from a file."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import tools
+
+from hydra_plugins import fairseq_bnce as plugin
+
+FLAGS = ["common.cpu=true", "dataset.batch_size=4", "dataset.num_workers=0"]
+FLAGS += ["optimization.max_epoch=1", "optimization.lr=[0.5]"]
+FLAGS += ["task.tokens_per_sample=16", "checkpoint.no_epoch_checkpoints=true"]
+
+FILE = f"""
+# @package _group_
+common:
+  user_dir: {tools.PLUGIN}
+task:
+  _name: language_modeling
+  data: ???
+  tokens_per_sample: 16
+  stateful: true
+model:
+  _name: rnn_lm
+  decoder_embed_dim: 16
+  decoder_hidden_size: 16
+criterion:
+  _name: nce_regularized
+  nce_base: shared_nce
+  noise_samples: 20
+optimizer:
+  _name: sparse_sgd
+lr_scheduler:
+  _name: fixed
+"""
+
+
+def train(data: Path, save_dir: Path, *flags: str) -> str:
+    # Fresh: in a fork of this process the plugin would have been imported already.
+    places = [f"task.data={data}", f"checkpoint.save_dir={save_dir}", f"hydra.run.dir={save_dir}"]
+    return tools.run("fairseq_cli.hydra_train", *flags, *FLAGS, *places, fresh=True)
+
+
+def check_scoring(data: Path, save_dir: Path) -> None:
+    """The checkpoint evaluates like one of fairseq-train's."""
+    checkpoint = save_dir / "checkpoint_best.pt"
+    exact = tools.perplexity(tools.evaluate(data, checkpoint))
+    shifted = tools.perplexity(tools.evaluate(data, checkpoint, "--unnormalized"))
+    assert 1 < exact < 60
+    assert shifted == pytest.approx(exact, rel=0.02)  # validation's own shift, on its own data
+
+
+def test_groups_of_the_command_line(corpus, tmp_path):
+    names = ["task=language_modeling", "criterion=bnce", "optimizer=sparse_sgd", "model=rnn_lm"]
+    names += ["lr_scheduler=fixed"]
+    fields = ["criterion.noise_samples=20", "criterion.row_sparse=true", "task.stateful=true"]
+    sizes = ["model.decoder_embed_dim=16", "model.decoder_hidden_size=16"]
+    user_dir = f"common.user_dir={tools.PLUGIN}"
+    train(corpus, tmp_path, user_dir, *names, *fields, *sizes)
+    check_scoring(corpus, tmp_path)
+
+
+def test_configuration_file(corpus, tmp_path):
+    (tmp_path / "lm.yaml").write_text(FILE)
+    train(corpus, tmp_path, "--config-dir", tmp_path, "--config-name", "lm")
+    check_scoring(corpus, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], None),
+        (["criterion=bnce"], None),
+        (["common.user_dir=fairseq_bnce"], "fairseq_bnce"),
+        (["+common.user_dir='a b/fairseq_bnce'", "task=x"], "a b/fairseq_bnce"),
+        (["common.user_dir=x", "++common.user_dir=y"], "y"),
+        (["--config-dir", "FOLDER", "--config-name", "lm"], "from/file"),
+        (["-cd=FOLDER", "-cn", "lm.yaml", "common.user_dir=given"], "given"),
+        (["--config-path=FOLDER", "--config-name=lm.yaml"], "from/file"),
+        (["--config-dir", "FOLDER", "--config-name", "other"], None),
+        (["--config-name", "absent"], None),
+    ],
+)
+def test_named_user_dir(tmp_path, arguments, expected):
+    (tmp_path / "lm.yaml").write_text("common:\n  user_dir: from/file\n")
+    (tmp_path / "other.yaml").write_text("task:\n  data: ???\n")
+    arguments = [argument.replace("FOLDER", str(tmp_path)) for argument in arguments]
+    assert plugin.named_user_dir(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("program", "user_dir", "imported"),
+    [
+        ("fairseq_cli.hydra_train", "somewhere/fairseq_bnce/", ["somewhere/fairseq_bnce/"]),
+        ("fairseq_cli.hydra_train", "somewhere/else", []),
+        ("another.program", "somewhere/fairseq_bnce", []),
+    ],
+)
+def test_other_commands_are_left_alone(monkeypatch, program, user_dir, imported):
+    found = []
+    monkeypatch.setattr(
+        "fairseq.utils.import_user_module", lambda args: found.append(args.user_dir)
+    )
+    monkeypatch.setattr(plugin, "_main_module", lambda: program)
+    monkeypatch.setattr(sys, "argv", ["program", f"common.user_dir={user_dir}"])
+    plugin.FairseqBnceNames().manipulate_search_path(None)
+    assert found == imported
