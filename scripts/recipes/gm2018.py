@@ -28,11 +28,11 @@ REGIME = regime(
 ABOUT = """
 Paper's numbers: of softmax and NCE at all sizes, and NCE-R at 650, as handed down to this project
 (the paper itself was not at hand); what is not known is left out. bnce is Oualil & Klakow's and
-not in the paper. DEV is Devlin et al.'s regularised softmax, NCE-R the paper's regularised NCE, AND
-Andreas & Klein's sampled regulariser; alpha and rate in Flags. Chen et al.'s squashed scores, twice
-as steep at 0, do not bear this learning rate under AND: all contexts soon have the same scores.
-Dropout and the learning rate are Zaremba et al.'s (2014), recalled; the bias starts at log q, where
-the paper has -log V."""
+not in the paper. DEV is Devlin et al.'s regularised softmax, NCE-R the paper's regularised NCE
+(nce-r1 with alpha 1 in the place of its 10), AND Andreas & Klein's sampled regulariser; alpha and
+rate in Flags. Chen et al.'s squashed scores, twice as steep at 0, do not bear this learning rate
+under AND: all contexts soon have the same scores. Dropout and the learning rate are Zaremba et
+al.'s (2014), recalled; the bias starts at log q, where the paper has -log V."""
 
 # What the rows of a method are: criterion and flags.
 METHODS: Dict[str, Tuple[str, str]] = {
@@ -43,6 +43,10 @@ METHODS: Dict[str, Tuple[str, str]] = {
     "nce-r": (
         "nce_regularized",
         "--nce-base nce --noise-samples 100 --self-norm-alpha 10 --self-norm-rate 0.1",
+    ),
+    "nce-r1": (
+        "nce_regularized",
+        "--nce-base nce --noise-samples 100 --self-norm-alpha 1 --self-norm-rate 0.1",
     ),
     "and": ("self_norm_softmax", "--self-norm-alpha 1 --self-norm-rate 0.1"),
 }
