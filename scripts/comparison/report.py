@@ -170,8 +170,10 @@ def conditions(found: Sequence[Row], settings: Settings) -> str:
     if loads:
         lines.append(f"Load average around the trainings: {min(loads):.1f} to {max(loads):.1f}.")
     if len({t["plugin"] for t in trained}) > 1:
-        lines.append("**The runs were trained with different sources of fairseq_bnce** (plugin in")
-        lines.append("comparison.json); delete a run's folder to train it anew.")
+        lines.append(
+            "**The runs were trained with different sources of fairseq_bnce** (plugin in the"
+        )
+        lines.append("JSON file beside this); delete a run's folder to train it anew.")
     return "\n".join(lines)
 
 
