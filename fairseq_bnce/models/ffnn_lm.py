@@ -1,14 +1,13 @@
 """The n-gram feed-forward language model of Bengio et al. (2003), with a bottleneck if asked for.
 
-Presets and their parameters, after Oualil & Klakow (2017), tables 1 (LTCB) and 3 (OBWB). A 5-gram
+Presets and their parameters, after Oualil & Klakow (2017), tables 2 (LTCB) and 4 (OBWB). A 5-gram
 model c x E - H - D - V has V(E + D) + V for embeddings, projection and its bias, cEH + H for the
 hidden layer, HD + D for the bottleneck:
 
     ffnn_lm_ltcb  4 x 200 - 600 - 400 - V    601 V + 0.721 M   V = 80,008      48.8 M
     ffnn_lm_obwb  4 x 500 - 1500 - 600 - V  1101 V + 3.902 M   V = 793,471     0.88 B
 
-The sizes are derived from those counts, as rnn_lm.py tells; that hidden layers are rectified is
-from memory.
+Sizes, counts and rectified layers are the paper's.
 """
 
 from dataclasses import dataclass, field

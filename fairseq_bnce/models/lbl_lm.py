@@ -4,7 +4,7 @@ From the context words w_i the vector of the next one is predicted as r̂ = Σ_i
 the score of v is r̂·q_v + b_v. Input and output embeddings r and q are two matrices; each C_i, of
 one position in the context, is full or diagonal.
 
-Presets, after that paper; recalled, not checked, but for context and size of the second:
+Presets: the first has that paper's context on PTB; all else is this project's choice.
 
     lbl_lm_ptb    2 words, D = 100, full C_i       201 V + 20,000, 2.0 M at V = 10,000
     lbl_lm_mscc   10 words, D = 300, diagonal C_i  601 V + 3,000, 48.1 M at V = 80,000

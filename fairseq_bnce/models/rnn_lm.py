@@ -5,7 +5,7 @@ and its bias; gH(E + H) + 2gH for a first recurrent layer (g = 1 for an Elman la
 torch has two biases where one would do), gH(2H) + 2gH for each further one; HD + D for a
 bottleneck, without which D = H.
 
-Oualil & Klakow (2017), tables 1 (LTCB, V = 80K) and 3 (OBWB, V = 0.8M), one layer, no dropout:
+Oualil & Klakow (2017), tables 2 (LTCB, V = 80K) and 4 (OBWB, V = 0.8M), one layer, no dropout:
 
     rnn_lm_ltcb_rnn         200 - 600 - V            801 V +  0.481 M   64.6 M   at V = 80,008
     rnn_lm_ltcb_relu_rnn    200 - 600 - 400 - V      601 V +  0.722 M   48.8 M
@@ -16,22 +16,18 @@ Oualil & Klakow (2017), tables 1 (LTCB, V = 80K) and 3 (OBWB, V = 0.8M), one lay
     rnn_lm_obwb_lstm        500 - 1500 - V          2001 V + 12.012 M   1.60 B
     rnn_lm_obwb_relu_lstm   500 - 1500 - 600 - V    1101 V + 12.913 M   0.89 B
 
-The right column is the paper's; the sizes are derived from it. LTCB: LSTM and RNN differ by
-3H(E + H) = 1.44 M, and 64.6 M leaves E + H = 800: so H = 600, E = 200. The ReLU models have 16 M
-less in V(E + D): D = 400. The four counts hold together for V from 80,008 to 80,056: 80,008 is
-what fairseq-preprocess makes of 80,000 types and its four special ones, while at 80,000 itself
-relu_lstm has 50.245 M, 0.005 M short of 50.3. OBWB: E + H is 2,000 and E + D 1,100 at the 793,471
-types of that corpus (at 800,000 the RNN would have 1.60 B); that H is 3E, as on LTCB, is a guess,
-and the only one under which 5-gram and ReLU-RNN have one count, as they do on LTCB. "ReLU" is
-taken for the activation of the bottleneck; the Elman layer's is tanh.
+Sizes and right column are the paper's. The four counts of LTCB hold together for V from 80,008 to
+80,056: 80,008 is what fairseq-preprocess makes of 80,000 types and its four special ones, while at
+80,000 itself relu_lstm has 50.245 M, 0.005 M short of 50.3. The paper has ReLU in all layers that
+are not recurrent, here the bottleneck; the Elman layer's activation is tanh.
 
-Goldberger & Melamud (2018), 2 layers, E = H = 30, 100, 300, 650: dropout 0.5 and r = 0.05 are those
-of the medium model of Zaremba et al. (2014), whom they follow; recalled, not checked.
+Goldberger & Melamud (2018), 2 layers, E = H = 30, 100, 300, 650, dropout 0.5; that weights start
+between -0.05 and 0.05 is this project's choice.
 
     rnn_lm_gm30, rnn_lm_gm100, rnn_lm_gm300, rnn_lm_gm650: V(2H + 1) + 16H² + 16H; 19.8 M for 650 at
     V = 10,000
 
-Zoph et al. (2016), the One Billion Word model: 4 layers, E = H = 2048; dropout 0.2 is a guess.
+Zoph et al. (2016), the One Billion Word model: 4 layers, E = H = 2048, dropout 0.2.
 
     rnn_lm_zoph: 4097 V + 134.3 M; 3.39 B at V = 793,471
 """

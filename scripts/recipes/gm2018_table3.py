@@ -5,6 +5,6 @@ from .table import PERPLEXITY, SPEED, SPREAD
 
 TABLE = table(
     "table 3: NCE-R and AND beside NCE and DEV",
-    ("nce", "dev", "nce-r", "nce-r1", "and"),
+    ("nce", "dev", "nce-r", "nce-r10", "and"),
     (PERPLEXITY, *SPREAD, *SPEED),
 )

@@ -6,20 +6,17 @@ from typing import List
 
 from .table import PERPLEXITY, SPEED, SPREAD, TEST, Row, Table, regime, row
 
-_PAPER = {
-    "unigram": {1: 192.5, 5: 172.6, 25: 163.1, 100: 159.1},
-    "uniform": {1: 291.0, 5: 233.7, 25: 195.1, 100: 173.2},
-}
+DRAWS = (1, 5, 25, 100)
 
 
 def _rows() -> List[Row]:
-    ml = row("ml", "cross_entropy", "", test_ppl=163.5)
-    return [ml, *(_nce(noise, draws) for noise in _PAPER for draws in _PAPER[noise])]
+    likelihood = row("ml", "cross_entropy", "")
+    return [likelihood, *(_nce(noise, n) for noise in ("unigram", "uniform") for n in DRAWS)]
 
 
 def _nce(noise: str, draws: int) -> Row:
     flags = f"--noise {noise} --noise-samples {draws} --row-sparse"
-    return row(f"{noise}-{draws}", "nce", flags, test_ppl=_PAPER[noise][draws])
+    return row(f"{noise}-{draws}", "nce", flags)
 
 
 TABLE = Table(
@@ -37,6 +34,7 @@ TABLE = Table(
     rows=_rows(),
     columns=(TEST, PERPLEXITY, *SPREAD, *SPEED),
     about="""
-The paper's numbers are recalled, not checked. It trains by SGD with a schedule of its own; here it
-is Adagrad, halved when validation does not improve, for at most 20 epochs.""",
+What the paper found: more draws give better models, unigram noise is better than uniform noise at
+every number of draws, and the gap shrinks with them. Its figures are not at hand. Training is
+Adagrad's here, halved when validation does not improve, for at most 20 epochs.""",
 )

@@ -15,11 +15,16 @@ TABLE = Table(
         "--batch-size 128",
     ),
     rows=(
-        row("shared_nce-100", "shared_nce", "--noise-samples 100 --row-sparse", test_ppl=43.2),
+        row(
+            "shared_nce-100",
+            "shared_nce",
+            "--noise uniform --noise-samples 100 --row-sparse",
+            test_ppl=43.2,
+        ),
         row("bnce", "bnce", "--row-sparse"),
     ),
     columns=(TEST, PERPLEXITY, *SPREAD, *SPEED),
     about="""
-The paper's 43.2 for a single model is recalled, not checked, as are batch and number of draws;
-learning rate, schedule and dropout are guesses. bnce is not in the paper.""",
+The paper's: 43.2, four layers of 2048 units, 100 uniform draws shared by the batch, dropout 0.2.
+Batch size, learning rate and schedule are this project's choice. bnce is not in the paper.""",
 )
