@@ -111,7 +111,7 @@ install_package() {
   step "install this package into $venv" \
     "$venv/bin/python" -m pip install --quiet --no-deps --no-build-isolation -e "$root"
   step "import it beside fairseq" \
-    "$venv/bin/python" -c 'import os; os.chdir("/"); import torch, fairseq, fairseq_bnce'
+    "$venv/bin/python" -c 'import os; os.chdir("/"); import torch, fairseq, fairseq_bnce; fairseq_bnce.register()'
   touch "$venv/.installed"
 }
 
