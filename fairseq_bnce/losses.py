@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_bnce.autograd import FirstOrderFunction
 from fairseq_bnce.shared_scores import BinaryNCE, Ranking, is_fused, shared_loss, softplus
 
 # Scores held at once by the exact partition function, whatever N and V are: 2^22 float32
@@ -504,7 +505,7 @@ def _gather(
     )
 
 
-class _LogPartition(torch.autograd.Function):
+class _LogPartition(FirstOrderFunction):
     """logsumexp over the vocabulary whose scores live one tile at a time, both ways."""
 
     @staticmethod
@@ -527,16 +528,14 @@ class _LogPartition(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         features, weight, bias, *kept = ctx.saved_tensors
-        # loss.backward() may itself be called under autocast.
-        with torch.autocast(device_type=grad.device.type, enabled=False):
-            if len(kept) == 2:
-                exponentials, total = kept
-                everything = slice(None), slice(None), exponentials
-                tiles, scale = [everything], grad / total
-            else:
-                options = ctx.chunk_tokens, ctx.squash
-                tiles, scale = _shares(features, weight, bias, *kept, *options), grad
-            gradients = _log_partition_gradients(features, weight, bias, tiles, scale)
+        if len(kept) == 2:
+            exponentials, total = kept
+            everything = slice(None), slice(None), exponentials
+            tiles, scale = [everything], grad / total
+        else:
+            options = ctx.chunk_tokens, ctx.squash
+            tiles, scale = _shares(features, weight, bias, *kept, *options), grad
+        gradients = _log_partition_gradients(features, weight, bias, tiles, scale)
         return (*gradients, None, None)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
+from fairseq_bnce.autograd import FirstOrderFunction
 
 _MARK = "fairseq_bnce_row_sparse"
 # torch 2.12 and later warn where nobody says whether a sparse tensor is to be checked.
@@ -96,7 +97,7 @@ def mean_over_ranks(gradient: Tensor) -> Tensor:
     return total if exact.dtype == rows.dtype else total.to(rows.dtype).coalesce()
 
 
-class _GatherRows(torch.autograd.Function):
+class _GatherRows(FirstOrderFunction):
     """index_select whose gradient is row-sparse, for parameters of any number of dimensions."""
 
     @staticmethod

@@ -21,6 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_bnce.autograd import FirstOrderFunction
+
 # Scores held at once: 2^22 float32 are 16 MB, which a CPU's last-level cache about holds; a GPU
 # wants larger matrix products.
 _CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25}
@@ -138,7 +140,7 @@ def softplus(x: Tensor) -> Tensor:
     return F.softplus(x, threshold=_SOFTPLUS_THRESHOLD)
 
 
-class _SharedLoss(torch.autograd.Function):
+class _SharedLoss(FirstOrderFunction):
     @staticmethod
     def forward(ctx, features, weight, bias, objective, summed, score):
         needed = any(ctx.needs_input_grad)
@@ -156,7 +158,6 @@ class _SharedLoss(torch.autograd.Function):
         return losses.sum() if summed else losses
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         if ctx.gradients is not None:
             return (*ctx.gradients.times(grad), None, None, None)

@@ -126,7 +126,7 @@ for ask in (fairseq_bnce.register, lambda: fairseq_bnce.Scorer):
 def run(program: str) -> str:
     """In a fresh interpreter; its standard error."""
     command = [sys.executable, "-c", REGISTERED + program, PLUGIN]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done = subprocess.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     return done.stderr.decode()
 
