@@ -1,7 +1,7 @@
 """One batch on its way from the decoder to the loss."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -43,11 +43,13 @@ class TokenBatch:
                 f"target: required shape {tuple(features.shape[:2])}, one word for each feature, "
                 f"got {got} (--self-target with --future-target gives several: take one)"
             )
-        is_word = target.ne(pad)
-        time_steps = is_word.nonzero()[:, 1]
-        if len(time_steps) == target.numel():  # no padding: nothing to copy
-            return cls(features.flatten(0, 1), target.flatten(), time_steps, layer)
-        return cls(features[is_word], target[is_word], time_steps, layer)
+        # The one thing here that the host waits for on a GPU.
+        places = target.flatten().ne(pad).nonzero()[:, 0]
+        time_steps = places % target.size(1)
+        features, target = features.flatten(0, 1), target.flatten()
+        if len(places) == target.numel():  # no padding: nothing to copy
+            return cls(features, target, time_steps, layer)
+        return cls(features.index_select(0, places), target[places], time_steps, layer)
 
     def __len__(self) -> int:
         return self.target.numel()
@@ -60,25 +62,54 @@ class TokenBatch:
 class BatchVocabulary:
     """The words that one batch touches: their rows gathered once, and their ids renumbered.
 
-    A loss over this vocabulary equals the one over the whole, since it reads no other row; and
-    whatever the projection is made of (tied, weight-normalised), a loss sees a plain matrix.
+    A loss over this vocabulary (``gathered=True``) equals the one over the whole, since it reads no
+    other row; and whatever the projection is made of (tied, weight-normalised), a loss sees a plain
+    matrix. A GPU makes the host wait once.
 
     Args:
         layer: the output projection.
         *ids: tensors of word ids, of any shape.
+        draws: (K,) word ids whose repetitions are merged, K >= 1, or None.
 
     Attributes:
-        words: (U,) int64, the distinct words, sorted.
+        words: (U,) int64, the distinct words.
         weight, bias: their rows (U, D) and (U,) or None.
         ids: the tensors of the arguments, as indices into ``words``.
+        draws: (K',) the distinct draws, as indices into ``words``, or None.
+        draw_counts: (K',) int64, how often each of them was drawn, or None.
     """
 
-    def __init__(self, layer: OutputLayer, *ids: Tensor):
-        flat = torch.cat([part.reshape(-1) for part in ids])
-        self.words, inverse = torch.unique(flat, return_inverse=True)
+    def __init__(self, layer: OutputLayer, *ids: Tensor, draws: Optional[Tensor] = None):
+        self.ids: List[Tensor]
+        self.draws = self.draw_counts = None
+        if draws is None:
+            self.words, self.ids = losses.distinct(*ids)
+        else:
+            self.words, self.ids, self.draw_counts = _distinct_draws_first(draws, *ids)
+            self.draws = torch.arange(len(self.draw_counts), device=draws.device)
         self.weight, self.bias = layer.rows(self.words)
-        parts = inverse.split([part.numel() for part in ids])
-        self.ids: List[Tensor] = [new.view_as(old) for new, old in zip(parts, ids)]
+
+
+def _distinct_draws_first(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tensor], Tensor]:
+    """The distinct words, those drawn first; ``ids`` as indices into them; counts of the draws.
+
+    By one sort of all, since torch.unique would be needed twice, and a GPU's host would wait twice.
+    """
+    flat = torch.cat([draws, *(part.reshape(-1) for part in ids)])
+    # Stable: a word's first entry is a draw if any of its entries is.
+    ordered, order = flat.sort(stable=True)
+    is_first = torch.ones_like(ordered, dtype=torch.bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    word = is_first.cumsum(0) - 1
+    drawn = (is_first & (order < len(draws))).cumsum(0)  # drawn words up to here
+    was_drawn = torch.zeros_like(word).index_add_(0, word, drawn.diff(prepend=drawn[:1] * 0))[word]
+    place = torch.where(was_drawn > 0, drawn - 1, drawn[-1] + word - drawn)
+    words = torch.empty_like(ordered).scatter_(0, place, ordered)
+    index = torch.empty_like(order).scatter_(0, order, place)
+    count, drawn_count = torch.stack([word[-1] + 1, drawn[-1]]).tolist()
+    of_draws, *others = index.split([len(draws), *(part.numel() for part in ids)])
+    counts = of_draws.new_zeros(drawn_count).index_add_(0, of_draws, torch.ones_like(of_draws))
+    return words[:count], [new.view_as(old) for new, old in zip(others, ids)], counts
 
 
 def target_scores(
@@ -87,5 +118,5 @@ def target_scores(
     """m(w_i, i) (N,), with no work that grows with V, whatever the projection is made of."""
     vocabulary = BatchVocabulary(layer, target)
     rows = (vocabulary.weight, vocabulary.bias)
-    scores = losses.target_scores(features, vocabulary.ids[0], *rows)
+    scores = losses.target_scores(features, vocabulary.ids[0], *rows, gathered=True)
     return losses.squashed(scores) if squash else scores
