@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce import losses
+from fairseq_bnce import losses, words
 from fairseq_bnce.output_layer import OutputLayer
 
 
@@ -83,33 +83,11 @@ class BatchVocabulary:
         self.ids: List[Tensor]
         self.draws = self.draw_counts = None
         if draws is None:
-            self.words, self.ids = losses.distinct(*ids)
+            self.words, self.ids = words.distinct(*ids)
         else:
-            self.words, self.ids, self.draw_counts = _distinct_draws_first(draws, *ids)
+            self.words, self.ids, self.draw_counts = words.distinct_draws_first(draws, *ids)
             self.draws = torch.arange(len(self.draw_counts), device=draws.device)
         self.weight, self.bias = layer.rows(self.words)
-
-
-def _distinct_draws_first(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tensor], Tensor]:
-    """The distinct words, those drawn first; ``ids`` as indices into them; counts of the draws.
-
-    By one sort of all, since torch.unique would be needed twice, and a GPU's host would wait twice.
-    """
-    flat = torch.cat([draws, *(part.reshape(-1) for part in ids)])
-    # Stable: a word's first entry is a draw if any of its entries is.
-    ordered, order = flat.sort(stable=True)
-    is_first = torch.ones_like(ordered, dtype=torch.bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    word = is_first.cumsum(0) - 1
-    drawn = (is_first & (order < len(draws))).cumsum(0)  # drawn words up to here
-    was_drawn = torch.zeros_like(word).index_add_(0, word, drawn.diff(prepend=drawn[:1] * 0))[word]
-    place = torch.where(was_drawn > 0, drawn - 1, drawn[-1] + word - drawn)
-    words = torch.empty_like(ordered).scatter_(0, place, ordered)
-    index = torch.empty_like(order).scatter_(0, order, place)
-    count, drawn_count = torch.stack([word[-1] + 1, drawn[-1]]).tolist()
-    of_draws, *others = index.split([len(draws), *(part.numel() for part in ids)])
-    counts = of_draws.new_zeros(drawn_count).index_add_(0, of_draws, torch.ones_like(of_draws))
-    return words[:count], [new.view_as(old) for new, old in zip(others, ids)], counts
 
 
 def target_scores(

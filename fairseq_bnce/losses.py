@@ -35,6 +35,7 @@ from torch import Tensor
 
 from fairseq_bnce.autograd import FirstOrderFunction
 from fairseq_bnce.shared_scores import BinaryNCE, Ranking, is_fused, shared_loss, softplus
+from fairseq_bnce.words import distinct
 
 # Scores held at once by the exact partition function, whatever N and V are: 2^22 float32
 # are 16 MB, which a CPU's last-level cache about holds; a GPU wants larger matrix products.
@@ -542,17 +543,6 @@ def _gather(
         numbers,
         dtype,
     )
-
-
-def distinct(*ids: Tensor) -> Tuple[Tensor, List[Tensor]]:
-    """The distinct words (U,) of ``ids``, sorted, and ``ids`` as indices into them.
-
-    A GPU makes the host wait once.
-    """
-    flat = torch.cat([part.reshape(-1) for part in ids])
-    words, inverse = torch.unique(flat, return_inverse=True)
-    parts = inverse.split([part.numel() for part in ids])
-    return words, [new.view_as(old) for new, old in zip(parts, ids)]
 
 
 def _merged(
