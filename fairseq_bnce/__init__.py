@@ -11,6 +11,7 @@ the package's ``__path__``: the answer registers.
 
 import importlib
 import importlib.util
+import os
 from typing import Any, List
 
 from fairseq_bnce.version import __version__  # noqa: F401
@@ -39,11 +40,12 @@ def register() -> None:
 class _UserDirectory(List[str]):
     """The package's ``__path__``: fairseq's import_user_module asks whether its argument is in it.
 
-    Python's own import system does not: it looks for modules in one entry after the other.
+    Python's own import system does not: it looks for modules in one entry after the other. A link
+    to the directory is the directory, too.
     """
 
     def __contains__(self, path: object) -> bool:
-        is_ours = super().__contains__(path)
+        is_ours = os.path.realpath(str(path)) in map(os.path.realpath, self)
         if is_ours:
             register()
         return is_ours

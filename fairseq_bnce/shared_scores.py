@@ -116,7 +116,8 @@ def shared_loss(
         features, weight, bias, kernel=kernel, reduction=reduction, has_target=has_target
     )
     score = _by_kernel if is_kernels else _by_torch
-    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", score)
+    learns = _learns(features, weight, bias)
+    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", learns, score)
 
 
 def is_fused(
@@ -140,8 +141,7 @@ def is_fused(
         ValueError: if ``kernel`` is none of its values, or is "triton" where there is no Triton.
     """
     chosen = chosen_kernel(kernel)
-    is_wanted = features.is_cuda and features.dtype in _HALVES
-    if chosen == "torch" or (chosen == "auto" and not is_wanted):
+    if chosen == "torch" or (chosen == "auto" and not _is_wanted(features)):
         return False
     kernels = _kernels()
     if chosen == "triton":
@@ -151,7 +151,7 @@ def is_fused(
     if kernels is None or not kernels.supports(features, weight):
         return False
     problem = (features.device, features.dtype, features.size(1), bias is not None, has_target)
-    passes = _passes(reduction, torch.is_grad_enabled())
+    passes = _passes(reduction, _learns(features, weight, bias))
     return all(kernels.is_right(*problem, *one) for one in passes)
 
 
@@ -172,6 +172,16 @@ def chosen_kernel(kernel: Optional[str] = None) -> str:
     return chosen
 
 
+def _learns(*tensors: Optional[Tensor]) -> bool:
+    """Whether there will be a backward pass, which an autograd function itself can't see."""
+    needed = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    return needed and torch.is_grad_enabled()
+
+
+def _is_wanted(features: Tensor) -> bool:
+    return features.is_cuda and features.dtype in _HALVES
+
+
 def _passes(reduction: str, gradient: bool) -> List[Tuple[bool, bool]]:
     """What _SharedLoss will ask the kernel for: (whether with factors, whether G is wanted)."""
     if reduction == "sum":
@@ -186,9 +196,8 @@ def softplus(x: Tensor) -> Tensor:
 
 class _SharedLoss(FirstOrderFunction):
     @staticmethod
-    def forward(ctx, features, weight, bias, objective, summed, score):
-        needed = any(ctx.needs_input_grad)
-        gradients = _Gradients(features, weight, bias) if needed and summed else None
+    def forward(ctx, features, weight, bias, objective, summed, learns, score):
+        gradients = _Gradients(features, weight, bias) if learns and summed else None
         losses = features.new_empty(len(features), dtype=_at_least_float32(features))
         inputs = (features, weight, bias, objective)
         for tokens in _chunks(features, weight):
@@ -204,7 +213,7 @@ class _SharedLoss(FirstOrderFunction):
     @staticmethod
     def backward(ctx, grad):
         if ctx.gradients is not None:
-            return (*ctx.gradients.times(grad), None, None, None)
+            return (*ctx.gradients.times(grad), *[None] * 4)
         features, weight, bias = ctx.saved_tensors
         gradients = _Gradients(features, weight, bias)
         inputs = (features, weight, bias, ctx.objective)
@@ -212,7 +221,7 @@ class _SharedLoss(FirstOrderFunction):
             _, matrix = ctx.score(*inputs, tokens, grad[tokens], True)
             gradients.add(tokens, matrix)
             del matrix
-        return (*gradients.times(), None, None, None)
+        return (*gradients.times(), *[None] * 4)
 
 
 class _Gradients:

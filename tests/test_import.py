@@ -66,6 +66,10 @@ def package_first():
     user_dir(sys.argv[1])
     user_dir(sys.argv[1])
 
+def by_a_link():
+    importlib.import_module("fairseq_bnce.losses")
+    user_dir(sys.argv[2])
+
 def by_hand():
     importlib.import_module("fairseq_bnce").register()
     assert registered()
@@ -85,7 +89,7 @@ def a_criterion_first():
     user_dir(sys.argv[1])
 
 for order in (
-    alone, losses_first, package_first, by_hand, scorer, scoring, a_model, a_criterion_first
+    alone, losses_first, package_first, by_a_link, by_hand, scorer, scoring, a_model, a_criterion_first
 ):
     child = os.fork()
     if not child:
@@ -123,9 +127,9 @@ for ask in (fairseq_bnce.register, lambda: fairseq_bnce.Scorer):
 '''
 
 
-def run(program: str) -> str:
+def run(program: str, *arguments: str) -> str:
     """In a fresh interpreter; its standard error."""
-    command = [sys.executable, "-c", REGISTERED + program, PLUGIN]
+    command = [sys.executable, "-c", REGISTERED + program, PLUGIN, *arguments]
     done = subprocess.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     return done.stderr.decode()
@@ -135,8 +139,9 @@ def test_losses_bring_nothing_and_fairseq_gets_the_plugin_afterwards():
     run(ALONE)
 
 
-def test_fairseq_gets_the_plugin_in_whichever_order():
-    run(ORDERS)
+def test_fairseq_gets_the_plugin_in_whichever_order(tmp_path):
+    (tmp_path / "fairseq_bnce").symlink_to(PLUGIN)
+    run(ORDERS, str(tmp_path / "fairseq_bnce"))
 
 
 def test_without_fairseq_the_losses_work_silently():
