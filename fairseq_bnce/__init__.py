@@ -1,30 +1,62 @@
 """Batch noise-contrastive estimation and self-normalised scoring for fairseq.
 
-Use with ``--user-dir fairseq_bnce``: importing this package registers its criteria and task.
-``fairseq_bnce.losses`` and ``fairseq_bnce.noise`` need torch alone.
+Use with ``--user-dir fairseq_bnce``, or call :func:`register`. Importing this package does nothing:
+``fairseq_bnce.losses`` and ``fairseq_bnce.noise`` need torch alone, and bring no fairseq.
+
+fairseq asks for a user directory's names in one of two ways, and both lead to :func:`register`. If
+the package is not imported yet, fairseq imports it and then the modules of its folder ``models``,
+whose ``__init__`` registers. If it is, fairseq goes on once it has seen that the directory is in
+the package's ``__path__``: the answer registers.
 """
 
 import importlib
 import importlib.util
-import warnings
-from typing import Any
+import os
+from typing import Any, List
 
 from fairseq_bnce.version import __version__  # noqa: F401
 
-if importlib.util.find_spec("fairseq") is None:
-    warnings.warn(
-        "no fairseq is installed: only fairseq_bnce.losses and fairseq_bnce.noise work. With a "
-        "build of torch, numpy, cython, setuptools and wheel installed, run: "
-        "pip install --no-build-isolation 'fairseq-bnce[fairseq]' (Python 3.11 or later), or "
-        "pip install 'fairseq-bnce[fairseq]' (Python 3.8 to 3.10, with pip below 24.1)",
-        stacklevel=2,
-    )
-else:
-    from fairseq_bnce import compatibility, criterions, models, task  # noqa: F401
+_NO_FAIRSEQ = (
+    "no fairseq is installed: only fairseq_bnce.losses and fairseq_bnce.noise work. With a "
+    "build of torch, numpy, cython, setuptools and wheel installed, run: "
+    "pip install --no-build-isolation 'fairseq-bnce[fairseq]' (Python 3.11 or later), or "
+    "pip install 'fairseq-bnce[fairseq]' (Python 3.8 to 3.10, with pip below 24.1)"
+)
+
+
+def register() -> None:
+    """Make this package's criteria, task, models and optimisers known to fairseq; once is enough.
+
+    Also lets today's torch and numpy work with fairseq's checkpoints (compatibility.py).
+
+    Raises:
+        ModuleNotFoundError: where there is no fairseq, with the command that installs it.
+    """
+    if importlib.util.find_spec("fairseq") is None:
+        raise ModuleNotFoundError(_NO_FAIRSEQ, name="fairseq")
+    importlib.import_module("fairseq_bnce.plugin")
+
+
+class _UserDirectory(List[str]):
+    """The package's ``__path__``: fairseq's import_user_module asks whether its argument is in it.
+
+    Python's own import system does not: it looks for modules in one entry after the other. A link
+    to the directory is the directory, too.
+    """
+
+    def __contains__(self, path: object) -> bool:
+        is_ours = os.path.realpath(str(path)) in map(os.path.realpath, self)
+        if is_ours:
+            register()
+        return is_ours
+
+
+__path__ = _UserDirectory(__path__)
 
 
 def __getattr__(name: str) -> Any:
     """``Scorer`` is imported when it is asked for: as a plugin of fairseq's this needs none."""
     if name == "Scorer":
+        register()
         return importlib.import_module("fairseq_bnce.scoring").Scorer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,12 +1,12 @@
 """One batch on its way from the decoder to the loss."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce import losses
+from fairseq_bnce import losses, words
 from fairseq_bnce.output_layer import OutputLayer
 
 
@@ -43,11 +43,13 @@ class TokenBatch:
                 f"target: required shape {tuple(features.shape[:2])}, one word for each feature, "
                 f"got {got} (--self-target with --future-target gives several: take one)"
             )
-        is_word = target.ne(pad)
-        time_steps = is_word.nonzero()[:, 1]
-        if len(time_steps) == target.numel():  # no padding: nothing to copy
-            return cls(features.flatten(0, 1), target.flatten(), time_steps, layer)
-        return cls(features[is_word], target[is_word], time_steps, layer)
+        # The one thing here that the host waits for on a GPU.
+        places = target.flatten().ne(pad).nonzero()[:, 0]
+        time_steps = places % target.size(1)
+        features, target = features.flatten(0, 1), target.flatten()
+        if len(places) == target.numel():  # no padding: nothing to copy
+            return cls(features, target, time_steps, layer)
+        return cls(features.index_select(0, places), target[places], time_steps, layer)
 
     def __len__(self) -> int:
         return self.target.numel()
@@ -60,25 +62,32 @@ class TokenBatch:
 class BatchVocabulary:
     """The words that one batch touches: their rows gathered once, and their ids renumbered.
 
-    A loss over this vocabulary equals the one over the whole, since it reads no other row; and
-    whatever the projection is made of (tied, weight-normalised), a loss sees a plain matrix.
+    A loss over this vocabulary (``gathered=True``) equals the one over the whole, since it reads no
+    other row; and whatever the projection is made of (tied, weight-normalised), a loss sees a plain
+    matrix. A GPU makes the host wait once.
 
     Args:
         layer: the output projection.
         *ids: tensors of word ids, of any shape.
+        draws: (K,) word ids whose repetitions are merged, K >= 1, or None.
 
     Attributes:
-        words: (U,) int64, the distinct words, sorted.
+        words: (U,) int64, the distinct words.
         weight, bias: their rows (U, D) and (U,) or None.
         ids: the tensors of the arguments, as indices into ``words``.
+        draws: (K',) the distinct draws, as indices into ``words``, or None.
+        draw_counts: (K',) int64, how often each of them was drawn, or None.
     """
 
-    def __init__(self, layer: OutputLayer, *ids: Tensor):
-        flat = torch.cat([part.reshape(-1) for part in ids])
-        self.words, inverse = torch.unique(flat, return_inverse=True)
+    def __init__(self, layer: OutputLayer, *ids: Tensor, draws: Optional[Tensor] = None):
+        self.ids: List[Tensor]
+        self.draws = self.draw_counts = None
+        if draws is None:
+            self.words, self.ids = words.distinct(*ids)
+        else:
+            self.words, self.ids, self.draw_counts = words.distinct_draws_first(draws, *ids)
+            self.draws = torch.arange(len(self.draw_counts), device=draws.device)
         self.weight, self.bias = layer.rows(self.words)
-        parts = inverse.split([part.numel() for part in ids])
-        self.ids: List[Tensor] = [new.view_as(old) for new, old in zip(parts, ids)]
 
 
 def target_scores(
@@ -87,5 +96,5 @@ def target_scores(
     """m(w_i, i) (N,), with no work that grows with V, whatever the projection is made of."""
     vocabulary = BatchVocabulary(layer, target)
     rows = (vocabulary.weight, vocabulary.bias)
-    scores = losses.target_scores(features, vocabulary.ids[0], *rows)
+    scores = losses.target_scores(features, vocabulary.ids[0], *rows, gathered=True)
     return losses.squashed(scores) if squash else scores

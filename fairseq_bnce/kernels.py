@@ -15,8 +15,8 @@ and of the features' gradient under 6e-8 are lost there, before any loss scale.
 
 No timing on a GPU exists yet, nor has the kernel ever run on one: it is compiled for compute
 capabilities 8.0 and 9.0 (no register is spilled in the loop over D) and run by Triton's interpreter
-(TRITON_INTERPRET=1); the block sizes are customary ones, not tuned. So shared_scores.py, which
-decides who uses it, asks :func:`is_right` once for every device and dtype.
+(TRITON_INTERPRET=1); the block sizes are customary ones, not tuned. So it is used where it is asked
+for (``kernel="auto"``), and shared_scores.py asks :func:`is_right` once for every variant first.
 
 Importing this module needs the ``triton`` package; everything else here does without.
 """
@@ -118,10 +118,25 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 @functools.lru_cache(maxsize=None)
-def is_right(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the kernel compiles here and agrees with torch on a small problem; warns if not."""
+def is_right(
+    device: torch.device,
+    dtype: torch.dtype,
+    size: int,
+    bias: bool,
+    target: bool,
+    factor: bool,
+    gradient: bool,
+) -> bool:
+    """Whether a variant of the kernel compiles here and agrees with torch; warns if not.
+
+    Args:
+        device, dtype, size: of the features (N, size): the kernel is another one where ``size`` is
+            a multiple of a tile's.
+        bias, target, factor, gradient: which of these arguments of :func:`binary_nce` it will have.
+    """
+    problem = _Problem.random(size, bias, target, factor)
     try:
-        _check(device, dtype)
+        _check(problem.to(device, dtype), gradient)
     except Exception as error:  # Triton's own, the compiler's, the driver's: all have a remedy
         logger.warning(
             "the Triton kernel of batch NCE is not used for %s on %s: %s", dtype, device, error
@@ -130,22 +145,60 @@ def is_right(device: torch.device, dtype: torch.dtype) -> bool:
     return True
 
 
-def _check(device: torch.device, dtype: torch.dtype) -> None:
+class _Problem(NamedTuple):
+    """Arguments of :func:`binary_nce`."""
+
+    features: Tensor
+    weight: Tensor
+    bias: Optional[Tensor]
+    offset: Tensor
+    counts: Tensor
+    target: Optional[Tensor]
+    factor: Optional[Tensor]
+
+    @classmethod
+    def random(cls, size: int, bias: bool, target: bool, factor: bool) -> "_Problem":
+        """150 contexts and 200 words, without a draw from the generator of the training."""
+        rng = torch.Generator().manual_seed(1)
+        features, weight = (torch.randn(n, size, generator=rng) / size**0.25 for n in (150, 200))
+        words = torch.arange(200)
+        return cls(
+            features,
+            weight,
+            torch.linspace(-1, 1, 200) if bias else None,
+            words % 7 + 0.5,
+            1 + words % 5,
+            words[:150] % 71 if target else None,
+            torch.linspace(-1, 2, 150) if factor else None,
+        )
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "_Problem":
+        """Features and weight in ``dtype``."""
+        moved = [None if part is None else part.to(device) for part in self]
+        return _Problem(moved[0].to(dtype), moved[1].to(dtype), *moved[2:])
+
+    def wanted(self) -> Tuple[Tensor, Tensor]:
+        """Losses and G in float64, by torch alone."""
+        shift = -self.offset if self.bias is None else self.bias - self.offset
+        log_odds = self.features.double() @ self.weight.double().t() + shift
+        hit = torch.zeros_like(log_odds)
+        if self.target is not None:
+            hit = F.one_hot(self.target, len(self.weight)).double()
+        losses = F.softplus(log_odds, threshold=50) @ self.counts.double() - (log_odds * hit).sum(1)
+        matrix = log_odds.sigmoid() * self.counts - hit
+        return losses, matrix if self.factor is None else matrix * self.factor[:, None]
+
+
+def _check(problem: _Problem, gradient: bool) -> None:
     """Raise ArithmeticError unless losses, G and a product are torch's own."""
-    rng = torch.Generator().manual_seed(1)  # not the one that training draws from
-    features, weight = (torch.randn(n, 72, generator=rng) / 4 for n in (150, 200))
-    features, weight = features.to(device, dtype), weight.to(device, dtype)
-    offset, target = (torch.arange(n, device=device) % 7 for n in (200, 150))
-    counts = 1 + offset
-    losses, matrix = binary_nce(features, weight, None, offset, counts, target)
-    log_odds = features.double() @ weight.double().t() - offset
-    hit = F.one_hot(target, 200)
-    of_words = F.softplus(log_odds, threshold=50) @ counts.double()
-    wanted = log_odds.sigmoid() * counts - hit
-    _require_near("losses", losses, of_words - (log_odds * hit).sum(1), 1e-5)
-    _require_near("G", matrix, wanted, 2 * torch.finfo(dtype).eps)
-    got = product(matrix.t(), features)
-    _require_near("product", got, matrix.t().double() @ features.double(), 1e-2)
+    features = problem.features
+    losses, matrix = binary_nce(*problem[:6], factor=problem.factor, gradient=gradient)
+    of_losses, of_matrix = problem.wanted()
+    _require_near("losses", losses, of_losses, 1e-5)
+    if gradient:
+        _require_near("G", matrix, of_matrix, 2 * torch.finfo(features.dtype).eps)
+        got = product(matrix.t(), features)
+        _require_near("product", got, matrix.t().double() @ features.double(), 1e-2)
 
 
 def _require_near(name: str, got: Tensor, wanted: Tensor, tolerance: float) -> None:
@@ -155,8 +208,13 @@ def _require_near(name: str, got: Tensor, wanted: Tensor, tolerance: float) -> N
 
 
 def _empty_rows(like: Tensor, columns: int) -> Tensor:
-    """(len(like), columns), whose rows start at aligned places."""
-    return like.new_empty((len(like), triton.cdiv(columns, _ALIGNMENT) * _ALIGNMENT))[:, :columns]
+    """(len(like), columns), whose rows start at aligned places.
+
+    What lies between them is 0: torch's product of halves on a CPU reads it, times 0.
+    """
+    rows = like.new_empty((len(like), triton.cdiv(columns, _ALIGNMENT) * _ALIGNMENT))
+    rows[:, columns:] = 0
+    return rows[:, :columns]
 
 
 def _with_dense_rows(matrix: Tensor) -> Tensor:

@@ -12,20 +12,30 @@ Nothing here knows of fairseq: tensors in, nats out. Notation, shared by every f
 ``log_z`` is the constant that the model is to normalise itself to, in nats; the partition
 function itself is Z_c = sum_v exp(m(v, c)). ``reduction`` is "sum" (a scalar) or "none" (N values).
 Scores and their gradients are computed in float32 or better whatever the inputs' dtype, also
-under autocast. Where a GPU's kernel makes batch_nce_loss of halves (shared_scores.py), a score's
-gradient is rounded to their dtype before it is multiplied on. Bad input raises ValueError naming
-the argument, what was required and what came.
+under autocast. Bad input raises ValueError naming the argument, what was required and what came;
+on a GPU the values of ids and log_q are looked at once a call, which makes the host wait for it.
+
+``gathered`` says that the caller has gathered the words already: ``weight``, ``bias`` and ``log_q``
+are those of the words that the ids name, and of no others. Then nothing is gathered again and
+no value is looked at, so that the host never waits; shapes and dtypes are checked all the same.
+
+``kernel`` says who makes the scores of binary NCE: "torch"; "auto", the fused kernel (kernels.py)
+where the inputs are halves on a GPU and it agrees with torch there; or "triton", the kernel for all
+that it takes. None leaves it to the environment variable FAIRSEQ_BNCE_KERNEL, and that to "torch".
+Where the kernel is used, a score's gradient is rounded to halves before it is multiplied on.
 """
 
 import functools
 import math
-from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_bnce.autograd import FirstOrderFunction
 from fairseq_bnce.shared_scores import BinaryNCE, Ranking, is_fused, shared_loss, softplus
+from fairseq_bnce.words import distinct
 
 # Scores held at once by the exact partition function, whatever N and V are: 2^22 float32
 # are 16 MB, which a CPU's last-level cache about holds; a GPU wants larger matrix products.
@@ -55,6 +65,8 @@ def batch_nce_loss(
     noise_ids: Optional[Tensor] = None,
     log_z: float = 0.0,
     reduction: str = "sum",
+    gathered: bool = False,
+    kernel: Optional[str] = None,
 ) -> Tensor:
     """Batch noise-contrastive estimation: the other targets of the group are the noise.
 
@@ -73,6 +85,7 @@ def batch_nce_loss(
         noise_ids: (K0,) int64, further draws from q shared by the group (adaptive B-NCE).
         log_z: the constant log Z, nats.
         reduction: "sum" or "none".
+        gathered, kernel: see the module.
 
     Returns:
         The loss in nats: a scalar, or (N,).
@@ -91,16 +104,16 @@ def batch_nce_loss(
         torch.Size([])
     """
     _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    extra = target.new_empty(0) if noise_ids is None else noise_ids
-    _check_ids("noise_ids", extra, (extra.numel(),), weight)
+    extra = _extra_draws(target, noise_ids)
     noise_count = target.numel() - 1 + extra.numel()
     if target.numel() and noise_count < 1:
         _fail("noise_ids", "at least one draw when there is a single target", "none")
-    used = _gather(features, weight, bias, target, extra, fusible=True)
-    dtype = _compute_dtype(features, weight)
-    offset = _offset(used.words, log_q, max(noise_count, 1), log_z, dtype)
+    ids = {"target": target, "noise_ids": extra}
+    fusible = functools.partial(is_fused, kernel=kernel, reduction=reduction)
+    used = _gather(features, weight, bias, ids, log_q, gathered=gathered, fusible=fusible)
+    offset = _offset(used.log_q, math.log(max(noise_count, 1)), log_z, used.dtype)
     objective = BinaryNCE(offset, _multiplicities(offset, *used.ids), used.ids[0])
-    return shared_loss(used.features, used.weight, used.bias, objective, reduction)
+    return shared_loss(used.features, used.weight, used.bias, objective, reduction, kernel)
 
 
 @_in_full_precision
@@ -115,6 +128,7 @@ def ranking_nce_loss(
     alpha: float = 0.0,
     log_z: float = 0.0,
     reduction: str = "sum",
+    gathered: bool = False,
 ) -> Tensor:
     """Ranking noise-contrastive estimation over the group's words, self-normalised on the same.
 
@@ -124,7 +138,7 @@ def ranking_nce_loss(
     self-normalisation's neither.
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction: see the module.
+        features, target, weight, bias, log_q, log_z, reduction, gathered: see the module.
         noise_ids: (K0,) int64, further draws from q shared by the group.
         alpha: the weight of the self-normalisation, at least 0.
 
@@ -141,11 +155,11 @@ def ranking_nce_loss(
     """
     _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
     _check_alpha(alpha)
-    extra = target.new_empty(0) if noise_ids is None else noise_ids
-    _check_ids("noise_ids", extra, (extra.numel(),), weight)
-    used = _gather(features, weight, bias, target, extra)
+    extra = _extra_draws(target, noise_ids)
+    ids = {"target": target, "noise_ids": extra}
+    used = _gather(features, weight, bias, ids, log_q, gathered=gathered)
     samples = max(target.numel() + extra.numel(), 1)
-    expected = _offset(used.words, log_q, samples, 0.0, used.weight.dtype)
+    expected = _offset(used.log_q, math.log(samples), 0.0, used.dtype)
     log_weight = _multiplicities(expected, *used.ids).log() - expected
     objective = Ranking(log_weight, used.ids[0], alpha, log_z)
     return shared_loss(used.features, used.weight, used.bias, objective, reduction)
@@ -160,16 +174,21 @@ def shared_nce_loss(
     log_q: Tensor,
     noise_ids: Tensor,
     *,
+    noise_counts: Optional[Tensor] = None,
     log_z: float = 0.0,
     reduction: str = "sum",
+    gathered: bool = False,
+    kernel: Optional[str] = None,
 ) -> Tensor:
     """Noise-contrastive estimation with K draws shared by all tokens.
 
     loss_i = softplus(-D_K(w_i, i)) + sum_k softplus(D_K(r_k, i)).
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction: see the module.
+        features, target, weight, bias, log_q, log_z, reduction, gathered, kernel: see the module.
         noise_ids: (K,) int64 draws from q, K >= 1.
+        noise_counts: (K,) int64, how many draws each of ``noise_ids`` stands for, at least 1; by
+            default one each.
 
     Returns:
         The loss in nats: a scalar, or (N,).
@@ -181,14 +200,17 @@ def shared_nce_loss(
         Zoph et al. 2016, "Simple, fast noise-contrastive estimation for large RNN vocabularies".
     """
     _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    _check_noise(noise_ids, (noise_ids.numel(),), weight)
-    used = _gather(features, weight, bias, target, noise_ids)
-    drawn, index = torch.unique(used.ids[1], return_inverse=True)
-    offset = _offset(used.words[drawn], log_q, len(noise_ids), log_z, used.weight.dtype)
-    objective = BinaryNCE(offset, _multiplicities(offset, index))
-    of_noise = shared_loss(used.features, *used.rows(drawn), objective, reduction)
-    data = _log_odds(used.target_scores(), target, log_q, len(noise_ids), log_z)
-    return _reduce(softplus(-data), reduction) + of_noise
+    _check_noise(noise_ids, (noise_ids.numel(),))
+    if noise_counts is not None:
+        _check_int64("noise_counts", noise_counts, noise_ids.shape)
+    ids = {"target": target, "noise_ids": noise_ids}
+    used = _gather(features, weight, bias, ids, log_q, noise_counts, gathered=gathered)
+    offset = _offset(used.log_q, _log_count(noise_ids, noise_counts), log_z, used.dtype)
+    data = used.target_scores() - offset[used.ids[0]]
+    drawn, counts = _merged(used.ids[1], noise_counts, offset, gathered)
+    of_noise = BinaryNCE(offset[drawn], counts)
+    noise = shared_loss(used.features, *used.rows(drawn), of_noise, reduction, kernel)
+    return _reduce(softplus(-data), reduction) + noise
 
 
 @_in_full_precision
@@ -202,13 +224,14 @@ def nce_loss(
     *,
     log_z: float = 0.0,
     reduction: str = "sum",
+    gathered: bool = False,
 ) -> Tensor:
     """Noise-contrastive estimation with K fresh draws for every token (the slow baseline).
 
     loss_i = softplus(-D_K(w_i, i)) + sum_k softplus(D_K(r_ik, i)).
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction: see the module.
+        features, target, weight, bias, log_q, log_z, reduction, gathered: see the module.
         noise_ids: (N, K) int64 draws from q, K >= 1.
 
     Returns:
@@ -223,11 +246,12 @@ def nce_loss(
     """
     _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
     draws = noise_ids.size(-1) if noise_ids.dim() == 2 else "K"
-    _check_noise(noise_ids, (target.numel(), draws), weight)
-    used = _gather(features, weight, bias, target, noise_ids)
-    data = _log_odds(used.target_scores(), target, log_q, noise_ids.size(1), log_z)
-    of_noise = used.own_scores(used.ids[1])
-    noise = _log_odds(of_noise, noise_ids, log_q, noise_ids.size(1), log_z)
+    _check_noise(noise_ids, (target.numel(), draws))
+    ids = {"target": target, "noise_ids": noise_ids}
+    used = _gather(features, weight, bias, ids, log_q, gathered=gathered)
+    offset = _offset(used.log_q, math.log(noise_ids.size(1)), log_z, used.dtype)
+    data = used.target_scores() - offset[used.ids[0]]
+    noise = used.own_scores(used.ids[1]) - offset[used.ids[1]]
     return _reduce(softplus(-data) + softplus(noise).sum(dim=1), reduction)
 
 
@@ -242,6 +266,7 @@ def sampled_softmax_loss(
     *,
     log_z: float = 0.0,
     reduction: str = "sum",
+    gathered: bool = False,
 ) -> Tensor:
     """Sampled softmax: the target is ranked against K draws shared by all tokens.
 
@@ -251,7 +276,7 @@ def sampled_softmax_loss(
     here it is right). A constant in all scores cancels, so ``log_z`` changes nothing.
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction: see the module.
+        features, target, weight, bias, log_q, log_z, reduction, gathered: see the module.
         noise_ids: (K,) int64 draws from q, K >= 1.
 
     Returns:
@@ -264,11 +289,13 @@ def sampled_softmax_loss(
         Bengio & Senecal 2003; Jozefowicz et al. 2016, "Exploring the limits of language modeling".
     """
     _check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    _check_noise(noise_ids, (noise_ids.numel(),), weight)
-    used = _gather(features, weight, bias, target, noise_ids)
-    of_noise = _log_odds(used.scores(used.ids[1]), noise_ids, log_q)
+    _check_noise(noise_ids, (noise_ids.numel(),))
+    ids = {"target": target, "noise_ids": noise_ids}
+    used = _gather(features, weight, bias, ids, log_q, gathered=gathered)
+    expected = _offset(used.log_q, 0.0, 0.0, used.dtype)
+    of_noise = used.scores(used.ids[1]) - expected[used.ids[1]]
     of_noise = of_noise.masked_fill(target[:, None] == noise_ids, -math.inf)
-    of_target = _log_odds(used.target_scores(), target, log_q)
+    of_target = used.target_scores() - expected[used.ids[0]]
     ranked = torch.cat([of_target[:, None], of_noise], dim=1)
     return _reduce(torch.logsumexp(ranked, dim=1) - of_target, reduction)
 
@@ -402,7 +429,12 @@ def predictive_statistics(
 
 @_in_full_precision
 def target_scores(
-    features: Tensor, target: Tensor, weight: Tensor, bias: Optional[Tensor]
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    *,
+    gathered: bool = False,
 ) -> Tensor:
     """m(w_i, i), one dot product a token: no work or memory grows with V.
 
@@ -410,6 +442,7 @@ def target_scores(
         features: (N, D).
         target: (N,) int64.
         weight, bias: (V, D), (V,) or None.
+        gathered: see the module.
 
     Returns:
         (N,) raw scores, nats once the constant log Z is taken off.
@@ -418,8 +451,9 @@ def target_scores(
         ValueError: on bad input.
     """
     _check_projection(features, weight, bias)
-    _check_ids("target", target, (features.size(0),), weight)
-    return _gather(features, weight, bias, target).target_scores()
+    _check_int64("target", target, (features.size(0),))
+    ids = {"target": target}
+    return _gather(features, weight, bias, ids, gathered=gathered).target_scores()
 
 
 def squashed(scores: Tensor) -> Tensor:
@@ -452,10 +486,11 @@ class _Gathered(NamedTuple):
     """
 
     features: Tensor  # (N, D)
-    words: Tensor  # (U,) ids in the vocabulary
     weight: Tensor  # (U, D)
     bias: Optional[Tensor]  # (U,)
-    ids: List[Tensor]  # what was asked for, as indices into words; the targets come first
+    log_q: Optional[Tensor]  # (U,), as it came
+    ids: List[Tensor]  # what was asked for, as indices into the words; the targets come first
+    dtype: torch.dtype  # of scores; features and rows may be halves, for the kernel
 
     def rows(self, ids: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         """Weight (len(ids), D) and bias of some of the words."""
@@ -481,30 +516,48 @@ def _gather(
     features: Tensor,
     weight: Tensor,
     bias: Optional[Tensor],
-    *ids: Tensor,
-    fusible: bool = False,
+    ids: Dict[str, Tensor],
+    log_q: Optional[Tensor] = None,
+    noise_counts: Optional[Tensor] = None,
+    *,
+    gathered: bool = False,
+    fusible: Callable[..., bool] = lambda features, weight, bias: False,
 ) -> _Gathered:
-    """The words ``ids``; ``fusible``: halves stay as they are where a kernel will take them."""
-    words, inverse = torch.unique(
-        torch.cat([part.reshape(-1) for part in ids]), return_inverse=True
-    )
-    # As many words as rows: the caller has gathered them already.
-    if words.numel() != weight.size(0):
-        weight = F.embedding(words, weight)
-        bias = None if bias is None else bias.index_select(0, words)
-    parts = inverse.split([part.numel() for part in ids])
+    """The words ``ids``; ``fusible``: whether a kernel will take halves, which then stay halves."""
+    numbers = list(ids.values())
+    if not gathered:
+        words, numbers = distinct(*numbers)
+        _check_values(words, ids, weight, log_q, noise_counts)
+        log_q = None if log_q is None else log_q[words]
+        # As many words as rows: all of them, in their order.
+        if words.numel() != weight.size(0):
+            weight = F.embedding(words, weight)
+            bias = None if bias is None else bias.index_select(0, words)
     dtype = _compute_dtype(features, weight)
-    of_products = features.dtype if fusible and is_fused(features, weight) else dtype
+    of_products = features.dtype if fusible(features, weight, bias) else dtype
     return _Gathered(
         features.to(of_products),
-        words,
         weight.to(of_products),
         None if bias is None else bias.to(dtype),
-        [new.view_as(old) for new, old in zip(parts, ids)],
+        log_q,
+        numbers,
+        dtype,
     )
 
 
-class _LogPartition(torch.autograd.Function):
+def _merged(
+    noise: Tensor, noise_counts: Optional[Tensor], like: Tensor, gathered: bool
+) -> Tuple[Tensor, Tensor]:
+    """The distinct draws and how many of each; as they are where the caller has gathered them."""
+    if noise_counts is None:
+        noise_counts = torch.ones_like(noise)
+    if gathered:
+        return noise, noise_counts.to(like.dtype)
+    drawn, (index,) = distinct(noise)
+    return drawn, like.new_zeros(len(drawn)).index_add_(0, index, noise_counts.to(like.dtype))
+
+
+class _LogPartition(FirstOrderFunction):
     """logsumexp over the vocabulary whose scores live one tile at a time, both ways."""
 
     @staticmethod
@@ -527,16 +580,14 @@ class _LogPartition(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         features, weight, bias, *kept = ctx.saved_tensors
-        # loss.backward() may itself be called under autocast.
-        with torch.autocast(device_type=grad.device.type, enabled=False):
-            if len(kept) == 2:
-                exponentials, total = kept
-                everything = slice(None), slice(None), exponentials
-                tiles, scale = [everything], grad / total
-            else:
-                options = ctx.chunk_tokens, ctx.squash
-                tiles, scale = _shares(features, weight, bias, *kept, *options), grad
-            gradients = _log_partition_gradients(features, weight, bias, tiles, scale)
+        if len(kept) == 2:
+            exponentials, total = kept
+            everything = slice(None), slice(None), exponentials
+            tiles, scale = [everything], grad / total
+        else:
+            options = ctx.chunk_tokens, ctx.squash
+            tiles, scale = _shares(features, weight, bias, *kept, *options), grad
+        gradients = _log_partition_gradients(features, weight, bias, tiles, scale)
         return (*gradients, None, None)
 
 
@@ -613,30 +664,28 @@ def _part(bias: Optional[Tensor], words: slice) -> Optional[Tensor]:
     return None if bias is None else bias[words]
 
 
-def _log_odds(
-    scores: Tensor, ids: Tensor, log_q: Tensor, draws: int = 1, log_z: float = 0.0
-) -> Tensor:
-    """D_K = m - log Z - log(K q), for scores whose last dimensions are those of ``ids``."""
-    return scores - _offset(ids, log_q, draws, log_z, scores.dtype)
-
-
-def _offset(ids: Tensor, log_q: Tensor, draws: int, log_z: float, dtype: torch.dtype) -> Tensor:
-    """log Z + log(K q) of the words ``ids``."""
-    used = log_q[ids]
-    if not bool(torch.isfinite(used).all()):
-        word = ids[~torch.isfinite(used)].flatten()[0].item()
-        _fail(
-            "log_q",
-            "a finite log-probability for every target and noise word",
-            f"{log_q[word].item()} for word {word}",
-        )
+def _offset(log_q: Tensor, log_count: Any, log_z: float, dtype: torch.dtype) -> Tensor:
+    """log Z + log(K q) of the words with these ``log_q``."""
     # Summed in float64: log q comes in float32, and the scores may be finer than that.
-    return (used.double() + (log_z + math.log(draws))).to(dtype)
+    return (log_q.double() + (log_z + log_count)).to(dtype)
+
+
+def _log_count(noise: Tensor, noise_counts: Optional[Tensor]) -> Any:
+    """log K: a number, or a tensor where a GPU's host would have to wait for it."""
+    return math.log(len(noise)) if noise_counts is None else noise_counts.sum().double().log()
+
+
+def _extra_draws(target: Tensor, noise_ids: Optional[Tensor]) -> Tensor:
+    extra = target.new_empty(0) if noise_ids is None else noise_ids
+    _check_int64("noise_ids", extra, (extra.numel(),))
+    return extra
 
 
 def _multiplicities(like: Tensor, *ids: Tensor) -> Tensor:
     """How often each of the words occurs in ``ids``, one number for each entry of ``like``."""
-    return torch.bincount(torch.cat(ids), minlength=len(like)).to(like.dtype)
+    flat = torch.cat(ids)
+    # Not bincount, for which a GPU makes the host wait; ones add up exactly in any order.
+    return torch.zeros_like(like).index_add_(0, flat, torch.ones_like(flat, dtype=like.dtype))
 
 
 def _reduce(values: Tensor, reduction: str) -> Tensor:
@@ -663,7 +712,7 @@ def _check_inputs(
     _check_reduction(reduction)
     _check_log_z(log_z)
     _check_projection(features, weight, bias)
-    _check_ids("target", target, (features.size(0),), weight)
+    _check_int64("target", target, (features.size(0),))
     _check_float("log_q", log_q, (weight.size(0),))
 
 
@@ -695,21 +744,50 @@ def _check_shape(name: str, tensor: Tensor, shape: Tuple) -> None:
         _fail(name, f"shape ({wanted})", f"shape {tuple(tensor.shape)}")
 
 
-def _check_noise(noise_ids: Tensor, shape: Tuple, weight: Tensor) -> None:
+def _check_noise(noise_ids: Tensor, shape: Tuple) -> None:
     if noise_ids.dim() and noise_ids.size(-1) == 0:
         _fail("noise_ids", "at least one draw", "none")
-    _check_ids("noise_ids", noise_ids, shape, weight)
+    _check_int64("noise_ids", noise_ids, shape)
 
 
-def _check_ids(name: str, ids: Tensor, shape: Tuple, weight: Tensor) -> None:
-    _check_shape(name, ids, shape)
-    if ids.dtype != torch.int64:
-        _fail(name, "dtype torch.int64", ids.dtype)
-    if ids.numel() == 0:
+def _check_int64(name: str, tensor: Tensor, shape: Tuple) -> None:
+    _check_shape(name, tensor, shape)
+    if tensor.dtype != torch.int64:
+        _fail(name, "dtype torch.int64", tensor.dtype)
+
+
+def _check_values(
+    words: Tensor,
+    ids: Dict[str, Tensor],
+    weight: Tensor,
+    log_q: Optional[Tensor],
+    noise_counts: Optional[Tensor],
+) -> None:
+    """Of all ids (``words``: each once, sorted) and what belongs to them, in one look."""
+    if not len(words):
         return
-    low, high = (bound.item() for bound in torch.aminmax(ids))
-    if low < 0 or high >= weight.size(0):
-        _fail(name, f"ids from 0 to {weight.size(0) - 1}", low if low < 0 else high)
+    size = weight.size(0)
+    fits = (words[0] >= 0) & (words[-1] < size)
+    if log_q is not None and size:
+        fits = fits & log_q[words.clamp(0, size - 1)].isfinite().all()
+    if noise_counts is not None:
+        fits = fits & (noise_counts >= 1).all()
+    if not bool(fits):
+        _explain(words, ids, size, log_q, noise_counts)
+
+
+def _explain(words, ids, size, log_q, noise_counts) -> None:
+    """Raise for the first of the values that does not fit."""
+    for name, part in ids.items():
+        if part.numel():
+            low, high = (bound.item() for bound in torch.aminmax(part))
+            if low < 0 or high >= size:
+                _fail(name, f"ids from 0 to {size - 1}", low if low < 0 else high)
+    if noise_counts is not None and int(noise_counts.min()) < 1:
+        _fail("noise_counts", "at least 1", int(noise_counts.min()))
+    word = int(words[~log_q[words].isfinite()][0])
+    required = "a finite log-probability for every target and noise word"
+    _fail("log_q", required, f"{log_q[word].item()} for word {word}")
 
 
 def _check_reduction(reduction: str) -> None:

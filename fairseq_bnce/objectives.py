@@ -7,7 +7,7 @@ reduction, "sum" or "none", and returns nats. The batch's words are gathered onc
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Callable, List, Tuple
+from typing import TYPE_CHECKING, Callable, List
 
 import torch
 from torch import Tensor
@@ -42,6 +42,7 @@ def batch_nce(criterion: "BatchNCECriterion", batch: TokenBatch, reduction: str)
             noise_ids=torch.cat([foreign, noise]),
             log_z=log_z,
             reduction=reduction,
+            gathered=len(groups) == 1,
         )
         for features, words, noise in zip(
             _split(batch.features, groups), _split(target, groups), draws
@@ -56,19 +57,26 @@ def batch_nce(criterion: "BatchNCECriterion", batch: TokenBatch, reduction: str)
 
 def shared_nce(criterion: "NoiseContrastiveCriterion", batch: TokenBatch, reduction: str) -> Tensor:
     """NCE with draws shared by the batch."""
-    return _with_draws(losses.shared_nce_loss, criterion, batch, (), reduction)
+    noise = _draw(criterion, batch)
+    vocabulary = BatchVocabulary(batch.layer, batch.target, draws=noise)
+    loss = partial(losses.shared_nce_loss, noise_counts=vocabulary.draw_counts)
+    return _of_draws(loss, criterion, batch, vocabulary, vocabulary.draws, reduction)
 
 
 def fresh_nce(criterion: "NoiseContrastiveCriterion", batch: TokenBatch, reduction: str) -> Tensor:
     """NCE with draws of its own for every token."""
-    return _with_draws(losses.nce_loss, criterion, batch, (len(batch),), reduction)
+    noise = _draw(criterion, batch, len(batch))
+    vocabulary = BatchVocabulary(batch.layer, batch.target, noise)
+    return _of_draws(losses.nce_loss, criterion, batch, vocabulary, vocabulary.ids[1], reduction)
 
 
 def sampled_softmax(
     criterion: "NoiseContrastiveCriterion", batch: TokenBatch, reduction: str
 ) -> Tensor:
     """The target ranked against draws shared by the batch."""
-    return _with_draws(losses.sampled_softmax_loss, criterion, batch, (), reduction)
+    vocabulary = BatchVocabulary(batch.layer, batch.target, _draw(criterion, batch))
+    loss = losses.sampled_softmax_loss
+    return _of_draws(loss, criterion, batch, vocabulary, vocabulary.ids[1], reduction)
 
 
 NCE_LOSSES = {"bnce": batch_nce, "shared_nce": shared_nce, "nce": fresh_nce}
@@ -97,23 +105,24 @@ def _group_loss(criterion: "BatchNCECriterion") -> Callable[..., Tensor]:
     return losses.batch_nce_loss
 
 
-def _with_draws(
+def _draw(criterion: "NoiseContrastiveCriterion", batch: TokenBatch, *shape: int) -> Tensor:
+    count = criterion.noise_samples
+    return criterion.draw(batch, *shape, _DEFAULT_SHARED_DRAWS if count is None else count)
+
+
+def _of_draws(
     loss: Callable[..., Tensor],
     criterion: "NoiseContrastiveCriterion",
     batch: TokenBatch,
-    shape: Tuple[int, ...],
+    vocabulary: BatchVocabulary,
+    noise: Tensor,
     reduction: str,
 ) -> Tensor:
-    count = criterion.noise_samples
-    count = _DEFAULT_SHARED_DRAWS if count is None else count
-    noise = criterion.draw(batch, *shape, count)
-    vocabulary = BatchVocabulary(batch.layer, batch.target, noise)
-    target, noise = vocabulary.ids
+    """A loss of the batch's targets and of draws, given as indices into the vocabulary."""
     log_q = criterion.distribution("noise", noise.device).log_q[vocabulary.words]
     weight, bias, log_z = _projection(criterion, vocabulary)
-    return loss(
-        batch.features, target, weight, bias, log_q, noise, log_z=log_z, reduction=reduction
-    )
+    arguments = (batch.features, vocabulary.ids[0], weight, bias, log_q, noise)
+    return loss(*arguments, log_z=log_z, reduction=reduction, gathered=True)
 
 
 def _projection(criterion: "NoiseContrastiveCriterion", vocabulary: BatchVocabulary):

@@ -6,16 +6,22 @@ grows with V. fairseq itself knows nothing of such gradients: a parameter that g
 (:func:`mark`), kept from DistributedDataParallel, and left to an optimiser of optimizers.py.
 """
 
+from functools import partial
 from typing import List, Tuple
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
+from fairseq_bnce.autograd import FirstOrderFunction
 
 _MARK = "fairseq_bnce_row_sparse"
-# torch 2.12 and later warn where nobody says whether a sparse tensor is to be checked.
-_UNCHECKED = {"check_invariants": False} if torch.__version__ >= "2" else {}
+# Ids are right by construction; to look at them would make a GPU's host wait. torch 1.13 looks
+# always, torch 2.12 and later warn where nobody says whether to.
+if torch.__version__ >= "2":
+    _make_sparse = partial(torch.sparse_coo_tensor, check_invariants=False)
+else:
+    _make_sparse = torch._sparse_coo_tensor_unsafe
 
 
 def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> List[str]:
@@ -64,7 +70,7 @@ def gather(parameter: Tensor, ids: Tensor) -> Tensor:
 
 def sparse_rows(ids: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
     """The gradient of this ``shape`` whose rows ``ids`` (U,) are ``rows`` (U, ...)."""
-    return torch.sparse_coo_tensor(ids[None], rows, shape, **_UNCHECKED)
+    return _make_sparse(ids[None], rows, shape)
 
 
 def merge(gradient: Tensor) -> Tensor:
@@ -96,7 +102,7 @@ def mean_over_ranks(gradient: Tensor) -> Tensor:
     return total if exact.dtype == rows.dtype else total.to(rows.dtype).coalesce()
 
 
-class _GatherRows(torch.autograd.Function):
+class _GatherRows(FirstOrderFunction):
     """index_select whose gradient is row-sparse, for parameters of any number of dimensions."""
 
     @staticmethod

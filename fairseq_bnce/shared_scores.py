@@ -6,8 +6,8 @@ made at once: extra memory is one chunk, whatever N and U are. For the sum of th
 done in the forward pass, so that nothing is computed twice; for one loss a token, whose weights
 only the backward pass knows, the scores are made again there.
 
-On a GPU, BinaryNCE of float16 or bfloat16 is left to the fused kernel of kernels.py where that
-works (:func:`is_fused`): torch's way, below, is its reference and its fallback.
+BinaryNCE of float16 or bfloat16 on a GPU can be left to the fused kernel of kernels.py
+(:func:`is_fused`): torch's way, below, is its reference, its fallback and the default.
 
 No fairseq and no vocabulary here: ``weight`` holds the rows of the U words and no others.
 """
@@ -15,20 +15,20 @@ No fairseq and no vocabulary here: ``weight`` holds the rows of the U words and 
 import functools
 import os
 from types import ModuleType
-from typing import Any, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fairseq_bnce.autograd import FirstOrderFunction
 
 # Scores held at once: 2^22 float32 are 16 MB, which a CPU's last-level cache about holds; a GPU
 # wants larger matrix products.
 _CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25}
 # torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
 _SOFTPLUS_THRESHOLD = 50
-# The fused kernel: "auto", for halves on a GPU where it works; "torch", never; "triton", for
-# whatever it takes, float32 and tensors in Triton's interpreter too, and what it raises is raised.
-KERNEL = os.environ.get("FAIRSEQ_BNCE_KERNEL", "auto")
+_KERNELS = ("auto", "torch", "triton")
 _HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -91,7 +91,12 @@ class Ranking(NamedTuple):
 
 
 def shared_loss(
-    features: Tensor, weight: Tensor, bias: Optional[Tensor], objective: Any, reduction: str
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    objective: Any,
+    reduction: str,
+    kernel: Optional[str] = None,
 ) -> Tensor:
     """The losses of an objective over the words' scores m(u, i) = h_i . W_u + b_u.
 
@@ -101,36 +106,87 @@ def shared_loss(
         weight, bias: (U, D) and (U,) or None, in the same; the bias never in halves.
         objective: one of the classes above.
         reduction: "sum" or "none".
+        kernel: see :func:`chosen_kernel`.
 
     Returns:
         A scalar or (N,), nats; differentiable once.
     """
-    is_kernels = isinstance(objective, BinaryNCE) and is_fused(features, weight)
+    has_target = objective.target is not None
+    is_kernels = isinstance(objective, BinaryNCE) and is_fused(
+        features, weight, bias, kernel=kernel, reduction=reduction, has_target=has_target
+    )
     score = _by_kernel if is_kernels else _by_torch
-    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", score)
+    learns = _learns(features, weight, bias)
+    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", learns, score)
 
 
-def is_fused(features: Tensor, weight: Tensor) -> bool:
+def is_fused(
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    *,
+    kernel: Optional[str] = None,
+    reduction: str = "sum",
+    has_target: bool = True,
+) -> bool:
     """Whether BinaryNCE of these is left to the kernel, which takes halves as they are.
 
+    Args:
+        features, weight, bias: (N, D), (U, D), (U,) or None.
+        kernel: see :func:`chosen_kernel`.
+        reduction: "sum" or "none".
+        has_target: whether the targets are among the words.
+
     Raises:
-        ValueError: if ``KERNEL`` is none of its values, or is "triton" where there is no Triton.
+        ValueError: if ``kernel`` is none of its values, or is "triton" where there is no Triton.
     """
-    if KERNEL not in ("auto", "torch", "triton"):
-        raise ValueError(f"FAIRSEQ_BNCE_KERNEL: required auto, torch or triton, got {KERNEL!r}")
-    is_wanted = features.is_cuda and features.dtype in _HALVES
-    if KERNEL == "torch" or (KERNEL == "auto" and not is_wanted):
+    chosen = chosen_kernel(kernel)
+    if chosen == "torch" or (chosen == "auto" and not _is_wanted(features)):
         return False
     kernels = _kernels()
-    if KERNEL == "triton":
+    if chosen == "triton":
         if kernels is None:
-            raise ValueError("FAIRSEQ_BNCE_KERNEL=triton: required the package triton, got none")
+            raise ValueError("kernel: required the package triton for 'triton', got none")
         return kernels.supports(features, weight)
-    return (
-        kernels is not None
-        and kernels.supports(features, weight)
-        and kernels.is_right(features.device, features.dtype)
-    )
+    if kernels is None or not kernels.supports(features, weight):
+        return False
+    problem = (features.device, features.dtype, features.size(1), bias is not None, has_target)
+    passes = _passes(reduction, _learns(features, weight, bias))
+    return all(kernels.is_right(*problem, *one) for one in passes)
+
+
+def chosen_kernel(kernel: Optional[str] = None) -> str:
+    """Who makes the scores of BinaryNCE: ``kernel``, or what FAIRSEQ_BNCE_KERNEL says now.
+
+    "torch", the default; "auto": the fused kernel for halves on a GPU, if it agrees with torch
+    there; "triton": the kernel for whatever it takes, float32 and tensors in Triton's interpreter
+    too, unchecked.
+
+    Raises:
+        ValueError: for any other value.
+    """
+    name = "FAIRSEQ_BNCE_KERNEL" if kernel is None else "kernel"
+    chosen = os.environ.get(name, "torch") if kernel is None else kernel
+    if chosen not in _KERNELS:
+        raise ValueError(f"{name}: required auto, torch or triton, got {chosen!r}")
+    return chosen
+
+
+def _learns(*tensors: Optional[Tensor]) -> bool:
+    """Whether there will be a backward pass, which an autograd function itself can't see."""
+    needed = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    return needed and torch.is_grad_enabled()
+
+
+def _is_wanted(features: Tensor) -> bool:
+    return features.is_cuda and features.dtype in _HALVES
+
+
+def _passes(reduction: str, gradient: bool) -> List[Tuple[bool, bool]]:
+    """What _SharedLoss will ask the kernel for: (whether with factors, whether G is wanted)."""
+    if reduction == "sum":
+        return [(False, gradient)]
+    return [(False, False), (True, True)] if gradient else [(False, False)]
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -138,11 +194,10 @@ def softplus(x: Tensor) -> Tensor:
     return F.softplus(x, threshold=_SOFTPLUS_THRESHOLD)
 
 
-class _SharedLoss(torch.autograd.Function):
+class _SharedLoss(FirstOrderFunction):
     @staticmethod
-    def forward(ctx, features, weight, bias, objective, summed, score):
-        needed = any(ctx.needs_input_grad)
-        gradients = _Gradients(features, weight, bias) if needed and summed else None
+    def forward(ctx, features, weight, bias, objective, summed, learns, score):
+        gradients = _Gradients(features, weight, bias) if learns and summed else None
         losses = features.new_empty(len(features), dtype=_at_least_float32(features))
         inputs = (features, weight, bias, objective)
         for tokens in _chunks(features, weight):
@@ -156,10 +211,9 @@ class _SharedLoss(torch.autograd.Function):
         return losses.sum() if summed else losses
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         if ctx.gradients is not None:
-            return (*ctx.gradients.times(grad), None, None, None)
+            return (*ctx.gradients.times(grad), *[None] * 4)
         features, weight, bias = ctx.saved_tensors
         gradients = _Gradients(features, weight, bias)
         inputs = (features, weight, bias, ctx.objective)
@@ -167,7 +221,7 @@ class _SharedLoss(torch.autograd.Function):
             _, matrix = ctx.score(*inputs, tokens, grad[tokens], True)
             gradients.add(tokens, matrix)
             del matrix
-        return (*gradients.times(), None, None, None)
+        return (*gradients.times(), *[None] * 4)
 
 
 class _Gradients:

@@ -81,8 +81,9 @@ def table(
     """The results, beside what a model without any context would reach."""
     import torch
 
-    import fairseq_bnce  # noqa: F401 - lets torch read fairseq's checkpoints
+    import fairseq_bnce
 
+    fairseq_bnce.register()  # lets torch read fairseq's checkpoints
     state = torch.load(str(checkpoint), map_location="cpu")["task_state"]
     rows = {
         "unigram distribution (sanity floor)": (unigram_perplexity(data), None),

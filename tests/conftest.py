@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import importlib
+import os
 import random
 from importlib import metadata
 
@@ -12,8 +13,15 @@ import torch
 from scoring_models import FLAGS
 from tools import binarise, train, write_lines
 
+import fairseq_bnce
+
 TYPES = 60
 
+# Tests read checkpoints by torch.load, and name what the plugin registers.
+fairseq_bnce.register()
+if not torch.cuda.is_available():
+    # Read where a kernel is defined, as Triton's own are when torch._dynamo imports it.
+    os.environ["TRITON_INTERPRET"] = "1"
 # Commands run in forks of this process (tools.py), which a pool of threads does not survive.
 torch.set_num_threads(1)
 # What torch's optimisers import late: once here, not for seconds in every fork.

@@ -14,12 +14,12 @@ from fairseq_bnce import losses, shared_scores
 from fairseq_bnce.shared_scores import BinaryNCE, Ranking, shared_loss
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu" and "triton" in sys.modules:
-    pytest.skip("Triton is imported already, without its interpreter", allow_module_level=True)
-with pytest.MonkeyPatch.context() as _environment:
-    if DEVICE == "cpu":
-        _environment.setenv("TRITON_INTERPRET", "1")  # read where a kernel is defined
+# Where today's environment has Triton, nothing here may be skipped in silence.
+if torch.__version__ < "2" or sys.platform != "linux":
     pytest.importorskip("triton")
+with pytest.MonkeyPatch.context() as _environment:
+    if DEVICE == "cpu":  # conftest.py has set it, too, before Triton's own kernels were defined
+        _environment.setenv("TRITON_INTERPRET", "1")
     from fairseq_bnce import kernels
 
 # Losses as exact as float32 sums; gradients from a G in the inputs' dtype, which the interpreter,
@@ -33,7 +33,7 @@ def forced(monkeypatch):
     """The kernel is used for all that it takes, in small tiles; what its calls were given."""
     small = kernels.Blocks(contexts=32, words=64, size=32, warps=4, stages=2)
     monkeypatch.setattr(kernels, "_BLOCKS", {2: small, 4: small})
-    monkeypatch.setattr(shared_scores, "KERNEL", "triton")
+    monkeypatch.setenv("FAIRSEQ_BNCE_KERNEL", "triton")
     if DEVICE == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")  # a first launch asks for it again
     calls, binary_nce = [], kernels.binary_nce
@@ -205,36 +205,59 @@ def test_halves_are_not_raised_on_the_way(forced):
 # ---- who uses it -------------------------------------------------------------------------------
 
 
-def test_the_kernel_is_for_halves_on_a_gpu(monkeypatch):
+def is_fused(features, weight, **options):
+    return shared_scores.is_fused(features, weight, None, **options)
+
+
+def test_the_kernel_is_for_halves_on_a_gpu():
     features = {d: torch.zeros(3, 4, dtype=d) for d in (*TOLERANCE, torch.float64)}
-    for mode in ("auto", "torch"):
-        monkeypatch.setattr(shared_scores, "KERNEL", mode)
-        assert not any(shared_scores.is_fused(x, x) for x in features.values())
-    monkeypatch.setattr(shared_scores, "KERNEL", "triton")
+    for kernel in ("auto", "torch"):
+        assert not any(is_fused(x, x, kernel=kernel) for x in features.values())
+    triton = {"kernel": "triton"}
     if DEVICE == "cpu":
-        assert all(shared_scores.is_fused(features[d], features[d]) for d in TOLERANCE)
-    assert not shared_scores.is_fused(features[torch.float64], features[torch.float64])
-    assert not shared_scores.is_fused(features[torch.float16], features[torch.bfloat16])
+        assert all(is_fused(features[d], features[d], **triton) for d in TOLERANCE)
+    assert not is_fused(features[torch.float64], features[torch.float64], **triton)
+    assert not is_fused(features[torch.float16], features[torch.bfloat16], **triton)
+
+
+def test_an_argument_chooses_before_the_environment(monkeypatch, forced):
+    """Which is read at the time of the call; without either it is torch."""
+    problem = on_device(make_problem(7))
+    for environment, argument, calls in (
+        (None, None, 0),
+        ("torch", "triton", 1),
+        ("triton", None, 1),
+        ("triton", "torch", 0),
+    ):
+        if environment is None:
+            monkeypatch.delenv("FAIRSEQ_BNCE_KERNEL")
+        else:
+            monkeypatch.setenv("FAIRSEQ_BNCE_KERNEL", environment)
+        for name in ("bnce", "shared_nce"):
+            forced.clear()
+            call(losses, name, problem, kernel=argument)
+            assert len(forced) == calls, (environment, argument, name)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_gpu_uses_the_kernel_by_itself(dtype, monkeypatch, forced):
-    monkeypatch.setattr(shared_scores, "KERNEL", "auto")
+    monkeypatch.setenv("FAIRSEQ_BNCE_KERNEL", "auto")
     assert_right(*make_inputs(dtype), forced)
 
 
 def test_a_wrong_setting_is_told(monkeypatch):
     features = torch.zeros(3, 4)
-    monkeypatch.setattr(shared_scores, "KERNEL", "cuda")
+    monkeypatch.setenv("FAIRSEQ_BNCE_KERNEL", "cuda")
     with pytest.raises(
-        ValueError, match="FAIRSEQ_BNCE_KERNEL: required auto, torch or triton, got"
+        ValueError, match="FAIRSEQ_BNCE_KERNEL: required auto, torch or triton, got 'cuda'"
     ):
-        shared_scores.is_fused(features, features)
-    monkeypatch.setattr(shared_scores, "KERNEL", "triton")
+        is_fused(features, features)
+    with pytest.raises(ValueError, match="^kernel: required auto, torch or triton, got 'fast'"):
+        call(losses, "bnce", make_problem(7), kernel="fast")
     monkeypatch.setattr(shared_scores, "_kernels", lambda: None)
-    with pytest.raises(ValueError, match="required the package triton, got none"):
-        shared_scores.is_fused(features, features)
+    with pytest.raises(ValueError, match="required the package triton for 'triton', got none"):
+        is_fused(features, features, kernel="triton")
 
 
 def test_ranking_is_torchs(forced):
@@ -243,11 +266,25 @@ def test_ranking_is_torchs(forced):
     assert not forced
 
 
+VARIANT = {"size": 64, "bias": True, "target": True, "factor": True, "gradient": True}
+
+
+def check(dtype, **changes):
+    """Of one variant, made anew."""
+    variant = {**VARIANT, **changes}
+    return kernels.is_right.__wrapped__(torch.device(DEVICE), dtype, **variant)
+
+
 @ALL_TYPES
-def test_the_kernel_is_checked_before_it_is_used(dtype, monkeypatch, caplog):
-    right, device = kernels.binary_nce, torch.device(DEVICE)
-    check = kernels.is_right.__wrapped__
-    assert check(device, dtype)
+@pytest.mark.parametrize("size", [64, 72])
+def test_every_variant_passes_its_check(dtype, size):
+    for missing in ([], ["bias", "factor"], ["target"], ["bias", "target", "factor", "gradient"]):
+        assert check(dtype, size=size, **dict.fromkeys(missing, False)), missing
+
+
+@ALL_TYPES
+def test_a_kernel_that_is_wrong_is_not_used(dtype, monkeypatch, caplog):
+    right = kernels.binary_nce
 
     def wrong(*args, **kwargs):
         values, matrix = right(*args, **kwargs)
@@ -259,13 +296,74 @@ def test_the_kernel_is_checked_before_it_is_used(dtype, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING):
         for other, reason in ((wrong, "G: required"), (broken, "no compiler")):
             monkeypatch.setattr(kernels, "binary_nce", other)
-            assert not check(device, dtype)
+            assert not check(dtype)
             assert reason in caplog.records[-1].getMessage()
+
+
+@pytest.mark.parametrize("option", ["size", "bias", "target", "factor", "gradient"])
+def test_the_variant_that_is_checked_is_the_one_that_is_asked_for(option, monkeypatch):
+    """One that is wrong in a single way fails its own check, and no other."""
+    right, variant = kernels.binary_nce, VARIANT
+    other = {**variant, option: 72 if option == "size" else False}
+
+    def wrong(features, weight, bias, offset, counts, target=None, *, factor=None, gradient=True):
+        values, matrix = right(
+            features, weight, bias, offset, counts, target, factor=factor, gradient=gradient
+        )
+        got = (features.size(1), bias is not None, target is not None, factor is not None, gradient)
+        return (values + 1 if got == tuple(other.values()) else values), matrix
+
+    monkeypatch.setattr(kernels, "binary_nce", wrong)
+    assert check(torch.float32, **variant) and not check(torch.float32, **other)
+
+
+@pytest.mark.parametrize("with_bias, target", [(True, True), (False, False)])
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_what_is_checked_is_what_is_called(reduction, with_bias, target, monkeypatch, forced):
+    """As on a GPU: all calls of a loss and its backward pass are of variants that were checked."""
+    checked, called, binary_nce = [], [], kernels.binary_nce
+    monkeypatch.setattr(kernels, "is_right", lambda *args: checked.append(args[2:]) or True)
+    monkeypatch.setattr(shared_scores, "_is_wanted", lambda features: True)
+
+    def noted(features, weight, bias, offset, counts, target, *, factor, gradient):
+        sizes = features.size(1), bias is not None, target is not None
+        called.append((*sizes, factor is not None, gradient))
+        return binary_nce(
+            features, weight, bias, offset, counts, target, factor=factor, gradient=gradient
+        )
+
+    monkeypatch.setattr(kernels, "binary_nce", noted)
+    inputs, objective = make_inputs(torch.float16, bias=with_bias, target=target)
+    shared_loss(*inputs, objective, reduction, "auto").sum().backward()
+    assert called and set(called) == set(checked)
+    with torch.no_grad():
+        shared_loss(*inputs, objective, reduction, "auto")
+    assert set(called) == set(checked) and not checked[-1][-1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_lies_between_the_rows_of_g_is_no_part_of_a_product(dtype, forced, monkeypatch):
+    """New memory holds NaN here; torch's products of halves on a CPU read past the columns."""
+    new_empty = torch.Tensor.new_empty
+
+    def filled(new):
+        return new.fill_(float("nan")) if new.is_floating_point() else new
+
+    monkeypatch.setattr(
+        torch.Tensor,
+        "new_empty",
+        lambda self, *args, **kwargs: filled(new_empty(self, *args, **kwargs)),
+    )
+    rows = kernels._empty_rows(torch.zeros(5, 3, dtype=dtype, device=DEVICE), 70)
+    assert rows.shape == (5, 70) and rows.stride(0) == 128
+    assert not rows.as_strided((5, 58), (128, 1), 70).any()
+    inputs, objective = make_inputs(dtype)
+    assert_right(inputs, objective, forced)
 
 
 def test_the_check_draws_nothing_from_trainings_generator():
     state = torch.get_rng_state()
-    kernels.is_right.__wrapped__(torch.device(DEVICE), torch.float32)
+    check(torch.float32)
     assert torch.equal(torch.get_rng_state(), state)
 
 

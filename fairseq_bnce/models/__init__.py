@@ -1,3 +1,7 @@
-"""Word-level architectures, fused, with presets named after the papers that train them by NCE."""
+"""Word-level architectures, fused, with presets named after the papers that train them by NCE.
 
-from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm  # noqa: F401
+fairseq imports the modules of this folder when it is given the package as its user directory:
+this is where it asks for all that the package registers.
+"""
+
+from fairseq_bnce import plugin  # noqa: F401

@@ -84,14 +84,15 @@ def make_problem(
 
 
 def scored_by(name: str, problem: Problem) -> Optional[str]:
-    """Who makes the scores of a head of ours that has been made: kernel or torch."""
+    """Who makes the scores of a head of ours: kernel or torch."""
     from fairseq_bnce import shared_scores
 
     if name not in OWN:
         return None
     # shared_nce is left to torch: halves are raised for the targets' own scores.
-    is_fused = name.startswith("bnce") and shared_scores.is_fused(problem.features, problem.weight)
-    return "kernel" if is_fused else "torch"
+    is_kernels = name.startswith("bnce") and not name.endswith("_torch")
+    parts = problem.features, problem.weight, None
+    return "kernel" if is_kernels and shared_scores.is_fused(*parts, kernel="auto") else "torch"
 
 
 def _exact(loss: Callable[[], Loss]) -> Callable[[Problem, int], Head]:
@@ -169,18 +170,17 @@ def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[.
 
     Args:
         sparse: gradients of the batch's own rows, and not of V x D.
-        kernel: for shared_scores.KERNEL.
+        kernel: for the losses.
     """
 
     def make(problem: Problem, draws: int) -> Head:
-        from fairseq_bnce import row_sparse, shared_scores
+        from fairseq_bnce import row_sparse
 
-        shared_scores.KERNEL = kernel  # of this process, which measures no other head
         if sparse:
             row_sparse.mark(nn.Module(), problem.weight)
 
         def head() -> Tensor:
-            value = _nce(problem, sparse, draws if shared else 0)
+            value = _nce(problem, sparse, draws if shared else 0, kernel)
             value.backward()
             problem.drop_gradients()
             return value.detach() / len(problem.target)
@@ -190,20 +190,24 @@ def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[.
     return make
 
 
-def _nce(problem: Problem, sparse: bool, draws: int) -> Tensor:
+def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
     """The loss in nats, summed: batch NCE, or with ``draws`` that all tokens share."""
-    from fairseq_bnce import losses, row_sparse
+    from fairseq_bnce import losses, row_sparse, words
 
     target, weight, log_q = problem.target, problem.weight, problem.noise.log_q
-    drawn = problem.noise.sample(draws) if draws else target[:0]
+    options = {"log_z": problem.log_z, "kernel": kernel, "gathered": sparse}
+    drawn = problem.noise.sample(draws) if draws else None
+    if sparse and draws:
+        used, (target,), options["noise_counts"] = words.distinct_draws_first(drawn, target)
+        drawn = torch.arange(len(options["noise_counts"]), device=target.device)
+    elif sparse:
+        used, (target,) = words.distinct(target)
     if sparse:
-        words, index = torch.unique(torch.cat([target, drawn]), return_inverse=True)
-        target, drawn = index.split([len(target), draws])
-        weight, log_q = row_sparse.gather(weight, words), log_q[words]
+        weight, log_q = row_sparse.gather(weight, used), log_q[used]
     arguments = (problem.features, target, weight, None, log_q)
     if draws:
-        return losses.shared_nce_loss(*arguments, drawn, log_z=problem.log_z)
-    return losses.batch_nce_loss(*arguments, log_z=problem.log_z)
+        return losses.shared_nce_loss(*arguments, drawn, **options)
+    return losses.batch_nce_loss(*arguments, **options)
 
 
 def _three_matmuls(problem: Problem, draws: int) -> Head:

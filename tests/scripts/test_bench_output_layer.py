@@ -25,11 +25,6 @@ if hasattr(torch.nn.functional, "linear_cross_entropy"):
     HERE.append("linear_cross_entropy")
 
 
-@pytest.fixture(autouse=True)
-def kernel(monkeypatch):
-    monkeypatch.setattr(shared_scores, "KERNEL", "auto")  # which making a head sets
-
-
 @pytest.fixture
 def problem():
     return heads.make_problem(SHAPE, torch.float32, torch.device("cpu"), (1.1, 2.7), seed=1)
@@ -121,11 +116,10 @@ def test_a_missing_package_is_named_with_its_remedy(name, module, package, probl
 def test_who_makes_the_scores(problem, monkeypatch):
     assert heads.scored_by("cross_entropy", problem) is None
     assert heads.scored_by("bnce", problem) == "torch"
-    monkeypatch.setattr(shared_scores, "is_fused", lambda features, weight: True)
+    monkeypatch.setattr(shared_scores, "is_fused", lambda *_, kernel: kernel == "auto")
     assert heads.scored_by("bnce_sparse", problem) == "kernel"
     assert heads.scored_by("shared_nce", problem) == "torch"
-    heads.HEADS["bnce_sparse_torch"](problem, 0)
-    assert shared_scores.KERNEL == "torch"
+    assert heads.scored_by("bnce_sparse_torch", problem) == "torch"
 
 
 # ---- numbers -----------------------------------------------------------------------------------
@@ -201,7 +195,6 @@ def benchmark(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "run", here)
         patch.setitem(sys.modules, "liger_kernel", None)
-        patch.setattr(shared_scores, "KERNEL", "auto")
         return bench_output_layer.main(arguments), out
 
 

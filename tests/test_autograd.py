@@ -1,0 +1,103 @@
+"""What every autograd function of the package keeps to, those written later too."""
+
+import importlib
+import pkgutil
+
+import pytest
+import torch
+
+import fairseq_bnce
+from fairseq_bnce import autograd, losses, row_sparse
+
+
+def of_log_partition(features, weight, bias):
+    return losses.log_partition(features, weight, bias)
+
+
+def of_tiles(features, weight, bias):
+    return losses.log_partition(features, weight, bias, chunk_tokens=2)
+
+
+def of_sum(features, weight, bias):
+    return losses.batch_nce_loss(features, WORDS, weight, bias, LOG_Q)
+
+
+def of_each(features, weight, bias):
+    return losses.batch_nce_loss(features, WORDS, weight, bias, LOG_Q, reduction="none")
+
+
+def of_rows(features, weight, bias):
+    setattr(weight, row_sparse._MARK, True)
+    return features.sum() + bias.sum() + row_sparse.gather(weight, WORDS).square().sum(1)
+
+
+WORDS, LOG_Q = torch.tensor([2, 0, 6, 2, 5]), torch.full((7,), -2.0)
+# Calls that reach a function, by its name.
+CALLS = {
+    "_LogPartition": [of_log_partition, of_tiles],
+    "_SharedLoss": [of_sum, of_each],
+    "_GatherRows": [of_rows],
+}
+ALL_CALLS = pytest.mark.parametrize("call", [call for calls in CALLS.values() for call in calls])
+
+
+def inputs(dtype=torch.float64):
+    rng = torch.Generator().manual_seed(1)
+    shapes = ((5, 3), (7, 3), (7,))
+    made = [torch.randn(shape, generator=rng, dtype=torch.float64).to(dtype) for shape in shapes]
+    return [tensor.requires_grad_() for tensor in made]
+
+
+def test_all_functions_of_the_package_are_in_the_table():
+    for module in pkgutil.iter_modules(fairseq_bnce.__path__, "fairseq_bnce."):
+        if module.name != "fairseq_bnce.kernels":  # needs Triton, and has none
+            importlib.import_module(module.name)
+    own = [
+        f for f in subclasses(torch.autograd.Function) if f.__module__.startswith("fairseq_bnce.")
+    ]
+    own = [f for f in own if f.__module__ != "fairseq_bnce.autograd"]
+    assert {f.__name__ for f in own} == set(CALLS)
+    assert all(issubclass(f, autograd.FirstOrderFunction) for f in own)
+
+
+def derivatives(loss, tensors, **options):
+    found = torch.autograd.grad(loss, tensors, **options)
+    return [gradient.to_dense() for gradient in found]
+
+
+def subclasses(kind):
+    for one in kind.__subclasses__():
+        yield one
+        yield from subclasses(one)
+
+
+@ALL_CALLS
+@pytest.mark.parametrize("summed", [True, False], ids=["constant gradient", "varying gradient"])
+def test_second_derivatives_are_refused(call, summed):
+    """Never silently taken for zero: also where the incoming gradient is a constant."""
+    tensors = inputs()
+    value = call(*tensors)
+    loss = value.sum() if summed else value.square().sum()
+    found = derivatives(loss, tensors, create_graph=True)
+    penalty = sum(gradient.square().sum() for gradient in found) + loss
+    with pytest.raises(RuntimeError, match="required a first derivative, got a second one"):
+        penalty.backward()
+
+
+@ALL_CALLS
+def test_create_graph_changes_no_gradient(call):
+    tensors = inputs()
+    usual = derivatives(call(*tensors).square().sum(), tensors)
+    kept = derivatives(call(*tensors).square().sum(), tensors, create_graph=True)
+    assert all(torch.equal(one, other) for one, other in zip(usual, kept))
+
+
+@ALL_CALLS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_backward_pass_under_autocast_is_the_usual_one(call, dtype):
+    tensors = inputs(dtype)
+    usual = derivatives(call(*tensors).sum(), tensors)
+    value = call(*tensors).sum()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = derivatives(value, tensors)
+    assert all(torch.equal(one, other) for one, other in zip(usual, found))

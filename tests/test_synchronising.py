@@ -1,0 +1,111 @@
+"""A training step's output layer makes the host wait for a GPU twice at most."""
+
+import pytest
+import torch
+from loss_cases import ROWS, call, make_problem, with_gradients
+from synchronising import Synchronising
+from test_criterions import make, with_targets
+from tools import LSTM, TIED_TRANSFORMER
+
+from fairseq_bnce import losses
+from fairseq_bnce.batch import TokenBatch
+from fairseq_bnce.output_layer import OutputLayer
+
+STEPS = {
+    "bnce": [],
+    "bnce row-sparse": ["--row-sparse"],
+    "bnce with draws": ["--noise-samples", "7", "--noise", "uniform"],
+    "bnce ranking": ["--objective", "ranking", "--noise-samples", "7"],
+    "bnce learned": ["--learn-log-z"],
+    "shared_nce": ["--noise-samples", "9"],
+    "shared_nce row-sparse": ["--noise-samples", "9", "--row-sparse"],
+    "sampled_softmax": ["--noise-samples", "9"],
+    "nce": ["--noise-samples", "4"],
+}
+
+
+@pytest.mark.parametrize(
+    "shown, waits",
+    [
+        (lambda x: x.sum().item(), 1),
+        (lambda x: bool(x.sum() > 0), 1),
+        (lambda x: x[x > 0], 1),
+        (lambda x: x.index_put((x > 0,), torch.tensor(1.0)), 1),
+        (lambda x: x.nonzero(), 1),
+        (lambda x: x.unique(), 1),
+        (lambda x: x.long().abs().bincount(), 1),
+        (lambda x: x.tolist(), 1),
+        (lambda x: x.repeat_interleave(x.long().abs()), 1),
+        (lambda x: x.masked_select(x > 0), 1),
+        (lambda x: x.equal(x + 1), 1),
+        (lambda x: x[torch.tensor([0, 1])].sum() * 2, 0),
+        (lambda x: x.masked_fill(x > 0, 0).cumsum(0).sort(), 0),
+        (lambda x: int(torch.randint(5, ())), 0),
+    ],
+)
+def test_what_is_counted(shown, waits):
+    tensor = torch.tensor([1.0, -2.0, 3.0])
+    with Synchronising() as waiting:
+        shown(tensor)
+    assert len(waiting.found) == waits, waiting.found
+
+
+@pytest.mark.parametrize("architecture", [LSTM, TIED_TRANSFORMER], ids=["lstm", "tied"])
+@pytest.mark.parametrize("is_padded", [True, False], ids=["padded", "whole"])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_training_step_waits_twice(name, is_padded, architecture, corpus, monkeypatch):
+    criterion, model, sample = make(corpus, name, *architecture, *STEPS[name])
+    if not is_padded:
+        monkeypatch.setattr(criterion, "padding_idx", -1)
+    criterion.prepare(model, untrained=True)
+    features = OutputLayer(model).features(model, sample["net_input"]).detach().requires_grad_()
+    monkeypatch.setattr(OutputLayer, "features", lambda *_: features)
+    criterion(model, sample)  # what is made once is made
+    with Synchronising() as waiting:
+        criterion(model, sample)[0].backward()
+    assert features.grad.abs().sum() > 0
+    assert len(waiting.found) <= 2, waiting.found
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if "target" in ROWS[name].tensors])
+def test_a_loss_looks_at_all_values_at_once(name):
+    """Beside one look for the words that there are, and one for the draws of shared_nce."""
+    problem = with_gradients(make_problem(17), torch.float32)
+    with Synchronising() as waiting:
+        call(losses, name, problem).sum().backward()
+    expected = ["_local_scalar_dense", "_unique2", *["_unique2"] * (name == "shared_nce")]
+    assert sorted(waiting.found) == expected
+
+
+def test_no_padding_and_padding_give_the_same_batch(corpus):
+    criterion, model, sample = make(corpus, "bnce")
+    for kept in (with_targets(sample, 9), sample):
+        batch = TokenBatch.from_sample(model, kept, 1)
+        is_word = kept["target"].ne(1)
+        assert torch.equal(batch.target, kept["target"][is_word])
+        assert torch.equal(batch.time_steps, is_word.nonzero()[:, 1])
+        features = OutputLayer(model).features(model, kept["net_input"])
+        assert torch.equal(batch.features, features[is_word])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", STEPS)
+def test_what_a_gpu_says(name, corpus, monkeypatch, recwarn):
+    """torch's own count of the same."""
+    criterion, model, sample = make(corpus, name, *LSTM, *STEPS[name])
+    criterion.prepare(model, untrained=True)
+    features = OutputLayer(model).features(model, sample["net_input"]).detach().cuda()
+    features.requires_grad_()
+    monkeypatch.setattr(OutputLayer, "features", lambda *_: features)
+    model, criterion = model.cuda(), criterion.cuda()
+    sample = {**sample, "target": sample["target"].cuda()}
+    criterion(model, sample)[0].backward()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        recwarn.clear()
+        criterion(model, sample)[0].backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    waits = [str(one.message) for one in recwarn if "synchroniz" in str(one.message)]
+    assert len(waits) <= 2, waits
