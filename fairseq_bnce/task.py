@@ -168,7 +168,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
                 f"{split}.idx, made by fairseq-preprocess --only-source), got none"
             )
         for prefix in prefixes if combine else prefixes[:1]:
-            count_tokens(prefix, self.dictionary, cache=split == "train")
+            count_tokens(prefix, self.dictionary, cache=split == self.args.train_subset)
         return super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:
