@@ -238,7 +238,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if "log_z" not in state:
             logger.warning(
                 "this checkpoint is not self-normalised: it was not trained with a criterion of "
-                "fairseq_bnce, and its unnormalised perplexity may be far from the exact one"
+                "fairseq_bnce that normalises scores, and its unnormalised perplexity may be far "
+                "from the exact one"
             )
             if choice == "checkpoint" and "mu_z" not in state:
                 raise ValueError(

@@ -396,7 +396,7 @@ def test_what_was_learned_is_loaded(corpus):
 @pytest.mark.parametrize("learned", [[], ["--learn-log-z"]], ids=["constant", "learned"])
 def test_a_resumed_run_repeats_the_uninterrupted_one(learned, corpus, tmp_path):
     flags = [*TRANSFORMER, *AUTO, *learned, "--dropout", "0.2", "--save-interval-updates", "5"]
-    flags += ["--update-freq", "2"]
+    flags += ["--update-freq", "2", "--optimizer", "sgd", "--lr", "0.5"]
     whole = train(corpus, tmp_path / "whole", *flags, "--max-update", "12")
     train(corpus, tmp_path / "parts", *flags, "--max-update", "5")
     resumed = train(corpus, tmp_path / "parts", *flags, "--max-update", "12")
