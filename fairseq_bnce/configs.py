@@ -15,6 +15,8 @@ _EXTRA_DRAWS_HELP = (
     "noise draws K: extra ones that join the batch's own targets (bnce; default 0), shared by the "
     "batch (shared_nce, sampled_softmax; default 100) or fresh for every token (nce; default 100)"
 )
+_MOST = 1_000_000  # of noise draws, or tokens in a group: more is a slip of the keyboard
+_NUMBER = "[0-9]{1,7}"  # str.isdigit() holds for "²", too
 _ALPHA_HELP = "alpha, the weight of (log Z_c - log Z)^2"
 _RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
 
@@ -23,9 +25,13 @@ _RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
 class SelfNormalizingConfig(FairseqDataclass):
     """What every criterion of this plugin takes."""
 
-    log_z: float = field(
-        default=0.0,
-        metadata={"help": "the constant log Z, in nats, that scores are normalised to"},
+    log_z: str = field(
+        default="auto",
+        metadata={
+            "help": "the constant log Z, in nats, that scores are normalised to: a number, or "
+            "'auto': that of the checkpoint that the training goes on from, if it has one; 0 where "
+            "an untrained model has an output bias to carry it; else as measured on the first batch"
+        },
     )
     init_output_bias: ChoiceEnum(["none", "uniform", "unigram"]) = field(
         default="unigram",
@@ -43,6 +49,12 @@ class SelfNormalizingConfig(FairseqDataclass):
     )
     sentence_avg: bool = II("optimization.sentence_avg")
     ddp_backend: str = II("distributed_training.ddp_backend")
+    train_subset: str = II("dataset.train_subset")
+    save_dir: str = II("checkpoint.save_dir")
+    restore_file: str = II("checkpoint.restore_file")
+    continue_once: Optional[str] = II("checkpoint.continue_once")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+    checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
 
 
 @dataclass
@@ -121,7 +133,15 @@ class RegularizedConfig(GroupConfig):
     nce_base: ChoiceEnum(["bnce", "shared_nce", "nce"]) = field(
         default="bnce", metadata={"help": "the NCE loss to regularise"}
     )
-    self_norm_alpha: float = field(default=10.0, metadata={"help": _ALPHA_HELP})
+    # Goldberger & Melamud's table 1 says 10, with gamma 0.1. Its figures fit a penalty that is not
+    # divided by gamma, as their eq. 10 divides it: what they call 10 is 1 in that equation.
+    self_norm_alpha: float = field(
+        default=1.0,
+        metadata={
+            "help": f"{_ALPHA_HELP} on a share gamma, divided by gamma; what Goldberger & Melamud "
+            "(2018) report as alpha 10 with gamma 0.1 is 1 here, since theirs seems not divided"
+        },
+    )
     self_norm_rate: float = field(default=0.1, metadata={"help": _RATE_HELP})
 
 
@@ -140,8 +160,14 @@ class SelfNormSoftmaxConfig(SelfNormalizingConfig):
 
 def checked_group(group: str) -> str:
     """The value of --bnce-group."""
-    fits = group in ("batch", "time") or (group.isdigit() and int(group) >= 2)
-    require("--bnce-group", "'batch', 'time' or a size of at least 2", repr(group), fits)
+    size = int(group) if re.fullmatch(_NUMBER, group) else 0
+    fits = group in ("batch", "time") or 2 <= size <= _MOST
+    require(
+        "--bnce-group",
+        f"'batch', 'time' or a size of at least 2, at most {_MOST:,}",
+        repr(group),
+        fits,
+    )
     return group
 
 
@@ -161,13 +187,15 @@ def checked_rate(rate: float) -> float:
 def draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Optional[int]]:
     """What the two flags say; None is for the loss to decide."""
     if by_epoch is None:
-        require("--noise-samples", "at least 0", count, (count or 0) >= 0)
+        fits = 0 <= (count or 0) <= _MOST
+        require("--noise-samples", f"at least 0 and at most {_MOST:,}", count, fits)
         return [count]
     require("--noise-samples", "none beside --noise-samples-by-epoch", count, count is None)
-    fits = re.fullmatch(r"[0-9]+(,[0-9]+)*", by_epoch) is not None
-    required = "numbers of at least 0 with commas between them"
-    require("--noise-samples-by-epoch", required, repr(by_epoch), fits)
-    return [int(number) for number in by_epoch.split(",")]
+    fits = re.fullmatch(f"{_NUMBER}(,{_NUMBER})*", by_epoch) is not None
+    numbers = [int(number) for number in by_epoch.split(",")] if fits else []
+    required = f"numbers of at least 0 with commas between them, at most {_MOST:,}"
+    require("--noise-samples-by-epoch", required, repr(by_epoch), fits and max(numbers) <= _MOST)
+    return list(numbers)
 
 
 def require(flag: str, required: str, got: object, fits: bool) -> None:

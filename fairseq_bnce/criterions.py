@@ -8,7 +8,7 @@ target's score and the exact partition function (metrics.py says what is logged)
 import logging
 import math
 from dataclasses import fields
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -16,6 +16,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_bnce import log_z as constants
 from fairseq_bnce import losses, metrics, objectives, ranks, row_sparse
 from fairseq_bnce.batch import TokenBatch, target_scores
 from fairseq_bnce.configs import (
@@ -37,6 +38,8 @@ from fairseq_bnce.token_counts import training_target_counts
 logger = logging.getLogger(__name__)
 
 _FAR_START = 2.0  # nats between log Z and where log Z_c starts
+_SQUASHED = 10.0  # scores that are squashed stay below it in absolute value,
+_FITTING = 9.9  # and a bias can start them up to here (losses.unsquashed)
 
 
 class SelfNormalizingCriterion(FairseqCriterion):
@@ -46,6 +49,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
         task: a language modeling or translation task.
         Others: the fields of :class:`configs.SelfNormalizingConfig`.
 
+    Attributes:
+        initial_log_z: where the constant log Z starts, nats; None until it is measured.
+
     Raises:
         ValueError: naming the flag, what was required and what came.
     """
@@ -53,28 +59,34 @@ class SelfNormalizingCriterion(FairseqCriterion):
     # What some criteria have as flags.
     row_sparse = False
     score_squashing = False
+    # Whether the loss draws log Z_c to log Z, so that scores need no softmax.
+    normalises_itself = True
 
     def __init__(
         self,
         task: FairseqTask,
-        log_z: float,
+        log_z: str,
         init_output_bias: str,
         valid_partition_rate: float,
         sentence_avg: bool,
         ddp_backend: str,
+        train_subset: str,
+        **checkpoint: Optional[str],
     ):
         super().__init__(task)
         if ddp_backend == "fully_sharded":
             refuse_fully_sharded()
-        require("--log-z", "a finite number", log_z, math.isfinite(log_z))
+        self._flag_log_z = self.initial_log_z = constants.parsed(log_z)
         rate_fits = 0 <= valid_partition_rate <= 1
         require("--valid-partition-rate", "from 0 to 1", valid_partition_rate, rate_fits)
-        self.initial_log_z = log_z
         self.initial_bias = str(init_output_bias)
         self.valid_partition_rate = valid_partition_rate
         self.is_legacy_ddp = ddp_backend in ("legacy_ddp", "no_c10d")
         self.sentence_avg = sentence_avg
-        self._is_prepared = self._is_checked = False
+        self.train_subset = train_subset
+        self._checkpoint = constants.CheckpointChoice(**checkpoint)
+        self._origin: Optional[str] = None  # of initial_log_z, once it is decided on
+        self._is_prepared = self._has_begun = False
         # Made when first asked for; plain objects, which must not follow .half().
         self._distributions: Dict[str, NoiseDistribution] = {}
 
@@ -86,16 +98,24 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     @property
     def log_z(self) -> float:
-        """The constant log Z, nats."""
-        return self.initial_log_z
+        """The constant log Z, nats; 0 until it is known, or if the loss draws scores to none."""
+        known = self.normalises_itself and self.initial_log_z is not None
+        return self.initial_log_z if known else 0.0
+
+    @property
+    def differentiable_log_z(self) -> Union[float, Tensor]:
+        """log Z as a loss takes it: a 0-d float32 tensor if it is learned."""
+        return self.log_z
 
     def begin_epoch(self, epoch: int) -> None:
         """Do as flags say of this epoch, counted from 1; the language_modeling task calls it."""
 
     def scoring_state(self) -> Dict[str, Any]:
-        """What a checkpoint has to know in order to score."""
-        squashing = {"score_squashing": True} if self.score_squashing else {}
-        return {"log_z": float(self.log_z), **squashing}
+        """What a checkpoint has to know in order to score: log Z only if scores come near it."""
+        state: Dict[str, Any] = {"score_squashing": True} if self.score_squashing else {}
+        if self.normalises_itself and self.initial_log_z is not None:
+            state["log_z"] = float(self.log_z)
+        return state
 
     def forward(
         self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True
@@ -107,8 +127,10 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """
         batch = TokenBatch.from_sample(model, sample, self.padding_idx)
         logged: Dict[str, Any] = {}
+        if self._origin is None:
+            self._decide_log_z(by_bias=None)
         if model.training:
-            self._check_once(batch.layer)
+            self._begin(batch)
             loss = self.objective(batch, "sum" if reduce else "none")
         else:
             loss, logged = self.evaluate(batch, _first_id(sample))
@@ -168,36 +190,90 @@ class SelfNormalizingCriterion(FairseqCriterion):
         layer = OutputLayer(model)
         if self.row_sparse:
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
-        if untrained:
-            self._init_output_bias(layer.bias)
+        q = self._bias_distribution(layer.bias) if untrained else None
+        self._decide_log_z(by_bias=None if q is None else self._carried_by_bias(q))
+        if q is not None:
+            self._init_output_bias(layer.bias, q)
         self._is_prepared = True
 
-    def _init_output_bias(self, bias: Optional[Tensor]) -> None:
-        """As ``--init-output-bias`` says, if there is a bias."""
-        if bias is not None and self.initial_bias != "none":
-            uniform = self.initial_bias == "uniform"
-            q = NoiseDistribution.uniform(len(bias)) if uniform else self._unigram()
-            scores = q.log_q + self.log_z
-            with torch.no_grad():
-                bias.copy_(losses.unsquashed(scores) if self.score_squashing else scores)
+    def _bias_distribution(self, bias: Optional[Tensor]) -> Optional[NoiseDistribution]:
+        """What ``--init-output-bias`` sets a bias from, if there is one to set."""
+        if bias is None or self.initial_bias == "none":
+            return None
+        if self.initial_bias == "uniform":
+            return NoiseDistribution.uniform(len(bias))
+        return self._unigram()
+
+    def _carried_by_bias(self, q: NoiseDistribution) -> float:
+        """The log Z with which a bias log q + log Z starts, nats: 0, or where all of it fits."""
+        if not self.score_squashing:
+            return 0.0
+        lowest, highest = float(q.log_q.min()), float(q.log_q.max())
+        fitting = min(max(0.0, -_FITTING - lowest), _FITTING - highest)
+        return round(fitting + 0.005, 2) if fitting else 0.0
+
+    def _init_output_bias(self, bias: Tensor, q: NoiseDistribution) -> None:
+        scores = q.log_q + (self.initial_log_z or 0.0)
+        with torch.no_grad():
+            bias.copy_(losses.unsquashed(scores) if self.score_squashing else scores)
 
     def _unigram(self) -> NoiseDistribution:
         return self.distribution("unigram", torch.device("cpu"))
 
-    def _check_once(self, layer: OutputLayer) -> None:
-        """Warn of a start so far from log Z that training spends itself on getting there."""
-        if self._is_checked:
+    def _decide_log_z(self, by_bias: Optional[float]) -> None:
+        """Before the first batch: what log Z is, or that it is to be measured there."""
+        carried = self.task.state.state_dict.get("log_z")
+        if carried is not None:  # the task was loaded with the model, as fairseq-validate does
+            start = constants.Start(carried, "carried by the checkpoint")
+        elif self.normalises_itself:
+            found = constants.restored(self._checkpoint)
+            start = constants.start(self._flag_log_z, found, by_bias)
+        else:
+            of_bias = self._flag_log_z if self._flag_log_z is not None else by_bias or 0.0
+            start = constants.Start(of_bias, "none, since this loss does not normalise scores")
+        self.initial_log_z, self._origin = start
+
+    def _begin(self, batch: TokenBatch) -> None:
+        """On the first training batch that has a token: check, measure log Z, say what it is."""
+        if self._has_begun:
             return
-        self._is_checked = True
+        self._check_flags(batch.layer)
+        if self.initial_log_z is None:
+            self.initial_log_z = self._measured_log_z(batch)
+        if self.initial_log_z is None:
+            return  # no rank has a token: the next batch is the first
+        self._has_begun = True
+        self.task.state.merge_state_dict(self.scoring_state())
+        logger.info(f"log Z: {self._said_log_z()}")
+        logger.info(f"loss: {self._said_loss()}")
+
+    def _measured_log_z(self, batch: TokenBatch) -> Optional[float]:
+        """The mean of log Z_c over contexts of all ranks' batches; the same on every rank."""
+        tokens = constants.contexts_to_measure(len(batch), len(batch.layer), batch.target.device)
+        with torch.no_grad():
+            value = constants.measured(self.log_partition(batch, tokens))
+        if value is not None:
+            self._origin += "measured, the mean of log Z_c on the first training batch"
+        return value
+
+    def _task_flags(self) -> List[str]:
+        """The flags in use that the language_modeling task alone carries out."""
+        return []
+
+    def _check_flags(self, layer: OutputLayer) -> None:
+        """That the task carries out what it has to; warn of a start far from log Z."""
         for flag in self._task_flags():
             task = type(self.task).__name__
             require(flag, "--task language_modeling", task, self._is_prepared)
         log_v = math.log(len(layer))
-        if layer.bias is None and abs(self.log_z - log_v) > _FAR_START:
+        given = self._flag_log_z is not None and self.normalises_itself
+        if given and self.score_squashing:
+            self._check_reach(log_v)
+        if given and layer.bias is None and abs(self._flag_log_z - log_v) > _FAR_START:
             logger.warning(
-                f"{type(layer.decoder).__name__} has no output bias: its scores start near 0, so "
-                f"log Z_c starts near log V = {log_v:.1f}, far from --log-z {self.log_z:g}, and it "
-                f"may take most of the training to get there; --log-z {log_v:.1f} starts right"
+                f"{type(layer.decoder).__name__} has no output bias: untrained, its log Z_c is "
+                f"about log V = {log_v:.1f}, far from --log-z {self._flag_log_z:g}; it may take "
+                "most of the training to get there, and --log-z auto starts right"
             )
         elif layer.bias is not None and not self._is_prepared and self.initial_bias != "none":
             logger.warning(
@@ -205,9 +281,24 @@ class SelfNormalizingCriterion(FairseqCriterion):
                 f"alone; under {type(self.task).__name__} the bias starts as the model has it"
             )
 
-    def _task_flags(self) -> List[str]:
-        """The flags in use that the language_modeling task alone carries out."""
-        return []
+    def _check_reach(self, log_v: float) -> None:
+        low, high = log_v - _SQUASHED, log_v + _SQUASHED
+        required = f"from {low:.1f} to {high:.1f}, since --score-squashing keeps scores within 10"
+        require("--log-z", required, self._flag_log_z, low < self._flag_log_z < high)
+
+    def _said_log_z(self) -> str:
+        if not self.normalises_itself:
+            return f"{self._origin}; scoring needs its shift"
+        return f"{self.log_z:g} nats ({self._origin})"
+
+    def _said_loss(self) -> str:
+        share = {0: "unnormalised", 1: "exact"}.get(self.valid_partition_rate, "estimated")
+        per = "a sentence" if self.sentence_avg else "a token"
+        return (
+            f"in training lines the objective of {type(self).__name__}, in validation lines the "
+            f"{share} negative log-likelihood, of which ppl is the perplexity; both in bits {per}, "
+            "and not to be compared with each other"
+        )
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
@@ -225,7 +316,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         return self.log_partition(batch, tokens) - self.log_z
 
     def _make_distribution(self, kind: str) -> NoiseDistribution:
-        return NoiseDistribution(training_target_counts(self.task))
+        return NoiseDistribution(training_target_counts(self.task, self.train_subset))
 
 
 class NoiseCriterion(SelfNormalizingCriterion):
@@ -281,11 +372,15 @@ class NoiseCriterion(SelfNormalizingCriterion):
         if kind == "noise" and self.noise_power == 1:
             return self._unigram()
         power = self.noise_power if kind == "noise" else 1.0
-        return NoiseDistribution(training_target_counts(self.task), power)
+        counts = training_target_counts(self.task, self.train_subset)
+        return NoiseDistribution(counts, power)
 
 
 class NoiseContrastiveCriterion(NoiseCriterion):
     """Shared by the NCE family, whose log Z may be learned.
+
+    What is learned is how far log Z goes from where it starts: the start may be known on the first
+    batch only, when --fp16 has copied the parameters, and halves tell small numbers well apart.
 
     Args:
         task: see above.
@@ -295,11 +390,42 @@ class NoiseContrastiveCriterion(NoiseCriterion):
     def __init__(self, task: FairseqTask, learn_log_z: bool, **others: Any):
         super().__init__(task, **others)
         if learn_log_z:
-            self.learned_log_z = nn.Parameter(torch.tensor(float(self.initial_log_z)))
+            # Of one dimension: fairseq's legacy_ddp can't reduce one of none.
+            self.learned_log_z = nn.Parameter(torch.zeros(1))
 
     @property
     def log_z(self) -> float:
-        return self.initial_log_z if self.learned_log_z is None else self.learned_log_z.item()
+        learned = 0.0 if self.learned_log_z is None else self.learned_log_z.item()
+        return super().log_z + learned
+
+    @property
+    def differentiable_log_z(self) -> Union[float, Tensor]:
+        if self.learned_log_z is None:
+            return self.log_z
+        return super().log_z + self.learned_log_z[0].float()
+
+    def get_extra_state(self) -> Dict[str, Any]:
+        """Saved beside what is learned."""
+        return {"initial_log_z": self.initial_log_z}
+
+    def set_extra_state(self, state: Dict[str, Any]) -> None:
+        """Called where a checkpoint with a learned log Z is loaded, which goes on from there."""
+        if state["initial_log_z"] is None:
+            return  # it was saved before the first batch
+        self.initial_log_z, given = state["initial_log_z"], self._flag_log_z
+        unused = "" if given in (None, self.initial_log_z) else f", and not from --log-z {given:g}"
+        self._origin = f"as far as it was learned, from {self.initial_log_z:g} on{unused}"
+
+    def load_state_dict(self, state_dict: Optional[Dict[str, Any]], *others: Any, **named: Any):
+        """As torch's; None, from a checkpoint of a training that learned no log Z, changes nothing.
+
+        Checkpoints without a start hold log Z itself in the place of what it gained.
+        """
+        if state_dict is None:
+            return None
+        state = {"_extra_state": {"initial_log_z": 0.0}, **state_dict}
+        state["learned_log_z"] = state["learned_log_z"].reshape(1)
+        return super().load_state_dict(state, *others, **named)
 
 
 class GroupCriterion(NoiseContrastiveCriterion):
@@ -323,6 +449,7 @@ class BatchNCECriterion(GroupCriterion):
         super().__init__(task, **others)
         self.kind = str(objective)
         self.self_norm_alpha = checked_alpha(self_norm_alpha)
+        self.normalises_itself = self.kind == "binary" or self_norm_alpha > 0
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         return objectives.batch_nce(self, batch, reduction)
@@ -351,6 +478,8 @@ class FreshNCECriterion(SharedNCECriterion):
 @register_criterion("sampled_softmax", dataclass=NoiseConfig)
 class SampledSoftmaxCriterion(NoiseCriterion):
     """Sampled softmax (Bengio & Senecal 2003; Jozefowicz et al. 2016): not self-normalised."""
+
+    normalises_itself = False
 
     def __init__(self, task: FairseqTask, **others: Any):
         super().__init__(task, **others)
@@ -407,6 +536,7 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
         self.self_norm_alpha = checked_alpha(self_norm_alpha)
         self.self_norm_rate = checked_rate(self_norm_rate)
         self.score_squashing = score_squashing
+        self.normalises_itself = self_norm_alpha > 0
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         if self.self_norm_rate < 1:
@@ -432,7 +562,7 @@ def _with_penalty(criterion: Any, loss: Tensor, batch: TokenBatch, reduction: st
         batch.features.index_select(0, chosen),
         *batch.layer.full(),
         alpha=alpha,
-        log_z=criterion.log_z,
+        log_z=criterion.differentiable_log_z,
         reduction=reduction,
         squash=criterion.score_squashing,
     )

@@ -27,7 +27,18 @@ Where the kernel is used, a score's gradient is rounded to halves before it is m
 
 import functools
 import math
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Tuple,
+    Union,
+)
 
 import torch
 import torch.nn.functional as F
@@ -307,7 +318,7 @@ def partition_penalty(
     bias: Optional[Tensor],
     *,
     alpha: float,
-    log_z: float = 0.0,
+    log_z: Union[float, Tensor] = 0.0,
     reduction: str = "sum",
     squash: bool = False,
 ) -> Tensor:
@@ -318,7 +329,7 @@ def partition_penalty(
             ``alpha`` divided by gamma).
         weight, bias: (V, D), (V,) or None.
         alpha: the weight of the term, at least 0.
-        log_z: the constant log Z, nats.
+        log_z: the constant log Z, nats; a 0-d tensor has a gradient.
         reduction: "sum" or "none".
         squash: whether scores are those of :func:`squashed`.
 
@@ -800,6 +811,8 @@ def _check_alpha(alpha: float) -> None:
         _fail("alpha", "a finite number of at least 0", alpha)
 
 
-def _check_log_z(log_z: float) -> None:
+def _check_log_z(log_z: Union[float, Tensor]) -> None:
+    if torch.is_tensor(log_z):  # whose value is left on its device
+        return _check_float("log_z", log_z, ())
     if not math.isfinite(log_z):
         _fail("log_z", "a finite number", log_z)

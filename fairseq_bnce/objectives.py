@@ -126,13 +126,16 @@ def _of_draws(
 
 
 def _projection(criterion: "NoiseContrastiveCriterion", vocabulary: BatchVocabulary):
-    """Weight, bias and log Z; a learned log Z is taken off the bias, whose gradient it then has."""
+    """Weight, bias and log Z; a learned log Z is taken off the bias, whose gradient it then has.
+
+    In float32 or better: halves of about log Z would make one of several neighbouring biases.
+    """
     weight, bias = vocabulary.weight, vocabulary.bias
-    learned = criterion.learned_log_z
-    if learned is None:
+    if criterion.learned_log_z is None:
         return weight, bias, criterion.log_z
     bias = weight.new_zeros(len(weight)) if bias is None else bias
-    return weight, bias - learned, 0.0
+    bias = bias.to(torch.promote_types(bias.dtype, torch.float32))
+    return weight, bias - criterion.differentiable_log_z, 0.0
 
 
 def _groups(batch: TokenBatch, kind: str) -> List[Tensor]:

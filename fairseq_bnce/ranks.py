@@ -1,6 +1,6 @@
 """What travels between the ranks of a training on several processes (torch.distributed)."""
 
-from typing import List
+from typing import Any, List
 
 import torch
 import torch.distributed
@@ -28,6 +28,20 @@ def gather_uneven(tensor: Tensor) -> List[Tensor]:
     padded = tensor.new_zeros((max(1, *lengths), *tensor.shape[1:]))
     padded[: len(tensor)] = tensor
     return [part[:length] for part, length in zip(_gather(padded), lengths)]
+
+
+def total(tensor: Tensor) -> Tensor:
+    """The sum over the ranks, of tensors of one shape: to the last bit the same on each."""
+    return torch.stack(_gather(tensor)).sum(dim=0) if count() > 1 else tensor
+
+
+def from_first(value: Any) -> Any:
+    """What the first rank has; the others' values are ignored."""
+    if count() == 1:
+        return value
+    box = [value]
+    torch.distributed.broadcast_object_list(box, src=0)
+    return box[0]
 
 
 def _gather(tensor: Tensor) -> List[Tensor]:

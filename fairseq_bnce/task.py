@@ -168,7 +168,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
                 f"{split}.idx, made by fairseq-preprocess --only-source), got none"
             )
         for prefix in prefixes if combine else prefixes[:1]:
-            count_tokens(prefix, self.dictionary, cache=split == "train")
+            count_tokens(prefix, self.dictionary, cache=split == self.args.train_subset)
         return super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:
@@ -238,7 +238,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if "log_z" not in state:
             logger.warning(
                 "this checkpoint is not self-normalised: it was not trained with a criterion of "
-                "fairseq_bnce, and its unnormalised perplexity may be far from the exact one"
+                "fairseq_bnce that normalises scores, and its unnormalised perplexity may be far "
+                "from the exact one"
             )
             if choice == "checkpoint" and "mu_z" not in state:
                 raise ValueError(

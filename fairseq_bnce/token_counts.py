@@ -5,9 +5,14 @@ words 0. So the memory-mapped token files themselves are counted, once, and the 
 beside them.
 """
 
+import contextlib
+import glob
 import hashlib
+import io
 import logging
 import os
+import time
+import uuid
 from typing import List, Optional
 
 import numpy as np
@@ -26,14 +31,20 @@ logger = logging.getLogger(__name__)
 
 _COUNT_AT_ONCE = 2**26  # tokens, so that a file of any size is counted in bounded memory
 _HASH_BLOCKS, _BLOCK_BYTES = 256, 2**16
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_ABANDONED = 3600  # seconds after which an unfinished file has nobody who writes on
 
 
 class DataError(ValueError):
     """Binarised data that are missing, damaged or made with another dictionary."""
 
 
-def training_target_counts(task: FairseqTask) -> torch.Tensor:
+def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Tensor:
     """Counts of the training targets of a language modeling or translation task.
+
+    Args:
+        task: with a target dictionary, and the folders of its data in its configuration.
+        subset: the split that is trained on, ``--train-subset``.
 
     Returns:
         (V,) int64, V the size of the task's target dictionary; words outside of an
@@ -45,7 +56,7 @@ def training_target_counts(task: FairseqTask) -> torch.Tensor:
     dictionary = task.target_dictionary
     full = task.source_dictionary if hasattr(task, "output_dictionary") else dictionary
     counts = np.zeros(len(full), dtype=np.int64)
-    prefixes = _target_prefixes(task)
+    prefixes = _target_prefixes(task, subset)
     for prefix in prefixes:
         counts += count_tokens(prefix, full, cache=True)
     logger.info(f"noise: counted {counts.sum():,} training targets in {len(prefixes)} file(s)")
@@ -60,7 +71,8 @@ def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np
     Args:
         prefix: the path without ``.bin`` and ``.idx``.
         dictionary: what the ids should come from.
-        cache: keep the counts in a file beside the data, its name made from their content.
+        cache: keep the counts in a file beside the data, its name made from their content. It is
+            believed if its checksum and the number of tokens are right, and else made again.
 
     Returns:
         (V,) int64.
@@ -69,10 +81,12 @@ def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np
         DataError: if the file is damaged or holds an id that the dictionary lacks.
     """
     cached = _cache_path(prefix) if cache else None
-    counts = _read_cache(cached)
-    if counts is None:
+    counts = None if cached is None else _read_cache(cached)
+    if counts is None or not _is_of(counts, prefix):
         counts = _count(prefix, dictionary)
-        _write_cache(cached, counts)
+        if cached is not None:
+            _write_cache(cached, counts)
+            _remove_outdated(prefix, cached)
     if len(counts) > len(dictionary):
         raise DataError(
             f"{prefix}: required word ids below {len(dictionary)}, the size of dict.txt, got id "
@@ -100,13 +114,8 @@ def _count(prefix: str, dictionary: Dictionary) -> np.ndarray:
 
 def _mapped_tokens(prefix: str) -> np.ndarray:
     """All tokens of a memory-mapped file in one array, after a check of its two parts."""
-    try:
-        index = MMapIndexedDataset.Index(index_file_path(prefix))
-        item_bytes = np.dtype(index.dtype).itemsize
-        wanted = int(index.sizes.sum(dtype=np.int64)) * item_bytes
-        dtype = index.dtype
-    except (AssertionError, KeyError, OSError, ValueError) as error:
-        raise DataError(f"{prefix}.idx: required a binarised index, got: {error}") from error
+    index = _mapped_index(prefix)
+    wanted, dtype = _indexed_tokens(index) * np.dtype(index.dtype).itemsize, index.dtype
     got = os.path.getsize(data_file_path(prefix))
     if got != wanted:
         raise DataError(
@@ -114,6 +123,19 @@ def _mapped_tokens(prefix: str) -> np.ndarray:
             "is damaged, binarise the data again with fairseq-preprocess"
         )
     return np.memmap(data_file_path(prefix), mode="r", dtype=dtype) if got else np.zeros(0, dtype)
+
+
+def _mapped_index(prefix: str) -> MMapIndexedDataset.Index:
+    try:
+        index = MMapIndexedDataset.Index(index_file_path(prefix))
+        np.dtype(index.dtype)
+    except (AssertionError, KeyError, OSError, ValueError) as error:
+        raise DataError(f"{prefix}.idx: required a binarised index, got: {error}") from error
+    return index
+
+
+def _indexed_tokens(index: MMapIndexedDataset.Index) -> int:
+    return int(index.sizes.sum(dtype=np.int64))
 
 
 def _count_items(prefix: str, dictionary: Dictionary) -> np.ndarray:
@@ -152,13 +174,13 @@ def _exists(prefix: str) -> bool:
     return os.path.exists(index_file_path(prefix)) or infer_dataset_impl(prefix) is not None
 
 
-def _target_prefixes(task: FairseqTask) -> List[str]:
+def _target_prefixes(task: FairseqTask, subset: str) -> List[str]:
     config = getattr(task, "args", None) or task.cfg
     folders = utils.split_paths(config.data)
     source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
-    names = ["train"]
+    names = [subset]
     if target is not None:
-        names = [f"train.{source}-{target}.{target}", f"train.{target}-{source}.{target}"]
+        names = [f"{subset}.{source}-{target}.{target}", f"{subset}.{target}-{source}.{target}"]
     prefixes = [prefix for name in names for prefix in split_prefixes(folders, name)]
     if not prefixes:
         raise DataError(
@@ -168,7 +190,7 @@ def _target_prefixes(task: FairseqTask) -> List[str]:
     return prefixes
 
 
-def _cache_path(prefix: str) -> Optional[str]:
+def _cache_path(prefix: str) -> str:
     return f"{prefix}.target-counts-{_fingerprint(prefix)}.npy"
 
 
@@ -188,23 +210,57 @@ def _fingerprint(prefix: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _read_cache(path: Optional[str]) -> Optional[np.ndarray]:
-    if path is None or not os.path.exists(path):
+def _read_cache(path: str) -> Optional[np.ndarray]:
+    """Counts as they were written; None for a file that is missing, damaged or half-written."""
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read()
+    except OSError:
         return None
-    try:
-        counts = np.load(path)
-    except (OSError, ValueError, EOFError):
-        return None  # half-written or damaged: it is counted again
-    return counts if counts.ndim == 1 and counts.dtype == np.int64 else None
+    array, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if hashlib.sha256(array).digest() != digest:
+        return None
+    return np.load(io.BytesIO(array))
 
 
-def _write_cache(path: Optional[str], counts: np.ndarray) -> None:
-    if path is None:
-        return
-    unfinished = f"{path}.{os.getpid()}.tmp"
+def _is_of(counts: np.ndarray, prefix: str) -> bool:
+    """Whether that many tokens are in the file, as far as its format tells without reading it."""
+    if counts.ndim != 1 or counts.dtype != np.int64 or (counts < 0).any():
+        return False
+    is_mapped = infer_dataset_impl(prefix) in ("mmap", None)
+    return not is_mapped or int(counts.sum()) == _indexed_tokens(_mapped_index(prefix))
+
+
+def _write_cache(path: str, counts: np.ndarray) -> None:
+    """An .npy file, and behind the array its SHA-256."""
+    array = io.BytesIO()
+    np.save(array, counts)
+    # Several ranks may write at once, of other machines too, where process ids repeat.
+    unfinished = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
-        with open(unfinished, "wb") as stream:
-            np.save(stream, counts)
-        os.replace(unfinished, path)  # several ranks may write at once
+        with open(unfinished, "xb") as stream:
+            stream.write(array.getvalue() + hashlib.sha256(array.getvalue()).digest())
+        os.replace(unfinished, path)
     except OSError as error:
         logger.info(f"noise: the counts are not kept, {path} can't be written: {error}")
+        _remove(unfinished)
+
+
+def _remove_outdated(prefix: str, current: str) -> None:
+    """Caches of what the file held before, and what was left behind in writing one.
+
+    Another rank may do the same at the same time, and may be writing: what is young stays.
+    """
+    kept = f"{glob.escape(prefix)}.target-counts-*.npy"
+    for path in glob.glob(kept):
+        if path != current:
+            _remove(path)
+    for path in glob.glob(f"{kept}.*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - os.path.getmtime(path) > _ABANDONED:
+                _remove(path)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):  # gone already, or another user's
+        os.remove(path)

@@ -1,13 +1,18 @@
 """Bad input, as a user meets it in the terminal: the error names the thing and the remedy."""
 
+import os
+import random
 import re
 import shutil
 
 import numpy as np
 import pytest
+import torch
 from test_output_layer import SEQ2SEQ
 from tools import LSTM, TRANSFORMER, build, evaluate, first_batch, run, train, write_lines
 
+from fairseq_bnce import token_counts
+from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.token_counts import DataError, count_tokens
 
 BNCE = [*LSTM, "--criterion", "bnce"]
@@ -27,11 +32,21 @@ def refused(data, tmp_path, *flags):
 @pytest.mark.parametrize(
     "criterion, flag, value, required",
     [
-        ("bnce", "--log-z", "nan", "a finite number"),
+        ("bnce", "--log-z", "nan", "a finite number or 'auto'"),
+        ("bnce", "--log-z", "automatic", "a finite number or 'auto'"),
         ("bnce", "--noise-samples", "-1", "at least 0"),
         ("bnce", "--noise-power", "-0.5", "a finite number of at least 0"),
         ("bnce", "--bnce-group", "sentence", "'batch', 'time' or a size"),
         ("bnce", "--bnce-group", "1", "a size of at least 2"),
+        ("bnce", "--bnce-group", "²", "a size of at least 2"),
+        ("bnce", "--bnce-group", "٣", "a size of at least 2"),
+        ("bnce", "--bnce-group", str(10**20), "a size of at least 2, at most 1,000,000"),
+        ("bnce", "--bnce-group", "1000001", "a size of at least 2, at most 1,000,000"),
+        ("bnce", "--noise-samples", str(10**12), "at least 0 and at most 1,000,000"),
+        ("nce", "--noise-samples", "1000001", "at least 0 and at most 1,000,000"),
+        ("bnce", "--noise-samples-by-epoch", f"8,{10**12}", "at least 0 .* at most 1,000,000"),
+        ("bnce", "--noise-samples-by-epoch", "8,1000001", "at least 0 .* at most 1,000,000"),
+        ("bnce", "--noise-samples-by-epoch", "8,²", "numbers of at least 0 with commas"),
         ("bnce", "--valid-partition-rate", "1.5", "from 0 to 1"),
         ("shared_nce", "--noise-samples", "0", "at least 1"),
         ("shared_nce", "--noise-samples-by-epoch", "0", "at least 1"),
@@ -71,7 +86,7 @@ def test_draws_by_epoch_under_a_task_that_does_not_tell_the_epoch(pairs):
 
 def test_a_bad_flag_ends_the_command(corpus, tmp_path):
     output = refused(corpus, tmp_path, *BNCE, "--log-z", "nan")
-    assert "ValueError: --log-z: required a finite number, got nan" in output
+    assert "ValueError: --log-z: required a finite number or 'auto', got nan" in output
 
 
 def test_missing_data(tmp_path):
@@ -173,7 +188,105 @@ def test_counts_are_kept_and_follow_the_content(corpus, tmp_path):
     for part in ("bin", "idx"):
         shutil.copy(data / f"valid.{part}", data / f"train.{part}")
     assert count_tokens(str(data / "train"), dictionary, cache=True)[dictionary.eos()] == 40
-    assert len(list(data.glob("train.target-counts-*.npy"))) == 2
+    (newer,) = data.glob("train.target-counts-*.npy")
+    assert newer != cache
+
+
+def cached_counts(data):
+    """(counts as they are, the file that keeps them, a function that asks for them again)."""
+    _, task, _ = build(data, *LSTM)
+
+    def count():
+        return count_tokens(str(data / "train"), task.dictionary, cache=True)
+
+    counts = count()
+    (cache,) = data.glob("train.target-counts-*.npy")
+    return counts, cache, count
+
+
+def test_a_flipped_bit_of_the_kept_counts_is_found(corpus, tmp_path, monkeypatch):
+    counts, cache, count = cached_counts(copy(corpus, tmp_path))
+    content = cache.read_bytes()
+    rng = random.Random(1)
+    for position in rng.sample(range(8 * len(content)), 300):
+        damaged = bytearray(content)
+        damaged[position // 8] ^= 1 << position % 8
+        cache.write_bytes(damaged)
+        assert np.array_equal(count(), counts), position
+        assert cache.read_bytes() == content, position  # written anew
+    monkeypatch.setattr(token_counts, "_count", None)  # not asked: the file is believed
+    assert np.array_equal(count(), counts)
+
+
+@pytest.mark.parametrize("wrong", ["zero", "negative", "fewer", "plain", "empty", "table"])
+def test_other_counts_than_the_datas_are_not_used(wrong, corpus, tmp_path):
+    counts, cache, count = cached_counts(copy(corpus, tmp_path))
+    fewer = counts - (counts > 0)
+    negative = counts + np.where(np.arange(len(counts)) % 2, 1000, -1000)
+    other = {"zero": 0 * counts, "negative": negative, "fewer": fewer, "plain": counts - 1}
+    if wrong == "plain":  # no checksum behind it
+        np.save(cache, other[wrong])
+    elif wrong == "table":
+        token_counts._write_cache(str(cache), counts[None])
+    elif wrong == "empty":
+        cache.write_bytes(b"")
+    else:
+        token_counts._write_cache(str(cache), other[wrong])
+    assert np.array_equal(count(), counts)
+
+
+def test_what_was_left_behind_in_counting_is_removed(corpus, tmp_path):
+    """Old unfinished files and caches of other content; nothing young, nothing of other files."""
+    data = copy(corpus, tmp_path)
+    for path in data.glob("*.target-counts-*"):
+        path.unlink()
+    old, young = (data / f"train.target-counts-0.npy.{n}.tmp" for n in ("7", "8"))
+    others = [data / name for name in ("train1.target-counts-0.npy", "valid.target-counts-0.npy")]
+    outdated = data / "train.target-counts-0.npy"
+    for path in (old, young, outdated, *others):
+        path.touch()
+    os.utime(old, (0, 0))
+    _, cache, _ = cached_counts(data)
+    assert not old.exists() and cache != outdated and young.exists()
+    assert all(path.exists() for path in others)
+
+
+def test_a_full_disk_keeps_no_counts(corpus, tmp_path, monkeypatch):
+    """They are counted each time, and no half of a file stays."""
+    data = copy(corpus, tmp_path)
+    for path in data.glob("*.target-counts-*"):
+        path.unlink()
+    _, task, _ = build(data, *LSTM)
+
+    def replace(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(token_counts.os, "replace", replace)
+    assert count_tokens(str(data / "train"), task.dictionary, cache=True).sum() > 0
+    assert not list(data.glob("*.target-counts-*"))
+
+
+@pytest.mark.parametrize("lines", [None, "pairs"], ids=["language model", "translation"])
+def test_noise_is_counted_from_the_training_subset(lines, corpus, pairs):
+    """--train-subset valid trains on another split than train."""
+    flags = [*(LSTM if lines is None else SEQ2SEQ), "--criterion", "bnce"]
+    cfg, task, _ = build(corpus if lines is None else pairs, *flags, "--train-subset", "valid")
+    criterion = task.build_criterion(cfg.criterion)
+    got = criterion.distribution("unigram", torch.device("cpu")).log_q
+    prefix = corpus / "valid" if lines is None else pairs / "valid.fr-en.en"
+    want = count_tokens(str(prefix), task.target_dictionary)
+    assert torch.equal(got, NoiseDistribution(torch.from_numpy(want)).log_q)
+
+
+def test_counts_of_the_training_subset_are_kept(corpus, tmp_path):
+    data = copy(corpus, tmp_path)
+    for path in data.glob("*.target-counts-*"):
+        path.unlink()
+    _, task, _ = build(data, *LSTM, "--train-subset", "valid")
+    task.load_dataset("train")
+    assert not list(data.glob("*.target-counts-*"))
+    task.load_dataset("valid")
+    assert len(list(data.glob("valid.target-counts-*.npy"))) == 1
 
 
 def test_other_formats_and_several_files_are_counted(corpus, tmp_path):

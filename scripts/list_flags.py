@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Write docs/flags.md: every flag of this plugin, with its default and its help.
+
+    list_flags.py            # prints the page
+    list_flags.py --check    # exit status 1 if docs/flags.md says something else
+
+fairseq-train --help stops before it knows which architecture, criterion and optimiser are asked
+for, and lists none of their flags.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, NamedTuple
+
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingConfig
+
+import fairseq_bnce
+import fairseq_bnce.models
+from fairseq_bnce.task import SelfNormalizedLanguageModelingConfig
+
+_PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
+_HEAD = """# Flags
+
+`fairseq-train --help` stops before it knows which criterion, architecture and optimiser are asked
+for, and lists none of their flags; these are those of this plugin. `scripts/list_flags.py` writes
+this page. Presets of architectures, and the flags that they set, are in `fairseq_bnce/models`.
+"""
+
+
+def page() -> str:
+    """The text of docs/flags.md."""
+    parts = [_HEAD]
+    for title, flag, registry in (
+        ("Criteria", "--criterion", CRITERION_DATACLASS_REGISTRY),
+        ("Architectures", "--arch", MODEL_DATACLASS_REGISTRY),
+        ("Optimisers", "--optimizer", OPTIMIZER_DATACLASS_REGISTRY),
+    ):
+        ours = {
+            name: _rows(registry[name]) for name in sorted(registry) if _is_ours(registry[name])
+        }
+        parts += [f"## {title}\n", f"`{flag}`: {_names(ours)}.\n", _table(ours)]
+    fairseqs = _rows(LanguageModelingConfig)
+    own = [row for row in _rows(SelfNormalizedLanguageModelingConfig) if row not in fairseqs]
+    parts += ["## The task\n", "Of `--task language_modeling`, beside fairseq's own.\n"]
+    return "\n".join([*parts, _table({"language_modeling": own})])
+
+
+def _is_ours(config: Any) -> bool:
+    return getattr(config, "__module__", "").split(".")[0] == fairseq_bnce.__name__
+
+
+class Row(NamedTuple):
+    """A flag, as one criterion, architecture or optimiser has it."""
+
+    flag: str
+    default: str
+    text: str
+
+
+def _rows(config: Any) -> List[Row]:
+    """The fields that are flags; interpolations are other parts' of fairseq's configuration."""
+    fields = [f for f in dataclasses.fields(config) if not f.name.startswith("_")]
+    return [_row(field) for field in fields if not str(field.default).startswith("${")]
+
+
+def _row(field: Any) -> Row:
+    default = getattr(field.default, "value", field.default)
+    shown = f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+    shown = "" if default is None else shown
+    shown = ("off", "on")[default] if isinstance(default, bool) else shown
+    text = field.metadata.get("help", "").replace("|", "\\|")
+    return Row(f"`--{field.name.replace('_', '-')}`", shown, text)
+
+
+def _table(rows: Dict[str, List[Row]]) -> str:
+    """One line for each flag, default and help, with the names that have it."""
+    owners: Dict[Row, List[str]] = {}
+    for name, own in rows.items():
+        for row in own:
+            owners.setdefault(row, []).append(name)
+    # What most have comes first; else as it is declared.
+    order = sorted(owners, key=lambda row: -len(owners[row]))
+    lines = [
+        f"| {row.flag} | {'all' if len(owners[row]) == len(rows) else _names(owners[row])} "
+        f"| {row.default} | {row.text} |"
+        for row in order
+    ]
+    return "\n".join(["| flag | of | default | |", "|---|---|---|---|", *lines, ""])
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare instead of printing")
+    if not parser.parse_args().check:
+        print(page(), end="")
+        return 0
+    if _PAGE.read_text(encoding="utf-8") == page():
+        return 0
+    print(f"{_PAGE}: required what list_flags.py prints, got another text", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
