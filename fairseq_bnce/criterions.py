@@ -16,7 +16,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_bnce import losses, metrics, objectives, ranks, row_sparse
+from fairseq_bnce import losses, metrics, objectives, ranks, row_sparse, squashing
 from fairseq_bnce.batch import TokenBatch, target_scores
 from fairseq_bnce.configs import (
     BatchNCEConfig,
@@ -166,11 +166,20 @@ class SelfNormalizingCriterion(FairseqCriterion):
             untrained: whether its output bias may be set.
         """
         layer = OutputLayer(model)
+        self._take_squashing(model)
         if self.row_sparse:
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
         if untrained:
             self._init_output_bias(layer.bias)
         self._is_prepared = True
+
+    def _take_squashing(self, model: nn.Module) -> None:
+        """A model's scores are squashed for good, by whatever criterion it is read."""
+        if self.score_squashing:
+            squashing.squash(model)
+        elif squashing.is_squashed(model):
+            required = "--criterion self_norm_softmax with it, as the model was trained"
+            require("--score-squashing", required, type(self).__name__, False)
 
     def _init_output_bias(self, bias: Optional[Tensor]) -> None:
         """As ``--init-output-bias`` says, if there is a bias."""
@@ -407,6 +416,9 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
         self.self_norm_alpha = checked_alpha(self_norm_alpha)
         self.self_norm_rate = checked_rate(self_norm_rate)
         self.score_squashing = score_squashing
+
+    def _task_flags(self) -> List[str]:
+        return ["--score-squashing"] if self.score_squashing else []
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         if self.self_norm_rate < 1:

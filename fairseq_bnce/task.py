@@ -22,9 +22,9 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import II
 from torch import nn
 
-from fairseq_bnce import metrics, optimizers, scorer, streams
+from fairseq_bnce import metrics, optimizers, scorer, squashing, streams
 from fairseq_bnce.criterions import SelfNormalizingCriterion
-from fairseq_bnce.output_layer import refuse_fully_sharded
+from fairseq_bnce.output_layer import UnsupportedModelError, refuse_fully_sharded
 from fairseq_bnce.token_counts import DataError, count_tokens, split_prefixes
 
 logger = logging.getLogger(__name__)
@@ -72,6 +72,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     def __init__(self, args: Any, *others: Any, **named: Any):
         super().__init__(args, *others, **named)
         self._models: List[nn.Module] = []
+        # Of the checkpoint whose model is built next, and of each model: fairseq merges them.
+        self._loaded_state: Dict[str, Any] = {}
+        self._own_states: Dict[nn.Module, Dict[str, Any]] = {}
         self._untrained: Optional[nn.Module] = None
         self._criterion: Optional[SelfNormalizingCriterion] = None
         self._measured = self._is_checked = False
@@ -88,6 +91,10 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
         model = super().build_model(args, from_checkpoint)
+        own, self._loaded_state = self._loaded_state, {}
+        self._own_states[model] = own
+        if own.get("score_squashing", False):
+            squashing.squash(model)
         if self.args.stateful:
             self._carried = streams.CarriedState(model)
         self._models.append(model)
@@ -105,6 +112,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             for model in self._models:
                 criterion.prepare(model, untrained=model is self._untrained)
         return criterion
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Called with what each checkpoint carries, before its model is built."""
+        super().load_state_dict(state_dict)
+        self._loaded_state = dict(state_dict)
 
     def state_dict(self) -> Dict[str, Any]:
         """What checkpoints carry of the task: a learned log Z as it is now."""
@@ -195,7 +207,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if self.args.unnormalized:
             _refuse_ensemble(self._models)
         for model in self._models:
-            self._make_scorer(model)
+            make = self._make_unnormalized if self.args.unnormalized else self._make_exact
+            make(model)
         longest = _number(kwargs.get("max_positions")) - kwargs.get("context_window", 0)
         return super().eval_lm_dataloader(self._in_blocks_of(longest, dataset), **kwargs)
 
@@ -218,15 +231,23 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             logger.warning(f"{skipped:,} sentences of over {longest:.0f} tokens will be skipped")
         return dataset
 
-    def _make_scorer(self, model: nn.Module) -> None:
+    def _make_exact(self, model: nn.Module) -> None:
+        """In bounded memory, where that is known to give the model's own scores."""
+        if scorer.is_of_fairseq(model) or "log_z" in self._own_states[model]:
+            try:
+                return scorer.make_exact(model)
+            except UnsupportedModelError:
+                pass
+        decoder = type(getattr(model, "decoder", None)).__name__
+        logger.info(
+            f"{decoder}: scored as fairseq does, with all tokens x V logits of a batch in memory, "
+            "since fairseq_bnce does not know how it makes its scores"
+        )
+
+    def _make_unnormalized(self, model: nn.Module) -> None:
         state = self.state.state_dict
-        squash = state.get("score_squashing", False)
-        if not self.args.unnormalized:
-            if getattr(model.decoder, "adaptive_softmax", None) is None:
-                scorer.make_exact(model, squash)
-            return
         log_z, shift = state.get("log_z", 0.0), self._shift(state)
-        scorer.make_unnormalized(model, log_z + shift, squash)
+        scorer.make_unnormalized(model, log_z + shift)
         logger.info(
             f"unnormalised scores: m - log Z - shift, log Z {log_z:g}, shift {shift:.4f} nats; "
             "the perplexity below is unnormalised"
