@@ -90,6 +90,6 @@ def is_of_fairseq(model: nn.Module) -> bool:
 
 def _mix_in(model: nn.Module, scoring: type) -> None:
     OutputLayer(model)  # refuses what can't be scored
-    own = type(model)
+    own = type(model).__bases__[1] if isinstance(model, _Scoring) else type(model)
     model.__class__ = type(own.__name__, (scoring, own), {"__module__": own.__module__})
     model.squash = squashing.is_squashed(model)

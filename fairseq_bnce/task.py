@@ -11,8 +11,9 @@ It takes the registry's place of ``language_modeling``: same flags and behaviour
 import logging
 import math
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, ContextManager, Dict, List, Mapping, Optional
 
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
@@ -51,8 +52,9 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
     stateful: bool = field(
         default=False,
         metadata={
-            "help": "read the data as --batch-size contiguous streams, over whose batches the "
-            "recurrent state carries over (rnn_lm), in training, validation and eval-lm"
+            "help": "read the data as --batch-size contiguous streams (or as many as --max-tokens "
+            "has room for blocks; in eval-lm one by default), over whose batches the recurrent "
+            "state carries over (rnn_lm), in training, validation and eval-lm"
         },
     )
     train_subset: Optional[str] = II("dataset.train_subset")
@@ -135,9 +137,15 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if not self._is_checked and getattr(criterion, "row_sparse", False):
             optimizers.take_row_sparse(optimizer)
         self._is_checked = True
-        if self._carried is not None:
-            self._carried.resume_training()
-        return super().train_step(sample, model, criterion, optimizer, *others, **named)
+        with self._as_training_reads(named.get("ignore_grad", False)):
+            return super().train_step(sample, model, criterion, optimizer, *others, **named)
+
+    def _as_training_reads(self, is_dummy: bool) -> ContextManager:
+        """With the recurrent state that a training batch starts from."""
+        if self._carried is None:
+            return nullcontext()
+        self._carried.resume_training()
+        return self._carried.set_aside() if is_dummy else nullcontext()
 
     def optimizer_step(self, optimizer: Any, model: nn.Module, update_num: int) -> None:
         super().optimizer_step(optimizer, model, update_num)
@@ -153,17 +161,21 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     ) -> Any:
         """As fairseq's; with --stateful, batches of contiguous streams.
 
+        As many streams as ``max_sentences`` and ``max_tokens`` let a batch have blocks.
+
         Raises:
-            ValueError: for --stateful on more streams than the data have blocks, or on blocks that
-                are sentences.
+            ValueError: for --stateful on more streams than the data have blocks, on blocks that
+                are sentences, or that ``max_tokens`` has no room for.
         """
         if self._carried is None:
             return super().get_batch_iterator(dataset, max_tokens, max_sentences, **others)
         _check_contiguous(self.args)
-        taken = ("seed", "num_shards", "shard_id", "num_workers", "epoch")
+        taken = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "skip_remainder_batch")
         named = {name: others[name] for name in taken if name in others}
         trains = dataset is self.datasets.get(self.args.train_subset)
-        return streams.StreamIterator(dataset, max_sentences or 1, self._carried, trains, **named)
+        count = streams.streams_within(max_sentences, max_tokens, self.args.tokens_per_sample)
+        logger.info(f"--stateful: {count} streams a batch")
+        return streams.StreamIterator(dataset, count, self._carried, trains, **named)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any):
         """Load a split, after a check of its files.
@@ -206,6 +218,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """
         if self.args.unnormalized:
             _refuse_ensemble(self._models)
+        if self._carried is not None:
+            kwargs = _in_streams(**kwargs)
         for model in self._models:
             make = self._make_unnormalized if self.args.unnormalized else self._make_exact
             make(model)
@@ -301,6 +315,19 @@ def _refuse_ensemble(models: List[Any]) -> None:
             f"--unnormalized: required one model, got an ensemble of {len(models)}: unnormalised "
             "scores can't be averaged as probabilities; score the models one by one"
         )
+
+
+def _in_streams(context_window: int = 0, **others: Any) -> Dict[str, Any]:
+    """What eval-lm asks for, as --stateful takes it.
+
+    One text by default, --max-tokens aside: eval-lm gives that a value of its own.
+    """
+    if context_window:
+        raise ValueError(
+            "--context-window: required 0 with --stateful, whose state is of all words before, "
+            f"got {context_window}"
+        )
+    return {**others, "batch_size": others.get("batch_size") or 1, "max_tokens": None}
 
 
 def _check_contiguous(args: Any) -> None:
