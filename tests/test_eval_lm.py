@@ -18,25 +18,30 @@ from fairseq_bnce.scoring import Scorer
 
 AS_FAIRSEQ = "scored as fairseq does"
 
-# A --user-dir of somebody's. Neither decoder is what its parts' names let one expect.
+# A --user-dir of somebody's. Two decoders are not what their parts' names let one expect.
 OWN = """
 import torch
 from fairseq.models import FairseqDecoder, FairseqLanguageModel, register_model
 from fairseq.models import register_model_architecture
 
-class Decoder(FairseqDecoder):
+class Plain(FairseqDecoder):
     def __init__(self, dictionary):
         super().__init__(dictionary)
         self.embed_tokens = torch.nn.Embedding(len(dictionary), 8)
         self.output_projection = torch.nn.Linear(8, len(dictionary))
 
     def forward(self, tokens, **_):
-        return 3 * self.output_projection(self.embed_tokens(tokens)).tanh(), None
+        return self.output_projection(self.embed_tokens(tokens)), None
 
     def max_positions(self):
         return 512
 
-class Unknown(Decoder):
+class Capped(Plain):
+    def forward(self, tokens, **_):
+        scores, rest = super().forward(tokens)
+        return 3 * scores.tanh(), rest
+
+class Unknown(Plain):
     def __init__(self, dictionary):
         super().__init__(dictionary)
         self.to_words = self._modules.pop("output_projection")
@@ -44,7 +49,7 @@ class Unknown(Decoder):
     def forward(self, tokens, **_):
         return self.to_words(self.embed_tokens(tokens)), None
 
-for kind in (Decoder, Unknown):
+for kind in (Plain, Capped, Unknown):
     def build_model(cls, args, task, kind=kind):
         return cls(kind(task.source_dictionary))
     name = "own_" + kind.__name__.lower()
@@ -88,7 +93,7 @@ def stock_checkpoints(corpus, own, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stock")
     adaptive = [*TRANSFORMER, "--adaptive-softmax-cutoff", "10,20", "--criterion", "adaptive_loss"]
     flags = {
-        "own_decoder": ["--user-dir", own, "--arch", "own_decoder"],
+        "own_capped": ["--user-dir", own, "--arch", "own_capped"],
         "own_unknown": ["--user-dir", own, "--arch", "own_unknown"],
         "adaptive": [*adaptive, "--ddp-backend", "legacy_ddp"],
     }
@@ -97,7 +102,7 @@ def stock_checkpoints(corpus, own, tmp_path_factory):
     return {name: folder / name / "checkpoint_last.pt" for name in flags}
 
 
-@pytest.mark.parametrize("name", ["own_decoder", "own_unknown", "adaptive"])
+@pytest.mark.parametrize("name", ["own_capped", "own_unknown", "adaptive"])
 def test_models_of_others_are_scored_as_fairseq_does(name, corpus, own, stock_checkpoints):
     flags = ["--user-dir", own] if name.startswith("own") else []
     checkpoint = stock_checkpoints[name]
@@ -107,7 +112,7 @@ def test_models_of_others_are_scored_as_fairseq_does(name, corpus, own, stock_ch
     assert loss_bits(output) == loss_bits(stock)
 
 
-def test_unknown_decoders_are_refused_when_unnormalised(corpus, own, stock_checkpoints):
+def test_unknown_cappeds_are_refused_when_unnormalised(corpus, own, stock_checkpoints):
     flags = ["--user-dir", own, "--unnormalized", "--log-z-shift", "0"]
     output = evaluate(corpus, stock_checkpoints["own_unknown"], *flags, check=False)
     assert "required a decoder whose projection is known" in re.sub(r"\s+", " ", output)
@@ -221,3 +226,21 @@ def test_squashing_needs_a_task_that_tells_checkpoints(pairs):
     criterion = task.build_criterion(cfg.criterion)
     with pytest.raises(ValueError, match="--score-squashing: required --task language_modeling"):
         criterion(model.train(), first_batch(task))
+
+
+def test_another_criterion_cannot_train_a_squashed_model(corpus, squashed, tmp_path):
+    flags = [*LSTM, "--finetune-from-model", squashed, "--max-update", "1", "--no-save"]
+    for criterion in ("bnce", "cross_entropy"):
+        output = train(corpus, tmp_path, *flags, "--criterion", criterion, check=False)
+        assert f'Unexpected key(s) in state_dict: "decoder.{squashing.MARK}"' in output
+    train(corpus, tmp_path, *flags, "--criterion", "self_norm_softmax", "--score-squashing")
+
+
+def test_a_decoder_of_others_that_was_trained_here_is_scored_exactly(corpus, own, tmp_path):
+    """It has been read as the criterion reads it, by its features and its output_projection."""
+    train(corpus, tmp_path, "--user-dir", own, "--arch", "own_plain", "--criterion", "bnce")
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    ours = evaluate(corpus, checkpoint, "--user-dir", own)
+    stock = evaluate(corpus, checkpoint, "--user-dir", own, plugin=False)
+    assert AS_FAIRSEQ not in ours
+    assert loss_bits(ours) == pytest.approx(loss_bits(stock), abs=1e-4)
