@@ -17,7 +17,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_bnce import log_z as constants
-from fairseq_bnce import losses, metrics, objectives, ranks, row_sparse
+from fairseq_bnce import losses, metrics, objectives, ranks, row_sparse, squashing
 from fairseq_bnce.batch import TokenBatch, target_scores
 from fairseq_bnce.configs import (
     BatchNCEConfig,
@@ -188,6 +188,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
             untrained: whether its output bias may be set.
         """
         layer = OutputLayer(model)
+        self._take_squashing(model)
         if self.row_sparse:
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
         q = self._bias_distribution(layer.bias) if untrained else None
@@ -195,6 +196,14 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if q is not None:
             self._init_output_bias(layer.bias, q)
         self._is_prepared = True
+
+    def _take_squashing(self, model: nn.Module) -> None:
+        """A model's scores are squashed for good, by whatever criterion it is read."""
+        if self.score_squashing:
+            squashing.squash(model)
+        elif squashing.is_squashed(model):
+            required = "--criterion self_norm_softmax with it, as the model was trained"
+            require("--score-squashing", required, type(self).__name__, False)
 
     def _bias_distribution(self, bias: Optional[Tensor]) -> Optional[NoiseDistribution]:
         """What ``--init-output-bias`` sets a bias from, if there is one to set."""
@@ -537,6 +546,9 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
         self.self_norm_rate = checked_rate(self_norm_rate)
         self.score_squashing = score_squashing
         self.normalises_itself = self_norm_alpha > 0
+
+    def _task_flags(self) -> List[str]:
+        return ["--score-squashing"] if self.score_squashing else []
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         if self.self_norm_rate < 1:

@@ -7,7 +7,8 @@ returns logits).
 """
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.models.fconv import FConvDecoder
@@ -84,6 +85,20 @@ class OutputLayer:
         """From now on the decoder returns features: for a model that does nothing but score."""
         setattr(self.decoder, self._at.slot, self._at.stand_in)
 
+    def transform_scores(self, function: Callable[[Tensor], Tensor]) -> None:
+        """From now on the decoder returns ``function(scores)``; features and rows stay as they are.
+
+        At the projection, since fairseq's generators call neither hooks of the decoder nor the
+        model's forward.
+        """
+        decoder, slot = self.decoder, self._at.slot
+        if isinstance(getattr(decoder, slot), nn.Module):
+            getattr(decoder, slot).register_forward_hook(partial(_transform_output, function))
+        elif slot == "adaptive_softmax":
+            decoder.forward = partial(_transformed_forward, decoder, function)
+        else:
+            setattr(decoder, slot, partial(_transformed_call, decoder, slot, function))
+
     @contextmanager
     def bypassed(self) -> Iterator[None]:
         """While this lasts, the decoder returns features (B, T, D) in the place of logits."""
@@ -149,6 +164,29 @@ class _Location(NamedTuple):
 
 def _identity(features: Tensor, **_: Any) -> Tensor:
     return features
+
+
+# What transform_scores() puts in place: all partials of functions here, which deepcopy follows.
+
+
+def _transform_output(function: Callable, _: nn.Module, __: Tuple, scores: Tensor) -> Tensor:
+    """A forward hook of the projection."""
+    return function(scores)
+
+
+def _transformed_call(decoder: nn.Module, slot: str, function: Callable, *given: Any, **named: Any):
+    """In the place of the method that projects."""
+    return function(getattr(type(decoder), slot)(decoder, *given, **named))
+
+
+def _transformed_forward(
+    decoder: nn.Module, function: Callable, *given: Any, **named: Any
+) -> Tuple:
+    """In the place of the forward of a decoder that projects inside it; see _locate_inline()."""
+    output = type(decoder).forward(decoder, *given, **named)
+    if decoder.adaptive_softmax is not None:  # bypassed: features
+        return output
+    return (function(output[0]), *output[1:])
 
 
 def _normalise(v: Tensor, g: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce import losses
+from fairseq_bnce import losses, squashing
 from fairseq_bnce.batch import target_scores
 from fairseq_bnce.output_layer import OutputLayer
 
@@ -53,36 +53,43 @@ class _UnnormalizedScoring(_Scoring):
         return target_scores(layer, features, target, self.squash) - self.log_z_and_shift
 
 
-def make_exact(model: nn.Module, squash: bool = False) -> None:
+def make_exact(model: nn.Module) -> None:
     """Let ``model`` score targets exactly, never holding tokens x V logits.
 
     Args:
         model: any supported one.
-        squash: whether it was trained with squashed scores.
 
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
-    _mix_in(model, _ExactScoring, squash)
+    _mix_in(model, _ExactScoring)
 
 
-def make_unnormalized(model: nn.Module, log_z_and_shift: float, squash: bool = False) -> None:
+def make_unnormalized(model: nn.Module, log_z_and_shift: float) -> None:
     """Let ``model`` score targets as m(w, c) - log Z - shift, one dot product a token.
 
     Args:
         model: a self-normalised model.
         log_z_and_shift: nats.
-        squash: whether it was trained with squashed scores.
 
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
-    _mix_in(model, _UnnormalizedScoring, squash)
+    _mix_in(model, _UnnormalizedScoring)
     model.log_z_and_shift = log_z_and_shift
 
 
-def _mix_in(model: nn.Module, scoring: type, squash: bool) -> None:
+def is_of_fairseq(model: nn.Module) -> bool:
+    """Whether a model and its decoder are fairseq's or this plugin's, of which all is known.
+
+    Those of others may do anything to their scores, whatever the names of their parts.
+    """
+    classes = type(model), type(getattr(model, "decoder", None))
+    return all(c.__module__.split(".")[0] in ("fairseq", "fairseq_bnce") for c in classes)
+
+
+def _mix_in(model: nn.Module, scoring: type) -> None:
     OutputLayer(model)  # refuses what can't be scored
-    own = type(model)
+    own = type(model).__bases__[1] if isinstance(model, _Scoring) else type(model)
     model.__class__ = type(own.__name__, (scoring, own), {"__module__": own.__module__})
-    model.squash = squash
+    model.squash = squashing.is_squashed(model)

@@ -9,7 +9,8 @@ What a decoder needs for that: an attribute ``carried_state``, None or a tuple o
 (layers, batch, size), which its forward pass starts from, and ``final_state``, detached, after it.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
@@ -17,6 +18,23 @@ from torch import Tensor, nn
 from fairseq_bnce import ranks
 
 State = Optional[Tuple[Tensor, ...]]
+
+
+def streams_within(
+    max_sentences: Optional[int], max_tokens: Optional[int], tokens_per_block: int
+) -> int:
+    """How many streams a batch is of: as many as it may have blocks; 1 where it has no limit.
+
+    Raises:
+        ValueError: if ``max_tokens`` has no room for one block.
+    """
+    if max_tokens is not None and max_tokens < tokens_per_block:
+        raise ValueError(
+            f"--max-tokens: required at least {tokens_per_block}, a block of --tokens-per-sample, "
+            f"with --stateful, got {max_tokens}"
+        )
+    by_tokens = None if max_tokens is None else max_tokens // tokens_per_block
+    return min((limit for limit in (max_sentences, by_tokens) if limit), default=1)
 
 
 def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]]:
@@ -37,7 +55,8 @@ def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]
     if blocks < total:
         raise ValueError(
             f"--batch-size: required at most {blocks // shards} streams with --stateful on data of "
-            f"{blocks} blocks (--tokens-per-sample) and {shards} rank(s), got {streams}"
+            f"{blocks} blocks (--tokens-per-sample) and {shards} rank(s), got {streams}; for "
+            "validation data --batch-size-valid is the flag"
         )
     base, longer = divmod(blocks, total)
     starts = [stream * base + min(stream, longer) for stream in range(total)]
@@ -95,6 +114,16 @@ class CarriedState:
             self.decoder.carried_state = self._training
             self._is_training = True
 
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """For a dummy batch: it starts from zero, of whatever width, and leaves no trace."""
+        kept = self.decoder.carried_state, self._training
+        self.decoder.carried_state = None
+        try:
+            yield
+        finally:
+            self.decoder.carried_state, self._training = kept
+
     def end_update(self) -> None:
         """Tell the ranks each other's states: rank 0 alone writes checkpoints."""
         if ranks.count() > 1 and self._training is not None:
@@ -135,7 +164,7 @@ class StreamIterator(EpochBatchIterator):
         dataset: blocks in the order of the text.
         streams: sentences a batch.
         carried: the state of the decoder that reads the batches.
-        trains: whether they are the training data.
+        trains: whether they are the training data, which may be validation data, too.
         num_shards: ranks.
         **others: EpochBatchIterator's.
     """
@@ -149,7 +178,7 @@ class StreamIterator(EpochBatchIterator):
         num_shards: int = 1,
         **others: Any,
     ):
-        self.carried, self.trains = carried, trains
+        self.carried, self.trains, self.streams = carried, trains, streams
         self.restored: Optional[List[State]] = None
         super().__init__(
             dataset=dataset,
@@ -167,14 +196,36 @@ class StreamIterator(EpochBatchIterator):
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        self.restored = state_dict.get("carried_state")
+        """As fairseq's.
 
-    def next_epoch_itr(self, *args: Any, **kwargs: Any) -> Any:
-        """As fairseq's, with the decoder's state where the data start."""
-        if self.trains:
+        Raises:
+            ValueError: for the states of another number of streams.
+        """
+        states = state_dict.get("carried_state")
+        for state in states or []:
+            if state is not None and state[0].size(1) != self.streams:
+                saved = state[0].size(1)
+                raise ValueError(
+                    f"--batch-size: required {saved} streams a rank, as the checkpoint has states "
+                    f"of, got {self.streams}; go on with as many, or with --reset-dataloader from "
+                    "a new epoch"
+                )
+        super().load_state_dict(state_dict)
+        self.restored = states
+
+    def next_epoch_itr(
+        self,
+        shuffle: bool = True,
+        fix_batches_to_gpus: bool = False,
+        set_dataset_epoch: bool = True,
+    ) -> Any:
+        """As fairseq's, with the decoder's state where the data start.
+
+        fairseq-train sets the dataset's epoch when it trains, and not when it validates.
+        """
+        if self.trains and set_dataset_epoch:
             restored, self.restored = self.restored, None
             self.carried.start_epoch(restored)
         else:
             self.carried.start_other_data()
-        return super().next_epoch_itr(*args, **kwargs)
+        return super().next_epoch_itr(shuffle, fix_batches_to_gpus, set_dataset_epoch)

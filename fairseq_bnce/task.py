@@ -11,8 +11,9 @@ It takes the registry's place of ``language_modeling``: same flags and behaviour
 import logging
 import math
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, ContextManager, Dict, List, Mapping, Optional
 
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
@@ -22,9 +23,9 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import II
 from torch import nn
 
-from fairseq_bnce import metrics, optimizers, scorer, streams
+from fairseq_bnce import metrics, optimizers, scorer, squashing, streams
 from fairseq_bnce.criterions import SelfNormalizingCriterion
-from fairseq_bnce.output_layer import refuse_fully_sharded
+from fairseq_bnce.output_layer import UnsupportedModelError, refuse_fully_sharded
 from fairseq_bnce.token_counts import DataError, count_tokens, split_prefixes
 
 logger = logging.getLogger(__name__)
@@ -51,8 +52,9 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
     stateful: bool = field(
         default=False,
         metadata={
-            "help": "read the data as --batch-size contiguous streams, over whose batches the "
-            "recurrent state carries over (rnn_lm), in training, validation and eval-lm"
+            "help": "read the data as --batch-size contiguous streams (or as many as --max-tokens "
+            "has room for blocks; in eval-lm one by default), over whose batches the recurrent "
+            "state carries over (rnn_lm), in training, validation and eval-lm"
         },
     )
     train_subset: Optional[str] = II("dataset.train_subset")
@@ -72,6 +74,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     def __init__(self, args: Any, *others: Any, **named: Any):
         super().__init__(args, *others, **named)
         self._models: List[nn.Module] = []
+        # Of the checkpoint whose model is built next, and of each model: fairseq merges them.
+        self._loaded_state: Dict[str, Any] = {}
+        self._own_states: Dict[nn.Module, Dict[str, Any]] = {}
         self._untrained: Optional[nn.Module] = None
         self._criterion: Optional[SelfNormalizingCriterion] = None
         self._measured = self._is_checked = False
@@ -88,6 +93,10 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
         model = super().build_model(args, from_checkpoint)
+        own, self._loaded_state = self._loaded_state, {}
+        self._own_states[model] = own
+        if own.get("score_squashing", False):
+            squashing.squash(model)
         if self.args.stateful:
             self._carried = streams.CarriedState(model)
         self._models.append(model)
@@ -106,6 +115,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
                 criterion.prepare(model, untrained=model is self._untrained)
         return criterion
 
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Called with what each checkpoint carries, before its model is built."""
+        super().load_state_dict(state_dict)
+        self._loaded_state = dict(state_dict)
+
     def state_dict(self) -> Dict[str, Any]:
         """What checkpoints carry of the task: a learned log Z as it is now."""
         if self._criterion is not None:
@@ -123,9 +137,15 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if not self._is_checked and getattr(criterion, "row_sparse", False):
             optimizers.take_row_sparse(optimizer)
         self._is_checked = True
-        if self._carried is not None:
-            self._carried.resume_training()
-        return super().train_step(sample, model, criterion, optimizer, *others, **named)
+        with self._as_training_reads(named.get("ignore_grad", False)):
+            return super().train_step(sample, model, criterion, optimizer, *others, **named)
+
+    def _as_training_reads(self, is_dummy: bool) -> ContextManager:
+        """With the recurrent state that a training batch starts from."""
+        if self._carried is None:
+            return nullcontext()
+        self._carried.resume_training()
+        return self._carried.set_aside() if is_dummy else nullcontext()
 
     def optimizer_step(self, optimizer: Any, model: nn.Module, update_num: int) -> None:
         super().optimizer_step(optimizer, model, update_num)
@@ -141,17 +161,21 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     ) -> Any:
         """As fairseq's; with --stateful, batches of contiguous streams.
 
+        As many streams as ``max_sentences`` and ``max_tokens`` let a batch have blocks.
+
         Raises:
-            ValueError: for --stateful on more streams than the data have blocks, or on blocks that
-                are sentences.
+            ValueError: for --stateful on more streams than the data have blocks, on blocks that
+                are sentences, or that ``max_tokens`` has no room for.
         """
         if self._carried is None:
             return super().get_batch_iterator(dataset, max_tokens, max_sentences, **others)
         _check_contiguous(self.args)
-        taken = ("seed", "num_shards", "shard_id", "num_workers", "epoch")
+        taken = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "skip_remainder_batch")
         named = {name: others[name] for name in taken if name in others}
         trains = dataset is self.datasets.get(self.args.train_subset)
-        return streams.StreamIterator(dataset, max_sentences or 1, self._carried, trains, **named)
+        count = streams.streams_within(max_sentences, max_tokens, self.args.tokens_per_sample)
+        logger.info(f"--stateful: {count} streams a batch")
+        return streams.StreamIterator(dataset, count, self._carried, trains, **named)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any):
         """Load a split, after a check of its files.
@@ -194,8 +218,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """
         if self.args.unnormalized:
             _refuse_ensemble(self._models)
+        if self._carried is not None:
+            kwargs = _in_streams(**kwargs)
         for model in self._models:
-            self._make_scorer(model)
+            make = self._make_unnormalized if self.args.unnormalized else self._make_exact
+            make(model)
         longest = _number(kwargs.get("max_positions")) - kwargs.get("context_window", 0)
         return super().eval_lm_dataloader(self._in_blocks_of(longest, dataset), **kwargs)
 
@@ -218,15 +245,23 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             logger.warning(f"{skipped:,} sentences of over {longest:.0f} tokens will be skipped")
         return dataset
 
-    def _make_scorer(self, model: nn.Module) -> None:
+    def _make_exact(self, model: nn.Module) -> None:
+        """In bounded memory, where that is known to give the model's own scores."""
+        if scorer.is_of_fairseq(model) or "log_z" in self._own_states[model]:
+            try:
+                return scorer.make_exact(model)
+            except UnsupportedModelError:
+                pass
+        decoder = type(getattr(model, "decoder", None)).__name__
+        logger.info(
+            f"{decoder}: scored as fairseq does, with all tokens x V logits of a batch in memory, "
+            "since fairseq_bnce does not know how it makes its scores"
+        )
+
+    def _make_unnormalized(self, model: nn.Module) -> None:
         state = self.state.state_dict
-        squash = state.get("score_squashing", False)
-        if not self.args.unnormalized:
-            if getattr(model.decoder, "adaptive_softmax", None) is None:
-                scorer.make_exact(model, squash)
-            return
         log_z, shift = state.get("log_z", 0.0), self._shift(state)
-        scorer.make_unnormalized(model, log_z + shift, squash)
+        scorer.make_unnormalized(model, log_z + shift)
         logger.info(
             f"unnormalised scores: m - log Z - shift, log Z {log_z:g}, shift {shift:.4f} nats; "
             "the perplexity below is unnormalised"
@@ -281,6 +316,19 @@ def _refuse_ensemble(models: List[Any]) -> None:
             f"--unnormalized: required one model, got an ensemble of {len(models)}: unnormalised "
             "scores can't be averaged as probabilities; score the models one by one"
         )
+
+
+def _in_streams(context_window: int = 0, **others: Any) -> Dict[str, Any]:
+    """What eval-lm asks for, as --stateful takes it.
+
+    One text by default, --max-tokens aside: eval-lm gives that a value of its own.
+    """
+    if context_window:
+        raise ValueError(
+            "--context-window: required 0 with --stateful, whose state is of all words before, "
+            f"got {context_window}"
+        )
+    return {**others, "batch_size": others.get("batch_size") or 1, "max_tokens": None}
 
 
 def _check_contiguous(args: Any) -> None:

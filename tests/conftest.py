@@ -66,8 +66,8 @@ def zipf_lines(count: int, seed: int, types: int = TYPES) -> list:
 def corpus(tmp_path_factory):
     """A folder as fairseq-preprocess --only-source makes it: train, valid and test."""
     folder = tmp_path_factory.mktemp("corpus")
-    for split, count in (("train", 300), ("valid", 40), ("test", 40)):
-        write_lines(folder / f"{split}.txt", zipf_lines(count, seed=count))
+    for split, count, seed in (("train", 300, 300), ("valid", 40, 40), ("test", 40, 41)):
+        write_lines(folder / f"{split}.txt", zipf_lines(count, seed))
     return binarise(folder, folder / "bin")
 
 

@@ -170,6 +170,26 @@ def test_cross_entropy_checkpoint_says_that_it_is_not_self_normalised(corpus, tm
     assert loss_bits(evaluate(corpus, checkpoint)) == pytest.approx(loss_bits(stock), abs=1e-4)
 
 
+def test_cross_entropy_trains_as_without_the_plugin(corpus, tmp_path):
+    """The same parameters and logged numbers, times aside, of several epochs."""
+    logged, trained = [], []
+    for plugin in (False, True):
+        flags = ["--criterion", "cross_entropy", "--max-epoch", "2", "--dropout", "0.2"]
+        output = train(corpus, tmp_path / str(plugin), *LSTM, *flags, plugin=plugin)
+        lines = re.findall(r"(?:train|valid) \| (\{\".*\})", output)
+        logged.append(
+            [{k: v for k, v in json.loads(one).items() if _is_a_result(k)} for one in lines]
+        )
+        trained.append(parameters(tmp_path / str(plugin) / "checkpoint_last.pt"))
+    assert logged[0] == logged[1]
+    assert [{*one} >= {"valid_loss"} for one in logged[0]] == [True, False] * 2
+    assert all(torch.equal(trained[1][name], value) for name, value in trained[0].items())
+
+
+def _is_a_result(name):
+    return name.rsplit("_", 1)[-1] in ("loss", "ppl", "gnorm", "updates", "epoch", "lr")
+
+
 def parameters(checkpoint):
     return torch.load(checkpoint, weights_only=False)["model"]
 

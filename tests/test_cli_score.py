@@ -222,16 +222,21 @@ def test_what_is_asked_wrongly(score, file, tmp_path):
     assert status == 2 and "document: required a model of past words" in errors
 
 
-def test_options_reach_the_scorer(score, file, language_model):
-    for flags, options in {
-        ("--log-z-shift", "0.25"): {"shift": 0.25},
-        ("--log-z-shift", "none", "--batch-tokens", "3"): {"shift": "none"},
-        ("--exact", "--data", language_model("lstm_lm").parents[1]): None,
-    }.items():
-        if options is not None:
-            want = Scorer.from_checkpoint(language_model("lstm_lm"), **options).score(LINES)
-            got = [float(row[0]) for row in rows(score(file, *flags)[1])]
-            np.testing.assert_allclose(got, want, atol=1e-5)
+@pytest.mark.parametrize(
+    "flags, options",
+    [
+        (["--log-z-shift", "0.25"], {"shift": 0.25}),
+        (["--log-z-shift", "none", "--batch-tokens", "3"], {"shift": "none"}),
+        (["--exact", "--data", "CORPUS"], {"exact": True}),
+    ],
+)
+def test_options_reach_the_scorer(flags, options, score, file, language_model, corpus):
+    checkpoint = language_model("lstm_lm")
+    want = Scorer.from_checkpoint(checkpoint, **options).score(LINES)
+    assert np.abs(want - Scorer.from_checkpoint(checkpoint).score(LINES)).min() > 1e-4
+    flags = [corpus if flag == "CORPUS" else flag for flag in flags]
+    got = [float(row[0]) for row in rows(score(file, *flags)[1])]
+    np.testing.assert_allclose(got, want, atol=1e-5)
 
 
 def test_half_precision(score, file):

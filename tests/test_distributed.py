@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import random
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -62,34 +61,31 @@ torch.save(result, os.path.join(folder, "rank%s.pt" % rank))
 """
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return listener.getsockname()[1]
-
-
-def rank_command(corpus, folder, *flags):
+def rank_command(corpus, folder, *flags, meet="env://"):
     """RANK as a script in ``folder``, and its arguments."""
     folder.mkdir(exist_ok=True)
     (folder / "rank.py").write_text(RANK, encoding="utf-8")
     # Said in full: what fairseq infers from torchrun's environment, it divides by the GPUs.
     rest = ["--user-dir", PLUGIN, "--task", "language_modeling", "--save-dir", folder / "run"]
     rest += ["--distributed-backend", "gloo", "--distributed-world-size", "2"]
-    rest += ["--distributed-init-method", "env://", "--distributed-no-spawn"]
+    rest += ["--distributed-init-method", meet, "--distributed-no-spawn"]
     return [folder / "rank.py", folder, corpus, *rest, *TRAINING, *flags]
 
 
 def train_with_torchrun(corpus, folder, *flags):
-    launch = ["--nproc_per_node", "2", "--master_addr", "localhost", "--master_port", free_port()]
+    launch = ["--nproc_per_node", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
     command = rank_command(corpus, folder, *flags)
     return run("torch.distributed.run", *launch, *command, fresh=True)
 
 
 def train_on_two_ranks(corpus, folder, *flags, env=None):
-    """As torchrun does, in two forks: (exit statuses, what the ranks printed)."""
-    command = [sys.executable, *rank_command(corpus, folder, *flags)]
-    shared = {**os.environ, "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
-    shared.update(env or {}, WORLD_SIZE="2", OMP_NUM_THREADS="1")
+    """As torchrun does, in two forks: (exit statuses, what the ranks printed).
+
+    They meet in a file: a port that was free may be taken when they bind it.
+    """
+    meet = f"file://{tempfile.mkdtemp(dir=folder.parent)}/meet"
+    command = [sys.executable, *rank_command(corpus, folder, *flags, meet=meet)]
+    shared = {**os.environ, **(env or {}), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     printed = [folder / "rank0.log", folder / "rank1.log"]
     ranks = []
     for rank, log in enumerate(printed):

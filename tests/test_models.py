@@ -342,28 +342,47 @@ def count(preset, types):
     return sum(map(torch.numel, parameters)) + (types - tiny) * sum(of_a_word)
 
 
+def feed_forward(types, words, embed, hidden, bottleneck):
+    """Embeddings, projection and its bias; a hidden layer over the context, and the bottleneck."""
+    context = words * embed * hidden + hidden
+    return types * (embed + bottleneck + 1) + context + hidden * bottleneck + bottleneck
+
+
+def recurrent(types, gates, embed, hidden, layers=1, bottleneck=None):
+    """An Elman layer has one "gate", an LSTM four, each with torch's two biases."""
+    first, further = (gates * hidden * (size + hidden + 2) for size in (embed, hidden))
+    narrow = 0 if bottleneck is None else hidden * bottleneck + bottleneck
+    return types * (embed + (bottleneck or hidden) + 1) + first + (layers - 1) * further + narrow
+
+
+def log_bilinear(types, words, size, of_a_matrix):
+    return types * (2 * size + 1) + words * of_a_matrix
+
+
 # What fairseq-preprocess makes of 80,000 types: its four special ones besides, in eights.
 LTCB, OBWB = 80_008, 793_471
+# Vocabulary, the paper's number (Oualil & Klakow 2017, tables 1 and 3), and the sizes' own.
 COUNTS = {
-    "ffnn_lm_ltcb": (LTCB, 48.8e6, 48_805_808),
-    "rnn_lm_ltcb_rnn": (LTCB, 64.6e6, 64_567_608),
-    "rnn_lm_ltcb_relu_rnn": (LTCB, 48.8e6, 48_806_408),
-    "rnn_lm_ltcb_lstm": (LTCB, 66.0e6, 66_011_208),
-    "rnn_lm_ltcb_relu_lstm": (LTCB, 50.3e6, 50_250_008),
-    "ffnn_lm_obwb": (OBWB, 0.88e9, 877_513_671),
-    "rnn_lm_obwb_rnn": (OBWB, 1.59e9, 1_590_738_471),
-    "rnn_lm_obwb_relu_rnn": (OBWB, 0.88e9, 877_515_171),
-    "rnn_lm_obwb_lstm": (OBWB, 1.60e9, 1_599_747_471),
-    "rnn_lm_obwb_relu_lstm": (OBWB, 0.89e9, 886_524_171),
-    "rnn_lm_gm650": (10_000, None, 19_780_400),
-    "rnn_lm_zoph": (OBWB, None, 3_385_133_951),
-    "lbl_lm_ptb": (10_000, None, 2_030_000),
-    "lbl_lm_mscc": (80_000, None, 48_083_000),
+    "ffnn_lm_ltcb": (LTCB, 48.8e6, feed_forward(LTCB, 4, 200, 600, 400)),
+    "rnn_lm_ltcb_rnn": (LTCB, 64.6e6, recurrent(LTCB, 1, 200, 600)),
+    "rnn_lm_ltcb_relu_rnn": (LTCB, 48.8e6, recurrent(LTCB, 1, 200, 600, bottleneck=400)),
+    "rnn_lm_ltcb_lstm": (LTCB, 66.0e6, recurrent(LTCB, 4, 200, 600)),
+    "rnn_lm_ltcb_relu_lstm": (LTCB, 50.3e6, recurrent(LTCB, 4, 200, 600, bottleneck=400)),
+    "ffnn_lm_obwb": (OBWB, 0.88e9, feed_forward(OBWB, 4, 500, 1500, 600)),
+    "rnn_lm_obwb_rnn": (OBWB, 1.59e9, recurrent(OBWB, 1, 500, 1500)),
+    "rnn_lm_obwb_relu_rnn": (OBWB, 0.88e9, recurrent(OBWB, 1, 500, 1500, bottleneck=600)),
+    "rnn_lm_obwb_lstm": (OBWB, 1.60e9, recurrent(OBWB, 4, 500, 1500)),
+    "rnn_lm_obwb_relu_lstm": (OBWB, 0.89e9, recurrent(OBWB, 4, 500, 1500, bottleneck=600)),
+    "rnn_lm_gm650": (10_000, None, recurrent(10_000, 4, 650, 650, layers=2)),
+    "rnn_lm_zoph": (OBWB, None, recurrent(OBWB, 4, 2048, 2048, layers=4)),
+    "lbl_lm_ptb": (10_000, None, log_bilinear(10_000, 2, 100, of_a_matrix=100 * 100)),
+    "lbl_lm_mscc": (80_000, None, log_bilinear(80_000, 10, 300, of_a_matrix=300)),
 }
 
 
 @pytest.mark.parametrize("preset", COUNTS)
 def test_parameters_are_as_many_as_the_papers_say(preset):
+    """And as sizes and equations make; the presets' docstrings tell where the sizes are from."""
     types, paper, exact = COUNTS[preset]
     assert count(preset, types) == exact
     if paper is not None:

@@ -13,8 +13,8 @@ SENTENCES = ["--sample-break-mode", "eos", "--output-word-probs"]
 EXACT = {True: [], False: ["--unnormalized"]}
 
 
-def text(corpus):
-    return (corpus.parent / "valid.txt").read_text(encoding="utf-8").splitlines()
+def text(corpus, split="valid"):
+    return (corpus.parent / f"{split}.txt").read_text(encoding="utf-8").splitlines()
 
 
 def eval_lm(corpus, checkpoint, *flags):
@@ -36,6 +36,17 @@ def test_words_have_the_scores_of_eval_lm(name, exact, corpus, language_model):
     got = np.concatenate([score.log_probs for score in found])
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
     assert got.std() > 0.1
+
+
+def test_each_split_has_its_own_text(corpus, language_model):
+    checkpoint = language_model("lstm_lm")
+    assert text(corpus, "valid") != text(corpus, "test")
+    scorer = Scorer.from_checkpoint(checkpoint, exact=True)
+    for split in ("train", "valid", "test"):
+        words, want = eval_lm(corpus, checkpoint, *SENTENCES, "--gen-subset", split)
+        assert words == " </s> ".join([*text(corpus, split), ""]).split()
+        got = np.concatenate(scorer.score_words(text(corpus, split)))
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
 
 
 def document(corpus, checkpoint, **options):

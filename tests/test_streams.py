@@ -1,10 +1,11 @@
 """Recurrent state that carries over between batches, in training, validation and eval-lm."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
-from test_distributed import results, train_on_two_ranks
+from test_distributed import results, train_on_two_ranks, trained_on_two_ranks
 from tools import LSTM, build, evaluate, loss_bits, train
 
 from fairseq_bnce.streams import stream_batches
@@ -68,15 +69,17 @@ def test_scored_as_one_text(corpus, tmp_path):
         assert len(words) == 1
 
 
-def test_resumed_run_repeats_the_uninterrupted_one(corpus, tmp_path):
+@pytest.mark.parametrize("flags, updates", [([], (25, 32)), (["--update-freq", "3"], (10, 12))])
+def test_resumed_run_repeats_the_uninterrupted_one(flags, updates, corpus, tmp_path):
     """The checkpoint in the midst of an epoch holds the state; validation does not disturb it."""
-    flags = [*STATEFUL, "--save-interval-updates", "5", "--max-epoch", "3"]
-    train(corpus, tmp_path / "whole", *flags, "--max-update", "32")
-    train(corpus, tmp_path / "parts", *flags, "--max-update", "25")
+    flags = [*STATEFUL, "--save-interval-updates", "5", "--max-epoch", "3", *flags]
+    until, end = map(str, updates)
+    train(corpus, tmp_path / "whole", *flags, "--max-update", end)
+    train(corpus, tmp_path / "parts", *flags, "--max-update", until)
     middle = torch.load(tmp_path / "parts" / "checkpoint_last.pt", weights_only=False)
     (state,) = middle["extra_state"]["train_iterator"]["carried_state"]
     assert [part.shape for part in state] == [(1, 8, 16)] * 2 and state[0].abs().max() > 0
-    train(corpus, tmp_path / "parts", *flags, "--max-update", "32")
+    train(corpus, tmp_path / "parts", *flags, "--max-update", end)
     want, got = (
         torch.load(tmp_path / run / "checkpoint_last.pt", weights_only=False)["model"]
         for run in ("whole", "parts")
@@ -120,3 +123,102 @@ def test_two_ranks_resume(corpus, tmp_path):
 def test_refused(flags, message, corpus, tmp_path):
     output = train(corpus, tmp_path, *flags, "--criterion", "bnce", check=False)
     assert message in re.sub(r"\s+", " ", output)
+
+
+def stateful(corpus, *flags):
+    """(task, model, training data) of a run with --stateful in blocks of 16."""
+    _, task, model = build(corpus, *STATEFUL, *flags)
+    task.args.train_subset = "train"
+    task.load_dataset("train")
+    return task, model, task.dataset("train")
+
+
+@pytest.mark.parametrize(
+    "limits, streams",
+    [({"max_tokens": 95}, 5), ({"max_tokens": 95, "max_sentences": 3}, 3), ({"max_tokens": 16}, 1)],
+)
+def test_max_tokens_make_streams(limits, streams, corpus):
+    """As many as a batch of at most so many tokens has blocks."""
+    task, _, dataset = stateful(corpus)
+    first = task.get_batch_iterator(dataset, **limits).first_batch
+    assert first["net_input"]["src_tokens"].shape == (streams, 16)
+
+
+def test_max_tokens_of_no_block(corpus):
+    task, _, dataset = stateful(corpus)
+    message = "--max-tokens: required at least 16, .*--tokens-per-sample, with --stateful, got 15"
+    with pytest.raises(ValueError, match=message):
+        task.get_batch_iterator(dataset, max_tokens=15)
+
+
+def test_scoring_is_of_one_stream_by_default(corpus):
+    """--max-tokens has a default in fairseq-eval-lm: it does not make streams there."""
+    task, _, dataset = stateful(corpus)
+    batches = list(task.eval_lm_dataloader(dataset, max_tokens=36000, max_positions=512))
+    assert len(batches) == len(dataset)
+    with pytest.raises(ValueError, match="--context-window: required 0 with --stateful, .* got 4"):
+        task.eval_lm_dataloader(dataset, context_window=4)
+
+
+def read(model, iterator, batches):
+    with torch.no_grad():
+        for _ in range(batches):
+            model(next(iterator)["net_input"]["src_tokens"])
+
+
+def test_validation_on_the_training_data_does_not_disturb_training(corpus):
+    """--valid-subset train. The training data's iterator says for itself that it trains."""
+    task, model, dataset = stateful(corpus)
+    task.begin_epoch(1, model)
+    trains = task.get_batch_iterator(dataset, max_sentences=4).next_epoch_itr(shuffle=True)
+    read(model, trains, 3)
+    want = model.decoder.final_state
+    validates = task.get_batch_iterator(dataset, max_sentences=2)
+    read(model, validates.next_epoch_itr(shuffle=False, set_dataset_epoch=False), 2)
+    task._carried.resume_training()
+    assert all(a is b for a, b in zip(model.decoder.carried_state, want))
+
+
+def test_dummy_batch_leaves_no_trace(corpus):
+    """What a rank gets that has no batch left: the first one of validation, if that came last."""
+    cfg, task, model = build(corpus, *STATEFUL)
+    task.args.train_subset = "train"
+    task.load_dataset("train")
+    criterion = task.build_criterion(cfg.criterion)
+    iterator = task.get_batch_iterator(task.dataset("train"), max_sentences=4)
+    batches = iterator.next_epoch_itr(shuffle=True)
+    wider = task.get_batch_iterator(task.dataset("train"), max_sentences=7).first_batch
+    optimizer = SimpleNamespace(backward=lambda loss: None)
+    step = {"model": model, "criterion": criterion, "optimizer": optimizer, "update_num": 0}
+    task.train_step(sample=next(batches), **step, ignore_grad=False)
+    want = model.decoder.carried_state
+    task.train_step(sample=wider, **step, ignore_grad=True)
+    task._carried.end_update()
+    assert all(a is b for a, b in zip(model.decoder.carried_state, want))
+    assert [part.shape for part in iterator.state_dict()["carried_state"][0]] == [(1, 4, 16)] * 2
+
+
+def test_ranks_with_uneven_numbers_of_batches(corpus, tmp_path):
+    """Validation with a larger batch in mid-epoch, then a dummy batch on rank 1."""
+    block = ["--tokens-per-sample", "10"]
+    _, _, dataset = stateful(corpus, *block)
+    batches = stream_batches(len(dataset), 4, 2)
+    assert batches[-1] == []
+    flags = [*STATEFUL, *block, "--batch-size", "4", "--batch-size-valid", "6"]
+    flags += ["--validate-interval-updates", str(len(batches) // 2 - 1)]
+    trained_on_two_ranks(corpus, tmp_path, *flags, "--max-epoch", "1")
+    first, second = (result["parameters"] for result in results(tmp_path))
+    assert all(torch.equal(second[name], value) for name, value in first.items())
+
+
+def test_another_number_of_streams_cannot_go_on(corpus):
+    task, model, dataset = stateful(corpus)
+    iterator = task.get_batch_iterator(dataset, max_sentences=4)
+    read(model, iterator.next_epoch_itr(shuffle=True), 2)
+    task._carried.end_update()
+    state = {**iterator.state_dict(), "carried_state": task._carried.everywhere()}
+    task.get_batch_iterator(dataset, max_sentences=4).load_state_dict(state)
+    for streams in (3, 5):
+        message = rf"--batch-size: required 4 streams .*, got {streams}; .* --reset-dataloader"
+        with pytest.raises(ValueError, match=message):
+            task.get_batch_iterator(dataset, max_sentences=streams).load_state_dict(state)

@@ -71,6 +71,7 @@ def load(path: str, data: Optional[str] = None) -> Trained:
     folder = _data_folder(path, data, task_cfg)
     task = _task(task_cfg, folder)
     _check_dictionary(task, content["model"], folder)
+    task.load_state_dict(dict(content.get("task_state") or {}))
     return Trained(
         _model(task, model_cfg, content["model"], path),
         task.source_dictionary,

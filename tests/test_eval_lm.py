@@ -1,0 +1,246 @@
+"""fairseq's commands on models that are not this plugin's, alone and in ensembles with its own."""
+
+import json
+import re
+import sys
+
+import forks
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from test_output_layer import MODELS
+from tools import LSTM, TRANSFORMER, build, evaluate, first_batch, loss_bits, train
+
+from fairseq_bnce import squashing
+from fairseq_bnce.output_layer import OutputLayer
+from fairseq_bnce.scoring import Scorer
+
+AS_FAIRSEQ = "scored as fairseq does"
+
+# A --user-dir of somebody's. Two decoders are not what their parts' names let one expect.
+OWN = """
+import torch
+from fairseq.models import FairseqDecoder, FairseqLanguageModel, register_model
+from fairseq.models import register_model_architecture
+
+class Plain(FairseqDecoder):
+    def __init__(self, dictionary):
+        super().__init__(dictionary)
+        self.embed_tokens = torch.nn.Embedding(len(dictionary), 8)
+        self.output_projection = torch.nn.Linear(8, len(dictionary))
+
+    def forward(self, tokens, **_):
+        return self.output_projection(self.embed_tokens(tokens)), None
+
+    def max_positions(self):
+        return 512
+
+class Capped(Plain):
+    def forward(self, tokens, **_):
+        scores, rest = super().forward(tokens)
+        return 3 * scores.tanh(), rest
+
+class Unknown(Plain):
+    def __init__(self, dictionary):
+        super().__init__(dictionary)
+        self.to_words = self._modules.pop("output_projection")
+
+    def forward(self, tokens, **_):
+        return self.to_words(self.embed_tokens(tokens)), None
+
+for kind in (Plain, Capped, Unknown):
+    def build_model(cls, args, task, kind=kind):
+        return cls(kind(task.source_dictionary))
+    name = "own_" + kind.__name__.lower()
+    model = type(name, (FairseqLanguageModel,), {"build_model": classmethod(build_model)})
+    register_model(name)(model)
+    register_model_architecture(name, name)(lambda args: None)
+"""
+
+# Bits a token of an ensemble by eval-lm's own function: as fairseq does, and with the plugin.
+ENSEMBLE = """
+import argparse, json, sys
+from fairseq import checkpoint_utils, utils
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq_cli.eval_lm import eval_lm
+
+own, *paths = sys.argv[1:]
+utils.import_user_module(argparse.Namespace(user_dir=own))
+bits, kinds = [], []
+for dataloader in (LanguageModelingTask.eval_lm_dataloader, None):
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(paths)
+    task.load_dataset("valid")
+    load = dataloader or type(task).eval_lm_dataloader
+    batches = load(task, task.dataset("valid"), batch_size=8, max_positions=512)
+    bits.append(float(eval_lm(models, task.source_dictionary, batches)["loss"]))
+    kinds.append([type(model).__mro__[1].__name__ for model in models])
+print("RESULT", json.dumps([bits, kinds]))
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("somebody") / "own_models"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(OWN, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stock_checkpoints(corpus, own, tmp_path_factory):
+    """Checkpoints of cross_entropy and adaptive_loss, trained with the plugin loaded."""
+    folder = tmp_path_factory.mktemp("stock")
+    adaptive = [*TRANSFORMER, "--adaptive-softmax-cutoff", "10,20", "--criterion", "adaptive_loss"]
+    flags = {
+        "own_capped": ["--user-dir", own, "--arch", "own_capped"],
+        "own_unknown": ["--user-dir", own, "--arch", "own_unknown"],
+        "adaptive": [*adaptive, "--ddp-backend", "legacy_ddp"],
+    }
+    for name, given in flags.items():
+        train(corpus, folder / name, *given)
+    return {name: folder / name / "checkpoint_last.pt" for name in flags}
+
+
+@pytest.mark.parametrize("name", ["own_capped", "own_unknown", "adaptive"])
+def test_models_of_others_are_scored_as_fairseq_does(name, corpus, own, stock_checkpoints):
+    flags = ["--user-dir", own] if name.startswith("own") else []
+    checkpoint = stock_checkpoints[name]
+    output = evaluate(corpus, checkpoint, *flags)
+    stock = evaluate(corpus, checkpoint, *flags, plugin=False)
+    assert len(re.findall(AS_FAIRSEQ, output)) == 1 and AS_FAIRSEQ not in stock
+    assert loss_bits(output) == loss_bits(stock)
+
+
+def test_unknown_cappeds_are_refused_when_unnormalised(corpus, own, stock_checkpoints):
+    flags = ["--user-dir", own, "--unnormalized", "--log-z-shift", "0"]
+    output = evaluate(corpus, stock_checkpoints["own_unknown"], *flags, check=False)
+    assert "required a decoder whose projection is known" in re.sub(r"\s+", " ", output)
+
+
+@pytest.fixture(scope="module")
+def squashed(corpus, tmp_path_factory):
+    """A checkpoint of squashed scores, trained until it matters whether they are."""
+    folder = tmp_path_factory.mktemp("squashed")
+    flags = ["--criterion", "self_norm_softmax", "--score-squashing", "--max-epoch", "4"]
+    train(corpus, folder, *LSTM, *flags, "--optimizer", "adam", "--lr", "0.03")
+    return folder / "checkpoint_last.pt"
+
+
+def test_ensembles_of_all_kinds(corpus, own, stock_checkpoints, language_model, squashed, tmp_path):
+    """Squashed first: fairseq merges the states of an ensemble's tasks."""
+    (tmp_path / "ensemble.py").write_text(ENSEMBLE, encoding="utf-8")
+    kinds = [squashed, language_model("lstm_lm"), *stock_checkpoints.values()]
+    done = forks.run([sys.executable, tmp_path / "ensemble.py", own, *kinds])
+    assert not done.returncode, done.stdout.decode()
+    line = re.findall("RESULT (.*)", done.stdout.decode())[-1]
+    (stock, ours), (_, classes) = json.loads(line)
+    assert ours == pytest.approx(stock, abs=1e-5)
+    assert [kind == "_ExactScoring" for kind in classes] == [True, True, False, False, False]
+
+
+def log_probs(model, sample):
+    """Of the targets, by the model's own scores, and by its projection squashed here."""
+    layer = OutputLayer(model)
+    own = model(**sample["net_input"])[0]
+    features = layer.features(model, sample["net_input"])
+    raw = torch.nn.functional.linear(features, *layer.full())
+    target = sample["target"].unsqueeze(-1)
+    return [scores.log_softmax(-1).gather(2, target)[..., 0] for scores in (own, squash(raw), raw)]
+
+
+def squash(scores):
+    return 10 * torch.tanh(scores / 5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_every_decoder_can_be_squashed(name, corpus, pairs):
+    """Once, however often it is asked for; also in what generators call, the decoder's forward."""
+    _, task, model = build(pairs if "translation" in MODELS[name] else corpus, *MODELS[name])
+    sample = first_batch(task)
+    for parameter in OutputLayer(model.eval()).parameters():
+        parameter.mul_(20)
+    squashing.squash(model)
+    squashing.squash(model)
+    own, want, raw = log_probs(model, sample)
+    torch.testing.assert_close(own, want, rtol=1e-4, atol=1e-4)
+    assert (own - raw).abs().max() > 0.1
+    if "translation" not in MODELS[name]:
+        whole = model(**sample["net_input"])[0]
+        assert torch.equal(model.decoder.forward(sample["net_input"]["src_tokens"])[0], whole)
+
+
+@torch.no_grad()
+def test_fairseqs_generators_squash(corpus, squashed):
+    """As fairseq-generate and fairseq-interactive load and call it: sums are those of Scorer."""
+    (model,), _, task = load_model_ensemble_and_task([str(squashed)])
+    own, want, raw = log_probs(model.eval(), first_batch(task, "valid"))
+    torch.testing.assert_close(own, want)
+    assert (own - raw).abs().max() > 0.1
+    generator = task.build_generator([model], Arguments)
+    start = {"src_tokens": torch.tensor([[task.dictionary.eos(), 6]])}
+    start["src_lengths"] = torch.tensor([2])
+    (best, *_), *_ = task.inference_step(generator, [model], {"net_input": start})
+    text = task.dictionary.string(best["tokens"])
+    (scores,) = Scorer.from_checkpoint(str(squashed), exact=True).score_words([text])
+    assert best["positional_scores"].tolist() == pytest.approx(scores.tolist(), abs=1e-5)
+
+
+class Arguments:
+    """Of fairseq-generate."""
+
+    beam, max_len_b = 3, 6
+
+
+@torch.no_grad()
+def test_criteria_on_a_squashed_model(corpus, squashed):
+    """As fairseq-validate would use them. Ours, which would take raw scores, refuse."""
+    (model,), saved, task = load_model_ensemble_and_task([str(squashed)])
+    sample = first_batch(task, "valid")
+    words = sample["target"].ne(task.dictionary.pad())
+    want = -log_probs(model.eval(), sample)[1][words].sum().item()
+    for criterion in (CrossEntropyCriterion(task, False), task.build_criterion(saved.criterion)):
+        loss, *_ = criterion.eval()(model, sample)
+        assert loss.item() == pytest.approx(want, rel=1e-5)
+    cfg, _, _ = build(corpus, *LSTM, "--criterion", "bnce")
+    with pytest.raises(ValueError, match="--score-squashing: required --criterion self_norm_soft"):
+        task.build_criterion(cfg.criterion)
+
+
+def test_fairseq_alone_stops_at_a_squashed_model(corpus, squashed):
+    output = evaluate(corpus, squashed, plugin=False, check=False)
+    assert f'Unexpected key(s) in state_dict: "decoder.{squashing.MARK}"' in output
+
+
+def test_a_squashed_model_of_before_the_mark(corpus, squashed, tmp_path):
+    state = torch.load(squashed, weights_only=False)
+    del state["model"][f"decoder.{squashing.MARK}"]
+    torch.save(state, tmp_path / "old.pt")
+    assert loss_bits(evaluate(corpus, tmp_path / "old.pt")) == loss_bits(evaluate(corpus, squashed))
+
+
+def test_squashing_needs_a_task_that_tells_checkpoints(pairs):
+    flags = [*MODELS["transformer"], "--criterion", "self_norm_softmax", "--score-squashing"]
+    cfg, task, model = build(pairs, *flags)
+    criterion = task.build_criterion(cfg.criterion)
+    with pytest.raises(ValueError, match="--score-squashing: required --task language_modeling"):
+        criterion(model.train(), first_batch(task))
+
+
+def test_another_criterion_cannot_train_a_squashed_model(corpus, squashed, tmp_path):
+    flags = [*LSTM, "--finetune-from-model", squashed, "--max-update", "1", "--no-save"]
+    for criterion in ("bnce", "cross_entropy"):
+        output = train(corpus, tmp_path, *flags, "--criterion", criterion, check=False)
+        assert f'Unexpected key(s) in state_dict: "decoder.{squashing.MARK}"' in output
+    train(corpus, tmp_path, *flags, "--criterion", "self_norm_softmax", "--score-squashing")
+
+
+def test_a_decoder_of_others_that_was_trained_here_is_scored_exactly(corpus, own, tmp_path):
+    """It has been read as the criterion reads it, by its features and its output_projection."""
+    train(corpus, tmp_path, "--user-dir", own, "--arch", "own_plain", "--criterion", "bnce")
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    ours = evaluate(corpus, checkpoint, "--user-dir", own)
+    stock = evaluate(corpus, checkpoint, "--user-dir", own, plugin=False)
+    assert AS_FAIRSEQ not in ours
+    assert loss_bits(ours) == pytest.approx(loss_bits(stock), abs=1e-4)
