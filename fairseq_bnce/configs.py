@@ -6,7 +6,7 @@ Messages name the flag, what was required and what came.
 import math
 import re
 from dataclasses import dataclass, field
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
@@ -83,6 +83,11 @@ class NoiseConfig(SelfNormalizingConfig):
             "size; with --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam"
         },
     )
+    # What --row-sparse can't be used with.
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
+    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
+    memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
 
 @dataclass
@@ -196,6 +201,17 @@ def draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Option
     required = f"numbers of at least 0 with commas between them, at most {_MOST:,}"
     require("--noise-samples-by-epoch", required, repr(by_epoch), fits and max(numbers) <= _MOST)
     return list(numbers)
+
+
+def refuse_flattening(flags: Dict[str, bool]) -> None:
+    """With --row-sparse, those that make fairseq's optimiser copy all: before it is built.
+
+    It can't be built for --fp16 without a GPU, which would be the error then.
+    """
+    required = "float32, --memory-efficient-fp16, --memory-efficient-bf16 or --amp"
+    for flag, is_on in flags.items():
+        got = f"{flag} alone, which copies every parameter and gradient whole at each update"
+        require("--row-sparse", required, got, not is_on)
 
 
 def require(flag: str, required: str, got: object, fits: bool) -> None:

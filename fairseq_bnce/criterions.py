@@ -29,6 +29,7 @@ from fairseq_bnce.configs import (
     checked_group,
     checked_rate,
     draws_by_epoch,
+    refuse_flattening,
     require,
 )
 from fairseq_bnce.noise import NoiseDistribution
@@ -344,9 +345,15 @@ class NoiseCriterion(SelfNormalizingCriterion):
         noise_samples: Optional[int],
         noise_samples_by_epoch: Optional[str],
         row_sparse: bool,
+        fp16: bool,
+        bf16: bool,
+        memory_efficient_fp16: bool,
+        memory_efficient_bf16: bool,
         **others: Any,
     ):
         super().__init__(task, **others)
+        if row_sparse and not (memory_efficient_fp16 or memory_efficient_bf16):
+            refuse_flattening({"--fp16": fp16, "--bf16": bf16})
         power_fits = math.isfinite(noise_power) and noise_power >= 0
         require("--noise-power", "a finite number of at least 0", noise_power, power_fits)
         self.noise, self.noise_power = str(noise), noise_power

@@ -7,16 +7,18 @@ accumulator a row; ``lazy_adam`` differs from Adam (see there).
 """
 
 import ast
+import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import AMPOptimizer, FairseqOptimizer, FP16Optimizer, register_optimizer
+from fairseq.optim import AMPOptimizer, FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks, row_sparse, update_rules
+from fairseq_bnce.configs import require
 
 _DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
 
@@ -79,7 +81,11 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
-        """The rule's options; on resume they override the checkpoint's."""
+        """The rule's options; on resume they override the checkpoint's.
+
+        Raises:
+            ValueError: naming the flag, what was required and what came.
+        """
         raise NotImplementedError
 
     @property
@@ -148,7 +154,9 @@ class FairseqSparseSGD(RowSparseFairseqOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
-        options = {"momentum": self.cfg.momentum, "weight_decay": self.cfg.weight_decay}
+        fits = math.isfinite(self.cfg.momentum) and 0 <= self.cfg.momentum < 1
+        require("--momentum", "at least 0 and below 1", self.cfg.momentum, fits)
+        options = {"momentum": self.cfg.momentum, "weight_decay": _weight_decay(self.cfg)}
         return {"lr": _first(self.cfg.lr), **options}
 
 
@@ -162,9 +170,9 @@ class FairseqSparseAdagrad(RowSparseFairseqOptimizer):
     def optimizer_config(self) -> Dict[str, Any]:
         return {
             "lr": _first(self.cfg.lr),
-            "eps": self.cfg.adagrad_eps,
-            "initial_accumulator": self.cfg.adagrad_initial_accumulator,
-            "weight_decay": self.cfg.weight_decay,
+            "eps": _positive("--adagrad-eps", self.cfg.adagrad_eps),
+            "initial_accumulator": _initial_accumulator(self.cfg),
+            "weight_decay": _weight_decay(self.cfg),
         }
 
 
@@ -186,9 +194,9 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
     def optimizer_config(self) -> Dict[str, Any]:
         return {
             "lr": _first(self.cfg.lr),
-            "betas": ast.literal_eval(self.cfg.adam_betas),
-            "eps": self.cfg.adam_eps,
-            "weight_decay": self.cfg.weight_decay,
+            "betas": _betas(self.cfg.adam_betas),
+            "eps": _positive("--adam-eps", self.cfg.adam_eps),
+            "weight_decay": _weight_decay(self.cfg),
         }
 
 
@@ -201,12 +209,6 @@ def take_row_sparse(optimizer: FairseqOptimizer) -> None:
     Raises:
         UnsupportedOptimizerError: naming the flag, what is required and what came.
     """
-    if isinstance(optimizer, FP16Optimizer):
-        raise UnsupportedOptimizerError(
-            "--row-sparse: required float32, --memory-efficient-fp16, --memory-efficient-bf16 or "
-            "--amp, got --fp16 or --bf16 alone, which copy every parameter and gradient whole at "
-            "each update"
-        )
     inner = getattr(optimizer, "wrapped_optimizer", getattr(optimizer, "fp32_optimizer", optimizer))
     if not isinstance(inner, RowSparseFairseqOptimizer):
         raise UnsupportedOptimizerError(
@@ -216,6 +218,36 @@ def take_row_sparse(optimizer: FairseqOptimizer) -> None:
     if isinstance(optimizer, AMPOptimizer):
         # Its own multiplies ``grad.data``, which leaves a sparse gradient silently as it was.
         optimizer.multiply_grads = inner.multiply_grads
+
+
+def _betas(text: Any) -> Tuple[float, float]:
+    """The value of --adam-betas."""
+    try:
+        first, second = ast.literal_eval(str(text))
+        fits = all(type(beta) in (int, float) and 0 <= beta < 1 for beta in (first, second))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        fits = False
+    required = "two numbers of at least 0 and below 1, as in '(0.9, 0.999)'"
+    require("--adam-betas", required, repr(text), fits)
+    return float(first), float(second)
+
+
+def _positive(flag: str, value: float) -> float:
+    require(flag, "a finite number above 0", value, math.isfinite(value) and value > 0)
+    return value
+
+
+def _initial_accumulator(cfg: FairseqDataclass) -> float:
+    value = cfg.adagrad_initial_accumulator
+    fits = math.isfinite(value) and value >= 0
+    require("--adagrad-initial-accumulator", "a finite number of at least 0", value, fits)
+    return value
+
+
+def _weight_decay(cfg: FairseqDataclass) -> float:
+    fits = math.isfinite(cfg.weight_decay) and cfg.weight_decay >= 0
+    require("--weight-decay", "a finite number of at least 0", cfg.weight_decay, fits)
+    return cfg.weight_decay
 
 
 def _exact(dtype: torch.dtype) -> torch.dtype:

@@ -7,7 +7,7 @@ half precision keep a float32 master, to which the rule is applied, and which is
 
 import math
 from itertools import chain
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -39,6 +39,10 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
         """The accumulators of a parameter at its first update, one entry or row for a row."""
         return {}
+
+    def needed(self, group: Dict[str, Any]) -> Sequence[str]:
+        """The names of the accumulators that the options ask for."""
+        return ()
 
     def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
         """Update ``part["value"]`` and the accumulators beside it, in place.
@@ -80,8 +84,9 @@ class RowSparseOptimizer(torch.optim.Optimizer):
 
     def _update(self, parameter: Tensor, gradient: Tensor, group: Dict[str, Any]) -> None:
         state = self.state[parameter]
-        if not state:
-            state.update(self._start(parameter, group))
+        if not self._is_complete(state, parameter, group):
+            for name, value in self._start(parameter, group).items():
+                state.setdefault(name, value)
         state["step"] += 1
         whole = {"value": parameter.data, **state}  # a master in the state takes the first's place
         del whole["step"]
@@ -102,8 +107,14 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         if "value" in self.state[parameter]:
             parameter.data.index_copy_(0, ids, part["value"].to(parameter.dtype))
 
+    def _is_complete(self, state: Dict[str, Any], parameter: Tensor, group: Dict[str, Any]) -> bool:
+        """Not at first, nor after loading a state of other options or of another precision."""
+        names = ["step", *self.needed(group)]
+        names += [] if parameter.dtype == _exact(parameter) else ["value"]
+        return all(name in state for name in names)
+
     def _start(self, parameter: Tensor, group: Dict[str, Any]) -> Dict[str, Any]:
-        exact = torch.promote_types(parameter.dtype, torch.float32)
+        exact = _exact(parameter)
         master = {} if exact == parameter.dtype else {"value": parameter.detach().to(exact)}
         value = master.get("value", parameter.detach())
         return {"step": 0, **master, **self.accumulators(value, group)}
@@ -135,7 +146,10 @@ class SparseSGD(RowSparseOptimizer):
         super().__init__(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
     def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
-        return {"velocity": torch.zeros_like(value)} if group["momentum"] else {}
+        return {name: torch.zeros_like(value) for name in self.needed(group)}
+
+    def needed(self, group: Dict[str, Any]) -> Sequence[str]:
+        return ["velocity"] if group["momentum"] else []
 
     def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
         gradient = _decayed(part["value"], gradient, group)
@@ -168,6 +182,9 @@ class SparseAdagrad(RowSparseOptimizer):
     def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
         return {"sum": torch.full_like(value, group["initial_accumulator"])}
 
+    def needed(self, group: Dict[str, Any]) -> Sequence[str]:
+        return ["sum"]
+
     def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
         gradient = _decayed(part["value"], gradient, group)
         total = part["sum"].add_(self.squares(gradient))
@@ -181,13 +198,13 @@ class SparseAdagrad(RowSparseOptimizer):
 class RowwiseAdagrad(SparseAdagrad):
     """Adagrad with one accumulator a row, s += mean(g^2): V floats of state for (V, D) values.
 
-    A vector's entries count as rows. The accumulator is that of the embedding tables of Mudigere
-    et al. 2022, "Software-hardware co-design for fast and scalable training of deep learning
-    recommendation models".
+    A vector's entries count as rows, a number is one. The accumulator is that of the embedding
+    tables of Mudigere et al. 2022, "Software-hardware co-design for fast and scalable training of
+    deep learning recommendation models".
     """
 
     def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
-        shape = (len(value), *[1] * (value.dim() - 1))
+        shape = [*value.shape[:1], *[1] * (value.dim() - 1)]  # a number's is ()
         return {"sum": value.new_full(shape, group["initial_accumulator"])}
 
     def squares(self, gradient: Tensor) -> Tensor:
@@ -217,7 +234,10 @@ class LazyAdam(RowSparseOptimizer):
         super().__init__(parameters, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
 
     def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
-        return {"mean": torch.zeros_like(value), "square": torch.zeros_like(value)}
+        return {name: torch.zeros_like(value) for name in self.needed(group)}
+
+    def needed(self, group: Dict[str, Any]) -> Sequence[str]:
+        return ["mean", "square"]
 
     def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
         first, second = group["betas"]
@@ -228,6 +248,10 @@ class LazyAdam(RowSparseOptimizer):
             part["value"].mul_(1 - group["lr"] * group["weight_decay"])
         divisor = part["square"].sqrt().add_(group["eps"])
         part["value"].addcdiv_(part["mean"], divisor, value=-rate)
+
+
+def _exact(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def _decayed(value: Tensor, gradient: Tensor, group: Dict[str, Any]) -> Tensor:

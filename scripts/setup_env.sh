@@ -16,8 +16,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USER=0
 
 # A line is one `pip install`; the order matters. fairseq-fixed compiles against the torch that is
 # there already, so without build isolation. torch is named again beside each fairseq: an old
-# torchaudio, which fairseq asks for, would put another one in its place. triton is the one that suits
-# torch 2.13, whose wheels for GPUs bring it, and those for CPUs do not; it has wheels for Linux alone.
+# torchaudio, which fairseq asks for, would put another one in its place. triton, in whose interpreter
+# the kernel is tested, comes with the wheels of torch for GPUs, not for CPUs, and is for Linux alone.
 modern_recipe="torch==2.13.0 numpy cython setuptools<81 wheel
 --no-build-isolation fairseq-fixed==0.12.3.1 torch==2.13.0
 triton==3.7.*;sys_platform=='linux' sacremoses tqdm matplotlib jiwer pytest ruff"

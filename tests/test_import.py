@@ -88,9 +88,8 @@ def a_criterion_first():
     import fairseq_bnce.criterions
     user_dir(sys.argv[1])
 
-for order in (
-    alone, losses_first, package_first, by_a_link, by_hand, scorer, scoring, a_model, a_criterion_first
-):
+EARLY = (alone, losses_first, package_first, by_a_link, by_hand)
+for order in (*EARLY, scorer, scoring, a_model, a_criterion_first):
     child = os.fork()
     if not child:
         order()

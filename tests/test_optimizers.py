@@ -1,0 +1,178 @@
+"""The plugin's optimisers: every flag that adds a parameter, what they refuse, and other states."""
+
+import re
+
+import pytest
+import torch
+from test_refusals import refused
+from test_row_sparse import trained
+from tools import LSTM, build, train
+
+from fairseq_bnce import update_rules
+from fairseq_bnce.optimizers import RowSparseFairseqOptimizer
+
+OURS = {
+    "sparse_sgd": update_rules.SparseSGD,
+    "sparse_adagrad": update_rules.SparseAdagrad,
+    "rowwise_adagrad": update_rules.RowwiseAdagrad,
+    "lazy_adam": update_rules.LazyAdam,
+}
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(monkeypatch, tmp_path):
+    """fairseq's trainer saves into the current one."""
+    monkeypatch.chdir(tmp_path)
+
+
+# Flags that add a parameter to the model's, with criteria that have them.
+ADDED = {
+    "bnce": ["--criterion", "bnce", "--learn-log-z"],
+    "bnce ranking": ["--criterion", "bnce", "--objective", "ranking", "--learn-log-z"],
+    "shared_nce": ["--criterion", "shared_nce", "--learn-log-z", "--noise-samples", "5"],
+    "nce": ["--criterion", "nce", "--learn-log-z", "--noise-samples", "2"],
+    "nce_regularized": ["--criterion", "nce_regularized", "--learn-log-z"],
+}
+
+
+def test_all_of_ours_are_in_the_table():
+    names = {optimizer.rule for optimizer in subclasses(RowSparseFairseqOptimizer)}
+    assert names == set(OURS.values())
+
+
+def subclasses(kind):
+    for one in kind.__subclasses__():
+        yield one
+        yield from subclasses(one)
+
+
+COMBINED = [(optimizer, flags, []) for optimizer in OURS for flags in ADDED]
+COMBINED += [(optimizer, "bnce", ["--row-sparse"]) for optimizer in OURS]
+COMBINED += [(name, "bnce", []) for name in ("sgd", "adam", "adagrad", "nag", "adamax")]
+
+
+@pytest.mark.parametrize("optimizer, flags, row_sparse", COMBINED)
+def test_parameters_that_flags_add_are_trained(optimizer, flags, row_sparse, corpus, monkeypatch):
+    added = []
+    monkeypatch.setattr("test_row_sparse.build", noting(added))
+    arguments = [*LSTM, *ADDED[flags], *row_sparse, "--optimizer", optimizer, "--lr", "0.1"]
+    trained(corpus, *arguments, updates=2, dtype=torch.float32)
+    criterion = added[-1]
+    (log_z,) = criterion.parameters()
+    assert log_z.dim() == 0 and torch.isfinite(log_z) and log_z.item() != 0
+
+
+def noting(criteria):
+    """``build``, whose task notes the criteria that it builds."""
+
+    def building(*arguments):
+        cfg, task, model = build(*arguments)
+        build_criterion = task.build_criterion
+
+        def noted(*args):
+            criteria.append(build_criterion(*args))
+            return criteria[-1]
+
+        task.build_criterion = noted
+        return cfg, task, model
+
+    return building
+
+
+# ---- what is refused ---------------------------------------------------------------------------
+
+BETAS = "two numbers of at least 0 and below 1"
+BAD = [
+    ("lazy_adam", "--adam-betas", text, BETAS)
+    for text in ("0.9", "x", "(1,1)", "(2,0)", "(0.9,)", "", "(0.9,'x')", "(0.9,-1)", "(nan,0)")
+]
+BAD += [
+    (optimizer, flag, value, required)
+    for optimizer, flag, required in (
+        ("lazy_adam", "--adam-eps", "a finite number above 0"),
+        ("lazy_adam", "--weight-decay", "a finite number of at least 0"),
+        ("sparse_adagrad", "--adagrad-eps", "a finite number above 0"),
+        ("rowwise_adagrad", "--adagrad-eps", "a finite number above 0"),
+        ("sparse_adagrad", "--adagrad-initial-accumulator", "a finite number of at least 0"),
+        ("sparse_adagrad", "--weight-decay", "a finite number of at least 0"),
+        ("sparse_sgd", "--momentum", "at least 0 and below 1"),
+        ("sparse_sgd", "--weight-decay", "a finite number of at least 0"),
+    )
+    for value in ("-1", "inf", "nan")
+]
+
+
+@pytest.mark.parametrize("optimizer, flag, value, required", BAD)
+def test_bad_options(optimizer, flag, value, required, corpus):
+    """The optimiser is built before the first batch is read."""
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", optimizer, f"{flag}={value}"]
+    with pytest.raises(ValueError, match=rf"^{flag}: required {required}.*, got .*"):
+        trained(corpus, *flags, updates=1)
+
+
+def test_a_bad_option_ends_the_command(corpus, tmp_path):
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "lazy_adam", "--adam-betas", "0.9"]
+    output = refused(corpus, tmp_path, *flags)
+    assert f"ValueError: --adam-betas: required {BETAS}, as in '(0.9, 0.999)', got '0.9'" in output
+
+
+@pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
+def test_row_sparse_gradients_in_flat_halves(flag, corpus, tmp_path):
+    """Also where fairseq could not build its optimiser: --fp16 without a GPU."""
+    flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd", flag]
+    output = refused(corpus, tmp_path, *flags)
+    assert re.search(rf"--row-sparse: required float32, .* --amp, got {flag} alone", output)
+
+
+# ---- states of other runs ----------------------------------------------------------------------
+
+
+def updated(rule, dtype, state=None, updates=3, **options):
+    """(parameter, optimizer) after some updates of a parameter of ones."""
+    parameter = torch.nn.Parameter(torch.ones(4, 3, dtype=dtype))
+    optimizer = rule([parameter], lr=1e-3)
+    if state is not None:
+        optimizer.load_state_dict(state)
+    for group in optimizer.param_groups:
+        group.update(options)  # as --optimizer-overrides does, after loading
+    for _ in range(updates):
+        parameter.grad = torch.full_like(parameter, 0.5)
+        optimizer.step()
+    return parameter, optimizer
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_momentum_may_come_by_an_override(dtype):
+    _, before = updated(update_rules.SparseSGD, dtype)
+    parameter, after = updated(update_rules.SparseSGD, dtype, before.state_dict(), momentum=0.9)
+    assert "velocity" in after.state[parameter] and after.state[parameter]["step"] == 6
+    usual, _ = updated(update_rules.SparseSGD, dtype, momentum=0.9)
+    if dtype == torch.float32:
+        assert torch.equal(parameter, usual)
+    # and go: what is left of it does no harm
+    updated(update_rules.SparseSGD, dtype, after.state_dict(), momentum=0.0)
+
+
+@pytest.mark.parametrize("rule", OURS.values())
+@pytest.mark.parametrize(
+    "before, after", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)]
+)
+def test_a_state_of_another_precision_trains(rule, before, after):
+    """300 updates of 1e-3 or less, each lost on 1 in bfloat16, add up in a float32 master."""
+    _, started = updated(rule, before, updates=1)
+    parameter, optimizer = updated(rule, after, started.state_dict(), updates=300)
+    _, usual = updated(rule, torch.float32, updates=1)
+    exact, _ = updated(rule, torch.float32, usual.state_dict(), updates=300)
+    assert exact[0, 0] < 0.99
+    assert (parameter.float() - exact).abs().max() < 0.01
+    assert after == torch.float32 or optimizer.state[parameter]["value"].dtype == torch.float32
+
+
+def test_momentum_by_an_override_in_a_training(corpus, tmp_path):
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "sparse_sgd", "--max-epoch", "2"]
+    train(corpus, tmp_path, *flags, "--max-update", "3")
+    override = ["--optimizer-overrides", "{'momentum': 0.9}"]
+    train(corpus, tmp_path, *flags, *override, "--max-update", "6")
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    of_first = state["last_optimizer_state"]["state"][0]
+    assert "velocity" in of_first and of_first["step"] == 6

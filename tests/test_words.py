@@ -1,0 +1,75 @@
+"""The distinct words of a batch, and losses of words that were gathered before."""
+
+import pytest
+import torch
+from loss_cases import ROWS, assert_near, call, gradients, make_problem, with_gradients
+
+from fairseq_bnce import losses, words
+
+
+def test_distinct():
+    first, second = torch.tensor([[5, 2], [5, 9]]), torch.tensor([2, 7])
+    found, (one, other) = words.distinct(first, second)
+    assert found.tolist() == [2, 5, 7, 9]
+    assert torch.equal(found[one], first) and torch.equal(found[other], second)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_distinct_draws_come_first(seed):
+    rng = torch.Generator().manual_seed(seed)
+    draws = torch.randint(12, (1 + seed % 7,), generator=rng)
+    first, second = torch.randint(12, (seed,), generator=rng), torch.randint(30, (2, 3))
+    found, (one, other), counts = words.distinct_draws_first(draws, first, second)
+    drawn, often = draws.unique(return_counts=True)
+    assert torch.equal(found[: len(counts)], drawn) and torch.equal(counts, often)
+    assert found.unique().numel() == len(found)
+    assert torch.equal(found[one], first) and torch.equal(found[other], second)
+
+
+TARGETED = [name for name, row in ROWS.items() if "target" in row.tensors]
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no_bias"])
+@pytest.mark.parametrize("name", TARGETED)
+def test_gathered_words_give_the_same_loss(name, bias):
+    problem = with_gradients(make_problem(17, draws=9, bias=bias), torch.float64)
+    keys = [key for key in ("target", "noise_ids", "fresh_ids") if key in ROWS[name].tensors]
+    used, numbers = words.distinct(*(problem[key] for key in keys))
+    gathered = {**problem, **dict(zip(keys, numbers)), "log_q": problem["log_q"][used]}
+    for key in ("weight", "bias")[: 2 if bias else 1]:
+        gathered[key] = problem[key][used]
+    want, got = (call(losses, name, one).sum() for one in (problem, gathered))
+    also = call(losses, name, gathered, gathered=True).sum()
+    want_gradients = gradients(want, problem)
+    for loss in (got, also):
+        assert_near(loss, want, 1e-12)
+        of_parameters = gradients(loss, problem)
+        for key, gradient in want_gradients.items():
+            assert_near(of_parameters[key], gradient, 1e-12)
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_counts_stand_for_repeated_draws(gathered):
+    problem = with_gradients(make_problem(17), torch.float64)
+    ids, counts = torch.tensor([3, 1, 4]), torch.tensor([2, 1, 5])
+    repeated = {**problem, "noise_ids": ids.repeat_interleave(counts)}
+    counted = {**problem, "noise_ids": ids}
+    want = call(losses, "shared_nce", repeated, reduction="none")
+    got = call(
+        losses, "shared_nce", counted, reduction="none", noise_counts=counts, gathered=gathered
+    )
+    assert_near(got, want, 1e-12)
+
+
+@pytest.mark.parametrize(
+    "counts, said",
+    [
+        (torch.tensor([1, 2]), r"noise_counts: required shape \(3\), got shape \(2,\)"),
+        (torch.ones(3), "noise_counts: required dtype torch.int64, got torch.float32"),
+        (torch.tensor([1, 0, 2]), "noise_counts: required at least 1, got 0"),
+    ],
+)
+def test_bad_counts(counts, said):
+    problem = {**make_problem(17), "noise_ids": torch.tensor([3, 1, 4])}
+    with pytest.raises(ValueError, match=said):
+        call(losses, "shared_nce", problem, noise_counts=counts)
