@@ -88,6 +88,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         self._checkpoint = constants.CheckpointChoice(**checkpoint)
         self._origin: Optional[str] = None  # of initial_log_z, once it is decided on
         self._is_prepared = self._has_begun = False
+        self._goes_on = False  # from a checkpoint
         # Made when first asked for; plain objects, which must not follow .half().
         self._distributions: Dict[str, NoiseDistribution] = {}
 
@@ -237,6 +238,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
             start = constants.Start(carried, "carried by the checkpoint")
         elif self.normalises_itself:
             found = constants.restored(self._checkpoint)
+            self._goes_on = found is not None
             start = constants.start(self._flag_log_z, found, by_bias)
         else:
             of_bias = self._flag_log_z if self._flag_log_z is not None else by_bias or 0.0
@@ -279,11 +281,12 @@ class SelfNormalizingCriterion(FairseqCriterion):
         given = self._flag_log_z is not None and self.normalises_itself
         if given and self.score_squashing:
             self._check_reach(log_v)
-        if given and layer.bias is None and abs(self._flag_log_z - log_v) > _FAR_START:
+        is_far = given and abs(self._flag_log_z - log_v) > _FAR_START
+        if is_far and layer.bias is None and not self._goes_on:
             logger.warning(
-                f"{type(layer.decoder).__name__} has no output bias: untrained, its log Z_c is "
-                f"about log V = {log_v:.1f}, far from --log-z {self._flag_log_z:g}; it may take "
-                "most of the training to get there, and --log-z auto starts right"
+                f"{type(layer.decoder).__name__} has no output bias: its log Z_c starts near "
+                f"log V = {log_v:.1f}, far from --log-z {self._flag_log_z:g}, and it may take most "
+                "of the training to get there; --log-z auto starts right"
             )
         elif layer.bias is not None and not self._is_prepared and self.initial_bias != "none":
             logger.warning(
@@ -303,11 +306,12 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     def _said_loss(self) -> str:
         share = {0: "unnormalised", 1: "exact"}.get(self.valid_partition_rate, "estimated")
+        ppl = "ppl" if self.valid_partition_rate else "u_ppl"
         per = "a sentence" if self.sentence_avg else "a token"
         return (
             f"in training lines the objective of {type(self).__name__}, in validation lines the "
-            f"{share} negative log-likelihood, of which ppl is the perplexity; both in bits {per}, "
-            "and not to be compared with each other"
+            f"{share} negative log-likelihood, whose perplexity is {ppl}; both in bits {per}, and "
+            "not to be compared with each other"
         )
 
     @staticmethod

@@ -118,7 +118,7 @@ def start(number: Optional[float], found: Optional[Restored], by_bias: Optional[
     if found is not None:
         return Start(None, f"{found.path} carries none: ")
     if by_bias is not None:
-        return Start(by_bias, "--log-z auto: the output bias starts at log q + log Z")
+        return Start(by_bias, "--log-z auto: what the output bias is set to carry")
     return Start(None, "--log-z auto: ")
 
 
@@ -173,7 +173,7 @@ def _learned(content: Dict[str, Any]) -> Optional[float]:
     state = content.get("criterion") or {}
     if "learned_log_z" not in state:
         return None
-    begun_at = state.get("_extra_state", {}).get("initial_log_z", 0.0)
+    begun_at = (state.get("_extra_state") or {}).get("initial_log_z", 0.0)
     return None if begun_at is None else begun_at + state["learned_log_z"].item()
 
 

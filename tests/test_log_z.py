@@ -4,12 +4,14 @@ import itertools
 import logging
 import math
 import os
+import re
 from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import zipf_lines
 from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
 from test_cli import parameters, train_translation, valid_stats
 from test_criterions import PAD, make, with_targets
 from test_distributed import on_two_ranks, results, trained_on_two_ranks
@@ -390,6 +392,20 @@ def test_what_was_learned_is_loaded(corpus):
         assert criterion.log_z == want
 
 
+@pytest.mark.parametrize("halves", ["--bf16", "--memory-efficient-bf16"])
+def test_optimisers_of_halves_leave_the_start_alone(halves, corpus):
+    """They copied the parameters before the first batch, on which log Z is measured."""
+    cfg, task, model = build(corpus, *TRANSFORMER, *AUTO, "--learn-log-z", halves)
+    cfg.common.tpu = False  # which --bf16 without a GPU implies
+    criterion = task.build_criterion(cfg.criterion)
+    trainer = Trainer(cfg, task, model, criterion)
+    for samples in itertools.islice(trainer.get_train_iterator(1).next_epoch_itr(), 4):
+        trainer.train_step([samples])
+    assert criterion.initial_log_z > 3 and criterion.learned_log_z.dtype == torch.bfloat16
+    assert 0 < abs(criterion.log_z - criterion.initial_log_z) < 0.1
+    assert task.state_dict()["log_z"] == criterion.log_z
+
+
 # Through fairseq's commands.
 
 
@@ -408,13 +424,15 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(learned, corpus, tmp_path):
     want = parameters(tmp_path / "whole" / "checkpoint_last.pt")
     got = parameters(tmp_path / "parts" / "checkpoint_last.pt")
     assert all(torch.equal(got[name], value) for name, value in want.items())
-    if not learned:  # validation knows it, where nothing is trained
-        checked = run(
-            *["fairseq_cli.validate", corpus, "--user-dir", PLUGIN, "--cpu", "--batch-size", "8"],
-            *["--path", tmp_path / "whole" / "checkpoint_last.pt", "--no-progress-bar"],
-            *["--task", "language_modeling", "--valid-subset", "valid", "--num-workers", "0"],
-        )
-        assert f"mu_z {saved(tmp_path / 'whole')['task_state']['mu_z']:.2f}"[:9] in checked
+    # Validation knows it, where nothing is trained.
+    checked = run(
+        *["fairseq_cli.validate", corpus, "--user-dir", PLUGIN, "--cpu", "--batch-size", "8"],
+        *["--path", tmp_path / "whole" / "checkpoint_last.pt", "--no-progress-bar"],
+        *["--task", "language_modeling", "--valid-subset", "valid", "--num-workers", "0"],
+        *["--required-batch-size-multiple", "1", "--tokens-per-sample", "16"],
+    )
+    mu_z = float(re.findall(r" mu_z (-?[\d.]+)", checked)[-1])
+    assert mu_z == pytest.approx(saved(tmp_path / "whole")["task_state"]["mu_z"], abs=2e-4)
 
 
 RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
@@ -485,10 +503,17 @@ def test_translation_resumes_with_its_log_z(pairs, tmp_path):
     assert carried(tmp_path) == first > 3 and "carried by" in said(output)
 
 
-@pytest.mark.parametrize("learned", [[], ["--learn-log-z"]], ids=["constant", "learned"])
-def test_two_ranks(learned, corpus, tmp_path):
+@pytest.mark.parametrize(
+    "learned, backend",
+    [
+        ([], "pytorch_ddp"),
+        (["--learn-log-z"], "legacy_ddp"),
+        pytest.param(["--learn-log-z"], "pytorch_ddp", marks=pytest.mark.slow),
+    ],
+)
+def test_two_ranks(learned, backend, corpus, tmp_path):
     """The last of the first epoch's updates has a dummy batch on one rank; then resumed."""
-    flags = [*TRANSFORMER, *AUTO, *learned, "--batch-size", "11", "--ddp-backend", "legacy_ddp"]
+    flags = [*TRANSFORMER, *AUTO, *learned, "--batch-size", "11", "--ddp-backend", backend]
     trained_on_two_ranks(corpus, tmp_path, *flags)
     first = carried(tmp_path / "run")
     trained_on_two_ranks(corpus, tmp_path, *flags, "--max-epoch", "2")
