@@ -69,7 +69,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         scores = _scores(questions, options)
     if right is not None:
-        print("\n".join(_report(scores, right)))
+        out = Output(None)
+        for line in _report(scores, right):
+            out.write(line)
+        out.flush()
     return 0
 
 
