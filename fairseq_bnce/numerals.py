@@ -21,5 +21,5 @@ def whole_number(text: str) -> Optional[int]:
 
 
 def decimal(text: str) -> Optional[float]:
-    """The number that some text stands for, also ``inf`` and ``nan``; None if it stands for none."""
+    """The number that some text stands for, also ``inf`` and ``nan``; None for any other text."""
     return float(text) if text.isascii() and _DECIMAL.fullmatch(text) else None

@@ -197,8 +197,8 @@ def _read(stream: IO[bytes], name: str) -> bytes:
 def _check_length(size: int, name: str) -> None:
     if size > LINE_LIMIT:
         raise CommandError(
-            f"input {quoted(name)}: required lines of at most {LINE_LIMIT:,} bytes, got a longer one; "
-            "break it into sentences first"
+            f"input {quoted(name)}: required lines of at most {LINE_LIMIT:,} bytes, got a longer "
+            "one; break it into sentences first"
         )
 
 
