@@ -348,13 +348,17 @@ def test_a_named_pipe_is_opened_once(start, tmp_path):
 
 
 def test_a_pipe_that_was_opened_not_to_wait(start):
-    process = start(preexec_fn=lambda: os.set_blocking(0, False))
-    process.stdin.write(b"w1\n")
-    process.stdin.flush()
-    assert process.stdout.readline()
-    time.sleep(0.2)
-    output, errors = process.communicate(b"w2\n")
-    assert (process.returncode, len(output.splitlines()), errors) == (0, 1, b"")
+    end, own = os.pipe()
+    os.set_blocking(end, False)
+    process = start(stdin=end)
+    os.close(end)
+    for word in (b"w1", b"w2"):
+        time.sleep(0.2)
+        os.write(own, word + b"\n")
+        assert process.stdout.readline().endswith(b"\t2\t0\n")
+    os.close(own)
+    output, errors = process.communicate()
+    assert (process.returncode, output, errors) == (0, b"", b"")
 
 
 @pytest.mark.parametrize(("descriptor", "name"), [(0, "standard input"), (1, "standard output")])
