@@ -5,7 +5,6 @@ import io
 import os
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import forks
 import numpy as np
 import pytest
 import sacrebleu
-from tools import call_command, write_lines
+from tools import call_command, full_disk, write_lines
 
 from fairseq_bnce import Scorer
 
@@ -588,16 +587,6 @@ def test_broken_pipe(start):
 # ---------------------------------------------------------------- a full disk
 
 
-def limited(size):
-    """For a child: files of at most ``size`` bytes, as where the disk is full."""
-
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    return limit
-
-
 def test_a_full_disk_under_standard_output(language_model, nbest):
     for command, *arguments in (
         ["rescore", nbest],
@@ -623,7 +612,7 @@ def test_a_full_disk_under_a_file(language_model, nbest, tmp_path, room):
     out = tmp_path / "out"
     found = forks.run(
         [*COMMAND, "--path", language_model("rnn_lm"), nbest, "--out", out],
-        preexec_fn=limited(room),
+        preexec_fn=full_disk(room),
     )
     output, part = found.stdout.decode(), tmp_path / "out.part"
     assert found.returncode == 2 and len(output.splitlines()) == 1

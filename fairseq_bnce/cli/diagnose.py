@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
@@ -141,10 +142,13 @@ def _write(text: str) -> None:
 
 
 def _draw(measures: Measures, folder: Path) -> None:
+    """Pictures appear when they are whole."""
     try:
-        pictures.draw(measures, folder)
+        with tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
+            for picture in pictures.draw(measures, Path(unfinished)):
+                os.replace(picture, folder / picture.name)
     except OSError as error:
-        raise write_error(error.filename or str(folder), error) from None
+        raise write_error(str(folder), error) from None
 
 
 def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
@@ -171,6 +175,8 @@ def _calibrated_path(options: argparse.Namespace) -> Any:
             f"--calibrate {path}: required a file that is not there yet, or --overwrite; got one "
             "that is"
         )
+    if path.is_dir():
+        raise CommandError(f"--calibrate {path}: required a file, got a folder")
     if not path.parent.is_dir():
         raise CommandError(f"--calibrate {path}: required a folder that is there, got none")
     return path
