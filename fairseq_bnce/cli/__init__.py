@@ -50,6 +50,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 def _run(arguments: List[str]) -> int:
     # Before the parser, whose --help may write into a closed pipe, too.
     parser = _parser(arguments[0] if arguments else "")
+    _check_values(parser, arguments)
     options = parser.parse_args(arguments)
     form = "fairseq-bnce: %(message)s"
     logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
@@ -76,6 +77,14 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
             module.add_arguments(own)
             own.set_defaults(run=module.run)
     return parser
+
+
+def _check_values(parser: argparse.ArgumentParser, arguments: List[str]) -> None:
+    """Before Python 3.13, argparse takes ``--flag=--`` for an empty list, whatever its type."""
+    for argument in arguments:
+        flag, _, value = argument.partition("=")
+        if flag.startswith("--") and value == "--":
+            parser.error(f"argument {flag}: required a value, got '--'")
 
 
 def _user_errors() -> tuple:
