@@ -9,6 +9,7 @@ import signal
 import sys
 
 import fuzzing
+import fuzzing_flags
 import pytest
 from tools import call_command
 
@@ -111,3 +112,87 @@ def test_some_inputs(name, seed, tmp_path, path, model, loaded_once):
 @pytest.mark.parametrize(("name", "seed"), chunks(MANY, start=100))
 def test_many_inputs(name, seed, tmp_path, path, model, loaded_once):
     fuzz(name, seed, tmp_path, path, model)
+
+
+# ---------------------------------------------------------------- the flags of fairseq-train
+
+
+# Flags whose values are checked on other branches; empty once those are merged.
+LEFT_OUT = [
+    "--adam-betas",
+    "--adam-eps",
+    "--adagrad-eps",
+    "--adagrad-initial-accumulator",
+    "--bnce-group",
+    "--noise-samples",
+    "--momentum",
+    "--weight-decay",
+]
+
+
+def check_flags(part, arguments, corpus):
+    """Whether there is an object; else there is an error that names one of the flags."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors), alarm(SECONDS):
+            assert fuzzing_flags.built(part, arguments, corpus) is not None
+    except SystemExit:
+        said = errors.getvalue().splitlines()[-1]
+    except ValueError as error:
+        said = str(error)
+        assert ": required " in said and ", got " in said, said
+    else:
+        return True
+    assert any(argument.partition("=")[0] in said for argument in arguments), said
+    return False
+
+
+def fuzz_flags(seed, corpus):
+    for number in range(CHUNK):
+        rng = random.Random(f"flags {seed} {number}")
+        part = rng.choice(fuzzing_flags.parts())
+        arguments = fuzzing_flags.case(rng, part, LEFT_OUT)
+        try:
+            check_flags(part, arguments, corpus)
+        except BaseException:
+            print(f"flags, seed {seed}, number {number}: {part.name} {arguments}")
+            raise
+
+
+def test_all_criteria_optimisers_and_models_are_fuzzed():
+    names = {part.name for part in fuzzing_flags.parts()}
+    assert {"bnce", "shared_nce", "nce", "nce_regularized", "self_norm_softmax"} < names
+    assert {"sparse_sgd", "sparse_adagrad", "rowwise_adagrad", "lazy_adam"} < names
+    assert {"rnn_lm", "ffnn_lm", "lbl_lm", "sampled_softmax"} < names
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_some_flags(seed, corpus):
+    fuzz_flags(seed, corpus)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_many_flags(seed, corpus):
+    fuzz_flags(seed, corpus)
+
+
+def faults(part, flag, values, corpus, never=()):
+    """What goes wrong with these values of one flag."""
+    for value in values:
+        try:
+            is_built = check_flags(part, [f"{flag}={value}"], corpus)
+            assert not (is_built and value in never), "built"
+        except Exception as error:
+            yield f"{part.name} {flag}={value}: {type(error).__name__}: {error}"[:300]
+
+
+@pytest.mark.parametrize("kind", fuzzing_flags.KINDS)
+def test_every_flag_with_every_value(kind, corpus):
+    found = []
+    for part in fuzzing_flags.parts():
+        for flag, values in fuzzing_flags.flags(part).items():
+            if part.kind == kind and flag not in LEFT_OUT:
+                never = fuzzing_flags.never(part)[flag]
+                found += faults(part, flag, dict.fromkeys([*values, *never]), corpus, never)
+    assert not found, "\n".join(found)
