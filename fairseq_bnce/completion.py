@@ -11,15 +11,18 @@ import csv
 import io
 import math
 import re
-from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
+from fairseq_bnce.wording import QUOTED, one_line, quoted
+
 LETTERS = "abcde"
 BLANK = "_____"
-MACHINE_LINE = re.compile(r"\s*(\d+)\s*([a-e])\)\s*(.*?)\s*")
+# Of a line without spaces around it.
+MACHINE_LINE = re.compile(r"([0-9]+)\s*([a-e])\)(.*)", re.DOTALL)
 MACHINE_FORM = "'1a) words [choice] words'"
+FILE_LIMIT = 2**28  # bytes; questions are some thousands, and are held in memory
 Z95 = 1.959963984540054  # the normal distribution's quantile of 97.5 %
 
 
@@ -47,7 +50,7 @@ def read_questions(path: str) -> List[Question]:
     if _is_machine_format(lines):
         return _machine_questions(path, lines)
     columns = ("id", "question", *LETTERS)
-    return [_filled(where, *values) for where, values in _rows(path, lines, columns)]
+    return _table_questions(path, list(_rows(path, lines, columns)))
 
 
 def read_answers(path: str) -> Dict[str, str]:
@@ -60,18 +63,17 @@ def read_answers(path: str) -> Dict[str, str]:
     found: Dict[str, str] = {}
     for where, name, letter in _named_letters(path, lines):
         if letter not in tuple(LETTERS):
-            raise CompletionError(f"{where}: required an answer from a to e, got {letter!r}")
+            raise CompletionError(f"{where}: required an answer from a to e, got {quoted(letter)}")
         if name in found:
-            raise CompletionError(f"{where}: required one answer to a question, got {name} again")
+            again = one_line(name, QUOTED)
+            raise CompletionError(f"{where}: required one answer to a question, got {again} again")
         found[name] = letter
     return found
 
 
 def _lines(path: str) -> List[str]:
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise CompletionError(f"{path}: required a file, got: {error.strerror}") from error
+        text = _content(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise CompletionError(f"{path}, line {line}: required UTF-8, got {error.reason}") from error
@@ -81,9 +83,20 @@ def _lines(path: str) -> List[str]:
     return lines
 
 
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(FILE_LIMIT + 1)
+    except OSError as error:
+        raise CompletionError(f"{path}: required a file, got: {error.strerror}") from error
+    if len(content) > FILE_LIMIT:
+        raise CompletionError(f"{path}: required at most {FILE_LIMIT:,} bytes, got more")
+    return content
+
+
 def _is_machine_format(lines: Sequence[str]) -> bool:
     first = next(line for line in lines if line.strip())
-    return MACHINE_LINE.fullmatch(first) is not None
+    return MACHINE_LINE.fullmatch(first.strip()) is not None
 
 
 def _machine_lines(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, str, str, str]]:
@@ -91,11 +104,12 @@ def _machine_lines(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, str, 
     for number, line in enumerate(lines, 1):
         if line.strip():
             where = f"{path}, line {number}"
-            found = MACHINE_LINE.fullmatch(line)
+            found = MACHINE_LINE.fullmatch(line.strip())
             if found is None or not re.search(r"\[[^\[\]]+\]", found.group(3)):
-                raise CompletionError(f"{where}: required {MACHINE_FORM}, got {line.strip()!r}")
+                got = quoted(line.strip())
+                raise CompletionError(f"{where}: required {MACHINE_FORM}, got {got}")
             name, letter, sentence = found.groups()
-            yield where, name, letter, re.sub(r"\[([^\[\]]+)\]", r"\1", sentence, count=1)
+            yield where, name, letter, re.sub(r"\[([^\[\]]+)\]", r"\1", sentence.strip(), count=1)
 
 
 def _machine_questions(path: str, lines: Sequence[str]) -> List[Question]:
@@ -103,14 +117,16 @@ def _machine_questions(path: str, lines: Sequence[str]) -> List[Question]:
     for where, name, letter, sentence in _machine_lines(path, lines):
         choices = found.setdefault(name, [])
         if letter != LETTERS[len(choices) : len(choices) + 1]:
+            got = one_line(name, QUOTED) + letter
             raise CompletionError(
-                f"{where}: required choices a to e of a question in this order, got {name}{letter}"
+                f"{where}: required choices a to e of a question in this order, got {got}"
             )
         choices.append(sentence)
     for name, choices in found.items():
         if len(choices) != len(LETTERS):
             raise CompletionError(
-                f"{path}, question {name}: required choices a to e, got {len(choices)}"
+                f"{path}, question {one_line(name, QUOTED)}: required choices a to e, got "
+                f"{len(choices)}"
             )
     return [Question(name, tuple(choices)) for name, choices in found.items()]
 
@@ -119,21 +135,48 @@ def _rows(
     path: str, lines: Sequence[str], columns: Sequence[str]
 ) -> Iterator[Tuple[str, List[str]]]:
     """(where, values of these columns) of a table whose heading names them, in any order."""
-    reader = csv.reader(lines)
-    heading = [_plain(title) for title in next(reader)]
+    (_, titles), *rows = _cells(path, lines)
+    heading = [_plain(title) for title in titles]
     missing = [column for column in columns if heading.count(column) != 1]
     if missing:
         raise CompletionError(
             f"{path}, line 1: required the machine format ({MACHINE_FORM}), or a table with "
-            f"columns {', '.join(columns)}, got {', '.join(heading)}"
+            f"columns {', '.join(columns)}, got {one_line(', '.join(heading), QUOTED)}"
         )
     places = [heading.index(column) for column in columns]
-    for row in reader:
-        where = f"{path}, line {reader.line_num}"
+    for where, row in rows:
         if len(row) not in (0, len(heading)):
             raise CompletionError(f"{where}: required {len(heading)} columns, got {len(row)}")
         if row:
             yield where, [row[place].strip() for place in places]
+
+
+def _cells(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, List[str]]]:
+    """(where, fields) of each row, the heading's first."""
+    reader = csv.reader(lines)
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:  # a field beyond 131,072 characters; before Python 3.11, a NUL
+            raise CompletionError(
+                f"{path}, line {reader.line_num}: required a table (CSV), got: {error}"
+            ) from error
+        yield f"{path}, line {reader.line_num}", row
+
+
+def _table_questions(path: str, rows: Sequence[Tuple[str, List[str]]]) -> List[Question]:
+    found: Dict[str, Question] = {}
+    for where, values in rows:
+        question = _filled(where, *values)
+        if question.name in found:
+            again = quoted(question.name)
+            raise CompletionError(f"{where}: required every id once, got {again} again")
+        found[question.name] = question
+    if not found:
+        raise CompletionError(f"{path}: required at least one question, got a heading alone")
+    return list(found.values())
 
 
 def _plain(text: str) -> str:
@@ -143,7 +186,8 @@ def _plain(text: str) -> str:
 
 def _filled(where: str, name: str, question: str, *choices: str) -> Question:
     if question.count(BLANK) != 1:
-        raise CompletionError(f"{where}: required a question with one {BLANK}, got {question!r}")
+        got = quoted(question)
+        raise CompletionError(f"{where}: required a question with one {BLANK}, got {got}")
     if not name or not all(choices):
         raise CompletionError(f"{where}: required an id and choices a to e, got an empty field")
     return Question(name, tuple(question.replace(BLANK, choice) for choice in choices))

@@ -4,6 +4,9 @@ import fcntl
 import json
 import math
 import os
+import random
+import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -16,7 +19,10 @@ from pathlib import Path
 import forks
 import numpy as np
 import pytest
+import torch
 from conftest import zipf_lines
+from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
+from fairseq.tokenizer import tokenize_line
 from tools import call_command, write_lines
 
 from fairseq_bnce import Scorer, cli
@@ -255,6 +261,138 @@ def test_commands_and_version(capsys):
         with pytest.raises(SystemExit) as caught:
             cli.main(arguments)
         assert caught.value.code == 2
+
+
+# ---------------------------------------------------------------- lines and words as fairseq's
+
+
+NASTY = [
+    b"w1 w2\rw3\r\nw4\n\rw5\r\r\n\n",
+    b"\r",
+    b"\r\n\r",
+    b"w1\r" * 3 + b"w2",
+    b"w1\x0bw2\x0cw3\x1cw4\x1dw5\x1ew6\x1fw7\n",
+    "w1\x85w2\u2028w3\u2029w4\xa0w5\u3000w6\u1680w7\n".encode(),
+    "w1\u200bw2\u180ew3 \u2060 \x00 w4\x1b\n".encode(),
+    b"</s> w1 <s> <unk> madeupword0000 w2 </s> w3\n \t \nw1\tw2 ",
+]
+SPACES = ["\r", "\n", "\r\n", " ", "\x0b", "\x85", "\u2028", "\x1c", "\t", "\u00a0"]
+
+
+def binarized(path, dictionary):
+    """(words, ids) of every line, by fairseq-preprocess's own binariser."""
+    found = []
+
+    class Remembering(VocabularyDatasetBinarizer):
+        def binarize_line(self, line, summary):
+            found.append((tokenize_line(line), super().binarize_line(line, summary).tolist()))
+            return torch.IntTensor(found[-1][1])
+
+    FileBinarizer.multiprocess_dataset(
+        str(path), "mmap", Remembering(dictionary), str(path) + ".bin", vocab_size=len(dictionary)
+    )
+    return found
+
+
+def nasty_texts():
+    rng = random.Random(7)
+    pieces = [*SPACES, *SPACES, "w1", "w2", "oov", "\xe9"]
+    made = ["".join(rng.choices(pieces, k=rng.randint(1, 60))).encode() for _ in range(60)]
+    return [*NASTY, *made, ("w1 " * 9000 + "\r\n" + "w2\r" * 9000).encode()]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 2**16])
+def test_lines_and_words_are_those_of_fairseqs_own_binariser(
+    chunk, language_model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(text, "_CHUNK", chunk)
+    dictionary = Scorer.from_checkpoint(language_model("lstm_lm")).dictionary
+    for content in nasty_texts() if chunk > 3 else nasty_texts()[:-1]:
+        (tmp_path / "text").write_bytes(content)
+        want = binarized(tmp_path / "text", dictionary)
+        lines = text.TextLines([str(tmp_path / "text")])
+        got = [line.split() for line in lines]
+        assert got == [words for words, _ in want]
+        ids = [[*map(dictionary.index, words), dictionary.eos()] for words in got]
+        assert ids == [row for _, row in want]
+        alone = re.findall(rb"\r(?!\n)", content)
+        assert lines.lone_returns == len(alone)
+
+
+def test_lines_that_end_at_a_carriage_return_alone_are_told_of(score, tmp_path, scorer):
+    (tmp_path / "text").write_bytes(b"w1\rw2\r\nw3\n")
+    status, output, errors = score(tmp_path / "text")
+    assert status == 0 and "1 line(s) end at a carriage return alone, as fairseq-pre" in errors
+    want = scorer.score(["w1", "w2", "w3"])
+    np.testing.assert_allclose([float(row[0]) for row in rows(output)], want, atol=1e-6)
+    (tmp_path / "text").write_bytes(b"w1\r\nw2\r\n")
+    assert score(tmp_path / "text")[2] == ""
+
+
+# ---------------------------------------------------------------- what else may be given
+
+
+@pytest.mark.parametrize("shift", ["1_0", "\uff11", "1e7", "-1e308", "inf", "nan", "0x1"])
+def test_shifts_that_are_no_numbers_of_nats(score, file, shift):
+    status, output, errors = score(file, f"--log-z-shift={shift}")
+    assert (status, output) == (2, "") and "--log-z-shift: required" in errors
+
+
+def test_perplexities_beyond_any_number(score, file):
+    status, output, _ = score(file, "--summary", "--log-z-shift", "100000")
+    assert status == 0 and rows(output)[0] == ["Perplexity including OOVs:", "inf"]
+
+
+def test_a_named_pipe_is_opened_once(start, tmp_path):
+    """Its writer would end if it was tried first."""
+    os.mkfifo(tmp_path / "pipe")
+    process = start(tmp_path / "pipe")
+    (tmp_path / "pipe").write_bytes(b"w1 w2\n")
+    output, errors = process.communicate()
+    assert (process.returncode, errors) == (0, b"") and output.endswith(b"\t3\t0\n")
+
+
+def test_a_pipe_that_was_opened_not_to_wait(start):
+    end, own = os.pipe()
+    os.set_blocking(end, False)
+    process = start(stdin=end)
+    os.close(end)
+    for word in (b"w1", b"w2"):
+        time.sleep(0.2)
+        os.write(own, word + b"\n")
+        assert process.stdout.readline().endswith(b"\t2\t0\n")
+    os.close(own)
+    output, errors = process.communicate()
+    assert (process.returncode, output, errors) == (0, b"", b"")
+
+
+@pytest.mark.parametrize(("descriptor", "name"), [(0, "standard input"), (1, "standard output")])
+def test_a_stream_that_is_closed(language_model, descriptor, name):
+    close = f"exec {descriptor}{'<' if descriptor == 0 else '>'}&-; exec"
+    line = [*COMMAND, "--path", str(language_model("lstm_lm")), *(["/dev/null"] * descriptor)]
+    found = subprocess.run(
+        ["bash", "-c", f"{close} {shlex.join(line)}"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    assert found.returncode == 2
+    want = f"fairseq-bnce: error: {name}: required an open one, got a closed one\n"
+    assert found.stderr.decode() == want
+
+
+def test_what_cannot_be_read_on(score):
+    """Its first page is not mapped."""
+    status, output, errors = score("/proc/self/mem")
+    assert (status, output) == (2, "")
+    assert "input '/proc/self/mem': required a text file, got: Input/output error" in errors
+
+
+def test_errors_are_one_line_whatever_is_in_a_name(score, tmp_path):
+    for name in ("a\nb", "x\x1b[31m", "n" * 5000, "\udcff"):
+        status, output, errors = score(tmp_path / name)
+        assert (status, output) == (2, "")
+        assert len(errors.splitlines()) == 1 and len(errors) < 700 and "\x1b" not in errors
 
 
 # ---------------------------------------------------------------- as a process

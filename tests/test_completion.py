@@ -12,7 +12,7 @@ from pathlib import Path
 import forks
 import numpy as np
 import pytest
-from tools import call_command
+from tools import call_command, full_disk
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.completion import Accuracy, CompletionError, read_answers, read_questions
@@ -241,6 +241,113 @@ def test_a_checkpoint_that_is_not_there(complete, put, tmp_path):
     status, _, errors = complete(put("q", MACHINE), "--out", out, model=None)
     assert status == 2 and "none" in errors and "Traceback" not in errors
     assert not out.exists() and not (tmp_path / "out.csv.part").exists()
+
+
+# ---------------------------------------------------------------- bad input
+
+
+HEADING = "id,question,a),b),c),d),e)\n"
+
+
+def refusal(found, limit=700):
+    """The one line of an error."""
+    status, output, errors = found
+    assert (status, output) == (2, "") and errors.startswith("fairseq-bnce: error: ")
+    assert len(errors.splitlines()) == 1 and len(errors) < limit
+    return errors
+
+
+def test_headings_alone(complete, put):
+    questions, answers = put("q", TABLE), put("a", "id,answer\n")
+    none = put("none", HEADING)
+    assert f"{answers}: required an answer to question 1" in refusal(
+        complete(questions, "--answers", answers)
+    )
+    for flags in ([], ["--answers", answers]):
+        assert f"{none}: required at least one question, got a heading alone" in refusal(
+            complete(none, *flags)
+        )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "3,x _____," + "y" * 131_073 + ",2,3,4,5\n",
+        '3,"x _____,1,2,3,4,5\n' + "z\n" * 70_000,
+        "3," + "x" * 5000 + ",1,2,3,4,5\n",
+        "x" * 5000 + "\n",
+        "1,_____,1,2,3,4,5\n",
+    ],
+)
+def test_tables_that_are_none(complete, put, row):
+    path = put("q", TABLE + row)
+    assert f"{path}, line " in refusal(complete(path))
+
+
+def test_headings_and_lines_that_are_far_too_long(complete, put):
+    long = "x" * 5000
+    for content in (long + "\n" + long, MACHINE + long, ",".join("abcdefg") * 900):
+        refusal(complete(put("q", content)))
+    answers = put("a", f"id,answer\n1,{long}\n")
+    assert "required an answer from a to e" in refusal(
+        complete(put("q", TABLE), "--answers", answers)
+    )
+
+
+def test_a_question_that_comes_twice(complete, put):
+    """Its answer would count twice."""
+    path = put("q", TABLE + "12,_____,1,2,3,4,5\n")
+    assert f"{path}, line 4: required every id once, got '12' again" in refusal(complete(path))
+
+
+def test_lines_of_spaces_take_no_time(complete, put):
+    """Once quadratic in their length."""
+    refusal(complete(put("q", "1a)" + " " * 200_000 + "x" + " " * 200_000 + "[y] z\n")))
+    status, output, _ = complete(put("q", MACHINE.replace("] w2", "]" + " " * 200_000 + "w2")))
+    assert status == 0 and len(output.splitlines()) == 3
+
+
+def test_digits_of_other_scripts_number_no_question(complete, put):
+    assert "required the machine format" in refusal(
+        complete(put("q", MACHINE.replace("1", "\u0661").replace("2", "\uff12")))
+    )
+
+
+def test_files_that_have_no_end(complete, monkeypatch):
+    monkeypatch.setattr("fairseq_bnce.completion.FILE_LIMIT", 2**16)
+    assert "/dev/zero: required at most 65,536 bytes, got more" in refusal(complete("/dev/zero"))
+
+
+def test_names_that_are_no_files(complete, put, tmp_path):
+    assert f"{tmp_path}: required a file, got: Is a directory" in refusal(complete(tmp_path))
+    refusal(complete(tmp_path / ("n" * 5000)))
+
+
+def test_bytes_of_all_kinds(complete, put):
+    """Nothing but a refusal of one line or a whole answer."""
+    for content in (b"\0", b"\xff\xfe1\0", b"\n\r\n", b'"', b'"\0', HEADING.encode() + b'"'):
+        refusal(complete(put("q", content)))
+    status, output, _ = complete(put("q", HEADING + '"1\n2",a _____\rb,"\tx",y,z,x,y\n'))
+    assert status == 2 or output
+
+
+@pytest.mark.parametrize("has_table", [True, False])
+def test_a_full_disk(language_model, put, tmp_path, has_table):
+    """Under the table, or under what is said of it."""
+    questions, answers = put("q", MACHINE), put("a", MACHINE_ANSWERS)
+    out = ["--out", tmp_path / "out.csv"] if has_table else []
+    path = ["--path", language_model("rnn_lm")]
+    with open("/dev/full", "wb") as full, forks.Popen(
+        [*COMMAND, *path, questions, "--answers", answers, *out],
+        stdout=full,
+        stderr=subprocess.PIPE,
+        preexec_fn=full_disk() if has_table else None,
+    ) as process:
+        errors = process.communicate(timeout=60)[1].decode()
+    name = out[1] if out else "standard output"
+    want = f"fairseq-bnce: error: {name}: required room to write, got: "
+    assert process.returncode == 2 and errors.splitlines()[-1].startswith(want)
+    assert "Traceback" not in errors and not list(tmp_path.glob("out*"))
 
 
 def start(path, *arguments):

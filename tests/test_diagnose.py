@@ -3,12 +3,15 @@
 import json
 import math
 import shutil
+import sys
+from pathlib import Path
 
+import forks
 import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
-from tools import call_command, evaluate, perplexity, train, write_lines
+from tools import call_command, evaluate, full_disk, perplexity, train, write_lines
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.scoring import checkpoints
@@ -23,6 +26,7 @@ from fairseq_bnce.scoring.diagnosis import (
 
 pytestmark = pytest.mark.modern
 
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "fairseq-bnce"
 LINES = [*zipf_lines(40, seed=11), "", "w1 unheard of"]
 ARCHITECTURES = ("lstm_lm", "transformer_lm", "rnn_lm", "lbl_lm")
 
@@ -249,3 +253,39 @@ def test_bad_utf8_is_counted(diagnose, checkpoint, tmp_path):
     (tmp_path / "bad").write_bytes(b"w1 w\xff2\nw3\n")
     status, _, errors = diagnose("--path", checkpoint, tmp_path / "bad")
     assert status == 0 and "1 line(s) were not UTF-8" in errors
+
+
+@pytest.mark.parametrize("room", [0, 3000])
+@pytest.mark.parametrize("flag", ["--calibrate", "--out"])
+def test_a_full_disk(checkpoint, text, tmp_path, flag, room):
+    """Whatever part of a file is written by then, it is not left."""
+    if flag == "--out":
+        pytest.importorskip("matplotlib")
+    out = tmp_path / "new"
+    found = forks.run(
+        [sys.executable, SCRIPT, "diagnose", "--path", checkpoint, flag, out, text],
+        preexec_fn=full_disk(room),
+    )
+    output = found.stdout.decode()
+    assert found.returncode == 2 and "Traceback" not in output
+    last = output.splitlines()[-1]
+    assert last.startswith(f"fairseq-bnce: error: {out}") and "required room to write, got" in last
+    left = [path for path in tmp_path.rglob("*") if path not in (checkpoint, text, out)]
+    assert {path.name for path in left} <= {"model.pt", "text", "diagnosis.json"}
+
+
+def test_calibrate_to_a_folder_is_said_before_the_work(diagnose, checkpoint, text, tmp_path):
+    (tmp_path / "folder").mkdir()
+    flags = ["--calibrate", tmp_path / "folder", "--overwrite"]
+    status, output, errors = diagnose("--path", checkpoint, *flags, text)
+    assert (status, output) == (2, "") and "required a file, got a folder" in errors
+
+
+@pytest.mark.parametrize("words", ["", "w1", "w1 w1 w1 w1"])
+def test_the_shortest_texts(diagnose, checkpoint, tmp_path, words):
+    write_lines(tmp_path / "text", [words])
+    status, output, errors = diagnose("--path", checkpoint, tmp_path / "text", "--json")
+    assert (status, errors) == (0, "") and json.loads(output)["contexts"] == 1 + len(words.split())
+    pytest.importorskip("matplotlib")
+    flags = ["--out", tmp_path / "out"]
+    assert diagnose("--path", checkpoint, tmp_path / "text", *flags)[0] == 0

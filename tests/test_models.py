@@ -1,5 +1,6 @@
 """The architectures of fairseq_bnce.models: equations, decoding, presets, fairseq's commands."""
 
+import math
 import re
 from argparse import Namespace
 from types import SimpleNamespace
@@ -432,6 +433,36 @@ def test_refused(flag):
     arch, values, message = REFUSED[flag]
     with pytest.raises(ValueError, match=f"^{flag}: required {message}$"):
         made(arch, words(10), **values)
+
+
+SIZES = ["decoder_embed_dim", "decoder_hidden_size", "decoder_output_dim", "decoder_layers"]
+DROPOUTS = ["dropout", "decoder_dropout_in", "decoder_dropout_between", "decoder_dropout_out"]
+BEYOND = [
+    *[("rnn_lm", name, value) for name in SIZES for value in (-1, 0, 2**20 + 1, 10**12)],
+    *[("ffnn_lm", name, value) for name in [*SIZES, "context_size"] for value in (-1, 0, 10**12)],
+    *[("lbl_lm", name, value) for name in [SIZES[0], "context_size"] for value in (-1, 10**12)],
+    *[("rnn_lm", name, value) for name in DROPOUTS for value in (-0.1, 1.0, 2.0, math.nan)],
+    *[(arch, "dropout", value) for arch in FAMILIES for value in (-0.1, 2.0, math.nan)],
+    *[(arch, "init_range", x) for arch in FAMILIES for x in (-1.0, 0.0, math.inf, math.nan, 1e38)],
+]
+
+
+@pytest.mark.parametrize(("arch", "name", "value"), BEYOND)
+def test_values_that_no_model_can_be_built_with(arch, name, value):
+    """Named at once: not by torch, which knows no flags, nor by an hour of making layers."""
+    flag = f"--{name.replace('_', '-')}"
+    with pytest.raises(ValueError, match=rf"^{flag}: required a?.* got {re.escape(f'{value}')}$"):
+        made(arch, words(10), **{name: value})
+
+
+def test_sizes_that_do_not_fit_into_memory(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
+
+    monkeypatch.setattr(torch.nn, "Embedding", fail)
+    want = "--decoder-embed-dim 9, --decoder-layers 1: required sizes that fit into memory, got: De"
+    with pytest.raises(ValueError, match=want):
+        made("rnn_lm", words(10), decoder_embed_dim=9)
 
 
 def test_tied_vocabularies_must_be_one():

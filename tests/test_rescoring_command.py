@@ -15,7 +15,7 @@ import forks
 import numpy as np
 import pytest
 import sacrebleu
-from tools import call_command, write_lines
+from tools import call_command, full_disk, write_lines
 
 from fairseq_bnce import Scorer
 
@@ -350,6 +350,180 @@ def test_lists_longer_than_the_model_reads(rescore, nbest, language_model):
     np.testing.assert_allclose(scores(lines), want, atol=2e-6)
 
 
+# ---------------------------------------------------------------- bad input
+
+
+WEIGHTED = ["--weights", "score=1"]
+
+
+def test_a_list_that_comes_back_is_refused_with_both_lines(rescore, nbest, tmp_path):
+    """Sorted and measured by itself, the rest of list 0 would be a sentence of its own."""
+    write_lines(nbest, [LIST[0], LIST[2], LIST[1]])
+    write_lines(tmp_path / "reference", ["w1", "w2"])
+    for flags in (WEIGHTED, ["--tune", tmp_path / "reference", "--tune-features", "score,TM"]):
+        status, _, errors = rescore(nbest, *flags, model=None)
+        assert status == 2 and errors == (
+            f"fairseq-bnce: error: {nbest}, line 3: required the hypotheses of a list one after "
+            "the other, got '0' again, whose list began in line 1\n"
+        )
+    # Scores alone are a hypothesis' own, wherever it stands.
+    status, lines, _ = rescore(nbest)
+    assert status == 0 and len(set(scores(lines))) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a b", "a|b", "a\nb", "a=b", "a,b", "a:", "#a", "\udcff"]
+)
+def test_names_of_features_that_could_not_be_read_back(rescore, nbest, name):
+    status, lines, errors = rescore(nbest, "--feature", name)
+    assert (status, lines) == (2, []) and len(errors.splitlines()) == 1
+    assert errors.startswith("fairseq-bnce: error: --feature: required a name of letters, digits")
+
+
+def test_damaged_gzip(rescore, tmp_path):
+    whole = gzip.compress("\n".join(LIST * 50).encode() + b"\n")
+    path = tmp_path / "nbest.gz"
+    for place in range(10, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        status, _, errors = rescore(path, "--weights", "TM=1", model=None)
+        # Or what it was unpacked to, until the damage shows, is no list.
+        assert status == 2 and f"{path}" in errors and len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("digit", ["\u00b2", "\u0664", "\uff11", "1" * 5000])
+def test_ids_that_are_digits_elsewhere(rescore, nbest, tmp_path, digit):
+    """They are names, as any others; a number of 5,000 digits is one, too."""
+    write_lines(nbest, [f"{digit} ||| w1 ||| TM= 1 ||| 1"])
+    status, lines, _ = rescore(nbest)
+    assert status == 0 and lines[0].startswith(f"{digit} ||| w1 ||| TM= 1 BNCE= ")
+    status, _, errors = rescore(nbest, *WEIGHTED, "--ref", nbest, model=None)
+    assert status == 2 and "required a list that has a reference" in errors
+    assert len(errors) < 500
+    write_lines(tmp_path / "words", [f"u-{digit} w1"])
+    kaldi = rescore("--format", "kaldi", tmp_path / "words")
+    assert kaldi[0] == (0 if digit.isascii() else 2)
+
+
+@pytest.mark.parametrize("weights", ["score=1e308", "score=1e200,TM=1e200", "score=-1e39"])
+def test_weights_that_overflow(rescore, nbest, weights):
+    status, lines, errors = rescore(nbest, "--weights", weights, model=None)
+    assert (status, lines) == (2, [])
+    assert "required 'name= value', numbers of at most 1e+38, got 'score=" in errors
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "1e400", "inf", "nan"])
+def test_features_that_overflow(rescore, nbest, value):
+    """They stay as they are where they have no weight."""
+    write_lines(nbest, [LIST[0], f"0 ||| w1 ||| TM= {value} ||| 1"])
+    assert rescore(nbest, *WEIGHTED, model=None)[0] == 0
+    status, _, errors = rescore(nbest, "--weights", "TM=1", model=None)
+    assert status == 2 and f"{nbest}, line 2: required finite TM, got [" in errors
+    assert "(at most 1e+38 can be weighted)" in errors
+
+
+def test_extreme_features_can_be_tuned(rescore, tmp_path):
+    trial = Trial(tmp_path, lists=4, size=3)
+    lines = trial.nbest.read_text().splitlines()
+    write_lines(trial.nbest, [*lines[:-1], lines[-1].replace("A= ", "A= 1e38 B2= 1e-300 #= ")])
+    flags = ["--tune", trial.reference, "--tune-features", "score,A,B,B2", "--restarts", "2"]
+    status, out, errors = rescore(trial.nbest, *flags, model=None)
+    assert status == 2 and "A" in errors or status == 0
+    write_lines(
+        trial.nbest,
+        [line.replace("B=", f"B2= {i % 5}e-300 B3= {i % 3}e37 B=") for i, line in enumerate(lines)],
+    )
+    flags[3] = "score,A,B2,B3"
+    status, out, errors = rescore(trial.nbest, *flags, model=None)
+    assert status == 0 and sorted(map(words, out)) == sorted(map(words, lines))
+    assert "nan" not in errors and "inf" not in errors
+
+
+@pytest.mark.parametrize("text", ["1_000", "\uff11", "0x10", "1e", "\u0661.5", "--1", "infinit"])
+def test_numbers_that_only_python_reads(rescore, nbest, text):
+    write_lines(nbest, [f"0 ||| w1 ||| TM= {text} ||| 1"])
+    status, _, errors = rescore(nbest, *WEIGHTED, model=None)
+    assert status == 2 and "line 1: required a number as a feature's value" in errors
+    status, _, errors = rescore(nbest, "--weights", f"score={text}", model=None)
+    assert status == 2 and "weights, item 1: required 'name= value'" in errors
+
+
+def test_a_byte_order_mark_is_no_part_of_an_id(rescore, nbest, tmp_path):
+    nbest.write_bytes(b"\xef\xbb\xbf" + "\n".join(LIST).encode() + b"\n")
+    reference = tmp_path / "reference"
+    reference.write_bytes(b"\xef\xbb\xbfw1 w2 w3\nx\n")
+    (tmp_path / "weights").write_bytes(b"\xef\xbb\xbfscore= 1\r\n")
+    status, lines, errors = rescore(
+        nbest, "--weights", tmp_path / "weights", "--ref", reference, model=None
+    )
+    assert status == 0 and "of 2 sentences" in errors
+    assert lines[0] == "\ufeff" + LIST[0]
+    words = tmp_path / "words"
+    words.write_bytes(b"\xef\xbb\xbfu-1 w1\r\nu-2 w2\r\n")
+    assert [line.split()[0] for line in rescore("--format", "kaldi", words)[1]] == ["u-1", "u-2"]
+
+
+def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
+    out = tmp_path / "out"
+    for flags, said in {
+        ("-", "--weights", "-"): "standard input ('-'): required once, got it for NBEST and",
+        ("-", *WEIGHTED, "--ref", "-"): "got it for NBEST and --ref",
+        (nbest, *WEIGHTED, "--out", out, "--best", out): "--best: required another file than --out",
+        (nbest, "--tune", nbest, "--weights-out", out, "--out", tmp_path / "." / "out"): (
+            "--weights-out: required another file than --out"
+        ),
+    }.items():
+        status, lines, errors = rescore(*flags, model=None)
+        assert (status, lines) == (2, []) and said in errors
+
+
+def test_costs_of_the_name_that_is_added(rescore, tmp_path):
+    write_lines(tmp_path / "words", ["u-1 w1"])
+    write_lines(tmp_path / "cost", ["u-1 1"])
+    costs = ["--cost", f"BNCE={tmp_path / 'cost'}", "--weights", "BNCE=1"]
+    status, _, errors = rescore("--format", "kaldi", tmp_path / "words", *costs)
+    assert status == 2 and "required no feature 'BNCE' (or another --feature)" in errors
+    status, _, errors = rescore("--format", "kaldi", tmp_path / "words", "--cost=a b=x")
+    assert status == 2 and "--cost: required NAME=FILE" in errors
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--restarts", "\u00b2"),
+        ("--restarts", str(10**12)),
+        ("--resamples", str(10**12)),
+        ("--resamples", "1" * 5000),
+        ("--seed", "1_0"),
+        ("--batch-tokens", "\uff11"),
+        ("--batch-tokens", str(10**20)),
+    ],
+)
+def test_numbers_of_options(rescore, nbest, flag, value):
+    status, _, errors = rescore(nbest, *WEIGHTED, flag, value, model=None)
+    assert status == 2 and f"argument {flag}: required a whole number" in errors
+    assert len(errors.splitlines()[-1]) < 300
+
+
+def test_tokenisers_of_sacrebleu_that_lack_what_they_need(rescore, nbest, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("Please install the mecab-python3 package")
+
+    monkeypatch.setattr("sacrebleu.metrics.BLEU.__init__", fail)
+    flags = [*WEIGHTED, "--ref", nbest, "--bleu-tokenize", "ja-mecab"]
+    status, _, errors = rescore(nbest, *flags, model=None)
+    assert status == 2
+    assert "--bleu-tokenize: required a tokeniser that works here, got 'ja-mecab': Pl" in errors
+
+
+def test_messages_quote_no_more_than_is_read(rescore, nbest):
+    for text in ("x" * 5000, "0 ||| a ||| " + "y" * 5000 + "=z ||| 1", "0 ||| a ||| q" * 999):
+        write_lines(nbest, [text])
+        status, _, errors = rescore(nbest, *WEIGHTED, model=None)
+        assert status == 2 and len(errors) < 400 and len(errors.splitlines()) == 1
+    status, _, errors = rescore(nbest, "--weights", "score=1," * 2000 + "X", model=None)
+    assert status == 2 and len(errors) < 400
+
+
 # ---------------------------------------------------------------- processes
 
 
@@ -408,3 +582,54 @@ def test_broken_pipe(start):
         pass
     assert process.wait(60) == 141
     assert b"Traceback" not in process.stderr.read()
+
+
+# ---------------------------------------------------------------- a full disk
+
+
+def test_a_full_disk_under_standard_output(language_model, nbest):
+    for command, *arguments in (
+        ["rescore", nbest],
+        ["score", nbest],
+        ["score", nbest, "--summary"],
+        ["diagnose", nbest],
+        ["--help"],
+    ):
+        path = ["--path", language_model("rnn_lm")] if arguments else []
+        with open("/dev/full", "wb") as full:
+            found = forks.Popen(
+                [*COMMAND[:-1], command, *path, *arguments], stdout=full, stderr=subprocess.PIPE
+            )
+            errors = found.communicate(timeout=60)[1].decode()
+        want = "standard output: required room to write, got: No space left on device"
+        assert (found.returncode, errors) == (2, f"fairseq-bnce: error: {want}\n")
+
+
+@pytest.mark.parametrize("room", [0, 1000])
+def test_a_full_disk_under_a_file(language_model, nbest, tmp_path, room):
+    """Whole lines are kept, and where is said; nothing is left where there are none."""
+    write_lines(nbest, LIST[:1] * 3000)
+    out = tmp_path / "out"
+    found = forks.run(
+        [*COMMAND, "--path", language_model("rnn_lm"), nbest, "--out", out],
+        preexec_fn=full_disk(room),
+    )
+    output, part = found.stdout.decode(), tmp_path / "out.part"
+    assert found.returncode == 2 and len(output.splitlines()) == 1
+    assert f"error: {out}: required room to write, got: File too large" in output
+    assert not out.exists() and part.exists() == (room > 0)
+    if room:
+        assert output.endswith(f" (what was done before it is in {part})\n")
+        lines = part.read_text().split("\n")
+        assert lines[-1] == "" and 0 < len(lines) - 1 <= 1000 // len(lines[0])
+        assert all(line == lines[0] for line in lines[:-1])
+
+
+@pytest.mark.parametrize("flag", ["--best", "--weights-out"])
+def test_files_beside_the_output_are_known_to_be_writable_first(rescore, nbest, tmp_path, flag):
+    """Not after the tuning: --path is not even looked at."""
+    bad = tmp_path / "none" / "file"
+    status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", flag, bad)
+    assert (status, lines) == (2, []) and f"{bad}: required a file to write, got: No" in errors
+    status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", flag, tmp_path)
+    assert (status, lines) == (2, []) and f"{tmp_path}: required a file to write, got: Is" in errors

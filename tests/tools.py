@@ -5,10 +5,12 @@ import functools
 import logging
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import forks
 import torch
@@ -139,3 +141,13 @@ def call_command(*arguments: Any) -> int:
         return error.code
     finally:
         logging.root.handlers[:] = handlers
+
+
+def full_disk(size: int = 0) -> Callable[[], None]:
+    """For a child (``preexec_fn``): no file grows beyond ``size`` bytes, as on a full disk."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return limit

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
-import os
 import sys
-from typing import List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence
 
 from fairseq_bnce.cli.errors import CommandError
+from fairseq_bnce.rescoring.errors import RescoringError
+from fairseq_bnce.rescoring.output import discard_stdout, kept, write_error
 from fairseq_bnce.version import __version__
+from fairseq_bnce.wording import one_line
 
 # The modules of this package, imported when their command is given.
 COMMANDS = {
@@ -19,6 +22,7 @@ COMMANDS = {
     "complete": "sentence completion: which word fits the gap",
     "diagnose": "how well a model normalises itself on a text",
 }
+BAD_INPUT = 2
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as the shell has it: 128 + the signal
 
 
@@ -29,31 +33,31 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         arguments: of the command line, by default the process's own.
 
     Returns:
-        The exit status: that of the sub-command, 2 for bad input, 130 after Ctrl-C, 141 where
-        nobody reads what is written.
+        The exit status: that of the sub-command, 2 for bad input and a full disk, 130 after
+        Ctrl-C, 141 where nobody reads what is written.
     """
     try:
-        return _run(sys.argv[1:] if arguments is None else list(arguments))
+        with _flushed_output():
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _discard_output()
         return BROKEN_PIPE
+    except RescoringError as error:  # of the flush
+        return _told(error)
 
 
 def _run(arguments: List[str]) -> int:
     # Before the parser, whose --help may write into a closed pipe, too.
     parser = _parser(arguments[0] if arguments else "")
+    _check_values(parser, arguments)
     options = parser.parse_args(arguments)
     form = "fairseq-bnce: %(message)s"
     logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
     try:
-        status = options.run(options)
-        sys.stdout.flush()
-        return status
+        return options.run(options)
     except _user_errors() as error:
-        print(f"fairseq-bnce: error: {error}", file=sys.stderr)
-        return 2
+        return _told(error)
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:
@@ -75,6 +79,14 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     return parser
 
 
+def _check_values(parser: argparse.ArgumentParser, arguments: List[str]) -> None:
+    """Before Python 3.13, argparse takes ``--flag=--`` for an empty list, whatever its type."""
+    for argument in arguments:
+        flag, _, value = argument.partition("=")
+        if flag.startswith("--") and value == "--":
+            parser.error(f"argument {flag}: required a value, got '--'")
+
+
 def _user_errors() -> tuple:
     """What tells of something that the user has to mend; anything else is a bug with a trace."""
     from fairseq_bnce.completion import CompletionError
@@ -87,6 +99,25 @@ def _user_errors() -> tuple:
     return (CommandError, *library)
 
 
-def _discard_output() -> None:
-    """Let the interpreter's last flush go nowhere, or it would fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _told(error: Exception) -> int:
+    """Say on one line what is wrong, and where what was done before it is."""
+    message = one_line(str(error))
+    if kept(error):
+        message += f" (what was done before it is in {' and '.join(kept(error))})"
+    with contextlib.suppress(OSError):  # where nobody can be told
+        print(f"fairseq-bnce: error: {message}", file=sys.stderr)
+    return BAD_INPUT
+
+
+@contextlib.contextmanager
+def _flushed_output() -> Iterator[None]:
+    """Standard output written while it can be told if that fails, not by the interpreter's end."""
+    try:
+        yield
+    finally:
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError as error:
+            discard_stdout()
+            raise write_error(None, error) from None

@@ -8,6 +8,8 @@ pipes are :func:`fairseq_bnce.cli.main`'s.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import sys
 from typing import TYPE_CHECKING, Any, Union
 
@@ -15,6 +17,8 @@ import torch
 
 from fairseq_bnce.cli.errors import CommandError
 from fairseq_bnce.cli.text import TextLines, word_maker
+from fairseq_bnce.numerals import decimal, whole_number
+from fairseq_bnce.wording import quoted
 
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer
@@ -33,6 +37,8 @@ __all__ = [
     "progress_bar",
     "word_maker",
 ]
+
+MOST_NATS = 1e6  # a shift of more would leave no digit of a float32 score
 
 
 def add_model_options(
@@ -131,14 +137,20 @@ def open_text(names: Any) -> TextLines:
 
 
 def note_bad_lines(text: TextLines) -> None:
-    """Say how many lines were not UTF-8, if any."""
+    """Say how many lines were not UTF-8, or are no lines to other programs, if any."""
+    if text.lone_returns:
+        note(
+            f"{text.lone_returns:,} line(s) end at a carriage return alone, as fairseq-preprocess "
+            "cuts them"
+        )
     if text.bad_lines:
         note(f"{text.bad_lines:,} line(s) were not UTF-8: U+FFFD stands for what was none")
 
 
 def note(message: str) -> None:
     """Say something on stderr that is no error."""
-    print(f"fairseq-bnce: {message}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a full disk under it is no reason to stop
+        print(f"fairseq-bnce: {message}", file=sys.stderr, flush=True)
 
 
 def progress_bar(is_wanted: bool = True, **named: Any) -> Any:
@@ -148,15 +160,16 @@ def progress_bar(is_wanted: bool = True, **named: Any) -> Any:
     return tqdm(disable=None if is_wanted else True, file=sys.stderr, **named)
 
 
-def at_least(least: int) -> Any:
-    """An argparse type: whole numbers from ``least``."""
+def at_least(least: int, most: int = 10**9) -> Any:
+    """An argparse type: whole numbers from ``least`` to ``most``."""
 
     def parse(text: str) -> int:
-        if not text.isdigit() or int(text) < least:
+        number = whole_number(text)
+        if number is None or not least <= number <= most:
             raise argparse.ArgumentTypeError(
-                f"required a whole number of at least {least}, got {text!r}"
+                f"required a whole number from {least:,} to {most:,}, got {quoted(text)}"
             )
-        return int(text)
+        return number
 
     return parse
 
@@ -168,8 +181,10 @@ def _dtype(options: argparse.Namespace) -> torch.dtype:
 
 
 def _shift(text: str) -> Union[str, float]:
-    """A number where it is one; the scorer refuses other words."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    """A number where it is one; the scorer refuses other words, and what is not finite."""
+    number = decimal(text)
+    if number is not None and MOST_NATS < abs(number) < math.inf:
+        raise CommandError(
+            f"--log-z-shift: required at most {MOST_NATS:,.0f} nats, got {quoted(text)}"
+        )
+    return text if number is None else number

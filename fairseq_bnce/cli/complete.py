@@ -30,6 +30,7 @@ from fairseq_bnce.completion import (
 )
 from fairseq_bnce.penn import novel_words
 from fairseq_bnce.rescoring.output import Output
+from fairseq_bnce.wording import QUOTED, one_line
 
 Scores = Dict[str, np.ndarray]  # by "unnormalized" and "exact": (questions, 5) nats
 
@@ -69,7 +70,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         scores = _scores(questions, options)
     if right is not None:
-        print("\n".join(_report(scores, right)))
+        out = Output(None)
+        for line in _report(scores, right):
+            out.write(line)
+        out.flush()
     return 0
 
 
@@ -77,7 +81,8 @@ def _right(questions: Sequence[Question], path: str) -> List[str]:
     answers = read_answers(path)
     for question in questions:
         if question.name not in answers:
-            raise CompletionError(f"{path}: required an answer to question {question.name}")
+            name = one_line(question.name, QUOTED)
+            raise CompletionError(f"{path}: required an answer to question {name}")
     return [answers[question.name] for question in questions]
 
 

@@ -9,8 +9,10 @@ probability of the likeliest word is from how often it comes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
@@ -29,8 +31,15 @@ from fairseq_bnce.cli.common import (
     progress_bar,
     word_maker,
 )
+from fairseq_bnce.rescoring.output import Output, write_error
 from fairseq_bnce.scoring import checkpoints, pictures
-from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis, summary
+from fairseq_bnce.scoring.diagnosis import (
+    Context,
+    DiagnosingScorer,
+    Diagnosis,
+    Measures,
+    summary,
+)
 
 _SHOWN = (
     ("contexts", "contexts", ",d"),
@@ -78,7 +87,8 @@ def run(options: argparse.Namespace) -> int:
     """Diagnose the text.
 
     Raises:
-        CommandError, ScoringError, UnsupportedModelError: for what the user has to mend.
+        CommandError, RescoringError, ScoringError, UnsupportedModelError: for what the user has
+            to mend.
     """
     calibrated = _calibrated_path(options)
     if options.out is not None:
@@ -88,10 +98,11 @@ def run(options: argparse.Namespace) -> int:
     found = _diagnosed(scorer, options)
     measures, contexts = found.measures, found.farthest()
     numbers = {"log_z": scorer.log_z, **summary(measures)}
-    print(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
+    _write(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
     if options.out is not None:
-        (options.out / "diagnosis.json").write_text(_as_json(numbers, contexts) + "\n", "utf-8")
-        pictures.draw(measures, options.out)
+        with Output(str(options.out / "diagnosis.json")) as out:
+            out.write(_as_json(numbers, contexts))
+        _draw(measures, options.out)
     if calibrated is not None:
         calibrate(options.path, calibrated, numbers["mu_z"], numbers["sigma_z"])
         note(f"{calibrated}: written, mu_z {numbers['mu_z']:.4f}")
@@ -108,13 +119,36 @@ def calibrate(path: str, calibrated: Path, mu_z: float, sigma_z: float) -> None:
 
     Raises:
         CheckpointError: see :func:`fairseq_bnce.scoring.checkpoints.read`.
+        CommandError: where it can't be written; nothing is left then.
     """
     content = checkpoints.read(path)
     state = dict(content.get("task_state") or {})
     content["task_state"] = {**state, "mu_z": mu_z, "sigma_z": sigma_z}
     unfinished = calibrated.with_name(calibrated.name + ".tmp")
-    torch.save(content, unfinished)
-    os.replace(unfinished, calibrated)
+    try:
+        torch.save(content, unfinished)
+        os.replace(unfinished, calibrated)
+    except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
+        raise CommandError(f"{calibrated}: required room to write, got: {error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+def _write(text: str) -> None:
+    out = Output(None)
+    out.write(text)
+    out.flush()
+
+
+def _draw(measures: Measures, folder: Path) -> None:
+    """Pictures appear when they are whole."""
+    try:
+        with tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
+            for picture in pictures.draw(measures, Path(unfinished)):
+                os.replace(picture, folder / picture.name)
+    except OSError as error:
+        raise write_error(str(folder), error) from None
 
 
 def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
@@ -141,6 +175,8 @@ def _calibrated_path(options: argparse.Namespace) -> Any:
             f"--calibrate {path}: required a file that is not there yet, or --overwrite; got one "
             "that is"
         )
+    if path.is_dir():
+        raise CommandError(f"--calibrate {path}: required a file, got a folder")
     if not path.parent.is_dir():
         raise CommandError(f"--calibrate {path}: required a folder that is there, got none")
     return path

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import pickle
+import re
 import tempfile
 from contextlib import ExitStack
 from typing import IO, Any, Dict, Iterable, Iterator, List, Optional
@@ -38,12 +39,15 @@ from fairseq_bnce.rescoring.kaldi import KaldiFormat
 from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.rescoring.line_search import Lists
 from fairseq_bnce.rescoring.lines import STDIN, LineSource, readable
-from fairseq_bnce.rescoring.lists import NBest, group
+from fairseq_bnce.rescoring.lists import NBest, each_once, group
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
 from fairseq_bnce.rescoring.moses import MosesFormat
-from fairseq_bnce.rescoring.output import Output, part_of
+from fairseq_bnce.rescoring.output import Output, write_error
 from fairseq_bnce.rescoring.tuning import tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
+from fairseq_bnce.wording import quoted
+
+FEATURE_NAME = re.compile(r"[\w.+-]+")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,9 +130,11 @@ def _add_weight_options(group: Any) -> None:
         help="tokeniser of sacrebleu's (default: none; lists and references are taken to be "
         "tokenised alike)",
     )
-    add("--restarts", type=at_least(0), default=10, metavar="N", help="random starts (default: 10)")
-    add("--resamples", type=at_least(1), default=1000, metavar="N", help="of the bootstrap")
-    add("--seed", type=at_least(0), default=1)
+    some = at_least(0, 10_000)
+    add("--restarts", type=some, default=10, metavar="N", help="random starts (default: 10)")
+    many = at_least(1, 1_000_000)
+    add("--resamples", type=many, default=1000, metavar="N", help="of the bootstrap")
+    add("--seed", type=at_least(0), default=1, metavar="N", help="of both (default: 1)")
 
 
 def _add_output_options(group: Any) -> None:
@@ -145,13 +151,13 @@ def run(options: argparse.Namespace) -> int:
     """Rescore the lists.
 
     Raises:
-        CommandError, ScoringError, UnsupportedModelError: for what the user has to mend.
+        CommandError, RescoringError, ScoringError, UnsupportedModelError: for what the user has
+            to mend.
     """
     _check(options)
-    try:
-        _Job(options).run()
-    except RescoringError as error:
-        raise CommandError(_with_part(str(error), options)) from error
+    _check_names(options)
+    _check_files(options)
+    _Job(options).run()
     return 0
 
 
@@ -175,10 +181,45 @@ def _check(options: argparse.Namespace) -> None:
             raise CommandError(f"{flag}: required {required}")
 
 
-def _with_part(message: str, options: argparse.Namespace) -> str:
-    if options.out is None or not os.path.exists(part_of(options.out)):
-        return message
-    return f"{message} (what was done before it is in {part_of(options.out)})"
+def _check_names(options: argparse.Namespace) -> None:
+    """Names that are written into lists and weights are read from there again."""
+    if not FEATURE_NAME.fullmatch(options.feature):
+        raise CommandError(
+            "--feature: required a name of letters, digits and _ . + -, got "
+            f"{quoted(options.feature)}"
+        )
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Each is read, or written, for one thing."""
+    read = {"NBEST": options.list, "--weights": options.weights, "--cost": _cost_files(options)}
+    read.update({"--tune": options.tune, "--ref": options.ref})
+    names = [(flag, name) for flag, given in read.items() for name in _as_list(given)]
+    waiting = [flag for flag, name in names if name == STDIN]
+    if len(waiting) > 1:
+        raise CommandError(
+            f"standard input ({STDIN!r}): required once, got it for {' and '.join(waiting)}"
+        )
+    written: Dict[str, str] = {}
+    for flag in ("--out", "--best", "--weights-out"):
+        name = getattr(options, flag[2:].replace("-", "_"))
+        if name is not None:
+            other = written.setdefault(os.path.realpath(name), flag)
+            if other != flag and not _is_special(name):
+                raise CommandError(f"{flag}: required another file than {other}, got {name}")
+
+
+def _cost_files(options: argparse.Namespace) -> List[str]:
+    return [given.partition("=")[2] for given in options.cost]
+
+
+def _as_list(given: Any) -> List[str]:
+    return given if isinstance(given, list) else [given]
+
+
+def _is_special(name: str) -> bool:
+    """A device or a pipe, which may be written to twice."""
+    return os.path.exists(name) and not os.path.isfile(name)
 
 
 class _Job:
@@ -194,16 +235,22 @@ class _Job:
         self.source = LineSource(options.list)
         self.make_words = word_maker(options.tokenize, options.lowercase)
         self.added: Optional[Added] = None
+        self.weights_out: Optional[Output] = None
 
     def run(self) -> None:
         with ExitStack() as stack:
             out = stack.enter_context(Output(self.options.out))
-            best = stack.enter_context(Output(self.options.best)) if self.options.best else None
-            spool = stack.enter_context(tempfile.TemporaryFile())
+            best, self.weights_out = (
+                stack.enter_context(Output(name)) if name else None
+                for name in (self.options.best, self.options.weights_out)
+            )
+            spool = stack.enter_context(_spool())
             self._write(self._lists(), out, best, spool)
 
     def _lists(self) -> Iterator[NBest]:
         lists = group(self.format.hypotheses(self.source))
+        if self.weights or self.options.tune:
+            lists = each_once(lists)
         if self.options.path is not None:
             self.added = self._added()
             lists = add_features(lists, self.added)
@@ -244,7 +291,7 @@ class _Job:
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
-            pickle.dump(nbest, spool)
+            _to_spool(nbest, spool)
         if space is None:
             raise RescoringError(f"{self.source.name}: required n-best lists, got nothing")
         self.weights = self._fit(space, Lists.of(features, counts))
@@ -265,9 +312,8 @@ class _Job:
             )
         weights = space.weights(tuned.weights)
         note("weights: " + ", ".join(weight_lines(weights)))
-        if options.weights_out:
-            with Output(options.weights_out) as out:
-                _write_lines(out, weight_lines(weights))
+        if self.weights_out is not None:
+            _write_lines(self.weights_out, weight_lines(weights))
         return weights
 
     def _tuned_names(self) -> List[str]:
@@ -296,7 +342,7 @@ class _Job:
         except KeyError:
             raise nbest.hypotheses[0].line.error(
                 f"a list that has a reference (there are {len(self.references)})",
-                f"{nbest.list_id!r}",
+                quoted(nbest.list_id),
             ) from None
 
     def _write_ranked(self, lists: Iterable[NBest], out: Output, best: Optional[Output]) -> None:
@@ -334,8 +380,11 @@ def _format(options: argparse.Namespace) -> Any:
     costs: Dict[str, str] = {}
     for given in options.cost:
         name, sign, file = given.partition("=")
-        if not sign or not name or not file or name in costs:
-            raise CommandError(f"--cost: required NAME=FILE, every name once, got {given!r}")
+        if not sign or not FEATURE_NAME.fullmatch(name) or not file or name in costs:
+            raise CommandError(
+                "--cost: required NAME=FILE, every name once and of letters, digits and _ . + -, "
+                f"got {quoted(given)}"
+            )
         costs[name] = file
     return KaldiFormat(costs)
 
@@ -349,6 +398,22 @@ def _write_lines(out: Output, lines: Iterable[str]) -> None:
     for line in lines:
         out.write(line)
     out.flush()
+
+
+def _spool() -> IO[bytes]:
+    """A file for the lists that wait while weights are tuned on them."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise write_error("temporary file", error) from error
+
+
+def _to_spool(nbest: NBest, spool: IO[bytes]) -> None:
+    try:
+        pickle.dump(nbest, spool)
+        spool.flush()
+    except OSError as error:
+        raise write_error(f"temporary file in {tempfile.gettempdir()}", error) from error
 
 
 def _from_spool(spool: IO[bytes], count: int) -> Iterator[NBest]:

@@ -31,9 +31,11 @@ from fairseq_bnce.cli.common import (
     progress_bar,
     word_maker,
 )
+from fairseq_bnce.rescoring.output import Output
 from fairseq_bnce.scoring import Scorer, SentenceScore
 
 Format = Callable[[SentenceScore], str]
+MOST_NATS = 709  # of which a float64 has an exponential
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,15 +107,16 @@ class _Report:
         self._format = self._format or _column_format(options.per_word, unit)
         self._is_json = options.json
         self._in_blocks = 0
-        sys.stdout.reconfigure(encoding="utf-8")
+        self._out = Output(None)
         # Lines on the same terminal show how far it is, and a bar would be among them.
-        is_wanted = options.summary or not sys.stdout.isatty()
+        is_wanted = options.summary or not (sys.stdout and sys.stdout.isatty())
         self._bar = progress_bar(is_wanted, total=text.total_bytes, unit="B", unit_scale=True)
 
     def add(self, window: List[SentenceScore]) -> None:
         if self.summary is None:
-            sys.stdout.write("".join([self._format(score) + "\n" for score in window]))
-            sys.stdout.flush()
+            for score in window:
+                self._out.write(self._format(score))
+            self._out.flush()
         else:
             self.summary.add(window)
         self._tell_of_blocks(sum(score.in_blocks for score in window))
@@ -123,7 +126,8 @@ class _Report:
         self._bar.close()
         if self.summary is not None:
             found = self.summary.as_dict()
-            print(json.dumps(found) if self._is_json else _as_kenlm_has_it(found))
+            self._out.write(json.dumps(found) if self._is_json else _as_kenlm_has_it(found))
+            self._out.flush()
         note_bad_lines(self.text)
         if self._in_blocks > 1:
             note(f"{self._in_blocks:,} lines were scored in blocks")
@@ -167,7 +171,8 @@ class _Summary:
 
 
 def _perplexity(log_prob: float, tokens: int) -> float:
-    return math.exp(-log_prob / tokens) if tokens else math.nan
+    nats = -log_prob / tokens if tokens else math.nan
+    return math.inf if nats > MOST_NATS else math.exp(nats)
 
 
 def _as_kenlm_has_it(found: Dict[str, Any]) -> str:

@@ -7,13 +7,15 @@ import importlib.util
 import os
 import re
 import select
+import stat
 import sys
 from collections import deque
 from functools import lru_cache
 from typing import IO, Any, Callable, Deque, Iterator, List, Optional, Sequence
 
 from fairseq_bnce.cli.errors import CommandError
-from fairseq_bnce.rescoring.lines import LINE_LIMIT, STDIN
+from fairseq_bnce.rescoring.lines import LINE_LIMIT, STDIN, unmarked
+from fairseq_bnce.wording import quoted
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 
@@ -24,19 +26,21 @@ class TextLines:
     """The lines of files, one after the other, without their line ends.
 
     Nothing is read ahead but what one system call returns, so that lines of a pipe are handed on
-    as soon as they are there. Lines end at line feeds alone, as fairseq cuts them.
+    as soon as they are there. Lines end where fairseq-preprocess cuts them: at a line feed, a
+    carriage return, or both in this order. All else that stands between words is a space.
 
     Args:
         names: files; ``-`` is standard input, and so is an empty list.
 
     Attributes:
         bad_lines: how many lines so far were not UTF-8; in them U+FFFD stands for what was none.
+        lone_returns: how many lines so far ended at a carriage return alone.
         read_bytes: how many bytes were read so far.
         total_bytes: how many there are; None if that cannot be known.
 
     Raises:
         CommandError: for what can't be opened, here, before any other work; in the loop, for a
-            line of more than ``LINE_LIMIT`` bytes.
+            line of more than ``LINE_LIMIT`` bytes, or what can't be read.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -45,7 +49,7 @@ class TextLines:
             _check_readable(name)
         if self.names.count(STDIN) > 1:
             raise CommandError(f"input: required standard input ({STDIN!r}) once, got it twice")
-        self.bad_lines = self.read_bytes = 0
+        self.bad_lines = self.lone_returns = self.read_bytes = 0
         self.total_bytes = _total_bytes(self.names)
         self._waiting: Deque[bytes] = deque()
         self._stream: Optional[IO[bytes]] = None
@@ -64,8 +68,7 @@ class TextLines:
     def _lines(self, stream: IO[bytes], name: str) -> Iterator[bytes]:
         rest: List[bytes] = []  # the parts of a line whose end is still to come
         size = 0
-        for chunk in iter(lambda: stream.read(_CHUNK), b""):
-            self.read_bytes += len(chunk)
+        for chunk in self._chunks(stream, name):
             first, *others = chunk.split(b"\n")
             rest.append(first)
             size += len(first)
@@ -79,13 +82,27 @@ class TextLines:
         if size:
             yield b"".join(rest)
 
+    def _chunks(self, stream: IO[bytes], name: str) -> Iterator[bytes]:
+        """What is read, every line end a line feed; one in two parts is told by the first."""
+        after_return = False
+        for chunk in iter(lambda: _read(stream, name), b""):
+            self.read_bytes += len(chunk)
+            if after_return and chunk.startswith(b"\n"):
+                chunk = chunk[1:]
+                self.lone_returns -= 1
+            after_return = chunk.endswith(b"\r")
+            if b"\r" in chunk:
+                self.lone_returns += chunk.count(b"\r") - chunk.count(b"\r\n")
+                chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            yield chunk
+
     def _decode(self, line: bytes) -> str:
         """Also without a byte order mark, which joined files have at the start of any line."""
         try:
-            return line.decode("utf-8").lstrip("\ufeff")
+            return unmarked(line.decode("utf-8"))
         except UnicodeDecodeError:
             self.bad_lines += 1
-            return line.decode("utf-8", "replace").lstrip("\ufeff")
+            return unmarked(line.decode("utf-8", "replace"))
 
 
 def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]:
@@ -144,24 +161,44 @@ def _check_language(language: str) -> None:
     # The last three have rules, but no lists of prefixes.
     known = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko", "cjk"})
     if language not in known:
-        raise CommandError(f"--tokenize: required one of {' '.join(known)}, got {language!r}")
+        raise CommandError(f"--tokenize: required one of {' '.join(known)}, got {quoted(language)}")
 
 
 def _check_readable(name: str) -> None:
     if name == STDIN:
+        if sys.stdin is None:
+            raise CommandError("standard input: required an open one, got a closed one")
         return
     try:
-        with open(name, "rb"):
-            pass
+        # Whoever writes into a pipe would end if it was opened and closed.
+        if not stat.S_ISFIFO(os.stat(name).st_mode):
+            with open(name, "rb"):
+                pass
     except OSError as error:
-        raise CommandError(f"input {name!r}: required a text file, got: {error.strerror}") from None
+        raise _input_error(name, error) from None
+
+
+def _input_error(name: str, error: OSError) -> CommandError:
+    return CommandError(f"input {quoted(name)}: required a text file, got: {error.strerror}")
+
+
+def _read(stream: IO[bytes], name: str) -> bytes:
+    """What is there of a chunk; nothing at the end."""
+    try:
+        while True:
+            chunk = stream.read(_CHUNK)
+            if chunk is not None:
+                return chunk
+            select.select([stream], [], [])  # it was opened not to wait
+    except OSError as error:
+        raise _input_error(name, error) from None
 
 
 def _check_length(size: int, name: str) -> None:
     if size > LINE_LIMIT:
         raise CommandError(
-            f"input {name!r}: required lines of at most {LINE_LIMIT:,} bytes, got a longer one; "
-            "break it into sentences first"
+            f"input {quoted(name)}: required lines of at most {LINE_LIMIT:,} bytes, got a longer "
+            "one; break it into sentences first"
         )
 
 
@@ -174,7 +211,10 @@ def _total_bytes(names: Sequence[str]) -> Optional[int]:
 def _open(name: str) -> Any:
     """Unbuffered: a buffered reader would wait until its buffer is full."""
     if name != STDIN:
-        return open(name, "rb", buffering=0)
+        try:
+            return open(name, "rb", buffering=0)
+        except OSError as error:
+            raise _input_error(name, error) from None
     return contextlib.nullcontext(open(sys.stdin.fileno(), "rb", buffering=0, closefd=False))
 
 

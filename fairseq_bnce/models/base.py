@@ -15,6 +15,15 @@ from fairseq.models import (
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+# More is a slip of the keyboard: making so many parameters would end the machine, or never.
+_MOST = {
+    "--context-size": 10_000,
+    "--decoder-embed-dim": 2**20,
+    "--decoder-hidden-size": 2**20,
+    "--decoder-layers": 1000,
+    "--decoder-output-dim": 2**20,
+}
+_LARGEST_RANGE = 1000.0
 MAX_POSITIONS = 100_000  # nothing here depends on a position; fairseq wants some number
 
 _ACTIVATIONS = {"none": nn.Identity, "relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
@@ -50,10 +59,23 @@ class WordModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: FairseqDataclass, task: FairseqTask) -> "WordModel":
-        """Hand the configuration's fields to the decoder, which takes flat values."""
+        """Hand the configuration's fields to the decoder, which takes flat values.
+
+        Raises:
+            ValueError: naming the flag, what was required and what came.
+        """
         names = [f.name for f in fields(getattr(cls, "__dataclass")) if f.name != "_name"]
         values = {name: getattr(cfg, name) for name in names}
-        return cls(cls.Decoder(task.source_dictionary, task.target_dictionary, **values))
+        for name, value in values.items():
+            _check(f"--{name.replace('_', '-')}", value)
+        try:
+            return cls(cls.Decoder(task.source_dictionary, task.target_dictionary, **values))
+        except (MemoryError, RuntimeError) as error:
+            if "memory" not in str(error):
+                raise
+            raise ValueError(
+                f"{_sizes(values)}: required sizes that fit into memory, got: {error}"
+            ) from error
 
 
 class WordDecoder(FairseqIncrementalDecoder):
@@ -83,8 +105,6 @@ class WordDecoder(FairseqIncrementalDecoder):
         init_range: float,
     ):
         super().__init__(target)
-        require("--decoder-embed-dim", "at least 1", decoder_embed_dim, decoder_embed_dim >= 1)
-        require("--init-range", "above 0", init_range, init_range > 0)
         self.eos, self.pad = source.eos(), source.pad()
         self.embed_tokens = nn.Embedding(len(source), decoder_embed_dim, self.pad)
         self.output_projection = nn.Linear(feature_dim, len(target))
@@ -151,7 +171,6 @@ class NGramDecoder(WordDecoder):
     """A decoder that sees the last ``context_size`` words, and </s> before the first."""
 
     def __init__(self, source: Dictionary, target: Dictionary, context_size: int, **others: Any):
-        require("--context-size", "at least 1", context_size, context_size >= 1)
         super().__init__(source, target, **others)
         self.context_size = context_size
 
@@ -192,27 +211,11 @@ def reorder(
         decoder.set_incremental_state(incremental_state, key, chosen)
 
 
-def feature_size(
-    embed: int, hidden: int, layers: int, bottleneck: Optional[int]
-) -> Tuple[int, str]:
-    """D, and the flag that sets it: the bottleneck's size, or without one that of the layers.
-
-    Raises:
-        ValueError: if there is nothing of a size.
-    """
-    # In this order: a hidden size that is not set is that of the embeddings.
-    sizes = {
-        "--decoder-embed-dim": embed,
-        "--decoder-hidden-size": hidden,
-        "--decoder-layers": layers,
-    }
-    flag = "--decoder-hidden-size"
+def feature_size(hidden: int, bottleneck: Optional[int]) -> Tuple[int, str]:
+    """D, and the flag that sets it: the bottleneck's size, or without one that of the layers."""
     if bottleneck is not None:
-        flag = "--decoder-output-dim"
-        sizes[flag] = bottleneck
-    for name, size in sizes.items():
-        require(name, "at least 1", size, size >= 1)
-    return sizes[flag], flag
+        return bottleneck, "--decoder-output-dim"
+    return hidden, "--decoder-hidden-size"
 
 
 def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Sequential:
@@ -234,6 +237,25 @@ def _fill(values: Mapping[str, Any], args: Any) -> None:
     """Flags of the command line stay as they are."""
     for name, value in values.items():
         setattr(args, name, getattr(args, name, value))
+
+
+def _check(flag: str, value: Any) -> None:
+    """ValueError for a size, a dropout or a range that no model can have."""
+    if value is None:  # another flag's value holds
+        return
+    if flag in _MOST:
+        require(flag, "at least 1", value, value >= 1)
+        require(flag, f"at most {_MOST[flag]:,}", value, value <= _MOST[flag])
+    elif "dropout" in flag:
+        require(flag, "at least 0 and below 1", value, 0 <= value < 1)
+    elif flag == "--init-range":
+        require(flag, "above 0", value, value > 0)
+        require(flag, f"at most {_LARGEST_RANGE:,.0f}", value, value <= _LARGEST_RANGE)
+
+
+def _sizes(values: Mapping[str, Any]) -> str:
+    flags = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
+    return ", ".join(f"{flag} {flags[flag]}" for flag in _MOST if flags.get(flag) is not None)
 
 
 def require(flag: str, required: str, got: object, fits: bool) -> None:

@@ -76,9 +76,7 @@ class FeedForwardDecoder(NGramDecoder):
         share_decoder_input_output_embed: bool,
         init_range: float,
     ):
-        feature_dim, feature_flag = feature_size(
-            decoder_embed_dim, decoder_hidden_size, decoder_layers, decoder_output_dim
-        )
+        feature_dim, feature_flag = feature_size(decoder_hidden_size, decoder_output_dim)
         super().__init__(
             source,
             target,

@@ -137,9 +137,7 @@ class RecurrentDecoder(WordDecoder):
         init_range: float,
     ):
         hidden = decoder_embed_dim if decoder_hidden_size is None else decoder_hidden_size
-        feature_dim, feature_flag = feature_size(
-            decoder_embed_dim, hidden, decoder_layers, decoder_output_dim
-        )
+        feature_dim, feature_flag = feature_size(hidden, decoder_output_dim)
         super().__init__(
             source,
             target,

@@ -11,9 +11,10 @@ from itertools import zip_longest
 from typing import Dict, Iterable, Iterator, List, Mapping, Sequence
 
 from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.rescoring.lines import Line, LineSource, readable
+from fairseq_bnce.rescoring.lines import Line, LineSource, readable, unmarked
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
 from fairseq_bnce.rescoring.moses import format_number
+from fairseq_bnce.wording import quoted
 
 FORM = "utterance-n word word ..."
 
@@ -39,7 +40,7 @@ class KaldiFormat:
         for line, *costs in zip_longest(lines, *self.costs.values()):
             if line is None:
                 extra = next(cost for cost in costs if cost is not None)
-                raise extra.error("no more keys than hypotheses", repr(extra.text))
+                raise extra.error("no more keys than hypotheses", quoted(extra.text))
             yield self._hypothesis(line, costs)
 
     def annotated(self, hypothesis: Hypothesis) -> str:
@@ -74,8 +75,8 @@ class KaldiFormat:
     def _hypothesis(self, line: Line, costs: Sequence[Line]) -> Hypothesis:
         key, words = _cut(line)
         utterance, dash, rank = key.rpartition("-")
-        if not dash or not utterance or not rank.isdigit():
-            raise line.error(f"{FORM!r}", repr(key))
+        if not dash or not utterance or not (rank.isascii() and rank.isdigit()):
+            raise line.error(f"{FORM!r}", quoted(key))
         features: Features = {}
         for (name, source), cost in zip(self.costs.items(), costs):
             features[name] = (-_cost(key, line, cost, source.name),)
@@ -84,7 +85,7 @@ class KaldiFormat:
 
 def _cut(line: Line) -> tuple:
     """(key, words)"""
-    key, *words = line.text.split() or [""]
+    key, *words = unmarked(line.text).split() or [""]
     if not key:
         raise line.error(f"{FORM!r}", "an empty line")
     return key, " ".join(words)
@@ -96,10 +97,10 @@ def _cost(key: str, line: Line, cost: object, source: str) -> float:
             f"{source}: required a cost of {key} ({line.source}, line {line.number}), got no more "
             "lines"
         )
-    fields = cost.text.split()
+    fields = unmarked(cost.text).split()
     if len(fields) != 2 or fields[0] != key:
         raise cost.error(
-            f"'{key} cost', as in line {line.number} of {line.source}", repr(cost.text)
+            f"'{key} cost', as in line {line.number} of {line.source}", quoted(cost.text)
         )
     return number(fields[1], cost, "the cost")
 

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 
 from fairseq_bnce.rescoring import prefixes
 from fairseq_bnce.rescoring.lines import readable
-from fairseq_bnce.rescoring.lists import NBest
+from fairseq_bnce.rescoring.lists import NBest, check_new
 
 WINDOW = 2048  # hypotheses that are scored together: among so many there are batches of a length
 
@@ -40,6 +40,9 @@ def add_features(lists: Iterable[NBest], added: Added, window: int = WINDOW) -> 
         lists: in any number; each distinct hypothesis of neighbouring ones is scored once.
         added: the features.
         window: hypotheses read before they are scored; at least one list.
+
+    Raises:
+        RescoringError: for a hypothesis that has one of the features already.
     """
     for some in _windows(lists, window):
         _add(some, added)
@@ -61,6 +64,8 @@ def _windows(lists: Iterable[NBest], window: int) -> Iterator[List[NBest]]:
 
 def _add(lists: List[NBest], added: Added) -> None:
     hypotheses = [hypothesis for nbest in lists for hypothesis in nbest.hypotheses]
+    for hypothesis in hypotheses:
+        check_new(hypothesis, added.names())
     texts = {hypothesis.words: "" for hypothesis in hypotheses}
     for words in texts:
         texts[words] = added.make_words(readable(words))

@@ -14,6 +14,9 @@ import numpy as np
 
 # Relative: on a narrower interval of γ the winner would depend on how numbers are rounded.
 NARROWEST = 1e-9
+# Where lines are all but parallel they cross beyond any number: corners are no farther than this,
+# which leaves room for sums and products of them.
+FARTHEST = 1e150
 
 
 class Lists(NamedTuple):
@@ -112,7 +115,10 @@ def _envelopes(
         if not len(steeper):
             break
         winners = current[owners[steeper]]
-        gammas = (intercepts[winners] - intercepts[steeper]) / (slopes[steeper] - slopes[winners])
+        rise = intercepts[winners] - intercepts[steeper]
+        with np.errstate(over="ignore"):
+            gammas = rise / (slopes[steeper] - slopes[winners])
+        gammas = np.clip(gammas, -FARTHEST, FARTHEST)
         starts = np.flatnonzero(np.diff(owners[steeper], prepend=-1))
         corners, places = _next_corners(gammas, slopes[steeper], starts)
         moving, following = owners[steeper[starts]], steeper[places]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+import zlib
 from contextlib import nullcontext
 from typing import IO, Any, Iterator, NamedTuple
 
@@ -52,7 +53,7 @@ class LineSource:
     def _read(self, stream: IO[bytes]) -> bytes:
         try:
             return stream.readline(LINE_LIMIT + 1)
-        except (EOFError, OSError) as error:  # gzip raises either for a file that is cut off
+        except (EOFError, OSError, zlib.error) as error:  # gzip: cut off, damaged, or in its data
             raise RescoringError(f"{self.name}: required readable lines, got: {error}") from error
 
 
@@ -66,8 +67,15 @@ def readable(text: str) -> str:
     return to_bytes(text).decode("utf-8", "replace")
 
 
+def unmarked(text: str) -> str:
+    """The text without a byte order mark, which joined files have at the start of any line."""
+    return text.lstrip("\ufeff")
+
+
 def _open(name: str) -> Any:
     if name == STDIN:
+        if sys.stdin is None:
+            raise RescoringError("standard input: required an open one, got a closed one")
         return nullcontext(sys.stdin.buffer)
     try:
         return gzip.open(name) if name.endswith(".gz") else open(name, "rb")

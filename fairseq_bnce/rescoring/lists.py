@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
+from fairseq_bnce.numerals import decimal
 from fairseq_bnce.rescoring.lines import Line
+from fairseq_bnce.wording import quoted
 
 Features = Dict[str, Tuple[float, ...]]
 
@@ -53,13 +55,40 @@ def group(hypotheses: Iterable[Hypothesis]) -> Iterator[NBest]:
         yield NBest(list_id, list(members))
 
 
+def each_once(lists: Iterable[NBest]) -> Iterator[NBest]:
+    """The same lists, for what takes a list for a sentence: of each some 150 bytes are kept.
+
+    Raises:
+        RescoringError: for a list that comes back after others, naming both lines.
+    """
+    begun: Dict[str, int] = {}
+    for nbest in lists:
+        line = nbest.hypotheses[0].line
+        if nbest.list_id in begun:
+            raise line.error(
+                "the hypotheses of a list one after the other",
+                f"{quoted(nbest.list_id)} again, whose list began in line {begun[nbest.list_id]}",
+            )
+        begun[nbest.list_id] = line.number
+        yield nbest
+
+
+def check_new(hypothesis: Hypothesis, names: Iterable[str]) -> None:
+    """RescoringError for a hypothesis that came with one of the features that are to be added."""
+    for name in names:
+        if name in hypothesis.features:
+            raise hypothesis.line.error(
+                f"no feature {name!r} (or another --feature), since it would be added", "one"
+            )
+
+
 def number(text: str, line: Line, what: str) -> float:
     """The number that some text stands for.
 
     Raises:
         RescoringError: if it stands for none; ``what`` says in the message what it should be.
     """
-    try:
-        return float(text)
-    except ValueError:
-        raise line.error(f"a number as {what}", repr(text)) from None
+    value = decimal(text)
+    if value is None:
+        raise line.error(f"a number as {what}", quoted(text))
+    return value

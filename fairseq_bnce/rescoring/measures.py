@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Sequence
 import numpy as np
 
 from fairseq_bnce.rescoring.errors import RescoringError
+from fairseq_bnce.wording import quoted
 
 ORDER = 4  # of BLEU's n-grams
 
@@ -20,7 +21,8 @@ class Bleu:
         tokenize: a tokeniser of sacrebleu's; "none" compares the words as they are.
 
     Raises:
-        RescoringError: for a tokeniser that sacrebleu does not have, or without sacrebleu.
+        RescoringError: for a tokeniser that sacrebleu does not have or cannot run here, or without
+            sacrebleu.
     """
 
     name, sign, width = "BLEU", 1, 2 + 2 * ORDER
@@ -28,7 +30,12 @@ class Bleu:
     def __init__(self, tokenize: str = "none"):
         self._class = _sacrebleu(tokenize)
         # With the effective order sacrebleu does not warn of single sentences; counts are the same.
-        self._metric = self._class(tokenize=tokenize, effective_order=True)
+        try:
+            self._metric = self._class(tokenize=tokenize, effective_order=True)
+        except Exception as error:  # about anything: some need packages or download a model
+            raise RescoringError(
+                f"--bleu-tokenize: required a tokeniser that works here, got {tokenize!r}: {error}"
+            ) from error
         self.description = f"BLEU (sacrebleu, tokenize {tokenize})"
 
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -100,7 +107,7 @@ class WordErrorRate:
         try:
             found = self._process(reference, hypothesis)
         except ValueError as error:  # its older versions refuse empty references
-            raise RescoringError(f"WER: jiwer refuses {reference!r}: {error}") from error
+            raise RescoringError(f"WER: jiwer refuses {quoted(reference)}: {error}") from error
         errors = found.substitutions + found.deletions + found.insertions
         return [errors, found.hits + found.substitutions + found.deletions]
 
@@ -121,7 +128,7 @@ def _sacrebleu(tokenize: str) -> Any:
         ) from error
     if tokenize not in BLEU.TOKENIZERS:
         raise RescoringError(
-            f"BLEU: required a tokeniser of {', '.join(BLEU.TOKENIZERS)}, got {tokenize!r}"
+            f"BLEU: required a tokeniser of {', '.join(BLEU.TOKENIZERS)}, got {quoted(tokenize)}"
         )
     return BLEU
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.rescoring.lines import Line, LineSource, readable
-from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
+from fairseq_bnce.rescoring.lines import Line, LineSource, readable, unmarked
+from fairseq_bnce.rescoring.lists import Features, Hypothesis, check_new, number
+from fairseq_bnce.wording import quoted
 
 SEPARATOR = "|||"
 SCORE = "score"  # the name that the list's own total has among the features
@@ -43,7 +44,7 @@ class MosesFormat:
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
         """Lines of reference texts; list ``i`` belongs to line ``i`` (from 0) of each file."""
-        texts = [[readable(line.text) for line in LineSource(name)] for name in names]
+        texts = [[_reference(line) for line in LineSource(name)] for name in names]
         for name, text in zip(names, texts):
             if len(text) != len(texts[0]):
                 raise RescoringError(
@@ -59,14 +60,15 @@ def parse(line: Line) -> Hypothesis:
         RescoringError: for a line of another form.
     """
     fields = line.text.split(SEPARATOR)
-    if len(fields) < 4 or not fields[0].strip():
-        raise line.error(f"'{FORM}'", repr(_shortened(line.text)))
+    list_id = unmarked(fields[0].strip()).strip()
+    if len(fields) < 4 or not list_id:
+        raise line.error(f"'{FORM}'", quoted(line.text))
     features = parse_features(fields[2], line)
     if SCORE in features:
         raise line.error(f"no feature of the name {SCORE!r}, which stands for the total", "one")
     features[SCORE] = (number(fields[3].strip(), line, "the score"),)
     words = " ".join(fields[1].split())
-    return Hypothesis(_list_id(fields[0].strip()), words, features, line, fields)
+    return Hypothesis(_plain_id(list_id), words, features, line, fields)
 
 
 def parse_features(text: str, line: Line) -> Features:
@@ -82,7 +84,7 @@ def parse_features(text: str, line: Line) -> Features:
         if label is not None:
             name = label
             if name in found:
-                raise line.error("every feature once", f"{name!r} twice")
+                raise line.error("every feature once", f"{quoted(name)} twice")
             found[name] = []
         if value:
             found.setdefault(name or "", []).append(number(value, line, "a feature's value"))
@@ -95,8 +97,13 @@ def format_number(value: float) -> str:
     return "0" if text == "-0" else text
 
 
-def _list_id(text: str) -> str:
-    return str(int(text)) if text.isdigit() else text  # 007 is line 7 of the references
+def _reference(line: Line) -> str:
+    return readable(unmarked(line.text) if line.number == 1 else line.text)
+
+
+def _plain_id(text: str) -> str:
+    """007 is line 7 of the references."""
+    return text.lstrip("0") or "0" if text.isascii() and text.isdigit() else text
 
 
 def _cut(token: str) -> tuple:
@@ -114,11 +121,7 @@ def _with_added(hypothesis: Hypothesis) -> List[str]:
     fields = list(hypothesis.parts)
     if not hypothesis.added:
         return fields
-    for name in hypothesis.added:
-        if name in hypothesis.features:
-            raise hypothesis.line.error(
-                f"no feature {name!r} (or another --feature), since it would be added", "one"
-            )
+    check_new(hypothesis, hypothesis.added)
     sign = "=" if _is_tight(fields[2]) else "= "
     items = (f"{name}{sign}{format_number(value)}" for name, value in hypothesis.added.items())
     fields[2] = _append(fields[2], " ".join(items))
@@ -140,7 +143,3 @@ def _replace(field: str, text: str) -> str:
     body = field.strip()
     start = field.index(body)
     return f"{field[:start]}{text}{field[start + len(body) :]}"
-
-
-def _shortened(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import IO, Any, Optional
+from typing import IO, Any, Optional, Tuple
 
 from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.rescoring.lines import to_bytes
+from fairseq_bnce.rescoring.lines import LINE_LIMIT, to_bytes
+
+STDOUT = "standard output"
 
 
 class Output:
     """A context manager; what is written by :meth:`write` are whole lines.
 
-    A file is written under the name of :func:`part_of`, which it keeps if an error ends the work. A
-    device or a pipe is written to as it is.
+    A file is written under the name of :func:`part_of`, which it keeps if an error ends the work,
+    with the whole lines until then; :func:`kept` tells of it. A device or a pipe is written to as
+    it is.
 
     Args:
         name: of the file; None for standard output.
 
     Raises:
-        RescoringError: for a file that can't be written.
+        RescoringError: for a file that can't be written, here; later, where there is no more room.
     """
 
     def __init__(self, name: Optional[str]):
@@ -32,24 +36,55 @@ class Output:
     def __enter__(self) -> Output:
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: Any, error: Optional[BaseException], _: Any) -> None:
         if self.name is None:
             return
-        self._stream.close()
-        if self._path == self.name:
-            return
-        if kind is None:
-            os.replace(self._path, self.name)
-        elif not os.path.getsize(self._path):
-            os.remove(self._path)
+        try:
+            self._close(is_whole=error is None)
+        except BaseException as problem:
+            self._keep(error or problem)
+            if error is None:
+                raise
+        else:
+            if error is not None:
+                self._keep(error)
 
     def write(self, line: str) -> None:
         """Write a line, without its line feed."""
-        self._stream.write(to_bytes(line + "\n"))
+        try:
+            self._stream.write(to_bytes(line + "\n"))
+        except OSError as error:
+            raise self._failure(error) from error
 
     def flush(self) -> None:
         """Let who reads a pipe have what is there."""
-        self._stream.flush()
+        try:
+            self._stream.flush()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> Exception:
+        if self.name is None:
+            discard_stdout()
+        return write_error(self.name, error)
+
+    def _close(self, is_whole: bool) -> None:
+        try:
+            self._stream.close()
+            if is_whole and self._path != self.name:
+                os.replace(self._path, self.name)
+        except OSError as error:
+            raise write_error(self.name, error) from error
+
+    def _keep(self, error: BaseException) -> None:
+        """Leave whole lines behind, if there are any, and let the error tell of them."""
+        if self._path == self.name:
+            return
+        with contextlib.suppress(OSError):
+            if _cut_to_whole_lines(self._path):
+                error.kept = (*kept(error), self._path)
+            else:
+                os.remove(self._path)
 
 
 def part_of(name: str) -> str:
@@ -57,10 +92,42 @@ def part_of(name: str) -> str:
     return f"{name}.part"
 
 
+def kept(error: BaseException) -> Tuple[str, ...]:
+    """The files in which there is what was done before an error."""
+    return getattr(error, "kept", ())
+
+
+def write_error(name: Optional[str], error: OSError) -> Exception:
+    """What to raise for a file (None: standard output) that can't be written any more.
+
+    Returns:
+        a RescoringError that names it, or BrokenPipeError as it is.
+    """
+    if isinstance(error, BrokenPipeError):
+        return error
+    reason = error.strerror or str(error)
+    return RescoringError(f"{name or STDOUT}: required room to write, got: {reason}")
+
+
+def discard_stdout() -> None:
+    """Let what still waits go nowhere, or the interpreter's last flush would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _open(name: Optional[str], path: Optional[str]) -> IO[bytes]:
     if path is None:
+        if sys.stdout is None:
+            raise RescoringError(f"{STDOUT}: required an open one, got a closed one")
         return sys.stdout.buffer
     try:
         return open(path, "wb")
     except OSError as error:
         raise RescoringError(f"{name}: required a file to write, got: {error.strerror}") from error
+
+
+def _cut_to_whole_lines(path: str) -> int:
+    """Take off what is behind the last line feed; the size then, bytes."""
+    with open(path, "r+b") as file:
+        start = max(0, file.seek(0, os.SEEK_END) - LINE_LIMIT)
+        file.seek(start)
+        return file.truncate(start + file.read().rfind(b"\n") + 1)

@@ -7,10 +7,14 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
+from fairseq_bnce.numerals import decimal
 from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.rescoring.lines import LineSource
+from fairseq_bnce.rescoring.lines import LineSource, unmarked
 from fairseq_bnce.rescoring.lists import Hypothesis, NBest
+from fairseq_bnce.wording import one_line, quoted
 
+# Of weights and of features that have one, as of float32: sums of their products are finite.
+LARGEST = 1e38
 Weights = Dict[str, Tuple[float, ...]]
 
 
@@ -23,16 +27,17 @@ def read_weights(given: str) -> Weights:
     if "=" in given and not os.path.exists(given):
         items = [(f"weights, item {i}", item) for i, item in enumerate(given.split(","), 1)]
     else:
-        items = [(f"{line.source}, line {line.number}", line.text) for line in LineSource(given)]
+        lines = LineSource(given)
+        items = [(f"{line.source}, line {line.number}", unmarked(line.text)) for line in lines]
     weights: Weights = {}
     for where, item in items:
         if item.strip() and not item.lstrip().startswith("#"):
             name, values = _parse(where, item)
             if name in weights:
-                raise RescoringError(f"{where}: required every name once, got {name!r} again")
+                raise RescoringError(f"{where}: required every name once, got {quoted(name)} again")
             weights[name] = values
     if not weights:
-        raise RescoringError(f"weights: required 'name= value', got nothing in {given!r}")
+        raise RescoringError(f"weights: required 'name= value', got nothing in {quoted(given)}")
     return weights
 
 
@@ -62,13 +67,16 @@ class Space:
         """(hypotheses, columns) float64; what a hypothesis does not have is 0.
 
         Raises:
-            RescoringError: for another number of values than in the example, or not finite ones.
+            RescoringError: for another number of values than in the example, or values that are
+                not finite or above ``LARGEST``.
         """
         rows = [self._row(hypothesis) for hypothesis in nbest.hypotheses]
         found = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
         for hypothesis, row in zip(nbest.hypotheses, found):
-            if not np.isfinite(row).all():
-                raise hypothesis.line.error(f"finite {', '.join(self.sizes)}", row.tolist())
+            if not (np.abs(row) <= LARGEST).all():
+                required = f"finite {', '.join(self.sizes)}"
+                got = f"{quoted(row.tolist())} (at most {LARGEST:g} can be weighted)"
+                raise hypothesis.line.error(required, got)
         return found
 
     def vector(self, weights: Mapping[str, Sequence[float]]) -> np.ndarray:
@@ -98,7 +106,7 @@ class Space:
         for name, size in self.sizes.items():
             values = hypothesis.values(name) or (0.0,) * size
             if len(values) != size:
-                raise hypothesis.line.error(f"{size} value(s) of {name!r}", len(values))
+                raise hypothesis.line.error(f"{size} value(s) of {quoted(name)}", len(values))
             row += values
         return row
 
@@ -111,13 +119,18 @@ def ranking(matrix: np.ndarray, weights: np.ndarray) -> Tuple[np.ndarray, np.nda
 
 def _parse(where: str, item: str) -> Tuple[str, Tuple[float, ...]]:
     name, sign, values = item.partition("=")
-    try:
-        numbers = tuple(float(value) for value in values.split())
-    except ValueError:
-        numbers = ()
-    if not sign or not name.strip() or not numbers or not np.isfinite(numbers).all():
-        raise RescoringError(f"{where}: required 'name= value', got {item.strip()!r}")
-    return name.strip(), numbers
+    numbers = [decimal(value) for value in values.split()]
+    got = quoted(item.strip())
+    if not sign or not name.strip() or not numbers or None in numbers or not _finite(numbers):
+        raise RescoringError(f"{where}: required 'name= value', got {got}")
+    if max(map(abs, numbers)) > LARGEST:
+        required = f"'name= value', numbers of at most {LARGEST:g}"
+        raise RescoringError(f"{where}: required {required}, got {got}")
+    return name.strip(), tuple(numbers)
+
+
+def _finite(numbers: Sequence[float]) -> bool:
+    return bool(np.isfinite(numbers).all())
 
 
 def _size(name: str, example: NBest) -> int:
@@ -125,6 +138,7 @@ def _size(name: str, example: NBest) -> int:
     if not max(sizes):
         known = dict.fromkeys(n for hypothesis in example.hypotheses for n in hypothesis.names())
         raise example.hypotheses[0].line.error(
-            f"a feature {name!r}, which is to have a weight", f"{', '.join(known) or 'none'} alone"
+            f"a feature {quoted(name)}, which is to have a weight",
+            f"{one_line(', '.join(known), 200) or 'none'} alone",
         )
     return max(sizes)
