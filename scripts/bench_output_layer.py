@@ -22,6 +22,11 @@ On the CPU the shapes are small by default, and a trial: the claims are about GP
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import datetime
 import json

@@ -7,6 +7,11 @@ The main job in small, through fairseq's own commands: text to binarised data, `
     python scripts/quickstart.py [--out FOLDER] [-- further flags of fairseq-train]
 """
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import math
 import os

@@ -18,6 +18,11 @@ says why; the others are still run, and the exit status is 1.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import signal
 import sys

@@ -1,4 +1,7 @@
-"""The ``fairseq-bnce`` command: a sub-command for each thing that is done with a trained model."""
+"""The ``fairseq-bnce`` command: a sub-command for making data, and for each use of a model.
+
+Nothing here imports torch or fairseq: a sub-command that needs them does.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,27 @@ import os
 import sys
 from typing import List, Optional, Sequence
 
-from fairseq_bnce.cli.errors import CommandError
 from fairseq_bnce.version import __version__
 
 # The modules of this package, imported when their command is given.
 COMMANDS = {
+    "get-data": "the data of a well-known corpus, from its archive",
+    "prepare-text": "binarised data for fairseq-train, from text files",
     "score": "log-probabilities of plain text",
     "rescore": "language model scores for n-best lists, and weights tuned on them",
     "complete": "sentence completion: which word fits the gap",
     "diagnose": "how well a model normalises itself on a text",
+}
+# What the user has to mend; anything else is a bug with a trace. Named here, not imported: an
+# error of a module that was not imported can't have been raised.
+USER_ERRORS = {
+    "fairseq_bnce.cli.errors": "CommandError",
+    "fairseq_bnce.completion": "CompletionError",
+    "fairseq_bnce.output_layer": "UnsupportedModelError",
+    "fairseq_bnce.preparation.errors": "PrepareError",
+    "fairseq_bnce.rescoring.errors": "RescoringError",
+    "fairseq_bnce.scoring.errors": "ScoringError",
+    "fairseq_bnce.token_counts": "DataError",
 }
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as the shell has it: 128 + the signal
 
@@ -42,24 +57,31 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(arguments: List[str]) -> int:
-    # Before the parser, whose --help may write into a closed pipe, too.
-    parser = _parser(arguments[0] if arguments else "")
-    options = parser.parse_args(arguments)
-    form = "fairseq-bnce: %(message)s"
-    logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
     try:
+        # Before the parser, whose --help may write into a closed pipe, too.
+        parser = _parser(arguments[0] if arguments else "")
+        options = parser.parse_args(arguments)
+        form = "fairseq-bnce: %(message)s"
+        logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
         status = options.run(options)
         sys.stdout.flush()
         return status
+    except ModuleNotFoundError as error:
+        return _failed(_missing(error))
     except _user_errors() as error:
-        print(f"fairseq-bnce: error: {error}", file=sys.stderr)
-        return 2
+        return _failed(str(error))
+
+
+def _failed(message: str) -> int:
+    print(f"fairseq-bnce: error: {message}", file=sys.stderr)
+    return 2
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:
     """With the options of the chosen sub-command; the others are names alone."""
     parser = argparse.ArgumentParser(
-        prog="fairseq-bnce", description="Use language models trained with fairseq_bnce."
+        prog="fairseq-bnce",
+        description="Make data for language models, and use those trained with fairseq_bnce.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
@@ -68,7 +90,7 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
             name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if name == chosen:
-            module = importlib.import_module(f"fairseq_bnce.cli.{name}")
+            module = importlib.import_module(f"fairseq_bnce.cli.{name.replace('-', '_')}")
             own.description = module.__doc__
             module.add_arguments(own)
             own.set_defaults(run=module.run)
@@ -76,15 +98,27 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
 
 
 def _user_errors() -> tuple:
-    """What tells of something that the user has to mend; anything else is a bug with a trace."""
-    from fairseq_bnce.completion import CompletionError
-    from fairseq_bnce.output_layer import UnsupportedModelError
-    from fairseq_bnce.rescoring.errors import RescoringError
-    from fairseq_bnce.scoring.errors import ScoringError
-    from fairseq_bnce.token_counts import DataError
+    """The classes of ``USER_ERRORS`` whose modules are imported."""
+    found = [getattr(sys.modules.get(module), name, None) for module, name in USER_ERRORS.items()]
+    return tuple(filter(None, found))
 
-    library = (CompletionError, RescoringError, ScoringError, UnsupportedModelError, DataError)
-    return (CommandError, *library)
+
+def _missing(error: ModuleNotFoundError) -> str:
+    """What to install, in one line; a module of our own that is missing is a bug.
+
+    Raises:
+        ModuleNotFoundError: that bug.
+    """
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "fairseq_bnce"):
+        raise error
+    remedy = f"{sys.executable} -m pip install {package}"
+    if package in ("torch", "fairseq", "fairseq_cli", "omegaconf", "hydra"):
+        remedy = (
+            "scripts/setup_env.sh makes an environment with torch and fairseq in a checkout, and "
+            "README.md, Install, says how to have them in another"
+        )
+    return f"required the package {package}, got {sys.executable} without it: {remedy}"
 
 
 def _discard_output() -> None:
