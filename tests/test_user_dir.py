@@ -27,7 +27,7 @@ def run_elsewhere(module: str, folder: Path, *arguments: Any) -> str:
         env={**environment, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        universal_newlines=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
