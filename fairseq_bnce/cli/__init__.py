@@ -12,6 +12,7 @@ import os
 import sys
 from typing import List, Optional, Sequence
 
+from fairseq_bnce.cli.requirements import missing_package
 from fairseq_bnce.version import __version__
 
 # The modules of this package, imported when their command is given.
@@ -67,13 +68,13 @@ def _run(arguments: List[str]) -> int:
         sys.stdout.flush()
         return status
     except ModuleNotFoundError as error:
-        return _failed(_missing(error))
+        return _told(missing_package(error))
     except _user_errors() as error:
-        return _failed(str(error))
+        return _told(error)
 
 
-def _failed(message: str) -> int:
-    print(f"fairseq-bnce: error: {message}", file=sys.stderr)
+def _told(error: Exception) -> int:
+    print(f"fairseq-bnce: error: {error}", file=sys.stderr)
     return 2
 
 
@@ -101,24 +102,6 @@ def _user_errors() -> tuple:
     """The classes of ``USER_ERRORS`` whose modules are imported."""
     found = [getattr(sys.modules.get(module), name, None) for module, name in USER_ERRORS.items()]
     return tuple(filter(None, found))
-
-
-def _missing(error: ModuleNotFoundError) -> str:
-    """What to install, in one line; a module of our own that is missing is a bug.
-
-    Raises:
-        ModuleNotFoundError: that bug.
-    """
-    package = (error.name or "").partition(".")[0]
-    if package in ("", "fairseq_bnce"):
-        raise error
-    remedy = f"{sys.executable} -m pip install {package}"
-    if package in ("torch", "fairseq", "fairseq_cli", "omegaconf", "hydra"):
-        remedy = (
-            "scripts/setup_env.sh makes an environment with torch and fairseq in a checkout, and "
-            "README.md, Install, says how to have them in another"
-        )
-    return f"required the package {package}, got {sys.executable} without it: {remedy}"
 
 
 def _discard_output() -> None:
