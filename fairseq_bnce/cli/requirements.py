@@ -7,7 +7,7 @@ import sys
 from fairseq_bnce.cli.errors import CommandError
 
 # What comes with torch and fairseq, whose installation README.md describes.
-WITH_FAIRSEQ = ("torch", "fairseq", "fairseq_cli", "hydra", "omegaconf")
+WITH_FAIRSEQ = ("torch", "numpy", "fairseq", "fairseq_cli", "hydra", "omegaconf")
 
 
 def missing_package(error: ModuleNotFoundError) -> CommandError:

@@ -73,17 +73,18 @@ def test_without_an_environment_the_remedy_is_named(checkout) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "package"),
+    ("arguments", "package", "remedy"),
     [
-        (["score", "--path", "x"], "torch"),
-        (["prepare-text", "--train", "x", "--out", "y", "--tokenized"], "tqdm"),
+        (["score", "--path", "x"], "numpy", "setup_env.sh makes"),
+        (["prepare-text", "--train", "x", "--out", "y", "--tokenized"], "tqdm", "pip install tqdm"),
     ],
 )
-def test_what_a_command_lacks_is_named_in_a_line(checkout, arguments, package) -> None:
+def test_what_a_command_lacks_is_named_in_a_line(checkout, arguments, package, remedy) -> None:
     done = run_bare(checkout / "scripts" / "fairseq-bnce", *arguments)
     assert done.returncode == 2
     start = f"fairseq-bnce: error: required the package {package}, got {sys.executable} without it"
-    assert done.stdout.startswith(start) and done.stdout.count("\n") == 1
+    assert done.stdout.startswith(start) and remedy in done.stdout
+    assert done.stdout.count("\n") == 1
 
 
 def test_preparing_text_needs_no_fairseq(checkout, tmp_path) -> None:
