@@ -45,6 +45,8 @@ noise; in validation it is the normalised model's, bits a word, as under cross_e
 SHOWN_LINES = 20  # of the log of a command that failed
 
 Values = Dict[str, float]
+# (line, process id) -> what to show of it
+Shown = Callable[[str, int], Optional[str]]
 
 
 def main(argv: Optional[List[str]] = None) -> None:
@@ -120,8 +122,21 @@ def train_and_score(data: Path, folder: Path, flags: List[str]) -> Values:
     return {**found, "words": median(epochs.speeds)} if epochs.speeds else found
 
 
+def processor_seconds(process: int) -> Optional[float]:
+    """What a process has used, threads and all; None where the system does not say (no Linux)."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    user, system = map(int, fields[11:13])
+    return (user + system) / os.sysconf("SC_CLK_TCK")
+
+
 class Epochs:
     """What fairseq-train prints, cut down to a line an epoch.
+
+    Speed is by processor time, which other work on the machine leaves alone; by the clock where
+    the system does not tell a process's.
 
     Attributes:
         speeds: training words a second, of each epoch.
@@ -130,9 +145,13 @@ class Epochs:
     def __init__(self) -> None:
         self.speeds: List[float] = []
         self._valid: Dict[str, str] = {}
+        self._updates = 0
+        self._start: Optional[float] = None
+        self._seconds: Optional[float] = None
 
-    def show(self, line: str) -> Optional[str]:
-        """What to show of a line; None: nothing."""
+    def show(self, line: str, process: int) -> Optional[str]:
+        """What to show of a line of this process; None: nothing."""
+        self._time(line, process)
         found = re.search(r"\| INFO \| (train|valid) \| (\{.*\})", line)
         if not found:
             told = re.search(r"\| (?:WARNING \| \S+|INFO \| fairseq_bnce\S*) \| (.*)", line)
@@ -143,8 +162,21 @@ class Epochs:
             return None
         return self._epoch(stats)
 
+    def _time(self, line: str, process: int) -> None:
+        """An epoch's training lies between two lines."""
+        if "Start iterating over samples" in line:
+            self._start = processor_seconds(process)
+        elif "begin validation on" in line and self._start is not None:
+            self._seconds = (processor_seconds(process) or self._start) - self._start
+
+    def _speed(self, stats: Dict[str, str]) -> float:
+        updates = int(stats["train_num_updates"])
+        words = float(stats["train_wpb"]) * (updates - self._updates)
+        self._updates = updates
+        return words / self._seconds if self._seconds else float(stats["train_wps"])
+
     def _epoch(self, stats: Dict[str, str]) -> str:
-        self.speeds.append(float(stats["train_wps"]))
+        self.speeds.append(self._speed(stats))
         return (
             f"  epoch {stats['epoch']:>2}: training loss {float(stats['train_loss']):6.3f}, "
             f"validation loss {float(self._valid.get('valid_loss', 'nan')):6.3f} bits, "
@@ -165,7 +197,7 @@ def evaluate(data: Path, folder: Path, name: str, *flags: str) -> float:
 
 
 def table(rows: Dict[str, Values]) -> str:
-    """The results; training speed is the median over the epochs."""
+    """The results; training speed, in processor time, is the median over the epochs."""
     lines = [f"{'':34} {'test perplexity':>15} {'training words/s':>17}"]
     for name, values in rows.items():
         speed = f"{values['words']:,.0f}" if "words" in values else ""
@@ -183,8 +215,9 @@ log Z_c - log Z over the validation contexts, in nats: mean mu_z {mean:.3f}, whi
 scores have taken off, standard deviation sigma_z {deviation:.3f}. So much do single scores stray
 from log-probabilities: one of a very likely word may come out above 0.
 
-With {types:,} types a softmax costs little. What bnce saves grows with the vocabulary: README.md,
-Measured. Everything that the commands printed is in {shown(folder)}/*.log."""
+Words/s are by processor time. With {types:,} types a softmax costs little; what bnce saves grows
+with the vocabulary: README.md, Measured. Everything that the commands printed is in
+{shown(folder.parent)}/*/*.log."""
 
 
 def normaliser(checkpoint: Path) -> Tuple[float, float]:
@@ -252,16 +285,16 @@ def shown(path: Path) -> str:
     return shlex.quote(str(path) if relative.startswith("..") else relative)
 
 
-def silent(_: str) -> None:
+def silent(_: str, __: int) -> None:
     """Show nothing of a line."""
 
 
-def everything(line: str) -> str:
+def everything(line: str, _: int) -> str:
     """Show a line as it is."""
     return line.rstrip("\n")
 
 
-def fairseq(command: str, log: Path, show: Callable[[str], Optional[str]], *arguments: Any) -> str:
+def fairseq(command: str, log: Path, show: Shown, *arguments: Any) -> str:
     """Run a command of fairseq's, all that it prints going to ``log``; return that."""
     return run([sys.executable, "-m", f"fairseq_cli.{command}", *arguments], log, show)
 
@@ -269,7 +302,7 @@ def fairseq(command: str, log: Path, show: Callable[[str], Optional[str]], *argu
 def run(
     command: List[Any],
     log: Path = Path(os.devnull),
-    show: Callable[[str], Optional[str]] = everything,
+    show: Shown = everything,
 ) -> str:
     """Show a command, run it, show what is to be seen of its lines; stop where it fails."""
     command = list(map(str, command))
@@ -285,7 +318,7 @@ def run(
         for line in process.stdout:
             lines.append(line)
             copy.write(line)
-            text = show(line)
+            text = show(line, process.pid)
             if text is not None:
                 print(text, flush=True)
     if process.returncode:

@@ -15,25 +15,45 @@ sys.path.insert(0, str(SCRIPTS))
 import quickstart  # noqa: E402
 
 VALID = '2026 | INFO | valid | {"epoch": 3, "valid_loss": "6.5", "valid_ppl": "90.51"}'
-TRAIN = '2026 | INFO | train | {"epoch": 3, "train_loss": "9.25", "train_wps": "3842.6"}'
+TRAIN = '2026 | INFO | train | {"epoch": 3, "train_loss": "9.25", "train_wps": "3842.6", '
+TRAIN += '"train_wpb": "500.5", "train_num_updates": "20"}'
+START, END = "INFO | Start iterating over samples", 'INFO | begin validation on "valid" subset'
 INNER = '2026 | INFO | train_inner | {"epoch": 3, "loss": "9.25", "wps": "1"}'
 
 
 def test_an_epoch_is_a_line() -> None:
     epochs = quickstart.Epochs()
-    assert [epochs.show(line) for line in ("{'_name': None, 'common'", INNER, VALID)] == [None] * 3
-    shown = epochs.show(TRAIN)
+    assert [epochs.show(line, 1) for line in ("{'_name': None, 'common'", INNER, VALID)] == [
+        None
+    ] * 3
+    shown = epochs.show(TRAIN, 1)
     assert (
         "epoch  3: training loss  9.250, validation loss  6.500 bits, perplexity   90.51" in shown
     )
     assert epochs.speeds == [3842.6]
 
 
+def test_speed_is_by_processor_time(monkeypatch) -> None:
+    epochs = quickstart.Epochs()
+    for line, seconds in ((START, 3.0), (END, 7.0), (VALID, 9.0), (TRAIN, 9.0)):
+        monkeypatch.setattr(quickstart, "processor_seconds", lambda _, now=seconds: now)
+        epochs.show(line, 1)
+    assert epochs.speeds == [20 * 500.5 / 4]
+
+
+def test_processor_time_of_a_process() -> None:
+    if sys.platform == "linux":
+        assert quickstart.processor_seconds(os.getpid()) == pytest.approx(
+            sum(os.times()[:2]), abs=1
+        )
+    assert quickstart.processor_seconds(-1) is None
+
+
 def test_warnings_and_what_the_plugin_says_are_shown() -> None:
     show = quickstart.Epochs().show
-    assert show("2026 | WARNING | fairseq.x | look out") == "  look out"
-    assert show("2026 | INFO | fairseq_bnce.noise | counted") == "  counted"
-    assert show("2026 | INFO | fairseq.tasks.text_to_speech | Please install tensorboardX") is None
+    assert show("2026 | WARNING | fairseq.x | look out", 1) == "  look out"
+    assert show("2026 | INFO | fairseq_bnce.noise | counted", 1) == "  counted"
+    assert show("2026 | INFO | fairseq.tasks.text_to_speech | Please install", 1) is None
 
 
 def test_flags_of_bnce_are_not_for_softmax() -> None:
