@@ -17,7 +17,6 @@ FAIRSEQ = [
     'numpy<1.24; python_version < "3.11"',
     'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
 ]
-TEXT = ["sacremoses", "tqdm"]
 PLOT = ["matplotlib"]
 # Measures that fairseq-bnce rescore tunes for; sacrebleu comes with fairseq, too.
 RESCORE = ["sacrebleu>=2", "jiwer>=3"]
@@ -39,14 +38,14 @@ setup(
     packages=find_namespace_packages(include=["fairseq_bnce*", "hydra_plugins*"]),
     scripts=["scripts/fairseq-bnce"],  # no entry point: those import the package first
     python_requires=">=3.8",
-    install_requires=["torch>=1.13", "numpy"],
+    # The last two, light ones, for text: fairseq-bnce prepare-text, get-data and score.
+    install_requires=["torch>=1.13", "numpy", "sacremoses", "tqdm"],
     extras_require={
         "fairseq": FAIRSEQ,
-        "text": TEXT,
         "plot": PLOT,
         "rescore": RESCORE,
         "bench": BENCH,
-        "dev": ["pytest", "ruff", *TEXT, *PLOT, *RESCORE],
+        "dev": ["pytest", "ruff", *PLOT, *RESCORE],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

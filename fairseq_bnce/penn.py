@@ -1,6 +1,6 @@
 """Penn-style words by rules: those of the sentence-completion corpus, in training and in scoring.
 
-It needs nothing but Python, and scripts/data loads it by its file.
+It needs nothing but Python.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     bench_output_layer.py --out FOLDER --shapes 8192x2304x256000 --dtype float16
 
 Exact are cross_entropy (torch's, eager), compiled (the same under torch.compile),
-linear_cross_entropy (torch 2.13's), liger and cut_cross_entropy (pip install 'fairseq-bnce[bench]')
+linear_cross_entropy (torch 2.13's), liger and cut_cross_entropy (pip install '.[bench]')
 and liger_cute (pip install 'liger-kernel[cutedsl]'; Hopper and Blackwell). Ours are bnce and
 shared_nce; NAME_sparse is NAME with row-sparse gradients, bnce_sparse_torch without the fused
 kernel. three_matmuls is the limit of batch NCE, its three products of N x U x D alone.
@@ -21,6 +21,11 @@ On the CPU the shapes are small by default, and a trial: the claims are about GP
 """
 
 from __future__ import annotations
+
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
 
 import argparse
 import datetime

@@ -16,6 +16,11 @@ again.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import json
 import os

@@ -21,6 +21,11 @@ memory); the others are still made, and the exit status is 1.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import json
 import re

@@ -24,6 +24,11 @@ to have one, over all of them, which the report says.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import shlex
 import signal

@@ -6,7 +6,7 @@
     recipe.py gm2018_table1 --data ptb/bin --out gm2018 --rows nce-30 softmax-30
     recipe.py gm2018_table1 --data ptb/bin --out small -- --max-epoch 1
 
-DATA is what scripts/data/get_data.py makes of the table's corpus. What follows a lone ``--`` are
+DATA is what fairseq-bnce get-data makes of the table's corpus. What follows a lone ``--`` are
 flags of fairseq-train for all rows; they override the recipe's, and make other runs of them.
 
 OUT gets TABLE.md, TABLE.json, TABLE.png for a table that has a figure (needs matplotlib), and
@@ -17,6 +17,11 @@ says why; the others are still run, and the exit status is 1.
 """
 
 from __future__ import annotations
+
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
 
 import argparse
 import signal
@@ -69,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _listed(name: str, table: Table) -> str:
     rows = " ".join(row.variant.label for row in table.rows)
-    return f"{name}: {table.title}\n  data: get_data.py {table.corpus}\n  rows: {rows}"
+    return f"{name}: {table.title}\n  data: fairseq-bnce get-data {table.corpus}\n  rows: {rows}"
 
 
 def _run(known: Dict[str, Table], options: argparse.Namespace, training: List[str]) -> int:

@@ -11,6 +11,11 @@ commands print is in OUT/log. Needs: pip install subword-nmt.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import gzip
 import math

@@ -15,6 +15,11 @@ make again.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import json
 import math

@@ -100,19 +100,37 @@ build() {
   stamp_text "$version" "$venv" >"$venv/.recipe"
 }
 
-is_installed() {
-  local mark="$1/.installed"
-  [ -f "$mark" ] && [ ! "$root/setup.py" -nt "$mark" ] && [ ! "$root/pyproject.toml" -nt "$mark" ]
+# Where fairseq lies, and looks for --user-dir NAME: beside its own package.
+site_packages() {
+  echo "$1/lib/python$2/site-packages"
 }
 
-# Editable: the sources are used where they are. Redone when what pip reads has changed.
+is_installed() {
+  local mark="$1/.installed"
+  [ -f "$mark" ] && [ ! "$root/setup.py" -nt "$mark" ] && [ ! "$root/pyproject.toml" -nt "$mark" ] &&
+    [ -e "$(site_packages "$1" "$2")/fairseq_bnce/__init__.py" ]
+}
+
+# What fairseq does about --user-dir fairseq_bnce, here in a folder where no such folder is.
+check_user_dir='import argparse, logging, os, sys
+logging.disable(logging.INFO)
+os.chdir("/")
+import torch
+from fairseq.utils import import_user_module
+import_user_module(argparse.Namespace(user_dir="fairseq_bnce"))
+import fairseq_bnce, hydra_plugins.fairseq_bnce
+assert os.path.samefile(fairseq_bnce.__path__[0], sys.argv[1]), fairseq_bnce.__path__'
+
+# Editable: the sources are used where they are. Redone when what pip reads has changed. The link is
+# for fairseq, which does not ask Python where a --user-dir is.
 install_package() {
-  local venv=$1
-  is_installed "$venv" && return
+  local venv=$1 version=$2
+  is_installed "$venv" "$version" && return
   step "install this package into $venv" \
     "$venv/bin/python" -m pip install --quiet --no-deps --no-build-isolation -e "$root"
-  step "import it beside fairseq" \
-    "$venv/bin/python" -c 'import os; os.chdir("/"); import torch, fairseq, fairseq_bnce'
+  step "link it beside fairseq, so that --user-dir fairseq_bnce is found from any folder" \
+    ln -sfn "$root/fairseq_bnce" "$(site_packages "$venv" "$version")/fairseq_bnce"
+  step "import it by that name" "$venv/bin/python" -c "$check_user_dir" "$root/fairseq_bnce"
   touch "$venv/.installed"
 }
 
@@ -120,7 +138,7 @@ install_package() {
 set_up() {
   local venv=$root/$1 version=$2 python=$3
   is_ready "$venv" "$version" || build "$venv" "$version" "$python"
-  install_package "$venv"
+  install_package "$venv" "$version"
   say "$1 is ready (Python $version)"
 }
 

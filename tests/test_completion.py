@@ -16,13 +16,13 @@ from tools import call_command, full_disk
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.completion import Accuracy, CompletionError, read_answers, read_questions
+from fairseq_bnce.corpora import novels
 from fairseq_bnce.penn import novel_words
 
 pytestmark = pytest.mark.modern
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "complete"]
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 TABLE = '''id,question,a),b),c),d),e)
 1,"""I _____, it's w3"" .",w1,w2,w3,w4,w5
@@ -93,11 +93,7 @@ def test_tables_as_spreadsheets_save_them(put):
 
 
 def test_words_are_those_of_the_training_data(put):
-    """The script that prepares that data makes the same sentences of the same questions."""
-    pytest.importorskip("tqdm")
-    sys.path.insert(0, str(SCRIPTS))
-    from data import novels
-
+    """get-data, which prepares that data, makes the same sentences of the same questions."""
     path = put("q.csv", TABLE)
     want = [sentence for _, sentences in novels.candidates(Path(path)) for sentence in sentences]
     assert [novel_words(s) for question in read_questions(path) for s in question.sentences] == want

@@ -1,4 +1,7 @@
-"""The ``fairseq-bnce`` command: a sub-command for each thing that is done with a trained model."""
+"""The ``fairseq-bnce`` command: a sub-command for making data, and for each use of a model.
+
+Nothing here imports torch or fairseq: a sub-command that needs them does.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import logging
 import sys
 from typing import Iterator, List, Optional, Sequence
 
-from fairseq_bnce.cli.errors import CommandError
+from fairseq_bnce.cli.requirements import missing_package
 from fairseq_bnce.rescoring.errors import RescoringError
 from fairseq_bnce.rescoring.output import discard_stdout, kept, write_error
 from fairseq_bnce.version import __version__
@@ -17,12 +20,25 @@ from fairseq_bnce.wording import one_line
 
 # The modules of this package, imported when their command is given.
 COMMANDS = {
+    "get-data": "the data of a well-known corpus, from its archive",
+    "prepare-text": "binarised data for fairseq-train, from text files",
     "score": "log-probabilities of plain text",
     "rescore": "language model scores for n-best lists, and weights tuned on them",
     "complete": "sentence completion: which word fits the gap",
     "diagnose": "how well a model normalises itself on a text",
 }
 BAD_INPUT = 2
+# What the user has to mend; anything else is a bug with a trace. Named here, not imported: an
+# error of a module that was not imported can't have been raised.
+USER_ERRORS = {
+    "fairseq_bnce.cli.errors": "CommandError",
+    "fairseq_bnce.completion": "CompletionError",
+    "fairseq_bnce.output_layer": "UnsupportedModelError",
+    "fairseq_bnce.preparation.errors": "PrepareError",
+    "fairseq_bnce.rescoring.errors": "RescoringError",
+    "fairseq_bnce.scoring.errors": "ScoringError",
+    "fairseq_bnce.token_counts": "DataError",
+}
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as the shell has it: 128 + the signal
 
 
@@ -48,14 +64,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(arguments: List[str]) -> int:
-    # Before the parser, whose --help may write into a closed pipe, too.
-    parser = _parser(arguments[0] if arguments else "")
-    _check_values(parser, arguments)
-    options = parser.parse_args(arguments)
-    form = "fairseq-bnce: %(message)s"
-    logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
     try:
+        # Before the parser, whose --help may write into a closed pipe, too.
+        parser = _parser(arguments[0] if arguments else "")
+        _check_values(parser, arguments)
+        options = parser.parse_args(arguments)
+        form = "fairseq-bnce: %(message)s"
+        logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
         return options.run(options)
+    except ModuleNotFoundError as error:
+        return _told(missing_package(error))
     except _user_errors() as error:
         return _told(error)
 
@@ -63,7 +81,8 @@ def _run(arguments: List[str]) -> int:
 def _parser(chosen: str) -> argparse.ArgumentParser:
     """With the options of the chosen sub-command; the others are names alone."""
     parser = argparse.ArgumentParser(
-        prog="fairseq-bnce", description="Use language models trained with fairseq_bnce."
+        prog="fairseq-bnce",
+        description="Make data for language models, and use those trained with fairseq_bnce.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
@@ -72,7 +91,7 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
             name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if name == chosen:
-            module = importlib.import_module(f"fairseq_bnce.cli.{name}")
+            module = importlib.import_module(f"fairseq_bnce.cli.{name.replace('-', '_')}")
             own.description = module.__doc__
             module.add_arguments(own)
             own.set_defaults(run=module.run)
@@ -88,15 +107,9 @@ def _check_values(parser: argparse.ArgumentParser, arguments: List[str]) -> None
 
 
 def _user_errors() -> tuple:
-    """What tells of something that the user has to mend; anything else is a bug with a trace."""
-    from fairseq_bnce.completion import CompletionError
-    from fairseq_bnce.output_layer import UnsupportedModelError
-    from fairseq_bnce.rescoring.errors import RescoringError
-    from fairseq_bnce.scoring.errors import ScoringError
-    from fairseq_bnce.token_counts import DataError
-
-    library = (CompletionError, RescoringError, ScoringError, UnsupportedModelError, DataError)
-    return (CommandError, *library)
+    """The classes of ``USER_ERRORS`` whose modules are imported."""
+    found = [getattr(sys.modules.get(module), name, None) for module, name in USER_ERRORS.items()]
+    return tuple(filter(None, found))
 
 
 def _told(error: Exception) -> int:

@@ -94,7 +94,7 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tokenize",
         metavar="LANG",
-        help="tokenise by sacremoses' rules for this language, as scripts/prepare_text.py does; "
+        help="tokenise by sacremoses' rules for this language, as prepare-text does; "
         "by default words are what stands between spaces",
     )
     group.add_argument("--lowercase", action="store_true", help="lower-case everything")

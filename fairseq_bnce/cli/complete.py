@@ -3,7 +3,7 @@
 Questions are those of the Microsoft Research Sentence Completion Challenge: a table (CSV) with the
 columns id, question (with _____ for the gap) and a) to e), or lines of its machine format,
 "1a) I am [walking] alone.". Sentences are cut into words and lower-cased as
-"scripts/data/get_data.py mscc" does it with the challenge's training text.
+"fairseq-bnce get-data mscc" does it with the challenge's training text.
 
 Both scores are taken, unnormalised and exact, unless --exact asks for the latter alone. With
 --answers it prints how many choices are right, with a 95 % interval (Wilson).

@@ -106,7 +106,7 @@ class TextLines:
 
 
 def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]:
-    """What makes space-separated words of a line, as scripts/prepare_text.py does for training.
+    """What makes space-separated words of a line, as prepare-text does for training.
 
     ``<unk>`` stays one word; ``<s>`` before and ``</s>`` behind a line are dropped, since scoring
     adds its own.
@@ -154,7 +154,7 @@ def _check_language(language: str) -> None:
     if importlib.util.find_spec("sacremoses") is None:
         raise CommandError(
             "--tokenize: required sacremoses, which is not installed: pip install "
-            "'fairseq-bnce[text]' (or give text whose words are separated by spaces)"
+            "sacremoses (or give text whose words are separated by spaces)"
         )
     from sacremoses.corpus import NonbreakingPrefixes
 

@@ -138,7 +138,7 @@ def _jiwer() -> Any:
         import jiwer
     except ImportError as error:
         raise RescoringError(
-            "WER: required jiwer, which is not installed: pip install 'fairseq-bnce[rescore]'"
+            "WER: required jiwer, which is not installed: pip install jiwer"
         ) from error
     if not hasattr(jiwer, "process_words"):
         raise RescoringError("WER: required jiwer 3 or later: pip install --upgrade jiwer")

@@ -21,7 +21,7 @@ Head = Callable[[], Optional[Tensor]]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 LIMIT = "three_matmuls"
-_EXTRA = "pip install 'fairseq-bnce[bench]'"
+_EXTRA = "pip install '.[bench]'"
 _ALIGNED = 64  # numbers: where rows of a matrix have to start for the fast products
 
 

@@ -36,7 +36,7 @@ def check_fairseq() -> None:
     """Raise UsageError where this Python has no fairseq."""
     if importlib.util.find_spec("fairseq_cli") is None:
         raise UsageError(
-            "required a Python with fairseq, got one without: pip install 'fairseq-bnce[fairseq]'"
+            "required a Python with fairseq, got one without: see Install in README.md"
         )
 
 

@@ -36,7 +36,7 @@ class Table:
 
     Attributes:
         title: paper and table.
-        corpus: the arguments of scripts/data/get_data.py that make the data.
+        corpus: the arguments of fairseq-bnce get-data that make the data.
         regime: what all rows are trained and scored with.
         columns: measurements; a row's paper value stands beside ours where it is known.
         about: what is the paper's, what is a guess, and where its numbers are from.

@@ -1,11 +1,8 @@
-"""English text into sentences and Penn-style words, by rules."""
+"""English text into sentences, by rules."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
-from types import ModuleType
 from typing import Iterator
 
 ABBREVIATION = re.compile(
@@ -40,15 +37,3 @@ def split_sentences(text: str) -> Iterator[str]:
     rest = text[start:].strip()
     if rest:
         yield rest
-
-
-def _load_penn() -> ModuleType:
-    """The package's rules, by their file: importing the package would load torch and fairseq."""
-    path = Path(__file__).resolve().parents[2] / "fairseq_bnce" / "penn.py"
-    spec = importlib.util.spec_from_file_location("penn", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-penn_words = _load_penn().penn_words

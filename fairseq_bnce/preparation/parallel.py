@@ -8,8 +8,8 @@ from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
-from . import reading
-from .progress import progress_bar
+from fairseq_bnce.preparation import reading
+from fairseq_bnce.preparation.progress import progress_bar
 
 _shared: Any = None  # in a worker process: what all its chunks need, sent once
 

@@ -10,10 +10,10 @@ from collections import Counter
 from pathlib import Path
 from typing import IO, AbstractSet, NamedTuple, Sequence
 
-from .errors import PrepareError
-from .parallel import map_chunks
-from .progress import progress_bar
-from .words import EOS, SPECIALS, UNK
+from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.preparation.parallel import map_chunks
+from fairseq_bnce.preparation.progress import progress_bar
+from fairseq_bnce.preparation.words import EOS, SPECIALS, UNK
 
 
 class SplitStats(NamedTuple):

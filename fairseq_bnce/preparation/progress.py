@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-try:
-    from tqdm import tqdm
-except ImportError:
-    sys.exit("prepare_text.py: error: tqdm is missing: pip install 'fairseq-bnce[text]'")
+from tqdm import tqdm
 
 
 def progress_bar(label: str, total: int | None) -> tqdm:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Iterator, Mapping
 
-from .binarising import SplitStats
-from .words import BOS, EOS, PAD, UNK
+from fairseq_bnce.preparation.binarising import SplitStats
+from fairseq_bnce.preparation.words import BOS, EOS, PAD, UNK
 
 NOTES = {
     "empty": "line(s) without a word",

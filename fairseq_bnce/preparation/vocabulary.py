@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import AbstractSet, Mapping, Sequence
 
-from .errors import PrepareError
-from .parallel import map_chunks
-from .words import SPECIALS
+from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.preparation.parallel import map_chunks
+from fairseq_bnce.preparation.words import SPECIALS
 
 
 def count_chunk(_: None, lines: list[bytes]) -> Counter:

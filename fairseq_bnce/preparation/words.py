@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Callable, NamedTuple, Sequence
 
-from .errors import PrepareError
-from .parallel import map_chunks
-from .reading import total_bytes
+from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.preparation.parallel import map_chunks
+from fairseq_bnce.preparation.reading import total_bytes
 
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIALS = frozenset({BOS, PAD, EOS, UNK})

@@ -12,13 +12,16 @@ from typing import Any, Mapping, NamedTuple
 
 from tqdm import tqdm
 
+from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.preparation.folder import new_folder
+
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
 ATTEMPTS = 3  # at a download whose connection breaks
 
 
-class DataError(Exception):
-    """What the user has to mend, in words that name it."""
+class CorpusError(PrepareError):
+    """What is wrong with a corpus or its archive, in words that name it."""
 
 
 class Archive(NamedTuple):
@@ -116,8 +119,17 @@ def request_rest(url: str, part: Path, name: str) -> None:
 
 
 def download(url: str, target: Path, checksum: str | None) -> None:
-    """Fetch ``target``; an interrupted download goes on from its ``.part`` file."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    """Fetch ``target``; an interrupted download goes on from its ``.part`` file.
+
+    Raises:
+        CorpusError: where it cannot be had; a folder that was made for it is gone again then,
+            unless a part of the file came.
+    """
+    with new_folder(target.parent):
+        _download(url, target, checksum)
+
+
+def _download(url: str, target: Path, checksum: str | None) -> None:
     part = target.with_name(target.name + ".part")
     by_hand = f"fetch it elsewhere and put it at {target}, or give it as --source"
     for attempt in range(1, ATTEMPTS + 1):
@@ -126,19 +138,19 @@ def download(url: str, target: Path, checksum: str | None) -> None:
             break
         except Interrupted as error:
             if attempt == ATTEMPTS:
-                raise DataError(
+                raise CorpusError(
                     f"{target.name}: the whole of {url} is required, but the connection broke "
                     f"({error}): the same command again goes on from there, or {by_hand}"
                 ) from error
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
             reason = getattr(error, "reason", None) or error
-            raise DataError(
+            raise CorpusError(
                 f"{target.name} is required, but {url} cannot be had ({reason}): {by_hand}"
             ) from error
     wrong = mismatch(part, checksum)
     if wrong:
         part.unlink()
-        raise DataError(f"{url}: {wrong}; it was removed. Try again, or {by_hand}")
+        raise CorpusError(f"{url}: {wrong}; it was removed. Try again, or {by_hand}")
     part.replace(target)
 
 
@@ -164,7 +176,7 @@ def locate(archive: Archive, source: Path | None, cache: Path) -> Path:
     """The archive or a folder with its files: ``source``, or what ``cache`` has, or a download."""
     if source is not None:
         if not source.exists():
-            raise DataError(
+            raise CorpusError(
                 f"--source: {archive.names[0]} or a folder with its files is required, but "
                 f"{source} does not exist"
             )
@@ -173,8 +185,8 @@ def locate(archive: Archive, source: Path | None, cache: Path) -> Path:
     if found:
         return checked_copy(found, archive)
     if archive.url is None:
-        raise DataError(
-            f"{archive.names[0]} is required, and this script knows no address to download it "
+        raise CorpusError(
+            f"{archive.names[0]} is required, and there is no address to download it "
             f"from: fetch it from {archive.home} and give it as --source, or put it at "
             f"{cache / archive.names[0]}"
         )

@@ -1,4 +1,4 @@
-"""scripts/data: fetching, then every recipe on an archive of its form, made here."""
+"""fairseq-bnce get-data: fetching, then every recipe on an archive of its form, made here."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import forks
 import pytest
+from tools import call_command
 
-pytest.importorskip("tqdm")
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-sys.path.insert(0, str(SCRIPTS))  # as get_data.py itself does it
+from fairseq_bnce.corpora import archives, fetch, novels, recipe, sentences, wikipedia
+from fairseq_bnce.corpora.fetch import Archive, CorpusError
+from fairseq_bnce.corpora.table import CORPORA, Published, billion_split
+from fairseq_bnce.penn import penn_words
 
-from data import archives, fetch, get_data, novels, sentences, wikipedia  # noqa: E402
-from data.corpora import CORPORA, Published, billion_split  # noqa: E402
-from data.fetch import Archive, DataError  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 CONTENT = bytes(range(256)) * 40
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -111,10 +111,10 @@ def test_download_goes_on_where_it_broke_off(server, tmp_path) -> None:
 
 def test_connection_that_keeps_breaking(server, tmp_path) -> None:
     server.served = 10
-    with pytest.raises(DataError, match=r"broke \(30 of 10,240 bytes came\): the same command"):
-        fetch.download(server.url, tmp_path / "a.zip", MD5)
-    assert (tmp_path / "a.zip.part").read_bytes() == CONTENT[:30]
-    assert not (tmp_path / "a.zip").exists()
+    with pytest.raises(CorpusError, match=r"broke \(30 of 10,240 bytes came\): the same command"):
+        fetch.download(server.url, tmp_path / "new" / "a.zip", MD5)
+    assert (tmp_path / "new" / "a.zip.part").read_bytes() == CONTENT[:30]
+    assert not (tmp_path / "new" / "a.zip").exists()
 
 
 def test_server_without_ranges_starts_anew(server, tmp_path) -> None:
@@ -131,22 +131,25 @@ def test_part_that_is_whole_is_taken(server, tmp_path) -> None:
 
 
 def test_wrong_checksum_is_refused_and_not_kept(server, tmp_path) -> None:
-    with pytest.raises(DataError, match=r"sha256 00 is required, but came [0-9a-f]{64} \(10,240"):
-        fetch.download(server.url, tmp_path / "a.zip", "sha256:00")
+    with pytest.raises(CorpusError, match=r"sha256 00 is required, but came [0-9a-f]{64} \(10,240"):
+        fetch.download(server.url, tmp_path / "new" / "a.zip", "sha256:00")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_network_the_file_and_its_place_are_named(tmp_path) -> None:
+    """And no folder is left, neither the cache nor one above it."""
     archive = Archive(("a.zip",), "http://127.0.0.1:9/a.zip", "its pages")
-    with pytest.raises(DataError) as caught:
-        fetch.locate(archive, None, tmp_path / "cache")
+    cache = tmp_path / "new" / "cache"
+    with pytest.raises(CorpusError) as caught:
+        fetch.locate(archive, None, cache)
+    assert list(tmp_path.iterdir()) == []
     message = str(caught.value)
     assert "a.zip is required, but http://127.0.0.1:9/a.zip cannot be had" in message
-    assert f"put it at {tmp_path / 'cache' / 'a.zip'}, or give it as --source" in message
+    assert f"put it at {cache / 'a.zip'}, or give it as --source" in message
 
 
 def test_archive_without_an_address(tmp_path) -> None:
-    with pytest.raises(DataError, match="a.zip is required, .* fetch it from its pages and give"):
+    with pytest.raises(CorpusError, match="a.zip is required, .* fetch it from its pages and give"):
         fetch.locate(Archive(("a.zip",), None, "its pages"), None, tmp_path)
 
 
@@ -159,7 +162,7 @@ def test_local_copies_are_found_and_compared(tmp_path, capsys) -> None:
     (tmp_path / "b.zip").write_bytes(b"other")
     fetch.locate(archive, tmp_path, tmp_path)
     assert "b.zip is not the published file: md5" in capsys.readouterr().out
-    with pytest.raises(DataError, match="none does not exist"):
+    with pytest.raises(CorpusError, match="none does not exist"):
         fetch.locate(archive, tmp_path / "none", tmp_path)
 
 
@@ -197,7 +200,7 @@ def test_cut_off_archive_is_named(tmp_path, capsys) -> None:
     files = {f"simple-examples/data/{name}": "a b\n" * 50_000 for name in ("ptb.train.txt",)}
     source = make_tar(tmp_path / "simple-examples.tgz", files)
     source.write_bytes(source.read_bytes()[:-100])
-    assert run("ptb", source, tmp_path) == 1
+    assert run("ptb", source, tmp_path) == 2
     error = capsys.readouterr().err
     assert "simple-examples.tgz: a whole archive is required, but it is damaged" in error
 
@@ -233,7 +236,7 @@ def test_sentences(text: str, expected: list[str] | None) -> None:
     ],
 )
 def test_penn_words(text: str, expected: str) -> None:
-    assert " ".join(sentences.penn_words(text)) == expected
+    assert " ".join(penn_words(text)) == expected
 
 
 # ---------------------------------------------------------------- Wikipedia
@@ -266,7 +269,7 @@ def test_records_do_not_depend_on_blocks(monkeypatch) -> None:
     monkeypatch.setattr(wikipedia, "BLOCK", 7)
     assert list(wikipedia.dump_sentences(io.BytesIO(DUMP.encode("latin-1")))) == ARTICLE
     monkeypatch.setattr(wikipedia, "RECORD_LIMIT", 50)
-    with pytest.raises(DataError, match="there is no tag in a piece of"):
+    with pytest.raises(CorpusError, match="there is no tag in a piece of"):
         list(wikipedia.records(io.BytesIO(b"x" * 100)))
 
 
@@ -314,7 +317,7 @@ def test_old_code_page() -> None:
 
 def run(corpus: str, source: Path, tmp_path: Path, *arguments: object) -> int:
     command = [corpus, "--source", source, "--out", tmp_path / "out", "--workers", 1]
-    return get_data.main([str(argument) for argument in (*command, "--text-only", *arguments)])
+    return call_command("get-data", *command, "--text-only", *arguments)
 
 
 def splits(tmp_path: Path) -> dict[str, list[str]]:
@@ -354,7 +357,7 @@ def test_ltcb_from_archive_and_bare_file(tmp_path) -> None:
     dump = DUMP.replace("\xe9", "") * 5
     (tmp_path / "enwik9").write_text(dump)
     for source in (make_zip(tmp_path / "enwik9.zip", {"enwik9": dump}), tmp_path / "enwik9"):
-        extra = ("--overwrite", "--", "--vocab-size", 8, "--split", 0.8, 0.1, 0.1)
+        extra = ("--overwrite", "--vocab-size", 8, "--split", 0.8, 0.1, 0.1)
         assert run("ltcb", source, tmp_path, *extra) == 0
         found = splits(tmp_path)
         assert [len(lines) for lines in found.values()] == [20, 3, 2]
@@ -402,15 +405,15 @@ def test_billion_shards() -> None:
 MEASURE = """
 import re, sys
 sys.path.insert(0, sys.argv[1])
-from data import get_data
-assert get_data.main(sys.argv[2:]) == 0
+from fairseq_bnce import cli
+assert cli.main(["get-data", *sys.argv[2:]]) == 0
 print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1), file=sys.stderr)
 """
 
 
 def peak_kib(tmp_path: Path, name: str, sentences_a_shard: int) -> int:
     source = billion_archive(tmp_path / f"{name}.tar.gz", sentences_a_shard)
-    command = [sys.executable, "-c", MEASURE, SCRIPTS, "obwb", "--source", source]
+    command = [sys.executable, "-c", MEASURE, ROOT, "obwb", "--source", source]
     command += ["--out", tmp_path / name, "--text-only", "--workers", "1"]
     done = subprocess.run([*map(str, command)], stderr=subprocess.PIPE, check=True)
     return int(done.stderr.split()[-1])
@@ -448,7 +451,7 @@ def questions(tmp_path: Path) -> list[object]:
 
 
 def test_sentence_completion(tmp_path, capsys) -> None:
-    extra = [*questions(tmp_path), "--", "--split", 0.8, 0.1, 0.1]
+    extra = [*questions(tmp_path), "--split", 0.8, 0.1, 0.1]
     assert run("mscc", mscc(tmp_path), tmp_path, *extra) == 0
     found = splits(tmp_path)
     assert "he ran home ." in found["train"]
@@ -476,7 +479,7 @@ def test_sentence_completion(tmp_path, capsys) -> None:
 def test_bad_questions(tmp_path, question: str, answer: str, message: str) -> None:
     (tmp_path / "q.csv").write_text(f"id,question,a,b,c,d,e\n{question}\n")
     (tmp_path / "a.csv").write_text(f"id,answer\n{answer}\n")
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(CorpusError) as caught:
         novels.write_questions(tmp_path / "q.csv", tmp_path / "a.csv", tmp_path)
     assert message in str(caught.value)
 
@@ -494,7 +497,7 @@ def test_bad_questions(tmp_path, question: str, answer: str, message: str) -> No
         (["ptb", "--questions", "{tmp}/x"], "the corpus mscc is required, but came ptb"),
         (["mscc", "--questions", "{tmp}/x"], "{tmp}/x is not a file"),
         (["mscc", "--answers", "{tmp}/x"], "--questions is required with it"),
-        (["ptb", "--", "--split", "1", "1", "1"], "1.0 1.0 1.0 (sum 3)"),
+        (["ptb", "--split", "1", "1", "1"], "1.0 1.0 1.0 (sum 3)"),
     ],
 )
 def test_what_is_refused(tmp_path, capsys, monkeypatch, arguments, message) -> None:
@@ -506,9 +509,9 @@ def test_what_is_refused(tmp_path, capsys, monkeypatch, arguments, message) -> N
             (tmp_path / "twice" / part / f"ptb.{split}.txt").write_text("x\n")
     arguments = [argument.format(tmp=tmp_path) for argument in arguments]
     defaults = [] if "--out" in arguments else ["--out", str(tmp_path / "out")]
-    assert get_data.main([arguments[0], *defaults, *arguments[1:]]) == 1
+    assert call_command("get-data", arguments[0], *defaults, *arguments[1:]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("get_data.py: error: ")
+    assert error.startswith("fairseq-bnce: error: ")
     assert message.format(tmp=tmp_path) in error
     assert not (tmp_path / "out").exists()
 
@@ -516,7 +519,7 @@ def test_what_is_refused(tmp_path, capsys, monkeypatch, arguments, message) -> N
 def test_counts_are_compared() -> None:
     report = {"splits": {"train": {"types": 9, "tokens": 30, "lines": 3}}}
     published = Published(10, markers=1, tokens={"train": 31, "valid": 5}, words=27)
-    lines = [get_data.verdict(*found) for found in get_data.comparisons(published, report)]
+    lines = [recipe.verdict(*found) for found in recipe.comparisons(published, report)]
     assert lines == [
         "types: 10, as published",
         "warning: train tokens: 31 are published, but came 30",
@@ -528,8 +531,8 @@ def test_result_is_what_fairseq_reads(tmp_path) -> None:
     """From the command line as a user types it."""
     pytest.importorskip("fairseq")
     mscc(tmp_path)
-    command = [sys.executable, SCRIPTS / "data" / "get_data.py", "mscc", "--source", tmp_path]
-    command += ["--out", tmp_path / "out", "--workers", 1, "--", "--split", 0.8, 0.1, 0.1]
+    command = [sys.executable, "-m", "fairseq_bnce.cli", "get-data", "mscc", "--source", tmp_path]
+    command += ["--out", tmp_path / "out", "--workers", 1, "--split", 0.8, 0.1, 0.1]
     done = forks.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stdout.decode("utf-8")
     from fairseq.data import Dictionary, data_utils

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Iterable, Iterator
 
-from .errors import PrepareError
+from fairseq_bnce.preparation.errors import PrepareError
 
 STDIN = "-"
 CHUNK_BYTES = 1 << 18  # of text handed to a worker at a time: seconds of work, not minutes

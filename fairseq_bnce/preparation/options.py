@@ -6,13 +6,14 @@ import argparse
 import importlib.util
 import math
 import os
+import sys
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
-from .errors import PrepareError
-from .reading import STDIN, check_input
-from .splits import SPLITS
-from .words import BOS, EOS, UNK, languages
+from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.preparation.reading import STDIN, check_input
+from fairseq_bnce.preparation.splits import SPLITS
+from fairseq_bnce.preparation.words import BOS, EOS, UNK, languages
 
 DEFAULT_SPLIT = (0.9, 0.05, 0.05)
 
@@ -21,7 +22,7 @@ def at_least(minimum: int) -> Callable[[str], int]:
     """An argparse type: whole numbers from ``minimum``."""
 
     def parse(text: str) -> int:
-        if not text.lstrip("-").isdigit() or int(text) < minimum:
+        if not text.lstrip("-").isdecimal() or int(text) < minimum:
             raise argparse.ArgumentTypeError(
                 f"a whole number of at least {minimum} is required, but came {text!r}"
             )
@@ -38,6 +39,7 @@ def usable_cpus() -> int:
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """--train, --valid and --test, or --input and how it is split."""
     group = parser.add_argument_group(
         "text", "UTF-8, a sentence a line; '-' is standard input. Either files for each split:"
     )
@@ -45,6 +47,11 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{split}", nargs="+", metavar="FILE", help=f"text for {split}")
     group = parser.add_argument_group("or one text to split")
     group.add_argument("--input", nargs="+", metavar="FILE", help="text to split")
+    add_split_options(group)
+
+
+def add_split_options(group: Any) -> None:
+    """--split, --split-by and --seed."""
     group.add_argument(
         "--split",
         nargs=3,
@@ -62,13 +69,11 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         "line) drawn at random; line: lines drawn at random, for text whose lines have nothing to "
         "do with each other. The order of the text stays within a split",
     )
-    group.add_argument(
-        "--seed", type=int, default=1, help="of those random draws (default: %(default)s)"
-    )
+    group.add_argument("--seed", type=int, default=1, help="of those random draws (1)")
 
 
-def add_word_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("words")
+def add_tokenizer_options(group: Any) -> None:
+    """--language, or --tokenized."""
     group.add_argument(
         "--language",
         default="en",
@@ -81,6 +86,10 @@ def add_word_options(parser: argparse.ArgumentParser) -> None:
         help=f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines "
         "are dropped (fairseq adds its own)",
     )
+
+
+def add_line_options(group: Any) -> None:
+    """--lowercase and --keep-empty-lines."""
     group.add_argument("--lowercase", action="store_true", help="lower-case everything")
     group.add_argument(
         "--keep-empty-lines",
@@ -89,10 +98,8 @@ def add_word_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "vocabulary", f"From train; other words are written as {UNK}. Default: all words of train."
-    )
+def add_vocabulary_options(group: Any) -> None:
+    """--vocab-size, --min-count, --dict and --padding-factor."""
     group.add_argument(
         "--vocab-size",
         type=at_least(3),
@@ -104,7 +111,7 @@ def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
         type=at_least(1),
         default=1,
         metavar="N",
-        help="keep words that occur at least N times (default: %(default)s)",
+        help="keep words that occur at least N times (1: all)",
     )
     group.add_argument(
         "--dict",
@@ -118,20 +125,12 @@ def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
         default=8,
         metavar="N",
         help="fill the dictionary up to a multiple of N with made-up words, as fairseq-preprocess "
-        "does for the sake of tensor cores; 1: no filling (default: %(default)s)",
+        "does for the sake of tensor cores (8); 1: no filling",
     )
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The command line of this script."""
-    parser = argparse.ArgumentParser(
-        description="Turn text into the binarised data that fairseq's language models train on: "
-        "tokenise, split, cut the vocabulary, run fairseq-preprocess."
-    )
-    add_input_options(parser)
-    add_word_options(parser)
-    add_vocabulary_options(parser)
-    group = parser.add_argument_group("result")
+def add_result_options(group: Any) -> None:
+    """--out, --overwrite, --text-only and --workers."""
     group.add_argument(
         "--out",
         type=Path,
@@ -156,7 +155,28 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="processes (default: the processors there are)",
     )
-    return parser
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All options of ``fairseq-bnce prepare-text``."""
+    add_input_options(parser)
+    group = parser.add_argument_group("words")
+    add_tokenizer_options(group)
+    add_line_options(group)
+    add_vocabulary_options(
+        parser.add_argument_group(
+            "vocabulary",
+            f"From train; other words are written as {UNK}. Default: all words of train.",
+        )
+    )
+    add_result_options(parser.add_argument_group("result"))
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The settings that these options stand for."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(arguments)
 
 
 def check_split(split: Sequence[float]) -> None:
@@ -195,7 +215,7 @@ def check_requirements(args: argparse.Namespace) -> None:
     if not args.tokenized:
         if importlib.util.find_spec("sacremoses") is None:
             raise PrepareError(
-                "sacremoses, which tokenises, is missing: pip install 'fairseq-bnce[text]' "
+                "sacremoses, which tokenises, is missing: pip install sacremoses "
                 "(or give --tokenized text)"
             )
         if args.language not in languages():
@@ -204,6 +224,6 @@ def check_requirements(args: argparse.Namespace) -> None:
             )
     if not args.text_only and importlib.util.find_spec("fairseq_cli") is None:
         raise PrepareError(
-            "fairseq, which binarises, is missing: pip install 'fairseq-bnce[fairseq]' "
+            f"fairseq, which binarises, is missing from {sys.executable}: see Install in README.md "
             "(or ask for --text-only)"
         )

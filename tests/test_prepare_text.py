@@ -1,4 +1,4 @@
-"""scripts/prepare_text.py: every step on its own, then the whole against fairseq's own reader."""
+"""fairseq-bnce prepare-text: every step on its own, then the whole against fairseq's own reader."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from types import SimpleNamespace
 
 import forks
 import pytest
+from tools import call_command
 
-pytest.importorskip("tqdm")
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-sys.path.insert(0, str(SCRIPTS))  # worker processes import the module by its name
-
-import prepare_text  # noqa: E402
-from preparation import binarising, parallel, reading, splits, vocabulary, words  # noqa: E402
-from preparation.errors import PrepareError  # noqa: E402
+from fairseq_bnce.preparation import (
+    binarising,
+    parallel,
+    pipeline,
+    reading,
+    splits,
+    vocabulary,
+    words,
+)
+from fairseq_bnce.preparation.errors import PrepareError
 
 WORDS = words.TextOptions(language=None, lowercase=False, keep_empty=False)
 
@@ -269,7 +273,7 @@ def corpus(path: Path, lines: int = 300) -> Path:
 
 
 def run(*arguments) -> int:
-    return prepare_text.main([str(argument) for argument in arguments])
+    return call_command("prepare-text", *arguments)
 
 
 def text_only(tmp_path: Path, *arguments) -> Path:
@@ -357,9 +361,9 @@ def test_what_is_refused(tmp_path, capsys, arguments, message) -> None:
     (tmp_path / "zip").write_bytes(b"\x1f\x8b\x00\x00")
     before = sorted(os.listdir(tmp_path))
     arguments = [argument.format(tmp=tmp_path) for argument in arguments]
-    assert run("--tokenized", "--text-only", "--out", tmp_path / "out", *arguments) == 1
+    assert run("--tokenized", "--text-only", "--out", tmp_path / "out", *arguments) == 2
     error = capsys.readouterr().err
-    assert error.startswith("prepare_text.py: error: ")
+    assert error.startswith("fairseq-bnce: error: ")
     assert message.format(tmp=tmp_path) in error
     assert sorted(os.listdir(tmp_path)) == before
 
@@ -368,14 +372,13 @@ def test_unknown_language_is_refused(tmp_path, capsys) -> None:
     pytest.importorskip("sacremoses")
     corpus(tmp_path / "a")
     arguments = ("--train", tmp_path / "a", "--out", tmp_path / "out", "--language", "xx")
-    assert run("--text-only", *arguments) == 1
+    assert run("--text-only", *arguments) == 2
     assert "zh is required, but came xx" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--workers", "--min-count", "--vocab-size"])
 def test_numbers_are_checked(capsys, option: str) -> None:
-    with pytest.raises(SystemExit):
-        prepare_text.main(["--train", "a", "--out", "b", option, "0"])
+    assert run("--train", "a", "--out", "b", option, "0") == 2
     assert "is required, but came '0'" in capsys.readouterr().err
 
 
@@ -383,13 +386,13 @@ def test_failure_leaves_nothing_and_loses_nothing(tmp_path, monkeypatch, capsys)
     def fail(*_, **__) -> None:
         raise PrepareError("no disk")
 
-    monkeypatch.setattr(prepare_text, "replace_rare", fail)
+    monkeypatch.setattr(pipeline, "replace_rare", fail)
     corpus(tmp_path / "a")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "text").write_text("precious")
     for name in ("new", "old"):
         arguments = ("--train", tmp_path / "a", "--out", tmp_path / name, "--overwrite")
-        assert run("--tokenized", "--text-only", *arguments) == 1
+        assert run("--tokenized", "--text-only", *arguments) == 2
     assert "no disk" in capsys.readouterr().err
     assert sorted(os.listdir(tmp_path)) == ["a", "old"]
     assert os.listdir(tmp_path / "old") == ["text"]
@@ -413,7 +416,8 @@ def binarised(tmp_path_factory) -> Path:
     pytest.importorskip("fairseq")
     folder = tmp_path_factory.mktemp("a, b")
     corpus(folder / "text")
-    command = [sys.executable, str(SCRIPTS / "prepare_text.py"), "--tokenized", "--workers", "2"]
+    command = [sys.executable, "-m", "fairseq_bnce.cli", "prepare-text", "--workers", "2"]
+    command += ["--tokenized"]
     command += ["--input", "text", "--split", "0.8", "0.1", "0.1", "--vocab-size", "40"]
     done = forks.run([*command, "--out", "data"], cwd=folder)
     assert done.returncode == 0, done.stdout.decode("utf-8")

@@ -1,18 +1,6 @@
-#!/usr/bin/env python3
-"""From text files to the binarised data that fairseq's language models train on.
+"""The steps from text to the finished folder, joined.
 
-Each line of text is one sentence (or whatever unit the model is to see). The
-steps are: tokenise, split into train, valid and test, count the words of train,
-cut the vocabulary, write ``<unk>`` for every other word, and run
-``fairseq-preprocess``, which ends every line with one ``</s>``. Files are
-streamed: only the word counts are held in memory.
-
-The result is a folder with ``text/`` (what the model sees, as words), ``bin/``
-(for ``fairseq-train``) and ``report.json`` (settings and counts). It appears
-when everything has succeeded, not before.
-
-    python scripts/prepare_text.py --train a.txt b.txt --valid c.txt --vocab-size 10000 --out data
-    python scripts/prepare_text.py --input corpus.txt --split 0.8 0.1 0.1 --min-count 2 --out data
+Files are streamed: only the word counts are held in memory.
 """
 
 from __future__ import annotations
@@ -20,28 +8,24 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
-from typing import AbstractSet, Any, Mapping, Sequence
+from typing import AbstractSet, Any, Mapping
 
-from preparation.binarising import binarise, replace_rare
-from preparation.command import exit_status
-from preparation.errors import PrepareError
-from preparation.folder import check_output, install, staging_folder
-from preparation.options import (
-    DEFAULT_SPLIT,
-    check_requirements,
-    check_sources,
-    check_split,
-    make_parser,
+from fairseq_bnce.preparation.binarising import binarise, replace_rare
+from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.preparation.parallel import needed_workers
+from fairseq_bnce.preparation.reading import total_bytes
+from fairseq_bnce.preparation.splits import SPLITS, share_out, split_sizes
+from fairseq_bnce.preparation.vocabulary import (
+    count_words,
+    cut_vocabulary,
+    read_dictionary,
+    write_dictionary,
 )
-from preparation.parallel import needed_workers
-from preparation.reading import total_bytes
-from preparation.report import print_report
-from preparation.splits import SPLITS, share_out, split_sizes
-from preparation.vocabulary import count_words, cut_vocabulary, read_dictionary, write_dictionary
-from preparation.words import EOS, UNK, TextOptions, tokenize_files
+from fairseq_bnce.preparation.words import EOS, UNK, TextOptions, tokenize_files
+
+UNREPORTED = ("overwrite", "command", "run")  # they say nothing of the result
 
 
 def text_options(args: argparse.Namespace) -> TextOptions:
@@ -134,7 +118,7 @@ def prepare(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         tokens = sum(found.tokens for found in stats.values())
         binarise(result, list(files), dictionary, workers=workers, tokens=tokens)
     report = {
-        "settings": {name: value for name, value in vars(args).items() if name != "overwrite"},
+        "settings": {name: value for name, value in vars(args).items() if name not in UNREPORTED},
         "read": dict(notes),
         "vocabulary": vocabulary,
         "splits": {split: found._asdict() for split, found in stats.items()},
@@ -142,27 +126,3 @@ def prepare(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     text = json.dumps(report, indent=1, default=str, ensure_ascii=False)
     (result / "report.json").write_text(text + "\n", encoding="utf-8")
     return report
-
-
-def run(args: argparse.Namespace) -> None:
-    """Check everything, make the result, move it to its place and report."""
-    check_sources(args)
-    args.split = args.split or list(DEFAULT_SPLIT)
-    check_split(args.split)
-    check_requirements(args)
-    out = args.out.resolve()
-    check_output(out, args.overwrite)
-    with staging_folder(out) as scratch:
-        report = prepare(args, scratch)
-        install(scratch / "result", out, scratch)
-    print_report(report, args.out)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0, 1 with a message on standard error, or 130 if interrupted."""
-    args = make_parser().parse_args(argv)
-    return exit_status("prepare_text.py", lambda: run(args))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,10 +11,10 @@ from typing import IO, Callable, Iterable, Iterator, Mapping, NamedTuple
 
 from tqdm import tqdm
 
-from data import archives, novels, wikipedia
-from data.fetch import Archive, DataError
+from fairseq_bnce.corpora import archives, novels, wikipedia
+from fairseq_bnce.corpora.fetch import Archive, CorpusError
+from fairseq_bnce.preparation.splits import SPLITS
 
-SPLITS = ("train", "valid", "test")
 WHOLE = "input"  # of a corpus that is split here
 
 
@@ -37,18 +37,18 @@ class Corpus(NamedTuple):
     archive: Archive
     write: Callable[[Path, Path], None]
     files: tuple[str, ...]  # that ``write`` makes
-    options: tuple[str, ...]  # of prepare_text.py
+    options: tuple[str, ...]  # of prepare-text
     published: Published = Published()
 
 
 # ---------------------------------------------------------------- writing
 
 
-def report_missing(source: Path, required: str, found: Iterable[str]) -> DataError:
+def report_missing(source: Path, required: str, found: Iterable[str]) -> CorpusError:
     """An error that says what an archive should have had."""
     names = sorted(found)
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return DataError(f"{source}: {required} is required, but it has {listed or 'no file'}")
+    return CorpusError(f"{source}: {required} is required, but it has {listed or 'no file'}")
 
 
 def copy_text(stream: IO[bytes], out: IO[bytes]) -> None:
@@ -122,7 +122,7 @@ def write_named(names: Mapping[str, str]) -> Callable[[Path, Path], None]:
         counts = write_members(source, target, lambda name: splits.get(base(name)), names)
         for split, name in names.items():
             if counts[split] > 1:
-                raise DataError(f"{source}: one {name} is required, but it has {counts[split]}")
+                raise CorpusError(f"{source}: one {name} is required, but it has {counts[split]}")
 
     return write
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Iterator
 
-from .errors import PrepareError
+from fairseq_bnce.preparation.errors import PrepareError
 
 
 def check_output(out: Path, overwrite: bool) -> None:
@@ -22,11 +22,26 @@ def check_output(out: Path, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """A folder for the work inside; where that fails, what was made for it and is empty goes."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for path in made:
+            with contextlib.suppress(OSError):  # there is something in it
+                path.rmdir()
+        raise
+
+
+@contextlib.contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
     """A scratch folder on the same disk as ``out``, gone afterwards whatever happens."""
     parent = out if out.exists() else out.parent  # out may be a disk of its own
-    parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".tmp", dir=parent) as scratch:
+    with new_folder(parent), tempfile.TemporaryDirectory(
+        prefix=f".{out.name}.", suffix=".tmp", dir=parent
+    ) as scratch:
         yield Path(scratch)
 
 

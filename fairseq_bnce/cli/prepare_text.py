@@ -1,0 +1,43 @@
+"""Turn text into the binarised data that fairseq's language models train on.
+
+Each line of text is one sentence (or whatever unit the model is to see). The steps are: tokenise,
+split into train, valid and test, count the words of train, cut the vocabulary, write <unk> for
+every other word, and run fairseq-preprocess, which ends every line with one </s>.
+
+The result is a folder with text/ (what the model sees, as words), bin/ (for fairseq-train) and
+report.json (settings and counts). It appears when everything has succeeded, not before.
+
+  fairseq-bnce prepare-text --train a.txt b.txt --valid c.txt --vocab-size 10000 --out data
+  fairseq-bnce prepare-text --input corpus.txt --split 0.8 0.1 0.1 --min-count 2 --out data
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from fairseq_bnce.preparation import options as text_options
+from fairseq_bnce.preparation.errors import failures_named
+from fairseq_bnce.preparation.folder import check_output, install, staging_folder
+from fairseq_bnce.preparation.pipeline import prepare
+from fairseq_bnce.preparation.report import print_report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See :mod:`fairseq_bnce.preparation.options`."""
+    text_options.add_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check everything, make the result, move it to its place and report."""
+    text_options.check_sources(options)
+    options.split = options.split or list(text_options.DEFAULT_SPLIT)
+    text_options.check_split(options.split)
+    text_options.check_requirements(options)
+    out = options.out.resolve()
+    with failures_named():
+        check_output(out, options.overwrite)
+        with staging_folder(out) as scratch:
+            report = prepare(options, scratch)
+            install(scratch / "result", out, scratch)
+    print_report(report, options.out)
+    return 0

@@ -1,1 +1,0 @@
-"""Recipes for the corpora that language models over large vocabularies are measured on."""

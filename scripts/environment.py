@@ -1,0 +1,50 @@
+"""Which Python runs a script of this checkout: one with torch and fairseq, if there is one.
+
+A script that needs them begins with
+
+    if __name__ == "__main__":
+        import environment
+
+        environment.enter()
+
+so that ``./scripts/x.py`` works whatever Python the shell finds first.
+"""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Optional
+
+ROOT = Path(__file__).resolve().parents[1]
+NEEDED = ("torch", "fairseq")
+
+
+def enter(required: bool = True) -> None:
+    """Start this command anew with the checkout's own Python, if this one lacks torch or fairseq.
+
+    Args:
+        required: whether to end with a message where no such Python is; else the script goes on,
+            and does what it can.
+    """
+    if all(importlib.util.find_spec(name) for name in NEEDED):
+        return
+    python = own_python()
+    if python is not None:
+        arguments = [str(python), *sys.argv]
+        sys.stdout.flush()
+        os.execv(arguments[0], arguments)
+    if required:
+        sys.exit(
+            f"{Path(sys.argv[0]).name}: error: required torch and fairseq, got {sys.executable} "
+            f"without them: {ROOT / 'scripts' / 'setup_env.sh'} makes an environment that has them"
+        )
+
+
+def own_python() -> Optional[Path]:
+    """Of ``.venv``, which scripts/setup_env.sh makes, or ``.venv-stock``; None: in it, or none."""
+    for folder in (ROOT / ".venv", ROOT / ".venv-stock"):
+        python = folder / "bin" / "python"
+        if os.access(python, os.X_OK):
+            return None if Path(sys.prefix).resolve() == folder.resolve() else python
+    return None

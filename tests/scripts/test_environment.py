@@ -1,0 +1,112 @@
+"""Scripts find the checkout's environment by themselves, whatever Python they are started with."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BY_ITSELF = ("embedded_corpus.py", "environment.py")
+NEED_FAIRSEQ = sorted({p.name for p in (ROOT / "scripts").glob("*.py")}.difference(BY_ITSELF))
+# Stands for the environment's Python: says how it was called.
+PYTHON = '#!/bin/sh\necho entered "$@"\n'
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A folder with these scripts, and a Python that has neither torch nor fairseq."""
+    copies = tmp_path / "checkout"
+    copies.mkdir()
+    subprocess.run(["cp", "-r", ROOT / "scripts", ROOT / "fairseq_bnce", copies], check=True)
+    return copies
+
+
+def run_bare(script: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """As an interpreter without any package runs it: ``-S`` leaves out site-packages."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.run(
+        [sys.executable, "-S", script, *arguments],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def make_python(folder: Path) -> None:
+    python = folder / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", [*NEED_FAIRSEQ, "embedded_corpus.py", "fairseq-bnce"])
+def test_scripts_can_be_started_as_they_are(name: str) -> None:
+    path = ROOT / "scripts" / name
+    assert path.stat().st_mode & stat.S_IXUSR
+    assert path.read_text().startswith("#!/usr/bin/env python3\n")
+
+
+@pytest.mark.parametrize("name", [*NEED_FAIRSEQ, "fairseq-bnce"])
+def test_the_checkouts_environment_is_entered(checkout, name: str) -> None:
+    make_python(checkout / ".venv")
+    script = checkout / "scripts" / name
+    done = run_bare(script, "--some", "flag")
+    assert done.stdout == f"entered {script} --some flag\n"
+
+
+def test_stock_environment_where_it_is_the_only_one(checkout) -> None:
+    make_python(checkout / ".venv-stock")
+    assert run_bare(checkout / "scripts" / "recipe.py").stdout.startswith("entered ")
+
+
+def test_without_an_environment_the_remedy_is_named(checkout) -> None:
+    done = run_bare(checkout / "scripts" / "recipe.py", "--list")
+    assert done.returncode == 1
+    assert done.stdout.startswith("recipe.py: error: required torch and fairseq, got ")
+    assert f"{checkout / 'scripts' / 'setup_env.sh'} makes" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "remedy"),
+    [
+        (["score", "--path", "x"], "numpy", "setup_env.sh makes"),
+        (["prepare-text", "--train", "x", "--out", "y", "--tokenized"], "tqdm", "pip install tqdm"),
+    ],
+)
+def test_what_a_command_lacks_is_named_in_a_line(checkout, arguments, package, remedy) -> None:
+    done = run_bare(checkout / "scripts" / "fairseq-bnce", *arguments)
+    assert done.returncode == 2
+    start = f"fairseq-bnce: error: required the package {package}, got {sys.executable} without it"
+    assert done.stdout.startswith(start) and remedy in done.stdout
+    assert done.stdout.count("\n") == 1
+
+
+def test_preparing_text_needs_no_fairseq(checkout, tmp_path) -> None:
+    """Nor torch: tqdm is enough for words that are separated already."""
+    import tqdm
+
+    (checkout / "tqdm").symlink_to(Path(tqdm.__file__).parent)
+    (tmp_path / "text").write_text("a b\n" * 30)
+    command = ["prepare-text", "--input", str(tmp_path / "text"), "--tokenized"]
+    command += ["--out", str(tmp_path / "out")]
+    script = checkout / "scripts" / "fairseq-bnce"
+    done = run_bare(script, *command)
+    assert done.returncode == 2 and "fairseq, which binarises, is missing" in done.stdout
+    done = run_bare(script, *command, "--text-only")
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "out" / "text" / "train.txt").read_text() == "a b\n" * 27
+
+
+@pytest.mark.parametrize("command", ["prepare-text", "get-data"])
+def test_making_data_imports_neither_torch_nor_fairseq(command: str) -> None:
+    program = "import sys\nfrom fairseq_bnce import cli\n"
+    program += f"try: cli.main(['{command}', '--help'])\nexcept SystemExit: pass\n"
+    program += "print(sorted({'torch', 'fairseq', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
+    assert done.stdout.splitlines()[-1] == b"[]"

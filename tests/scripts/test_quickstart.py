@@ -1,0 +1,104 @@
+"""scripts/quickstart.py: what it shows of a log, and the whole in very small."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import forks
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+import quickstart  # noqa: E402
+
+VALID = '2026 | INFO | valid | {"epoch": 3, "valid_loss": "6.5", "valid_ppl": "90.51"}'
+TRAIN = '2026 | INFO | train | {"epoch": 3, "train_loss": "9.25", "train_wps": "3842.6", '
+TRAIN += '"train_wpb": "500.5", "train_num_updates": "20"}'
+START, END = "INFO | Start iterating over samples", 'INFO | begin validation on "valid" subset'
+INNER = '2026 | INFO | train_inner | {"epoch": 3, "loss": "9.25", "wps": "1"}'
+
+
+def test_an_epoch_is_a_line() -> None:
+    epochs = quickstart.Epochs()
+    assert [epochs.show(line, 1) for line in ("{'_name': None, 'common'", INNER, VALID)] == [
+        None
+    ] * 3
+    shown = epochs.show(TRAIN, 1)
+    assert (
+        "epoch  3: training loss  9.250, validation loss  6.500 bits, perplexity   90.51" in shown
+    )
+    assert epochs.speeds == [3842.6]
+
+
+def test_speed_is_by_processor_time(monkeypatch) -> None:
+    epochs = quickstart.Epochs()
+    for line, seconds in ((START, 3.0), (END, 7.0), (VALID, 9.0), (TRAIN, 9.0)):
+        monkeypatch.setattr(quickstart, "processor_seconds", lambda _, now=seconds: now)
+        epochs.show(line, 1)
+    assert epochs.speeds == [20 * 500.5 / 4]
+
+
+def test_processor_time_of_a_process() -> None:
+    if sys.platform == "linux":
+        assert quickstart.processor_seconds(os.getpid()) == pytest.approx(
+            sum(os.times()[:2]), abs=1
+        )
+    assert quickstart.processor_seconds(-1) is None
+
+
+def test_warnings_and_what_the_plugin_says_are_shown() -> None:
+    show = quickstart.Epochs().show
+    assert show("2026 | WARNING | fairseq.x | look out", 1) == "  look out"
+    assert show("2026 | INFO | fairseq_bnce.noise | counted", 1) == "  counted"
+    assert show("2026 | INFO | fairseq.tasks.text_to_speech | Please install", 1) is None
+
+
+def test_flags_of_bnce_are_not_for_softmax() -> None:
+    flags = ["--lr", "1", "--noise-samples", "5", "--row-sparse", "--criterion", "bnce", "--cpu"]
+    assert quickstart.without_criterion(flags) == ["--lr", "1", "--cpu"]
+
+
+def test_threads_of_the_user_stay(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    quickstart.choose_threads()
+    assert os.environ["OMP_NUM_THREADS"] == "7" and capsys.readouterr().out == ""
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    quickstart.choose_threads()
+    assert os.environ["OMP_NUM_THREADS"] == "1" and "OMP_NUM_THREADS=1" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    """(folder, what was printed) of a run with tiny models."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    flags = ["--max-epoch", "1", "--decoder-embed-dim", "8", "--decoder-hidden-size", "8"]
+    flags += ["--decoder-out-embed-dim", "8", "--batch-size", "256", "--noise-samples", "3"]
+    command = [sys.executable, SCRIPTS / "quickstart.py", "--out", "run", "--", *flags]
+    done = forks.run(command, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    printed = done.stdout.decode("utf-8")
+    assert done.returncode == 0, printed
+    return folder, printed
+
+
+def test_whole_run(small_run) -> None:
+    folder, printed = small_run
+    for row in ("unigram", "cross_entropy (softmax)", "bnce, exact", "bnce, unnormalised"):
+        assert row in printed
+    assert "'_name'" not in printed and "tensorboardX" not in printed
+    assert len(printed) < 12_000  # fairseq's configuration alone has 25,000, three times
+    assert "'criterion': {'_name': 'bnce'" in (folder / "run" / "bnce" / "train.log").read_text()
+
+
+def test_commands_to_try_next_work_as_they_are_printed(small_run) -> None:
+    folder, printed = small_run
+    lines = [line.split() for line in printed.split("Try next:")[1].splitlines()]
+    rescore = next(line for line in lines if line[1:2] == ["rescore"])
+    done = forks.run([sys.executable, *rescore], cwd=folder)
+    assert done.returncode == 0, done.stdout.decode("utf-8")
+    assert done.stdout.count(b"BNCE=") == 9
+    score = next(line for line in lines if line[1:2] == ["score"])
+    done = forks.run([sys.executable, *score[: score.index("|")]], cwd=folder)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) > 200
