@@ -78,6 +78,13 @@ def _parser() -> argparse.ArgumentParser:
         help="flags of fairseq-train for one of them alone, in one argument; a lone one with a "
         "space before it: ' --row-sparse'",
     )
+    add(
+        "--learning-rates",
+        nargs="+",
+        default=[],
+        metavar="LR",
+        help="train each of them with each of these, as LABEL@LR",
+    )
     add("--seeds", nargs="+", type=int, default=[1])
     add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
     add(
@@ -106,6 +113,7 @@ def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings
         raise UsageError(f"--seeds: required each seed once, got {options.seeds}")
     flags_for = [(label, shlex.split(flags)) for label, flags in options.flags_for]
     variants = recipes.variants(options.criteria, flags_for)
+    variants = recipes.grid(variants, options.learning_rates)
     settings = Settings(
         data=options.data.resolve(),
         fingerprint=machine.data_fingerprint(options.data),

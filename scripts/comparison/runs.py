@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import logs, machine, processes
-from .recipes import Recipe, Variant, inherited
+from .recipes import ADAPTIVE, Recipe, Variant, criterion_flags, inherited
 
 SPLITS = ("valid", "test")
+_TRAIN = str(Path(__file__).with_name("train.py"))
 _MEASURE = str(Path(__file__).with_name("measure.py"))
 
 
@@ -68,7 +69,7 @@ class Run:
 
     def __init__(self, settings: Settings, variant: Variant, seed: int):
         self.settings, self.variant, self.seed = settings, variant, seed
-        flags = [*settings.recipe.training, *settings.training, *variant.flags]
+        flags = [*settings.recipe.training, *self._own_flags(), *settings.training, *variant.flags]
         self.flags = ["--criterion", variant.criterion, *flags, "--seed", str(seed)]
         self.versions = machine.versions()
         self.identity = {
@@ -124,6 +125,11 @@ class Run:
         train = {**values.pop("train"), **self._training()}
         return {"train": train, **values.pop("score"), **values, "versions": self.versions}
 
+    def _own_flags(self) -> List[str]:
+        criterion = self.variant.criterion
+        vocab = machine.vocabulary_size(self.settings.data) if criterion == ADAPTIVE else 0
+        return criterion_flags(criterion, vocab)
+
     def _stage(self, name: str, key: Any, do: Callable[[], Any], say: Callable[[str], None]) -> Any:
         stored = self._stored.get(name)
         if stored is None or stored["key"] != key:
@@ -144,6 +150,8 @@ class Run:
         return {
             "words_per_second": training.words_per_second(),
             "seconds": curve[-1]["seconds"] if curve else None,
+            "processor_seconds": curve[-1].get("processor_seconds") if curve else None,
+            "words": training.words_at(curve[-1]["update"]) if curve else None,
             "updates": curve[-1]["update"] if curve else None,
             "parameters": training.parameters,
             "peak_bytes": max(end.peak_bytes for end in ends),
@@ -153,7 +161,7 @@ class Run:
 
     def _train_command(self) -> List[str]:
         settings = self.settings
-        command = [sys.executable, "-m", "fairseq_cli.train", str(settings.data)]
+        command = [sys.executable, _TRAIN, str(settings.data)]
         command += ["--user-dir", str(settings.plugin), "--task", "language_modeling", *self.flags]
         return [*command, "--save-dir", str(self.checkpoint.parent), "--log-format", "json"]
 
