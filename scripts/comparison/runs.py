@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import logs, machine, processes
-from .recipes import ADAPTIVE, Recipe, Variant, criterion_flags, inherited
+from .recipes import ADAPTIVE, NORMALISED, Recipe, Variant, criterion_flags, inherited
 
 SPLITS = ("valid", "test")
 _TRAIN = str(Path(__file__).with_name("train.py"))
@@ -32,6 +32,7 @@ class Settings:
         threads: OMP_NUM_THREADS.
         profile_batches: training batches of the profile; 0 for no profile.
         questions: tables of sentence completion, questions and answers; None for none.
+        is_scored: whether a trained model is measured, or its log alone read.
     """
 
     data: Path
@@ -44,6 +45,7 @@ class Settings:
     threads: int = 1
     profile_batches: int = 50
     questions: Optional[Tuple[Path, Path]] = None
+    is_scored: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,12 @@ class Run:
         plugin, batches = self._plugin(), self.settings.profile_batches
         trained = self._stage("train", self.identity, self._train, say)
         stages = {"train": {**trained, **self._training()}}
+        if not self.settings.is_scored:
+            return stages
         # Measuring again is cheap, so a changed plugin does; training again is the caller's to say.
-        flags = [plugin, *self._scoring_flags()]
+        flags = [plugin, *self._ways(), *self._scoring_flags()]
         stages.update(self._stage("score", flags, self._score, say))
-        if batches:
+        if batches and self.variant.criterion != ADAPTIVE:  # no features of a plain projection
             stages["profile"] = self._stage("profile", [plugin, batches], self._profile, say)
         if self.settings.questions:
             stages["complete"] = self._stage("complete", plugin, self._complete, say)
@@ -183,13 +187,16 @@ class Run:
         return json.loads(found.read_text(encoding="utf-8"))
 
     def _score(self) -> Dict[str, Any]:
-        """The normaliser's spread, and fairseq-eval-lm of each split, three ways."""
-        found = self._measure("score", *self._eval_arguments())
+        """The normaliser's spread, and fairseq-eval-lm of each split: three ways, or exact."""
+        found = self._measure("score", *self._ways(), *self._eval_arguments())
         score = {
             split: {way: logs.read_scoring(lines) for way, lines in ways.items()}
             for split, ways in found["printed"].items()
         }
         return {"normaliser": found["normaliser"], "score": score}
+
+    def _ways(self) -> List[str]:
+        return ["--exact-only"] if self.variant.criterion in NORMALISED else []
 
     def _plugin(self) -> str:
         return machine.plugin_fingerprint(self.settings.plugin)

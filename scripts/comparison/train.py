@@ -2,33 +2,35 @@
 """fairseq-train, with the processor time spent so far on a line before each message of its log.
 
 A command of its own, as fairseq-train is; the time is user and system time of the whole process.
-Other work on the machine, which lengthens wall-clock time, lengthens it far less.
+Other work on the machine lengthens it far less than it does wall-clock time.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import time
 
 CLOCK = "=== processor seconds "
+_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's own
 
 
 class Clocked(logging.Formatter):
-    """Messages as ``inner`` writes them, each after a line with the time."""
-
-    def __init__(self, inner: logging.Formatter):
-        super().__init__()
-        self._inner = inner
+    """Every message after a line with the time."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{CLOCK}{time.process_time():.3f}\n{self._inner.format(record)}"
+        return f"{CLOCK}{time.process_time():.3f}\n{super().format(record)}"
 
 
 def main() -> None:
-    from fairseq_cli import train  # which sets the log up
+    """fairseq-train with this process's command line."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(Clocked(_FORMAT, "%Y-%m-%d %H:%M:%S"))
+    # Before fairseq, whose own call does nothing then.
+    logging.basicConfig(level=os.environ.get("LOGLEVEL", "INFO").upper(), handlers=[handler])
+    from fairseq_cli import train
 
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(Clocked(handler.formatter or logging.Formatter()))
     train.cli_main()
 
 
