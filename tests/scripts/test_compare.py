@@ -296,6 +296,10 @@ def test_threads_reach_the_process(tmp_path):
         ("print('all is lost'); exit(3)", "all is lost"),
         ("exit(3)", "exit status 3"),
         ("import os; os.kill(os.getpid(), 9)", "killed by signal 9"),
+        (
+            "import os; print('MemoryError: x', flush=True); os.kill(os.getpid(), 9)",
+            "killed by signal 9 after MemoryError: x",
+        ),
     ],
 )
 def test_a_dead_process_says_why(tmp_path, program, reason):
