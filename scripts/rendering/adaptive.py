@@ -22,6 +22,7 @@ METHODS = {
 }
 Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
 _SPEED: Columns = (
+    ("updates", "updates", ",.0f"),
     ("words/s", "words_per_second", ",.0f"),
     ("words/processor s", "words_per_processor_second", ",.0f"),
     ("peak memory, MiB", "peak_mib", ",.0f"),
@@ -55,15 +56,15 @@ def grid(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def leaders(*comparisons: Dict[str, Any]) -> List[str]:
-    """Every method with its best rate: perplexity at equal updates, speed and memory."""
+    """Every method with its best rate: perplexity at equal updates."""
     chosen = _leaders(comparisons)
     updates = _milestones(chosen)
     titles = ["", "lr", *(f"valid PPL after {update:,} updates" for update in updates)]
     lines = []
     for label, runs in chosen.items():
         found = [_shown([_at(run, update) for run in runs]) for update in updates]
-        lines.append([METHODS[_method(label)], _rate(label), *found, *_values(runs, _SPEED)])
-    return table([*titles, *(title for title, _, _ in _SPEED)], lines)
+        lines.append([METHODS[_method(label)], _rate(label), *found])
+    return table(titles, lines)
 
 
 def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
@@ -76,6 +77,17 @@ def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
         for label, runs in chosen.items()
     ]
     return table(titles, lines)
+
+
+def speed(*comparisons: Dict[str, Any]) -> List[str]:
+    """Speed and memory of every method, of its longest run."""
+    runs = _runs(comparisons)
+    lines = []
+    for method in _methods(runs):
+        labels = [label for label in runs if _method(label) == method]
+        longest = max(labels, key=lambda label: _length(runs[label][0]))
+        lines.append([METHODS[method], *_values(runs[longest], _SPEED)])
+    return table(["training", *(title for title, _, _ in _SPEED)], lines)
 
 
 def scoring(*comparisons: Dict[str, Any]) -> List[str]:

@@ -23,5 +23,6 @@ TABLES: Dict[str, Table] = {
     "adaptive-grid": adaptive.grid,
     "adaptive-leaders": adaptive.leaders,
     "adaptive-equal-time": adaptive.equal_time,
+    "adaptive-speed": adaptive.speed,
     "adaptive-scoring": adaptive.scoring,
 }

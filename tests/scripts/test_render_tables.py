@@ -118,9 +118,17 @@ def test_a_grid_shows_every_rate_at_equal_updates_and_the_best_in_bold():
 
 def test_leaders_are_shown_with_their_longest_runs_and_all_seeds():
     head, _, *lines = adaptive.leaders(GRID, LONGER)
-    assert head.startswith("| | lr | valid PPL after 500 updates | valid PPL after 1,000 updates |")
-    assert lines[0].startswith("| `adaptive_loss` | 0.05 | 180.0 | 150.0 |")
-    assert lines[1].startswith("| `bnce --row-sparse` | 0.05 | 162.0 ± 2.8 | 142.0 ± 2.8 |")
+    assert head == "| | lr | valid PPL after 500 updates | valid PPL after 1,000 updates |"
+    assert lines[0] == "| `adaptive_loss` | 0.05 | 180.0 | 150.0 |"
+    assert lines[1] == "| `bnce --row-sparse` | 0.05 | 162.0 ± 2.8 | 142.0 ± 2.8 |"
+
+
+def test_speed_is_shown_of_methods_that_trained_too_little_to_be_leaders():
+    few = {"runs": [run("softmax@0.05", [(20, 80, 900.0)], words_per_second=400.0)]}
+    head, _, *lines = adaptive.speed(GRID, few)
+    assert head.startswith("| training | updates | words/s |")
+    assert lines[0] == "| `cross_entropy` | 20 | 400 | – | – | – |"
+    assert lines[1].startswith("| `adaptive_loss` | 1,000 |")
 
 
 def test_perplexities_at_equal_processor_time_are_interpolated():
