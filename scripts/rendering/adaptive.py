@@ -70,13 +70,39 @@ def leaders(*comparisons: Dict[str, Any]) -> List[str]:
 def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
     """Perplexity after so much processor time of training: as much as each of them took in all."""
     chosen = _leaders(comparisons)
-    ends = sorted(min(run["processor_seconds"] for run in runs) for runs in chosen.values())
+    ends = _ends(chosen)
     titles = ["validation PPL after", *(f"{end:,.0f} s" for end in ends)]
     lines = [
         [METHODS[_method(label)], *(_shown([_after(run, end) for run in runs]) for end in ends)]
         for label, runs in chosen.items()
     ]
     return table(titles, lines)
+
+
+def overview(*comparisons: Dict[str, Any]) -> List[str]:
+    """README.md's table: a line a method, with its best rate."""
+    chosen = _leaders(comparisons)
+    update, end = _common_update(chosen), _ends(chosen)[0]
+    titles = ["", f"valid PPL after {update:,} updates", f"after {end:,.0f} s of processor time"]
+    titles += ["words/processor s", "peak memory, MiB", "scoring tokens/s, exact → unnormalised"]
+    titles += ["sentence completion, exact / unnormalised"]
+    lines = [
+        [
+            METHODS[_method(label)],
+            _shown([_at(run, update) for run in runs]),
+            _shown([_after(run, end) for run in runs]),
+            *_values(runs, _SPEED[2:4]),
+            _pair(comparisons, label, _SCORING[3:5], " → "),
+            _pair(comparisons, label, _SCORING[5:7], " / "),
+        ]
+        for label, runs in chosen.items()
+    ]
+    return table(titles, lines)
+
+
+def _pair(comparisons: Sequence[Dict[str, Any]], label: str, columns: Columns, sign: str) -> str:
+    """Of the runs that were scored, which need not be the longest."""
+    return sign.join(_values(_runs(comparisons, is_scored=True).get(label, []), columns))
 
 
 def speed(*comparisons: Dict[str, Any]) -> List[str]:
@@ -92,10 +118,8 @@ def speed(*comparisons: Dict[str, Any]) -> List[str]:
 
 def scoring(*comparisons: Dict[str, Any]) -> List[str]:
     """Every method with its best rate: test perplexity and scoring, where it was measured."""
-    chosen = {
-        label: [run for run in runs if "test_ppl" in run]
-        for label, runs in _leaders(comparisons).items()
-    }
+    runs = _runs(comparisons, is_scored=True)
+    chosen = {label: runs.get(label, []) for label in _leaders(comparisons)}
     columns = [c for c in _SCORING if any(_known(runs, c[1]) for runs in chosen.values())]
     lines = [
         [METHODS[_method(label)], f"{runs[0]['updates']:,}", *_values(runs, columns)]
@@ -105,12 +129,12 @@ def scoring(*comparisons: Dict[str, Any]) -> List[str]:
     return table(["", "updates", *(title for title, _, _ in columns)], lines)
 
 
-def _runs(comparisons: Sequence[Dict[str, Any]]) -> Dict[str, List[Run]]:
-    """The longest run of every label and seed; of equals, the one that was scored."""
+def _runs(comparisons: Sequence[Dict[str, Any]], is_scored: bool = False) -> Dict[str, List[Run]]:
+    """The longest run of every label and seed, of all or of those that were scored."""
     longest: Dict[Tuple[str, int], Run] = {}
     for run in (run for comparison in comparisons for run in comparison["runs"]):
-        key = (run["label"], run["seed"])
-        if "failed" not in run and _length(run) > _length(longest.get(key)):
+        key, fits = (run["label"], run["seed"]), "test_ppl" in run or not is_scored
+        if "failed" not in run and fits and _length(run) > _length(longest.get(key)):
             longest[key] = run
     found: Dict[str, List[Run]] = {}
     for (label, _), run in longest.items():
@@ -118,8 +142,8 @@ def _runs(comparisons: Sequence[Dict[str, Any]]) -> Dict[str, List[Run]]:
     return found
 
 
-def _length(run: Optional[Run]) -> Tuple[int, bool]:
-    return (0, False) if run is None else (run["updates"], "test_ppl" in run)
+def _length(run: Optional[Run]) -> int:
+    return 0 if run is None else run["updates"]
 
 
 def _common_update(runs: Dict[str, List[Run]]) -> int:
@@ -145,6 +169,11 @@ def _best(runs: Dict[str, List[Run]], method: str) -> str:
 def _leaders(comparisons: Sequence[Dict[str, Any]]) -> Dict[str, List[Run]]:
     runs = _runs(comparisons)
     return {label: runs[label] for label in (_best(runs, method) for method in _methods(runs))}
+
+
+def _ends(chosen: Dict[str, List[Run]]) -> List[float]:
+    """Processor seconds that each method took in all, the shortest first."""
+    return sorted(min(run["processor_seconds"] for run in runs) for runs in chosen.values())
 
 
 def _milestones(chosen: Dict[str, List[Run]]) -> List[int]:

@@ -24,5 +24,6 @@ TABLES: Dict[str, Table] = {
     "adaptive-leaders": adaptive.leaders,
     "adaptive-equal-time": adaptive.equal_time,
     "adaptive-speed": adaptive.speed,
+    "adaptive-readme": adaptive.overview,
     "adaptive-scoring": adaptive.scoring,
 }

@@ -145,3 +145,14 @@ def test_scoring_shows_what_was_measured_and_no_empty_column():
     head, _, *lines = adaptive.scoring(GRID, LONGER)
     assert head == "| | updates | test PPL, exact |"
     assert lines == ["| `bnce --row-sparse` | 1,000 | 142.0 ± 1.4 |"]
+
+
+def test_the_readmes_table_has_equal_updates_and_equal_time():
+    scored = {"accuracy": 30.0, "u_accuracy": 29.0, "exact_tokens_per_second": 900.0}
+    longer = [(500, 50, 160.0), (1000, 100, 140.0)]
+    found = {"runs": [*GRID["runs"], run("bnce@0.05", longer, test_ppl=141.0, **scored)]}
+    head, _, *lines = adaptive.overview(found)
+    assert "| valid PPL after 1,000 updates | after 100 s of processor time |" in head
+    assert lines[0].startswith("| `adaptive_loss` | 150.0 | 180.0 |")
+    assert lines[1].startswith("| `bnce --row-sparse` | 140.0 | 140.0 |")
+    assert lines[1].endswith("| 900 → – | 30.0 / 29.0 |")
