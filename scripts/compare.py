@@ -36,7 +36,7 @@ import sys
 from pathlib import Path
 from typing import List, Sequence, Tuple
 
-from comparison import machine, plot, recipes, report, runs
+from comparison import command, machine, plot, recipes, report, runs
 from comparison.command import positive, split
 from comparison.recipes import UsageError, Variant
 from comparison.runs import Outcome, Run, Settings
@@ -83,6 +83,15 @@ def _parser() -> argparse.ArgumentParser:
         help="flags of fairseq-train for one of them alone, in one argument; a lone one with a "
         "space before it: ' --row-sparse'",
     )
+    add(
+        "--learning-rates",
+        nargs="+",
+        default=[],
+        metavar="LR",
+        help="train each of them with each of these, as LABEL@LR",
+    )
+    add("--questions", type=Path, metavar="CSV", help="sentence completion, for its accuracy, too")
+    add("--answers", type=Path, metavar="CSV", help="the right ones")
     add("--seeds", nargs="+", type=int, default=[1])
     add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
     add(
@@ -91,6 +100,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="FLAGS",
         help="further flags of fairseq-eval-lm, in one argument",
+    )
+    add(
+        "--only-train",
+        action="store_true",
+        help="measure nothing but what the training logs tell, validation perplexity among it; "
+        "the same command without it goes on from there",
     )
     add(
         "--profile-batches",
@@ -109,8 +124,10 @@ def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings
     recipes.refuse_own_flags(options.eval_flags, "--eval-flags")
     if len(set(options.seeds)) < len(options.seeds):
         raise UsageError(f"--seeds: required each seed once, got {options.seeds}")
+    questions = command.questions(options.questions, options.answers)
     flags_for = [(label, shlex.split(flags)) for label, flags in options.flags_for]
     variants = recipes.variants(options.criteria, flags_for)
+    variants = recipes.grid(variants, options.learning_rates)
     settings = Settings(
         data=options.data.resolve(),
         fingerprint=machine.data_fingerprint(options.data),
@@ -121,6 +138,8 @@ def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings
         scoring=tuple(options.eval_flags),
         threads=options.threads,
         profile_batches=options.profile_batches,
+        questions=questions,
+        is_scored=not options.only_train,
     )
     settings.out.mkdir(parents=True, exist_ok=True)
     return settings, variants

@@ -27,9 +27,9 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Sequence
 
-from comparison import machine, recipes, runs
+from comparison import command, machine, recipes, runs
 from comparison.command import positive, split
 from comparison.recipes import UsageError
 from comparison.runs import Outcome, Run, Settings
@@ -100,7 +100,7 @@ def _settings(table: Table, options: argparse.Namespace, training: List[str]) ->
     for flag, value in (("--data", options.data), ("--out", options.out)):
         if value is None:
             raise UsageError(f"{flag}: required with a table, got none")
-    questions = _questions(options.questions, options.answers)
+    questions = command.questions(options.questions, options.answers)
     machine.check_fairseq()
     machine.check_data(options.data)
     recipes.refuse_own_flags(training, "after --")
@@ -116,15 +116,6 @@ def _settings(table: Table, options: argparse.Namespace, training: List[str]) ->
         profile_batches=0,
         questions=questions,
     )
-
-
-def _questions(questions: Optional[Path], answers: Optional[Path]) -> Optional[Tuple[Path, Path]]:
-    if questions is None and answers is None:
-        return None
-    for flag, path in (("--questions", questions), ("--answers", answers)):
-        if path is None or not path.is_file():
-            raise UsageError(f"{flag}: required a table (CSV), with the other one; got {path}")
-    return questions.resolve(), answers.resolve()
 
 
 def _wanted(all_runs: Sequence[Run], labels: Sequence[str]) -> List[Run]:

@@ -10,13 +10,14 @@ from typing import Callable, Dict, Tuple
 
 import torch
 import torch.nn.functional as F
+from comparison.recipes import cutoffs
 from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor, nn
 
 from fairseq_bnce import losses
 from fairseq_bnce.noise import NoiseDistribution
 
-from .systems import System, cutoffs
+from .systems import System
 
 Layer = Callable[[Tensor, Tensor], None]
 # (features, target, weight, bias) -> mean loss

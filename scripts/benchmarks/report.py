@@ -15,6 +15,7 @@ from .systems import own_flags
 Columns = Sequence[Tuple[str, str, str]]
 TRAINING: Columns = (
     ("words/s", "words_per_second", ",.0f"),
+    ("words/processor s", "words_per_processor_second", ",.0f"),
     ("slowest interval", "slowest", ",.0f"),
     ("fastest", "fastest", ",.0f"),
     ("timed updates", "updates", ",.0f"),
@@ -57,7 +58,8 @@ _ABOUT_TRAINING = f"""
 fairseq-train itself, from its train_inner log lines: start-up, the first updates (two of twelve
 intervals), validation and saving left out. At least {LEAST_UPDATES} timed updates, more as time
 allows. x softmax and x dense: how many times as fast as cross_entropy, and as the same criterion
-with dense gradients, at the same V. CPU %: CPU time of fairseq-train over its time, start-up
+with dense gradients, at the same V. Words/processor s: over user and system time, which other work
+on the machine lengthens least. CPU %: CPU time of fairseq-train over its time, start-up
 included; well below 100 a thread, on the CPU, other work disturbed it. Process peak: its largest
 resident set, on the host."""
 _ABOUT_PHASES = """

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from comparison import logs, machine, processes
+from comparison import logs, machine, processes, train
 
 from .systems import Recipe, System, own_flags, recipe_flags
 
@@ -25,6 +25,7 @@ LEAST_UPDATES = 10  # timed ones of a training, however long they take
 _INTERVALS = 10  # timed ones; as many lines of the training log
 _WARM_INTERVALS = 2
 _LEAST_TOKENS = 400_000  # below that, the unigram counts would be of little but common words
+_TRAIN = Path(train.__file__).resolve()
 _HERE = Path(__file__).resolve().parent
 _OUT_OF_MEMORY = re.compile(r"OOM: (.*)")
 _COMMON = """
@@ -203,7 +204,7 @@ class Run:
         log, interval = self.folder / "train.log", self._interval()
         limits = ["--log-interval", str(interval)]
         limits += ["--max-update", str((_INTERVALS + _WARM_INTERVALS) * interval)]
-        command = [sys.executable, "-m", "fairseq_cli.train", *self._arguments(), *limits]
+        command = [sys.executable, str(_TRAIN), *self._arguments(), *limits]
         ended = processes.run(command, log, self.settings.threads)
         return read_speed("\n".join(processes.last_attempt(log)), interval), ended
 
@@ -235,7 +236,8 @@ def read_speed(log: str, interval: int) -> Dict[str, Any]:
         logs.UnreadableLog: if updates are missing; on a GPU fairseq goes on when memory runs out.
     """
     first = _WARM_INTERVALS * interval
-    found = [i for i in logs.read_training(log).intervals if i.exact and i.first >= first]
+    training = logs.read_training(log)
+    found = [i for i in training.intervals if i.exact and i.first >= first]
     if len(found) < _INTERVALS:
         reason = _OUT_OF_MEMORY.search(log)
         raise logs.UnreadableLog(
@@ -245,8 +247,11 @@ def read_speed(log: str, interval: int) -> Dict[str, Any]:
         )
     speeds = [i.words / i.seconds for i in found]
     updates, seconds = sum(i.last - i.first for i in found), sum(i.seconds for i in found)
+    words = sum(i.words for i in found)
+    clock = [training.processor_seconds_at(update) for update in (found[0].first, found[-1].last)]
     return {
-        "words_per_second": sum(i.words for i in found) / seconds,
+        "words_per_second": words / seconds,
+        "words_per_processor_second": None if None in clock else words / (clock[1] - clock[0]),
         "slowest": min(speeds),
         "median": statistics.median(speeds),
         "fastest": max(speeds),

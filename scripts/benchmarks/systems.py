@@ -7,10 +7,10 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Tuple
 
-SOFTMAX = "cross_entropy"
+from comparison.recipes import ADAPTIVE, SOFTMAX, criterion_flags
+
 _SPARSE = "_sparse"
 _OWN = ("bnce", "shared_nce")
-_CUTOFFS = (10_000, 50_000, 200_000)  # lstm_lm's own
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ SYSTEMS: Dict[str, System] = {
     system.name: system
     for system in (
         System(SOFTMAX, SOFTMAX),
-        System("adaptive_loss", "adaptive_loss"),
+        System(ADAPTIVE, ADAPTIVE),
         System("linear_cross_entropy", None, torch=(2, 13)),
         System("bnce", "bnce"),
         System("bnce_sparse", "bnce"),
@@ -144,12 +144,4 @@ def own_flags(system: System, recipe: Recipe, vocab: int) -> List[str]:
         flags.append("--row-sparse")
     if system.is_own and not recipe.has_bias:
         flags += ["--log-z", f"{math.log(vocab):.1f}"]  # where such a model starts
-    if system.criterion == "adaptive_loss":
-        flags += ["--adaptive-softmax-cutoff", ",".join(map(str, cutoffs(vocab)))]
-        flags += ["--ddp-backend", "legacy_ddp"]  # which it insists on, on one process too
-    return flags
-
-
-def cutoffs(vocab: int) -> List[int]:
-    """Of the adaptive softmax: fairseq's default as far as it fits, else a fifth of the words."""
-    return [cutoff for cutoff in _CUTOFFS if cutoff < vocab] or [max(vocab // 5, 1)]
+    return [*flags, *criterion_flags(system.criterion, vocab)]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import List, Sequence, Tuple
+from pathlib import Path
+from typing import List, Optional, Sequence, Tuple
+
+from .recipes import UsageError
 
 
 def split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
@@ -19,3 +22,17 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"required at least 1, got {value}")
     return value
+
+
+def questions(asked: Optional[Path], answers: Optional[Path]) -> Optional[Tuple[Path, Path]]:
+    """The tables of ``--questions`` and ``--answers``; None for none.
+
+    Raises:
+        UsageError: for one without the other, or no file.
+    """
+    if asked is None and answers is None:
+        return None
+    for flag, path in (("--questions", asked), ("--answers", answers)):
+        if path is None or not path.is_file():
+            raise UsageError(f"{flag}: required a table (CSV), with the other one; got {path}")
+    return asked.resolve(), answers.resolve()

@@ -6,9 +6,10 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from .processes import STARTED
+from .train import CLOCK
 
 WARM_UP = 100  # updates after a start that are not timed: caches, allocator, CPU frequency
 _STATS = re.compile(r"\| INFO \| (\w+) \| (\{.*\})\s*$")
@@ -17,6 +18,11 @@ _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens in [\d.]+s \(([\d.]+) tokens/s\)")
 _SKIPPED = re.compile(r"([\d,]+) samples have invalid sizes and will be skipped")
 _LOSS = re.compile(r"Loss \(base 2\): (\S+), Perplexity")
+# Messages up to which it trained, and messages after which it trains (again).
+_WORKED = re.compile(
+    r"\| (train_inner|train) \| \{|begin validation on|Preparing to save checkpoint"
+)
+_STARTS = re.compile(r"\| valid\w* \| \{|Saved checkpoint|Start iterating over samples")
 
 
 class UnreadableLog(ValueError):
@@ -59,16 +65,29 @@ class TrainingLog:
     intervals: List[Interval] = field(default_factory=list)
     validations: List[Validation] = field(default_factory=list)
     parameters: Optional[int] = None
+    processor: List[Tuple[int, float]] = field(default_factory=list)
+    """(update, processor seconds up to it); empty for a log without clock lines."""
 
     def seconds_at(self, update: int) -> Optional[float]:
         """Training time, validation left out, up to an update; None if nothing was timed."""
+        return self._up_to(update, lambda interval: interval.seconds)
+
+    def words_at(self, update: int) -> Optional[float]:
+        """Training targets up to an update; None without any interval."""
+        return self._up_to(update, lambda interval: interval.words)
+
+    def _up_to(self, update: int, value: Callable[[Interval], float]) -> Optional[float]:
         spans = [i for i in self.intervals if i.first < update]
         if not spans:
             return None
         whole, last = spans[:-1], spans[-1]
         # Past the last line of the log: at the pace of its last interval.
         share = (update - last.first) / (last.last - last.first)
-        return sum(i.seconds for i in whole) + share * last.seconds
+        return sum(map(value, whole)) + share * value(last)
+
+    def processor_seconds_at(self, update: int) -> Optional[float]:
+        """User and system time of training, validation and saving left out; None if not logged."""
+        return dict(self.processor).get(update)
 
     def words_per_second(self) -> Dict[str, Any]:
         """Over the steady intervals; where there is none (``steady`` says so), over the best left.
@@ -89,11 +108,15 @@ class TrainingLog:
         }
 
     def curve(self) -> List[Dict[str, Any]]:
-        """Every validation: update, training seconds, and the logged statistics."""
+        """Every validation: update, training seconds (the processor's too), logged statistics."""
         return [
-            {"update": v.update, "seconds": self.seconds_at(v.update), **v.stats}
-            for v in self.validations
+            {"update": v.update, **self._times_at(v.update), **v.stats} for v in self.validations
         ]
+
+    def _times_at(self, update: int) -> Dict[str, Optional[float]]:
+        processor = self.processor_seconds_at(update)
+        known = {} if processor is None else {"processor_seconds": processor}
+        return {"seconds": self.seconds_at(update), **known}
 
 
 def read_training(text: str) -> TrainingLog:
@@ -146,6 +169,7 @@ def _add(log: TrainingLog, lines: List[str]) -> None:
     if not stats:
         return
     start = resumed[0] if resumed else 0
+    _add_processor(log, start, lines)
     log.intervals = [i for i in log.intervals if i.last <= start]
     log.validations = [v for v in log.validations if v.update <= start]
     _add_stats(log, start, [(tag, _numbers(found)) for tag, found in stats])
@@ -164,6 +188,30 @@ def _add_stats(log: TrainingLog, start: int, stats: List[Tuple[str, Dict[str, fl
         elif "valid_num_updates" in found:
             log.validations.append(_validation(found))
             exact = False
+
+
+def _add_processor(log: TrainingLog, start: int, lines: List[str]) -> None:
+    """What lies between a resumed attempt's checkpoint and the line before it is not counted."""
+    log.processor = [(update, spent) for update, spent in log.processor if update <= start]
+    spent = log.processor[-1][1] if log.processor else 0.0
+    clock, mark = None, None
+    for line in lines:
+        if line.startswith(CLOCK):
+            clock = float(line[len(CLOCK) :])
+            continue
+        worked, starts = _WORKED.search(line), _STARTS.search(line)
+        if clock is None or not (worked or starts):
+            continue
+        spent += clock - mark if worked and mark is not None else 0.0
+        mark = clock
+        log.processor += [(update, spent) for update in _updates(line)]
+
+
+def _updates(line: str) -> List[int]:
+    """The update that a line of statistics is of: one or none."""
+    found = _STATS.search(line)
+    stats = json.loads(found.group(2)) if found else {}
+    return [int(stats[name]) for name in ("num_updates", "valid_num_updates") if name in stats]
 
 
 def _interval(first: int, found: Dict[str, float], exact: bool, steady: bool) -> Interval:

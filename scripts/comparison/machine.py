@@ -52,6 +52,12 @@ def check_data(folder: Path) -> None:
         )
 
 
+def vocabulary_size(folder: Path) -> int:
+    """Types of a binarised folder's dictionary, fairseq's four specials counted in."""
+    with (folder / "dict.txt").open(encoding="utf-8") as lines:
+        return 4 + sum(1 for _ in lines)
+
+
 def data_fingerprint(folder: Path) -> str:
     """Changes with the content of the dictionary or of any split, and with nothing else."""
     names = ["dict.txt", *(f"{split}.{part}" for split in _SPLITS for part in ("bin", "idx"))]

@@ -109,11 +109,12 @@ def _environment(threads: int) -> dict:
 
 
 def _reason(status: int, log: Path) -> str:
-    if status < 0:
-        return f"killed by signal {-status}"
     lines = [line.strip() for line in last_attempt(log) if not line.startswith(ENDED)]
     lines = [line for line in lines if line]
     errors = [line for line in lines if _ERROR.match(line)]
+    if status < 0:  # torch's threads may abort a process that an exception ends
+        why = f" after {errors[-1]}" if errors else ""
+        return f"killed by signal {-status}{why}"[:_ANY_ERROR_LINE]
     return (_last(errors) or _last(lines) or f"exit status {status}")[:_ANY_ERROR_LINE]
 
 

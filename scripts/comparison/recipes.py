@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Dict, Iterable, List, Sequence, Tuple
 
 SOFTMAX = "cross_entropy"
+ADAPTIVE = "adaptive_loss"
+# Trained by fairseq's own criteria: no constant, so that they are scored with a softmax alone.
+NORMALISED = (SOFTMAX, ADAPTIVE)
 DEFAULT_CRITERIA = (SOFTMAX, "shared_nce", "bnce", "nce_regularized")
 
 # What compare.py says itself, and which of its own options says it.
@@ -67,6 +70,14 @@ def _sgd(model: str, size: int, dropout: float) -> Tuple[str, ...]:
     return tuple(shlex.split(flags))
 
 
+_ADAGRAD = """
+--arch lstm_lm --decoder-layers 2 --decoder-embed-dim 200 --decoder-hidden-size 200
+--decoder-out-embed-dim 200 --dropout 0
+--tokens-per-sample 20 --batch-size 80 --required-batch-size-multiple 1 --batch-size-valid 64
+--optimizer adagrad --lr 0.05 --clip-norm 0.25 --lr-scheduler fixed
+--max-update 1000 --validate-interval-updates 250 --no-epoch-checkpoints --log-interval 25
+--num-workers 0 --cpu
+"""
 _SCORING = ("--max-tokens", "1280")  # 64 blocks of 20, as in validation
 RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
@@ -74,6 +85,12 @@ RECIPES: Dict[str, Recipe] = {
         Recipe("lstm200", "LSTM 2 x 200, no dropout, SGD", _sgd("lstm", 200, 0.0), _SCORING),
         Recipe("lstm650", "LSTM 2 x 650, dropout 0.5, SGD", _sgd("lstm", 650, 0.5), _SCORING),
         Recipe("rnn200", "fused LSTM 2 x 200, no dropout, SGD", _sgd("rnn", 200, 0.0), _SCORING),
+        Recipe(
+            "adagrad200",
+            "LSTM 2 x 200, no dropout, Adagrad, 1,600 targets a batch, 1,000 updates",
+            tuple(shlex.split(_ADAGRAD)),
+            _SCORING,
+        ),
     )
 }
 
@@ -113,6 +130,39 @@ def variants(names: Iterable[str], flags_for: Sequence[Tuple[str, List[str]]]) -
             raise UsageError(f"--flags-for: required one of {', '.join(labels)}, got {label!r}")
         refuse_own_flags(flags, f"--flags-for {label}")
     return [Variant(label, criterion, _own(label, flags_for)) for label, criterion in pairs]
+
+
+def grid(chosen: Sequence[Variant], rates: Sequence[str]) -> List[Variant]:
+    """Every variant with every learning rate, LABEL@RATE; the variants themselves for no rates."""
+    if not rates:
+        return list(chosen)
+    return [
+        Variant(f"{one.label}@{rate}", one.criterion, (*one.flags, "--lr", rate))
+        for one in chosen
+        for rate in rates
+    ]
+
+
+def cutoffs(vocab: int) -> List[int]:
+    """Where the adaptive softmax cuts a vocabulary of so many types, commonest first.
+
+    At 2,000, 10,000 and 50,000 words as long as that is at most half of the types: 2,000 and 10,000
+    for 52,595. A fourth cut would leave a layer of 200 features no dimension for its last words
+    (200 / 4^4). Fewer than 4,000 types are cut once, at a fifth.
+    """
+    found = [cut for cut in (2_000, 10_000, 50_000) if 2 * cut <= vocab]
+    return found or [max(vocab // 5, 1)]
+
+
+def criterion_flags(criterion: str, vocab: int) -> List[str]:
+    """What fairseq-train must be told with a criterion; others override it.
+
+    The adaptive softmax insists on its flag for DistributedDataParallel on one process, too.
+    """
+    if criterion != ADAPTIVE:
+        return []
+    cuts = ",".join(map(str, cutoffs(vocab)))
+    return ["--adaptive-softmax-cutoff", cuts, "--ddp-backend", "legacy_ddp"]
 
 
 def refuse_own_flags(flags: Iterable[str], where: str) -> None:

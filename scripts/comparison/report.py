@@ -31,6 +31,8 @@ TRAINING: Columns = (
     ("p90 words/s", "words_per_second_p90", ",.0f"),
     ("x softmax", "ratio_to_softmax_p90", ".2f"),
     ("training s", "training_seconds", ",.0f"),
+    ("processor s", "processor_seconds", ",.0f"),
+    ("words/processor s", "words_per_processor_second", ",.0f"),
     ("updates", "updates", ",.0f"),
     ("peak memory MiB", "peak_mib", ",.0f"),
     ("parameters", "parameters", ",.0f"),
@@ -48,18 +50,25 @@ SCORING: Columns = (
     ("unnormalised tokens/s", "unnormalised_tokens_per_second", ",.0f"),
     ("unnormalised / exact", "scoring_ratio", ".2f"),
 )
+COMPLETION: Columns = (
+    ("right % exact", "accuracy", ".1f"),
+    ("right % unnormalised", "u_accuracy", ".1f"),
+    ("choices that differ %", "choices_that_differ", ".1f"),
+)
 
 _ABOUT_PERPLEXITY = """
 PPL^f is exact, as fairseq-eval-lm prints it; PPL^n takes m - log Z as the log-probability, with no
 work over the vocabulary (--unnormalized --log-z-shift none); shifted also takes mu_z of the
 validation data off every score, on test too. mu_z and sigma_z are mean and standard deviation of
 log Z_c - log Z over the validation contexts, nats. cross_entropy trains no constant: its log Z
-is 0, and its PPL^n is that of the raw scores."""
+is 0, and it has no PPL^n. adaptive_loss is fairseq's adaptive softmax, scored by fairseq itself:
+its log-probabilities are normalised, cluster by cluster."""
 _ABOUT_TRAINING = """
 Words/s: training targets over time between fairseq's train_inner lines, without the first 100
 updates after a start and without the intervals in which it validated or saved; p90 is the 90th
 percentile over these intervals, which other work on the machine disturbs less. Ratios are between
-runs of the same seed. Training s leaves out validation and saving. Peak memory is the largest
+runs of the same seed. Training s leaves out validation and saving; so does processor s, user and
+system time, which other work on the machine disturbs least. Peak memory is the largest
 resident set of the fairseq-train process."""
 _ABOUT_PROFILE = """
 A separate run on {batches} training batches with the trained model, {repeats} rounds, medians over
@@ -69,6 +78,9 @@ The output layer's share is (b - a) / (b + c); what its weights cost in c is not
 _ABOUT_SCORING = """
 From fairseq-eval-lm's own "Evaluated N tokens" lines, decoder included: exact over valid and test,
 unnormalised over both, with and without the shift."""
+_ABOUT_COMPLETION = """
+The Microsoft Research Sentence Completion Challenge, the likeliest of five sentences. Those of an
+adaptive softmax by fairseq's SequenceScorer, all others by fairseq-bnce complete."""
 
 
 def write(outcomes: Sequence[Outcome], settings: Settings, out: Path) -> None:
@@ -89,7 +101,10 @@ def markdown(found: Sequence[Row], settings: Settings) -> str:
     if profile is not None:
         about = _ABOUT_PROFILE.format(**profile)
         parts += _section("Where an update's time goes", PROFILE, found, about)
-    parts += _section("Scoring", SCORING, found, _ABOUT_SCORING)
+    if any("score" in stages for stages in _stages(found)):
+        parts += _section("Scoring", SCORING, found, _ABOUT_SCORING)
+    if any("complete" in stages for stages in _stages(found)):
+        parts += _section("Sentence completion", COMPLETION, found, _ABOUT_COMPLETION)
     parts += failures(found)
     return "\n\n".join([*parts, "## Flags", flags(found, settings)]) + "\n"
 
@@ -233,7 +248,8 @@ def _run(outcome: Outcome) -> Dict[str, Any]:
     run.update(flags=list(outcome.variant.flags), seed=outcome.seed, folder=outcome.folder)
     if outcome.stages is None:
         return {**run, "failed": outcome.error}
-    normaliser = {k: v for k, v in outcome.stages["normaliser"].items() if k != "histogram"}
+    found = outcome.stages.get("normaliser", {})
+    normaliser = {name: value for name, value in found.items() if name != "histogram"}
     return {**run, **measurements(outcome.stages), **outcome.stages, "normaliser": normaliser}
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import logs, machine, processes
-from .recipes import Recipe, Variant, inherited
+from .recipes import ADAPTIVE, NORMALISED, Recipe, Variant, criterion_flags, inherited
 
 SPLITS = ("valid", "test")
+_TRAIN = str(Path(__file__).with_name("train.py"))
 _MEASURE = str(Path(__file__).with_name("measure.py"))
 
 
@@ -31,6 +32,7 @@ class Settings:
         threads: OMP_NUM_THREADS.
         profile_batches: training batches of the profile; 0 for no profile.
         questions: tables of sentence completion, questions and answers; None for none.
+        is_scored: whether a trained model is measured, or its log alone read.
     """
 
     data: Path
@@ -43,6 +45,7 @@ class Settings:
     threads: int = 1
     profile_batches: int = 50
     questions: Optional[Tuple[Path, Path]] = None
+    is_scored: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Run:
 
     def __init__(self, settings: Settings, variant: Variant, seed: int):
         self.settings, self.variant, self.seed = settings, variant, seed
-        flags = [*settings.recipe.training, *settings.training, *variant.flags]
+        flags = [*settings.recipe.training, *self._own_flags(), *settings.training, *variant.flags]
         self.flags = ["--criterion", variant.criterion, *flags, "--seed", str(seed)]
         self.versions = machine.versions()
         self.identity = {
@@ -103,10 +106,12 @@ class Run:
         plugin, batches = self._plugin(), self.settings.profile_batches
         trained = self._stage("train", self.identity, self._train, say)
         stages = {"train": {**trained, **self._training()}}
+        if not self.settings.is_scored:
+            return stages
         # Measuring again is cheap, so a changed plugin does; training again is the caller's to say.
-        flags = [plugin, *self._scoring_flags()]
+        flags = [plugin, *self._ways(), *self._scoring_flags()]
         stages.update(self._stage("score", flags, self._score, say))
-        if batches:
+        if batches and self.variant.criterion != ADAPTIVE:  # no features of a plain projection
             stages["profile"] = self._stage("profile", [plugin, batches], self._profile, say)
         if self.settings.questions:
             stages["complete"] = self._stage("complete", plugin, self._complete, say)
@@ -123,6 +128,11 @@ class Run:
         values = {name: stored["value"] for name, stored in self._stored.items()}
         train = {**values.pop("train"), **self._training()}
         return {"train": train, **values.pop("score"), **values, "versions": self.versions}
+
+    def _own_flags(self) -> List[str]:
+        criterion = self.variant.criterion
+        vocab = machine.vocabulary_size(self.settings.data) if criterion == ADAPTIVE else 0
+        return criterion_flags(criterion, vocab)
 
     def _stage(self, name: str, key: Any, do: Callable[[], Any], say: Callable[[str], None]) -> Any:
         stored = self._stored.get(name)
@@ -144,6 +154,8 @@ class Run:
         return {
             "words_per_second": training.words_per_second(),
             "seconds": curve[-1]["seconds"] if curve else None,
+            "processor_seconds": curve[-1].get("processor_seconds") if curve else None,
+            "words": training.words_at(curve[-1]["update"]) if curve else None,
             "updates": curve[-1]["update"] if curve else None,
             "parameters": training.parameters,
             "peak_bytes": max(end.peak_bytes for end in ends),
@@ -153,7 +165,7 @@ class Run:
 
     def _train_command(self) -> List[str]:
         settings = self.settings
-        command = [sys.executable, "-m", "fairseq_cli.train", str(settings.data)]
+        command = [sys.executable, _TRAIN, str(settings.data)]
         command += ["--user-dir", str(settings.plugin), "--task", "language_modeling", *self.flags]
         return [*command, "--save-dir", str(self.checkpoint.parent), "--log-format", "json"]
 
@@ -175,13 +187,16 @@ class Run:
         return json.loads(found.read_text(encoding="utf-8"))
 
     def _score(self) -> Dict[str, Any]:
-        """The normaliser's spread, and fairseq-eval-lm of each split, three ways."""
-        found = self._measure("score", *self._eval_arguments())
+        """The normaliser's spread, and fairseq-eval-lm of each split: three ways, or exact."""
+        found = self._measure("score", *self._ways(), *self._eval_arguments())
         score = {
             split: {way: logs.read_scoring(lines) for way, lines in ways.items()}
             for split, ways in found["printed"].items()
         }
         return {"normaliser": found["normaliser"], "score": score}
+
+    def _ways(self) -> List[str]:
+        return ["--exact-only"] if self.variant.criterion in NORMALISED else []
 
     def _plugin(self) -> str:
         return machine.plugin_fingerprint(self.settings.plugin)

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from .recipes import SOFTMAX, Variant
 from .runs import SPLITS, Outcome
 
+NORMALISER = ("log_z", "mu_z", "sigma_z", "entropy", "entropy_correlation")
 Measurements = Dict[str, Optional[float]]
 
 
@@ -51,26 +52,24 @@ def measurements(stages: Dict[str, Any], softmax: Optional[Dict[str, Any]] = Non
         stages: of the run.
         softmax: of the cross_entropy run to compare with.
     """
-    train, normaliser = stages["train"], stages["normaliser"]
+    train, normaliser = stages["train"], stages.get("normaliser", {})
     speeds = train["words_per_second"]
     reference = softmax["train"]["words_per_second"] if softmax else {}
     return {
-        **_perplexities(stages["score"]),
-        "log_z": normaliser["log_z"],
-        "mu_z": normaliser["mu_z"],
-        "sigma_z": normaliser["sigma_z"],
-        "entropy": normaliser.get("entropy"),
-        "entropy_correlation": normaliser.get("entropy_correlation"),
+        **_perplexities(stages),
+        **{name: normaliser.get(name) for name in NORMALISER},
         "words_per_second": speeds["value"],
         "ratio_to_softmax": _ratio(speeds["value"], reference.get("value")),
         "words_per_second_p90": speeds.get("p90"),
         "ratio_to_softmax_p90": _ratio(speeds.get("p90"), reference.get("p90")),
         "training_seconds": train["seconds"],
         "training_hours": _ratio(train["seconds"], 3600),
+        "processor_seconds": train.get("processor_seconds"),
+        "words_per_processor_second": _ratio(train.get("words"), train.get("processor_seconds")),
         "updates": train["updates"],
         "peak_mib": train["peak_bytes"] / 2**20,
         "parameters": train["parameters"],
-        **_scoring_speeds(stages["score"]),
+        **_scoring_speeds(stages.get("score")),
         **_profile(stages.get("profile")),
         **_completion(stages.get("complete")),
     }
@@ -101,18 +100,26 @@ def _softmax(outcomes: Sequence[Outcome]) -> Dict[int, Dict[str, Any]]:
     return found
 
 
-def _perplexities(score: Dict[str, Any]) -> Measurements:
+def _perplexities(stages: Dict[str, Any]) -> Measurements:
+    """As scored; of a model that was not, the exact one of its last validation."""
+    score, curve = stages.get("score"), stages["train"]["curve"]
+    if score is None:
+        return {"valid_ppl": curve[-1]["ppl"]} if curve else {}
     names = {"exact": "ppl", "raw": "u_ppl", "shifted": "u_ppl_shifted"}
     return {
         f"{split}_{name}": score[split][way]["ppl"]
         for split in SPLITS
         for way, name in names.items()
+        if way in score[split]
     }
 
 
-def _scoring_speeds(score: Dict[str, Any]) -> Measurements:
+def _scoring_speeds(score: Optional[Dict[str, Any]]) -> Measurements:
+    if score is None:
+        return {}
     exact = _rate([score[split]["exact"] for split in SPLITS])
-    raw = _rate([score[split][way] for split in SPLITS for way in ("raw", "shifted")])
+    ways = [way for way in ("raw", "shifted") if way in score[SPLITS[0]]]
+    raw = _rate([score[split][way] for split in SPLITS for way in ways])
     return {
         "exact_tokens_per_second": exact,
         "unnormalised_tokens_per_second": raw,
@@ -137,7 +144,7 @@ def _completion(found: Optional[Dict[str, Any]]) -> Measurements:
     if found is None:
         return {}
     names = {"exact": "accuracy", "unnormalised": "u_accuracy", "differ": "choices_that_differ"}
-    return {name: found[key] for key, name in names.items()}
+    return {name: found[key] for key, name in names.items() if key in found}
 
 
 def _rate(evaluations: Sequence[Dict[str, float]]) -> Optional[float]:

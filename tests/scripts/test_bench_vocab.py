@@ -268,7 +268,7 @@ def test_flags_follow_system_recipe_and_vocabulary():
     ]
     assert "--row-sparse" not in own_flags(SYSTEMS["bnce"], lstm, 1000)
     assert "--log-z" not in own_flags(SYSTEMS["bnce"], lstm, 1000)
-    for vocab, cutoff in ((200, "40"), (60_000, "10000,50000")):
+    for vocab, cutoff in ((200, "40"), (60_000, "2000,10000")):
         assert cutoff in own_flags(SYSTEMS["adaptive_loss"], lstm, vocab)
     assert own_flags(SYSTEMS["linear_cross_entropy"], lstm, 1000) == []
 
@@ -280,7 +280,7 @@ run_process = processes.run
 
 
 def or_dead(command, log, threads):
-    if "fairseq_cli.train" in command and "shared_nce" in command:
+    if any(word.endswith("train.py") for word in command) and "shared_nce" in command:
         raise processes.CommandFailed("killed by signal 9 (see train.log)")
     return run_process(command, log, threads)
 
@@ -307,7 +307,14 @@ def test_a_benchmark_has_every_number(benchmark):
     for name in ("cross_entropy", "bnce"):
         row = found[name]
         assert "failed" not in row
-        for number in ("words_per_second", "phases_ms", "update_mib", "layer_ms", "x_softmax"):
+        for number in (
+            "words_per_second",
+            "words_per_processor_second",
+            "phases_ms",
+            "update_mib",
+            "layer_ms",
+            "x_softmax",
+        ):
             assert math.isfinite(row[number]) and row[number] > 0, number
         update = row["parts"]["update"]["value"]
         assert row["updates"] >= 10 and row["parts"]["train"]["plugin"]

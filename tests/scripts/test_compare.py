@@ -1,16 +1,20 @@
 """scripts/compare.py: its parts on made-up logs, then the command itself on a tiny corpus."""
 
+import argparse
 import importlib.util
 import json
 import math
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import forks
 import pytest
+import torch
+from fairseq import checkpoint_utils, utils
 from tools import PLUGIN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +22,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from comparison import logs, machine, processes, recipes, report, summary  # noqa: E402
 from comparison.runs import Outcome, Run, Settings  # noqa: E402
+from comparison.train import CLOCK  # noqa: E402
 
 TINY = shlex.split(
     "--decoder-layers 1 --decoder-embed-dim 16 --decoder-hidden-size 16 --decoder-out-embed-dim 16 "
@@ -90,6 +95,36 @@ def test_curve_counts_training_time_alone():
     assert log.parameters == 1234
 
 
+def clocked(*lines):
+    """Lines of a log, each after the processor time (0.5, 1, 1.5, ...) that train.py writes."""
+    return [part for i, line in enumerate(lines) for part in (f"{CLOCK}{(i + 1) / 2}", line)]
+
+
+SAVING = "2026 | INFO | fairseq.checkpoint_utils | Preparing to save checkpoint"
+SAVED = "2026 | INFO | fairseq.checkpoint_utils | Saved checkpoint x.pt"
+VALIDATION = '2026 | INFO | fairseq_cli.train | begin validation on "valid" subset'
+START = "2026 | INFO | fairseq_cli.train | Start iterating over samples"
+
+
+def test_processor_time_leaves_out_start_validation_and_saving():
+    lines = ["imports", "model", START, train_line(50), VALIDATION, valid_line(60), SAVING, SAVED]
+    lines += [train_line(100), VALIDATION, valid_line(110)]
+    log = logs.read_training(training_log(clocked(*lines)))
+    # Half a second from each message to the next: start to 50 to validation, a breath before
+    # saving, then from saving to 100 to validation.
+    assert [log.processor_seconds_at(u) for u in (50, 60, 100, 110)] == [0.5, 1.0, 2.0, 2.5]
+    assert [point["processor_seconds"] for point in log.curve()] == [1.0, 2.5]
+    assert log.processor_seconds_at(70) is None
+    assert log.words_at(100) == 40 * 100
+
+
+def test_processor_time_of_a_continued_run_goes_on_from_its_checkpoint():
+    first = clocked(START, train_line(50), VALIDATION, valid_line(50), train_line(100))
+    second = clocked(resumed(50), START, train_line(100), VALIDATION, valid_line(100))
+    log = logs.read_training(training_log(first, second))
+    assert [log.processor_seconds_at(u) for u in (50, 100)] == [1.0, 2.0]
+
+
 def test_what_a_continued_run_did_again_counts_once():
     first = [train_line(update) for update in range(50, 301, 50)] + [valid_line(230, 90)]
     first.insert(4, valid_line(200, 95))
@@ -151,6 +186,40 @@ def test_bad_variants_are_refused(names, flags_for, message):
     with pytest.raises(recipes.UsageError) as error:
         recipes.variants(names, flags_for)
     assert message in str(error.value)
+
+
+def test_a_grid_has_every_variant_with_every_learning_rate():
+    bnce, softmax = recipes.variants(["bnce", "cross_entropy"], [("bnce", ["--row-sparse"])])
+    assert recipes.grid([bnce], []) == [bnce]
+    found = recipes.grid([bnce, softmax], ["0.1", "0.2"])
+    assert [one.label for one in found] == [
+        "bnce@0.1",
+        "bnce@0.2",
+        "cross_entropy@0.1",
+        "cross_entropy@0.2",
+    ]
+    assert found[1] == recipes.Variant("bnce@0.2", "bnce", ("--row-sparse", "--lr", "0.2"))
+
+
+def test_the_adaptive_softmax_is_cut_by_the_size_of_the_vocabulary():
+    cuts = {vocab: recipes.cutoffs(vocab) for vocab in (60, 10_000, 52_595, 1_000_000)}
+    assert cuts == {
+        60: [12],
+        10_000: [2_000],
+        52_595: [2_000, 10_000],
+        1_000_000: [2_000, 10_000, 50_000],
+    }
+    assert recipes.criterion_flags("bnce", 60) == []
+    flags = recipes.criterion_flags("adaptive_loss", 52_595)
+    assert flags == shlex.split("--adaptive-softmax-cutoff 2000,10000 --ddp-backend legacy_ddp")
+
+
+def test_flags_of_a_run_override_those_of_its_criterion(tmp_path):
+    (tmp_path / "dict.txt").write_text("a 1\n" * 9_996, encoding="utf-8")
+    here = settings(tmp_path, tmp_path, training=("--adaptive-softmax-cutoff", "99"))
+    flags = Run(here, recipes.Variant("adaptive_loss", "adaptive_loss"), 1).flags
+    first = flags.index("--adaptive-softmax-cutoff")
+    assert flags[first + 1] == "2000" and flags[-3:] == ["99", "--seed", "1"]
 
 
 def test_every_seed_starts_with_another_criterion():
@@ -227,6 +296,10 @@ def test_threads_reach_the_process(tmp_path):
         ("print('all is lost'); exit(3)", "all is lost"),
         ("exit(3)", "exit status 3"),
         ("import os; os.kill(os.getpid(), 9)", "killed by signal 9"),
+        (
+            "import os; print('MemoryError: x', flush=True); os.kill(os.getpid(), 9)",
+            "killed by signal 9 after MemoryError: x",
+        ),
     ],
 )
 def test_a_dead_process_says_why(tmp_path, program, reason):
@@ -326,9 +399,10 @@ def test_what_cannot_be_done_is_said_at_once(corpus, tmp_path, arguments, messag
 
 @pytest.fixture(scope="module")
 def compared(corpus, tmp_path_factory):
-    """Two criteria and one that dies: (arguments, folder, exit status, output)."""
+    """Three criteria and one that dies: (arguments, folder, exit status, output)."""
     out = tmp_path_factory.mktemp("compare")
     arguments = [corpus, "--out", out, "--criteria", "cross_entropy", "dead=bnce", "bnce"]
+    arguments += ["adaptive_loss"]
     arguments += ["--flags-for", "dead", "--no-such-flag 3", "--profile-batches", "3"]
     arguments += ["--", *TINY, "--max-epoch", "1"]
     return (arguments, out, *compare(*arguments))
@@ -342,23 +416,71 @@ def runs_of(out):
 def test_a_comparison_has_every_number(compared):
     _, out, _, output = compared
     runs = runs_of(out)
-    for label in ("cross_entropy", "bnce"):
+    for label in ("cross_entropy", "bnce", "adaptive_loss"):
         assert "failed" not in runs[label], output
         numbers = {n: v for n, v in runs[label].items() if isinstance(v, float) and n != "log_z"}
         assert all(math.isfinite(value) and value for value in numbers.values()), numbers
-        assert {"words_per_second", "sigma_z", "peak_mib", "output_layer_share"} <= set(numbers)
+        assert {"words_per_second", "processor_seconds", "peak_mib"} <= set(numbers)
+        assert {"valid_ppl", "test_ppl", "exact_tokens_per_second"} <= set(numbers)
+        plain = {"sigma_z", "output_layer_share"} <= set(numbers)
+        assert plain == (label != "adaptive_loss")
         assert runs[label]["parameters"] > 0
 
 
 def test_a_comparison_agrees_with_fairseqs_own_validation(compared):
-    for run in (runs_of(compared[1])[label] for label in ("cross_entropy", "bnce")):
-        logged = run["train"]["curve"][-1]
-        assert run["valid_ppl"] == pytest.approx(logged["ppl"], rel=1e-3)
-        shifted = run["valid_u_ppl"] * math.exp(run["mu_z"])
-        assert run["valid_u_ppl_shifted"] == pytest.approx(shifted, rel=1e-3)
+    runs = runs_of(compared[1])
+    for label in ("cross_entropy", "bnce"):
+        logged = runs[label]["train"]["curve"][-1]
+        assert runs[label]["valid_ppl"] == pytest.approx(logged["ppl"], rel=1e-3)
+    run = runs["bnce"]
+    shifted = run["valid_u_ppl"] * math.exp(run["mu_z"])
+    assert run["valid_u_ppl_shifted"] == pytest.approx(shifted, rel=1e-3)
     assert run["mu_z"] == pytest.approx(logged["mu_z"], abs=1e-3)
     assert run["sigma_z"] == pytest.approx(logged["sigma_z"], abs=1e-3)
     assert run["valid_u_ppl"] == pytest.approx(logged["u_ppl"], rel=1e-3)
+
+
+def test_an_adaptive_softmax_is_scored_with_all_that_it_gives_its_targets(compared, corpus):
+    """fairseq's own loss is lower: in each tail it takes the second word for padding."""
+    run = runs_of(compared[1])["adaptive_loss"]
+    path = compared[1] / run["folder"] / "checkpoints" / "checkpoint_best.pt"
+    utils.import_user_module(argparse.Namespace(user_dir=PLUGIN))
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    task.load_dataset("valid")
+    nll, tokens, model = 0.0, 0, model.eval()
+    for block in task.dataset("valid"):
+        with torch.no_grad():
+            features = model(block["source"][None])[0]
+            log_probs = model.decoder.adaptive_softmax.get_log_prob(features, None)[0]
+        assert torch.allclose(log_probs.exp().sum(-1), torch.ones(len(log_probs)))
+        nll -= log_probs.gather(1, block["target"][:, None]).sum().item()
+        tokens += len(block["target"])
+    assert run["valid_ppl"] == pytest.approx(math.exp(nll / tokens), rel=1e-3)
+    assert run["train"]["curve"][-1]["ppl"] <= run["valid_ppl"]
+
+
+def test_what_trains_no_constant_has_no_unnormalised_scores(compared):
+    for label in ("cross_entropy", "adaptive_loss"):
+        run = runs_of(compared[1])[label]
+        assert set(run["score"]["test"]) == {"exact"}
+        assert run["unnormalised_tokens_per_second"] is None and "test_u_ppl" not in run
+
+
+def test_a_comparison_that_only_trains_tells_what_the_logs_do(compared, tmp_path):
+    arguments, out, _, _ = compared
+    shutil.copytree(out, tmp_path / "out")
+    arguments = [tmp_path / "out" if word == out else word for word in arguments]
+    for stored in (tmp_path / "out").glob("runs/*/result.json"):  # as if none had been scored
+        trained = {"train": json.loads(stored.read_text(encoding="utf-8"))["train"]}
+        stored.write_text(json.dumps(trained), encoding="utf-8")
+    here = arguments.index("--")
+    status, output = compare(*arguments[:here], "--only-train", *arguments[here:])
+    runs = runs_of(tmp_path / "out")
+    assert status == 1 and "seed 1: score" not in output  # the dead one is dead still
+    for label in ("cross_entropy", "adaptive_loss", "bnce"):
+        assert runs[label]["valid_ppl"] == runs[label]["train"]["curve"][-1]["ppl"]
+        assert "score" not in runs[label] and "test_ppl" not in runs[label]
+    assert "## Scoring" not in (tmp_path / "out" / "comparison.md").read_text(encoding="utf-8")
 
 
 def test_a_comparison_is_written_as_tables_and_picture(compared):
@@ -387,7 +509,7 @@ def test_a_second_call_trains_nothing_again(compared):
     logs_before = {path: path.stat().st_size for path in out.glob("runs/*bnce-seed*/*.log")}
     before = runs_of(out)
     status, output = compare(*arguments)
-    assert status == 1 and output.count("taken from disk") == 2
+    assert status == 1 and output.count("taken from disk") == 3
     assert runs_of(out)["bnce"] == before["bnce"]
     assert {path: path.stat().st_size for path in logs_before} == logs_before != {}
 

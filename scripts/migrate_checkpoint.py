@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Give a checkpoint another output layer, so that another criterion can go on with the rest.
+
+    migrate_checkpoint.py adaptive/checkpoint_best.pt --out start.pt -- \\
+        DATA --user-dir fairseq_bnce --task language_modeling --arch lstm_lm ... --criterion bnce
+    fairseq-train DATA (the same) --finetune-from-model start.pt --save-dir bnce
+
+After the lone ``--`` stands the command line of the training that is to go on. The model that it
+would begin with is built, all parameters that the checkpoint has by the same name are put into it,
+and what was not kept is said. fairseq alone refuses: it loads all parameters or none.
+
+From an adaptive softmax to a plain projection with a bias more can be kept: a word's row becomes
+its row in the head, or the product of its cluster's two matrices plus the cluster's row in the
+head, and the bias takes off the mean log-normalisers of head and cluster, measured on validation
+data. What is lost is how these vary with the context. Without a bias, or from a plain projection to
+an adaptive softmax, the output layer is a new one.
+
+Between criteria whose models have the same parameters (cross_entropy, bnce, ...) none of this is
+needed: fairseq-train's own --finetune-from-model, or --restore-file with --reset-optimizer
+--reset-lr-scheduler --reset-meters --reset-dataloader.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from comparison.command import positive, split
+from fairseq import checkpoint_utils, options, tasks, utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.modules import AdaptiveSoftmax
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+
+class MigrationError(Exception):
+    """What can't be migrated; the message says why."""
+
+
+class Normalisers(NamedTuple):
+    """Mean log-normalisers of an adaptive softmax, nats.
+
+    Attributes:
+        head: of all contexts.
+        tails: (clusters,), of the contexts weighted by the cluster's probability.
+    """
+
+    head: Tensor
+    tails: Tensor
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status: 0, or 2 for what can't be done."""
+    own, training = split(arguments)
+    chosen = _parser().parse_args(own)
+    try:
+        for line in migrate(chosen, training):
+            print(line)
+    except MigrationError as error:
+        print(f"migrate_checkpoint.py: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def migrate(chosen: argparse.Namespace, training: Sequence[str]) -> Iterator[str]:
+    """Write the new checkpoint; yields what was kept and what was not.
+
+    Raises:
+        MigrationError: if the checkpoint can't be read, or is of another size.
+    """
+    cfg, task, model = _new_model(training)
+    old = _read(chosen.checkpoint)
+    kept, new = _put(old["model"], model)
+    yield f"kept: {len(kept)} parameters and buffers of {len(old['model'])}"
+    layer = _plain_layer(model, new, old["model"])
+    if layer is not None:
+        adaptive = _adaptive_model(chosen.checkpoint, cfg.task.data)
+        batches = islice(_batches(task, model), chosen.batches)
+        _fold(adaptive.decoder.adaptive_softmax, _means(adaptive, batches), *layer)
+        yield f"made of the adaptive softmax: {', '.join(sorted(new))}"
+    elif new:
+        yield f"new, as at the start of a training: {', '.join(sorted(new))}"
+    lost = sorted(set(old["model"]) - set(kept))
+    if lost:
+        yield f"left out: {', '.join(lost)}"
+    plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)  # as fairseq saves it
+    old.update(model=model.state_dict(), cfg=plain, args=None, task_state={})
+    old.pop("last_optimizer_state", None)  # of other parameters
+    checkpoint_utils.torch_persistent_save(old, str(chosen.out))
+    yield f"{chosen.out}: for fairseq-train --finetune-from-model, with the same flags"
+
+
+def fold(softmax: AdaptiveSoftmax, means: Normalisers, weight: Tensor, bias: Tensor) -> None:
+    """Make a plain projection of an adaptive softmax, as near as it comes.
+
+    Args:
+        softmax: of features (D,).
+        means: what the bias takes off.
+        weight: (V, D), is overwritten.
+        bias: (V,), is overwritten.
+    """
+    identity = torch.eye(softmax.input_dim, dtype=weight.dtype)
+    head = softmax.head(identity).t()
+    first = softmax.cutoff[0]
+    rows, offsets = [head[:first]], [means.head.expand(first)]
+    for place, tail in enumerate(softmax.tail):
+        rows.append(tail(identity).t() + head[first + place])
+        offsets.append((means.head + means.tails[place]).expand(len(rows[-1])))
+    weight.copy_(torch.cat(rows))
+    bias.copy_(-torch.cat(offsets))
+
+
+@torch.no_grad()
+def _fold(softmax: AdaptiveSoftmax, means: Normalisers, weight: Tensor, bias: Tensor) -> None:
+    fold(softmax.eval(), means, weight, bias)
+
+
+@torch.no_grad()
+def _means(model: nn.Module, batches: Iterable[Dict[str, Any]]) -> Normalisers:
+    softmax = model.decoder.adaptive_softmax
+    sums = torch.zeros(2, 1 + len(softmax.tail))  # weights, and weighted log-normalisers
+    for sample in batches:
+        features = model(**sample["net_input"])[0]
+        features = features[sample["target"].ne(model.decoder.dictionary.pad())]
+        scores = softmax.head(features)
+        clusters = scores.softmax(1)[:, softmax.cutoff[0] :]
+        weights = torch.cat([torch.ones(len(features), 1), clusters], 1)
+        found = [scores.logsumexp(1), *(tail(features).logsumexp(1) for tail in softmax.tail)]
+        sums += torch.stack([weights.sum(0), (weights * torch.stack(found, 1)).sum(0)])
+    means = sums[1] / sums[0]
+    return Normalisers(means[0], means[1:])
+
+
+def _new_model(training: Sequence[str]) -> Tuple[Any, Any, nn.Module]:
+    """(configuration, task, model) as fairseq-train begins with them."""
+    parser = options.get_training_parser()
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, list(training)))
+    utils.import_user_module(cfg.common)
+    torch.manual_seed(cfg.common.seed)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    task.build_criterion(cfg.criterion)  # which has a say in how the output bias begins
+    return cfg, task, model
+
+
+def _read(path: Path) -> Dict[str, Any]:
+    if not path.is_file():
+        raise MigrationError(f"{path}: required a checkpoint of fairseq-train, got no such file")
+    return checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+
+def _put(old: Dict[str, Tensor], model: nn.Module) -> Tuple[List[str], List[str]]:
+    """(names that were kept, names of the model that the checkpoint has nothing for)."""
+    state = model.state_dict()
+    kept = [name for name in state if name in old]
+    for name in kept:
+        wanted, got = tuple(state[name].shape), tuple(old[name].shape)
+        if wanted != got:
+            raise MigrationError(f"{name}: required shape {wanted} by the new flags, got {got}")
+    model.load_state_dict({**state, **{name: old[name] for name in kept}})
+    return kept, [name for name in state if name not in old]
+
+
+def _plain_layer(
+    model: nn.Module, new: Sequence[str], old: Dict[str, Tensor]
+) -> Optional[Tuple[Tensor, Tensor]]:
+    """The new model's (V, D) weight and (V,) bias, if nothing else of it is new.
+
+    None as well if the old one has no adaptive softmax of the same features.
+    """
+    from fairseq_bnce.output_layer import OutputLayer, UnsupportedModelError
+
+    if "decoder.adaptive_softmax.version" not in old:
+        return None
+    try:
+        layer = OutputLayer(model)
+    except UnsupportedModelError:  # for one, an adaptive softmax again
+        return None
+    is_all = len(layer.parameters()) == len(new)
+    return (layer.full().weight, layer.bias) if is_all and layer.bias is not None else None
+
+
+def _adaptive_model(path: Path, data: str) -> nn.Module:
+    overrides = {"data": data}
+    (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], arg_overrides=overrides)
+    return model.eval()
+
+
+def _batches(task: Any, model: nn.Module) -> Iterator[Dict[str, Any]]:
+    task.load_dataset("valid")
+    longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
+    batches = task.get_batch_iterator(
+        task.dataset("valid"), max_sentences=8, max_positions=longest, num_workers=0
+    )
+    return batches.next_epoch_itr(shuffle=False)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("checkpoint", type=Path, help="of fairseq-train")
+    add("--out", type=Path, required=True, help="the new checkpoint")
+    add(
+        "--batches",
+        type=positive,
+        default=50,
+        help="of 8 blocks, that the normalisers are measured on (default: %(default)s)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,223 @@
+"""Tables of docs/adaptive-softmax.md: what compare.py --learning-rates found, in several files.
+
+A label METHOD@RATE is a method with a learning rate; where a run is in several files, the longest
+counts. A method is shown with the rate whose perplexity is lowest after as many updates as all
+runs of the grid have.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .cells import NONE, number, table
+
+Run = Dict[str, Any]
+METHODS = {
+    "softmax": "`cross_entropy`",
+    "adaptive": "`adaptive_loss`",
+    "bnce": "`bnce --row-sparse`",
+    "ranking": "the same, `--objective ranking`",
+}
+Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
+_SPEED: Columns = (
+    ("updates", "updates", ",.0f"),
+    ("words/s", "words_per_second", ",.0f"),
+    ("words/processor s", "words_per_processor_second", ",.0f"),
+    ("peak memory, MiB", "peak_mib", ",.0f"),
+    ("parameters", "parameters", ",.0f"),
+)
+_SCORING: Columns = (
+    ("test PPL, exact", "test_ppl", ".1f"),
+    ("unnormalised, shifted", "test_u_ppl_shifted", ".1f"),
+    ("σ_z", "sigma_z", ".3f"),
+    ("tokens/s, exact", "exact_tokens_per_second", ",.0f"),
+    ("unnormalised", "unnormalised_tokens_per_second", ",.0f"),
+    ("right, exact", "accuracy", ".1f"),
+    ("right, unnormalised", "u_accuracy", ".1f"),
+)
+
+
+def grid(*comparisons: Dict[str, Any]) -> List[str]:
+    """Validation perplexity of every method with every learning rate, the best one bold."""
+    runs = _runs(comparisons)
+    update = _common_update(runs)
+    rates = sorted({_rate(label) for label in runs}, key=float)
+    lines = []
+    for method in _methods(runs):
+        best = _best(runs, method)
+        labels = [f"{method}@{rate}" for rate in rates]
+        found = [_shown([_at(one, update) for one in runs.get(label, [])]) for label in labels]
+        bold = [f"**{text}**" if label == best else text for label, text in zip(labels, found)]
+        lines.append([METHODS[method], *bold])
+    titles = [f"validation PPL after {update:,} updates, lr", *rates]
+    return table(titles, lines)
+
+
+def leaders(*comparisons: Dict[str, Any]) -> List[str]:
+    """Every method with its best rate: perplexity at equal updates."""
+    chosen = _leaders(comparisons)
+    updates = _milestones(chosen)
+    titles = ["", "lr", *(f"valid PPL after {update:,} updates" for update in updates)]
+    lines = []
+    for label, runs in chosen.items():
+        found = [_shown([_at(run, update) for run in runs]) for update in updates]
+        lines.append([METHODS[_method(label)], _rate(label), *found])
+    return table(titles, lines)
+
+
+def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
+    """Perplexity after so much processor time of training: as much as each of them took in all."""
+    chosen = _leaders(comparisons)
+    ends = _ends(chosen)
+    titles = ["validation PPL after", *(f"{end:,.0f} s" for end in ends)]
+    lines = [
+        [METHODS[_method(label)], *(_shown([_after(run, end) for run in runs]) for end in ends)]
+        for label, runs in chosen.items()
+    ]
+    return table(titles, lines)
+
+
+def overview(*comparisons: Dict[str, Any]) -> List[str]:
+    """README.md's table: a line a method, with its best rate."""
+    chosen = _leaders(comparisons)
+    update, end = _common_update(chosen), _ends(chosen)[0]
+    titles = ["", f"valid PPL after {update:,} updates", f"after {end:,.0f} s of processor time"]
+    titles += ["words/processor s", "peak memory, MiB", "scoring tokens/s, exact → unnormalised"]
+    titles += ["sentence completion, exact / unnormalised"]
+    lines = [
+        [
+            METHODS[_method(label)],
+            _shown([_at(run, update) for run in runs]),
+            _shown([_after(run, end) for run in runs]),
+            *_values(runs, _SPEED[2:4]),
+            _pair(comparisons, label, _SCORING[3:5], " → "),
+            _pair(comparisons, label, _SCORING[5:7], " / "),
+        ]
+        for label, runs in chosen.items()
+    ]
+    return table(titles, lines)
+
+
+def _pair(comparisons: Sequence[Dict[str, Any]], label: str, columns: Columns, sign: str) -> str:
+    """Of the runs that were scored, which need not be the longest."""
+    return sign.join(_values(_runs(comparisons, is_scored=True).get(label, []), columns))
+
+
+def speed(*comparisons: Dict[str, Any]) -> List[str]:
+    """Speed and memory of every method, of its longest run."""
+    runs = _runs(comparisons)
+    lines = []
+    for method in _methods(runs):
+        labels = [label for label in runs if _method(label) == method]
+        longest = max(labels, key=lambda label: _length(runs[label][0]))
+        lines.append([METHODS[method], *_values(runs[longest], _SPEED)])
+    return table(["training", *(title for title, _, _ in _SPEED)], lines)
+
+
+def scoring(*comparisons: Dict[str, Any]) -> List[str]:
+    """Every method with its best rate: test perplexity and scoring, where it was measured."""
+    runs = _runs(comparisons, is_scored=True)
+    chosen = {label: runs.get(label, []) for label in _leaders(comparisons)}
+    columns = [c for c in _SCORING if any(_known(runs, c[1]) for runs in chosen.values())]
+    lines = [
+        [METHODS[_method(label)], f"{runs[0]['updates']:,}", *_values(runs, columns)]
+        for label, runs in chosen.items()
+        if runs
+    ]
+    return table(["", "updates", *(title for title, _, _ in columns)], lines)
+
+
+def _runs(comparisons: Sequence[Dict[str, Any]], is_scored: bool = False) -> Dict[str, List[Run]]:
+    """The longest run of every label and seed, of all or of those that were scored."""
+    longest: Dict[Tuple[str, int], Run] = {}
+    for run in (run for comparison in comparisons for run in comparison["runs"]):
+        key, fits = (run["label"], run["seed"]), "test_ppl" in run or not is_scored
+        if "failed" not in run and fits and _length(run) > _length(longest.get(key)):
+            longest[key] = run
+    found: Dict[str, List[Run]] = {}
+    for (label, _), run in longest.items():
+        found.setdefault(label, []).append(run)
+    return found
+
+
+def _length(run: Optional[Run]) -> int:
+    return 0 if run is None else run["updates"]
+
+
+def _common_update(runs: Dict[str, List[Run]]) -> int:
+    """The last update at which every run was validated."""
+    shared = [
+        {p["update"] for p in one["train"]["curve"]} for some in runs.values() for one in some
+    ]
+    return max(set.intersection(*shared))
+
+
+def _methods(runs: Dict[str, List[Run]]) -> List[str]:
+    there = {_method(label) for label in runs}
+    return [method for method in METHODS if method in there]
+
+
+def _best(runs: Dict[str, List[Run]], method: str) -> str:
+    """The label of the method whose first seed is best after the updates that all have."""
+    update = _common_update(runs)
+    labels = [label for label in runs if _method(label) == method]
+    return min(labels, key=lambda label: _at(runs[label][0], update) or math.inf)
+
+
+def _leaders(comparisons: Sequence[Dict[str, Any]]) -> Dict[str, List[Run]]:
+    runs = _runs(comparisons)
+    return {label: runs[label] for label in (_best(runs, method) for method in _methods(runs))}
+
+
+def _ends(chosen: Dict[str, List[Run]]) -> List[float]:
+    """Processor seconds that each method took in all, the shortest first."""
+    return sorted(min(run["processor_seconds"] for run in runs) for runs in chosen.values())
+
+
+def _milestones(chosen: Dict[str, List[Run]]) -> List[int]:
+    """Updates to show: halves of the longest run's, as long as they were validated."""
+    curves = [run["train"]["curve"] for runs in chosen.values() for run in runs]
+    known = {point["update"] for curve in curves for point in curve}
+    ends = {curve[-1]["update"] for curve in curves}
+    return sorted({update for end in ends for update in (end // 4, end // 2, end)} & known)
+
+
+def _at(run: Run, update: int) -> Optional[float]:
+    found = [point["ppl"] for point in run["train"]["curve"] if point["update"] == update]
+    return found[0] if found else None
+
+
+def _after(run: Run, seconds: float) -> Optional[float]:
+    """Perplexity after so much processor time; its logarithm is interpolated linearly."""
+    points = [(p["processor_seconds"], math.log(p["ppl"])) for p in run["train"]["curve"]]
+    for (x, left), (y, right) in zip(points, points[1:]):
+        if x <= seconds <= y:
+            return math.exp(left + (right - left) * (seconds - x) / (y - x))
+    return None
+
+
+def _values(runs: Sequence[Run], columns: Columns) -> List[str]:
+    return [_shown(_known(runs, name), form) for _, name, form in columns]
+
+
+def _known(runs: Sequence[Run], name: str) -> List[float]:
+    return [run[name] for run in runs if run.get(name) is not None]
+
+
+def _shown(values: Sequence[Optional[float]], form: str = ".1f") -> str:
+    """The mean, with the standard deviation of several seeds."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return NONE
+    mean = number(statistics.fmean(known), form)
+    return mean if len(known) == 1 else f"{mean} ± {number(statistics.stdev(known), form)}"
+
+
+def _method(label: str) -> str:
+    return label.partition("@")[0]
+
+
+def _rate(label: str) -> str:
+    return label.partition("@")[2]

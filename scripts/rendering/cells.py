@@ -1,0 +1,32 @@
+"""Numbers as the pages show them, and the lines of a table."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence
+
+NONE = "–"
+
+
+def number(value: Optional[float], form: str) -> str:
+    """With a minus sign that is one; a dash for None."""
+    return NONE if value is None else format(value, form).replace("-", "−")
+
+
+def over(value: Optional[float], reference: Optional[float], form: str = ".2f") -> str:
+    """By how many per cent a value lies above a reference."""
+    return number(100 * (value / reference - 1), form) + " %" if value and reference else NONE
+
+
+def ratio(above: Optional[float], below: Optional[float]) -> Optional[float]:
+    """None where one of them is not known."""
+    return above / below if above is not None and below else None
+
+
+def table(titles: Sequence[str], lines: Sequence[Sequence[str]], text: int = 1) -> List[str]:
+    """A table in Markdown, its first ``text`` columns on the left and numbers on the right."""
+    aligned = ["---"] * text + ["---:"] * (len(titles) - text)
+    return [_line(titles), f"|{'|'.join(aligned)}|", *map(_line, lines)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"

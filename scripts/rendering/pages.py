@@ -1,0 +1,55 @@
+"""The places of a page that are written from files.
+
+A place begins with ``<!-- table: NAME from FILE, FILE -->`` on a line of its own, FILE as a link of
+the page would have it, and ends with ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Callable, List, Mapping
+
+Table = Callable[..., List[str]]
+_PLACE = re.compile(
+    r"^(?P<start><!-- table: (?P<name>\S+) from (?P<files>.+?) -->)\n(?P<text>.*?)^<!-- end -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_START = re.compile(r"^<!-- table: .*$", re.MULTILINE)
+
+
+class PageError(Exception):
+    """A place that can't be filled; the message names it."""
+
+
+def rendered(page: Path, tables: Mapping[str, Table]) -> str:
+    """The text of a page as it should be.
+
+    Args:
+        page: a file in Markdown.
+        tables: what makes the lines of a table out of its files' contents, by its name.
+
+    Raises:
+        PageError: for a place without an end, or whose table or file is not there.
+    """
+    text = page.read_text(encoding="utf-8")
+    if len(_START.findall(text)) != len(_PLACE.findall(text)):
+        raise PageError(f"{page}: required '<!-- table: NAME from FILE -->' ... '<!-- end -->'")
+    return _PLACE.sub(lambda place: _filled(place, page, tables), text)
+
+
+def _filled(place: Any, page: Path, tables: Mapping[str, Table]) -> str:
+    name = place["name"]
+    if name not in tables:
+        raise PageError(f"{page}: table: required one of {', '.join(tables)}, got {name}")
+    contents = [_content(page, file.strip()) for file in place["files"].split(",")]
+    lines = "".join(f"{line}\n" for line in tables[name](*contents))
+    return f"{place['start']}\n{lines}<!-- end -->"
+
+
+def _content(page: Path, file: str) -> Any:
+    path = page.parent / file
+    if not path.is_file():
+        raise PageError(f"{page}: required {file}, got no such file")
+    return json.loads(path.read_text(encoding="utf-8"))
