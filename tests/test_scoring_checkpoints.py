@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from scoring_models import FLAGS
 from test_cli import train_translation
 from tools import train, write_lines
@@ -12,6 +13,7 @@ from tools import train, write_lines
 from fairseq_bnce import Scorer
 from fairseq_bnce.output_layer import UnsupportedModelError
 from fairseq_bnce.scoring import CheckpointError, checkpoints
+from fairseq_bnce.scoring.dictionaries import KeptDictionary
 
 
 class Malicious:
@@ -123,20 +125,80 @@ def corpus_of(content):
     return content["cfg"]["task"]["data"]
 
 
+def edited(checkpoint, path, edit):
+    """A checkpoint written with something changed, and loadable by hand."""
+    content = torch.load(checkpoint, weights_only=False)
+    edit(content)
+    torch.save(content, path)
+    return path
+
+
 def test_where_the_dictionary_is_looked_for(corpus, language_model, tmp_path):
-    """In --data alone if given; else where the model was trained; else beside the checkpoint."""
-    content = torch.load(language_model("rnn_lm"), weights_only=False)
-    content["cfg"]["task"]["data"] = str(tmp_path / "gone")
-    moved = tmp_path / "moved.pt"
-    torch.save(content, moved)
+    """In --data alone if given; else beside the checkpoint; else where the model was trained."""
+
+    def without_traces(content):
+        content["cfg"]["task"]["data"] = str(tmp_path / "gone")
+        content["task_state"]["data_folder"] = str(tmp_path / "away")
+
+    moved = edited(language_model("rnn_lm"), tmp_path / "moved.pt", without_traces)
     said = refused(moved)
     assert "--data: required a folder with the dict.txt" in said
-    assert "gone" in said and str(tmp_path) in said
+    assert f"{tmp_path} or {tmp_path / 'away'} or {tmp_path / 'gone'}" in said
     assert f"got none in {tmp_path / 'other'}" in refused(moved, tmp_path / "other")
     want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])
     assert Scorer.from_checkpoint(moved, corpus).score(["w1 w2"]) == want
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "best.pt").symlink_to(moved)
     shutil.copy(corpus / "dict.txt", tmp_path)
     assert Scorer.from_checkpoint(moved).score(["w1 w2"]) == want
+    assert Scorer.from_checkpoint(tmp_path / "links" / "best.pt").score(["w1 w2"]) == want
+
+
+def test_a_checkpoint_is_found_with_its_dictionary_from_any_folder(
+    corpus, language_model, tmp_path, monkeypatch
+):
+    """Trained with a relative path: by what lies beside it, else by the folder's full name."""
+    monkeypatch.chdir(corpus.parent)
+    train(corpus.relative_to(corpus.parent), tmp_path / "run", *FLAGS["rnn_lm"])
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])
+    assert (tmp_path / "run" / "dict.txt").read_bytes() == (corpus / "dict.txt").read_bytes()
+    assert not list((tmp_path / "run").glob("*.tmp"))
+    monkeypatch.chdir(tmp_path)
+    (corpus / "dict.txt").rename(corpus / "hidden")
+    try:
+        assert Scorer.from_checkpoint(checkpoint).score(["w1 w2"]) == want
+    finally:
+        (corpus / "hidden").rename(corpus / "dict.txt")
+    (tmp_path / "run" / "dict.txt").unlink()
+    assert Scorer.from_checkpoint(checkpoint).score(["w1 w2"]) == want
+
+
+def test_of_several_dictionaries_the_one_that_fits(corpus, language_model, tmp_path):
+    """As where two trainings share a folder of checkpoints: same size, other words."""
+    moved = tmp_path / "moved.pt"
+    shutil.copy(language_model("rnn_lm"), moved)
+    words = (corpus / "dict.txt").read_text(encoding="utf-8").splitlines()
+    write_lines(tmp_path / "dict.txt", words[::-1])
+    want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])
+    assert Scorer.from_checkpoint(moved).score(["w1 w2"]) == want
+    assert "got one of other words" in refused(moved, tmp_path)
+    write_lines(tmp_path / "dict.txt", [f"{line.split()[0]} 1" for line in words])
+    assert Scorer.from_checkpoint(moved, tmp_path).score(["w1 w2"]) == want  # counts don't matter
+
+
+def test_no_save_writes_nothing(corpus, tmp_path):
+    train(corpus, tmp_path / "run", *FLAGS["rnn_lm"], "--no-save")
+    assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_a_dictionary_that_cannot_be_written_stops_no_training(corpus, tmp_path, caplog):
+    (tmp_path / "dict.txt").mkdir()
+    kept = KeptDictionary(str(corpus), Dictionary.load(str(corpus / "dict.txt")))
+    for _ in range(2):
+        kept.keep(str(tmp_path))
+    assert caplog.text.count("dict.txt can't be kept beside the checkpoints") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["dict.txt"]
 
 
 def test_dictionaries_that_do_not_fit(language_model, tmp_path):
