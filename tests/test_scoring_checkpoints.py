@@ -1,18 +1,23 @@
 """What a scorer loads, and what it refuses: nothing in a checkpoint is run."""
 
+import math
 import os
 import shutil
+import sys
+from argparse import Namespace
 
 import pytest
 import torch
+from checkpoint_edits import CONTAINERS, edited
+from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from scoring_models import FLAGS
 from test_cli import train_translation
-from tools import train, write_lines
+from tools import build, evaluate, train, write_lines
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.output_layer import UnsupportedModelError
-from fairseq_bnce.scoring import CheckpointError, checkpoints
+from fairseq_bnce.scoring import CheckpointError, ScoringError, checkpoints
 from fairseq_bnce.scoring.dictionaries import KeptDictionary
 
 
@@ -125,14 +130,6 @@ def corpus_of(content):
     return content["cfg"]["task"]["data"]
 
 
-def edited(checkpoint, path, edit):
-    """A checkpoint written with something changed, and loadable by hand."""
-    content = torch.load(checkpoint, weights_only=False)
-    edit(content)
-    torch.save(content, path)
-    return path
-
-
 def test_where_the_dictionary_is_looked_for(corpus, language_model, tmp_path):
     """In --data alone if given; else beside the checkpoint; else where the model was trained."""
 
@@ -211,3 +208,173 @@ def test_dictionaries_that_do_not_fit(language_model, tmp_path):
     assert "required a dict.txt of fairseq-preprocess" in refused(checkpoint, tmp_path)
     (tmp_path / "dict.txt").write_bytes(b"\xff\xfe\x00 1\n")
     assert "required a dict.txt of fairseq-preprocess" in refused(checkpoint, tmp_path)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", ["lstm_lm", "rnn_lm"])
+def test_any_container_of_the_configuration(
+    name, container, any_torch, corpus, language_model, tmp_path
+):
+    path = edited(language_model(name), tmp_path / "e.pt", lambda content: None, container)
+    want = Scorer.from_checkpoint(language_model(name)).score(["w1 w2"])
+    assert Scorer.from_checkpoint(path, corpus).score(["w1 w2"]) == want
+
+
+@pytest.fixture(scope="module")
+def task(corpus):
+    """As fairseq-eval-lm sets it up."""
+    return build(corpus, "--arch", "rnn_lm", "--criterion", "bnce")[1]
+
+
+def refused_by_all(path, corpus, task):
+    """What Scorer and fairseq-eval-lm say of a checkpoint: the same."""
+    said = refused(path, corpus)
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
+    assert str(caught.value) == said
+    return said
+
+
+NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "None": None, "'0.5'": "0.5"}
+NO_NUMBERS.update({"True": True, "a list": [0.5], "a Tensor": torch.tensor(0.5)})
+NO_NUMBERS.update({f"1{'0' * 56}...": 10**400, "a number of thousands of digits": 10**5000})
+
+
+@pytest.mark.parametrize("got", NO_NUMBERS)
+@pytest.mark.parametrize("name", ["log_z", "mu_z", "sigma_z"])
+def test_what_is_subtracted_from_scores_is_a_number(
+    name, got, corpus, language_model, task, tmp_path
+):
+    if sys.version_info < (3, 10, 7) and "digits" in got:
+        pytest.skip("this Python writes numbers of any length")
+    state = {name: NO_NUMBERS[got]}
+    path = edited(
+        language_model("rnn_lm"),
+        tmp_path / "e.pt",
+        lambda content: content["task_state"].update(state),
+    )
+    said = refused_by_all(path, corpus, task)
+    assert f"task_state.{name}: required a finite number" in said
+    assert said.endswith(f", got {got}")
+
+
+def test_the_rest_of_the_task_state(corpus, language_model, task, tmp_path):
+    checkpoint, path = language_model("rnn_lm"), tmp_path / "edited.pt"
+    for field, value, said in (
+        (
+            "sigma_z",
+            -0.5,
+            "task_state.sigma_z: required a finite number from 0 on (nats), got -0.5",
+        ),
+        ("score_squashing", 1, "task_state.score_squashing: required True or False, got 1"),
+        ("data_folder", 1, "task_state.data_folder: required a text, got 1"),
+    ):
+        edited(checkpoint, path, lambda content: content["task_state"].update({field: value}))  # noqa: B023
+        assert said in refused_by_all(path, corpus, task)
+    edited(checkpoint, path, lambda content: content.update(task_state=[1]))
+    assert "task_state: required a dictionary, got a list" in refused_by_all(path, corpus, task)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_parameters_are_finite(value, dtype, corpus, language_model, task, tmp_path):
+    def spoil(content):
+        bias = content["model"]["decoder.output_projection.bias"].to(dtype)
+        bias[[3, 5]] = value
+        content["model"]["decoder.output_projection.bias"] = bias
+
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", spoil)
+    said = refused_by_all(path, corpus, task)
+    bias = "model.decoder.output_projection.bias"
+    assert f"{bias}: required finite numbers, got 2 of 64 that are not" in said
+
+
+def with_bias(change):
+    def edit(content):
+        name = "decoder.output_projection.bias"
+        content["model"][name] = change(content["model"][name])
+
+    return edit
+
+
+NO_PARAMETERS = {
+    "required a tensor, got None": with_bias(lambda bias: None),
+    "required a tensor, got a list": with_bias(lambda bias: bias.tolist()),
+    "required fractions, got whole numbers": with_bias(lambda bias: bias.long()),
+    "got torch.complex64": with_bias(lambda bias: bias.to(torch.complex64)),
+    "got torch.float32, torch.sparse_coo": with_bias(lambda bias: bias.to_sparse()),
+    "stored whole, got torch.float32": with_bias(lambda bias: bias[:1].expand(10**15)),
+    "size mismatch": with_bias(lambda bias: bias[:-1].clone()),
+    "model: required a dictionary of tensors, got None": lambda content: content.update(model=None),
+    "the names of parameters, got 3": lambda content: content["model"].update({3: torch.ones(1)}),
+    "Unexpected key": lambda content: content["model"].update(more=torch.ones(1)),
+    "Missing key": lambda content: content["model"].clear(),
+}
+
+
+@pytest.mark.parametrize("said", NO_PARAMETERS)
+def test_parameters_that_are_none(said, corpus, language_model, task, tmp_path):
+    path = edited(language_model("rnn_lm"), tmp_path / "edited.pt", NO_PARAMETERS[said])
+    assert said in refused_by_all(path, corpus, task)
+
+
+def part(name, value):
+    return lambda content: content["cfg"].update({name: value})
+
+
+NO_CONFIGURATIONS = {
+    "no configuration": lambda content: content.update(cfg=None),
+    "a list": lambda content: content.update(cfg=[1]),
+    "a text": lambda content: content.update(cfg="${"),
+    "no model": part("model", None),
+    "a number as model": part("model", 3),
+    "a text as model": part("model", "rnn_lm"),
+    "an empty model": part("model", {}),
+    "a name that is none": part("model", {"_name": ["rnn_lm"]}),
+    "an interpolation": lambda content: content["cfg"]["model"].update(dropout="${nowhere.at_all}"),
+    "a text for a number": lambda content: content["cfg"]["model"].update(rnn_layers="x"),
+    "a tensor for a number": lambda content: content["cfg"]["model"].update(
+        rnn_layers=torch.ones(2)
+    ),
+    "options that are none": lambda content: content.update(args=3),
+    "empty options": lambda content: content.update(args=Namespace()),
+}
+
+
+@pytest.mark.parametrize("kind", NO_CONFIGURATIONS)
+def test_configurations_that_are_none(kind, corpus, language_model, task, tmp_path):
+    path = edited(language_model("rnn_lm"), tmp_path / "edited.pt", NO_CONFIGURATIONS[kind])
+    assert "required a" in refused(path, corpus)
+    with pytest.raises(CheckpointError, match="required a"):
+        checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
+
+
+def test_scores_that_overflow_are_none(corpus, language_model, tmp_path):
+    """Every parameter is finite, and yet no score is."""
+    large = with_bias(lambda bias: torch.full_like(bias, 3e38))
+    scorer = Scorer.from_checkpoint(edited(language_model("rnn_lm"), tmp_path / "e.pt", large))
+    with pytest.raises(ScoringError, match="scores: required finite numbers, got"):
+        scorer.with_exact(True).score(["w1"])
+    with pytest.raises(ScoringError, match="scores: required finite numbers, got"):
+        scorer.with_exact(True).extend(scorer.start(), [5])
+
+
+def test_the_command_eval_lm_says_it_too(corpus, language_model, tmp_path):
+    state = {"mu_z": math.nan}
+    path = edited(
+        language_model("rnn_lm"),
+        tmp_path / "e.pt",
+        lambda content: content["task_state"].update(state),
+    )
+    last = evaluate(corpus, path, "--unnormalized", check=False).splitlines()[-1]
+    assert last.endswith("task_state.mu_z: required a finite number (nats), got nan")
+
+
+def test_a_dictionary_of_other_words_is_refused_by_eval_lm(corpus, language_model, task, tmp_path):
+    state = {"dictionary_sha256": "0" * 64}
+    path = edited(
+        language_model("rnn_lm"),
+        tmp_path / "e.pt",
+        lambda content: content["task_state"].update(state),
+    )
+    assert "got one of other words" in refused_by_all(path, corpus, task)

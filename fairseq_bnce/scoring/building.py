@@ -7,7 +7,7 @@ import math
 from typing import Any, Iterator, Mapping
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from fairseq_bnce.scoring import configurations
 from fairseq_bnce.scoring.errors import CheckpointError, ScoringError
@@ -16,7 +16,8 @@ from fairseq_bnce.token_counts import DataError
 
 # What a model may make besides its parameters: tables of positions, mostly.
 _TIMES, _BESIDES = 4, 2**22
-_MAKING = ("arange", "empty", "full", "new_", "ones", "rand", "zeros")
+_MAKING = {"arange", "empty", "full", "ones", "rand", "randn", "zeros"}
+_FILLING = {"fill_", "normal_", "uniform_", "zero_"}  # which is when memory is taken
 _TOLD = 500  # characters of what somebody else's error says
 
 
@@ -24,20 +25,25 @@ class _TooLarge(Exception):
     """A configuration that asks for a model of another size than its parameters'."""
 
 
-class _Bounded(TorchDispatchMode):
-    """Counts the elements of the tensors that are made anew in this thread, before they are."""
+class _Bounded(TorchFunctionMode):
+    """Counts the elements of tensors that are made in this thread, before they are.
+
+    Some are made by constructors that no mode sees: those are seen where they are filled.
+    """
 
     def __init__(self, most: int):
         super().__init__()
-        self._left = most
+        self._most = self._left = most
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.__name__
-        if name.startswith(_MAKING):
-            self._left -= _elements(args, name.startswith("arange"))
-            if self._left < 0:
-                raise _TooLarge(name)
-        return func(*args, **(kwargs or {}))
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in _MAKING:
+            self._left -= _made(args, named, name == "arange")
+        filled = args[0].numel() if args and name in _FILLING else 0
+        if self._left < 0 or filled > self._most:
+            raise _TooLarge(name)
+        return func(*args, **named)
 
 
 @contextlib.contextmanager
@@ -87,8 +93,9 @@ def told(error: Exception) -> str:
     return text if len(text) <= _TOLD else f"{text[: _TOLD - 3]}..."
 
 
-def _elements(args: Any, is_range: bool) -> int:
-    if is_range:
-        return max((abs(arg) for arg in args if isinstance(arg, int)), default=0)
-    sizes = (arg for arg in args if isinstance(arg, (list, tuple)))
-    return math.prod(size for size in next(sizes, ()) if isinstance(size, int))
+def _made(args: Any, named: Any, is_range: bool) -> int:
+    """How many elements: sizes are the first list of numbers, or else all of them."""
+    values = [*args, *(named[name] for name in ("size", "end") if name in named)]
+    numbers = next((value for value in values if isinstance(value, (list, tuple))), values)
+    sizes = [abs(number) for number in numbers if isinstance(number, int)]
+    return max(sizes, default=0) if is_range else math.prod(sizes)

@@ -9,6 +9,7 @@ by ``torch.load(pickle_module=...)``, since torch 1.13 takes no notice of it.
 
 from __future__ import annotations
 
+import _compat_pickle
 import argparse
 import os
 import pickle
@@ -155,7 +156,9 @@ def _restricted_pickle() -> Any:
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
-            full = f"{module}.{name}".replace("__builtin__.", "builtins.")
+            # torch writes names as Python 2 had them: int is __builtin__.long.
+            today = _compat_pickle.IMPORT_MAPPING.get(module, module), name
+            full = ".".join(_compat_pickle.NAME_MAPPING.get((module, name), today))
             if full not in allowed:
                 raise pickle.UnpicklingError(f"Unsupported global: {full}")
             return allowed[full]
@@ -227,7 +230,6 @@ def _of_any_year(content: Dict[str, Any]) -> Any:
     options = content.get("args")
     if options is None:
         return content.get("cfg")
-    configurations.forget_others(options)
     return convert_namespace_to_omegaconf(checkpoint_utils._upgrade_state_dict(content)["args"])
 
 

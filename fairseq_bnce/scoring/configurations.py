@@ -34,9 +34,8 @@ EVALUATED = frozenset({
     "project_input", "self_attention", "weight_softmax", "wer_args", "xformers_att_config",
 })
 # fmt: on
+_PART = re.compile(r"^(encoder|decoder)_")
 _OPENED = re.compile(r".*_path|pretrained_.*|.*_checkpoint|load_.*_from")
-# This one is opened with the data, if at all, and may not be None.
-_NOT_OPENED = {"plasma_path"}
 
 
 def check(configuration: Any, path: str) -> None:
@@ -50,7 +49,7 @@ def check(configuration: Any, path: str) -> None:
         CheckpointError: naming a field that fairseq evaluates and that is no literal.
     """
     for name, value in _fields(configuration):
-        if name.rpartition(".")[2] in EVALUATED and isinstance(value, (str, bytes, bytearray)):
+        if _is_evaluated(name) and isinstance(value, (str, bytes, bytearray)):
             try:
                 literal(value)
             except NotALiteral as error:
@@ -80,7 +79,7 @@ def close_files(model: Any) -> None:
     for name in list(fields):
         if isinstance(fields[name], (argparse.Namespace, dict, DictConfig)):
             close_files(fields[name])
-        elif _is_opened(name) and isinstance(fields[name], (str, bytes)):
+        elif is_opened(name) and isinstance(fields[name], (str, bytes)):
             fields[name] = None
 
 
@@ -115,12 +114,15 @@ def _is_in(name: Any, known: Any) -> bool:
     return isinstance(name, str) and name in known
 
 
-def _is_opened(name: Any) -> bool:
-    return (
-        isinstance(name, str)
-        and name not in _NOT_OPENED
-        and _OPENED.fullmatch(name) is not None
-    )  # fmt: skip
+def _is_evaluated(name: str) -> bool:
+    """By its own name, or in the part of an encoder or a decoder."""
+    own = name.rpartition(".")[2]
+    return own in EVALUATED or _PART.sub("", own) in EVALUATED
+
+
+def is_opened(name: Any) -> bool:
+    """Whether a model's option of this name, if it is a text, is that of a file."""
+    return isinstance(name, str) and _OPENED.fullmatch(name) is not None
 
 
 def _fields(part: Any, name: str = "") -> Iterator[Tuple[str, Any]]:

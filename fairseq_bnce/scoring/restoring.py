@@ -1,18 +1,21 @@
 """fairseq's own commands, where they load a checkpoint.
 
-They load by two functions of ``fairseq.checkpoint_utils``, in whose place those of this module are
-put when the plugin is imported:
+They load by functions of ``fairseq.checkpoint_utils``, in whose place those of this module are put
+when the plugin is imported:
 
 - A file that is damaged, as ``checkpoint_last.pt`` is after a kill in the middle of its copying,
   is named with the newest whole checkpoint of its folder.
 - A model that the plugin's task is to use (fairseq-eval-lm, fairseq-validate) is loaded as
   :class:`fairseq_bnce.Scorer` loads it: nothing in the file is run, and what is wrong is told.
 
+- Where all options are in one Namespace hydra looks for no file that one of them names.
+
 Other tasks' models are loaded as without the plugin.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
 import os
 import pickle
@@ -34,8 +37,20 @@ def take_fairseqs_place(task_class: type) -> None:
         task_class: the task whose models are loaded with care.
     """
     place = checkpoint_utils
+    place._upgrade_state_dict = _without_strangers(place._upgrade_state_dict)
     place.load_checkpoint_to_cpu = _naming_whole_ones(place.load_checkpoint_to_cpu)
     place.load_model_ensemble_and_task = _with_care(place.load_model_ensemble_and_task, task_class)
+
+
+def _without_strangers(upgrade: Any) -> Any:
+    @functools.wraps(upgrade)
+    def _upgrade_state_dict(state: Any) -> Any:
+        options = state.get("args") if isinstance(state, dict) else None
+        if isinstance(options, argparse.Namespace):
+            configurations.forget_others(options)
+        return upgrade(state)
+
+    return _upgrade_state_dict
 
 
 def _naming_whole_ones(read: Any) -> Any:
@@ -166,11 +181,10 @@ def _prepare(state: Dict[str, Any], path: str, task: Any) -> None:
     contents.check(state, path)
     checkpoints.check_configurations(state, path)
     state["task_state"] = state.get("task_state") or {}
+    state["args"] = None  # of which fairseq has made cfg
     try:
-        parts = [state["cfg"]["model"], *filter(None, [state.get("args")])]
-        for part in parts:
-            configurations.check_architecture(part, path)
-            configurations.close_files(part)
+        configurations.check_architecture(state["cfg"]["model"], path)
+        configurations.close_files(state["cfg"]["model"])
     except CheckpointError:
         raise
     except Exception as error:
