@@ -111,8 +111,8 @@ def test_bytes_are_evaluated_too(program):
 @pytest.mark.parametrize("size", [10**7, 10**18])
 @pytest.mark.parametrize(
     "name, field",
-    [("rnn_lm", "rnn_layers"), ("lstm_lm", "decoder_layers"), ("lstm_lm", "decoder_hidden_size")]
-    + [("transformer_lm", "max_target_positions"), ("fconv_lm", "decoder_layers")],
+    [("rnn_lm", "decoder_layers"), ("lstm_lm", "decoder_layers"), ("fconv_lm", "decoder_layers")]
+    + [("lstm_lm", "decoder_hidden_size"), ("transformer_lm", "max_target_positions")],
 )
 def test_sizes_that_no_memory_holds(
     name, field, size, corpus, language_model, task, tmp_path, capsys

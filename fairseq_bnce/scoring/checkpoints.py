@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import _compat_pickle
 import argparse
+import contextlib
 import os
 import pickle
 import types
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+import zipfile
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq import checkpoint_utils, tasks
@@ -95,6 +97,7 @@ def read(path: str) -> Dict[str, Any]:
     if not os.path.isfile(path):
         raise CheckpointError(f"--path {path}: required a checkpoint, got no such file")
     try:
+        check_sums(path)
         content = _load(path)
     except pickle.UnpicklingError as error:
         raise unsafe(path, error) from None
@@ -105,6 +108,21 @@ def read(path: str) -> Dict[str, Any]:
     if not isinstance(content, dict) or "model" not in content:
         raise CheckpointError(f"--path {path}: {_REQUIRED}, got {_described(content)}")
     return content
+
+
+def check_sums(path: str) -> None:
+    """Compare what a file holds with the checksums in it, which torch writes and does not read.
+
+    A file of before torch 1.6 has none.
+
+    Raises:
+        zipfile.BadZipFile: if one differs.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+        if wrong is not None:
+            raise zipfile.BadZipFile(f"wrong checksum of {wrong}")
 
 
 def unsafe(path: str, error: Exception) -> CheckpointError:
@@ -194,19 +212,15 @@ def _described(content: Any) -> str:
 def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
     """(task, model), of this year's checkpoints or of those with a Namespace of options."""
     check_configurations(content, path)
-    try:
+    with _telling_of(content, path):
         cfg = _of_any_year(content)
         if OmegaConf.is_config(cfg):
             cfg = OmegaConf.to_container(cfg, resolve=True)
-        parts = _as_config(cfg["task"]), _as_config(cfg["model"])
-    except Exception as error:  # about anything, where a configuration is wrong
-        raise CheckpointError(
-            f"--path {path}: {_REQUIRED}, got {_described(content)} ({building.told(error)})"
-        ) from None
-    _check_task(parts[0], path)
-    configurations.check_architecture(parts[1], path)
-    configurations.close_files(parts[1])
-    return parts
+        task, model = _as_config(cfg["task"]), _as_config(cfg["model"])
+        _check_task(task, path)
+        configurations.check_architecture(model, path)
+        configurations.close_files(model)
+    return task, model
 
 
 def check_configurations(content: Dict[str, Any], path: str) -> None:
@@ -215,12 +229,19 @@ def check_configurations(content: Dict[str, Any], path: str) -> None:
     Raises:
         CheckpointError: naming a field that fairseq evaluates and that is no literal.
     """
-    try:
+    with _telling_of(content, path):
         for name in ("args", "cfg"):
             configurations.check(content.get(name), path)
+
+
+@contextlib.contextmanager
+def _telling_of(content: Dict[str, Any], path: str) -> Iterator[None]:
+    """A configuration may be wrong in about any way."""
+    try:
+        yield
     except CheckpointError:
         raise
-    except Exception as error:  # a container of fairseq's that is none inside
+    except Exception as error:
         raise CheckpointError(
             f"--path {path}: {_REQUIRED}, got {_described(content)} ({building.told(error)})"
         ) from None

@@ -68,15 +68,12 @@ def _naming_whole_ones(read: Any) -> Any:
 
 def is_whole(path: str) -> bool:
     """Whether a file is a checkpoint to its end; all of it is read."""
-    if zipfile.is_zipfile(path):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return archive.testzip() is None
-        except Exception:  # bytes that are no archive after all
-            return False
     try:
-        checkpoints.read(path)
-    except CheckpointError:
+        if zipfile.is_zipfile(path):
+            checkpoints.check_sums(path)
+        else:
+            checkpoints.read(path)
+    except Exception:  # about anything, of bytes that are no archive after all
         return False
     return True
 
@@ -160,11 +157,14 @@ def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any
 def _state(path: str, overrides: Any) -> Dict[str, Any]:
     """As fairseq reads it; whatever it stumbles over is told of."""
     try:
+        checkpoints.check_sums(path)
         return checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
     except (CheckpointError, OSError):
         raise
     except pickle.UnpicklingError as error:
         raise checkpoints.unsafe(path, error) from None
+    except zipfile.BadZipFile as error:
+        raise _damaged(path, error) from None
     except Exception as error:
         raise building.no_model(path, error) from None
 
