@@ -214,7 +214,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         fuzzer = Fuzzer(options.checkpoint, options.data, folder)
         for number in range(options.count):
-            print(number, *fuzzer.run(f"{options.seed}-{number}"), sep="\t")
+            print(number, *map(ascii, fuzzer.run(f"{options.seed}-{number}")), sep="\t", flush=True)
 
 
 if __name__ == "__main__":

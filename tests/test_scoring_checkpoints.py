@@ -51,6 +51,16 @@ def test_a_malicious_pickle_is_not_run(is_zip, any_torch, tmp_path):
     assert (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
+def test_nor_is_it_by_eval_lm(is_zip, task, tmp_path):
+    checkpoint = tmp_path / "bad.pt"
+    content = {"model": {}, "cfg": {}, "extra": Malicious(tmp_path / "made")}
+    torch.save(content, checkpoint, _use_new_zipfile_serialization=is_zip)
+    with pytest.raises(CheckpointError, match="can't be loaded safely; nothing in it was run"):
+        checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+    assert not (tmp_path / "made").exists()
+
+
 @pytest.mark.parametrize("name", ["lstm_lm", "rnn_lm"])
 def test_checkpoints_of_this_plugin_load(name, any_torch, language_model):
     """Those of lstm_lm hold a Namespace, those of rnn_lm a dictionary of options."""

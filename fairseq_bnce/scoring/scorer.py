@@ -141,8 +141,8 @@ class Scorer:
 
         Args:
             path: the checkpoint.
-            data: folder with the model's dict.txt; by default the one it was trained on, or the
-                checkpoint's own.
+            data: folder with the model's dict.txt; by default the checkpoint's own, or the one it
+                was trained on.
             **options: device, dtype, exact, shift and batch_tokens, as above.
 
         Raises:
