@@ -210,7 +210,7 @@ def _require_near(name: str, got: Tensor, wanted: Tensor, tolerance: float) -> N
 def _empty_rows(like: Tensor, columns: int) -> Tensor:
     """(len(like), columns), whose rows start at aligned places.
 
-    What lies between them is 0: torch's product of halves on a CPU reads it, times 0.
+    What lies between them is 0, since a product may read it, and 0 times NaN is NaN.
     """
     rows = like.new_empty((len(like), triton.cdiv(columns, _ALIGNMENT) * _ALIGNMENT))
     rows[:, columns:] = 0

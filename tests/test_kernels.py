@@ -343,7 +343,7 @@ def test_what_is_checked_is_what_is_called(reduction, with_bias, target, monkeyp
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_what_lies_between_the_rows_of_g_is_no_part_of_a_product(dtype, forced, monkeypatch):
-    """New memory holds NaN here; torch's products of halves on a CPU read past the columns."""
+    """New memory holds NaN here; a CPU's products of halves may read past the columns."""
     new_empty = torch.Tensor.new_empty
 
     def filled(new):
