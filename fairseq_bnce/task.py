@@ -22,9 +22,11 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import II
 from torch import nn
 
-from fairseq_bnce import metrics, optimizers, scorer, streams
+from fairseq_bnce import metrics, optimizers, ranks, scorer, streams
 from fairseq_bnce.criterions import SelfNormalizingCriterion
 from fairseq_bnce.output_layer import refuse_fully_sharded
+from fairseq_bnce.scoring import restoring
+from fairseq_bnce.scoring.dictionaries import KeptDictionary
 from fairseq_bnce.token_counts import DataError, count_tokens, split_prefixes
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
     model_path: Optional[str] = II("common_eval.path")
     criterion_name: Optional[str] = II("criterion._name")
     ddp_backend: str = II("distributed_training.ddp_backend")
+    save_dir: Optional[str] = II("checkpoint.save_dir")
 
 
 class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
@@ -76,6 +79,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._criterion: Optional[SelfNormalizingCriterion] = None
         self._measured = self._is_checked = False
         self._carried: Optional[streams.CarriedState] = None
+        self._kept: Optional[KeptDictionary] = None
 
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
@@ -99,6 +103,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
         The model may be trained already: fairseq-validate builds a criterion, too.
         """
+        self._kept = KeptDictionary(utils.split_paths(self.args.data)[0], self.dictionary)
         criterion = super().build_criterion(cfg)
         if isinstance(criterion, SelfNormalizingCriterion):
             self._criterion = criterion
@@ -107,9 +112,16 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return criterion
 
     def state_dict(self) -> Dict[str, Any]:
-        """What checkpoints carry of the task: a learned log Z as it is now."""
+        """What checkpoints carry of the task: a learned log Z as it is now.
+
+        Called when a checkpoint is saved, so that this is when dict.txt is put beside it.
+        """
         if self._criterion is not None:
             self.state.merge_state_dict(self._criterion.scoring_state())
+        if self._kept is not None:
+            self.state.merge_state_dict(self._kept.state())
+            if ranks.own() == 0 and self.args.save_dir:
+                self._kept.keep(self.args.save_dir)
         return super().state_dict()
 
     def train_step(
@@ -317,3 +329,4 @@ def _take_registered_place() -> None:
 
 
 _take_registered_place()
+restoring.take_fairseqs_place(SelfNormalizedLanguageModelingTask)

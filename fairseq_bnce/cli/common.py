@@ -50,7 +50,7 @@ def add_model_options(
     add(
         "--data",
         metavar="DIR",
-        help="folder with its dict.txt (default: the one it was trained on, or its own)",
+        help="folder with its dict.txt (default: its own, or the one it was trained on)",
     )
     if ways:
         _add_ways(add)

@@ -9,20 +9,25 @@ by ``torch.load(pickle_module=...)``, since torch 1.13 takes no notice of it.
 
 from __future__ import annotations
 
+import _compat_pickle
+import argparse
+import contextlib
 import os
 import pickle
 import types
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+import zipfile
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
-from fairseq import checkpoint_utils, tasks, utils
+from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_bnce import compatibility
-from fairseq_bnce.scoring.errors import CheckpointError
+from fairseq_bnce.scoring import building, configurations, contents, dictionaries
+from fairseq_bnce.scoring.errors import CheckpointError, shown
 
 _CAN_BE_TOLD = hasattr(torch.serialization, "add_safe_globals")
 _TASK = "language_modeling"
@@ -35,6 +40,7 @@ _NEUTRAL = {
     "model_path": None,
     "criterion_name": None,
     "ddp_backend": "none",
+    "save_dir": None,
 }
 
 
@@ -44,7 +50,8 @@ class Trained(NamedTuple):
     Attributes:
         model: in evaluation mode, on the CPU.
         source, target: dictionaries of the words that it reads and predicts.
-        state: log_z, mu_z, sigma_z (nats) and score_squashing, as far as they were saved.
+        state: log_z, mu_z, sigma_z (nats) and score_squashing, as far as they were saved; besides,
+            what tells of the dictionary (see :mod:`fairseq_bnce.scoring.dictionaries`).
         bos: the id that every block starts with under --add-bos-token, or None.
     """
 
@@ -60,22 +67,22 @@ def load(path: str, data: Optional[str] = None) -> Trained:
 
     Args:
         path: the file.
-        data: folder with the model's dict.txt; by default the one it was trained on, or its own.
+        data: folder with the model's dict.txt; by default the checkpoint's own, or the one that it
+            was trained on.
 
     Raises:
         CheckpointError: naming what was required and what came.
     """
     content = read(path)
+    contents.check(content, path)
     task_cfg, model_cfg = _configurations(content, path)
-    _check_task(task_cfg, path)
-    folder = _data_folder(path, data, task_cfg)
-    task = _task(task_cfg, folder)
-    _check_dictionary(task, content["model"], folder)
+    state = dict(content.get("task_state") or {})
+    task = _task_with_dictionary(path, data, task_cfg, content["model"], state)
     return Trained(
         _model(task, model_cfg, content["model"], path),
         task.source_dictionary,
         task.target_dictionary,
-        dict(content.get("task_state") or {}),
+        state,
         task.source_dictionary.bos() if getattr(task.args, "add_bos_token", False) else None,
     )
 
@@ -90,12 +97,10 @@ def read(path: str) -> Dict[str, Any]:
     if not os.path.isfile(path):
         raise CheckpointError(f"--path {path}: required a checkpoint, got no such file")
     try:
+        check_sums(path)
         content = _load(path)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"--path {path}: required a checkpoint of plain data, got one that can't be loaded "
-            f"safely; nothing in it was run. {_first_sentence(error)}"
-        ) from None
+        raise unsafe(path, error) from None
     except Exception as error:  # about anything, where bytes are read that are no pickle
         raise CheckpointError(
             f"--path {path}: required a checkpoint, got a damaged or other file: {error}"
@@ -103,6 +108,50 @@ def read(path: str) -> Dict[str, Any]:
     if not isinstance(content, dict) or "model" not in content:
         raise CheckpointError(f"--path {path}: {_REQUIRED}, got {_described(content)}")
     return content
+
+
+def check_sums(path: str) -> None:
+    """Compare what a file holds with the checksums in it, which torch writes and does not read.
+
+    A file of before torch 1.6 has none.
+
+    Raises:
+        zipfile.BadZipFile: if one differs.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+        if wrong is not None:
+            raise zipfile.BadZipFile(f"wrong checksum of {wrong}")
+
+
+def unsafe(path: str, error: Exception) -> CheckpointError:
+    """For a file that asks for more than plain data, or is no checkpoint."""
+    return CheckpointError(
+        f"--path {path}: required a checkpoint of plain data, got one that can't be loaded "
+        f"safely; nothing in it was run. {_first_sentence(error)}"
+    )
+
+
+def is_unsafe(error: Exception) -> bool:
+    """Whether a reader says that a file asks for more than plain data."""
+    text = str(error)
+    return isinstance(error, pickle.UnpicklingError) and ("GLOBAL" in text or "global" in text)
+
+
+def refuse_programs(path: str) -> None:
+    """Before fairseq reads a file: where torch's own check can't be told of fairseq's containers.
+
+    Raises:
+        CheckpointError: for a file that asks for more than plain data.
+    """
+    if not _CAN_BE_TOLD:
+        read(path)
+
+
+def is_language_model(task_cfg: Any) -> bool:
+    """Whether a model was trained by the task ``language_modeling``."""
+    return (getattr(task_cfg, "_name", None) or getattr(task_cfg, "task", None)) == _TASK
 
 
 _REQUIRED = "required a checkpoint of fairseq-train (with 'model' and 'cfg' or 'args')"
@@ -125,7 +174,9 @@ def _restricted_pickle() -> Any:
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
-            full = f"{module}.{name}".replace("__builtin__.", "builtins.")
+            # torch writes names as Python 2 had them: int is __builtin__.long.
+            today = _compat_pickle.IMPORT_MAPPING.get(module, module), name
+            full = ".".join(_compat_pickle.NAME_MAPPING.get((module, name), today))
             if full not in allowed:
                 raise pickle.UnpicklingError(f"Unsupported global: {full}")
             return allowed[full]
@@ -160,71 +211,120 @@ def _described(content: Any) -> str:
 
 def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
     """(task, model), of this year's checkpoints or of those with a Namespace of options."""
-    if content.get("args") is not None:
-        cfg = convert_namespace_to_omegaconf(checkpoint_utils._upgrade_state_dict(content)["args"])
-    else:
-        cfg = content.get("cfg")
-    if not cfg or "task" not in cfg or "model" not in cfg:
-        raise CheckpointError(f"--path {path}: {_REQUIRED}, got {_described(content)}")
-    return _as_config(cfg["task"]), _as_config(cfg["model"])
+    check_configurations(content, path)
+    with _telling_of(content, path):
+        cfg = _of_any_year(content)
+        if OmegaConf.is_config(cfg):
+            cfg = OmegaConf.to_container(cfg, resolve=True)
+        task, model = _as_config(cfg["task"]), _as_config(cfg["model"])
+        _check_task(task, path)
+        configurations.check_architecture(model, path)
+        configurations.close_files(model)
+    return task, model
+
+
+def check_configurations(content: Dict[str, Any], path: str) -> None:
+    """Make sure that nothing in a checkpoint's configuration is a program.
+
+    Raises:
+        CheckpointError: naming a field that fairseq evaluates and that is no literal.
+    """
+    with _telling_of(content, path):
+        for name in ("args", "cfg"):
+            configurations.check(content.get(name), path)
+
+
+@contextlib.contextmanager
+def _telling_of(content: Dict[str, Any], path: str) -> Iterator[None]:
+    """A configuration may be wrong in about any way."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"--path {path}: {_REQUIRED}, got {_described(content)} ({building.told(error)})"
+        ) from None
+
+
+def _of_any_year(content: Dict[str, Any]) -> Any:
+    options = content.get("args")
+    if options is None:
+        return content.get("cfg")
+    return convert_namespace_to_omegaconf(checkpoint_utils._upgrade_state_dict(content)["args"])
 
 
 def _as_config(part: Any) -> Any:
     """Architectures of old keep their options in a Namespace, which they take as it is."""
-    return OmegaConf.create(part) if isinstance(part, dict) else part
+    if isinstance(part, argparse.Namespace):
+        return part
+    if not isinstance(part, dict):
+        raise TypeError(f"a dictionary of options, not {shown(part)}")
+    return OmegaConf.create(part)
 
 
 def _check_task(cfg: Any, path: str) -> None:
-    name = getattr(cfg, "_name", None) or getattr(cfg, "task", None)
-    if name != _TASK:
+    if not is_language_model(cfg):
+        name = getattr(cfg, "_name", None) or getattr(cfg, "task", None)
         raise CheckpointError(
             f"--path {path}: required a language model (--task {_TASK}), got a model of task "
-            f"{name!r}"
+            f"{shown(name)}"
         )
 
 
-def _data_folder(path: str, data: Optional[str], cfg: Any) -> str:
-    """Where the dictionary is."""
-    beside = os.path.dirname(path) or os.curdir
-    trained_on = utils.split_paths(getattr(cfg, "data", None) or "")[:1]
-    tried = [data] if data is not None else [*trained_on, beside]
+def _task_with_dictionary(
+    path: str, data: Optional[str], cfg: Any, parameters: Dict[str, torch.Tensor], state: Any
+) -> Any:
+    """With the first dictionary that fits the model, of those where one may be."""
+    stored = getattr(cfg, "data", None)
+    tried = [data] if data is not None else dictionaries.folders(path, state, stored)
+    refused: List[CheckpointError] = []
     for folder in tried:
-        if os.path.isfile(os.path.join(folder, "dict.txt")):
-            return folder
+        if os.path.isfile(os.path.join(folder, dictionaries.NAME)):
+            try:
+                task = _task(cfg, folder, path)
+                _check_dictionary(task, parameters, state, folder)
+                return task
+            except CheckpointError as error:
+                refused.append(error)
+    if refused:
+        raise CheckpointError("; ".join(map(str, refused)))
     raise CheckpointError(
         "--data: required a folder with the dict.txt that the model was trained with, got none "
         f"in {' or '.join(tried)}"
     )
 
 
-def _task(cfg: Any, folder: str) -> Any:
-    for name, value in {**_NEUTRAL, "data": folder}.items():
-        setattr(cfg, name, value)
+def _task(cfg: Any, folder: str, path: str) -> Any:
     try:
+        for name, value in {**_NEUTRAL, "data": folder}.items():
+            setattr(cfg, name, value)
         return tasks.setup_task(cfg)
-    except Exception as error:  # which is what fairseq raises for a wrong encoding
+    except Exception as error:  # of the dictionary, or of the task's configuration
+        dictionaries.check_readable(folder)
         raise CheckpointError(
-            f"--data {folder}: required a dict.txt of fairseq-preprocess, got: {error}"
+            f"--path {path}: required the configuration of a language model, got: "
+            f"{building.told(error)}"
         ) from None
 
 
-def _check_dictionary(task: Any, parameters: Dict[str, torch.Tensor], folder: str) -> None:
+def _check_dictionary(
+    task: Any, parameters: Dict[str, torch.Tensor], state: Dict[str, Any], folder: str
+) -> None:
     embeddings = parameters.get("decoder.embed_tokens.weight")
     got = len(task.source_dictionary)
-    if embeddings is not None and len(embeddings) != got:
+    if embeddings is not None and embeddings.dim() and len(embeddings) != got:
         raise CheckpointError(
             f"--data {folder}: required the dict.txt that the model was trained with "
             f"({len(embeddings):,} types, fairseq's four counted in), got one of {got:,}"
         )
+    dictionaries.check(task.source_dictionary, state, folder)
 
 
 def _model(task: Any, cfg: Any, parameters: Dict[str, torch.Tensor], path: str) -> nn.Module:
-    try:
+    kinds = contents.kinds(parameters)
+    with building.guarded(parameters, cfg, path):
         model = task.build_model(cfg)
         model.load_state_dict(parameters, strict=True, model_cfg=cfg)
-    except (KeyError, AssertionError, RuntimeError) as error:
-        raise CheckpointError(
-            f"--path {path}: required a model of an architecture that is known here, with all "
-            f"its parameters, got: {error}"
-        ) from None
+    contents.check_kinds(kinds, model, path)
     return model.eval().requires_grad_(False)

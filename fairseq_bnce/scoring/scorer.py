@@ -141,8 +141,8 @@ class Scorer:
 
         Args:
             path: the checkpoint.
-            data: folder with the model's dict.txt; by default the one it was trained on, or the
-                checkpoint's own.
+            data: folder with the model's dict.txt; by default the checkpoint's own, or the one it
+                was trained on.
             **options: device, dtype, exact, shift and batch_tokens, as above.
 
         Raises:
@@ -347,7 +347,7 @@ class Scorer:
         batch = Batch.of(pieces, padding, self.device)
         with torch.no_grad():
             features = self._reader.read(batch.tokens, batch.lengths)[batch.is_scored]
-            return self._log_probs(features, batch.targets).cpu().numpy()
+            return _finite(self._log_probs(features, batch.targets).cpu().numpy())
 
     def _is_long(self, line: _Line) -> bool:
         """Whether it is read in parts; what reads words on both sides reads them all at once."""
@@ -399,7 +399,18 @@ class Scorer:
 
 
 def _as_float64(scores: Tensor) -> np.ndarray:
-    return scores.cpu().numpy().astype(np.float64)
+    return _finite(scores.cpu().numpy().astype(np.float64))
+
+
+def _finite(scores: np.ndarray) -> np.ndarray:
+    """Parameters may be finite and too large for their dtype all the same."""
+    if not np.isfinite(scores).all():
+        bad = scores[~np.isfinite(scores)]
+        raise ScoringError(
+            f"scores: required finite numbers, got {bad[0]} for {bad.size:,} of {scores.size:,}: "
+            "the model's numbers overflow"
+        )
+    return scores
 
 
 def _device(name: Union[str, torch.device]) -> torch.device:

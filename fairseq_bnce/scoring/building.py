@@ -1,0 +1,101 @@
+"""Building a model as a checkpoint says, within bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any, Iterator, Mapping
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from fairseq_bnce.scoring import configurations
+from fairseq_bnce.scoring.errors import CheckpointError, ScoringError
+from fairseq_bnce.scoring.literals import NotALiteral, evaluating_literals
+from fairseq_bnce.token_counts import DataError
+
+# What a model may make besides its parameters: tables of positions, mostly.
+_TIMES, _BESIDES = 4, 2**22
+_MAKING = {"arange", "empty", "full", "ones", "rand", "randn", "zeros"}
+_FILLING = {"fill_", "normal_", "uniform_", "zero_"}  # which is when memory is taken
+_TOLD = 500  # characters of what somebody else's error says
+
+
+class _TooLarge(Exception):
+    """A configuration that asks for a model of another size than its parameters'."""
+
+
+class _Bounded(TorchFunctionMode):
+    """Counts the elements of tensors that are made in this thread, before they are.
+
+    Some are made by constructors that no mode sees: those are seen where they are filled.
+    """
+
+    def __init__(self, most: int):
+        super().__init__()
+        self._most = self._left = most
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in _MAKING:
+            self._left -= _made(args, named, name == "arange")
+        filled = args[0].numel() if args and name in _FILLING else 0
+        if self._left < 0 or filled > self._most:
+            raise _TooLarge(name)
+        return func(*args, **named)
+
+
+@contextlib.contextmanager
+def guarded(parameters: Mapping[str, Tensor], configuration: Any, path: str) -> Iterator[None]:
+    """In here, build a checkpoint's model and load its parameters.
+
+    Strings are evaluated as literals alone, and what is built has to be of the parameters' size.
+
+    Args:
+        parameters: the checkpoint's.
+        configuration: the checkpoint's, for the message.
+        path: the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: for whatever goes wrong in here.
+        DataError: as it comes, for data that the model is to be used on.
+    """
+    most = _BESIDES + _TIMES * sum(values.numel() for values in parameters.values())
+    try:
+        with evaluating_literals(), _Bounded(most):
+            yield
+    except (DataError, ScoringError):
+        raise
+    except NotALiteral as error:
+        names = configurations.names_of(configuration, error.text)
+        raise configurations.not_a_literal(path, names, error) from None
+    except _TooLarge:
+        raise CheckpointError(
+            f"--path {path}: required a configuration of a model of the size of its parameters, "
+            f"got one of over {most:,} numbers"
+        ) from None
+    except Exception as error:  # about anything, where a configuration is wrong
+        raise no_model(path, error) from None
+
+
+def no_model(path: str, error: Exception) -> CheckpointError:
+    """For what fairseq or torch say about a model that can't be built or filled."""
+    return CheckpointError(
+        f"--path {path}: required a model of an architecture that is known here, with all its "
+        f"parameters, got: {told(error)}"
+    )
+
+
+def told(error: Exception) -> str:
+    """An error in one line, and not the thousands of names that some come with."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _TOLD else f"{text[: _TOLD - 3]}..."
+
+
+def _made(args: Any, named: Any, is_range: bool) -> int:
+    """How many elements: sizes are the first list of numbers, or else all of them."""
+    values = [*args, *(named[name] for name in ("size", "end") if name in named)]
+    numbers = next((value for value in values if isinstance(value, (list, tuple))), values)
+    sizes = [abs(number) for number in numbers if isinstance(number, int)]
+    return max(sizes, default=0) if is_range else math.prod(sizes)

@@ -1,0 +1,143 @@
+"""What fairseq would do with the strings of a checkpoint's configuration, and may not.
+
+It evaluates some when it builds a model, and opens files that others name. Both are settled before
+anything is built: what is evaluated has to be a literal, and no file is opened, since what is read
+from it are initial values that the checkpoint's parameters replace.
+
+The configuration is fairseq's container of the year: a DictConfig, a dictionary, a Namespace of all
+options, or one of the first two with Namespaces in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any, Iterator, Tuple
+
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.registry import REGISTRIES
+from omegaconf import DictConfig, OmegaConf
+
+from fairseq_bnce.scoring.errors import CheckpointError, shown
+from fairseq_bnce.scoring.literals import NotALiteral, literal
+
+# What fairseq's source hands to eval(), or did: a test finds these names there.
+# fmt: off
+EVALUATED = frozenset({
+    "adafactor_eps", "adam_betas", "adamax_betas", "adaptive_input_cutoff",
+    "adaptive_softmax_cutoff", "character_filters", "conv_aggregator_layers",
+    "conv_feature_layers", "decoder_attention", "decoder_glu", "decoder_kernel_size_list",
+    "decoder_layers", "downsample", "encoder_attention", "encoder_glu", "encoder_kernel_size_list",
+    "encoder_layers", "feature_encoder_spec", "gated_attention", "lamb_betas", "left_pad_source",
+    "left_pad_target", "pipeline_balance", "pipeline_decoder_balance", "pipeline_decoder_devices",
+    "pipeline_devices", "pipeline_encoder_balance", "pipeline_encoder_devices", "pretrained",
+    "project_input", "self_attention", "weight_softmax", "wer_args", "xformers_att_config",
+})
+# fmt: on
+_PART = re.compile(r"^(encoder|decoder)_")
+_OPENED = re.compile(r".*_path|pretrained_.*|.*_checkpoint|load_.*_from")
+
+
+def check(configuration: Any, path: str) -> None:
+    """Make sure that nothing in a configuration is a program.
+
+    Args:
+        configuration: in any of fairseq's containers; None is one that is not there.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: naming a field that fairseq evaluates and that is no literal.
+    """
+    for name, value in _fields(configuration):
+        if _is_evaluated(name) and isinstance(value, (str, bytes, bytearray)):
+            try:
+                literal(value)
+            except NotALiteral as error:
+                raise not_a_literal(path, name, error) from None
+
+
+def not_a_literal(path: str, name: str, error: NotALiteral) -> CheckpointError:
+    """For a field (its dotted name, or that of several) that was to be evaluated."""
+    return CheckpointError(
+        f"--path {path}: {name}: required a literal (numbers and lists, since fairseq evaluates "
+        f"it), got {shown(error.text)} ({error}); nothing in it was run"
+    )
+
+
+def names_of(configuration: Any, value: Any) -> str:
+    """Which fields have a value."""
+    kind = type(value)
+    found = [
+        name for name, other in _fields(configuration) if type(other) is kind and other == value
+    ]
+    return " or ".join(found) or "configuration"
+
+
+def close_files(model: Any) -> None:
+    """Take the paths out of a model's configuration, in place."""
+    fields = vars(model) if isinstance(model, argparse.Namespace) else model
+    if OmegaConf.is_dict(model):
+        OmegaConf.set_struct(model, False)
+    for name in list(fields):
+        if isinstance(fields[name], (argparse.Namespace, dict, DictConfig)):
+            close_files(fields[name])
+        elif is_opened(name) and isinstance(fields[name], (str, bytes)):
+            fields[name] = None
+
+
+def forget_others(options: argparse.Namespace) -> None:
+    """Of all options, take out what names a component that is not known here, in place.
+
+    Hydra would look for a file of that name. None of these is needed for scoring.
+    """
+    for kind, registry in REGISTRIES.items():
+        known = {*registry["registry"], *registry["dataclass_registry"]}
+        if hasattr(options, kind) and not _is_in(getattr(options, kind), known):
+            setattr(options, kind, None)
+
+
+def check_architecture(model: Any, path: str) -> None:
+    """Refuse fairseq's architectures that are no language models before they are built.
+
+    Raises:
+        CheckpointError: for one of them.
+    """
+    name = getattr(model, "_name", None) or getattr(model, "arch", None)
+    known = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
+    if not _is_in(name, known) or not known[name].__module__.startswith("fairseq."):
+        return
+    if not hasattr(known[name], "supported_targets"):
+        raise CheckpointError(
+            f"--path {path}: required a model of an architecture for language modeling, got {name}"
+        )
+
+
+def _is_in(name: Any, known: Any) -> bool:
+    return isinstance(name, str) and name in known
+
+
+def _is_evaluated(name: str) -> bool:
+    """By its own name, or in the part of an encoder or a decoder."""
+    own = name.rpartition(".")[2]
+    return own in EVALUATED or _PART.sub("", own) in EVALUATED
+
+
+def is_opened(name: Any) -> bool:
+    """Whether a model's option of this name, if it is a text, is that of a file."""
+    return isinstance(name, str) and _OPENED.fullmatch(name) is not None
+
+
+def _fields(part: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
+    """(dotted name, value as it is written) of all that is not a container."""
+    if OmegaConf.is_config(part):
+        part = OmegaConf.to_container(part, resolve=False)
+    if isinstance(part, argparse.Namespace):
+        part = vars(part)
+    if isinstance(part, dict):
+        for key, value in part.items():
+            yield from _fields(value, f"{name}.{key}".lstrip("."))
+    elif isinstance(part, (list, tuple)):
+        for value in part:
+            yield from _fields(value, f"{name}[]")
+    else:
+        yield name, part

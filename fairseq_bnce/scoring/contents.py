@@ -1,0 +1,109 @@
+"""Whether what a checkpoint holds can be a language model: its parameters and what goes with them.
+
+Checked once, when a checkpoint is loaded, since a single NaN would make every score one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_bnce.scoring.errors import CheckpointError, shown
+
+_NUMBERS = {"log_z": "a finite number (nats)", "mu_z": "a finite number (nats)"}
+_NUMBERS["sigma_z"] = "a finite number from 0 on (nats)"
+Kinds = Dict[str, bool]
+
+
+def check(content: Mapping[str, Any], path: str) -> None:
+    """Check ``model`` and ``task_state`` of a checkpoint.
+
+    Args:
+        content: of the checkpoint.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: naming the field, what was required and what came.
+    """
+    _check_parameters(content.get("model"), path)
+    _check_state(content.get("task_state"), path)
+
+
+def kinds(parameters: Mapping[str, Tensor]) -> Kinds:
+    """Which parameters and buffers hold fractions; the others hold whole numbers."""
+    return {name: values.is_floating_point() for name, values in parameters.items()}
+
+
+def check_kinds(found: Kinds, model: nn.Module, path: str) -> None:
+    """Make sure that loading rounded nothing to whole numbers, nor the reverse.
+
+    Raises:
+        CheckpointError: naming a parameter of another kind.
+    """
+    for name, needed in kinds(model.state_dict()).items():
+        if found.get(name, needed) != needed:
+            kind = ("whole numbers", "fractions")
+            raise _refusal(path, f"model.{name}", kind[needed], kind[not needed])
+
+
+def _check_parameters(parameters: Any, path: str) -> None:
+    if not isinstance(parameters, dict):
+        raise _refusal(path, "model", "a dictionary of tensors", shown(parameters))
+    for name, values in parameters.items():
+        if not isinstance(name, str):
+            raise _refusal(path, "model", "the names of parameters", shown(name))
+        _check_tensor(values, path, f"model.{name}")
+
+
+def _check_tensor(values: Any, path: str, name: str) -> None:
+    if not isinstance(values, Tensor):
+        raise _refusal(path, name, "a tensor", shown(values))
+    if not _is_plain(values):
+        kind = f"{values.dtype}, {values.layout} on {values.device}"
+        raise _refusal(path, name, "a dense tensor of numbers, stored whole", kind)
+    # In float64, which the sum of no float32 overflows, and without a copy of the whole.
+    if not torch.isfinite(values.detach().sum(dtype=torch.float64)):
+        bad = int((~torch.isfinite(values)).sum())
+        raise _refusal(path, name, "finite numbers", f"{bad:,} of {values.numel():,} that are not")
+
+
+def _is_plain(values: Tensor) -> bool:
+    if values.layout != torch.strided or values.device.type != "cpu" or values.is_complex():
+        return False
+    if values.is_quantized or (values.is_floating_point() and values.element_size() < 2):
+        return False
+    # A view may say that it is larger than all memory.
+    stored = values.untyped_storage() if hasattr(values, "untyped_storage") else values.storage()
+    return values.numel() * values.element_size() <= stored.nbytes()
+
+
+def _check_state(state: Any, path: str) -> None:
+    if state is None:
+        return
+    if not isinstance(state, dict):
+        raise _refusal(path, "task_state", "a dictionary", shown(state))
+    for name, required in _NUMBERS.items():
+        if name in state and not _is_finite(state[name], name == "sigma_z"):
+            raise _refusal(path, f"task_state.{name}", required, shown(state[name]))
+    squashing = state.get("score_squashing", False)
+    if not isinstance(squashing, bool):
+        raise _refusal(path, "task_state.score_squashing", "True or False", shown(squashing))
+    for name in ("dictionary_sha256", "data_folder"):
+        if not isinstance(state.get(name, ""), str):
+            raise _refusal(path, f"task_state.{name}", "a text", shown(state[name]))
+
+
+def _is_finite(number: Any, from_zero: bool) -> bool:
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        return False
+    try:
+        return math.isfinite(number) and (number >= 0 or not from_zero)
+    except OverflowError:  # a whole number beyond all floats
+        return False
+
+
+def _refusal(path: str, name: str, required: str, got: str) -> CheckpointError:
+    return CheckpointError(f"--path {path}: {name}: required {required}, got {got}")

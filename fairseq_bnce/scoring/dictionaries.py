@@ -1,0 +1,126 @@
+"""The dict.txt of a checkpoint: kept beside it, found again, and known by its words.
+
+A checkpoint stores where its training data were, as they were given: a folder that may be relative
+to another one, or gone. So training keeps dict.txt beside its checkpoints, and a checkpoint's task
+state names the data's folder in full and tells the words by a checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import uuid
+from typing import Any, Dict, List, Mapping
+
+from fairseq import utils
+from fairseq.data import Dictionary
+
+from fairseq_bnce.scoring.errors import CheckpointError
+
+logger = logging.getLogger(__name__)
+
+NAME = "dict.txt"
+_WORDS, _FOLDER = "dictionary_sha256", "data_folder"
+
+
+class KeptDictionary:
+    """What a training leaves of its dictionary with its checkpoints.
+
+    Args:
+        folder: with the dict.txt, which is read at once, since it may be gone when there is
+            something to save.
+        dictionary: as it was read.
+    """
+
+    def __init__(self, folder: str, dictionary: Dictionary):
+        with open(os.path.join(folder, NAME), "rb") as file:
+            self._content = file.read()
+        self._state = {_WORDS: checksum(dictionary), _FOLDER: os.path.abspath(folder)}
+        self._is_told = False
+
+    def state(self) -> Dict[str, str]:
+        """For the task's state."""
+        return dict(self._state)
+
+    def keep(self, folder: str) -> None:
+        """Have dict.txt in a folder of checkpoints, all at once, unless it is there.
+
+        Where nothing can be written training goes on, since the checkpoints can still be used with
+        ``--data``; it is said once.
+        """
+        path = os.path.join(folder, NAME)
+        try:
+            if not self._is_in(path):
+                _write_at_once(path, self._content)
+        except OSError as error:
+            if not self._is_told:
+                logger.warning(f"dict.txt can't be kept beside the checkpoints: {error}")
+            self._is_told = True
+
+    def _is_in(self, path: str) -> bool:
+        if not os.path.isfile(path) or os.path.getsize(path) != len(self._content):
+            return False
+        with open(path, "rb") as file:
+            return file.read() == self._content
+
+
+def checksum(dictionary: Dictionary) -> str:
+    """Of the words in their order; counts are none of a model's business."""
+    return hashlib.sha256("\n".join(dictionary.symbols).encode("utf-8", "replace")).hexdigest()
+
+
+def folders(path: str, state: Mapping[str, Any], stored: Any) -> List[str]:
+    """Where the dict.txt of a checkpoint may be, likeliest first.
+
+    Args:
+        path: of the checkpoint; a link's own folder comes before that of the file.
+        state: of the task, as it was saved.
+        stored: ``data`` of the configuration, or None.
+    """
+    beside = [os.path.dirname(path) or os.curdir, os.path.dirname(os.path.realpath(path))]
+    trained_on = [state[_FOLDER]] if _FOLDER in state else []
+    if isinstance(stored, str):
+        trained_on += utils.split_paths(stored)[:1]
+    found: Dict[str, str] = {}
+    for folder in [*beside, *trained_on]:
+        found.setdefault(os.path.abspath(folder), folder)
+    return list(found.values())
+
+
+def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None:
+    """Make sure that a dictionary is the one that a model was trained with, if that is known.
+
+    Raises:
+        CheckpointError: for one of other words, or of the same in another order.
+    """
+    if _WORDS in state and state[_WORDS] != checksum(dictionary):
+        raise CheckpointError(
+            f"--data {folder}: required the dict.txt that the model was trained with, got one of "
+            "other words"
+        )
+
+
+def check_readable(folder: str) -> None:
+    """Make sure that fairseq can read a folder's dict.txt.
+
+    Raises:
+        CheckpointError: if it can't.
+    """
+    try:
+        Dictionary.load(os.path.join(folder, NAME))
+    except Exception as error:  # which is what fairseq raises for a wrong encoding
+        raise CheckpointError(
+            f"--data {folder}: required a dict.txt of fairseq-preprocess, got: {error}"
+        ) from None
+
+
+def _write_at_once(path: str, content: bytes) -> None:
+    unfinished = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(unfinished, "wb") as file:
+            file.write(content)
+        os.replace(unfinished, path)
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)

@@ -1,0 +1,193 @@
+"""fairseq's own commands, where they load a checkpoint.
+
+They load by functions of ``fairseq.checkpoint_utils``, in whose place those of this module are put
+when the plugin is imported:
+
+- A file that is damaged, as ``checkpoint_last.pt`` is after a kill in the middle of its copying,
+  is named with the newest whole checkpoint of its folder.
+- A model that the plugin's task is to use (fairseq-eval-lm, fairseq-validate) is loaded as
+  :class:`fairseq_bnce.Scorer` loads it: nothing in the file is run, and what is wrong is told.
+
+- Where all options are in one Namespace hydra looks for no file that one of them names.
+
+Other tasks' models are loaded as without the plugin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import pickle
+import zipfile
+from typing import Any, Dict, List, Optional, Tuple
+
+from fairseq import checkpoint_utils
+
+from fairseq_bnce.scoring import building, checkpoints, configurations, contents, dictionaries
+from fairseq_bnce.scoring.errors import CheckpointError
+
+_ENDING = ".pt"
+
+
+def take_fairseqs_place(task_class: type) -> None:
+    """Put this module's functions in the place of fairseq's, once.
+
+    Args:
+        task_class: the task whose models are loaded with care.
+    """
+    place = checkpoint_utils
+    place._upgrade_state_dict = _without_strangers(place._upgrade_state_dict)
+    place.load_checkpoint_to_cpu = _naming_whole_ones(place.load_checkpoint_to_cpu)
+    place.load_model_ensemble_and_task = _with_care(place.load_model_ensemble_and_task, task_class)
+
+
+def _without_strangers(upgrade: Any) -> Any:
+    @functools.wraps(upgrade)
+    def _upgrade_state_dict(state: Any) -> Any:
+        options = state.get("args") if isinstance(state, dict) else None
+        if isinstance(options, argparse.Namespace):
+            configurations.forget_others(options)
+        return upgrade(state)
+
+    return _upgrade_state_dict
+
+
+def _naming_whole_ones(read: Any) -> Any:
+    @functools.wraps(read)
+    def load_checkpoint_to_cpu(path: str, *others: Any, **named: Any) -> Any:
+        try:
+            return read(path, *others, **named)
+        except Exception as error:
+            if not os.path.isfile(path) or checkpoints.is_unsafe(error) or is_whole(path):
+                raise
+            raise _damaged(path, error) from None
+
+    return load_checkpoint_to_cpu
+
+
+def is_whole(path: str) -> bool:
+    """Whether a file is a checkpoint to its end; all of it is read."""
+    try:
+        if zipfile.is_zipfile(path):
+            checkpoints.check_sums(path)
+        else:
+            checkpoints.read(path)
+    except Exception:  # about anything, of bytes that are no archive after all
+        return False
+    return True
+
+
+def newest_whole(folder: str, but: str) -> Optional[str]:
+    """The checkpoint of a folder that was written last, of those that are whole.
+
+    Args:
+        folder: of checkpoints.
+        but: one that is left out.
+    """
+    with os.scandir(folder) as entries:
+        files = [file for file in entries if file.name.endswith(_ENDING) and file.is_file()]
+    files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
+    others = (file.path for file in files if not os.path.samefile(file.path, but))
+    return next(filter(is_whole, others), None)
+
+
+def _damaged(path: str, error: Exception) -> CheckpointError:
+    folder = os.path.dirname(path) or os.curdir
+    other = newest_whole(folder, path)
+    advice = f"no other checkpoint in {folder} is whole"
+    if other is not None:
+        advice = (
+            f"the newest whole checkpoint there is {other}: go on from it with --restore-file "
+            f"{other} (in fairseq-train), or use it in this one's place"
+        )
+    return CheckpointError(
+        f"{path}: required a whole checkpoint, got one that is damaged, as by a kill or a full "
+        f"disk while it was written ({building.told(error)}); {advice}"
+    )
+
+
+def _with_care(load: Any, task_class: type) -> Any:
+    @functools.wraps(load)
+    def load_model_ensemble_and_task(
+        filenames: List[str],
+        arg_overrides: Optional[Dict[str, Any]] = None,
+        task: Any = None,
+        strict: bool = True,
+        suffix: str = "",
+        num_shards: int = 1,
+        state: Any = None,
+    ) -> Tuple[List[Any], Any, Any]:
+        def load_one(filename: str, task: Any, state: Any) -> Tuple[List[Any], Any, Any]:
+            return load([filename], arg_overrides, task, strict, suffix, num_shards, state)
+
+        is_other = task is not None and not isinstance(task, task_class)
+        if is_other or num_shards > 1 or state is not None:
+            return load(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+        models, cfg = [], None
+        for filename in filenames:
+            path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
+                filename, suffix, shard_idx=0, num_shards=1
+            )
+            loaded = functools.partial(load_one, filename)
+            ones, cfg, task = _load_one(loaded, path, arg_overrides, task)
+            models += ones
+        return models, cfg, task
+
+    return load_model_ensemble_and_task
+
+
+def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any], Any, Any]:
+    if not os.path.isfile(path):
+        return load(task, None)  # fairseq says that there is none
+    if task is not None:
+        checkpoints.refuse_programs(path)
+    state = _state(path, overrides)
+    if task is None and not _is_language_model(state):
+        return load(task, state)
+    _prepare(state, path, task)
+    kinds = contents.kinds(state["model"])
+    with building.guarded(state["model"], state["cfg"], path):
+        models, cfg, task = load(task, state)
+    for model in models:
+        contents.check_kinds(kinds, model, path)
+    return models, cfg, task
+
+
+def _state(path: str, overrides: Any) -> Dict[str, Any]:
+    """As fairseq reads it; whatever it stumbles over is told of."""
+    try:
+        checkpoints.check_sums(path)
+        return checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
+    except (CheckpointError, OSError):
+        raise
+    except pickle.UnpicklingError as error:
+        raise checkpoints.unsafe(path, error) from None
+    except zipfile.BadZipFile as error:
+        raise _damaged(path, error) from None
+    except Exception as error:
+        raise building.no_model(path, error) from None
+
+
+def _is_language_model(state: Dict[str, Any]) -> bool:
+    try:
+        return checkpoints.is_language_model(state["cfg"]["task"])
+    except Exception:  # no configuration, which fairseq says
+        return False
+
+
+def _prepare(state: Dict[str, Any], path: str, task: Any) -> None:
+    """Check what was read, and take out of it what is not to be opened."""
+    contents.check(state, path)
+    checkpoints.check_configurations(state, path)
+    state["task_state"] = state.get("task_state") or {}
+    state["args"] = None  # of which fairseq has made cfg
+    try:
+        configurations.check_architecture(state["cfg"]["model"], path)
+        configurations.close_files(state["cfg"]["model"])
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise building.no_model(path, error) from None
+    if task is not None:
+        dictionaries.check(task.source_dictionary, state["task_state"], task.args.data)
