@@ -1,17 +1,23 @@
 """What a scorer loads, and what it refuses: nothing in a checkpoint is run."""
 
+import math
 import os
 import shutil
+from argparse import Namespace
 
 import pytest
 import torch
+from checkpoint_edits import CONTAINERS, edited, set_options
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
 from scoring_models import FLAGS
 from test_cli import train_translation
-from tools import train, write_lines
+from tools import build, evaluate, train, write_lines
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.output_layer import UnsupportedModelError
-from fairseq_bnce.scoring import CheckpointError, checkpoints
+from fairseq_bnce.scoring import CheckpointError, ScoringError, checkpoints
+from fairseq_bnce.scoring.dictionaries import KeptDictionary
 
 
 class Malicious:
@@ -43,6 +49,16 @@ def test_a_malicious_pickle_is_not_run(is_zip, any_torch, tmp_path):
     assert not (tmp_path / "made").exists()
     torch.load(checkpoint, weights_only=False)  # which is what it does where nobody checks
     assert (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
+def test_nor_is_it_by_eval_lm(is_zip, task, tmp_path):
+    checkpoint = tmp_path / "bad.pt"
+    content = {"model": {}, "cfg": {}, "extra": Malicious(tmp_path / "made")}
+    torch.save(content, checkpoint, _use_new_zipfile_serialization=is_zip)
+    with pytest.raises(CheckpointError, match="can't be loaded safely; nothing in it was run"):
+        checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize("name", ["lstm_lm", "rnn_lm"])
@@ -80,6 +96,14 @@ def test_files_that_hold_no_model(tmp_path):
     assert "got a list" in refused(tmp_path / "list.pt")
     torch.save({"model": {}, "cfg": None}, tmp_path / "bare.pt")
     assert "got one with model, cfg" in refused(tmp_path / "bare.pt")
+
+
+def test_one_wrong_bit(language_model, any_torch, tmp_path):
+    """torch itself does not look at the checksums that it writes."""
+    content = bytearray(language_model("rnn_lm").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "wrong.pt").write_bytes(content)
+    assert "got a damaged or other file: wrong checksum of" in refused(tmp_path / "wrong.pt")
 
 
 def test_a_damaged_checkpoint(language_model, tmp_path):
@@ -124,19 +148,71 @@ def corpus_of(content):
 
 
 def test_where_the_dictionary_is_looked_for(corpus, language_model, tmp_path):
-    """In --data alone if given; else where the model was trained; else beside the checkpoint."""
-    content = torch.load(language_model("rnn_lm"), weights_only=False)
-    content["cfg"]["task"]["data"] = str(tmp_path / "gone")
-    moved = tmp_path / "moved.pt"
-    torch.save(content, moved)
+    """In --data alone if given; else beside the checkpoint; else where the model was trained."""
+
+    def without_traces(content):
+        content["cfg"]["task"]["data"] = str(tmp_path / "gone")
+        content["task_state"]["data_folder"] = str(tmp_path / "away")
+
+    moved = edited(language_model("rnn_lm"), tmp_path / "moved.pt", without_traces)
     said = refused(moved)
     assert "--data: required a folder with the dict.txt" in said
-    assert "gone" in said and str(tmp_path) in said
+    assert f"{tmp_path} or {tmp_path / 'away'} or {tmp_path / 'gone'}" in said
     assert f"got none in {tmp_path / 'other'}" in refused(moved, tmp_path / "other")
     want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])
     assert Scorer.from_checkpoint(moved, corpus).score(["w1 w2"]) == want
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "best.pt").symlink_to(moved)
     shutil.copy(corpus / "dict.txt", tmp_path)
     assert Scorer.from_checkpoint(moved).score(["w1 w2"]) == want
+    assert Scorer.from_checkpoint(tmp_path / "links" / "best.pt").score(["w1 w2"]) == want
+
+
+def test_a_checkpoint_is_found_with_its_dictionary_from_any_folder(
+    corpus, language_model, tmp_path, monkeypatch
+):
+    """Trained with a relative path: by what lies beside it, else by the folder's full name."""
+    monkeypatch.chdir(corpus.parent)
+    train(corpus.relative_to(corpus.parent), tmp_path / "run", *FLAGS["rnn_lm"])
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])
+    assert (tmp_path / "run" / "dict.txt").read_bytes() == (corpus / "dict.txt").read_bytes()
+    assert not list((tmp_path / "run").glob("*.tmp"))
+    monkeypatch.chdir(tmp_path)
+    (corpus / "dict.txt").rename(corpus / "hidden")
+    try:
+        assert Scorer.from_checkpoint(checkpoint).score(["w1 w2"]) == want
+    finally:
+        (corpus / "hidden").rename(corpus / "dict.txt")
+    (tmp_path / "run" / "dict.txt").unlink()
+    assert Scorer.from_checkpoint(checkpoint).score(["w1 w2"]) == want
+
+
+def test_of_several_dictionaries_the_one_that_fits(corpus, language_model, tmp_path):
+    """As where two trainings share a folder of checkpoints: same size, other words."""
+    moved = tmp_path / "moved.pt"
+    shutil.copy(language_model("rnn_lm"), moved)
+    words = (corpus / "dict.txt").read_text(encoding="utf-8").splitlines()
+    write_lines(tmp_path / "dict.txt", words[::-1])
+    want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])
+    assert Scorer.from_checkpoint(moved).score(["w1 w2"]) == want
+    assert "got one of other words" in refused(moved, tmp_path)
+    write_lines(tmp_path / "dict.txt", [f"{line.split()[0]} 1" for line in words])
+    assert Scorer.from_checkpoint(moved, tmp_path).score(["w1 w2"]) == want  # counts don't matter
+
+
+def test_no_save_writes_nothing(corpus, tmp_path):
+    train(corpus, tmp_path / "run", *FLAGS["rnn_lm"], "--no-save")
+    assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_a_dictionary_that_cannot_be_written_stops_no_training(corpus, tmp_path, caplog):
+    (tmp_path / "dict.txt").mkdir()
+    kept = KeptDictionary(str(corpus), Dictionary.load(str(corpus / "dict.txt")))
+    for _ in range(2):
+        kept.keep(str(tmp_path))
+    assert caplog.text.count("dict.txt can't be kept beside the checkpoints") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["dict.txt"]
 
 
 def test_dictionaries_that_do_not_fit(language_model, tmp_path):
@@ -149,3 +225,160 @@ def test_dictionaries_that_do_not_fit(language_model, tmp_path):
     assert "required a dict.txt of fairseq-preprocess" in refused(checkpoint, tmp_path)
     (tmp_path / "dict.txt").write_bytes(b"\xff\xfe\x00 1\n")
     assert "required a dict.txt of fairseq-preprocess" in refused(checkpoint, tmp_path)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name", ["lstm_lm", "rnn_lm"])
+def test_any_container_of_the_configuration(
+    name, container, any_torch, corpus, language_model, tmp_path
+):
+    path = edited(language_model(name), tmp_path / "e.pt", lambda content: None, container)
+    want = Scorer.from_checkpoint(language_model(name)).score(["w1 w2"])
+    assert Scorer.from_checkpoint(path, corpus).score(["w1 w2"]) == want
+
+
+@pytest.fixture(scope="module")
+def task(corpus):
+    """As fairseq-eval-lm sets it up."""
+    return build(corpus, "--arch", "rnn_lm", "--criterion", "bnce")[1]
+
+
+def refused_by_all(path, corpus, task):
+    """What Scorer and fairseq-eval-lm say of a checkpoint: the same."""
+    said = refused(path, corpus)
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
+    assert str(caught.value) == said
+    return said
+
+
+def with_state(**state):
+    return lambda content: content["task_state"].update(state)
+
+
+NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "None": None, "'0.5'": "0.5"}
+NO_NUMBERS.update({"True": True, "a list": [0.5], "a Tensor": torch.tensor(0.5)})
+NO_NUMBERS[f"1{'0' * 56}..."] = 10**400
+
+
+@pytest.mark.parametrize("got", NO_NUMBERS)
+@pytest.mark.parametrize("name", ["log_z", "mu_z", "sigma_z"])
+def test_what_is_subtracted_from_scores_is_a_number(
+    name, got, corpus, language_model, task, tmp_path
+):
+    state = with_state(**{name: NO_NUMBERS[got]})
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", state)
+    said = refused_by_all(path, corpus, task)
+    assert f"task_state.{name}: required a finite number" in said
+    assert said.endswith(f", got {got}")
+
+
+def test_the_rest_of_the_task_state(corpus, language_model, task, tmp_path):
+    checkpoint, path = language_model("rnn_lm"), tmp_path / "edited.pt"
+    for field, value, said in (
+        (
+            "sigma_z",
+            -0.5,
+            "required a finite number from 0 on (nats), got -0.5",
+        ),
+        ("score_squashing", 1, "required True or False, got 1"),
+        ("data_folder", 1, "required a text, got 1"),
+    ):
+        edited(checkpoint, path, with_state(**{field: value}))
+        assert f"task_state.{field}: {said}" in refused_by_all(path, corpus, task)
+    edited(checkpoint, path, lambda content: content.update(task_state=[1]))
+    assert "task_state: required a dictionary, got a list" in refused_by_all(path, corpus, task)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_parameters_are_finite(value, dtype, corpus, language_model, task, tmp_path):
+    def spoil(content):
+        bias = content["model"]["decoder.output_projection.bias"].to(dtype)
+        bias[[3, 5]] = value
+        content["model"]["decoder.output_projection.bias"] = bias
+
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", spoil)
+    said = refused_by_all(path, corpus, task)
+    bias = "model.decoder.output_projection.bias"
+    assert f"{bias}: required finite numbers, got 2 of 64 that are not" in said
+
+
+def with_bias(change):
+    def edit(content):
+        name = "decoder.output_projection.bias"
+        content["model"][name] = change(content["model"][name])
+
+    return edit
+
+
+NO_PARAMETERS = {
+    "required a tensor, got None": with_bias(lambda bias: None),
+    "required a tensor, got a list": with_bias(lambda bias: bias.tolist()),
+    "required fractions, got whole numbers": with_bias(lambda bias: bias.long()),
+    "got torch.complex64": with_bias(lambda bias: bias.to(torch.complex64)),
+    "got torch.float32, torch.sparse_coo": with_bias(lambda bias: bias.to_sparse()),
+    "stored whole, got torch.float32": with_bias(lambda bias: bias[:1].expand(10**15)),
+    "size mismatch": with_bias(lambda bias: bias[:-1].clone()),
+    "model: required a dictionary of tensors, got None": lambda content: content.update(model=None),
+    "the names of parameters, got 3": lambda content: content["model"].update({3: torch.ones(1)}),
+    "Unexpected key": lambda content: content["model"].update(more=torch.ones(1)),
+    "Missing key": lambda content: content["model"].clear(),
+}
+
+
+@pytest.mark.parametrize("said", NO_PARAMETERS)
+def test_parameters_that_are_none(said, corpus, language_model, task, tmp_path):
+    path = edited(language_model("rnn_lm"), tmp_path / "edited.pt", NO_PARAMETERS[said])
+    assert said in refused_by_all(path, corpus, task)
+
+
+def part(name, value):
+    return lambda content: content["cfg"].update({name: value})
+
+
+NO_CONFIGURATIONS = {
+    "no configuration": lambda content: content.update(cfg=None),
+    "a list": lambda content: content.update(cfg=[1]),
+    "a text": lambda content: content.update(cfg="${"),
+    "no model": part("model", None),
+    "a number as model": part("model", 3),
+    "a text as model": part("model", "rnn_lm"),
+    "an empty model": part("model", {}),
+    "a name that is none": part("model", {"_name": ["rnn_lm"]}),
+    "an interpolation": lambda content: set_options(content, dropout="${nowhere.at_all}"),
+    "a text for a number": lambda content: set_options(content, dropout="x"),
+    "a tensor for a number": lambda content: set_options(content, dropout=torch.ones(2)),
+    "options that are none": lambda content: content.update(args=3),
+    "empty options": lambda content: content.update(args=Namespace()),
+}
+
+
+@pytest.mark.parametrize("kind", NO_CONFIGURATIONS)
+def test_configurations_that_are_none(kind, corpus, language_model, task, tmp_path):
+    path = edited(language_model("rnn_lm"), tmp_path / "edited.pt", NO_CONFIGURATIONS[kind])
+    assert "required a" in refused(path, corpus)
+    with pytest.raises(CheckpointError, match="required a"):
+        checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
+
+
+def test_scores_that_overflow_are_none(corpus, language_model, tmp_path):
+    """Every parameter is finite, and yet no score is."""
+    large = with_bias(lambda bias: 3e38 * (1 - 2 * torch.eye(len(bias))[5]))
+    scorer = Scorer.from_checkpoint(edited(language_model("rnn_lm"), tmp_path / "e.pt", large))
+    with pytest.raises(ScoringError, match="scores: required finite numbers, got"):
+        scorer.with_exact(True).score([scorer.dictionary[5]])
+    with pytest.raises(ScoringError, match="scores: required finite numbers, got"):
+        scorer.with_exact(True).extend(scorer.start(), [5])
+
+
+def test_the_command_eval_lm_says_it_too(corpus, language_model, tmp_path):
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", with_state(mu_z=math.nan))
+    last = evaluate(corpus, path, "--unnormalized", check=False).splitlines()[-1]
+    assert last.endswith("required a finite number (nats), got nan")
+
+
+def test_a_dictionary_of_other_words_is_refused_by_eval_lm(corpus, language_model, task, tmp_path):
+    other = with_state(dictionary_sha256="0" * 64)
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", other)
+    assert "got one of other words" in refused_by_all(path, corpus, task)

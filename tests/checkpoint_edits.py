@@ -1,0 +1,58 @@
+"""Checkpoints with something changed in them, in any container that fairseq has used."""
+
+from argparse import Namespace
+
+import omegaconf
+import torch
+from fairseq.dataclass.utils import omegaconf_no_object_check
+from omegaconf import OmegaConf
+
+CONTAINERS = ("dict", "DictConfig", "Namespace")
+_NAMED = ("criterion", "lr_scheduler", "optimizer", "task")
+
+
+def edited(checkpoint, path, edit, container="dict"):
+    """Write a checkpoint to ``path`` after ``edit(content)`` has changed what it holds."""
+    content = torch.load(checkpoint, weights_only=False)
+    edit(content)
+    put_into(content, container)
+    torch.save(content, path)
+    return path
+
+
+def set_options(content, **options):
+    """Options of the model."""
+    model = content["cfg"]["model"]
+    (vars(model) if isinstance(model, Namespace) else model).update(options)
+
+
+def put_into(content, container):
+    """Have the configuration in a container: fairseq's of today, of 2021, or before."""
+    if container == "DictConfig":
+        content["cfg"] = _struct(content["cfg"])
+    if container == "Namespace":
+        content["args"], content["cfg"] = _flat(content["cfg"]), None
+
+
+def _struct(cfg):
+    with omegaconf_no_object_check():
+        is_old = omegaconf.__version__ < "2.1"
+        flags = {} if is_old else {"flags": {"allow_objects": True}}
+        made = OmegaConf.create(cfg, **flags)
+    OmegaConf.set_struct(made, True)
+    return made
+
+
+def _flat(cfg):
+    """All options in one Namespace, as before 2021; those of the model go before others."""
+    options = {}
+    for part in (*(part for name, part in cfg.items() if name != "model"), cfg["model"]):
+        part = vars(part) if isinstance(part, Namespace) else part
+        options.update(part if isinstance(part, dict) else {})
+    options.update({name: _name(cfg[name]) for name in _NAMED}, arch=_name(cfg["model"]))
+    options.pop("_name")
+    return Namespace(**options)
+
+
+def _name(part):
+    return part._name if isinstance(part, Namespace) else part["_name"]

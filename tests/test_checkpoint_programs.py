@@ -1,0 +1,266 @@
+"""Nothing in a checkpoint runs: no string of its configuration either, and no file is opened."""
+
+import ast
+import os
+import re
+from pathlib import Path
+
+import fairseq
+import pytest
+import torch
+from checkpoint_edits import CONTAINERS, edited, set_options
+from fairseq import checkpoint_utils, utils
+from fairseq.models import lstm_lm
+from tools import build, call_command, evaluate
+
+from fairseq_bnce import Scorer
+from fairseq_bnce.scoring import CheckpointError, configurations, literals
+
+# The model of scoring_models.FLAGS, the field, and what has fairseq evaluate it.
+EVALUATED = [
+    ("lstm_lm", "adaptive_softmax_cutoff", {"criterion": "adaptive_loss"}),
+    ("transformer_lm", "adaptive_softmax_cutoff", {}),
+    ("transformer_lm", "adaptive_input_cutoff", {"adaptive_input": True}),
+    ("transformer_lm", "character_filters", {"character_embeddings": True}),
+    ("transformer_lm", "decoder_xformers_att_config", {}),
+    ("fconv_lm", "decoder_layers", {}),
+    ("fconv_lm", "decoder_attention", {}),
+    ("lightconv_lm", "decoder_kernel_size_list", {}),
+]
+LITERALS = {
+    "[(512, 4)] * 2 + [(1024, 4)]": [(512, 4), (512, 4), (1024, 4)],
+    "((32, 3, 2, 2, True),) * 2": ((32, 3, 2, 2, True),) * 2,
+    "10000,50000,200000": (10000, 50000, 200000),
+    " [3, 7, -1]\n": [3, 7, -1],
+    "(0.9, 1e-8)": (0.9, 1e-8),
+    "{'name': 'nystrom', 'landmarks': [2 * 3]}": {"name": "nystrom", "landmarks": [6]},
+    "False": False,
+    "None": None,
+}
+PROGRAMS = ["print(1)", "a", "a.b", "a[0]", "[x for x in (1,)]", "lambda: 1", "f'{1}'", "9 ** 9"]
+PROGRAMS += ["[1] * 10 ** 9", "*a", "{**a}", "1 if a else 2", "(a := 1)", "${task.data}", "", "\0"]
+LARGE = ["[(1, 1)] * 1000000000", "[[1] * 9000] * 9000", "'a' * 10 * 10000000", "1" * 400, "1e999"]
+LARGE += ["(" * 4000, "-" * 4000 + "1", "1" + "+1" * 2000, "[" + "1," * 5000 + "]"]
+
+
+@pytest.fixture(scope="module")
+def task(corpus):
+    """As fairseq-eval-lm sets it up."""
+    return build(corpus, "--arch", "rnn_lm", "--criterion", "bnce")[1]
+
+
+def refusals(path, corpus, task, capsys):
+    """What is said at the three doors."""
+    with pytest.raises(CheckpointError) as scorer:
+        Scorer.from_checkpoint(path, corpus)
+    assert call_command("score", "--path", path, "--data", corpus, os.devnull) == 2
+    with pytest.raises(CheckpointError) as eval_lm:
+        checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
+    return str(scorer.value), capsys.readouterr().err, str(eval_lm.value)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("name, field, others", EVALUATED)
+def test_no_string_is_run(
+    name, field, others, container, corpus, language_model, task, tmp_path, capsys
+):
+    made = tmp_path / "made"
+    program = f"[__import__('os').mkdir({str(made)!r})]"
+    path = edited(
+        language_model(name),
+        tmp_path / "edited.pt",
+        lambda content: set_options(content, **{field: program}, **others),
+        container,
+    )
+    for said in refusals(path, corpus, task, capsys):
+        assert f"{field}: required a literal" in said and "got \"[__import__('os')" in said
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_the_command_eval_lm(container, corpus, language_model, tmp_path):
+    others = {"criterion": "adaptive_loss"}
+    made = tmp_path / "made"
+    program = f"__import__('os').mkdir({str(made)!r})"
+    path = edited(
+        language_model("lstm_lm"),
+        tmp_path / "edited.pt",
+        lambda content: set_options(content, adaptive_softmax_cutoff=program, **others),
+        container,
+    )
+    said = evaluate(corpus, path, check=False)
+    assert "adaptive_softmax_cutoff: required a literal" in said.splitlines()[-1]
+    assert not made.exists()
+
+
+def test_a_literal_of_16_gigabytes(corpus, language_model, task, tmp_path, capsys):
+    large = {"adaptive_softmax_cutoff": LARGE[0], "criterion": "adaptive_loss"}
+    path = edited(
+        language_model("lstm_lm"), tmp_path / "e.pt", lambda content: set_options(content, **large)
+    )
+    for said in refusals(path, corpus, task, capsys):
+        assert "adaptive_softmax_cutoff: required a literal" in said
+
+
+@pytest.mark.parametrize("program", [b"print(1)", bytearray(b"print(1)")])
+def test_bytes_are_evaluated_too(program):
+    with pytest.raises(CheckpointError, match=r"model\.decoder_layers: required a literal"):
+        configurations.check({"model": {"decoder_layers": program}}, "some.pt")
+
+
+@pytest.mark.parametrize("size", [10**7, 10**18])
+@pytest.mark.parametrize(
+    "name, field",
+    [("rnn_lm", "decoder_layers"), ("lstm_lm", "decoder_layers"), ("fconv_lm", "decoder_layers")]
+    + [("lstm_lm", "decoder_hidden_size"), ("transformer_lm", "max_target_positions")],
+)
+def test_sizes_that_no_memory_holds(
+    name, field, size, corpus, language_model, task, tmp_path, capsys
+):
+    """A model is as large as its parameters, whatever its configuration says."""
+    sizes = {field: f"[({size}, 3)]" if name == "fconv_lm" else size}
+    path = edited(
+        language_model(name), tmp_path / "e.pt", lambda content: set_options(content, **sizes)
+    )
+    for said in refusals(path, corpus, task, capsys):
+        assert "required a configuration of a model of the size of its parameters" in said
+
+
+def test_an_architecture_that_evaluates_another_field(
+    corpus, language_model, task, tmp_path, capsys, monkeypatch
+):
+    """One added later, say: no list has to know its name."""
+    whole = lstm_lm.LSTMLanguageModel.build_model.__func__
+
+    def build_model(cls, args, task):
+        eval(args.new_field)
+        return whole(cls, args, task)
+
+    monkeypatch.setattr(lstm_lm.LSTMLanguageModel, "build_model", classmethod(build_model))
+    made = tmp_path / "made"
+    new = {"new_field": f"__import__('os').mkdir({str(made)!r})"}
+    path = edited(
+        language_model("lstm_lm"), tmp_path / "e.pt", lambda content: set_options(content, **new)
+    )
+    for said in refusals(path, corpus, task, capsys):
+        assert "new_field: required a literal" in said
+    assert not made.exists()
+    new["new_field"] = "[(1, 2)] * 2"
+    edited(language_model("lstm_lm"), path, lambda content: set_options(content, **new))
+    assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
+
+
+@pytest.mark.parametrize("text", LITERALS)
+def test_literals(text):
+    assert literals.literal(text) == LITERALS[text]
+    assert literals.literal(text.encode()) == LITERALS[text]
+
+
+@pytest.mark.parametrize("text", PROGRAMS + LARGE, ids=lambda text: text[:12])
+def test_what_is_no_literal(text):
+    with pytest.raises(literals.NotALiteral) as caught:
+        literals.literal(text)
+    assert caught.value.text == text
+
+
+def test_eval_is_what_it_was_outside_of_building():
+    before = eval
+    with literals.evaluating_literals():
+        assert utils.eval_str_list("[1] * 2", int) == [1, 1]
+        assert eval("before", {"before": 3}) == 3  # a library that brings its own names
+        with pytest.raises(literals.NotALiteral), literals.evaluating_literals():
+            utils.eval_bool("before")
+    assert eval("before") is before is eval
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("kind", ["missing", "pipe"])
+def test_no_file_is_opened(kind, container, corpus, language_model, task, tmp_path):
+    """What embeddings started from is no business of scoring; a pipe would wait for ever."""
+    file = tmp_path / "embeddings"
+    if kind == "pipe":
+        os.mkfifo(file)
+    paths = {"decoder_embed_path": str(file), "encoder_embed_path": str(file)}
+    path = edited(
+        language_model("lstm_lm"),
+        tmp_path / "edited.pt",
+        lambda content: set_options(content, **paths),
+        container,
+    )
+    want = Scorer.from_checkpoint(language_model("lstm_lm")).score(["w1 w2"])
+    assert Scorer.from_checkpoint(path, corpus).score(["w1 w2"]) == want
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
+    trained = torch.load(path, weights_only=False)["model"]["decoder.embed_tokens.weight"]
+    assert model.decoder.embed_tokens.weight.equal(trained)
+
+
+def test_components_that_are_not_known_are_not_looked_for(corpus, language_model, task, tmp_path):
+    """hydra reads a file for a group's choice."""
+    (tmp_path / "bpe.yaml").write_text("_name: [", encoding="utf-8")
+
+    def choose(content):
+        content["args"].bpe = os.path.relpath(tmp_path, Path(fairseq.__file__).parent / "config")
+
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", lambda content: None, "Namespace")
+    edited(path, path, choose)
+    assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
+    assert checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)[0]
+
+
+def test_an_architecture_for_other_tasks(corpus, language_model, task, tmp_path, capsys):
+    """Some of fairseq's would open a file of pretrained parameters, as pickled by whomever."""
+    path = edited(
+        language_model("rnn_lm"),
+        tmp_path / "edited.pt",
+        lambda content: set_options(content, _name="wav2vec_ctc", w2v_path=str(tmp_path / "no.pt")),
+    )
+    for said in refusals(path, corpus, task, capsys):
+        assert "required a model of an architecture for language modeling, got wav2vec_ctc" in said
+
+
+_EVALUATORS = {"eval", "exec", "compile", "eval_str_list", "eval_str_dict", "eval_bool"}
+# Lines of data files, and the arguments of what evaluates for others.
+_NO_FIELDS = {"line.strip()", "x", "uf"}
+# Of RawAudioDataset, in fairseq 0.12.2.
+_PASSED_ON = {'mask_compute_kwargs["conv_feature_layers"]': "conv_feature_layers"}
+
+
+def evaluated_in(source):
+    """What is handed to eval() and its like, as it is written."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and node.args and _called(node.func) in _EVALUATORS:
+            yield ast.get_source_segment(source, node.args[0])
+
+
+def _called(function):
+    if isinstance(function, ast.Attribute):
+        own = isinstance(function.value, ast.Name) and function.value.id in ("utils", "options")
+        return function.attr if own else None
+    return getattr(function, "id", None)
+
+
+def test_every_string_that_fairseq_evaluates_is_known():
+    """From its source, so that one more is noticed; examples are loaded by a user alone."""
+    root = Path(fairseq.__file__).parent
+    sources = [
+        path for path in root.rglob("*.py") if "examples" not in path.relative_to(root).parts
+    ]
+    found = {text for path in sources for text in evaluated_in(path.read_text(encoding="utf-8"))}
+    fields = {_PASSED_ON.get(text, text.split(".")[-1]) for text in found - _NO_FIELDS}
+    assert len(fields) > 20
+    assert fields <= configurations.EVALUATED
+
+
+# Options with such names that are none: yes or no, or a place among tensors.
+_NO_PATHS = {"checkpoint_activations", "no_pretrained_weights", "pretrained", "input_from"}
+_NO_PATHS |= {"negatives_from_everywhere", "encoder_bidirectional"}
+
+
+def test_every_path_of_a_model_is_closed():
+    """Found by their names in the source of fairseq's models."""
+    root = Path(fairseq.__file__).parent / "models"
+    text = "\n".join(path.read_text(encoding="utf-8") for path in root.rglob("*.py"))
+    like = r"\b(?:args|cfg)\.(\w*(?:path|file|dir|pretrained|checkpoint|_from)\w*)"
+    found = set(re.findall(like, text))
+    assert {"decoder_embed_path", "w2v_path", "load_pretrained_decoder_from"} < found
+    assert {name for name in found if not configurations.is_opened(name)} <= _NO_PATHS

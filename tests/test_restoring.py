@@ -1,0 +1,84 @@
+"""fairseq-train goes on where it was, or says from what it can."""
+
+import os
+import shutil
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from scoring_models import FLAGS
+from tools import train
+
+from fairseq_bnce.scoring import CheckpointError, restoring
+
+
+@pytest.fixture
+def run(language_model, tmp_path):
+    """A folder of three checkpoints, the last of which a kill has cut short."""
+    whole = language_model("rnn_lm")
+    for age, name in enumerate(["checkpoint_last.pt", "checkpoint2.pt", "checkpoint1.pt"]):
+        shutil.copyfile(whole, tmp_path / name)
+        os.utime(tmp_path / name, (2e9 - age, 2e9 - age))
+    return tmp_path
+
+
+def cut(path, size):
+    os.truncate(path, size)
+    os.utime(path, (2e9, 2e9))
+
+
+def refused(path):
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    return str(caught.value)
+
+
+def test_the_newest_whole_checkpoint_is_named(run):
+    last = run / "checkpoint_last.pt"
+    size = last.stat().st_size
+    for left in (0, 1, 100, size // 2, size - 1):
+        shutil.copyfile(run / "checkpoint1.pt", last)
+        cut(last, left)
+        said = refused(last)
+        assert said.startswith(f"{last}: required a whole checkpoint, got one that is damaged")
+        assert f"go on from it with --restore-file {run / 'checkpoint2.pt'} " in said
+    cut(run / "checkpoint2.pt", size - 1)
+    assert f"--restore-file {run / 'checkpoint1.pt'} " in refused(last)
+    cut(run / "checkpoint1.pt", 0)
+    assert f"no other checkpoint in {run} is whole" in refused(last)
+
+
+def test_zeros_as_a_full_disk_leaves_them(run):
+    """The file's size is right, and its end was never written."""
+    last = run / "checkpoint_last.pt"
+    content = last.read_bytes()
+    last.write_bytes(content[: len(content) // 2].ljust(len(content), b"\0"))
+    assert f"--restore-file {run / 'checkpoint2.pt'} " in refused(last)
+
+
+def test_a_wrong_byte_in_the_parameters(run):
+    assert restoring.is_whole(str(run / "checkpoint2.pt"))
+    content = bytearray((run / "checkpoint2.pt").read_bytes())
+    content[len(content) // 2] ^= 1
+    (run / "checkpoint2.pt").write_bytes(content)
+    assert not restoring.is_whole(str(run / "checkpoint2.pt"))
+
+
+def test_training_goes_on_as_the_error_says(corpus, run):
+    cut(run / "checkpoint_last.pt", 1000)
+    flags = [*FLAGS["rnn_lm"], "--max-epoch", "2"]
+    last = train(corpus, run, *flags, check=False).splitlines()[-1]
+    assert "CheckpointError" in last
+    advised = last.partition("--restore-file ")[2].split()[0]
+    assert advised == str(run / "checkpoint2.pt")
+    assert "Loaded checkpoint" in train(corpus, run, *flags, "--restore-file", advised)
+    assert restoring.is_whole(str(run / "checkpoint_last.pt"))
+
+
+def test_other_errors_are_what_they_were(run, tmp_path):
+    """A whole file that fairseq has another reason to refuse."""
+    torch.save({"model": {}}, tmp_path / "other.pt")
+    with pytest.raises(KeyError):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "other.pt"))
+    with pytest.raises(FileNotFoundError):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "none.pt"))
