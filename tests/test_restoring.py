@@ -4,6 +4,7 @@ import os
 import shutil
 
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from scoring_models import FLAGS
 from tools import train
@@ -76,8 +77,6 @@ def test_training_goes_on_as_the_error_says(corpus, run):
 
 def test_other_errors_are_what_they_were(run, tmp_path):
     """A whole file that fairseq has another reason to refuse."""
-    import torch
-
     torch.save({"model": {}}, tmp_path / "other.pt")
     with pytest.raises(KeyError):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "other.pt"))

@@ -66,8 +66,10 @@ def not_a_literal(path: str, name: str, error: NotALiteral) -> CheckpointError:
 
 def names_of(configuration: Any, value: Any) -> str:
     """Which fields have a value."""
-    found = [name for name, other in _fields(configuration) if type(other) is type(value)
-             and other == value]  # fmt: skip
+    kind = type(value)
+    found = [
+        name for name, other in _fields(configuration) if type(other) is kind and other == value
+    ]
     return " or ".join(found) or "configuration"
 
 
