@@ -298,8 +298,9 @@ def _lists(rng: random.Random) -> List[tuple]:
             words = re.sub(r"[|\n\r]|=", "", sentence(rng))
             values = f"{rng.gauss(0, 1):.3f} {rng.gauss(0, 1):.3f}"
             rest = f"TM= {values} LM= {_value(rng)} ||| {_value(rng)}"
-            found.append((number, rank + 1, words, rest))
-    if rng.random() < 0.1:
+            name = rng.choice(WHOLE) if rng.random() < 0.02 else number
+            found.append((name, rank + 1, words, rest))
+    if rng.random() < 0.2:
         rng.shuffle(found)
     return found
 

@@ -17,7 +17,7 @@ from fairseq_bnce.scoring import checkpoints
 
 SECONDS = 30  # of a case, on a machine that has other work
 CHUNK = 100  # cases of a test
-FEW = {"score": 1, "rescore": 1, "complete": 1}
+FEW = {"score": 1, "rescore": 3, "complete": 1}
 MANY = {"score": 30, "rescore": 40, "complete": 20}
 
 

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import logging
 import sys
+import textwrap
 from typing import Iterator, List, Optional, Sequence
 
 from fairseq_bnce.cli.requirements import missing_package
@@ -87,15 +88,24 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, summary in COMMANDS.items():
-        own = commands.add_parser(
-            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        own = commands.add_parser(name, help=summary, formatter_class=_HelpFormatter)
         if name == chosen:
             module = importlib.import_module(f"fairseq_bnce.cli.{name.replace('-', '_')}")
             own.description = module.__doc__
             module.add_arguments(own)
             own.set_defaults(run=module.run)
     return parser
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Paragraphs of a description as wide as the terminal; what is indented stays as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        filled = [
+            part if part.startswith(" ") else textwrap.fill(" ".join(part.split()), width)
+            for part in text.strip("\n").split("\n\n")
+        ]
+        return textwrap.indent("\n\n".join(filled), indent)
 
 
 def _check_values(parser: argparse.ArgumentParser, arguments: List[str]) -> None:

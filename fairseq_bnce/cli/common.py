@@ -38,13 +38,14 @@ __all__ = [
     "word_maker",
 ]
 
+MOST_THREADS = 1024
 MOST_NATS = 1e6  # a shift of more would leave no digit of a float32 score
 
 
 def add_model_options(
     parser: argparse.ArgumentParser, ways: bool = True, required: bool = True
 ) -> None:
-    """--path, --data, --device, --fp16, --bf16, --batch-tokens; --exact, --log-z-shift.
+    """--path, --data, --device, --fp16, --bf16, --batch-tokens, --threads; --exact, --log-z-shift.
 
     Args:
         ways: whether there is a choice between ways to score, which the last two make.
@@ -70,14 +71,21 @@ def add_model_options(
         metavar="N",
         help="words scored in one batch, padding counted in",
     )
+    add(
+        "--threads",
+        type=at_least(1, MOST_THREADS),
+        metavar="N",
+        help="of torch on the CPU (default: OMP_NUM_THREADS, or as many as there are cores); 1 "
+        "where other work runs beside it",
+    )
 
 
 def _add_ways(add: Any) -> None:
     add(
         "--exact",
         action="store_true",
-        help="log-probabilities of the softmax; by default scores are m - log Z - shift, without "
-        "any work over the vocabulary, for models trained to normalise themselves",
+        help="log-probabilities of the softmax, never above 0; by default scores are m - log Z - "
+        "shift, without any work over the vocabulary, for models trained to normalise themselves",
     )
     add(
         "--log-z-shift",
@@ -117,6 +125,8 @@ def load_scorer(options: argparse.Namespace, kind: Any = None, **named: Any) -> 
         named = {"exact": options.exact, "shift": _shift(options.log_z_shift), **named}
     if options.batch_tokens is not None:
         named["batch_tokens"] = options.batch_tokens
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     dtype = _dtype(options)
     kind = kind or Scorer
     return kind.from_checkpoint(

@@ -7,8 +7,8 @@ Moses: "id ||| hypothesis ||| features ||| score" (more fields may follow) gets 
 With --weights or --tune the lists are sorted by the weighted sum of their features, best first;
 "score" is the total that a Moses list came with.
 
-  fairseq-bnce rescore --path CKPT --tune dev.ref --weights-out w dev.nbest --out dev.rescored
-  fairseq-bnce rescore --path CKPT --weights w --best test.best test.nbest --out test.rescored
+  fairseq-bnce rescore --path CKPT --tune dev.ref --weights-out w dev.nbest
+  fairseq-bnce rescore --path CKPT --weights w --best test.best test.nbest
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def _add_list_options(parser: argparse.ArgumentParser) -> None:
         metavar="NBEST",
         help="n-best lists, also gzipped (*.gz); standard input by default, and for -",
     )
-    parser.add_argument("--format", choices=("moses", "kaldi"), default="moses")
+    parser.add_argument(
+        "--format", choices=("moses", "kaldi"), default="moses", help="of NBEST (default: moses)"
+    )
     parser.add_argument(
         "--cost",
         action="append",
@@ -133,8 +135,11 @@ def _add_weight_options(group: Any) -> None:
     some = at_least(0, 10_000)
     add("--restarts", type=some, default=10, metavar="N", help="random starts (default: 10)")
     many = at_least(1, 1_000_000)
-    add("--resamples", type=many, default=1000, metavar="N", help="of the bootstrap")
-    add("--seed", type=at_least(0), default=1, metavar="N", help="of both (default: 1)")
+    add(
+        "--resamples", type=many, default=1000, metavar="N", help="of the bootstrap (default: 1000)"
+    )
+    seed = "of random starts and resamples (default: 1)"
+    add("--seed", type=at_least(0), default=1, metavar="N", help=seed)
 
 
 def _add_output_options(group: Any) -> None:
