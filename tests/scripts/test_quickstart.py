@@ -23,13 +23,10 @@ INNER = '2026 | INFO | train_inner | {"epoch": 3, "loss": "9.25", "wps": "1"}'
 
 def test_an_epoch_is_a_line() -> None:
     epochs = quickstart.Epochs()
-    assert [epochs.show(line, 1) for line in ("{'_name': None, 'common'", INNER, VALID)] == [
-        None
-    ] * 3
-    shown = epochs.show(TRAIN, 1)
-    assert (
-        "epoch  3: training loss  9.250, validation loss  6.500 bits, perplexity   90.51" in shown
-    )
+    for line in ("{'_name': None, 'common'", INNER, VALID):
+        assert epochs.show(line, 1) is None
+    want = "epoch  3: training loss  9.250, validation loss  6.500 bits, perplexity   90.51"
+    assert want in epochs.show(TRAIN, 1)
     assert epochs.speeds == [3842.6]
 
 
