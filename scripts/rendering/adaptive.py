@@ -21,6 +21,13 @@ METHODS = {
     "ranking": "the same, `--objective ranking`",
 }
 Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
+_MIGRATION: Columns = (
+    ("valid PPL, exact", "valid_ppl", ".1f"),
+    ("test PPL, exact", "test_ppl", ".1f"),
+    ("unnormalised, shifted", "test_u_ppl_shifted", ".1f"),
+    ("µ_z", "mu_z", ".3f"),
+    ("σ_z", "sigma_z", ".3f"),
+)
 _SPEED: Columns = (
     ("updates", "updates", ",.0f"),
     ("words/s", "words_per_second", ",.0f"),
@@ -91,7 +98,7 @@ def overview(*comparisons: Dict[str, Any]) -> List[str]:
             METHODS[_method(label)],
             _shown([_at(run, update) for run in runs]),
             _shown([_after(run, end) for run in runs]),
-            *_values(runs, _SPEED[2:4]),
+            *_values([max(runs, key=_length)], _SPEED[2:4]),
             _pair(comparisons, label, _SCORING[3:5], " → "),
             _pair(comparisons, label, _SCORING[5:7], " / "),
         ]
@@ -110,9 +117,8 @@ def speed(*comparisons: Dict[str, Any]) -> List[str]:
     runs = _runs(comparisons)
     lines = []
     for method in _methods(runs):
-        labels = [label for label in runs if _method(label) == method]
-        longest = max(labels, key=lambda label: _length(runs[label][0]))
-        lines.append([METHODS[method], *_values(runs[longest], _SPEED)])
+        own = [run for label, some in runs.items() if _method(label) == method for run in some]
+        lines.append([METHODS[method], *_values([max(own, key=_length)], _SPEED)])
     return table(["training", *(title for title, _, _ in _SPEED)], lines)
 
 
@@ -127,6 +133,12 @@ def scoring(*comparisons: Dict[str, Any]) -> List[str]:
         if runs
     ]
     return table(["", "updates", *(title for title, _, _ in columns)], lines)
+
+
+def migration(found: Dict[str, Any]) -> List[str]:
+    """A model on its way from one criterion to the other."""
+    titles = ["", *(title for title, _, _ in _MIGRATION)]
+    return table(titles, [[row["title"], *_values([row], _MIGRATION)] for row in found["rows"]])
 
 
 def _runs(comparisons: Sequence[Dict[str, Any]], is_scored: bool = False) -> Dict[str, List[Run]]:
@@ -172,8 +184,8 @@ def _leaders(comparisons: Sequence[Dict[str, Any]]) -> Dict[str, List[Run]]:
 
 
 def _ends(chosen: Dict[str, List[Run]]) -> List[float]:
-    """Processor seconds that each method took in all, the shortest first."""
-    return sorted(min(run["processor_seconds"] for run in runs) for runs in chosen.values())
+    """Processor seconds that each method's longest run took in all, the shortest first."""
+    return sorted(max(run["processor_seconds"] for run in runs) for runs in chosen.values())
 
 
 def _milestones(chosen: Dict[str, List[Run]]) -> List[int]:

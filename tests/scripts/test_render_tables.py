@@ -141,6 +141,14 @@ def test_perplexities_at_equal_processor_time_are_interpolated():
     assert lines == ["| `adaptive_loss` | 200.0 | 100.0 |", "| `bnce --row-sparse` | 8.0 | – |"]
 
 
+def test_seeds_that_were_trained_for_less_count_as_far_as_they_came():
+    seeds = {"runs": [run("adaptive@0.05", [(500, 90, 184.0)], seed=seed) for seed in (2, 3)]}
+    lines = adaptive.leaders(GRID, seeds)
+    assert lines[2] == "| `adaptive_loss` | 0.05 | 182.7 ± 2.3 | 150.0 |"
+    assert adaptive.equal_time(GRID, seeds)[0] == "| validation PPL after | 50 s | 200 s |"
+    assert adaptive.speed(GRID, seeds)[2].startswith("| `adaptive_loss` | 1,000 |")
+
+
 def test_scoring_shows_what_was_measured_and_no_empty_column():
     head, _, *lines = adaptive.scoring(GRID, LONGER)
     assert head == "| | updates | test PPL, exact |"
