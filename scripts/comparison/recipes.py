@@ -82,7 +82,8 @@ _ADAGRAD = f"""
 {_LARGE_BATCHES} --optimizer adagrad --lr 0.05
 """
 _ADAM = f"""
---arch transformer_lm --decoder-ffn-embed-dim 800 --decoder-attention-heads 4
+--arch transformer_lm --decoder-input-dim 200 --decoder-output-dim 200
+--decoder-ffn-embed-dim 800 --decoder-attention-heads 4
 {_LARGE_BATCHES} --optimizer adam --lr 0.001 --warmup-updates 50
 """
 _SCORING = ("--max-tokens", "1280")  # 64 blocks of 20, as in validation
