@@ -11,6 +11,7 @@ import sys
 import fuzzing
 import fuzzing_flags
 import pytest
+import torch
 from tools import call_command
 
 from fairseq_bnce.scoring import checkpoints
@@ -53,7 +54,11 @@ def model(path):
 
 @pytest.fixture
 def loaded_once(path, monkeypatch):
-    """A checkpoint is read once; each command gets a copy of what is in it."""
+    """A checkpoint is read once; each command gets a copy of what is in it.
+
+    Threads stay as they are: forks of this process (forks.py) would not survive more.
+    """
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
     trained = checkpoints.load(str(path))
     load = checkpoints.load
 

@@ -70,13 +70,21 @@ def _sgd(model: str, size: int, dropout: float) -> Tuple[str, ...]:
     return tuple(shlex.split(flags))
 
 
-_ADAGRAD = """
---arch lstm_lm --decoder-layers 2 --decoder-embed-dim 200 --decoder-hidden-size 200
---decoder-out-embed-dim 200 --dropout 0
+_LARGE_BATCHES = """
+--decoder-layers 2 --decoder-embed-dim 200 --dropout 0
 --tokens-per-sample 20 --batch-size 80 --required-batch-size-multiple 1 --batch-size-valid 64
---optimizer adagrad --lr 0.05 --clip-norm 0.25 --lr-scheduler fixed
+--clip-norm 0.25 --lr-scheduler fixed
 --max-update 1000 --validate-interval-updates 250 --no-epoch-checkpoints --log-interval 25
 --num-workers 0 --cpu
+"""
+_ADAGRAD = f"""
+--arch lstm_lm --decoder-hidden-size 200 --decoder-out-embed-dim 200
+{_LARGE_BATCHES} --optimizer adagrad --lr 0.05
+"""
+_ADAM = f"""
+--arch transformer_lm --decoder-input-dim 200 --decoder-output-dim 200
+--decoder-ffn-embed-dim 800 --decoder-attention-heads 4
+{_LARGE_BATCHES} --optimizer adam --lr 0.001 --warmup-updates 50
 """
 _SCORING = ("--max-tokens", "1280")  # 64 blocks of 20, as in validation
 RECIPES: Dict[str, Recipe] = {
@@ -89,6 +97,12 @@ RECIPES: Dict[str, Recipe] = {
             "adagrad200",
             "LSTM 2 x 200, no dropout, Adagrad, 1,600 targets a batch, 1,000 updates",
             tuple(shlex.split(_ADAGRAD)),
+            _SCORING,
+        ),
+        Recipe(
+            "adam200",
+            "transformer 2 x 200, no dropout, Adam, 1,600 targets a batch, 1,000 updates",
+            tuple(shlex.split(_ADAM)),
             _SCORING,
         ),
     )

@@ -13,7 +13,6 @@ SYSTEMS = {
     "bnce": "`bnce`",
     "bnce_sparse": "`bnce --row-sparse`",
 }
-PLAIN = {name: title.replace("`bnce`", "bnce") for name, title in SYSTEMS.items()}
 SCORING = {
     "fairseq-bnce score": "`fairseq-bnce score`, text",
     "fairseq-eval-lm --unnormalized": "`fairseq-eval-lm --unnormalized`, binarised",
@@ -28,14 +27,9 @@ def run(benchmark: Benchmark, system: str, vocab: int) -> Dict[str, Any]:
     return found[0] if found else {}
 
 
-def speeds(benchmark: Benchmark, measure: str = "words_per_second") -> List[str]:
+def speeds(benchmark: Benchmark) -> List[str]:
     """Words/s of every system at every V."""
-    vocabs, lines = _vocabs(benchmark), []
-    for system, title in SYSTEMS.items():
-        values = [run(benchmark, system, vocab).get(measure) for vocab in vocabs]
-        if any(values):
-            lines.append([title, *(number(value, ",.0f") for value in values)])
-    return table(_titles(vocabs), lines)
+    return _by_vocabulary(benchmark, "words/s", "words_per_second", ",.0f")
 
 
 def speeds_and_exponents(benchmark: Benchmark) -> List[str]:
@@ -52,28 +46,28 @@ def speeds_and_exponents(benchmark: Benchmark) -> List[str]:
 
 def processor_speeds(benchmark: Benchmark) -> List[str]:
     """Words over processor time, of every system at every V."""
-    head, *others = speeds(benchmark, "words_per_processor_second")
-    return [head.replace("words/s", "words/processor s"), *others]
+    measure = "words_per_processor_second"
+    return _by_vocabulary(benchmark, "words/processor s", measure, ",.0f")
 
 
 def memory(benchmark: Benchmark) -> List[str]:
-    """Peak memory of the process, MiB, of every system at every V."""
-    head, *others = speeds(benchmark, "process_mib")
-    return [head.replace("words/s", "peak memory, MiB"), *others]
+    """Memory of an update, MiB, of every system at every V."""
+    return _by_vocabulary(benchmark, "MiB", "update_mib", ",.1f")
 
 
 def readme(benchmark: Benchmark) -> List[str]:
     """README.md's table of words/s."""
-    head, *others = speeds(benchmark)
-    return [head.replace("words/s", ""), *others]
+    return _by_vocabulary(benchmark, "", "words_per_second", ",.0f")
 
 
-def _vocabs(benchmark: Benchmark) -> List[int]:
-    return sorted({one["vocab"] for one in benchmark["runs"]})
-
-
-def _titles(vocabs: Sequence[int]) -> List[str]:
-    return ["words/s", f"V = {vocabs[0]:,}", *(f"{vocab:,}" for vocab in vocabs[1:])]
+def _by_vocabulary(benchmark: Benchmark, title: str, measure: str, form: str) -> List[str]:
+    vocabs = sorted({one["vocab"] for one in benchmark["runs"]})
+    lines = []
+    for system, name in SYSTEMS.items():
+        values = [run(benchmark, system, vocab).get(measure) for vocab in vocabs]
+        if any(values):
+            lines.append([name, *(number(value, form) for value in values)])
+    return table([title, f"V = {vocabs[0]:,}", *(f"{vocab:,}" for vocab in vocabs[1:])], lines)
 
 
 def claims(benchmark: Benchmark) -> List[str]:

@@ -16,7 +16,7 @@ TABLES: Dict[str, Table] = {
     "words-by-vocabulary-exponents": benchmarks.speeds_and_exponents,
     "words-by-vocabulary-readme": benchmarks.readme,
     "processor-words-by-vocabulary": benchmarks.processor_speeds,
-    "memory-by-vocabulary": benchmarks.memory,
+    "memory-of-updates": benchmarks.memory,
     "vocabulary-claims": benchmarks.claims,
     "vocabulary-batches": benchmarks.batches,
     "scoring-speed": benchmarks.scoring,
