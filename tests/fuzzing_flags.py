@@ -110,9 +110,9 @@ def _values(action: argparse.Action) -> List[str]:
     return {int: INTS, float: FLOATS}.get(action.type, TEXTS)
 
 
-def case(rng: random.Random, part: Part, left_out: List[str]) -> List[str]:
+def case(rng: random.Random, part: Part) -> List[str]:
     """One to three flags with values."""
-    known = {flag: values for flag, values in flags(part).items() if flag not in left_out}
+    known = flags(part)
     chosen = rng.sample(sorted(known), min(len(known), rng.choice([1, 1, 1, 2, 3])))
     return [f"{flag}={rng.choice(known[flag])}" for flag in chosen]
 
