@@ -45,7 +45,7 @@ setup(
         "plot": PLOT,
         "rescore": RESCORE,
         "bench": BENCH,
-        "dev": ["pytest", "ruff", *PLOT, *RESCORE],
+        "dev": ["pytest", "pytest-timeout", "ruff", *PLOT, *RESCORE],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

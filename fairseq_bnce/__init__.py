@@ -18,9 +18,9 @@ from fairseq_bnce.version import __version__  # noqa: F401
 
 _NO_FAIRSEQ = (
     "no fairseq is installed: only fairseq_bnce.losses and fairseq_bnce.noise work. With a "
-    "build of torch, numpy, cython, setuptools and wheel installed, run: "
-    "pip install --no-build-isolation 'fairseq-bnce[fairseq]' (Python 3.11 or later), or "
-    "pip install 'fairseq-bnce[fairseq]' (Python 3.8 to 3.10, with pip below 24.1)"
+    "build of torch, numpy, cython, setuptools and wheel installed, run in the checkout: "
+    "pip install --no-build-isolation '.[fairseq]' (Python 3.11 or later), or "
+    "pip install '.[fairseq]' (Python 3.8 to 3.10, with pip below 24.1)"
 )
 
 

@@ -10,6 +10,11 @@ for, and lists none of their flags.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import dataclasses
 import sys

@@ -22,6 +22,11 @@ needed: fairseq-train's own --finetune-from-model, or --restore-file with --rese
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import sys
 from itertools import islice

@@ -23,7 +23,7 @@ run_tests() {
 stock_tests() {
   scripts/setup_env.sh stock
   [ -x .venv-stock/bin/python ] || return 0
-  run_tests .venv-stock --ignore=tests/scripts -m "not slow and not modern" "$@"
+  run_tests .venv-stock --ignore=tests/scripts -m "not slow and not modern and not gpu" "$@"
 }
 
 log=$(mktemp)

@@ -239,7 +239,7 @@ def test_an_argument_chooses_before_the_environment(monkeypatch, forced):
             assert len(forced) == calls, (environment, argument, name)
 
 
-@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_gpu_uses_the_kernel_by_itself(dtype, monkeypatch, forced):
     monkeypatch.setenv("FAIRSEQ_BNCE_KERNEL", "auto")

@@ -88,7 +88,7 @@ def test_no_padding_and_padding_give_the_same_batch(corpus):
         assert torch.equal(batch.features, features[is_word])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", STEPS)
 def test_what_a_gpu_says(name, corpus, monkeypatch, recwarn):
     """torch's own count of the same."""

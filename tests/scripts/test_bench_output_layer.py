@@ -109,7 +109,7 @@ def test_the_limit_is_three_products(problem):
 )
 def test_a_missing_package_is_named_with_its_remedy(name, module, package, problem, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(RuntimeError, match=rf"required {package} \(pip install 'fairseq-bnce"):
+    with pytest.raises(RuntimeError, match=rf"required {package} \(pip install '\.\[bench\]'"):
         heads.HEADS[name](problem, 0)
 
 
