@@ -192,7 +192,8 @@ def write_novels(source: Path, target: Path) -> None:
 
 PTB_FILES = {split: f"ptb.{split}.txt" for split in SPLITS}
 WIKITEXT_FILES = {split: f"wiki.{split}.tokens" for split in SPLITS}
-WIKITEXT_URL = "https://s3.amazonaws.com/research.metamind.io/wikitext/"
+# Its author's copy: the first address is closed since 2024. The checksum tells that it is the same.
+WIKITEXT_URL = "https://wikitext.smerity.com/"
 BILLION = "1-billion-word-language-modeling-benchmark-r13output.tar.gz"
 
 
