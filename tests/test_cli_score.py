@@ -437,16 +437,39 @@ def test_broken_pipe(start, tmp_path):
     assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("when", ["while it scores", "while it waits", "while it starts"])
+SLOW_TORCH = """
+import time
+
+try:
+    print("importing", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt as interrupt:
+    raise RuntimeError("what torch makes of it") from interrupt
+"""
+
+
+def test_ctrl_c_while_torch_is_imported(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(SLOW_TORCH, encoding="utf-8")
+    process = subprocess.Popen(
+        [*COMMAND, "--path", "none.pt"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        preexec_fn=_heed_interrupts,
+    )
+    assert process.stdout.readline() == b"importing\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == (b"", b"")
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("when", ["while it scores", "while it waits"])
 def test_ctrl_c(start, when):
-    fresh = when == "while it starts"
-    process = start(start=subprocess.Popen if fresh else forks.Popen)
-    if fresh:
-        time.sleep(0.5)
-    else:
-        process.stdin.write(b"w1\n")
-        process.stdin.flush()
-        process.stdout.readline()
+    process = start()
+    process.stdin.write(b"w1\n")
+    process.stdin.flush()
+    process.stdout.readline()
     if when == "while it scores":
         process.stdin.write(b"w1 w2\n" * 10_000)
         process.stdin.flush()

@@ -9,8 +9,11 @@ import argparse
 import contextlib
 import importlib
 import logging
+import os
+import signal
 import sys
 import textwrap
+import threading
 from typing import Iterator, List, Optional, Sequence
 
 from fairseq_bnce.cli.requirements import missing_package
@@ -90,7 +93,8 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         own = commands.add_parser(name, help=summary, formatter_class=_HelpFormatter)
         if name == chosen:
-            module = importlib.import_module(f"fairseq_bnce.cli.{name.replace('-', '_')}")
+            with _ended_at_once():
+                module = importlib.import_module(f"fairseq_bnce.cli.{name.replace('-', '_')}")
             own.description = module.__doc__
             module.add_arguments(own)
             own.set_defaults(run=module.run)
@@ -106,6 +110,24 @@ class _HelpFormatter(argparse.HelpFormatter):
             for part in text.strip("\n").split("\n\n")
         ]
         return textwrap.indent("\n\n".join(filled), indent)
+
+
+@contextlib.contextmanager
+def _ended_at_once() -> Iterator[None]:
+    """In here Ctrl-C ends the process quietly: torch, being imported, makes a RuntimeError of it.
+
+    Where it is ignored, as in the background, or handled otherwise, that stays so.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _check_values(parser: argparse.ArgumentParser, arguments: List[str]) -> None:
