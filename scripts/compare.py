@@ -5,6 +5,8 @@
     compare.py DATA --out FOLDER --seeds 1 2 3 -- --max-epoch 5
     compare.py DATA --out FOLDER --criteria cross_entropy bnce nce300=shared_nce \\
         --flags-for nce300 "--noise-samples 300"
+    compare.py DATA --out FOLDER --criteria adaptive_loss bnce --only-train \\
+        --recipe adagrad200 --learning-rates 0.025 0.05 0.1
 
 DATA is a folder that fairseq-preprocess --only-source made of train, valid and test. What follows
 a lone ``--`` are flags of fairseq-train for all criteria; they override the recipe's.
@@ -19,7 +21,12 @@ are still run, and the exit status is 1.
 
 Words/s come from fairseq's own train_inner log lines: targets over time, summed over the intervals
 that lie past the first 100 updates after a start and hold no validation; where a run is too short
-to have one, over all of them, which the report says.
+to have one, over all of them, which the report says. Processor time is user and system time of the
+training process; like training time it leaves out start-up, validation and saving.
+
+adaptive_loss, fairseq's adaptive softmax, gets cutoffs by the size of the vocabulary (2,000 and
+10,000 words of 52,595 types) and the --ddp-backend that it insists on. It and cross_entropy are
+scored as fairseq scores them: exactly, and in no other way.
 """
 
 from __future__ import annotations
@@ -65,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("data", type=Path, help="binarised folder with train, valid and test")
     add("--out", type=Path, required=True, help="folder for results, logs and checkpoints")
+    _add_trainings(parser)
+    _add_measures(parser)
+    return parser
+
+
+def _add_trainings(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--recipe", choices=sorted(recipes.RECIPES), default="lstm200")
     add(
         "--criteria",
@@ -90,17 +104,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="LR",
         help="train each of them with each of these, as LABEL@LR",
     )
-    add("--questions", type=Path, metavar="CSV", help="sentence completion, for its accuracy, too")
-    add("--answers", type=Path, metavar="CSV", help="the right ones")
     add("--seeds", nargs="+", type=int, default=[1])
     add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
-    add(
-        "--eval-flags",
-        type=shlex.split,
-        default=[],
-        metavar="FLAGS",
-        help="further flags of fairseq-eval-lm, in one argument",
-    )
+
+
+def _add_measures(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--only-train",
         action="store_true",
@@ -108,12 +117,20 @@ def _parser() -> argparse.ArgumentParser:
         "the same command without it goes on from there",
     )
     add(
+        "--eval-flags",
+        type=shlex.split,
+        default=[],
+        metavar="FLAGS",
+        help="further flags of fairseq-eval-lm, in one argument",
+    )
+    add("--questions", type=Path, metavar="CSV", help="sentence completion, for its accuracy, too")
+    add("--answers", type=Path, metavar="CSV", help="the right ones")
+    add(
         "--profile-batches",
         type=int,
         default=50,
         help="batches that an update's parts are timed on; 0 for no profile",
     )
-    return parser
 
 
 def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings, List[Variant]]:
