@@ -266,14 +266,15 @@ def test_a_full_disk_keeps_no_counts(corpus, tmp_path, monkeypatch):
     assert not list(data.glob("*.target-counts-*"))
 
 
+@pytest.mark.parametrize("subset", ["train", "valid"])
 @pytest.mark.parametrize("lines", [None, "pairs"], ids=["language model", "translation"])
-def test_noise_is_counted_from_the_training_subset(lines, corpus, pairs):
+def test_noise_is_counted_from_the_training_subset(lines, subset, corpus, pairs):
     """--train-subset valid trains on another split than train."""
     flags = [*(LSTM if lines is None else SEQ2SEQ), "--criterion", "bnce"]
-    cfg, task, _ = build(corpus if lines is None else pairs, *flags, "--train-subset", "valid")
+    cfg, task, _ = build(corpus if lines is None else pairs, *flags, "--train-subset", subset)
     criterion = task.build_criterion(cfg.criterion)
     got = criterion.distribution("unigram", torch.device("cpu")).log_q
-    prefix = corpus / "valid" if lines is None else pairs / "valid.fr-en.en"
+    prefix = corpus / subset if lines is None else pairs / f"{subset}.fr-en.en"
     want = count_tokens(str(prefix), task.target_dictionary)
     assert torch.equal(got, NoiseDistribution(torch.from_numpy(want)).log_q)
 
