@@ -93,7 +93,8 @@ def migrate(chosen: argparse.Namespace, training: Sequence[str]) -> Iterator[str
     if lost:
         yield f"left out: {', '.join(lost)}"
     plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)  # as fairseq saves it
-    old.update(model=model.state_dict(), cfg=plain, args=None, task_state={})
+    state = {} if layer is None else {"log_z": 0.0}  # the bias has taken it off
+    old.update(model=model.state_dict(), cfg=plain, args=None, task_state=state)
     old.pop("last_optimizer_state", None)  # of other parameters
     checkpoint_utils.torch_persistent_save(old, str(chosen.out))
     yield f"{chosen.out}: for fairseq-train --finetune-from-model, with the same flags"

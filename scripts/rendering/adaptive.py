@@ -1,8 +1,8 @@
 """Tables of docs/adaptive-softmax.md: what compare.py --learning-rates found, in several files.
 
 A label METHOD@RATE is a method with a learning rate; where a run is in several files, the longest
-counts. A method is shown with the rate whose perplexity is lowest after as many updates as all
-runs of the grid have.
+counts. A grid shows all rates after as many updates as all runs have; the other tables show a
+method with the rate that ends best, of those that it was trained with for longest.
 """
 
 from __future__ import annotations
@@ -180,7 +180,15 @@ def _best(runs: Dict[str, List[Run]], method: str) -> str:
 
 def _leaders(comparisons: Sequence[Dict[str, Any]]) -> Dict[str, List[Run]]:
     runs = _runs(comparisons)
-    return {label: runs[label] for label in (_best(runs, method) for method in _methods(runs))}
+    return {label: runs[label] for label in (_leader(runs, method) for method in _methods(runs))}
+
+
+def _leader(runs: Dict[str, List[Run]], method: str) -> str:
+    """The label of the method that ends best, of those that were trained for longest."""
+    labels = [label for label in runs if _method(label) == method]
+    longest = max(_length(runs[label][0]) for label in labels)
+    ends = {label: _at(runs[label][0], longest) or math.inf for label in labels}
+    return min(ends, key=lambda label: ends[label])
 
 
 def _end(chosen: Dict[str, List[Run]]) -> float:
