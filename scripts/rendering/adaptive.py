@@ -18,7 +18,9 @@ METHODS = {
     "softmax": "`cross_entropy`",
     "adaptive": "`adaptive_loss`",
     "bnce": "`bnce --row-sparse`",
+    "learned": "the same, `--learn-log-z`",
     "ranking": "the same, `--objective ranking`",
+    "ranking-learned": "the same, `--objective ranking --learn-log-z`",
 }
 Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
 _MIGRATION: Columns = (
