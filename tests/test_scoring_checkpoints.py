@@ -16,7 +16,7 @@ from tools import build, evaluate, train, write_lines
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.output_layer import UnsupportedModelError
-from fairseq_bnce.scoring import CheckpointError, ScoringError, checkpoints
+from fairseq_bnce.scoring import CheckpointError, ScoringError, checkpoints, contents
 from fairseq_bnce.scoring.dictionaries import KeptDictionary
 
 
@@ -302,6 +302,13 @@ def test_parameters_are_finite(value, dtype, corpus, language_model, task, tmp_p
     said = refused_by_all(path, corpus, task)
     bias = "model.decoder.output_projection.bias"
     assert f"{bias}: required finite numbers, got 2 of 64 that are not" in said
+
+
+@pytest.mark.parametrize("owner", ["embed_positions", "adaptive_softmax", "embed_tokens"])
+def test_buffers_that_fairseq_never_initialises_may_hold_anything(owner):
+    """Of positions (fairseq 0.12.2), the adaptive softmax and the adaptive input."""
+    parameters = {f"decoder.{owner}._float_tensor": torch.tensor([math.nan])}
+    contents.check({"model": parameters}, "c.pt")
 
 
 def with_bias(change):

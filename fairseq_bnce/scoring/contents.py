@@ -15,6 +15,9 @@ from fairseq_bnce.scoring.errors import CheckpointError, shown
 
 _NUMBERS = {"log_z": "a finite number (nats)", "mu_z": "a finite number (nats)"}
 _NUMBERS["sigma_z"] = "a finite number from 0 on (nats)"
+# fairseq's buffer of one number, which tells it a dtype and a device. It is never initialised, so
+# that whatever was in memory, NaN too, is in the checkpoint.
+_NEVER_INITIALISED = "_float_tensor"
 Kinds = Dict[str, bool]
 
 
@@ -64,6 +67,8 @@ def _check_tensor(values: Any, path: str, name: str) -> None:
     if not _is_plain(values):
         kind = f"{values.dtype}, {values.layout} on {values.device}"
         raise _refusal(path, name, "a dense tensor of numbers, stored whole", kind)
+    if name.endswith(f".{_NEVER_INITIALISED}"):
+        return
     # In float64, which the sum of no float32 overflows, and without a copy of the whole.
     if not torch.isfinite(values.detach().sum(dtype=torch.float64)):
         bad = int((~torch.isfinite(values)).sum())
