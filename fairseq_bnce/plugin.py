@@ -3,5 +3,6 @@
 ``fairseq_bnce.register()`` does, and says what to install where there is no fairseq.
 """
 
-from fairseq_bnce import compatibility, criterions, task  # noqa: F401
+from fairseq_bnce import compatibility, task  # noqa: F401
 from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm  # noqa: F401
+from fairseq_bnce.training import criterions  # noqa: F401

@@ -23,12 +23,16 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import II
 from torch import nn
 
-from fairseq_bnce import metrics, optimizers, ranks, scorer, squashing, streams
-from fairseq_bnce.criterions import SelfNormalizingCriterion
-from fairseq_bnce.output_layer import UnsupportedModelError, refuse_fully_sharded
-from fairseq_bnce.scoring import restoring
-from fairseq_bnce.scoring.dictionaries import KeptDictionary
-from fairseq_bnce.token_counts import DataError, count_tokens, split_prefixes
+from fairseq_bnce.checkpoints import restoring
+from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
+from fairseq_bnce.errors import InputError, UnsupportedModelError
+from fairseq_bnce.projection import squashing
+from fairseq_bnce.projection.output_layer import refuse_fully_sharded
+from fairseq_bnce.scoring import eval_lm as scorer
+from fairseq_bnce.sparse import optimizers, ranks
+from fairseq_bnce.training import metrics, streams
+from fairseq_bnce.training.criterions import SelfNormalizingCriterion
+from fairseq_bnce.training.token_counts import count_tokens, split_prefixes
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +75,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     Raises:
         ValueError: for a bad ``--log-z-shift``, an ensemble under ``--unnormalized``.
-        DataError: for data that can't be used.
+        InputError: for data that can't be used.
     """
 
     def __init__(self, args: Any, *others: Any, **named: Any):
@@ -193,13 +197,13 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """Load a split, after a check of its files.
 
         Raises:
-            DataError: for missing or damaged files, or ids that the dictionary lacks.
+            InputError: for missing or damaged files, or ids that the dictionary lacks.
         """
         folders = utils.split_paths(self.args.data)
         folder = folders[(epoch - 1) % len(folders)]
         prefixes = split_prefixes([folder], split)
         if not prefixes:
-            raise DataError(
+            raise InputError(
                 f"{folder}: required binarised data of split '{split}' ({split}.bin and "
                 f"{split}.idx, made by fairseq-preprocess --only-source), got none"
             )
@@ -355,12 +359,12 @@ def _check_folders(data: Optional[str]) -> None:
     folders = utils.split_paths(data or "")
     for folder in folders:
         if not os.path.isdir(folder):
-            raise DataError(
+            raise InputError(
                 f"data {folder!r}: required a folder made by fairseq-preprocess --only-source, "
                 "got no such folder"
             )
     if not os.path.isfile(os.path.join(folders[0], "dict.txt")):
-        raise DataError(
+        raise InputError(
             f"data {folders[0]!r}: required a folder made by fairseq-preprocess --only-source, "
             "got one without dict.txt"
         )

@@ -178,7 +178,8 @@ def _plain_layer(
 
     None as well if the old one has no adaptive softmax of the same features.
     """
-    from fairseq_bnce.output_layer import OutputLayer, UnsupportedModelError
+    from fairseq_bnce.errors import UnsupportedModelError
+    from fairseq_bnce.projection.output_layer import OutputLayer
 
     if "decoder.adaptive_softmax.version" not in old:
         return None

@@ -104,7 +104,7 @@ def without_criterion(flags: List[str]) -> List[str]:
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-    importlib.import_module("fairseq_bnce.criterions")
+    importlib.import_module("fairseq_bnce.training.criterions")
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--criterion")
     gen_parser_from_dataclass(parser, CRITERION_DATACLASS_REGISTRY["bnce"]())
@@ -222,7 +222,7 @@ with the vocabulary: README.md, Measured. Everything that the commands printed i
 
 def normaliser(checkpoint: Path) -> Tuple[float, float]:
     """(mu_z, sigma_z) of a checkpoint, nats."""
-    from fairseq_bnce.scoring import checkpoints
+    from fairseq_bnce.checkpoints import loading as checkpoints
 
     state = checkpoints.read(str(checkpoint))["task_state"]
     return state["mu_z"], state["sigma_z"]
@@ -261,7 +261,7 @@ def unigram_perplexity(data: Path) -> float:
     from fairseq.data import Dictionary
 
     from fairseq_bnce.noise import NoiseDistribution
-    from fairseq_bnce.token_counts import count_tokens
+    from fairseq_bnce.training.token_counts import count_tokens
 
     dictionary = Dictionary.load(str(data / "dict.txt"))
     train_counts, test_counts = (

@@ -20,7 +20,7 @@ from checkpoint_edits import put_into
 from fairseq import checkpoint_utils, tasks
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.output_layer import UnsupportedModelError
+from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.scoring import ScoringError
 
 TEXT = ["w1 w2 w3", "w5", ""]

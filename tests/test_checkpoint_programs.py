@@ -14,7 +14,8 @@ from fairseq.models import lstm_lm
 from tools import build, call_command, evaluate
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.scoring import CheckpointError, configurations, literals
+from fairseq_bnce.checkpoints import configurations, literals
+from fairseq_bnce.scoring import CheckpointError
 
 # The model of scoring_models.FLAGS, the field, and what has fairseq evaluate it.
 EVALUATED = [

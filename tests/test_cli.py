@@ -18,7 +18,7 @@ from tools import (
     train,
 )
 
-from fairseq_bnce import criterions
+from fairseq_bnce.training import criterions
 
 CRITERIA = {
     "bnce": [],

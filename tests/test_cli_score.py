@@ -26,7 +26,7 @@ from fairseq.tokenizer import tokenize_line
 from tools import call_command, write_lines
 
 from fairseq_bnce import Scorer, cli
-from fairseq_bnce.cli import text
+from fairseq_bnce.text import stream as text
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "score"]

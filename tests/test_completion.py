@@ -15,9 +15,10 @@ import pytest
 from tools import call_command, full_disk
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.completion import Accuracy, CompletionError, read_answers, read_questions
 from fairseq_bnce.corpora import novels
-from fairseq_bnce.penn import novel_words
+from fairseq_bnce.corpora.completion import Accuracy, read_answers, read_questions
+from fairseq_bnce.corpora.penn import novel_words
+from fairseq_bnce.errors import InputError
 
 pytestmark = pytest.mark.modern
 
@@ -118,7 +119,7 @@ def test_words_are_those_of_the_training_data(put):
     ],
 )  # fmt: skip
 def test_questions_that_are_none(put, content, message):
-    with pytest.raises(CompletionError, match=message):
+    with pytest.raises(InputError, match=message):
         read_questions(put("q", content))
 
 
@@ -133,7 +134,7 @@ def test_questions_that_are_none(put, content, message):
     ],
 )
 def test_answers_that_are_none(put, content, message):
-    with pytest.raises(CompletionError, match=message):
+    with pytest.raises(InputError, match=message):
         read_answers(put("a", content))
 
 
@@ -310,7 +311,7 @@ def test_digits_of_other_scripts_number_no_question(complete, put):
 
 
 def test_files_that_have_no_end(complete, monkeypatch):
-    monkeypatch.setattr("fairseq_bnce.completion.FILE_LIMIT", 2**16)
+    monkeypatch.setattr("fairseq_bnce.corpora.completion.FILE_LIMIT", 2**16)
     assert "/dev/zero: required at most 65,536 bytes, got more" in refusal(complete("/dev/zero"))
 
 

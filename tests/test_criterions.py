@@ -8,9 +8,9 @@ from test_output_layer import FCONV
 from tools import LSTM, TIED_TRANSFORMER, build, first_batch
 
 from fairseq_bnce import losses
-from fairseq_bnce.batch import TokenBatch
-from fairseq_bnce.criterions import _random_share
-from fairseq_bnce.objectives import mixture_log_q
+from fairseq_bnce.projection.batch import TokenBatch
+from fairseq_bnce.training.criterions import _random_share
+from fairseq_bnce.training.objectives import mixture_log_q
 
 PAD = 1
 FLAGS = {
@@ -178,7 +178,7 @@ def test_draws_repeat_with_the_seed_and_differ_between_ranks(corpus, monkeypatch
     batch = TokenBatch.from_sample(model, sample, PAD)
 
     def draw(rank, seed=1):
-        monkeypatch.setattr("fairseq_bnce.ranks.own", lambda: rank)
+        monkeypatch.setattr("fairseq_bnce.sparse.ranks.own", lambda: rank)
         torch.manual_seed(seed)
         return criterion.draw(batch, 50)
 

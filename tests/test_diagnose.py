@@ -14,7 +14,7 @@ from conftest import zipf_lines
 from tools import call_command, evaluate, full_disk, perplexity, train, write_lines
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.scoring import checkpoints
+from fairseq_bnce.checkpoints import loading as checkpoints
 from fairseq_bnce.scoring.diagnosis import (
     DiagnosingScorer,
     Diagnosis,

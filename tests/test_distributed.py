@@ -14,8 +14,9 @@ import pytest
 import torch
 from tools import LSTM, PLUGIN, TIED_TRANSFORMER, TRAINING, build, first_batch, run, write_lines
 
-from fairseq_bnce import losses, row_sparse
-from fairseq_bnce.batch import TokenBatch
+from fairseq_bnce import losses
+from fairseq_bnce.projection.batch import TokenBatch
+from fairseq_bnce.sparse import row_sparse
 
 # fairseq-train for one rank on a machine without a GPU. fairseq passes device ids to
 # DistributedDataParallel, which CPU modules must not have. At the end each rank saves its model

@@ -12,8 +12,8 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from test_output_layer import MODELS
 from tools import LSTM, TRANSFORMER, build, evaluate, first_batch, loss_bits, train
 
-from fairseq_bnce import squashing
-from fairseq_bnce.output_layer import OutputLayer
+from fairseq_bnce.projection import squashing
+from fairseq_bnce.projection.output_layer import OutputLayer
 from fairseq_bnce.scoring import Scorer
 
 AS_FAIRSEQ = "scored as fairseq does"

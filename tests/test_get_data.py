@@ -19,9 +19,10 @@ import pytest
 from tools import call_command
 
 from fairseq_bnce.corpora import archives, fetch, novels, recipe, sentences, wikipedia
-from fairseq_bnce.corpora.fetch import Archive, CorpusError
+from fairseq_bnce.corpora.fetch import Archive
+from fairseq_bnce.corpora.penn import penn_words
 from fairseq_bnce.corpora.table import CORPORA, Published, billion_split
-from fairseq_bnce.penn import penn_words
+from fairseq_bnce.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -111,7 +112,7 @@ def test_download_goes_on_where_it_broke_off(server, tmp_path) -> None:
 
 def test_connection_that_keeps_breaking(server, tmp_path) -> None:
     server.served = 10
-    with pytest.raises(CorpusError, match=r"broke \(30 of 10,240 bytes came\): the same command"):
+    with pytest.raises(InputError, match=r"broke \(30 of 10,240 bytes came\): the same command"):
         fetch.download(server.url, tmp_path / "new" / "a.zip", MD5)
     assert (tmp_path / "new" / "a.zip.part").read_bytes() == CONTENT[:30]
     assert not (tmp_path / "new" / "a.zip").exists()
@@ -131,7 +132,7 @@ def test_part_that_is_whole_is_taken(server, tmp_path) -> None:
 
 
 def test_wrong_checksum_is_refused_and_not_kept(server, tmp_path) -> None:
-    with pytest.raises(CorpusError, match=r"sha256 00 is required, but came [0-9a-f]{64} \(10,240"):
+    with pytest.raises(InputError, match=r"sha256 00 is required, but came [0-9a-f]{64} \(10,240"):
         fetch.download(server.url, tmp_path / "new" / "a.zip", "sha256:00")
     assert list(tmp_path.iterdir()) == []
 
@@ -140,7 +141,7 @@ def test_without_a_network_the_file_and_its_place_are_named(tmp_path) -> None:
     """And no folder is left, neither the cache nor one above it."""
     archive = Archive(("a.zip",), "http://127.0.0.1:9/a.zip", "its pages")
     cache = tmp_path / "new" / "cache"
-    with pytest.raises(CorpusError) as caught:
+    with pytest.raises(InputError) as caught:
         fetch.locate(archive, None, cache)
     assert list(tmp_path.iterdir()) == []
     message = str(caught.value)
@@ -149,7 +150,7 @@ def test_without_a_network_the_file_and_its_place_are_named(tmp_path) -> None:
 
 
 def test_archive_without_an_address(tmp_path) -> None:
-    with pytest.raises(CorpusError, match="a.zip is required, .* fetch it from its pages and give"):
+    with pytest.raises(InputError, match="a.zip is required, .* fetch it from its pages and give"):
         fetch.locate(Archive(("a.zip",), None, "its pages"), None, tmp_path)
 
 
@@ -162,7 +163,7 @@ def test_local_copies_are_found_and_compared(tmp_path, capsys) -> None:
     (tmp_path / "b.zip").write_bytes(b"other")
     fetch.locate(archive, tmp_path, tmp_path)
     assert "b.zip is not the published file: md5" in capsys.readouterr().out
-    with pytest.raises(CorpusError, match="none does not exist"):
+    with pytest.raises(InputError, match="none does not exist"):
         fetch.locate(archive, tmp_path / "none", tmp_path)
 
 
@@ -269,7 +270,7 @@ def test_records_do_not_depend_on_blocks(monkeypatch) -> None:
     monkeypatch.setattr(wikipedia, "BLOCK", 7)
     assert list(wikipedia.dump_sentences(io.BytesIO(DUMP.encode("latin-1")))) == ARTICLE
     monkeypatch.setattr(wikipedia, "RECORD_LIMIT", 50)
-    with pytest.raises(CorpusError, match="there is no tag in a piece of"):
+    with pytest.raises(InputError, match="there is no tag in a piece of"):
         list(wikipedia.records(io.BytesIO(b"x" * 100)))
 
 
@@ -479,7 +480,7 @@ def test_sentence_completion(tmp_path, capsys) -> None:
 def test_bad_questions(tmp_path, question: str, answer: str, message: str) -> None:
     (tmp_path / "q.csv").write_text(f"id,question,a,b,c,d,e\n{question}\n")
     (tmp_path / "a.csv").write_text(f"id,answer\n{answer}\n")
-    with pytest.raises(CorpusError) as caught:
+    with pytest.raises(InputError) as caught:
         novels.write_questions(tmp_path / "q.csv", tmp_path / "a.csv", tmp_path)
     assert message in str(caught.value)
 

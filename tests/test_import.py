@@ -11,7 +11,7 @@ import argparse
 import importlib
 import sys
 
-MODULES = ("", ".losses", ".noise", ".row_sparse", ".update_rules")
+MODULES = ("", ".losses", ".noise", ".sparse.row_sparse", ".sparse.update_rules")
 
 def user_dir(folder):
     from fairseq.utils import import_user_module
@@ -85,7 +85,7 @@ def a_model():
     import fairseq_bnce.models.rnn_lm
 
 def a_criterion_first():
-    import fairseq_bnce.criterions
+    import fairseq_bnce.training.criterions
     user_dir(sys.argv[1])
 
 EARLY = (alone, losses_first, package_first, by_a_link, by_hand)

@@ -10,8 +10,9 @@ import reference
 import torch
 from loss_cases import assert_near, call, gradients, make_problem, with_gradients
 
-from fairseq_bnce import losses, shared_scores
-from fairseq_bnce.shared_scores import BinaryNCE, Ranking, shared_loss
+from fairseq_bnce import losses
+from fairseq_bnce.losses import shared_scores
+from fairseq_bnce.losses.shared_scores import BinaryNCE, Ranking, shared_loss
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Where today's environment has Triton, nothing here may be skipped in silence.
@@ -20,7 +21,7 @@ if torch.__version__ < "2" or sys.platform != "linux":
 with pytest.MonkeyPatch.context() as _environment:
     if DEVICE == "cpu":  # conftest.py has set it, too, before Triton's own kernels were defined
         _environment.setenv("TRITON_INTERPRET", "1")
-    from fairseq_bnce import kernels
+    from fairseq_bnce.losses import kernels
 
 # Losses as exact as float32 sums; gradients from a G in the inputs' dtype, which the interpreter,
 # unlike a GPU, rounds towards zero.
@@ -372,7 +373,7 @@ import sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from fairseq_bnce import kernels
+from fairseq_bnce.losses import kernels
 
 blocks = kernels._BLOCKS[2]
 types = dict.fromkeys(("features", "weight", "gradient"), "*bf16")

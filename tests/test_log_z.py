@@ -29,10 +29,10 @@ from tools import (
     write_lines,
 )
 
-from fairseq_bnce import log_z as constants
 from fairseq_bnce import losses
-from fairseq_bnce.batch import TokenBatch
-from fairseq_bnce.objectives import _projection
+from fairseq_bnce.projection.batch import TokenBatch
+from fairseq_bnce.training import log_z as constants
+from fairseq_bnce.training.objectives import _projection
 
 AUTO = ["--criterion", "bnce"]
 
@@ -168,7 +168,7 @@ def test_a_decoder_without_bias_is_measured(flags, corpus, caplog):
     torch.manual_seed(1)  # lightconv drops weights
     want = mean_log_z(model, sample)
     torch.manual_seed(1)
-    with caplog.at_level(logging.INFO, "fairseq_bnce.criterions"):
+    with caplog.at_level(logging.INFO, "fairseq_bnce.training.criterions"):
         criterion(model, sample)
         assert criterion.log_z == pytest.approx(want, abs=0.006)
         assert criterion.log_z == round(criterion.log_z, 2)

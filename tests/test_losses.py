@@ -21,7 +21,8 @@ from loss_cases import (
     with_gradients,
 )
 
-from fairseq_bnce import losses, shared_scores
+from fairseq_bnce import losses
+from fairseq_bnce.losses import shared_scores
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 ALL_ROWS = pytest.mark.parametrize("name", list(ROWS))

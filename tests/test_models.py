@@ -19,9 +19,9 @@ from test_cli import valid_stats
 from test_output_layer import logits, scores
 from tools import LSTM, build, evaluate, first_batch, perplexity, train
 
-from fairseq_bnce import row_sparse
 from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm
-from fairseq_bnce.output_layer import OutputLayer
+from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.sparse import row_sparse
 
 SMALL = {"decoder_embed_dim": 16, "dropout": 0.0}
 BOTTLENECK = {"decoder_output_dim": 12, "bottleneck_activation": "relu"}

@@ -8,8 +8,8 @@ from test_refusals import refused
 from test_row_sparse import trained
 from tools import LSTM, build, train
 
-from fairseq_bnce import update_rules
-from fairseq_bnce.optimizers import RowSparseFairseqOptimizer
+from fairseq_bnce.sparse import update_rules
+from fairseq_bnce.sparse.optimizers import RowSparseFairseqOptimizer
 
 OURS = {
     "sparse_sgd": update_rules.SparseSGD,

@@ -4,7 +4,8 @@ import pytest
 import torch
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, first_batch
 
-from fairseq_bnce.output_layer import OutputLayer, UnsupportedModelError
+from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.projection.output_layer import OutputLayer
 
 FCONV = ["--arch", "fconv_lm", "--decoder-embed-dim", "12", "--decoder-out-embed-dim", "10"]
 FCONV += ["--decoder-layers", "[(12, 3)] * 2", "--decoder-attention", "False", "--dropout", "0"]

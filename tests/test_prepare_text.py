@@ -17,6 +17,7 @@ import forks
 import pytest
 from tools import call_command
 
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation import (
     binarising,
     parallel,
@@ -26,7 +27,6 @@ from fairseq_bnce.preparation import (
     vocabulary,
     words,
 )
-from fairseq_bnce.preparation.errors import PrepareError
 
 WORDS = words.TextOptions(language=None, lowercase=False, keep_empty=False)
 
@@ -120,7 +120,7 @@ def test_chunks_hold_every_line_once(tmp_path, monkeypatch) -> None:
 def test_endless_line_is_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(reading, "LINE_LIMIT", 10)
     (tmp_path / "a").write_text("0123456789\n")
-    with pytest.raises(PrepareError, match=r"at most 10 bytes .*a has a longer one"):
+    with pytest.raises(InputError, match=r"at most 10 bytes .*a has a longer one"):
         list(reading.read_chunks([str(tmp_path / "a")]))
 
 
@@ -216,7 +216,7 @@ def test_vocabulary_is_cut_by_size_and_count() -> None:
     assert vocabulary.cut_vocabulary(counts) == [("c", 5), ("a", 3), ("b", 3), ("d", 1)]
     assert vocabulary.cut_vocabulary(counts, size=4) == [("c", 5), ("a", 3)]  # and </s>, <unk>
     assert vocabulary.cut_vocabulary(counts, min_count=2) == [("c", 5), ("a", 3), ("b", 3)]
-    with pytest.raises(PrepareError, match="none of the 4 types .* --min-count 6"):
+    with pytest.raises(InputError, match="none of the 4 types .* --min-count 6"):
         vocabulary.cut_vocabulary(counts, min_count=6)
 
 
@@ -248,14 +248,14 @@ def test_dictionary_is_filled_up(tmp_path) -> None:
 def test_bad_dictionaries_are_refused(tmp_path, text: str, message: str) -> None:
     path = tmp_path / "dict.txt"
     path.write_text(text)
-    with pytest.raises(PrepareError, match=message):
+    with pytest.raises(InputError, match=message):
         vocabulary.read_dictionary(path)
 
 
 def test_dictionary_that_is_not_utf8_is_refused(tmp_path) -> None:
     path = tmp_path / "dict.txt"
     path.write_bytes(b"caf\xe9 3\n")
-    with pytest.raises(PrepareError, match="UTF-8 is required"):
+    with pytest.raises(InputError, match="UTF-8 is required"):
         vocabulary.read_dictionary(path)
 
 
@@ -384,7 +384,7 @@ def test_numbers_are_checked(capsys, option: str) -> None:
 
 def test_failure_leaves_nothing_and_loses_nothing(tmp_path, monkeypatch, capsys) -> None:
     def fail(*_, **__) -> None:
-        raise PrepareError("no disk")
+        raise InputError("no disk")
 
     monkeypatch.setattr(pipeline, "replace_rare", fail)
     corpus(tmp_path / "a")
@@ -473,5 +473,5 @@ def test_existing_dictionary_gives_the_same_ids(binarised: Path, tmp_path, in_fo
 def test_failure_of_fairseq_is_shown(tmp_path, in_forks) -> None:
     pytest.importorskip("fairseq")
     (tmp_path / "dict.txt").write_text("a 1\n")
-    with pytest.raises(PrepareError, match=r"exit status 1\):(.|\n)*train\.txt"):
+    with pytest.raises(InputError, match=r"exit status 1\):(.|\n)*train\.txt"):
         binarising.binarise(tmp_path, ["train"], tmp_path / "dict.txt", workers=1)

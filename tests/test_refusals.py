@@ -11,9 +11,10 @@ import torch
 from test_output_layer import SEQ2SEQ
 from tools import LSTM, TRANSFORMER, build, evaluate, first_batch, run, train, write_lines
 
-from fairseq_bnce import token_counts
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.token_counts import DataError, count_tokens
+from fairseq_bnce.training import token_counts
+from fairseq_bnce.training.token_counts import count_tokens
 
 BNCE = [*LSTM, "--criterion", "bnce"]
 
@@ -299,5 +300,5 @@ def test_other_formats_and_several_files_are_counted(corpus, tmp_path):
     dictionary = task.dictionary
     counts = count_tokens(str(tmp_path / "bin" / "train"), dictionary)
     assert counts.sum() == 5 and counts[dictionary.index("w0")] == 2
-    with pytest.raises(DataError, match="test.idx: required a binarised index"):
+    with pytest.raises(InputError, match="test.idx: required a binarised index"):
         count_tokens(str(tmp_path / "bin" / "test"), dictionary)

@@ -6,12 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fairseq_bnce.rescoring import language_model, lines, lists, moses, weights
-from fairseq_bnce.rescoring.errors import RescoringError
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.rescoring import language_model, lists, moses, weights
 from fairseq_bnce.rescoring.kaldi import KaldiFormat
 from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.rescoring.moses import MosesFormat
-from fairseq_bnce.rescoring.output import Output
+from fairseq_bnce.text import lines
+from fairseq_bnce.text.output import Output
 
 pytestmark = pytest.mark.modern
 
@@ -66,18 +67,18 @@ def test_gzipped_lists(tmp_path):
     (tmp_path / "list.gz").write_bytes(gzip.compress(b"a\nb\n"))
     assert [one.text for one in lines.LineSource(str(tmp_path / "list.gz"))] == ["a", "b"]
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"a\n" * 999)[:-12])
-    with pytest.raises(RescoringError, match="cut.gz: required readable lines, got: "):
+    with pytest.raises(InputError, match="cut.gz: required readable lines, got: "):
         list(lines.LineSource(str(tmp_path / "cut.gz")))
 
 
 def test_a_file_that_is_not_there():
-    with pytest.raises(RescoringError, match="none: required a file, got: No such file"):
+    with pytest.raises(InputError, match="none: required a file, got: No such file"):
         lines.LineSource("none")
 
 
 def test_a_file_without_line_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "LINE_LIMIT", 10)
-    with pytest.raises(RescoringError, match="list, line 2: required at most 10 bytes, got more"):
+    with pytest.raises(InputError, match="list, line 2: required at most 10 bytes, got more"):
         list(read(tmp_path, b"a\n" + b"b" * 11 + b"\n"))
 
 
@@ -150,7 +151,7 @@ def test_all_but_the_addition_stays_as_it_was(before, after):
     ],
 )
 def test_malformed_lines_name_the_line_and_what_was_expected(text, got):
-    with pytest.raises(RescoringError) as caught:
+    with pytest.raises(InputError) as caught:
         moses.parse(line(text, 17))
     message = str(caught.value)
     assert message.startswith("list, line 17: required ")
@@ -162,7 +163,7 @@ def test_malformed_lines_name_the_line_and_what_was_expected(text, got):
 def test_a_feature_that_is_there_already():
     hypothesis = parse("0 ||| a ||| BNCE= 1 ||| 3")
     hypothesis.added["BNCE"] = 1.0
-    with pytest.raises(RescoringError, match="line 1: required no feature 'BNCE' .or another"):
+    with pytest.raises(InputError, match="line 1: required no feature 'BNCE' .or another"):
         MosesFormat().annotated(hypothesis)
 
 
@@ -192,7 +193,7 @@ def test_references_of_moses_lists(tmp_path):
     want = {"0": ["one", "x"], "1": ["", "y"], "2": ["\ufffd", "z"]}
     assert MosesFormat().references(names) == want
     assert parse("007 ||| a ||| x= 1 ||| 1").list_id == "7"
-    with pytest.raises(RescoringError, match="c: required 3 lines, as .*a has, got 1"):
+    with pytest.raises(InputError, match="c: required 3 lines, as .*a has, got 1"):
         MosesFormat().references([names[0], str(tmp_path / "c")])
 
 
@@ -249,7 +250,7 @@ def test_kaldi_lists_with_costs(tmp_path):
     ],
 )
 def test_malformed_kaldi_lists(tmp_path, text, cost, message):
-    with pytest.raises(RescoringError, match=message):
+    with pytest.raises(InputError, match=message):
         kaldi(tmp_path, text, ac=cost)
 
 
@@ -259,9 +260,9 @@ def test_references_of_kaldi_lists(tmp_path):
         (tmp_path / name).write_text(text)
     a, b, c, d = (str(tmp_path / name) for name in "abcd")
     assert form.references([a, b]) == {"u": ["x y", "x"], "v": ["", "z"]}
-    with pytest.raises(RescoringError, match="c: required the utterances of .*a, got a diff.*: v"):
+    with pytest.raises(InputError, match="c: required the utterances of .*a, got a diff.*: v"):
         form.references([a, c])
-    with pytest.raises(RescoringError, match="d, line 2: required every utterance once, got u"):
+    with pytest.raises(InputError, match="d, line 2: required every utterance once, got u"):
         form.references([d])
 
 
@@ -340,7 +341,7 @@ def test_weights_of_a_command_and_of_a_file(tmp_path):
     ],
 )
 def test_weights_that_are_none(given, message):
-    with pytest.raises(RescoringError, match=message):
+    with pytest.raises(InputError, match=message):
         weights.read_weights(given)
 
 
@@ -351,13 +352,13 @@ def test_features_as_columns_and_back():
     vector = space.vector({"x": (0.5, 0.25), "score": (1.0,)})
     np.testing.assert_array_equal(vector, [1, 0.5, 0.25, 0])
     assert space.weights(vector) == {"score": (1.0,), "x": (0.5, 0.25), "s": (0.0,)}
-    with pytest.raises(RescoringError, match=r"line 1: required 2 value\(s\) of 'x', got 1"):
+    with pytest.raises(InputError, match=r"line 1: required 2 value\(s\) of 'x', got 1"):
         space.matrix(lists.NBest("1", [parse("1 ||| a ||| x= 1 ||| 3")]))
-    with pytest.raises(RescoringError, match="line 1: required finite score, x, s, got"):
+    with pytest.raises(InputError, match="line 1: required finite score, x, s, got"):
         space.matrix(lists.NBest("1", [parse("1 ||| a ||| x= 1 nan ||| 3")]))
-    with pytest.raises(RescoringError, match="weights: x requires 2, got 1"):
+    with pytest.raises(InputError, match="weights: x requires 2, got 1"):
         space.vector({"x": (1.0,)})
-    with pytest.raises(RescoringError, match="required a feature 'y'.*, got x, score, s alone"):
+    with pytest.raises(InputError, match="required a feature 'y'.*, got x, score, s alone"):
         weights.Space(["y"], first)
 
 
@@ -401,5 +402,5 @@ def test_devices_are_not_replaced():
 
 
 def test_a_file_that_cannot_be_written(tmp_path):
-    with pytest.raises(RescoringError, match="none/out: required a file to write, got: No such"):
+    with pytest.raises(InputError, match="none/out: required a file to write, got: No such"):
         Output(str(tmp_path / "none" / "out"))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import sacrebleu
 
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.rescoring import tuning
 from fairseq_bnce.rescoring.bootstrap import compare
-from fairseq_bnce.rescoring.errors import RescoringError
 from fairseq_bnce.rescoring.line_search import Lists, best_step, error_surface
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
 
@@ -83,7 +83,7 @@ def test_bleu_of_many_sums_at_once_is_that_of_each():
 
 
 def test_tokenisers_that_sacrebleu_does_not_have():
-    with pytest.raises(RescoringError, match="BLEU: required a tokeniser of .*13a.*, got 'moses'"):
+    with pytest.raises(InputError, match="BLEU: required a tokeniser of .*13a.*, got 'moses'"):
         Bleu("moses")
 
 
@@ -95,9 +95,9 @@ def test_word_error_rate_is_jiwers():
     counts = [measure.counts([h], [r])[0] for h, r in zip(hypotheses, references)]
     want = 100 * jiwer.wer(references, hypotheses)
     assert measure.value(np.sum(counts, axis=0)) == pytest.approx(want, rel=1e-12)
-    with pytest.raises(RescoringError, match="WER: required one reference, got 2"):
+    with pytest.raises(InputError, match="WER: required one reference, got 2"):
         measure.counts(["a"], ["a", "b"])
-    with pytest.raises(RescoringError, match="WER: required words in the references, got none"):
+    with pytest.raises(InputError, match="WER: required words in the references, got none"):
         measure.value(np.array([3, 0]))
 
 
@@ -117,7 +117,7 @@ def test_a_library_that_is_missing(monkeypatch, module, make, command):
         return real(name, *arguments, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(RescoringError, match=f"which is not installed: {command}"):
+    with pytest.raises(InputError, match=f"which is not installed: {command}"):
         make()
 
 

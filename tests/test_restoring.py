@@ -9,7 +9,8 @@ from fairseq import checkpoint_utils
 from scoring_models import FLAGS
 from tools import train
 
-from fairseq_bnce.scoring import CheckpointError, restoring
+from fairseq_bnce.checkpoints import restoring
+from fairseq_bnce.scoring import CheckpointError
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from fairseq.trainer import Trainer
 from test_output_layer import FCONV
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, train
 
-from fairseq_bnce import row_sparse, update_rules
-from fairseq_bnce.optimizers import UnsupportedOptimizerError, take_row_sparse
+from fairseq_bnce.sparse import row_sparse, update_rules
+from fairseq_bnce.sparse.optimizers import UnsupportedOptimizerError, take_row_sparse
 
 TIED_LSTM = [*LSTM, "--share-decoder-input-output-embed"]
 ARCHITECTURES = {"lstm": LSTM, "tied lstm": TIED_LSTM, "fconv": FCONV}

@@ -8,7 +8,7 @@ from fairseq.models.lstm_lm import LSTMLanguageModel
 from fairseq.sequence_scorer import SequenceScorer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_bnce import scorer
+from fairseq_bnce.scoring import eval_lm as scorer
 
 
 def language_model(types, size=8):

@@ -9,7 +9,8 @@ from conftest import zipf_lines
 from scoring_models import EACH
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.scoring import ScoringError, checkpoints
+from fairseq_bnce.checkpoints import loading as checkpoints
+from fairseq_bnce.scoring import ScoringError
 
 LINES = ["w1 w2 w3", "", "w0", "w7 unheard of w3 w9 w1", "  w5\tw6 \r"]
 CARRIED = ["lstm_lm", "lstm_lm bottleneck tied", "rnn_lm", "rnn_lm gru tied"]

@@ -15,9 +15,11 @@ from test_cli import train_translation
 from tools import build, evaluate, train, write_lines
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.output_layer import UnsupportedModelError
-from fairseq_bnce.scoring import CheckpointError, ScoringError, checkpoints, contents
-from fairseq_bnce.scoring.dictionaries import KeptDictionary
+from fairseq_bnce.checkpoints import contents
+from fairseq_bnce.checkpoints import loading as checkpoints
+from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
+from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.scoring import CheckpointError, ScoringError
 
 
 class Malicious:

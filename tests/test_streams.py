@@ -8,7 +8,7 @@ import torch
 from test_distributed import results, train_on_two_ranks, trained_on_two_ranks
 from tools import LSTM, build, evaluate, loss_bits, train
 
-from fairseq_bnce.streams import stream_batches
+from fairseq_bnce.training.streams import stream_batches
 
 RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]
 STATEFUL = [*RNN, "--criterion", "bnce", "--stateful", "--lr", "2"]

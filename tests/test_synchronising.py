@@ -8,8 +8,8 @@ from test_criterions import make, with_targets
 from tools import LSTM, TIED_TRANSFORMER
 
 from fairseq_bnce import losses
-from fairseq_bnce.batch import TokenBatch
-from fairseq_bnce.output_layer import OutputLayer
+from fairseq_bnce.projection.batch import TokenBatch
+from fairseq_bnce.projection.output_layer import OutputLayer
 
 STEPS = {
     "bnce": [],

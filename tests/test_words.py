@@ -4,7 +4,8 @@ import pytest
 import torch
 from loss_cases import ROWS, assert_near, call, gradients, make_problem, with_gradients
 
-from fairseq_bnce import losses, words
+from fairseq_bnce import losses
+from fairseq_bnce.losses import words
 
 
 def test_distinct():

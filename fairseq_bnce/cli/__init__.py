@@ -17,10 +17,10 @@ import threading
 from typing import Iterator, List, Optional, Sequence
 
 from fairseq_bnce.cli.requirements import missing_package
-from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.rescoring.output import discard_stdout, kept, write_error
+from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError
+from fairseq_bnce.text.output import discard_stdout, kept, write_error
+from fairseq_bnce.text.wording import one_line
 from fairseq_bnce.version import __version__
-from fairseq_bnce.wording import one_line
 
 # The modules of this package, imported when their command is given.
 COMMANDS = {
@@ -32,17 +32,8 @@ COMMANDS = {
     "diagnose": "how well a model normalises itself on a text",
 }
 BAD_INPUT = 2
-# What the user has to mend; anything else is a bug with a trace. Named here, not imported: an
-# error of a module that was not imported can't have been raised.
-USER_ERRORS = {
-    "fairseq_bnce.cli.errors": "CommandError",
-    "fairseq_bnce.completion": "CompletionError",
-    "fairseq_bnce.output_layer": "UnsupportedModelError",
-    "fairseq_bnce.preparation.errors": "PrepareError",
-    "fairseq_bnce.rescoring.errors": "RescoringError",
-    "fairseq_bnce.scoring.errors": "ScoringError",
-    "fairseq_bnce.token_counts": "DataError",
-}
+# What the user has to mend; anything else is a bug with a trace.
+USER_ERRORS = (InputError, ScoringError, UnsupportedModelError)
 INTERRUPTED, BROKEN_PIPE = 130, 141  # as the shell has it: 128 + the signal
 
 
@@ -63,7 +54,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return BROKEN_PIPE
-    except RescoringError as error:  # of the flush
+    except InputError as error:  # of the flush
         return _told(error)
 
 
@@ -78,7 +69,7 @@ def _run(arguments: List[str]) -> int:
         return options.run(options)
     except ModuleNotFoundError as error:
         return _told(missing_package(error))
-    except _user_errors() as error:
+    except USER_ERRORS as error:
         return _told(error)
 
 
@@ -136,12 +127,6 @@ def _check_values(parser: argparse.ArgumentParser, arguments: List[str]) -> None
         flag, _, value = argument.partition("=")
         if flag.startswith("--") and value == "--":
             parser.error(f"argument {flag}: required a value, got '--'")
-
-
-def _user_errors() -> tuple:
-    """The classes of ``USER_ERRORS`` whose modules are imported."""
-    found = [getattr(sys.modules.get(module), name, None) for module, name in USER_ERRORS.items()]
-    return tuple(filter(None, found))
 
 
 def _told(error: Exception) -> int:

@@ -1,7 +1,7 @@
 """What the sub-commands share: the options of a model, and how things are said.
 
 A sub-command is a module of this package with ``add_arguments(parser)`` and ``run(options) ->
-int``, the exit status. To tell of bad input it raises :class:`CommandError`; Ctrl-C and broken
+int``, the exit status. To tell of bad input it raises :class:`InputError`; Ctrl-C and broken
 pipes are :func:`fairseq_bnce.cli.main`'s.
 """
 
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Union
 
 import torch
 
-from fairseq_bnce.cli.errors import CommandError
-from fairseq_bnce.cli.text import TextLines, word_maker
-from fairseq_bnce.numerals import decimal, whole_number
-from fairseq_bnce.wording import quoted
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.numerals import decimal, whole_number
+from fairseq_bnce.text.stream import TextLines, word_maker
+from fairseq_bnce.text.wording import quoted
 
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer
 
 __all__ = [
-    "CommandError",
+    "InputError",
     "TextLines",
     "add_files",
     "add_model_options",
@@ -194,7 +194,7 @@ def _shift(text: str) -> Union[str, float]:
     """A number where it is one; the scorer refuses other words, and what is not finite."""
     number = decimal(text)
     if number is not None and MOST_NATS < abs(number) < math.inf:
-        raise CommandError(
+        raise InputError(
             f"--log-z-shift: required at most {MOST_NATS:,.0f} nats, got {quoted(text)}"
         )
     return text if number is None else number

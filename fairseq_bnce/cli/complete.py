@@ -19,18 +19,18 @@ from typing import Dict, List, Optional, Sequence
 import numpy as np
 
 from fairseq_bnce.cli.common import add_model_options, load_scorer, note, progress_bar
-from fairseq_bnce.completion import (
+from fairseq_bnce.corpora.completion import (
     LETTERS,
-    CompletionError,
+    InputError,
     Question,
     accuracy,
     chosen,
     read_answers,
     read_questions,
 )
-from fairseq_bnce.penn import novel_words
-from fairseq_bnce.rescoring.output import Output
-from fairseq_bnce.wording import QUOTED, one_line
+from fairseq_bnce.corpora.penn import novel_words
+from fairseq_bnce.text.output import Output
+from fairseq_bnce.text.wording import QUOTED, one_line
 
 Scores = Dict[str, np.ndarray]  # by "unnormalized" and "exact": (questions, 5) nats
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     """Answer the questions.
 
     Raises:
-        CompletionError, RescoringError, ScoringError, UnsupportedModelError: for what the user
+        InputError, ScoringError, UnsupportedModelError: for what the user
             has to mend.
     """
     questions = read_questions(options.questions)
@@ -82,7 +82,7 @@ def _right(questions: Sequence[Question], path: str) -> List[str]:
     for question in questions:
         if question.name not in answers:
             name = one_line(question.name, QUOTED)
-            raise CompletionError(f"{path}: required an answer to question {name}")
+            raise InputError(f"{path}: required an answer to question {name}")
     return [answers[question.name] for question in questions]
 
 

@@ -18,8 +18,9 @@ from typing import Any, Dict, List, Sequence
 
 import torch
 
+from fairseq_bnce.checkpoints import loading as checkpoints
 from fairseq_bnce.cli.common import (
-    CommandError,
+    InputError,
     add_files,
     add_model_options,
     add_text_options,
@@ -31,8 +32,7 @@ from fairseq_bnce.cli.common import (
     progress_bar,
     word_maker,
 )
-from fairseq_bnce.rescoring.output import Output, write_error
-from fairseq_bnce.scoring import checkpoints, pictures
+from fairseq_bnce.scoring import pictures
 from fairseq_bnce.scoring.diagnosis import (
     Context,
     DiagnosingScorer,
@@ -40,6 +40,7 @@ from fairseq_bnce.scoring.diagnosis import (
     Measures,
     summary,
 )
+from fairseq_bnce.text.output import Output, write_error
 
 _SHOWN = (
     ("contexts", "contexts", ",d"),
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     """Diagnose the text.
 
     Raises:
-        CommandError, RescoringError, ScoringError, UnsupportedModelError: for what the user has
+        InputError, ScoringError, UnsupportedModelError: for what the user has
             to mend.
     """
     calibrated = _calibrated_path(options)
@@ -118,8 +119,8 @@ def calibrate(path: str, calibrated: Path, mu_z: float, sigma_z: float) -> None:
         mu_z, sigma_z: nats.
 
     Raises:
-        CheckpointError: see :func:`fairseq_bnce.scoring.checkpoints.read`.
-        CommandError: where it can't be written; nothing is left then.
+        CheckpointError: see :func:`fairseq_bnce.checkpoints.loading.read`.
+        InputError: where it can't be written; nothing is left then.
     """
     content = checkpoints.read(path)
     state = dict(content.get("task_state") or {})
@@ -129,7 +130,7 @@ def calibrate(path: str, calibrated: Path, mu_z: float, sigma_z: float) -> None:
         torch.save(content, unfinished)
         os.replace(unfinished, calibrated)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
-        raise CommandError(f"{calibrated}: required room to write, got: {error}") from None
+        raise InputError(f"{calibrated}: required room to write, got: {error}") from None
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink()
@@ -160,7 +161,7 @@ def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnos
             bar.update(text.read_bytes - bar.n)
     note_bad_lines(text)
     if not found.count:
-        raise CommandError("text: required at least one line, got none")
+        raise InputError("text: required at least one line, got none")
     return found
 
 
@@ -171,14 +172,14 @@ def _calibrated_path(options: argparse.Namespace) -> Any:
     own = Path(options.path)
     path = Path(options.calibrate or own.with_name(f"{own.stem}.calibrated{own.suffix}"))
     if path.exists() and not options.overwrite:
-        raise CommandError(
+        raise InputError(
             f"--calibrate {path}: required a file that is not there yet, or --overwrite; got one "
             "that is"
         )
     if path.is_dir():
-        raise CommandError(f"--calibrate {path}: required a file, got a folder")
+        raise InputError(f"--calibrate {path}: required a file, got a folder")
     if not path.parent.is_dir():
-        raise CommandError(f"--calibrate {path}: required a folder that is there, got none")
+        raise InputError(f"--calibrate {path}: required a folder that is there, got none")
     return path
 
 
@@ -186,7 +187,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CommandError(f"--out {folder}: required a folder, got: {error.strerror}") from None
+        raise InputError(f"--out {folder}: required a folder, got: {error.strerror}") from None
 
 
 def _as_text(numbers: Dict[str, float], contexts: Sequence[Context]) -> str:

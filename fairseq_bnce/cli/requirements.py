@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from fairseq_bnce.cli.errors import CommandError
+from fairseq_bnce.errors import InputError
 
 # What comes with torch and fairseq, whose installation README.md describes.
 WITH_FAIRSEQ = ("torch", "numpy", "fairseq", "fairseq_cli", "hydra", "omegaconf")
 
 
-def missing_package(error: ModuleNotFoundError) -> CommandError:
+def missing_package(error: ModuleNotFoundError) -> InputError:
     """An import that failed, as what the user has to mend.
 
     Raises:
@@ -25,6 +25,4 @@ def missing_package(error: ModuleNotFoundError) -> CommandError:
             "scripts/setup_env.sh makes an environment with torch and fairseq in a checkout, and "
             "README.md, Install, says how to have them in another"
         )
-    return CommandError(
-        f"required the package {package}, got {sys.executable} without it: {remedy}"
-    )
+    return InputError(f"required the package {package}, got {sys.executable} without it: {remedy}")

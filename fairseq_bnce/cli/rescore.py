@@ -24,7 +24,6 @@ from typing import IO, Any, Dict, Iterable, Iterator, List, Optional
 import numpy as np
 
 from fairseq_bnce.cli.common import (
-    CommandError,
     add_model_options,
     add_text_options,
     at_least,
@@ -33,19 +32,19 @@ from fairseq_bnce.cli.common import (
     progress_bar,
     word_maker,
 )
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.rescoring.bootstrap import Comparison, compare
-from fairseq_bnce.rescoring.errors import RescoringError
 from fairseq_bnce.rescoring.kaldi import KaldiFormat
 from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.rescoring.line_search import Lists
-from fairseq_bnce.rescoring.lines import STDIN, LineSource, readable
 from fairseq_bnce.rescoring.lists import NBest, each_once, group
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
 from fairseq_bnce.rescoring.moses import MosesFormat
-from fairseq_bnce.rescoring.output import Output, write_error
 from fairseq_bnce.rescoring.tuning import tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
-from fairseq_bnce.wording import quoted
+from fairseq_bnce.text.lines import STDIN, LineSource, readable
+from fairseq_bnce.text.output import Output, write_error
+from fairseq_bnce.text.wording import quoted
 
 FEATURE_NAME = re.compile(r"[\w.+-]+")
 
@@ -156,7 +155,7 @@ def run(options: argparse.Namespace) -> int:
     """Rescore the lists.
 
     Raises:
-        CommandError, RescoringError, ScoringError, UnsupportedModelError: for what the user has
+        InputError, ScoringError, UnsupportedModelError: for what the user has
             to mend.
     """
     _check(options)
@@ -171,7 +170,7 @@ def _check(options: argparse.Namespace) -> None:
     has_weights = bool(options.weights or options.tune)
     for name in ("exact", "both", "count_words", "count_oov"):
         if getattr(options, name) and options.path is None:
-            raise CommandError(f"--{name.replace('_', '-')}: required --path beside it, got none")
+            raise InputError(f"--{name.replace('_', '-')}: required --path beside it, got none")
     for is_wrong, flag, required in (
         (options.path is None and not has_weights, "--path", "it, or --weights or --tune"),
         (options.exact and options.both, "--both", "no --exact, which is one of the two"),
@@ -183,13 +182,13 @@ def _check(options: argparse.Namespace) -> None:
         (options.cost and options.format != "kaldi", "--cost", "--format kaldi"),
     ):
         if is_wrong:
-            raise CommandError(f"{flag}: required {required}")
+            raise InputError(f"{flag}: required {required}")
 
 
 def _check_names(options: argparse.Namespace) -> None:
     """Names that are written into lists and weights are read from there again."""
     if not FEATURE_NAME.fullmatch(options.feature):
-        raise CommandError(
+        raise InputError(
             "--feature: required a name of letters, digits and _ . + -, got "
             f"{quoted(options.feature)}"
         )
@@ -202,7 +201,7 @@ def _check_files(options: argparse.Namespace) -> None:
     names = [(flag, name) for flag, given in read.items() for name in _as_list(given)]
     waiting = [flag for flag, name in names if name == STDIN]
     if len(waiting) > 1:
-        raise CommandError(
+        raise InputError(
             f"standard input ({STDIN!r}): required once, got it for {' and '.join(waiting)}"
         )
     written: Dict[str, str] = {}
@@ -211,7 +210,7 @@ def _check_files(options: argparse.Namespace) -> None:
         if name is not None:
             other = written.setdefault(os.path.realpath(name), flag)
             if other != flag and not _is_special(name):
-                raise CommandError(f"{flag}: required another file than {other}, got {name}")
+                raise InputError(f"{flag}: required another file than {other}, got {name}")
 
 
 def _cost_files(options: argparse.Namespace) -> List[str]:
@@ -298,7 +297,7 @@ class _Job:
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
             _to_spool(nbest, spool)
         if space is None:
-            raise RescoringError(f"{self.source.name}: required n-best lists, got nothing")
+            raise InputError(f"{self.source.name}: required n-best lists, got nothing")
         self.weights = self._fit(space, Lists.of(features, counts))
         return _from_spool(spool, len(features))
 
@@ -329,7 +328,7 @@ class _Job:
             names = [*self._own_names(), *added, *(self.weights or {})]
         names = list(dict.fromkeys(names))
         if len(names) < 2:
-            raise RescoringError(
+            raise InputError(
                 f"--tune: required at least two features (--path, --tune-features), got {names}"
             )
         return names
@@ -386,7 +385,7 @@ def _format(options: argparse.Namespace) -> Any:
     for given in options.cost:
         name, sign, file = given.partition("=")
         if not sign or not FEATURE_NAME.fullmatch(name) or not file or name in costs:
-            raise CommandError(
+            raise InputError(
                 "--cost: required NAME=FILE, every name once and of letters, digits and _ . + -, "
                 f"got {quoted(given)}"
             )

@@ -34,8 +34,8 @@ from fairseq_bnce.cli.common import (
     progress_bar,
     word_maker,
 )
-from fairseq_bnce.rescoring.output import Output
 from fairseq_bnce.scoring import Scorer, SentenceScore
+from fairseq_bnce.text.output import Output
 
 Format = Callable[[SentenceScore], str]
 MOST_NATS = 709  # of which a float64 has an exponential
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     """Score the text.
 
     Raises:
-        CommandError, ScoringError, UnsupportedModelError: for what the user has to mend.
+        InputError, ScoringError, UnsupportedModelError: for what the user has to mend.
     """
     make_words = word_maker(options.tokenize, options.lowercase)
     text = open_text(options.files)

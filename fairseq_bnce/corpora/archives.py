@@ -13,7 +13,7 @@ from typing import IO, Iterator, Tuple
 
 from tqdm import tqdm
 
-from fairseq_bnce.corpora.fetch import CorpusError
+from fairseq_bnce.errors import InputError
 
 Member = Tuple[str, IO[bytes]]  # the name inside the archive, with slashes, and the content
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError)
@@ -76,7 +76,7 @@ def damage_named(source: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        raise CorpusError(
+        raise InputError(
             f"{source}: a whole archive is required, but it is damaged or cut off ({error}): "
             "fetch it again"
         ) from error

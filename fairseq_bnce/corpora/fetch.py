@@ -12,16 +12,12 @@ from typing import Any, Mapping, NamedTuple
 
 from tqdm import tqdm
 
-from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.folder import new_folder
 
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
 ATTEMPTS = 3  # at a download whose connection breaks
-
-
-class CorpusError(PrepareError):
-    """What is wrong with a corpus or its archive, in words that name it."""
 
 
 class Archive(NamedTuple):
@@ -122,7 +118,7 @@ def download(url: str, target: Path, checksum: str | None) -> None:
     """Fetch ``target``; an interrupted download goes on from its ``.part`` file.
 
     Raises:
-        CorpusError: where it cannot be had; a folder that was made for it is gone again then,
+        InputError: where it cannot be had; a folder that was made for it is gone again then,
             unless a part of the file came.
     """
     with new_folder(target.parent):
@@ -138,19 +134,19 @@ def _download(url: str, target: Path, checksum: str | None) -> None:
             break
         except Interrupted as error:
             if attempt == ATTEMPTS:
-                raise CorpusError(
+                raise InputError(
                     f"{target.name}: the whole of {url} is required, but the connection broke "
                     f"({error}): the same command again goes on from there, or {by_hand}"
                 ) from error
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
             reason = getattr(error, "reason", None) or error
-            raise CorpusError(
+            raise InputError(
                 f"{target.name} is required, but {url} cannot be had ({reason}): {by_hand}"
             ) from error
     wrong = mismatch(part, checksum)
     if wrong:
         part.unlink()
-        raise CorpusError(f"{url}: {wrong}; it was removed. Try again, or {by_hand}")
+        raise InputError(f"{url}: {wrong}; it was removed. Try again, or {by_hand}")
     part.replace(target)
 
 
@@ -176,7 +172,7 @@ def locate(archive: Archive, source: Path | None, cache: Path) -> Path:
     """The archive or a folder with its files: ``source``, or what ``cache`` has, or a download."""
     if source is not None:
         if not source.exists():
-            raise CorpusError(
+            raise InputError(
                 f"--source: {archive.names[0]} or a folder with its files is required, but "
                 f"{source} does not exist"
             )
@@ -185,7 +181,7 @@ def locate(archive: Archive, source: Path | None, cache: Path) -> Path:
     if found:
         return checked_copy(found, archive)
     if archive.url is None:
-        raise CorpusError(
+        raise InputError(
             f"{archive.names[0]} is required, and there is no address to download it "
             f"from: fetch it from {archive.home} and give it as --source, or put it at "
             f"{cache / archive.names[0]}"

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Iterator
 
-from fairseq_bnce.corpora.fetch import CorpusError
+from fairseq_bnce.corpora.penn import penn_words
 from fairseq_bnce.corpora.sentences import split_sentences
-from fairseq_bnce.penn import penn_words
+from fairseq_bnce.errors import InputError
 
 HEADER_ENDS = (
     re.compile(r"end\W{0,3}the small print", re.I),  # the editions of the nineties
@@ -91,12 +91,12 @@ def read_rows(path: Path, columns: int) -> list[list[str]]:
         with path.open(encoding="utf-8", newline="") as lines:
             rows = [row for row in csv.reader(lines) if row][1:]
     except (OSError, UnicodeDecodeError) as error:
-        raise CorpusError(
+        raise InputError(
             f"a table of UTF-8 text is required, but {path} is none ({error})"
         ) from error
     for number, row in enumerate(rows, 2):
         if len(row) != columns:
-            raise CorpusError(
+            raise InputError(
                 f"{path}, row {number}: {columns} columns are required, but came {len(row)}"
             )
     return rows
@@ -106,7 +106,7 @@ def candidates(path: Path) -> Iterator[tuple[str, list[str]]]:
     """(id, five sentences as the model is to see them) of every question."""
     for number, (name, question, *choices) in enumerate(read_rows(path, 2 + len(LETTERS)), 2):
         if question.count(BLANK) != 1:
-            raise CorpusError(
+            raise InputError(
                 f"{path}, row {number}: one {BLANK} is required, but came {question!r}"
             )
         filled = [question.replace(BLANK, choice) for choice in choices]
@@ -118,7 +118,7 @@ def answers(path: Path) -> dict[str, str]:
     found = {name: letter.strip(" )").lower() for name, letter in read_rows(path, 2)}
     for name, letter in found.items():
         if letter not in tuple(LETTERS):
-            raise CorpusError(
+            raise InputError(
                 f"{path}: an answer from a to e is required, but {name} has {letter!r}"
             )
     return found
@@ -135,7 +135,7 @@ def write_questions(questions: Path, answer_table: Path | None, folder: Path) ->
     for name, sentences in candidates(questions):
         lines += sentences
         if answer_table and name not in right:
-            raise CorpusError(f"{answer_table}: an answer to question {name} is required, has none")
+            raise InputError(f"{answer_table}: an answer to question {name} is required, has none")
         if answer_table:
             numbers.append(str(LETTERS.index(right[name])))
     path = folder / "candidates.txt"

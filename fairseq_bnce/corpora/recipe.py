@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from fairseq_bnce.corpora import novels
-from fairseq_bnce.corpora.fetch import CorpusError
 from fairseq_bnce.corpora.table import WHOLE, Corpus, Published
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation import options as text_options
 from fairseq_bnce.preparation.pipeline import prepare
 from fairseq_bnce.preparation.splits import SPLITS
@@ -50,7 +50,7 @@ def text_settings(corpus: Corpus, args: argparse.Namespace, raw: Path) -> argpar
         raw: the folder of the files that the recipe writes.
 
     Raises:
-        PrepareError: for what does not fit.
+        InputError: for what does not fit.
     """
     command = ["--out", str(args.out), "--tokenized", *corpus.options]
     command += ["--workers", str(args.workers)]
@@ -109,9 +109,9 @@ def _about(corpus: Corpus, name: str, source: Path, report: dict[str, Any]) -> d
 def check_questions(args: argparse.Namespace) -> None:
     """Refuse questions without a use, before the work."""
     if args.answers and not args.questions:
-        raise CorpusError("--answers: --questions is required with it, but was not given")
+        raise InputError("--answers: --questions is required with it, but was not given")
     if args.questions and args.corpus != "mscc":
-        raise CorpusError(f"--questions: the corpus mscc is required, but came {args.corpus}")
+        raise InputError(f"--questions: the corpus mscc is required, but came {args.corpus}")
     for path in (args.questions, args.answers):
         if path and not path.is_file():
-            raise CorpusError(f"a table (CSV) is required, but {path} is not a file")
+            raise InputError(f"a table (CSV) is required, but {path} is not a file")

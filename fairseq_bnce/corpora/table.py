@@ -12,7 +12,8 @@ from typing import IO, Callable, Iterable, Iterator, Mapping, NamedTuple
 from tqdm import tqdm
 
 from fairseq_bnce.corpora import archives, novels, wikipedia
-from fairseq_bnce.corpora.fetch import Archive, CorpusError
+from fairseq_bnce.corpora.fetch import Archive
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.splits import SPLITS
 
 WHOLE = "input"  # of a corpus that is split here
@@ -44,11 +45,11 @@ class Corpus(NamedTuple):
 # ---------------------------------------------------------------- writing
 
 
-def report_missing(source: Path, required: str, found: Iterable[str]) -> CorpusError:
+def report_missing(source: Path, required: str, found: Iterable[str]) -> InputError:
     """An error that says what an archive should have had."""
     names = sorted(found)
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return CorpusError(f"{source}: {required} is required, but it has {listed or 'no file'}")
+    return InputError(f"{source}: {required} is required, but it has {listed or 'no file'}")
 
 
 def copy_text(stream: IO[bytes], out: IO[bytes]) -> None:
@@ -122,7 +123,7 @@ def write_named(names: Mapping[str, str]) -> Callable[[Path, Path], None]:
         counts = write_members(source, target, lambda name: splits.get(base(name)), names)
         for split, name in names.items():
             if counts[split] > 1:
-                raise CorpusError(f"{source}: one {name} is required, but it has {counts[split]}")
+                raise InputError(f"{source}: one {name} is required, but it has {counts[split]}")
 
     return write
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import IO, Iterable, Iterator
 
-from fairseq_bnce.corpora.fetch import CorpusError
 from fairseq_bnce.corpora.sentences import split_sentences
+from fairseq_bnce.errors import InputError
 
 # wikifil.pl's, in its order; the first one is applied once, the others everywhere.
 RULES = [
@@ -56,7 +56,7 @@ def records(dump: IO[bytes]) -> Iterator[str]:
         *whole, rest = (rest + block.decode("latin-1")).split(">")
         yield from (record + ">" for record in whole)
         if len(rest) > RECORD_LIMIT:
-            raise CorpusError(
+            raise InputError(
                 "an XML dump of Wikipedia is required, but there is no tag in a piece of "
                 f"{len(rest):,} bytes"
             )

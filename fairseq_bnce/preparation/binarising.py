@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import IO, AbstractSet, NamedTuple, Sequence
 
-from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
 from fairseq_bnce.preparation.progress import progress_bar
 from fairseq_bnce.preparation.words import EOS, SPECIALS, UNK
@@ -87,4 +87,4 @@ def binarise(
         log.seek(0)
         last = "\n".join(log.read().decode("utf-8", "replace").splitlines()[-15:])
     if status:
-        raise PrepareError(f"fairseq-preprocess failed (exit status {status}):\n{last}")
+        raise InputError(f"fairseq-preprocess failed (exit status {status}):\n{last}")

@@ -7,15 +7,15 @@ import tempfile
 from pathlib import Path
 from typing import Iterator
 
-from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.errors import InputError
 
 
 def check_output(out: Path, overwrite: bool) -> None:
     """Refuse to write where something is already."""
     if out.exists() and not out.is_dir():
-        raise PrepareError(f"--out: a folder is required, but {out} is a file")
+        raise InputError(f"--out: a folder is required, but {out} is a file")
     if out.exists() and any(out.iterdir()) and not overwrite:
-        raise PrepareError(
+        raise InputError(
             f"--out: an empty or new folder is required, but {out} has data in it "
             "(--overwrite replaces its text, bin and report.json)"
         )

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
-from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.reading import STDIN, check_input
 from fairseq_bnce.preparation.splits import SPLITS
 from fairseq_bnce.preparation.words import BOS, EOS, UNK, languages
@@ -182,7 +182,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def check_split(split: Sequence[float]) -> None:
     """Refuse shares that are none."""
     if not split[0] > 0 or min(split) < 0 or not math.isclose(sum(split), 1, abs_tol=1e-6):
-        raise PrepareError(
+        raise InputError(
             "--split: a share above 0 for train and three that add up to 1 are required, but came "
             f"{' '.join(map(str, split))} (sum {sum(split):g})"
         )
@@ -192,16 +192,16 @@ def check_sources(args: argparse.Namespace) -> None:
     """Refuse combinations of inputs that do not say what belongs to which split."""
     given = {split: getattr(args, split) for split in SPLITS if getattr(args, split)}
     if args.input and given:
-        raise PrepareError(f"--input: cannot be combined with --{' --'.join(given)}")
+        raise InputError(f"--input: cannot be combined with --{' --'.join(given)}")
     if args.split and not args.input:
-        raise PrepareError("--split: --input is required with it, but was not given")
+        raise InputError("--split: --input is required with it, but was not given")
     if not args.input and not given:
-        raise PrepareError("--train or --input is required, but neither was given")
+        raise InputError("--train or --input is required, but neither was given")
     if not args.input and not args.train and not args.dict:
-        raise PrepareError("--train (or the vocabulary of an earlier one, --dict) is required")
+        raise InputError("--train (or the vocabulary of an earlier one, --dict) is required")
     names = [name for files in ([args.input or []] + list(given.values())) for name in files]
     if names.count(STDIN) > 1:
-        raise PrepareError(f"input: standard input ('{STDIN}') can be read only once")
+        raise InputError(f"input: standard input ('{STDIN}') can be read only once")
     for name in names:
         check_input(name)
 
@@ -209,21 +209,21 @@ def check_sources(args: argparse.Namespace) -> None:
 def check_requirements(args: argparse.Namespace) -> None:
     """Find out before the work whether what it needs is there."""
     if args.dict and (args.vocab_size or args.min_count > 1):
-        raise PrepareError("--dict: cannot be combined with --vocab-size or --min-count")
+        raise InputError("--dict: cannot be combined with --vocab-size or --min-count")
     if args.dict and not args.dict.is_file():
-        raise PrepareError(f"--dict: a dict.txt is required, but {args.dict} is not a file")
+        raise InputError(f"--dict: a dict.txt is required, but {args.dict} is not a file")
     if not args.tokenized:
         if importlib.util.find_spec("sacremoses") is None:
-            raise PrepareError(
+            raise InputError(
                 "sacremoses, which tokenises, is missing: pip install sacremoses "
                 "(or give --tokenized text)"
             )
         if args.language not in languages():
-            raise PrepareError(
+            raise InputError(
                 f"--language: one of {' '.join(languages())} is required, but came {args.language}"
             )
     if not args.text_only and importlib.util.find_spec("fairseq_cli") is None:
-        raise PrepareError(
+        raise InputError(
             f"fairseq, which binarises, is missing from {sys.executable}: see Install in README.md "
             "(or ask for --text-only)"
         )

@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import AbstractSet, Any, Mapping
 
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.binarising import binarise, replace_rare
-from fairseq_bnce.preparation.errors import PrepareError
 from fairseq_bnce.preparation.parallel import needed_workers
 from fairseq_bnce.preparation.reading import total_bytes
 from fairseq_bnce.preparation.splits import SPLITS, share_out, split_sizes
@@ -55,7 +55,7 @@ def split_input(args: argparse.Namespace, scratch: Path) -> tuple[dict[str, Path
     whole.unlink()
     for split, path in files.items():
         if not path.stat().st_size:
-            raise PrepareError(
+            raise InputError(
                 f"--split: at least one line for {split} is required, but {total} usable line(s) "
                 f"in {' '.join(args.input)} by {args.split_by} leave it none"
             )

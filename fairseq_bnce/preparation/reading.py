@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Iterable, Iterator
 
-from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.errors import InputError
 
 STDIN = "-"
 CHUNK_BYTES = 1 << 18  # of text handed to a worker at a time: seconds of work, not minutes
@@ -22,11 +22,11 @@ def check_input(name: str) -> None:
     path = Path(name)
     if not path.exists() or path.is_dir():
         kind = "is a folder" if path.is_dir() else "does not exist"
-        raise PrepareError(f"input: a text file is required, but {name} {kind}")
+        raise InputError(f"input: a text file is required, but {name} {kind}")
     if path.is_file():  # reading ahead in a pipe would lose its beginning
         with path.open("rb") as stream:
             if b"\0" in stream.read(8192):
-                raise PrepareError(
+                raise InputError(
                     f"input: UTF-8 text is required, but {name} holds zero bytes: compressed, "
                     f"binary or UTF-16 (decompress or convert it and pipe it in as '{STDIN}')"
                 )
@@ -45,7 +45,7 @@ def read_lines(name: str) -> Iterator[bytes]:
         while True:
             line = stream.readline(LINE_LIMIT + 1)
             if len(line) > LINE_LIMIT:
-                raise PrepareError(
+                raise InputError(
                     f"input: lines of at most {LINE_LIMIT:,} bytes are required, but {name} has a "
                     "longer one: break it into sentences first (or `fold -s -w 2000` it)"
                 )

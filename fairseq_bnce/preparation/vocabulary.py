@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import AbstractSet, Mapping, Sequence
 
-from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
 from fairseq_bnce.preparation.words import SPECIALS
 
@@ -39,7 +39,7 @@ def cut_vocabulary(
     if size is not None:
         kept = kept[: size - 2]
     if not kept:
-        raise PrepareError(
+        raise InputError(
             f"vocabulary: at least one word is required, but none of the {len(counts):,} types of "
             f"train occurs --min-count {min_count} times"
         )
@@ -65,12 +65,12 @@ def dictionary_word(line: str, where: str) -> str:
     """The word of one line of a dict.txt."""
     fields = line.rstrip().rsplit(" ", 1)
     if len(fields) == 2 and fields[0].split(" ")[0] in SPECIALS:
-        raise PrepareError(
+        raise InputError(
             f"{where}: words other than fairseq's own symbols are required, but this line defines "
             f"{fields[0].split(' ')[0]} again: its text would get another id than fairseq's own"
         )
     if len(fields) != 2 or not fields[1].isdecimal():
-        raise PrepareError(f"{where}: '<word> <count>' is required, but came {line.rstrip()!r}")
+        raise InputError(f"{where}: '<word> <count>' is required, but came {line.rstrip()!r}")
     return fields[0]
 
 
@@ -83,10 +83,10 @@ def read_dictionary(path: Path) -> AbstractSet[str]:
                 where = f"--dict {path}, line {number}"
                 word = dictionary_word(line, where)
                 if word in words:
-                    raise PrepareError(f"{where}: {word!r} is there twice")
+                    raise InputError(f"{where}: {word!r} is there twice")
                 words.add(word)
     except UnicodeDecodeError as error:
-        raise PrepareError(f"--dict {path}: UTF-8 is required, but it has {error}") from error
+        raise InputError(f"--dict {path}: UTF-8 is required, but it has {error}") from error
     if not words:
-        raise PrepareError(f"--dict {path}: at least one word is required, but it is empty")
+        raise InputError(f"--dict {path}: at least one word is required, but it is empty")
     return words

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Callable, NamedTuple, Sequence
 
-from fairseq_bnce.preparation.errors import PrepareError
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
 from fairseq_bnce.preparation.reading import total_bytes
 
@@ -117,7 +117,7 @@ def tokenize_files(
             notes.update(counts)
     notes["empty_files"] = sum(total_bytes([name]) == 0 for name in names)
     if not notes["usable"]:
-        raise PrepareError(
+        raise InputError(
             f"{label}: at least one line with a word is required, but {' '.join(names)} "
             f"has {notes['read']} line(s), none with a word"
         )

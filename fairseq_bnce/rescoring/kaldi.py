@@ -10,11 +10,11 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Dict, Iterable, Iterator, List, Mapping, Sequence
 
-from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.rescoring.lines import Line, LineSource, readable, unmarked
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
 from fairseq_bnce.rescoring.moses import format_number
-from fairseq_bnce.wording import quoted
+from fairseq_bnce.text.lines import Line, LineSource, readable, unmarked
+from fairseq_bnce.text.wording import quoted
 
 FORM = "utterance-n word word ..."
 
@@ -26,7 +26,7 @@ class KaldiFormat:
         costs: files by the names that their costs have among the features.
 
     Raises:
-        RescoringError: for a file that can't be opened.
+        InputError: for a file that can't be opened.
     """
 
     name = "kaldi"
@@ -36,7 +36,7 @@ class KaldiFormat:
         self.costs = {name: LineSource(file) for name, file in costs.items()}
 
     def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
-        """Raises RescoringError for a line of another form, or other keys in a file of costs."""
+        """Raises InputError for a line of another form, or other keys in a file of costs."""
         for line, *costs in zip_longest(lines, *self.costs.values()):
             if line is None:
                 extra = next(cost for cost in costs if cost is not None)
@@ -61,13 +61,13 @@ class KaldiFormat:
         """Kaldi texts, by utterance.
 
         Raises:
-            RescoringError: for an empty line, or an utterance that a file has twice or lacks.
+            InputError: for an empty line, or an utterance that a file has twice or lacks.
         """
         texts = [_text(name) for name in names]
         for name, text in zip(names, texts):
             missing = next(iter(texts[0].keys() ^ text.keys()), None)
             if missing is not None:
-                raise RescoringError(
+                raise InputError(
                     f"{name}: required the utterances of {names[0]}, got a difference: {missing}"
                 )
         return {utterance: [text[utterance] for text in texts] for utterance in texts[0]}
@@ -93,7 +93,7 @@ def _cut(line: Line) -> tuple:
 
 def _cost(key: str, line: Line, cost: object, source: str) -> float:
     if cost is None:
-        raise RescoringError(
+        raise InputError(
             f"{source}: required a cost of {key} ({line.source}, line {line.number}), got no more "
             "lines"
         )

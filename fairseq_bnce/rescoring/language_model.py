@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 
 from fairseq_bnce.rescoring import prefixes
-from fairseq_bnce.rescoring.lines import readable
 from fairseq_bnce.rescoring.lists import NBest, check_new
+from fairseq_bnce.text.lines import readable
 
 WINDOW = 2048  # hypotheses that are scored together: among so many there are batches of a length
 
@@ -42,7 +42,7 @@ def add_features(lists: Iterable[NBest], added: Added, window: int = WINDOW) -> 
         window: hypotheses read before they are scored; at least one list.
 
     Raises:
-        RescoringError: for a hypothesis that has one of the features already.
+        InputError: for a hypothesis that has one of the features already.
     """
     for some in _windows(lists, window):
         _add(some, added)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
-from fairseq_bnce.numerals import decimal
-from fairseq_bnce.rescoring.lines import Line
-from fairseq_bnce.wording import quoted
+from fairseq_bnce.text.lines import Line
+from fairseq_bnce.text.numerals import decimal
+from fairseq_bnce.text.wording import quoted
 
 Features = Dict[str, Tuple[float, ...]]
 
@@ -59,7 +59,7 @@ def each_once(lists: Iterable[NBest]) -> Iterator[NBest]:
     """The same lists, for what takes a list for a sentence: of each some 150 bytes are kept.
 
     Raises:
-        RescoringError: for a list that comes back after others, naming both lines.
+        InputError: for a list that comes back after others, naming both lines.
     """
     begun: Dict[str, int] = {}
     for nbest in lists:
@@ -74,7 +74,7 @@ def each_once(lists: Iterable[NBest]) -> Iterator[NBest]:
 
 
 def check_new(hypothesis: Hypothesis, names: Iterable[str]) -> None:
-    """RescoringError for a hypothesis that came with one of the features that are to be added."""
+    """InputError for a hypothesis that came with one of the features that are to be added."""
     for name in names:
         if name in hypothesis.features:
             raise hypothesis.line.error(
@@ -86,7 +86,7 @@ def number(text: str, line: Line, what: str) -> float:
     """The number that some text stands for.
 
     Raises:
-        RescoringError: if it stands for none; ``what`` says in the message what it should be.
+        InputError: if it stands for none; ``what`` says in the message what it should be.
     """
     value = decimal(text)
     if value is None:

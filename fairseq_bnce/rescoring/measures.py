@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Sequence
 
 import numpy as np
 
-from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.wording import quoted
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.wording import quoted
 
 ORDER = 4  # of BLEU's n-grams
 
@@ -21,7 +21,7 @@ class Bleu:
         tokenize: a tokeniser of sacrebleu's; "none" compares the words as they are.
 
     Raises:
-        RescoringError: for a tokeniser that sacrebleu does not have or cannot run here, or without
+        InputError: for a tokeniser that sacrebleu does not have or cannot run here, or without
             sacrebleu.
     """
 
@@ -33,7 +33,7 @@ class Bleu:
         try:
             self._metric = self._class(tokenize=tokenize, effective_order=True)
         except Exception as error:  # about anything: some need packages or download a model
-            raise RescoringError(
+            raise InputError(
                 f"--bleu-tokenize: required a tokeniser that works here, got {tokenize!r}: {error}"
             ) from error
         self.description = f"BLEU (sacrebleu, tokenize {tokenize})"
@@ -70,7 +70,7 @@ class WordErrorRate:
     """Word error rate, per cent, from jiwer's counts: errors, words of the reference.
 
     Raises:
-        RescoringError: without jiwer, saying how to get it.
+        InputError: without jiwer, saying how to get it.
     """
 
     name, sign, width = "WER", -1, 2
@@ -83,31 +83,31 @@ class WordErrorRate:
         """(hypotheses, 2) int64, for one sentence, which has one reference.
 
         Raises:
-            RescoringError: for several references, or one that jiwer refuses.
+            InputError: for several references, or one that jiwer refuses.
         """
         if len(references) != 1:
-            raise RescoringError(f"WER: required one reference, got {len(references)}")
+            raise InputError(f"WER: required one reference, got {len(references)}")
         return np.array([self._count(text, references[0]) for text in hypotheses], dtype=np.int64)
 
     def value(self, sums: np.ndarray) -> float:
         """Per cent, of summed counts (2,).
 
         Raises:
-            RescoringError: if the references have no word.
+            InputError: if the references have no word.
         """
         return float(self.values(sums[None])[0])
 
     def values(self, sums: np.ndarray) -> np.ndarray:
         """The same of many summed counts (n, 2) at once."""
         if not sums[:, 1].all():
-            raise RescoringError("WER: required words in the references, got none")
+            raise InputError("WER: required words in the references, got none")
         return 100 * sums[:, 0] / sums[:, 1]
 
     def _count(self, hypothesis: str, reference: str) -> List[int]:
         try:
             found = self._process(reference, hypothesis)
         except ValueError as error:  # its older versions refuse empty references
-            raise RescoringError(f"WER: jiwer refuses {quoted(reference)}: {error}") from error
+            raise InputError(f"WER: jiwer refuses {quoted(reference)}: {error}") from error
         errors = found.substitutions + found.deletions + found.insertions
         return [errors, found.hits + found.substitutions + found.deletions]
 
@@ -123,11 +123,11 @@ def _sacrebleu(tokenize: str) -> Any:
     try:
         from sacrebleu.metrics import BLEU
     except ImportError as error:
-        raise RescoringError(
+        raise InputError(
             "BLEU: required sacrebleu, which is not installed: pip install sacrebleu"
         ) from error
     if tokenize not in BLEU.TOKENIZERS:
-        raise RescoringError(
+        raise InputError(
             f"BLEU: required a tokeniser of {', '.join(BLEU.TOKENIZERS)}, got {quoted(tokenize)}"
         )
     return BLEU
@@ -137,9 +137,9 @@ def _jiwer() -> Any:
     try:
         import jiwer
     except ImportError as error:
-        raise RescoringError(
+        raise InputError(
             "WER: required jiwer, which is not installed: pip install jiwer"
         ) from error
     if not hasattr(jiwer, "process_words"):
-        raise RescoringError("WER: required jiwer 3 or later: pip install --upgrade jiwer")
+        raise InputError("WER: required jiwer 3 or later: pip install --upgrade jiwer")
     return jiwer

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence
 
-from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.rescoring.lines import Line, LineSource, readable, unmarked
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, check_new, number
-from fairseq_bnce.wording import quoted
+from fairseq_bnce.text.lines import Line, LineSource, readable, unmarked
+from fairseq_bnce.text.wording import quoted
 
 SEPARATOR = "|||"
 SCORE = "score"  # the name that the list's own total has among the features
@@ -25,7 +25,7 @@ class MosesFormat:
     total = SCORE
 
     def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
-        """Raises RescoringError for a line of another form."""
+        """Raises InputError for a line of another form."""
         return map(parse, lines)
 
     def annotated(self, hypothesis: Hypothesis) -> str:
@@ -47,7 +47,7 @@ class MosesFormat:
         texts = [[_reference(line) for line in LineSource(name)] for name in names]
         for name, text in zip(names, texts):
             if len(text) != len(texts[0]):
-                raise RescoringError(
+                raise InputError(
                     f"{name}: required {len(texts[0])} lines, as {names[0]} has, got {len(text)}"
                 )
         return {str(number): list(lines) for number, lines in enumerate(zip(*texts))}
@@ -57,7 +57,7 @@ def parse(line: Line) -> Hypothesis:
     """One line of a list.
 
     Raises:
-        RescoringError: for a line of another form.
+        InputError: for a line of another form.
     """
     fields = line.text.split(SEPARATOR)
     list_id = unmarked(fields[0].strip()).strip()
@@ -75,7 +75,7 @@ def parse_features(text: str, line: Line) -> Features:
     """The values by name.
 
     Raises:
-        RescoringError: for a value that is no number, or a name that comes twice.
+        InputError: for a value that is no number, or a name that comes twice.
     """
     found: Dict[str, List[float]] = {}
     name: Optional[str] = None

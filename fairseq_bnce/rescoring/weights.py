@@ -7,11 +7,11 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_bnce.numerals import decimal
-from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.rescoring.lines import LineSource, unmarked
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.rescoring.lists import Hypothesis, NBest
-from fairseq_bnce.wording import one_line, quoted
+from fairseq_bnce.text.lines import LineSource, unmarked
+from fairseq_bnce.text.numerals import decimal
+from fairseq_bnce.text.wording import one_line, quoted
 
 # Of weights and of features that have one, as of float32: sums of their products are finite.
 LARGEST = 1e38
@@ -22,7 +22,7 @@ def read_weights(given: str) -> Weights:
     """From a file, or from the text itself if it has a ``=`` and is the name of no file.
 
     Raises:
-        RescoringError: naming the line or item, for another form or a name that comes twice.
+        InputError: naming the line or item, for another form or a name that comes twice.
     """
     if "=" in given and not os.path.exists(given):
         items = [(f"weights, item {i}", item) for i, item in enumerate(given.split(","), 1)]
@@ -34,10 +34,10 @@ def read_weights(given: str) -> Weights:
         if item.strip() and not item.lstrip().startswith("#"):
             name, values = _parse(where, item)
             if name in weights:
-                raise RescoringError(f"{where}: required every name once, got {quoted(name)} again")
+                raise InputError(f"{where}: required every name once, got {quoted(name)} again")
             weights[name] = values
     if not weights:
-        raise RescoringError(f"weights: required 'name= value', got nothing in {quoted(given)}")
+        raise InputError(f"weights: required 'name= value', got nothing in {quoted(given)}")
     return weights
 
 
@@ -57,7 +57,7 @@ class Space:
         example: a list that has all of them.
 
     Raises:
-        RescoringError: for a feature that no hypothesis of ``example`` has.
+        InputError: for a feature that no hypothesis of ``example`` has.
     """
 
     def __init__(self, names: Sequence[str], example: NBest):
@@ -67,7 +67,7 @@ class Space:
         """(hypotheses, columns) float64; what a hypothesis does not have is 0.
 
         Raises:
-            RescoringError: for another number of values than in the example, or values that are
+            InputError: for another number of values than in the example, or values that are
                 not finite or above ``LARGEST``.
         """
         rows = [self._row(hypothesis) for hypothesis in nbest.hypotheses]
@@ -83,13 +83,13 @@ class Space:
         """(columns,) float64; 0 for a feature without a weight.
 
         Raises:
-            RescoringError: for a feature with another number of weights than of values.
+            InputError: for a feature with another number of weights than of values.
         """
         found: List[float] = []
         for name, size in self.sizes.items():
             values = weights.get(name, (0.0,) * size)
             if len(values) != size:
-                raise RescoringError(f"weights: {name} requires {size}, got {len(values)}")
+                raise InputError(f"weights: {name} requires {size}, got {len(values)}")
             found += values
         return np.array(found)
 
@@ -122,10 +122,10 @@ def _parse(where: str, item: str) -> Tuple[str, Tuple[float, ...]]:
     numbers = [decimal(value) for value in values.split()]
     got = quoted(item.strip())
     if not sign or not name.strip() or not numbers or None in numbers or not _finite(numbers):
-        raise RescoringError(f"{where}: required 'name= value', got {got}")
+        raise InputError(f"{where}: required 'name= value', got {got}")
     if max(map(abs, numbers)) > LARGEST:
         required = f"'name= value', numbers of at most {LARGEST:g}"
-        raise RescoringError(f"{where}: required {required}, got {got}")
+        raise InputError(f"{where}: required {required}, got {got}")
     return name.strip(), tuple(numbers)
 
 

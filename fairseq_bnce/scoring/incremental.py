@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import torch
 from torch import Tensor
 
-from fairseq_bnce.scoring.errors import ScoringError
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.readers import Reader
 
 

@@ -6,8 +6,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any, List
 
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.diagnosis import Measures, calibration
-from fairseq_bnce.scoring.errors import ScoringError
 
 BINS = 80
 

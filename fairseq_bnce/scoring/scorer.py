@@ -31,9 +31,9 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_bnce import losses
-from fairseq_bnce.batch import target_scores
-from fairseq_bnce.scoring import checkpoints
-from fairseq_bnce.scoring.errors import ScoringError
+from fairseq_bnce.checkpoints import loading as checkpoints
+from fairseq_bnce.errors import ScoringError
+from fairseq_bnce.projection.batch import target_scores
 from fairseq_bnce.scoring.incremental import Incremental, State
 from fairseq_bnce.scoring.readers import make_reader
 from fairseq_bnce.scoring.texts import Batch, Blocks, BlockText, CarriedText, Piece, batches
@@ -107,7 +107,7 @@ class Scorer:
 
     Raises:
         ScoringError: for a model that can't do it.
-        UnsupportedModelError: see :class:`fairseq_bnce.output_layer.OutputLayer`.
+        UnsupportedModelError: see :class:`fairseq_bnce.projection.output_layer.OutputLayer`.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ def make_problem(
 
 def scored_by(name: str, problem: Problem) -> Optional[str]:
     """Who makes the scores of a head of ours: kernel or torch."""
-    from fairseq_bnce import shared_scores
+    from fairseq_bnce.losses import shared_scores
 
     if name not in OWN:
         return None
@@ -174,7 +174,7 @@ def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[.
     """
 
     def make(problem: Problem, draws: int) -> Head:
-        from fairseq_bnce import row_sparse
+        from fairseq_bnce.sparse import row_sparse
 
         if sparse:
             row_sparse.mark(nn.Module(), problem.weight)
@@ -192,7 +192,9 @@ def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[.
 
 def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
     """The loss in nats, summed: batch NCE, or with ``draws`` that all tokens share."""
-    from fairseq_bnce import losses, row_sparse, words
+    from fairseq_bnce import losses
+    from fairseq_bnce.losses import words
+    from fairseq_bnce.sparse import row_sparse
 
     target, weight, log_q = problem.target, problem.weight, problem.noise.log_q
     options = {"log_z": problem.log_z, "kernel": kernel, "gathered": sparse}

@@ -133,7 +133,7 @@ def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
 @torch.no_grad()
 def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
     from fairseq_bnce import losses
-    from fairseq_bnce.batch import TokenBatch
+    from fairseq_bnce.projection.batch import TokenBatch
 
     squash = task.state.state_dict.get("score_squashing", False)
     for sample in batches:
@@ -202,7 +202,7 @@ class Update:
 
     def _features(self, sample: Dict[str, Any]) -> None:
         """Forward to what goes into the output projection, and back from a dummy loss."""
-        from fairseq_bnce.output_layer import OutputLayer
+        from fairseq_bnce.projection.output_layer import OutputLayer
 
         model = self.trainer.model
         features = OutputLayer(model).features(model, sample["net_input"])
@@ -276,8 +276,8 @@ def complete(arguments: List[str]) -> Dict[str, Any]:
         parser.add_argument(name, required=True)
     options = parser.parse_args(arguments)
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the checkout's fairseq_bnce
-    from fairseq_bnce import completion
-    from fairseq_bnce.penn import novel_words
+    from fairseq_bnce.corpora import completion
+    from fairseq_bnce.corpora.penn import novel_words
 
     questions = completion.read_questions(options.questions)
     answers = completion.read_answers(options.answers)
@@ -296,7 +296,7 @@ def complete(arguments: List[str]) -> Dict[str, Any]:
 def _sentence_scores(options: argparse.Namespace, sentences: List[str]) -> Dict[str, Any]:
     """Log-probabilities (n,) of the sentences by the name of the way."""
     from fairseq_bnce import Scorer
-    from fairseq_bnce.output_layer import UnsupportedModelError
+    from fairseq_bnce.errors import UnsupportedModelError
 
     try:
         scorer = Scorer.from_checkpoint(options.checkpoint, options.data, shift="none")

@@ -17,7 +17,7 @@ import bench_output_layer  # noqa: E402
 from benchmarks import head_measure, head_report, heads, memory  # noqa: E402
 from comparison import processes  # noqa: E402
 
-from fairseq_bnce import shared_scores  # noqa: E402
+from fairseq_bnce.losses import shared_scores  # noqa: E402
 
 SHAPE = heads.Shape(40, 16, 2000)
 HERE = ["cross_entropy", *heads.OWN]

@@ -12,8 +12,8 @@ from typing import List, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce import ranks
-from fairseq_bnce.autograd import FirstOrderFunction
+from fairseq_bnce.losses.autograd import FirstOrderFunction
+from fairseq_bnce.sparse import ranks
 
 _MARK = "fairseq_bnce_row_sparse"
 # Ids are right by construction; to look at them would make a GPU's host wait. torch 1.13 looks

@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce.scoring.errors import CheckpointError, shown
+from fairseq_bnce.errors import CheckpointError, shown
 
 _NUMBERS = {"log_z": "a finite number (nats)", "mu_z": "a finite number (nats)"}
 _NUMBERS["sigma_z"] = "a finite number from 0 on (nats)"

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
 
-from fairseq_bnce import ranks
+from fairseq_bnce.sparse import ranks
 
 State = Optional[Tuple[Tensor, ...]]
 

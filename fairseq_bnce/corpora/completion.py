@@ -15,7 +15,8 @@ from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_bnce.wording import QUOTED, one_line, quoted
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.wording import QUOTED, one_line, quoted
 
 LETTERS = "abcde"
 BLANK = "_____"
@@ -24,10 +25,6 @@ MACHINE_LINE = re.compile(r"([0-9]+)\s*([a-e])\)(.*)", re.DOTALL)
 MACHINE_FORM = "'1a) words [choice] words'"
 FILE_LIMIT = 2**28  # bytes; questions are some thousands, and are held in memory
 Z95 = 1.959963984540054  # the normal distribution's quantile of 97.5 %
-
-
-class CompletionError(Exception):
-    """Names the file and line, what was required there and what came."""
 
 
 class Question(NamedTuple):
@@ -44,7 +41,7 @@ def read_questions(path: str) -> List[Question]:
     """Questions of a table (CSV), or in the machine format: told apart by the first line.
 
     Raises:
-        CompletionError: naming the line, for anything else.
+        InputError: naming the line, for anything else.
     """
     lines = _lines(path)
     if _is_machine_format(lines):
@@ -57,16 +54,16 @@ def read_answers(path: str) -> Dict[str, str]:
     """The letter of the right choice by the question's name, from a table or the machine format.
 
     Raises:
-        CompletionError: naming the line, for anything else, or a question that comes twice.
+        InputError: naming the line, for anything else, or a question that comes twice.
     """
     lines = _lines(path)
     found: Dict[str, str] = {}
     for where, name, letter in _named_letters(path, lines):
         if letter not in tuple(LETTERS):
-            raise CompletionError(f"{where}: required an answer from a to e, got {quoted(letter)}")
+            raise InputError(f"{where}: required an answer from a to e, got {quoted(letter)}")
         if name in found:
             again = one_line(name, QUOTED)
-            raise CompletionError(f"{where}: required one answer to a question, got {again} again")
+            raise InputError(f"{where}: required one answer to a question, got {again} again")
         found[name] = letter
     return found
 
@@ -76,10 +73,10 @@ def _lines(path: str) -> List[str]:
         text = _content(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise CompletionError(f"{path}, line {line}: required UTF-8, got {error.reason}") from error
+        raise InputError(f"{path}, line {line}: required UTF-8, got {error.reason}") from error
     lines = list(io.StringIO(text, newline=""))  # cut at line ends alone, which stay
     if not any(line.strip() for line in lines):
-        raise CompletionError(f"{path}: required a table or the machine format, got nothing")
+        raise InputError(f"{path}: required a table or the machine format, got nothing")
     return lines
 
 
@@ -88,9 +85,9 @@ def _content(path: str) -> bytes:
         with open(path, "rb") as file:
             content = file.read(FILE_LIMIT + 1)
     except OSError as error:
-        raise CompletionError(f"{path}: required a file, got: {error.strerror}") from error
+        raise InputError(f"{path}: required a file, got: {error.strerror}") from error
     if len(content) > FILE_LIMIT:
-        raise CompletionError(f"{path}: required at most {FILE_LIMIT:,} bytes, got more")
+        raise InputError(f"{path}: required at most {FILE_LIMIT:,} bytes, got more")
     return content
 
 
@@ -107,7 +104,7 @@ def _machine_lines(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, str, 
             found = MACHINE_LINE.fullmatch(line.strip())
             if found is None or not re.search(r"\[[^\[\]]+\]", found.group(3)):
                 got = quoted(line.strip())
-                raise CompletionError(f"{where}: required {MACHINE_FORM}, got {got}")
+                raise InputError(f"{where}: required {MACHINE_FORM}, got {got}")
             name, letter, sentence = found.groups()
             yield where, name, letter, re.sub(r"\[([^\[\]]+)\]", r"\1", sentence.strip(), count=1)
 
@@ -118,13 +115,13 @@ def _machine_questions(path: str, lines: Sequence[str]) -> List[Question]:
         choices = found.setdefault(name, [])
         if letter != LETTERS[len(choices) : len(choices) + 1]:
             got = one_line(name, QUOTED) + letter
-            raise CompletionError(
+            raise InputError(
                 f"{where}: required choices a to e of a question in this order, got {got}"
             )
         choices.append(sentence)
     for name, choices in found.items():
         if len(choices) != len(LETTERS):
-            raise CompletionError(
+            raise InputError(
                 f"{path}, question {one_line(name, QUOTED)}: required choices a to e, got "
                 f"{len(choices)}"
             )
@@ -139,14 +136,14 @@ def _rows(
     heading = [_plain(title) for title in titles]
     missing = [column for column in columns if heading.count(column) != 1]
     if missing:
-        raise CompletionError(
+        raise InputError(
             f"{path}, line 1: required the machine format ({MACHINE_FORM}), or a table with "
             f"columns {', '.join(columns)}, got {one_line(', '.join(heading), QUOTED)}"
         )
     places = [heading.index(column) for column in columns]
     for where, row in rows:
         if len(row) not in (0, len(heading)):
-            raise CompletionError(f"{where}: required {len(heading)} columns, got {len(row)}")
+            raise InputError(f"{where}: required {len(heading)} columns, got {len(row)}")
         if row:
             yield where, [row[place].strip() for place in places]
 
@@ -160,7 +157,7 @@ def _cells(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, List[str]]]:
         except StopIteration:
             return
         except csv.Error as error:  # a field beyond 131,072 characters; before Python 3.11, a NUL
-            raise CompletionError(
+            raise InputError(
                 f"{path}, line {reader.line_num}: required a table (CSV), got: {error}"
             ) from error
         yield f"{path}, line {reader.line_num}", row
@@ -172,10 +169,10 @@ def _table_questions(path: str, rows: Sequence[Tuple[str, List[str]]]) -> List[Q
         question = _filled(where, *values)
         if question.name in found:
             again = quoted(question.name)
-            raise CompletionError(f"{where}: required every id once, got {again} again")
+            raise InputError(f"{where}: required every id once, got {again} again")
         found[question.name] = question
     if not found:
-        raise CompletionError(f"{path}: required at least one question, got a heading alone")
+        raise InputError(f"{path}: required at least one question, got a heading alone")
     return list(found.values())
 
 
@@ -187,9 +184,9 @@ def _plain(text: str) -> str:
 def _filled(where: str, name: str, question: str, *choices: str) -> Question:
     if question.count(BLANK) != 1:
         got = quoted(question)
-        raise CompletionError(f"{where}: required a question with one {BLANK}, got {got}")
+        raise InputError(f"{where}: required a question with one {BLANK}, got {got}")
     if not name or not all(choices):
-        raise CompletionError(f"{where}: required an id and choices a to e, got an empty field")
+        raise InputError(f"{where}: required an id and choices a to e, got an empty field")
     return Question(name, tuple(question.replace(BLANK, choice) for choice in choices))
 
 

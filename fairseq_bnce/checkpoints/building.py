@@ -9,10 +9,9 @@ from typing import Any, Iterator, Mapping
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from fairseq_bnce.scoring import configurations
-from fairseq_bnce.scoring.errors import CheckpointError, ScoringError
-from fairseq_bnce.scoring.literals import NotALiteral, evaluating_literals
-from fairseq_bnce.token_counts import DataError
+from fairseq_bnce.checkpoints import configurations
+from fairseq_bnce.checkpoints.literals import NotALiteral, evaluating_literals
+from fairseq_bnce.errors import CheckpointError, InputError, ScoringError
 
 # What a model may make besides its parameters: tables of positions, mostly.
 _TIMES, _BESIDES = 4, 2**22
@@ -59,13 +58,13 @@ def guarded(parameters: Mapping[str, Tensor], configuration: Any, path: str) -> 
 
     Raises:
         CheckpointError: for whatever goes wrong in here.
-        DataError: as it comes, for data that the model is to be used on.
+        InputError: as it comes, for data that the model is to be used on.
     """
     most = _BESIDES + _TIMES * sum(values.numel() for values in parameters.values())
     try:
         with evaluating_literals(), _Bounded(most):
             yield
-    except (DataError, ScoringError):
+    except (InputError, ScoringError):
         raise
     except NotALiteral as error:
         names = configurations.names_of(configuration, error.text)

@@ -6,8 +6,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce import losses, words
-from fairseq_bnce.output_layer import OutputLayer
+from fairseq_bnce import losses
+from fairseq_bnce.losses import words
+from fairseq_bnce.projection.output_layer import OutputLayer
 
 
 @dataclass(frozen=True)

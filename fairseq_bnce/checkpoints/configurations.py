@@ -18,8 +18,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_bnce.scoring.errors import CheckpointError, shown
-from fairseq_bnce.scoring.literals import NotALiteral, literal
+from fairseq_bnce.checkpoints.literals import NotALiteral, literal
+from fairseq_bnce.errors import CheckpointError, shown
 
 # What fairseq's source hands to eval(), or did: a test finds these names there.
 # fmt: off

@@ -8,7 +8,7 @@ import zlib
 from contextlib import nullcontext
 from typing import IO, Any, Iterator, NamedTuple
 
-from fairseq_bnce.rescoring.errors import RescoringError
+from fairseq_bnce.errors import InputError
 
 STDIN = "-"
 LINE_LIMIT = 2**24  # bytes; a longer line is a file without line ends, and would fill the memory
@@ -21,9 +21,9 @@ class Line(NamedTuple):
     source: str
     number: int
 
-    def error(self, required: str, got: object) -> RescoringError:
+    def error(self, required: str, got: object) -> InputError:
         """The error to raise about this line."""
-        return RescoringError(f"{self.source}, line {self.number}: required {required}, got {got}")
+        return InputError(f"{self.source}, line {self.number}: required {required}, got {got}")
 
 
 class LineSource:
@@ -33,7 +33,7 @@ class LineSource:
     same bytes and :func:`readable` into U+FFFD.
 
     Raises:
-        RescoringError: for a file that can't be opened, here; in the loop, for a line of more than
+        InputError: for a file that can't be opened, here; in the loop, for a line of more than
             ``LINE_LIMIT`` bytes or a damaged gzip file.
     """
 
@@ -54,7 +54,7 @@ class LineSource:
         try:
             return stream.readline(LINE_LIMIT + 1)
         except (EOFError, OSError, zlib.error) as error:  # gzip: cut off, damaged, or in its data
-            raise RescoringError(f"{self.name}: required readable lines, got: {error}") from error
+            raise InputError(f"{self.name}: required readable lines, got: {error}") from error
 
 
 def to_bytes(text: str) -> bytes:
@@ -75,9 +75,9 @@ def unmarked(text: str) -> str:
 def _open(name: str) -> Any:
     if name == STDIN:
         if sys.stdin is None:
-            raise RescoringError("standard input: required an open one, got a closed one")
+            raise InputError("standard input: required an open one, got a closed one")
         return nullcontext(sys.stdin.buffer)
     try:
         return gzip.open(name) if name.endswith(".gz") else open(name, "rb")
     except OSError as error:
-        raise RescoringError(f"{name}: required a file, got: {error.strerror}") from error
+        raise InputError(f"{name}: required a file, got: {error.strerror}") from error

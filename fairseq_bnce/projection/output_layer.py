@@ -17,11 +17,8 @@ from fairseq.models.lstm import LSTMDecoder
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fairseq_bnce.row_sparse import gather
-
-
-class UnsupportedModelError(ValueError):
-    """The model's output layer is not one that this plugin can take apart."""
+from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.sparse.row_sparse import gather
 
 
 class Rows(NamedTuple):

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.autograd import FirstOrderFunction
+from fairseq_bnce.losses.autograd import FirstOrderFunction
 
 # Scores held at once: 2^22 float32 are 16 MB, which a CPU's last-level cache about holds; a GPU
 # wants larger matrix products.
@@ -275,7 +275,7 @@ def _by_kernel(features, weight, bias, objective, tokens, factor, gradient):
 def _kernels() -> Optional[ModuleType]:
     """kernels.py, imported when first asked for; None where there is no Triton."""
     try:
-        from fairseq_bnce import kernels
+        from fairseq_bnce.losses import kernels
     except ImportError:
         return None
     return kernels

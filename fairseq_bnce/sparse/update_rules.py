@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 import torch
 from torch import Tensor
 
-from fairseq_bnce import row_sparse
+from fairseq_bnce.sparse import row_sparse
 
 Tensors = Dict[str, Tensor]
 

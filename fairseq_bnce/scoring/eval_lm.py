@@ -11,9 +11,10 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce import losses, squashing
-from fairseq_bnce.batch import target_scores
-from fairseq_bnce.output_layer import OutputLayer
+from fairseq_bnce import losses
+from fairseq_bnce.projection import squashing
+from fairseq_bnce.projection.batch import target_scores
+from fairseq_bnce.projection.output_layer import OutputLayer
 
 
 class _Scoring:

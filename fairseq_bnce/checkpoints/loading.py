@@ -26,8 +26,8 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_bnce import compatibility
-from fairseq_bnce.scoring import building, configurations, contents, dictionaries
-from fairseq_bnce.scoring.errors import CheckpointError, shown
+from fairseq_bnce.checkpoints import building, configurations, contents, dictionaries
+from fairseq_bnce.errors import CheckpointError, shown
 
 _CAN_BE_TOLD = hasattr(torch.serialization, "add_safe_globals")
 _TASK = "language_modeling"
@@ -51,7 +51,7 @@ class Trained(NamedTuple):
         model: in evaluation mode, on the CPU.
         source, target: dictionaries of the words that it reads and predicts.
         state: log_z, mu_z, sigma_z (nats) and score_squashing, as far as they were saved; besides,
-            what tells of the dictionary (see :mod:`fairseq_bnce.scoring.dictionaries`).
+            what tells of the dictionary (see :mod:`fairseq_bnce.checkpoints.dictionaries`).
         bos: the id that every block starts with under --add-bos-token, or None.
     """
 

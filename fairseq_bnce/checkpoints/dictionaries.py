@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Mapping
 from fairseq import utils
 from fairseq.data import Dictionary
 
-from fairseq_bnce.scoring.errors import CheckpointError
+from fairseq_bnce.errors import CheckpointError
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_bnce import losses
-from fairseq_bnce.output_layer import OutputLayer
+from fairseq_bnce.projection.output_layer import OutputLayer
 
 # To be read in fairseq's own error: Unexpected key(s) in state_dict: "decoder.<this>".
 MARK = "score_squashing_needs_fairseq_bnce"

@@ -18,8 +18,8 @@ import torch
 from fairseq.file_io import PathManager
 from torch import Tensor
 
-from fairseq_bnce import ranks
-from fairseq_bnce.configs import require
+from fairseq_bnce.sparse import ranks
+from fairseq_bnce.training.configs import require
 
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 1024, 32
 _MOST_SCORES = 2**27  # in the measurement: seconds on one core, at any vocabulary size

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Callable, List
 import torch
 from torch import Tensor
 
-from fairseq_bnce import losses, ranks
-from fairseq_bnce.batch import BatchVocabulary, TokenBatch
+from fairseq_bnce import losses
+from fairseq_bnce.projection.batch import BatchVocabulary, TokenBatch
+from fairseq_bnce.sparse import ranks
 
 if TYPE_CHECKING:
-    from fairseq_bnce.criterions import BatchNCECriterion, NoiseContrastiveCriterion
+    from fairseq_bnce.training.criterions import BatchNCECriterion, NoiseContrastiveCriterion
 
 _DEFAULT_SHARED_DRAWS = 100
 

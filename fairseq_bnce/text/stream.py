@@ -13,9 +13,9 @@ from collections import deque
 from functools import lru_cache
 from typing import IO, Any, Callable, Deque, Iterator, List, Optional, Sequence
 
-from fairseq_bnce.cli.errors import CommandError
-from fairseq_bnce.rescoring.lines import LINE_LIMIT, STDIN, unmarked
-from fairseq_bnce.wording import quoted
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, unmarked
+from fairseq_bnce.text.wording import quoted
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 
@@ -39,7 +39,7 @@ class TextLines:
         total_bytes: how many there are; None if that cannot be known.
 
     Raises:
-        CommandError: for what can't be opened, here, before any other work; in the loop, for a
+        InputError: for what can't be opened, here, before any other work; in the loop, for a
             line of more than ``LINE_LIMIT`` bytes, or what can't be read.
     """
 
@@ -48,7 +48,7 @@ class TextLines:
         for name in self.names:
             _check_readable(name)
         if self.names.count(STDIN) > 1:
-            raise CommandError(f"input: required standard input ({STDIN!r}) once, got it twice")
+            raise InputError(f"input: required standard input ({STDIN!r}) once, got it twice")
         self.bad_lines = self.lone_returns = self.read_bytes = 0
         self.total_bytes = _total_bytes(self.names)
         self._waiting: Deque[bytes] = deque()
@@ -116,7 +116,7 @@ def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]
         lowercase: whether to lower-case them.
 
     Raises:
-        CommandError: for a language that sacremoses has no rules for, or without sacremoses.
+        InputError: for a language that sacremoses has no rules for, or without sacremoses.
     """
     if language is not None:
         _check_language(language)
@@ -152,7 +152,7 @@ def _tokenizer(language: str) -> Any:
 
 def _check_language(language: str) -> None:
     if importlib.util.find_spec("sacremoses") is None:
-        raise CommandError(
+        raise InputError(
             "--tokenize: required sacremoses, which is not installed: pip install "
             "sacremoses (or give text whose words are separated by spaces)"
         )
@@ -161,13 +161,13 @@ def _check_language(language: str) -> None:
     # The last three have rules, but no lists of prefixes.
     known = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko", "cjk"})
     if language not in known:
-        raise CommandError(f"--tokenize: required one of {' '.join(known)}, got {quoted(language)}")
+        raise InputError(f"--tokenize: required one of {' '.join(known)}, got {quoted(language)}")
 
 
 def _check_readable(name: str) -> None:
     if name == STDIN:
         if sys.stdin is None:
-            raise CommandError("standard input: required an open one, got a closed one")
+            raise InputError("standard input: required an open one, got a closed one")
         return
     try:
         # Whoever writes into a pipe would end if it was opened and closed.
@@ -178,8 +178,8 @@ def _check_readable(name: str) -> None:
         raise _input_error(name, error) from None
 
 
-def _input_error(name: str, error: OSError) -> CommandError:
-    return CommandError(f"input {quoted(name)}: required a text file, got: {error.strerror}")
+def _input_error(name: str, error: OSError) -> InputError:
+    return InputError(f"input {quoted(name)}: required a text file, got: {error.strerror}")
 
 
 def _read(stream: IO[bytes], name: str) -> bytes:
@@ -196,7 +196,7 @@ def _read(stream: IO[bytes], name: str) -> bytes:
 
 def _check_length(size: int, name: str) -> None:
     if size > LINE_LIMIT:
-        raise CommandError(
+        raise InputError(
             f"input {quoted(name)}: required lines of at most {LINE_LIMIT:,} bytes, got a longer "
             "one; break it into sentences first"
         )

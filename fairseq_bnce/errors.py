@@ -1,8 +1,12 @@
-"""What can be wrong with a model or with what it is asked for."""
+"""What a user has to mend; ``fairseq-bnce`` says each of these on one line, without a trace."""
 
 from typing import Any
 
 _SHOWN = 60  # characters
+
+
+class InputError(ValueError):
+    """Files, texts, data or options: names what was required, where, and what came."""
 
 
 class ScoringError(ValueError):
@@ -11,6 +15,10 @@ class ScoringError(ValueError):
 
 class CheckpointError(ScoringError):
     """A file that holds no language model that can be used, or no dictionary that fits it."""
+
+
+class UnsupportedModelError(ValueError):
+    """The model's output layer is not one that this plugin can take apart."""
 
 
 def shown(value: Any) -> str:

@@ -27,16 +27,14 @@ from fairseq.data.indexed_dataset import (
 )
 from fairseq.tasks import FairseqTask
 
+from fairseq_bnce.errors import InputError
+
 logger = logging.getLogger(__name__)
 
 _COUNT_AT_ONCE = 2**26  # tokens, so that a file of any size is counted in bounded memory
 _HASH_BLOCKS, _BLOCK_BYTES = 256, 2**16
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _ABANDONED = 3600  # seconds after which an unfinished file has nobody who writes on
-
-
-class DataError(ValueError):
-    """Binarised data that are missing, damaged or made with another dictionary."""
 
 
 def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Tensor:
@@ -51,7 +49,7 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
         ``--output-dictionary-size`` are counted as ``<unk>``, as the task replaces them.
 
     Raises:
-        DataError: if there are no training data, or they don't fit the dictionary.
+        InputError: if there are no training data, or they don't fit the dictionary.
     """
     dictionary = task.target_dictionary
     full = task.source_dictionary if hasattr(task, "output_dictionary") else dictionary
@@ -78,7 +76,7 @@ def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np
         (V,) int64.
 
     Raises:
-        DataError: if the file is damaged or holds an id that the dictionary lacks.
+        InputError: if the file is damaged or holds an id that the dictionary lacks.
     """
     cached = _cache_path(prefix) if cache else None
     counts = None if cached is None else _read_cache(cached)
@@ -88,7 +86,7 @@ def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np
             _write_cache(cached, counts)
             _remove_outdated(prefix, cached)
     if len(counts) > len(dictionary):
-        raise DataError(
+        raise InputError(
             f"{prefix}: required word ids below {len(dictionary)}, the size of dict.txt, got id "
             f"{len(counts) - 1}; binarise all splits with one dictionary (fairseq-preprocess "
             "--srcdict)"
@@ -118,7 +116,7 @@ def _mapped_tokens(prefix: str) -> np.ndarray:
     wanted, dtype = _indexed_tokens(index) * np.dtype(index.dtype).itemsize, index.dtype
     got = os.path.getsize(data_file_path(prefix))
     if got != wanted:
-        raise DataError(
+        raise InputError(
             f"{prefix}.bin: required {wanted:,} bytes, as its index says, got {got:,}; the file "
             "is damaged, binarise the data again with fairseq-preprocess"
         )
@@ -130,7 +128,7 @@ def _mapped_index(prefix: str) -> MMapIndexedDataset.Index:
         index = MMapIndexedDataset.Index(index_file_path(prefix))
         np.dtype(index.dtype)
     except (AssertionError, KeyError, OSError, ValueError) as error:
-        raise DataError(f"{prefix}.idx: required a binarised index, got: {error}") from error
+        raise InputError(f"{prefix}.idx: required a binarised index, got: {error}") from error
     return index
 
 
@@ -183,7 +181,7 @@ def _target_prefixes(task: FairseqTask, subset: str) -> List[str]:
         names = [f"{subset}.{source}-{target}.{target}", f"{subset}.{target}-{source}.{target}"]
     prefixes = [prefix for name in names for prefix in split_prefixes(folders, name)]
     if not prefixes:
-        raise DataError(
+        raise InputError(
             f"{os.pathsep.join(folders)}: required binarised training data ({' or '.join(names)} "
             "with .bin and .idx) to count the unigram noise from, got none"
         )

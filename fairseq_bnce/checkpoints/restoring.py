@@ -24,8 +24,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq import checkpoint_utils
 
-from fairseq_bnce.scoring import building, checkpoints, configurations, contents, dictionaries
-from fairseq_bnce.scoring.errors import CheckpointError
+from fairseq_bnce.checkpoints import building, configurations, contents, dictionaries
+from fairseq_bnce.checkpoints import loading as checkpoints
+from fairseq_bnce.errors import CheckpointError
 
 _ENDING = ".pt"
 

@@ -16,10 +16,15 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_bnce import log_z as constants
-from fairseq_bnce import losses, metrics, objectives, ranks, row_sparse, squashing
-from fairseq_bnce.batch import TokenBatch, target_scores
-from fairseq_bnce.configs import (
+from fairseq_bnce import losses
+from fairseq_bnce.noise import NoiseDistribution
+from fairseq_bnce.projection import squashing
+from fairseq_bnce.projection.batch import TokenBatch, target_scores
+from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
+from fairseq_bnce.sparse import ranks, row_sparse
+from fairseq_bnce.training import log_z as constants
+from fairseq_bnce.training import metrics, objectives
+from fairseq_bnce.training.configs import (
     BatchNCEConfig,
     NoiseConfig,
     NoiseContrastiveConfig,
@@ -32,9 +37,7 @@ from fairseq_bnce.configs import (
     refuse_flattening,
     require,
 )
-from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.output_layer import OutputLayer, refuse_fully_sharded
-from fairseq_bnce.token_counts import training_target_counts
+from fairseq_bnce.training.token_counts import training_target_counts
 
 logger = logging.getLogger(__name__)
 

@@ -44,9 +44,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.autograd import FirstOrderFunction
-from fairseq_bnce.shared_scores import BinaryNCE, Ranking, is_fused, shared_loss, softplus
-from fairseq_bnce.words import distinct
+from fairseq_bnce.losses.autograd import FirstOrderFunction
+from fairseq_bnce.losses.shared_scores import BinaryNCE, Ranking, is_fused, shared_loss, softplus
+from fairseq_bnce.losses.words import distinct
 
 # Scores held at once by the exact partition function, whatever N and V are: 2^22 float32
 # are 16 MB, which a CPU's last-level cache about holds; a GPU wants larger matrix products.

@@ -7,8 +7,8 @@ import os
 import sys
 from typing import IO, Any, Optional, Tuple
 
-from fairseq_bnce.rescoring.errors import RescoringError
-from fairseq_bnce.rescoring.lines import LINE_LIMIT, to_bytes
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.lines import LINE_LIMIT, to_bytes
 
 STDOUT = "standard output"
 
@@ -24,7 +24,7 @@ class Output:
         name: of the file; None for standard output.
 
     Raises:
-        RescoringError: for a file that can't be written, here; later, where there is no more room.
+        InputError: for a file that can't be written, here; later, where there is no more room.
     """
 
     def __init__(self, name: Optional[str]):
@@ -101,12 +101,12 @@ def write_error(name: Optional[str], error: OSError) -> Exception:
     """What to raise for a file (None: standard output) that can't be written any more.
 
     Returns:
-        a RescoringError that names it, or BrokenPipeError as it is.
+        an InputError that names it, or BrokenPipeError as it is.
     """
     if isinstance(error, BrokenPipeError):
         return error
     reason = error.strerror or str(error)
-    return RescoringError(f"{name or STDOUT}: required room to write, got: {reason}")
+    return InputError(f"{name or STDOUT}: required room to write, got: {reason}")
 
 
 def discard_stdout() -> None:
@@ -117,12 +117,12 @@ def discard_stdout() -> None:
 def _open(name: Optional[str], path: Optional[str]) -> IO[bytes]:
     if path is None:
         if sys.stdout is None:
-            raise RescoringError(f"{STDOUT}: required an open one, got a closed one")
+            raise InputError(f"{STDOUT}: required an open one, got a closed one")
         return sys.stdout.buffer
     try:
         return open(path, "wb")
     except OSError as error:
-        raise RescoringError(f"{name}: required a file to write, got: {error.strerror}") from error
+        raise InputError(f"{name}: required a file to write, got: {error.strerror}") from error
 
 
 def _cut_to_whole_lines(path: str) -> int:
