@@ -16,6 +16,16 @@ from typing import Any, List
 
 from fairseq_bnce.version import __version__  # noqa: F401
 
+# The modules from which fairseq learns of this package, when they are imported.
+_REGISTERING = (
+    "compatibility",
+    "training.criterions",
+    "sparse.optimizers",
+    "task",
+    "models.ffnn_lm",
+    "models.lbl_lm",
+    "models.rnn_lm",
+)
 _NO_FAIRSEQ = (
     "no fairseq is installed: only fairseq_bnce.losses and fairseq_bnce.noise work. With a "
     "build of torch, numpy, cython, setuptools and wheel installed, run in the checkout: "
@@ -34,7 +44,8 @@ def register() -> None:
     """
     if importlib.util.find_spec("fairseq") is None:
         raise ModuleNotFoundError(_NO_FAIRSEQ, name="fairseq")
-    importlib.import_module("fairseq_bnce.plugin")
+    for module in _REGISTERING:
+        importlib.import_module(f"{__name__}.{module}")
 
 
 class _UserDirectory(List[str]):

@@ -1,8 +1,13 @@
-"""What a user has to mend; ``fairseq-bnce`` says each of these on one line, without a trace."""
+"""What a user has to mend, and how it is worded: what was required, what came, on one line.
 
-from typing import Any
+``fairseq-bnce`` prints these errors without a trace.
+"""
 
-_SHOWN = 60  # characters
+from __future__ import annotations
+
+QUOTED = 80  # characters of what came: enough to find it again
+_MESSAGE = 600  # of a whole message, which names files and what was required, too
+_TOLD = 500  # of somebody else's error, some of which come with thousands of names
 
 
 class InputError(ValueError):
@@ -21,12 +26,38 @@ class UnsupportedModelError(ValueError):
     """The model's output layer is not one that this plugin can take apart."""
 
 
-def shown(value: Any) -> str:
-    """A value that came in the place of another, for a message: short, whatever it is."""
+def require(name: str, required: str, got: object, fits: bool) -> None:
+    """Raise unless ``fits``.
+
+    Raises:
+        ValueError: naming the flag or argument, what was required and what came.
+    """
+    if not fits:
+        raise ValueError(f"{name}: required {required}, got {got}")
+
+
+def quoted(value: object, limit: int = QUOTED) -> str:
+    """A value as Python writes it, at most ``limit`` characters; of what holds others, its type."""
     if not isinstance(value, (str, bytes, int, float, type(None))):
         return f"a {type(value).__name__}"
     try:
-        text = repr(value[: 2 * _SHOWN] if isinstance(value, (str, bytes)) else value)
+        # What is far too long is cut before: repr of a line of 16 MB takes a while.
+        text = repr(value[: limit + 1] if isinstance(value, (str, bytes)) else value)
     except ValueError:  # Python writes no number of thousands of digits
         return "a number of thousands of digits"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return _cut(text, limit)
+
+
+def one_line(text: str, limit: int = _MESSAGE) -> str:
+    """A message without line breaks and control characters, its end cut if it has no end."""
+    joined = " ".join(line.strip() for line in text[: 10 * limit].splitlines())
+    return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in joined), limit)
+
+
+def told(error: Exception) -> str:
+    """Somebody else's error, on one line."""
+    return one_line(f"{type(error).__name__}: {error}", _TOLD)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -31,7 +31,7 @@ from fairseq_bnce.projection.output_layer import refuse_fully_sharded
 from fairseq_bnce.scoring import eval_lm as scorer
 from fairseq_bnce.sparse import optimizers, ranks
 from fairseq_bnce.training import metrics, streams
-from fairseq_bnce.training.criterions import SelfNormalizingCriterion
+from fairseq_bnce.training.criterion import SelfNormalizingCriterion
 from fairseq_bnce.training.token_counts import count_tokens, split_prefixes
 
 logger = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             self.state.merge_state_dict(self._criterion.scoring_state())
         if self._kept is not None:
             self.state.merge_state_dict(self._kept.state())
-            if ranks.own() == 0 and self.args.save_dir:
+            if ranks.rank() == 0 and self.args.save_dir:
                 self._kept.keep(self.args.save_dir)
         return super().state_dict()
 

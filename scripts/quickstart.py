@@ -222,7 +222,7 @@ with the vocabulary: README.md, Measured. Everything that the commands printed i
 
 def normaliser(checkpoint: Path) -> Tuple[float, float]:
     """(mu_z, sigma_z) of a checkpoint, nats."""
-    from fairseq_bnce.checkpoints import loading as checkpoints
+    from fairseq_bnce import checkpoints
 
     state = checkpoints.read(str(checkpoint))["task_state"]
     return state["mu_z"], state["sigma_z"]

@@ -310,7 +310,7 @@ def test_a_start_far_from_log_z_is_told_of(corpus, tmp_path):
 def test_initial_bias_makes_the_model_the_unigram_model(corpus):
     cfg, task, model = build(corpus, *LSTM, "--criterion", "bnce", "--log-z", "2")
     criterion = task.build_criterion(cfg.criterion)
-    q = criterion.distribution("unigram", torch.device("cpu"))
+    q = criterion.noise.unigram
     torch.testing.assert_close(model.decoder.fc_out.bias, q.log_q + 2)
 
 

@@ -9,8 +9,7 @@ from tools import LSTM, TIED_TRANSFORMER, build, first_batch
 
 from fairseq_bnce import losses
 from fairseq_bnce.projection.batch import TokenBatch
-from fairseq_bnce.training.criterions import _random_share
-from fairseq_bnce.training.objectives import mixture_log_q
+from fairseq_bnce.training.criterion import random_share
 
 PAD = 1
 FLAGS = {
@@ -108,7 +107,7 @@ def test_loss_over_the_batchs_words_is_the_loss_over_all(flags, corpus):
     """Gathered rows, renumbered ids and weight_norm change neither value nor gradients."""
     criterion, model, sample = make(corpus, "bnce", *flags)
     batch = TokenBatch.from_sample(model, sample, PAD)
-    log_q = criterion.distribution("unigram", torch.device("cpu")).log_q
+    log_q = criterion.noise.unigram.log_q
     want = losses.batch_nce_loss(batch.features, batch.target, *batch.layer.full(), log_q)
     got = criterion.objective(batch)
     assert got.item() == pytest.approx(want.item(), rel=1e-5)
@@ -123,7 +122,7 @@ def test_loss_over_the_batchs_words_is_the_loss_over_all(flags, corpus):
 def test_time_groups_are_those_of_the_paper(corpus):
     criterion, model, sample = make(corpus, "bnce by time step")
     batch = TokenBatch.from_sample(model, sample, PAD)
-    log_q = criterion.distribution("unigram", torch.device("cpu")).log_q
+    log_q = criterion.noise.unigram.log_q
     want = sum(
         losses.batch_nce_loss(h, w, *batch.layer.full(), log_q)
         for h, w in (
@@ -138,7 +137,7 @@ def test_regulariser_is_weighted_by_its_share(corpus):
     """With gamma = 1 it is alpha (log Z_c - log Z)^2 on every context; on a share, its mean is."""
     criterion, model, sample = make(corpus, "nce_regularized")
     criterion.nce_base = "bnce"
-    criterion.noise_samples = 0
+    criterion.noise.samples = 0
     batch = TokenBatch.from_sample(model, sample, PAD)
     base = make(corpus, "bnce")[0].objective(batch, "none")
     deviation = losses.log_partition(batch.features, *batch.layer.full())
@@ -158,18 +157,20 @@ def test_regulariser_is_weighted_by_its_share(corpus):
 def test_noise_of_targets_and_draws_is_their_mixture(corpus):
     criterion = make(corpus, "bnce with draws")[0]
     words = torch.arange(64)
-    p = criterion.distribution("unigram", torch.device("cpu")).log_q.exp()
-    torch.testing.assert_close(mixture_log_q(criterion, words, 18, 6).exp(), 0.75 * p + 0.25 / 64)
-    torch.testing.assert_close(mixture_log_q(criterion, words, 18, 0).exp(), p)
+    p = criterion.noise.unigram.log_q.exp()
+    torch.testing.assert_close(
+        criterion.noise.mixture_log_q(words, 18, 6).exp(), 0.75 * p + 0.25 / 64
+    )
+    torch.testing.assert_close(criterion.noise.mixture_log_q(words, 18, 0).exp(), p)
     uniform = torch.full((64,), 1 / 64)
-    torch.testing.assert_close(mixture_log_q(criterion, words, 0, 2).exp(), uniform)
+    torch.testing.assert_close(criterion.noise.mixture_log_q(words, 0, 2).exp(), uniform)
 
 
 def test_half_precision_leaves_the_noise_alone(corpus):
     criterion, _, _ = make(corpus, "shared_nce")
-    before = criterion.distribution("noise", torch.device("cpu")).log_q
+    before = criterion.noise.distribution.log_q
     criterion.half()
-    after = criterion.distribution("noise", torch.device("cpu")).log_q
+    after = criterion.noise.distribution.log_q
     assert after.dtype == torch.float32 and torch.equal(before, after)
 
 
@@ -178,9 +179,9 @@ def test_draws_repeat_with_the_seed_and_differ_between_ranks(corpus, monkeypatch
     batch = TokenBatch.from_sample(model, sample, PAD)
 
     def draw(rank, seed=1):
-        monkeypatch.setattr("fairseq_bnce.sparse.ranks.own", lambda: rank)
+        monkeypatch.setattr("fairseq_bnce.sparse.ranks.rank", lambda: rank)
         torch.manual_seed(seed)
-        return criterion.draw(batch, 50)
+        return criterion.noise.draw(batch.target.device, 50)
 
     assert torch.equal(draw(0), draw(0))
     assert not torch.equal(draw(0), draw(1))
@@ -191,7 +192,7 @@ def test_draws_repeat_with_the_seed_and_differ_between_ranks(corpus, monkeypatch
 def test_random_share(rate, want, corpus):
     criterion, model, sample = make(corpus, "bnce")
     batch = TokenBatch.from_sample(model, with_targets(sample, 42), PAD)
-    chosen = _random_share(batch, rate, torch.Generator().manual_seed(1))
+    chosen = random_share(batch, rate, torch.Generator().manual_seed(1))
     assert len(chosen.unique()) == len(chosen) == want
 
 
@@ -201,7 +202,7 @@ def test_learned_log_z_is_the_losss_own(corpus):
     fixed = make(corpus, "bnce")[0]
 
     def loss_at(log_z):
-        fixed.initial_log_z = log_z
+        fixed.constant.start = log_z
         return fixed(model, sample)[0].item()
 
     with torch.no_grad():
@@ -216,9 +217,9 @@ def test_learned_log_z_is_the_losss_own(corpus):
 
 def test_ranking_is_a_flag_of_bnce(corpus):
     criterion, model, sample = make(corpus, "bnce ranking")
-    criterion.noise_samples = 0
+    criterion.noise.samples = 0
     batch = TokenBatch.from_sample(model, sample, PAD)
-    log_q = criterion.distribution("unigram", torch.device("cpu")).log_q
+    log_q = criterion.noise.unigram.log_q
     rows = batch.layer.full()
     want = losses.ranking_nce_loss(batch.features, batch.target, *rows, log_q, alpha=0.1)
     assert criterion.objective(batch).item() == pytest.approx(want.item(), rel=1e-5)
@@ -228,7 +229,7 @@ def test_ranking_is_a_flag_of_bnce(corpus):
 def test_self_norm_softmax(squash, corpus):
     """Devlin's loss, from the logits themselves."""
     criterion, model, sample = make(corpus, "self_norm_softmax")
-    criterion.score_squashing, criterion.initial_log_z = squash, 2.0
+    criterion.score_squashing, criterion.constant.start = squash, 2.0
     batch = TokenBatch.from_sample(model, sample, PAD)
     logits = torch.nn.functional.linear(batch.features, *batch.layer.full()).double()
     logits = 10 * torch.tanh(logits / 5) if squash else logits
@@ -247,7 +248,7 @@ def test_self_norm_softmax(squash, corpus):
 def test_self_norm_softmax_on_a_share(corpus):
     """Andreas & Klein's: in the mean over the share, -(m - log Z) + alpha (log Z_c - log Z)^2."""
     criterion, model, sample = make(corpus, "self_norm_softmax sampled")
-    criterion.initial_log_z = 2.0
+    criterion.constant.start = 2.0
     batch = TokenBatch.from_sample(model, sample, PAD)
     with torch.no_grad():
         logits = torch.nn.functional.linear(batch.features, *batch.layer.full()).double()

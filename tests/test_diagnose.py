@@ -13,8 +13,7 @@ import torch
 from conftest import zipf_lines
 from tools import call_command, evaluate, full_disk, perplexity, train, write_lines
 
-from fairseq_bnce import Scorer
-from fairseq_bnce.checkpoints import loading as checkpoints
+from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.scoring.diagnosis import (
     DiagnosingScorer,
     Diagnosis,

@@ -229,10 +229,10 @@ def loss_with_gathered_noise(rank, corpus):
     cfg, task, model = build(corpus, *flags, "--dropout", "0")
     criterion = task.build_criterion(cfg.criterion)
     batch = TokenBatch.from_sample(model, first_batch(task, sentences=2 + rank), 1)
-    log_q = criterion.distribution("unigram", torch.device("cpu")).log_q
+    log_q = criterion.noise.unigram.log_q
     draws = []
-    draw = criterion.draw
-    criterion.draw = lambda *shape: draws.append(draw(*shape)) or draws[-1]
+    draw = criterion.noise.draw
+    criterion.noise.draw = lambda *shape: draws.append(draw(*shape)) or draws[-1]
     loss = criterion.objective(batch).sum().item()
     return loss, batch.features.detach(), batch.target, draws[0], log_q, batch.layer.full()
 

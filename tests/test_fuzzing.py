@@ -14,7 +14,7 @@ import pytest
 import torch
 from tools import call_command
 
-from fairseq_bnce.checkpoints import loading as checkpoints
+from fairseq_bnce import checkpoints
 
 SECONDS = 30  # of a case, on a machine that has other work
 CHUNK = 100  # cases of a test

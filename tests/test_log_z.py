@@ -32,7 +32,7 @@ from tools import (
 from fairseq_bnce import losses
 from fairseq_bnce.projection.batch import TokenBatch
 from fairseq_bnce.training import log_z as constants
-from fairseq_bnce.training.objectives import _projection
+from fairseq_bnce.training.objectives import _rows
 
 AUTO = ["--criterion", "bnce"]
 
@@ -168,7 +168,7 @@ def test_a_decoder_without_bias_is_measured(flags, corpus, caplog):
     torch.manual_seed(1)  # lightconv drops weights
     want = mean_log_z(model, sample)
     torch.manual_seed(1)
-    with caplog.at_level(logging.INFO, "fairseq_bnce.training.criterions"):
+    with caplog.at_level(logging.INFO, "fairseq_bnce.training.criterion"):
         criterion(model, sample)
         assert criterion.log_z == pytest.approx(want, abs=0.006)
         assert criterion.log_z == round(criterion.log_z, 2)
@@ -196,7 +196,7 @@ def test_measuring_draws_nothing(corpus):
 def test_a_bias_carries_0(flags, corpus):
     cfg, task, model = build(corpus, *LSTM, *AUTO, *flags)
     criterion = task.build_criterion(cfg.criterion)
-    assert criterion.initial_log_z == 0
+    assert criterion.constant.start == 0
     assert mean_log_z(model, first_batch(task)) == pytest.approx(0, abs=0.2)
 
 
@@ -210,7 +210,7 @@ def test_a_bias_that_is_left_alone_is_measured(corpus):
 def test_empty_batches_are_passed_over(corpus):
     criterion, model, sample = make(corpus, "bnce", *TRANSFORMER)
     loss = criterion(model, with_targets(sample, 0))[0]
-    assert loss.item() == 0 and criterion.initial_log_z is None
+    assert loss.item() == 0 and criterion.constant.start is None
     assert "log_z" not in criterion.scoring_state()
     criterion(model, sample)
     assert criterion.log_z > 3
@@ -221,7 +221,7 @@ def test_validation_before_training(corpus):
     criterion, model, sample = make(corpus, "bnce", *TRANSFORMER)
     with torch.no_grad():
         loss = criterion(model.eval(), sample)[0].item()
-    assert criterion.initial_log_z is None
+    assert criterion.constant.start is None
     criterion(model.train(), sample)
     with torch.no_grad():
         assert criterion(model.eval(), sample)[0].item() == pytest.approx(loss, rel=1e-6)
@@ -284,7 +284,9 @@ def test_squashed_scores_can_carry_it(corpus, monkeypatch):
         criterion = task.build_criterion(cfg.criterion)
         log_q = torch.full((64,), lowest)
         log_q[:2] = math.log(0.5)
-        monkeypatch.setattr(criterion, "_unigram", lambda log_q=log_q: SimpleNamespace(log_q=log_q))
+        monkeypatch.setattr(
+            criterion, "_bias_distribution", lambda _, q=log_q: SimpleNamespace(log_q=q)
+        )
         with torch.no_grad():
             model.decoder.fc_out.weight.zero_()
         criterion.prepare(model, untrained=True)
@@ -336,7 +338,7 @@ def test_log_z_is_for_models_that_normalise_themselves(name, flags, corpus):
 def test_a_loss_that_does_not_normalise_measures_nothing(corpus):
     criterion, model, sample = make(corpus, "sampled_softmax", *TRANSFORMER)
     criterion(model, sample)
-    assert criterion.initial_log_z == 0 and "log_z" not in criterion.task.state_dict()
+    assert criterion.constant.start == 0 and "log_z" not in criterion.task.state_dict()
 
 
 # Learned.
@@ -358,7 +360,7 @@ def test_a_learned_log_z_has_the_whole_losss_gradient(name, corpus):
     loss_at(0.7).backward()
     slope = (loss_at(0.71).item() - loss_at(0.69).item()) / 0.02
     assert criterion.learned_log_z.grad.item() == pytest.approx(slope, rel=1e-2)
-    assert criterion.log_z == pytest.approx(criterion.initial_log_z + 0.69)
+    assert criterion.log_z == pytest.approx(criterion.constant.start + 0.69)
 
 
 def test_a_learned_log_z_leaves_halves_their_biases(corpus):
@@ -369,7 +371,7 @@ def test_a_learned_log_z_leaves_halves_their_biases(corpus):
         criterion.learned_log_z.fill_(0.01)
     bias = (torch.arange(9) / 128).bfloat16()
     vocabulary = SimpleNamespace(weight=torch.zeros(9, 4).bfloat16(), bias=bias)
-    weight, left, log_z = _projection(criterion, vocabulary)
+    weight, left, log_z = _rows(vocabulary, criterion.differentiable_log_z)
     assert weight.dtype == torch.bfloat16 and left.dtype == torch.float32 and log_z == 0
     assert len(left.unique()) == 9
     torch.testing.assert_close(left, bias.float() - 9.08, rtol=0, atol=1e-4)
@@ -401,8 +403,8 @@ def test_optimisers_of_halves_leave_the_start_alone(halves, corpus):
     trainer = Trainer(cfg, task, model, criterion)
     for samples in itertools.islice(trainer.get_train_iterator(1).next_epoch_itr(), 4):
         trainer.train_step([samples])
-    assert criterion.initial_log_z > 3 and criterion.learned_log_z.dtype == torch.bfloat16
-    assert 0 < abs(criterion.log_z - criterion.initial_log_z) < 0.1
+    assert criterion.constant.start > 3 and criterion.learned_log_z.dtype == torch.bfloat16
+    assert 0 < abs(criterion.log_z - criterion.constant.start) < 0.1
     assert task.state_dict()["log_z"] == criterion.log_z
 
 

@@ -274,7 +274,7 @@ def test_noise_is_counted_from_the_training_subset(lines, subset, corpus, pairs)
     flags = [*(LSTM if lines is None else SEQ2SEQ), "--criterion", "bnce"]
     cfg, task, _ = build(corpus if lines is None else pairs, *flags, "--train-subset", subset)
     criterion = task.build_criterion(cfg.criterion)
-    got = criterion.distribution("unigram", torch.device("cpu")).log_q
+    got = criterion.noise.unigram.log_q
     prefix = corpus / subset if lines is None else pairs / f"{subset}.fr-en.en"
     want = count_tokens(str(prefix), task.target_dictionary)
     assert torch.equal(got, NoiseDistribution(torch.from_numpy(want)).log_q)

@@ -8,8 +8,7 @@ import torch
 from conftest import zipf_lines
 from scoring_models import EACH
 
-from fairseq_bnce import Scorer
-from fairseq_bnce.checkpoints import loading as checkpoints
+from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.scoring import ScoringError
 
 LINES = ["w1 w2 w3", "", "w0", "w7 unheard of w3 w9 w1", "  w5\tw6 \r"]

@@ -14,9 +14,8 @@ from scoring_models import FLAGS
 from test_cli import train_translation
 from tools import build, evaluate, train, write_lines
 
-from fairseq_bnce import Scorer
+from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.checkpoints import contents
-from fairseq_bnce.checkpoints import loading as checkpoints
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.scoring import CheckpointError, ScoringError
@@ -36,7 +35,7 @@ class Malicious:
 def any_torch(request, monkeypatch):
     """Both ways of reading, whichever torch is here."""
     if request.param == "by our list":
-        monkeypatch.setattr(checkpoints, "_CAN_BE_TOLD", False)
+        monkeypatch.setattr(checkpoints.reading, "_CAN_BE_TOLD", False)
 
 
 @pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])

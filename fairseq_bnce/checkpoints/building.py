@@ -11,13 +11,12 @@ from torch.overrides import TorchFunctionMode
 
 from fairseq_bnce.checkpoints import configurations
 from fairseq_bnce.checkpoints.literals import NotALiteral, evaluating_literals
-from fairseq_bnce.errors import CheckpointError, InputError, ScoringError
+from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, told
 
 # What a model may make besides its parameters: tables of positions, mostly.
 _TIMES, _BESIDES = 4, 2**22
 _MAKING = {"arange", "empty", "full", "ones", "rand", "randn", "zeros"}
 _FILLING = {"fill_", "normal_", "uniform_", "zero_"}  # which is when memory is taken
-_TOLD = 500  # characters of what somebody else's error says
 
 
 class _TooLarge(Exception):
@@ -84,12 +83,6 @@ def no_model(path: str, error: Exception) -> CheckpointError:
         f"--path {path}: required a model of an architecture that is known here, with all its "
         f"parameters, got: {told(error)}"
     )
-
-
-def told(error: Exception) -> str:
-    """An error in one line, and not the thousands of names that some come with."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return text if len(text) <= _TOLD else f"{text[: _TOLD - 3]}..."
 
 
 def _made(args: Any, named: Any, is_range: bool) -> int:

@@ -19,7 +19,7 @@ from fairseq.registry import REGISTRIES
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_bnce.checkpoints.literals import NotALiteral, literal
-from fairseq_bnce.errors import CheckpointError, shown
+from fairseq_bnce.errors import CheckpointError, quoted
 
 # What fairseq's source hands to eval(), or did: a test finds these names there.
 # fmt: off
@@ -60,7 +60,7 @@ def not_a_literal(path: str, name: str, error: NotALiteral) -> CheckpointError:
     """For a field (its dotted name, or that of several) that was to be evaluated."""
     return CheckpointError(
         f"--path {path}: {name}: required a literal (numbers and lists, since fairseq evaluates "
-        f"it), got {shown(error.text)} ({error}); nothing in it was run"
+        f"it), got {quoted(error.text)} ({error}); nothing in it was run"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce.errors import CheckpointError, shown
+from fairseq_bnce.errors import CheckpointError, quoted
 
 _NUMBERS = {"log_z": "a finite number (nats)", "mu_z": "a finite number (nats)"}
 _NUMBERS["sigma_z"] = "a finite number from 0 on (nats)"
@@ -54,16 +54,16 @@ def check_kinds(found: Kinds, model: nn.Module, path: str) -> None:
 
 def _check_parameters(parameters: Any, path: str) -> None:
     if not isinstance(parameters, dict):
-        raise _refusal(path, "model", "a dictionary of tensors", shown(parameters))
+        raise _refusal(path, "model", "a dictionary of tensors", quoted(parameters))
     for name, values in parameters.items():
         if not isinstance(name, str):
-            raise _refusal(path, "model", "the names of parameters", shown(name))
+            raise _refusal(path, "model", "the names of parameters", quoted(name))
         _check_tensor(values, path, f"model.{name}")
 
 
 def _check_tensor(values: Any, path: str, name: str) -> None:
     if not isinstance(values, Tensor):
-        raise _refusal(path, name, "a tensor", shown(values))
+        raise _refusal(path, name, "a tensor", quoted(values))
     if not _is_plain(values):
         kind = f"{values.dtype}, {values.layout} on {values.device}"
         raise _refusal(path, name, "a dense tensor of numbers, stored whole", kind)
@@ -89,16 +89,16 @@ def _check_state(state: Any, path: str) -> None:
     if state is None:
         return
     if not isinstance(state, dict):
-        raise _refusal(path, "task_state", "a dictionary", shown(state))
+        raise _refusal(path, "task_state", "a dictionary", quoted(state))
     for name, required in _NUMBERS.items():
         if name in state and not _is_finite(state[name], name == "sigma_z"):
-            raise _refusal(path, f"task_state.{name}", required, shown(state[name]))
+            raise _refusal(path, f"task_state.{name}", required, quoted(state[name]))
     squashing = state.get("score_squashing", False)
     if not isinstance(squashing, bool):
-        raise _refusal(path, "task_state.score_squashing", "True or False", shown(squashing))
+        raise _refusal(path, "task_state.score_squashing", "True or False", quoted(squashing))
     for name in ("dictionary_sha256", "data_folder"):
         if not isinstance(state.get(name, ""), str):
-            raise _refusal(path, f"task_state.{name}", "a text", shown(state[name]))
+            raise _refusal(path, f"task_state.{name}", "a text", quoted(state[name]))
 
 
 def _is_finite(number: Any, from_zero: bool) -> bool:

@@ -1,21 +1,10 @@
-"""From a file to a model, without running what the file might ask for.
-
-Where torch has a check of its own that can be told of fairseq's containers (2.4 and later), that
-is what reads a checkpoint. Before, ``weights_only`` takes no class that it was not built with, and
-fairseq checkpoints hold some (an argparse.Namespace with the options of lstm_lm): there the names
-that a pickle may mention are those of torch's own list and the same containers. That is not done
-by ``torch.load(pickle_module=...)``, since torch 1.13 takes no notice of it.
-"""
+"""From a checkpoint file to a model, with the dictionary that fits it."""
 
 from __future__ import annotations
 
-import _compat_pickle
 import argparse
 import contextlib
 import os
-import pickle
-import types
-import zipfile
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -25,11 +14,9 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_bnce import compatibility
-from fairseq_bnce.checkpoints import building, configurations, contents, dictionaries
-from fairseq_bnce.errors import CheckpointError, shown
+from fairseq_bnce.checkpoints import building, configurations, contents, dictionaries, reading
+from fairseq_bnce.errors import CheckpointError, quoted, told
 
-_CAN_BE_TOLD = hasattr(torch.serialization, "add_safe_globals")
 _TASK = "language_modeling"
 # What of the task is for training, or for fairseq-eval-lm.
 _NEUTRAL = {
@@ -73,7 +60,7 @@ def load(path: str, data: Optional[str] = None) -> Trained:
     Raises:
         CheckpointError: naming what was required and what came.
     """
-    content = read(path)
+    content = reading.read(path)
     contents.check(content, path)
     task_cfg, model_cfg = _configurations(content, path)
     state = dict(content.get("task_state") or {})
@@ -88,126 +75,9 @@ def load(path: str, data: Optional[str] = None) -> Trained:
     )
 
 
-def read(path: str) -> Dict[str, Any]:
-    """What a checkpoint holds, on the CPU; nothing in it is run.
-
-    Raises:
-        CheckpointError: for a file that is missing, damaged, no checkpoint of fairseq's, or that
-            asks for more than plain data.
-    """
-    if not os.path.isfile(path):
-        raise CheckpointError(f"--path {path}: required a checkpoint, got no such file")
-    try:
-        check_sums(path)
-        content = _load(path)
-    except pickle.UnpicklingError as error:
-        raise unsafe(path, error) from None
-    except Exception as error:  # about anything, where bytes are read that are no pickle
-        raise CheckpointError(
-            f"--path {path}: required a checkpoint, got a damaged or other file: {error}"
-        ) from None
-    if not isinstance(content, dict) or "model" not in content:
-        raise CheckpointError(f"--path {path}: {_REQUIRED}, got {_described(content)}")
-    return content
-
-
-def check_sums(path: str) -> None:
-    """Compare what a file holds with the checksums in it, which torch writes and does not read.
-
-    A file of before torch 1.6 has none.
-
-    Raises:
-        zipfile.BadZipFile: if one differs.
-    """
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            wrong = archive.testzip()
-        if wrong is not None:
-            raise zipfile.BadZipFile(f"wrong checksum of {wrong}")
-
-
-def unsafe(path: str, error: Exception) -> CheckpointError:
-    """For a file that asks for more than plain data, or is no checkpoint."""
-    return CheckpointError(
-        f"--path {path}: required a checkpoint of plain data, got one that can't be loaded "
-        f"safely; nothing in it was run. {_first_sentence(error)}"
-    )
-
-
-def is_unsafe(error: Exception) -> bool:
-    """Whether a reader says that a file asks for more than plain data."""
-    text = str(error)
-    return isinstance(error, pickle.UnpicklingError) and ("GLOBAL" in text or "global" in text)
-
-
-def refuse_programs(path: str) -> None:
-    """Before fairseq reads a file: where torch's own check can't be told of fairseq's containers.
-
-    Raises:
-        CheckpointError: for a file that asks for more than plain data.
-    """
-    if not _CAN_BE_TOLD:
-        read(path)
-
-
 def is_language_model(task_cfg: Any) -> bool:
     """Whether a model was trained by the task ``language_modeling``."""
     return (getattr(task_cfg, "_name", None) or getattr(task_cfg, "task", None)) == _TASK
-
-
-_REQUIRED = "required a checkpoint of fairseq-train (with 'model' and 'cfg' or 'args')"
-
-
-def _load(path: str) -> Any:
-    if _CAN_BE_TOLD:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    serialization, allowed = torch.serialization, _restricted_pickle()
-    with open(path, "rb") as file:
-        if not serialization._is_zipfile(file):
-            return serialization._legacy_load(file, "cpu", allowed, encoding="utf-8")
-        with serialization._open_zipfile_reader(file) as archive:
-            return serialization._load(archive, "cpu", allowed, encoding="utf-8")
-
-
-def _restricted_pickle() -> Any:
-    """In the place of the module pickle: it knows the names of an allow-list."""
-    allowed = _allowed_names()
-
-    class Unpickler(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            # torch writes names as Python 2 had them: int is __builtin__.long.
-            today = _compat_pickle.IMPORT_MAPPING.get(module, module), name
-            full = ".".join(_compat_pickle.NAME_MAPPING.get((module, name), today))
-            if full not in allowed:
-                raise pickle.UnpicklingError(f"Unsupported global: {full}")
-            return allowed[full]
-
-    def load(file: Any, **named: Any) -> Any:
-        return Unpickler(file, **named).load()
-
-    return types.SimpleNamespace(Unpickler=Unpickler, load=load, __name__="restricted_pickle")
-
-
-def _allowed_names() -> Dict[str, Any]:
-    known = dict(torch._weights_only_unpickler._get_allowed_globals())
-    for container in compatibility.plain_containers():
-        # typing.Any is no class before Python 3.11.
-        name = getattr(container, "__qualname__", None) or container._name
-        known[f"{container.__module__}.{name}"] = container
-    return known
-
-
-def _first_sentence(error: Exception) -> str:
-    """What is wrong, without torch's advice to switch its check off."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if "nsupported" in line or "GLOBAL" in line]
-    return (told or lines or [type(error).__name__])[0]
-
-
-def _described(content: Any) -> str:
-    if isinstance(content, dict):
-        return f"one with {', '.join(map(str, list(content)[:5])) or 'nothing'}"
-    return f"a {type(content).__name__}"
 
 
 def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
@@ -244,7 +114,7 @@ def _telling_of(content: Dict[str, Any], path: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise CheckpointError(
-            f"--path {path}: {_REQUIRED}, got {_described(content)} ({building.told(error)})"
+            f"--path {path}: {reading.REQUIRED}, got {reading.described(content)} ({told(error)})"
         ) from None
 
 
@@ -260,7 +130,7 @@ def _as_config(part: Any) -> Any:
     if isinstance(part, argparse.Namespace):
         return part
     if not isinstance(part, dict):
-        raise TypeError(f"a dictionary of options, not {shown(part)}")
+        raise TypeError(f"a dictionary of options, not {quoted(part)}")
     return OmegaConf.create(part)
 
 
@@ -269,7 +139,7 @@ def _check_task(cfg: Any, path: str) -> None:
         name = getattr(cfg, "_name", None) or getattr(cfg, "task", None)
         raise CheckpointError(
             f"--path {path}: required a language model (--task {_TASK}), got a model of task "
-            f"{shown(name)}"
+            f"{quoted(name)}"
         )
 
 
@@ -304,8 +174,7 @@ def _task(cfg: Any, folder: str, path: str) -> Any:
     except Exception as error:  # of the dictionary, or of the task's configuration
         dictionaries.check_readable(folder)
         raise CheckpointError(
-            f"--path {path}: required the configuration of a language model, got: "
-            f"{building.told(error)}"
+            f"--path {path}: required the configuration of a language model, got: {told(error)}"
         ) from None
 
 

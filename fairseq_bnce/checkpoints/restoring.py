@@ -24,9 +24,15 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq import checkpoint_utils
 
-from fairseq_bnce.checkpoints import building, configurations, contents, dictionaries
-from fairseq_bnce.checkpoints import loading as checkpoints
-from fairseq_bnce.errors import CheckpointError
+from fairseq_bnce.checkpoints import (
+    building,
+    configurations,
+    contents,
+    dictionaries,
+    loading,
+    reading,
+)
+from fairseq_bnce.errors import CheckpointError, told
 
 _ENDING = ".pt"
 
@@ -60,7 +66,7 @@ def _naming_whole_ones(read: Any) -> Any:
         try:
             return read(path, *others, **named)
         except Exception as error:
-            if not os.path.isfile(path) or checkpoints.is_unsafe(error) or is_whole(path):
+            if not os.path.isfile(path) or reading.is_unsafe(error) or is_whole(path):
                 raise
             raise _damaged(path, error) from None
 
@@ -71,9 +77,9 @@ def is_whole(path: str) -> bool:
     """Whether a file is a checkpoint to its end; all of it is read."""
     try:
         if zipfile.is_zipfile(path):
-            checkpoints.check_sums(path)
+            reading.check_sums(path)
         else:
-            checkpoints.read(path)
+            reading.read(path)
     except Exception:  # about anything, of bytes that are no archive after all
         return False
     return True
@@ -104,7 +110,7 @@ def _damaged(path: str, error: Exception) -> CheckpointError:
         )
     return CheckpointError(
         f"{path}: required a whole checkpoint, got one that is damaged, as by a kill or a full "
-        f"disk while it was written ({building.told(error)}); {advice}"
+        f"disk while it was written ({told(error)}); {advice}"
     )
 
 
@@ -142,7 +148,7 @@ def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any
     if not os.path.isfile(path):
         return load(task, None)  # fairseq says that there is none
     if task is not None:
-        checkpoints.refuse_programs(path)
+        reading.refuse_programs(path)
     state = _state(path, overrides)
     if task is None and not _is_language_model(state):
         return load(task, state)
@@ -158,12 +164,12 @@ def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any
 def _state(path: str, overrides: Any) -> Dict[str, Any]:
     """As fairseq reads it; whatever it stumbles over is told of."""
     try:
-        checkpoints.check_sums(path)
+        reading.check_sums(path)
         return checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
     except (CheckpointError, OSError):
         raise
     except pickle.UnpicklingError as error:
-        raise checkpoints.unsafe(path, error) from None
+        raise reading.unsafe(path, error) from None
     except zipfile.BadZipFile as error:
         raise _damaged(path, error) from None
     except Exception as error:
@@ -172,7 +178,7 @@ def _state(path: str, overrides: Any) -> Dict[str, Any]:
 
 def _is_language_model(state: Dict[str, Any]) -> bool:
     try:
-        return checkpoints.is_language_model(state["cfg"]["task"])
+        return loading.is_language_model(state["cfg"]["task"])
     except Exception:  # no configuration, which fairseq says
         return False
 
@@ -180,7 +186,7 @@ def _is_language_model(state: Dict[str, Any]) -> bool:
 def _prepare(state: Dict[str, Any], path: str, task: Any) -> None:
     """Check what was read, and take out of it what is not to be opened."""
     contents.check(state, path)
-    checkpoints.check_configurations(state, path)
+    loading.check_configurations(state, path)
     state["task_state"] = state.get("task_state") or {}
     state["args"] = None  # of which fairseq has made cfg
     try:

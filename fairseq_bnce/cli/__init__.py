@@ -17,9 +17,8 @@ import threading
 from typing import Iterator, List, Optional, Sequence
 
 from fairseq_bnce.cli.requirements import missing_package
-from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError
+from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, one_line
 from fairseq_bnce.text.output import discard_stdout, kept, write_error
-from fairseq_bnce.text.wording import one_line
 from fairseq_bnce.version import __version__
 
 # The modules of this package, imported when their command is given.

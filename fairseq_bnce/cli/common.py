@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Union
 
 import torch
 
-from fairseq_bnce.errors import InputError
+from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.numerals import decimal, whole_number
 from fairseq_bnce.text.stream import TextLines, word_maker
-from fairseq_bnce.text.wording import quoted
 
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer

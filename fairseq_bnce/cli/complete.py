@@ -29,8 +29,8 @@ from fairseq_bnce.corpora.completion import (
     read_questions,
 )
 from fairseq_bnce.corpora.penn import novel_words
+from fairseq_bnce.errors import QUOTED, one_line
 from fairseq_bnce.text.output import Output
-from fairseq_bnce.text.wording import QUOTED, one_line
 
 Scores = Dict[str, np.ndarray]  # by "unnormalized" and "exact": (questions, 5) nats
 

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Sequence
 
 import torch
 
-from fairseq_bnce.checkpoints import loading as checkpoints
+from fairseq_bnce import checkpoints
 from fairseq_bnce.cli.common import (
     InputError,
     add_files,

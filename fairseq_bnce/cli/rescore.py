@@ -32,7 +32,7 @@ from fairseq_bnce.cli.common import (
     progress_bar,
     word_maker,
 )
-from fairseq_bnce.errors import InputError
+from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.bootstrap import Comparison, compare
 from fairseq_bnce.rescoring.kaldi import KaldiFormat
 from fairseq_bnce.rescoring.language_model import Added, add_features
@@ -44,7 +44,6 @@ from fairseq_bnce.rescoring.tuning import tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
 from fairseq_bnce.text.lines import STDIN, LineSource, readable
 from fairseq_bnce.text.output import Output, write_error
-from fairseq_bnce.text.wording import quoted
 
 FEATURE_NAME = re.compile(r"[\w.+-]+")
 

@@ -15,8 +15,7 @@ from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.wording import QUOTED, one_line, quoted
+from fairseq_bnce.errors import QUOTED, InputError, one_line, quoted
 
 LETTERS = "abcde"
 BLANK = "_____"

@@ -15,6 +15,8 @@ from fairseq.models import (
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_bnce.errors import require
+
 # More is a slip of the keyboard: making so many parameters would end the machine, or never.
 _MOST = {
     "--context-size": 10_000,
@@ -256,13 +258,3 @@ def _check(flag: str, value: Any) -> None:
 def _sizes(values: Mapping[str, Any]) -> str:
     flags = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
     return ", ".join(f"{flag} {flags[flag]}" for flag in _MOST if flags.get(flag) is not None)
-
-
-def require(flag: str, required: str, got: object, fits: bool) -> None:
-    """Raise unless ``fits``.
-
-    Raises:
-        ValueError: naming the flag, what was required and what came.
-    """
-    if not fits:
-        raise ValueError(f"{flag}: required {required}, got {got}")

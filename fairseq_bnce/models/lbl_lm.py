@@ -19,13 +19,13 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 from torch import Tensor, nn
 
+from fairseq_bnce.errors import require
 from fairseq_bnce.models.base import (
     IncrementalState,
     NGramDecoder,
     WordModel,
     WordModelConfig,
     register_presets,
-    require,
 )
 
 

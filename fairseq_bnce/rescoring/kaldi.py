@@ -10,11 +10,10 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Dict, Iterable, Iterator, List, Mapping, Sequence
 
-from fairseq_bnce.errors import InputError
+from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
 from fairseq_bnce.rescoring.moses import format_number
 from fairseq_bnce.text.lines import Line, LineSource, readable, unmarked
-from fairseq_bnce.text.wording import quoted
 
 FORM = "utterance-n word word ..."
 

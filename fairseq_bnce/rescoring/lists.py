@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
+from fairseq_bnce.errors import quoted
 from fairseq_bnce.text.lines import Line
 from fairseq_bnce.text.numerals import decimal
-from fairseq_bnce.text.wording import quoted
 
 Features = Dict[str, Tuple[float, ...]]
 

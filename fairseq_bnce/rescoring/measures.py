@@ -6,8 +6,7 @@ from typing import Any, Dict, List, Sequence
 
 import numpy as np
 
-from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.wording import quoted
+from fairseq_bnce.errors import InputError, quoted
 
 ORDER = 4  # of BLEU's n-grams
 

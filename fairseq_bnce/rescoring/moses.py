@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence
 
-from fairseq_bnce.errors import InputError
+from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, check_new, number
 from fairseq_bnce.text.lines import Line, LineSource, readable, unmarked
-from fairseq_bnce.text.wording import quoted
 
 SEPARATOR = "|||"
 SCORE = "score"  # the name that the list's own total has among the features

@@ -7,11 +7,10 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_bnce.errors import InputError
+from fairseq_bnce.errors import QUOTED, InputError, one_line, quoted
 from fairseq_bnce.rescoring.lists import Hypothesis, NBest
 from fairseq_bnce.text.lines import LineSource, unmarked
 from fairseq_bnce.text.numerals import decimal
-from fairseq_bnce.text.wording import one_line, quoted
 
 # Of weights and of features that have one, as of float32: sums of their products are finite.
 LARGEST = 1e38
@@ -75,7 +74,7 @@ class Space:
         for hypothesis, row in zip(nbest.hypotheses, found):
             if not (np.abs(row) <= LARGEST).all():
                 required = f"finite {', '.join(self.sizes)}"
-                got = f"{quoted(row.tolist())} (at most {LARGEST:g} can be weighted)"
+                got = f"{one_line(str(row.tolist()), QUOTED)} (at most {LARGEST:g} can be weighted)"
                 raise hypothesis.line.error(required, got)
         return found
 

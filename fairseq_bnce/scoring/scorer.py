@@ -30,8 +30,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from fairseq_bnce import losses
-from fairseq_bnce.checkpoints import loading as checkpoints
+from fairseq_bnce import checkpoints, losses
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.projection.batch import target_scores
 from fairseq_bnce.scoring.incremental import Incremental, State

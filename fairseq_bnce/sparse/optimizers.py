@@ -17,8 +17,8 @@ from fairseq.optim import AMPOptimizer, FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor, nn
 
+from fairseq_bnce.errors import require
 from fairseq_bnce.sparse import ranks, row_sparse, update_rules
-from fairseq_bnce.training.configs import require
 
 _DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
 

@@ -12,7 +12,7 @@ def count() -> int:
     return torch.distributed.get_world_size() if _is_on() else 1
 
 
-def own() -> int:
+def rank() -> int:
     """This process's rank."""
     return torch.distributed.get_rank() if _is_on() else 0
 

@@ -1,5 +1,5 @@
 """Text in and out, line by line: with nothing but Python.
 
 ``lines`` and ``stream`` read, ``output`` writes, ``numerals`` are numbers as other programs write
-them, ``wording`` is how messages quote what came.
+them.
 """

@@ -13,9 +13,8 @@ from collections import deque
 from functools import lru_cache
 from typing import IO, Any, Callable, Deque, Iterator, List, Optional, Sequence
 
-from fairseq_bnce.errors import InputError
+from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, unmarked
-from fairseq_bnce.text.wording import quoted
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 

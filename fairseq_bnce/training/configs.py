@@ -1,15 +1,15 @@
-"""The flags of the criteria, one dataclass each, and the values that they may have.
-
-Messages name the flag, what was required and what came.
-"""
+"""The flags of the criteria, one dataclass each, and the values that they may have."""
 
 import math
 import re
-from dataclasses import dataclass, field
-from typing import Dict, List, Optional
+from argparse import Namespace
+from dataclasses import dataclass, field, fields
+from typing import Any, List, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
+
+from fairseq_bnce.errors import require
 
 _EXTRA_DRAWS_HELP = (
     "noise draws K: extra ones that join the batch's own targets (bnce; default 0), shared by the "
@@ -163,58 +163,91 @@ class SelfNormSoftmaxConfig(SelfNormalizingConfig):
     )
 
 
-def checked_group(group: str) -> str:
-    """The value of --bnce-group."""
-    size = int(group) if re.fullmatch(_NUMBER, group) else 0
-    fits = group in ("batch", "time") or 2 <= size <= _MOST
-    require(
-        "--bnce-group",
-        f"'batch', 'time' or a size of at least 2, at most {_MOST:,}",
-        repr(group),
-        fits,
-    )
-    return group
+# What a criterion has that has no such flag.
+_OFF = {
+    "noise": "unigram",
+    "noise_power": 1.0,
+    "noise_samples": None,
+    "noise_samples_by_epoch": None,
+    "row_sparse": False,
+    "learn_log_z": False,
+    "score_squashing": False,
+}
 
 
-def checked_alpha(alpha: float) -> float:
-    """The value of --self-norm-alpha."""
-    fits = math.isfinite(alpha) and alpha >= 0
-    require("--self-norm-alpha", "a finite number of at least 0", alpha, fits)
-    return alpha
+def options(config: Any, kind: type) -> Namespace:
+    """The values of a criterion's flags, checked; ``_OFF`` where it has no such flag.
 
+    Args:
+        config: of one criterion, in any container of fairseq's.
+        kind: its dataclass.
 
-def checked_rate(rate: float) -> float:
-    """The value of --self-norm-rate."""
-    require("--self-norm-rate", "above 0 and at most 1", rate, 0 < rate <= 1)
-    return rate
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+    names = [f.name for f in fields(kind) if f.name != "_name"]
+    values = Namespace(**{**_OFF, **{name: getattr(config, name) for name in names}})
+    for name, (required, fits) in _REQUIRED.items():
+        if name in names:
+            _require(name, required, getattr(values, name), fits(getattr(values, name)))
+    if "bnce_group" in names:
+        whole = values.bnce_group == "batch" or not values.gather_noise
+        _require("bnce_group", "'batch' with --gather-noise", values.bnce_group, whole)
+    if values.row_sparse:
+        _refuse_flattening(values)
+    return values
 
 
 def draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Optional[int]]:
-    """What the two flags say; None is for the loss to decide."""
+    """What the two flags of noise samples say; None is for the loss to decide.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
     if by_epoch is None:
         fits = 0 <= (count or 0) <= _MOST
-        require("--noise-samples", f"at least 0 and at most {_MOST:,}", count, fits)
+        _require("noise_samples", f"at least 0 and at most {_MOST:,}", count, fits)
         return [count]
-    require("--noise-samples", "none beside --noise-samples-by-epoch", count, count is None)
+    _require("noise_samples", "none beside --noise-samples-by-epoch", count, count is None)
     fits = re.fullmatch(f"{_NUMBER}(,{_NUMBER})*", by_epoch) is not None
     numbers = [int(number) for number in by_epoch.split(",")] if fits else []
     required = f"numbers of at least 0 with commas between them, at most {_MOST:,}"
-    require("--noise-samples-by-epoch", required, repr(by_epoch), fits and max(numbers) <= _MOST)
+    _require("noise_samples_by_epoch", required, by_epoch, fits and max(numbers) <= _MOST)
     return list(numbers)
 
 
-def refuse_flattening(flags: Dict[str, bool]) -> None:
-    """With --row-sparse, those that make fairseq's optimiser copy all: before it is built.
+def _from_zero(number: float) -> bool:
+    return math.isfinite(number) and number >= 0
+
+
+def _is_group(group: str) -> bool:
+    size = int(group) if re.fullmatch(_NUMBER, group) else 0
+    return group in ("batch", "time") or 2 <= size <= _MOST
+
+
+# By field: what is required, and whether a value is that.
+_REQUIRED = {
+    "valid_partition_rate": ("from 0 to 1", lambda rate: 0 <= rate <= 1),
+    "noise_power": ("a finite number of at least 0", _from_zero),
+    "self_norm_alpha": ("a finite number of at least 0", _from_zero),
+    "self_norm_rate": ("above 0 and at most 1", lambda rate: 0 < rate <= 1),
+    "bnce_group": (f"'batch', 'time' or a size of at least 2, at most {_MOST:,}", _is_group),
+}
+
+
+def _refuse_flattening(values: Namespace) -> None:
+    """What makes fairseq's optimiser copy all, before that is built.
 
     It can't be built for --fp16 without a GPU, which would be the error then.
     """
     required = "float32, --memory-efficient-fp16, --memory-efficient-bf16 or --amp"
-    for flag, is_on in flags.items():
+    in_place = values.memory_efficient_fp16 or values.memory_efficient_bf16
+    for flag, is_on in (("--fp16", values.fp16), ("--bf16", values.bf16)):
         got = f"{flag} alone, which copies every parameter and gradient whole at each update"
-        require("--row-sparse", required, got, not is_on)
+        require("--row-sparse", required, got, in_place or not is_on)
 
 
-def require(flag: str, required: str, got: object, fits: bool) -> None:
-    """ValueError naming the flag, what is required and what came, unless it fits."""
-    if not fits:
-        raise ValueError(f"{flag}: required {required}, got {got}")
+def _require(name: str, required: str, got: object, fits: bool) -> None:
+    """The same of a field, whose flag is named."""
+    got = repr(got) if isinstance(got, str) else got
+    require(f"--{name.replace('_', '-')}", required, got, fits)

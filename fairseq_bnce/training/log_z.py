@@ -1,65 +1,25 @@
-"""Where the constant log Z of a training starts, and what fairseq does not tell of it.
+"""Where the constant log Z of a training starts.
 
 A number of ``--log-z`` is taken as it is. Under ``auto`` log Z is, in this order,
 
 1. the one of the checkpoint from which the training goes on, resumed or fine-tuned, if it has one;
 2. what the output bias of an untrained model is set to carry;
 3. the mean of the exact log Z_c over contexts of the first training batch.
-
-fairseq's trainer does not hand a checkpoint's task state on, so that it is read from the file, by
-the same rule by which fairseq chooses the file.
 """
 
 import math
-import os
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
-from fairseq.file_io import PathManager
 from torch import Tensor
 
+from fairseq_bnce.checkpoints.origin import CheckpointChoice, Restored, restored
+from fairseq_bnce.errors import require
 from fairseq_bnce.sparse import ranks
-from fairseq_bnce.training.configs import require
 
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 1024, 32
 _MOST_SCORES = 2**27  # in the measurement: seconds on one core, at any vocabulary size
 _DIGITS = 2
-_LAST = "checkpoint_last.pt"
-# Checkpoints are read without their parameters where torch can do that and check the rest.
-_LAZILY = {"mmap": True, "weights_only": True}
-_CAN_BE_LAZY = hasattr(torch.serialization, "add_safe_globals")
-
-
-class CheckpointChoice(NamedTuple):
-    """fairseq's options that say which checkpoint a training goes on from (CheckpointConfig)."""
-
-    save_dir: str
-    restore_file: str
-    continue_once: Optional[str]
-    finetune_from_model: Optional[str]
-    checkpoint_suffix: str
-
-    def path(self) -> Optional[str]:
-        """The file that fairseq-train is going to load, or None if it starts from nothing."""
-        suffix = self.checkpoint_suffix or ""
-        path = self.restore_file.replace(".pt", f"{suffix}.pt")
-        if self.restore_file == _LAST:
-            path = os.path.join(self.save_dir, path)
-            if not PathManager.exists(path):
-                path = self.continue_once or self.finetune_from_model or path
-        return path if PathManager.isfile(path) else None
-
-
-class Restored(NamedTuple):
-    """A checkpoint that a training goes on from.
-
-    Attributes:
-        path: the file.
-        log_z: the constant that it carries, nats, or None.
-    """
-
-    path: str
-    log_z: Optional[float]
 
 
 class Start(NamedTuple):
@@ -72,6 +32,63 @@ class Start(NamedTuple):
 
     value: Optional[float]
     origin: str
+
+
+class Constant:
+    """The constant log Z of one training, as it starts.
+
+    Args:
+        flag: the value of ``--log-z``.
+        choice: which checkpoint the training goes on from.
+
+    Attributes:
+        given: the flag's number, nats; None for ``auto``.
+        start: nats; None until it is measured.
+        is_decided: whether it is known where it starts, or that it is to be measured.
+        goes_on: whether the training goes on from a checkpoint.
+    """
+
+    def __init__(self, flag: Any, choice: CheckpointChoice):
+        self._choice = choice
+        self.given = self.start = parsed(flag)
+        self.origin = ""
+        self.is_decided = self.goes_on = False
+
+    def decide(self, carried: Optional[float], by_bias: Optional[float], normalises: bool) -> None:
+        """Before the first batch.
+
+        Args:
+            carried: by the task that was loaded with the model, as fairseq-validate does it.
+            by_bias: what the output bias of an untrained model carries, if there is one to set.
+            normalises: whether the loss draws scores to log Z.
+        """
+        if carried is not None:
+            self._take(Start(carried, "carried by the checkpoint"))
+        elif normalises:
+            found = restored(self._choice)
+            self.goes_on = found is not None
+            self._take(start(self.given, found, by_bias))
+        else:
+            of_bias = self.given if self.given is not None else by_bias or 0.0
+            self._take(Start(of_bias, "none, since this loss does not normalise scores"))
+
+    def measure(self, values: Tensor) -> None:
+        """The mean of log Z_c (M,) on all ranks' first batches, if one of them has a token."""
+        self.start = measured(values)
+        if self.start is not None:
+            self.origin += "measured, the mean of log Z_c on the first training batch"
+
+    def resume(self, learned_from: Optional[float]) -> None:
+        """Go on from a checkpoint's start; None if it was saved before the first batch."""
+        if learned_from is not None:
+            given = self.given
+            unused = "" if given in (None, learned_from) else f", and not from --log-z {given:g}"
+            origin = f"as far as it was learned, from {learned_from:g} on{unused}"
+            self._take(Start(learned_from, origin))
+
+    def _take(self, chosen: Start) -> None:
+        self.start, self.origin = chosen
+        self.is_decided = True
 
 
 def parsed(flag: Any) -> Optional[float]:
@@ -88,19 +105,6 @@ def parsed(flag: Any) -> Optional[float]:
         number = math.nan
     require("--log-z", "a finite number or 'auto'", flag, math.isfinite(number))
     return number
-
-
-def restored(choice: CheckpointChoice) -> Optional[Restored]:
-    """What the training goes on from, alike on all ranks: like fairseq, the first one reads it.
-
-    Raises:
-        ValueError: if it carries a log Z that is no finite number.
-    """
-    found = None
-    if ranks.own() == 0:
-        path = choice.path()
-        found = None if path is None else Restored(path, _carried(path))
-    return ranks.from_first(found)
 
 
 def start(number: Optional[float], found: Optional[Restored], by_bias: Optional[float]) -> Start:
@@ -153,37 +157,3 @@ def contexts_to_measure(tokens: int, vocabulary: int, device: torch.device) -> T
     affordable = max(_FEWEST_CONTEXTS, min(_MOST_CONTEXTS, _MOST_SCORES // vocabulary))
     count = min(tokens, affordable)
     return torch.arange(count, device=device) * tokens // max(count, 1)
-
-
-def _carried(path: str) -> Optional[float]:
-    content = _read(path)
-    value = _learned(content)
-    if value is None:
-        value = (content.get("task_state") or {}).get("log_z")
-    if value is None:
-        return None
-    fits = isinstance(value, (int, float)) and math.isfinite(value)
-    required = f"a finite number as log_z in the task state of {path}, or a number in its place"
-    require("--log-z", required, repr(value), fits)
-    return float(value)
-
-
-def _learned(content: Dict[str, Any]) -> Optional[float]:
-    """Of a criterion with --learn-log-z: under any task, and as it was when it was saved."""
-    state = content.get("criterion") or {}
-    if "learned_log_z" not in state:
-        return None
-    begun_at = (state.get("_extra_state") or {}).get("initial_log_z", 0.0)
-    return None if begun_at is None else begun_at + state["learned_log_z"].item()
-
-
-def _read(path: str) -> Dict[str, Any]:
-    """A checkpoint's content; nothing of one that is damaged, as fairseq is about to say."""
-    path = PathManager.get_local_path(path)
-    for options in [_LAZILY, {"weights_only": True}] if _CAN_BE_LAZY else [{}]:
-        try:
-            content = torch.load(path, map_location="cpu", **options)
-            return content if isinstance(content, dict) else {}
-        except Exception:  # noqa: S112 - about anything, where bytes are read that are no pickle
-            continue
-    return {}

@@ -98,7 +98,7 @@ class CarriedState:
                 f"checkpoint: required the recurrent states of {ranks.count()} rank(s), got "
                 f"{len(states)}; go on with as many, or with --reset-dataloader from a new epoch"
             )
-        self._training = None if states is None else states[ranks.own()]
+        self._training = None if states is None else states[ranks.rank()]
         self._everywhere = [None] * ranks.count() if states is None else states
         self.decoder.carried_state = self._training
         self._is_training = True

@@ -1,0 +1,154 @@
+"""What a checkpoint file holds, without running what the file might ask for.
+
+Where torch has a check of its own that can be told of fairseq's containers (2.4 and later), that
+is what reads a checkpoint. Before, ``weights_only`` takes no class that it was not built with, and
+fairseq checkpoints hold some (an argparse.Namespace with the options of lstm_lm): there the names
+that a pickle may mention are those of torch's own list and the same containers. That is not done
+by ``torch.load(pickle_module=...)``, since torch 1.13 takes no notice of it.
+"""
+
+from __future__ import annotations
+
+import _compat_pickle
+import os
+import pickle
+import types
+import zipfile
+from typing import Any, Dict
+
+import torch
+
+from fairseq_bnce import compatibility
+from fairseq_bnce.errors import CheckpointError
+
+_CAN_BE_TOLD = hasattr(torch.serialization, "add_safe_globals")
+REQUIRED = "required a checkpoint of fairseq-train (with 'model' and 'cfg' or 'args')"
+
+
+def read(path: str) -> Dict[str, Any]:
+    """What a checkpoint holds, on the CPU; nothing in it is run.
+
+    Raises:
+        CheckpointError: for a file that is missing, damaged, no checkpoint of fairseq's, or that
+            asks for more than plain data.
+    """
+    if not os.path.isfile(path):
+        raise CheckpointError(f"--path {path}: required a checkpoint, got no such file")
+    try:
+        check_sums(path)
+        content = _load(path)
+    except pickle.UnpicklingError as error:
+        raise unsafe(path, error) from None
+    except Exception as error:  # about anything, where bytes are read that are no pickle
+        raise CheckpointError(
+            f"--path {path}: required a checkpoint, got a damaged or other file: {error}"
+        ) from None
+    if not isinstance(content, dict) or "model" not in content:
+        raise CheckpointError(f"--path {path}: {REQUIRED}, got {described(content)}")
+    return content
+
+
+def check_sums(path: str) -> None:
+    """Compare what a file holds with the checksums in it, which torch writes and does not read.
+
+    A file of before torch 1.6 has none.
+
+    Raises:
+        zipfile.BadZipFile: if one differs.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+        if wrong is not None:
+            raise zipfile.BadZipFile(f"wrong checksum of {wrong}")
+
+
+def unsafe(path: str, error: Exception) -> CheckpointError:
+    """For a file that asks for more than plain data, or is no checkpoint."""
+    return CheckpointError(
+        f"--path {path}: required a checkpoint of plain data, got one that can't be loaded "
+        f"safely; nothing in it was run. {_first_sentence(error)}"
+    )
+
+
+def is_unsafe(error: Exception) -> bool:
+    """Whether a reader says that a file asks for more than plain data."""
+    text = str(error)
+    return isinstance(error, pickle.UnpicklingError) and ("GLOBAL" in text or "global" in text)
+
+
+def refuse_programs(path: str) -> None:
+    """Before fairseq reads a file: where torch's own check can't be told of fairseq's containers.
+
+    Raises:
+        CheckpointError: for a file that asks for more than plain data.
+    """
+    if not _CAN_BE_TOLD:
+        read(path)
+
+
+def read_if_whole(path: str) -> Dict[str, Any]:
+    """The same without a look at checksums or, where torch can do that, at the parameters.
+
+    Nothing of a file that is damaged, as whoever loads it next will say.
+    """
+    try:
+        content = _load(path, is_lazy=True)
+    except Exception:  # about anything, where bytes are read that are no pickle
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _load(path: str, is_lazy: bool = False) -> Any:
+    if _CAN_BE_TOLD:
+        # Only what torch writes today can be mapped.
+        mapped = is_lazy and zipfile.is_zipfile(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped or None)
+    serialization, allowed = torch.serialization, _restricted_pickle()
+    with open(path, "rb") as file:
+        if not serialization._is_zipfile(file):
+            return serialization._legacy_load(file, "cpu", allowed, encoding="utf-8")
+        with serialization._open_zipfile_reader(file) as archive:
+            return serialization._load(archive, "cpu", allowed, encoding="utf-8")
+
+
+def _restricted_pickle() -> Any:
+    """In the place of the module pickle: it knows the names of an allow-list."""
+    allowed = _allowed_names()
+
+    class Unpickler(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            # torch writes names as Python 2 had them: int is __builtin__.long.
+            today = _compat_pickle.IMPORT_MAPPING.get(module, module), name
+            full = ".".join(_compat_pickle.NAME_MAPPING.get((module, name), today))
+            if full not in allowed:
+                raise pickle.UnpicklingError(f"Unsupported global: {full}")
+            return allowed[full]
+
+    def load(file: Any, **named: Any) -> Any:
+        return Unpickler(file, **named).load()
+
+    return types.SimpleNamespace(Unpickler=Unpickler, load=load, __name__="restricted_pickle")
+
+
+def _allowed_names() -> Dict[str, Any]:
+    known = dict(torch._weights_only_unpickler._get_allowed_globals())
+    for container in compatibility.plain_containers():
+        # typing.Any is no class before Python 3.11.
+        name = getattr(container, "__qualname__", None) or container._name
+        known[f"{container.__module__}.{name}"] = container
+    return known
+
+
+def _first_sentence(error: Exception) -> str:
+    """What is wrong, without torch's advice to switch its check off."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if "nsupported" in line or "GLOBAL" in line]
+    return (told or lines or [type(error).__name__])[0]
+
+
+def described(content: Any) -> str:
+    """What came in the place of a checkpoint, for a message."""
+    if isinstance(content, dict):
+        return f"one with {', '.join(map(str, list(content)[:5])) or 'nothing'}"
+    return f"a {type(content).__name__}"

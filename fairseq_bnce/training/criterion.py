@@ -1,0 +1,335 @@
+"""What the registered criteria share: all but the objective.
+
+A training step: features through ``model(...)`` (projection/batch.py), padding dropped, noise drawn
+(noise.py), the loss over the batch's own words (objectives.py, losses/). A validation step: the
+target's score and the exact partition function (metrics.py says what is logged).
+"""
+
+import logging
+import math
+from argparse import Namespace
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import torch
+from fairseq.criterions import FairseqCriterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_bnce import losses
+from fairseq_bnce.checkpoints.origin import CheckpointChoice
+from fairseq_bnce.errors import require
+from fairseq_bnce.noise import NoiseDistribution
+from fairseq_bnce.projection import squashing
+from fairseq_bnce.projection.batch import TokenBatch, target_scores
+from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
+from fairseq_bnce.sparse import row_sparse
+from fairseq_bnce.training import configs, log_z, metrics, output_bias
+from fairseq_bnce.training.noise import NoiseSource, seeded_generator
+
+logger = logging.getLogger(__name__)
+
+_FAR_START = 2.0  # nats between log Z and where log Z_c starts
+
+
+class SelfNormalizingCriterion(FairseqCriterion):
+    """A subclass says what :meth:`objective` is.
+
+    Args:
+        task: a language modeling or translation task.
+        options: of :func:`configs.options`.
+
+    Attributes:
+        noise: where noise comes from, and the unigram distribution.
+        constant: where the constant log Z starts.
+        learned_log_z: (1,) how far a learned log Z went from there, or None. The start may be
+            known on the first batch only, when --fp16 has copied the parameters, and halves tell
+            small numbers well apart.
+        normalises_itself: whether the loss draws log Z_c to log Z, so that scores need no softmax.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+
+    normalises_itself = True
+    needs_draws = False  # whether the loss is none without a draw
+
+    def __init__(self, task: FairseqTask, options: Namespace):
+        super().__init__(task)
+        if options.ddp_backend == "fully_sharded":
+            refuse_fully_sharded()
+        self.noise = NoiseSource(task, options)
+        if self.needs_draws:
+            self.noise.require_draws()
+        choice = {name: getattr(options, name) for name in CheckpointChoice._fields}
+        self.constant = log_z.Constant(options.log_z, CheckpointChoice(**choice))
+        self.learned_log_z: Optional[nn.Parameter] = None
+        if options.learn_log_z:
+            # Of one dimension: fairseq's legacy_ddp can't reduce one of none.
+            self.learned_log_z = nn.Parameter(torch.zeros(1))
+        self.initial_bias = str(options.init_output_bias)
+        self.valid_partition_rate = options.valid_partition_rate
+        self.row_sparse, self.score_squashing = options.row_sparse, options.score_squashing
+        self.is_legacy_ddp = options.ddp_backend in ("legacy_ddp", "no_c10d")
+        self.sentence_avg = options.sentence_avg
+        self._is_prepared = self._has_begun = False
+
+    @classmethod
+    def build_criterion(cls, cfg: FairseqDataclass, task: FairseqTask) -> "FairseqCriterion":
+        """Check the configuration and hand its values to the constructor."""
+        return cls(task, configs.options(cfg, getattr(cls, "__dataclass")))
+
+    @property
+    def log_z(self) -> float:
+        """The constant log Z, nats; 0 until it is known, or if the loss draws scores to none."""
+        learned = 0.0 if self.learned_log_z is None else self.learned_log_z.item()
+        return self._known_start + learned
+
+    @property
+    def differentiable_log_z(self) -> Union[float, Tensor]:
+        """log Z as a loss takes it: a 0-d float32 tensor if it is learned."""
+        if self.learned_log_z is None:
+            return self._known_start
+        return self._known_start + self.learned_log_z[0].float()
+
+    @property
+    def _known_start(self) -> float:
+        known = self.normalises_itself and self.constant.start is not None
+        return self.constant.start if known else 0.0
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Do as flags say of this epoch, counted from 1; the language_modeling task calls it."""
+        self.noise.begin_epoch(epoch)
+
+    def scoring_state(self) -> Dict[str, Any]:
+        """What a checkpoint has to know in order to score: log Z only if scores come near it."""
+        state: Dict[str, Any] = {"score_squashing": True} if self.score_squashing else {}
+        if self.normalises_itself and self.constant.start is not None:
+            state["log_z"] = float(self.log_z)
+        return state
+
+    def get_extra_state(self) -> Dict[str, Any]:
+        """Saved beside what is learned."""
+        return {"initial_log_z": self.constant.start}
+
+    def set_extra_state(self, state: Dict[str, Any]) -> None:
+        """Called where a checkpoint with a learned log Z is loaded, which goes on from there."""
+        self.constant.resume(state["initial_log_z"])
+
+    def load_state_dict(self, state_dict: Optional[Dict[str, Any]], *args: Any, **kwargs: Any):
+        """As torch's; None, from a checkpoint of a training that learned no log Z, changes nothing.
+
+        Checkpoints without a start hold log Z itself in the place of what it gained.
+        """
+        if state_dict is None:
+            return None
+        state = {"_extra_state": {"initial_log_z": 0.0}, **state_dict}
+        state["learned_log_z"] = state["learned_log_z"].reshape(1)
+        return super().load_state_dict(state, *args, **kwargs)
+
+    def forward(
+        self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """Loss (nats, summed over tokens), sample size and logging outputs of a batch.
+
+        In training mode the loss is the objective; in evaluation mode the exact NLL. With
+        ``reduce=False`` it is (N,), one value for each token that is not padding.
+        """
+        batch = TokenBatch.from_sample(model, sample, self.padding_idx)
+        logged: Dict[str, Any] = {}
+        if not self.constant.is_decided:
+            self._decide_log_z(by_bias=None)
+        if model.training:
+            self._begin(batch)
+            loss = self.objective(batch, "sum" if reduce else "none")
+        else:
+            loss, logged = self.evaluate(batch, _first_id(sample))
+            loss = loss.sum() if reduce else loss
+        sentences = sample["target"].size(0)
+        sample_size = sentences if self.sentence_avg else sample["ntokens"]
+        logging_output = {
+            "loss": loss.detach().sum(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sentences,
+            "sample_size": sample_size,
+            **logged,
+        }
+        return loss, sample_size, logging_output
+
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        """The training loss, nats: summed, or of each token (N,) if ``reduction`` is "none"."""
+        raise NotImplementedError
+
+    def evaluate(self, batch: TokenBatch, seed: int) -> Tuple[Tensor, Dict[str, float]]:
+        """Exact NLL of each token, (N,) nats, and the sums to log.
+
+        With ``--valid-partition-rate`` below 1, log Z_c is that of the sampled contexts' mean.
+        """
+        log_odds = self.target_scores(batch) - self.log_z
+        generator = torch.Generator().manual_seed(seed)
+        chosen = random_share(batch, self.valid_partition_rate, generator)
+        deviations = batch.features.new_zeros(0, dtype=torch.float32)
+        if len(chosen):
+            deviations = self.log_partition(batch, chosen) - self.log_z
+        of_contexts = deviations
+        if len(chosen) < len(batch):
+            of_contexts = deviations.mean() if len(chosen) else deviations.new_zeros(())
+        return of_contexts - log_odds, metrics.evaluation_sums(log_odds, deviations)
+
+    def target_scores(self, batch: TokenBatch) -> Tensor:
+        """m(w_i, i), (N,) nats."""
+        return target_scores(batch.layer, batch.features, batch.target, self.score_squashing)
+
+    def log_partition(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
+        """log Z_c of the contexts with these indices, nats."""
+        features = batch.features.index_select(0, tokens)
+        return losses.log_partition(features, *batch.layer.full(), squash=self.score_squashing)
+
+    def with_penalty(
+        self, loss: Tensor, batch: TokenBatch, reduction: str, *, alpha: float, rate: float
+    ) -> Tensor:
+        """Plus (alpha / rate) (log Z_c - log Z)^2 on a random share ``rate`` of the contexts."""
+        chosen = random_share(batch, rate, seeded_generator(torch.device("cpu")))
+        if not len(chosen):
+            return loss
+        penalty = losses.partition_penalty(
+            batch.features.index_select(0, chosen),
+            *batch.layer.full(),
+            # alpha / rate, for the share that a whole number of contexts makes.
+            alpha=alpha * len(batch) / len(chosen),
+            log_z=self.differentiable_log_z,
+            reduction=reduction,
+            squash=self.score_squashing,
+        )
+        return loss + penalty if reduction == "sum" else loss.index_add(0, chosen, penalty)
+
+    def prepare(self, model: nn.Module, untrained: bool) -> None:
+        """Make ready a model that this criterion is to train.
+
+        To be called before a trainer is built: it wraps the model for DDP, which has to know of
+        row-sparse parameters, and under --fp16 copies the parameters, the bias too.
+
+        Args:
+            model: the model, not wrapped.
+            untrained: whether its output bias may be set.
+        """
+        layer = OutputLayer(model)
+        self._take_squashing(model)
+        if self.row_sparse:
+            row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
+        q = self._bias_distribution(layer.bias) if untrained else None
+        squash = self.score_squashing
+        self._decide_log_z(by_bias=None if q is None else output_bias.carried_log_z(q, squash))
+        if q is not None:
+            output_bias.fill(layer.bias, q, self.constant.start or 0.0, squash)
+        self._is_prepared = True
+
+    def _take_squashing(self, model: nn.Module) -> None:
+        """A model's scores are squashed for good, by whatever criterion it is read."""
+        if self.score_squashing:
+            squashing.squash(model)
+        elif squashing.is_squashed(model):
+            required = "--criterion self_norm_softmax with it, as the model was trained"
+            require("--score-squashing", required, type(self).__name__, False)
+
+    def _bias_distribution(self, bias: Optional[Tensor]) -> Optional[NoiseDistribution]:
+        """What ``--init-output-bias`` sets a bias from, if there is one to set."""
+        if bias is None or self.initial_bias == "none":
+            return None
+        if self.initial_bias == "uniform":
+            return NoiseDistribution.uniform(len(bias))
+        return self.noise.unigram.to("cpu")
+
+    def _decide_log_z(self, by_bias: Optional[float]) -> None:
+        """Before the first batch: what log Z is, or that it is to be measured there."""
+        carried = self.task.state.state_dict.get("log_z")
+        self.constant.decide(carried, by_bias, self.normalises_itself)
+
+    def _begin(self, batch: TokenBatch) -> None:
+        """On the first training batch that has a token: check, measure log Z, say what it is."""
+        if self._has_begun:
+            return
+        self._check_task()
+        self._check_start(batch.layer)
+        if self.constant.start is None:
+            device = batch.target.device
+            tokens = log_z.contexts_to_measure(len(batch), len(batch.layer), device)
+            with torch.no_grad():
+                self.constant.measure(self.log_partition(batch, tokens))
+        if self.constant.start is None:
+            return  # no rank has a token: the next batch is the first
+        self._has_begun = True
+        self.task.state.merge_state_dict(self.scoring_state())
+        logger.info(f"log Z: {self._said_log_z()}")
+        logger.info(f"loss: {self._said_loss()}")
+
+    def _check_task(self) -> None:
+        """That the task is the one that carries out what only that does."""
+        for flag, is_given in {
+            "--row-sparse": self.row_sparse,
+            "--noise-samples-by-epoch": self.noise.changes,
+            "--score-squashing": self.score_squashing,
+        }.items():
+            task = type(self.task).__name__
+            fits = self._is_prepared or not is_given
+            require(flag, "--task language_modeling", task, fits)
+
+    def _check_start(self, layer: OutputLayer) -> None:
+        """That log Z can be reached; warn of a start that is far from it, or not as asked for."""
+        log_v, given = math.log(len(layer)), self.constant.given
+        is_given = given is not None and self.normalises_itself
+        if is_given and self.score_squashing:
+            low, high = log_v - output_bias.SQUASHED, log_v + output_bias.SQUASHED
+            reach = f"from {low:.1f} to {high:.1f}, since --score-squashing keeps scores within 10"
+            require("--log-z", reach, given, low < given < high)
+        is_far = is_given and abs(given - log_v) > _FAR_START
+        if is_far and layer.bias is None and not self.constant.goes_on:
+            logger.warning(
+                f"{type(layer.decoder).__name__} has no output bias: its log Z_c starts near "
+                f"log V = {log_v:.1f}, far from --log-z {given:g}, and it may take most "
+                "of the training to get there; --log-z auto starts right"
+            )
+        elif layer.bias is not None and not self._is_prepared and self.initial_bias != "none":
+            logger.warning(
+                f"--init-output-bias {self.initial_bias} is applied by the language_modeling task "
+                f"alone; under {type(self.task).__name__} the bias starts as the model has it"
+            )
+
+    def _said_log_z(self) -> str:
+        if not self.normalises_itself:
+            return f"{self.constant.origin}; scoring needs its shift"
+        return f"{self.log_z:g} nats ({self.constant.origin})"
+
+    def _said_loss(self) -> str:
+        share = {0: "unnormalised", 1: "exact"}.get(self.valid_partition_rate, "estimated")
+        ppl = "ppl" if self.valid_partition_rate else "u_ppl"
+        per = "a sentence" if self.sentence_avg else "a token"
+        return (
+            f"in training lines the objective of {type(self).__name__}, in validation lines the "
+            f"{share} negative log-likelihood, whose perplexity is {ppl}; both in bits {per}, and "
+            "not to be compared with each other"
+        )
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log what the ranks have summed up (metrics.py)."""
+        metrics.reduce(logging_outputs)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True
+
+
+def random_share(batch: TokenBatch, rate: float, generator: torch.Generator) -> Tensor:
+    """Sorted indices of a random share of the tokens, at least one unless there is none."""
+    count = min(len(batch), max(1, round(rate * len(batch)))) if rate else 0
+    if count == len(batch):
+        return torch.arange(count, device=batch.target.device)
+    chosen = torch.randperm(len(batch), generator=generator)[:count]
+    return chosen.sort().values.to(batch.target.device)
+
+
+def _first_id(sample: Dict[str, Any]) -> int:
+    """Makes a batch's sampled contexts the same in every validation of the same data."""
+    ids = sample.get("id")
+    return int(ids[0]) if ids is not None and len(ids) else 0

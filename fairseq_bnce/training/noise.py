@@ -1,0 +1,102 @@
+"""Where a criterion's noise comes from: draws of words, and log q of what is noise."""
+
+import functools
+import math
+from argparse import Namespace
+
+import torch
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from fairseq_bnce.errors import require
+from fairseq_bnce.noise import NoiseDistribution
+from fairseq_bnce.sparse import ranks
+from fairseq_bnce.training.configs import draws_by_epoch
+from fairseq_bnce.training.token_counts import training_target_counts
+
+
+class NoiseSource:
+    """The distributions of one training, counted when they are first asked for.
+
+    A plain object, so that ``criterion.half()`` leaves log q alone.
+
+    Args:
+        task: a language modeling or translation task.
+        options: noise, noise_power, noise_samples, noise_samples_by_epoch and train_subset.
+
+    Attributes:
+        samples: how many draws the flags ask for in this epoch; None is for the loss to decide.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+
+    def __init__(self, task: FairseqTask, options: Namespace):
+        self._task, self._subset = task, options.train_subset
+        self._kind, self._power = str(options.noise), options.noise_power
+        self._by_epoch = draws_by_epoch(options.noise_samples, options.noise_samples_by_epoch)
+        by_epoch = options.noise_samples_by_epoch is not None
+        self._flag = "--noise-samples-by-epoch" if by_epoch else "--noise-samples"
+        self.samples = self._by_epoch[0]
+
+    @property
+    def changes(self) -> bool:
+        """Whether the number of draws is another one in a later epoch."""
+        return len(self._by_epoch) > 1
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Draw as many as the flags say of this epoch, counted from 1."""
+        self.samples = self._by_epoch[min(epoch, len(self._by_epoch)) - 1]
+
+    def require_draws(self) -> None:
+        """Raise ValueError for an epoch without a draw."""
+        for count in self._by_epoch:
+            require(self._flag, "at least 1 for this loss", count, count is None or count >= 1)
+
+    @functools.cached_property
+    def unigram(self) -> NoiseDistribution:
+        """Of the training targets."""
+        return NoiseDistribution(self._counts)
+
+    @functools.cached_property
+    def distribution(self) -> NoiseDistribution:
+        """What draws come from."""
+        if self._kind == "uniform":
+            return NoiseDistribution.uniform(len(self._task.target_dictionary))
+        if self._power == 1:
+            return self.unigram
+        return NoiseDistribution(self._counts, self._power)
+
+    @functools.cached_property
+    def _counts(self) -> Tensor:
+        return training_target_counts(self._task, self._subset)
+
+    def draw(self, device: torch.device, *shape: int) -> Tensor:
+        """Ids of this shape, int64, that repeat with torch's seed and differ between ranks."""
+        return self.distribution.to(device).sample(shape, generator=seeded_generator(device))
+
+    def log_q(self, words: Tensor) -> Tensor:
+        """log q of words (U,) that are drawn, (U,) float32."""
+        return self.distribution.to(words.device).log_q[words]
+
+    def mixture_log_q(self, words: Tensor, in_batch: int, drawn: int) -> Tensor:
+        """log q of noise of which ``in_batch`` are targets of the data and ``drawn`` are draws.
+
+        The targets follow the unigram distribution p whatever ``--noise`` says, so with draws from
+        r the noise is the mixture q = (in_batch p + drawn r) / K.
+        """
+        p = self.unigram.to(words.device).log_q[words]
+        if drawn == 0 or self.distribution is self.unigram:
+            return p
+        r, share = self.log_q(words), drawn / (max(in_batch, 0) + drawn)
+        return torch.logaddexp(p + math.log(1 - share), r + math.log(share)) if share < 1 else r
+
+
+def seeded_generator(device: torch.device) -> torch.Generator:
+    """Seeded from torch's own state and the rank.
+
+    fairseq seeds torch from the update number, so that a resumed run repeats exactly, but alike
+    on all ranks, which would then draw the same noise.
+    """
+    seed = int(torch.randint(2**62, ()))
+    return torch.Generator(device=device).manual_seed(seed + ranks.rank())
