@@ -1,24 +1,44 @@
-"""Losses over a large vocabulary as pure functions of tensors: no fairseq, nats out.
+"""Noise-contrastive and sampled losses over a large vocabulary, as pure functions.
 
-``nce`` has all of them; ``shared_scores`` makes the scores of all contexts with the same words and
-their gradients chunk by chunk, by torch or by the Triton kernel of ``kernels``; ``words`` finds
-the distinct words among ids; ``autograd`` is the base of backward passes written by hand.
+Nothing here knows of fairseq: tensors in, nats out. ``nce`` and ``ranking`` are the families of
+losses, ``partition`` the exact partition function; ``gathering`` finds the words that a loss reads,
+and ``shared_scores`` makes their scores and gradients in chunks, or leaves that to ``kernels``.
+
+Notation, shared by every function:
+
+- ``features`` (N, D): h_i, the model's state before the output projection;
+- ``target`` (N,) int64: w_i, the word that follows context i;
+- ``weight`` (V, D), ``bias`` (V,) or None: the output projection;
+- ``log_q`` (V,): log-probabilities of the noise distribution, natural logarithm;
+- m(v, i) = h_i . W_v + b_v: the raw score;
+- D_K(v, i) = m(v, i) - log_z - log(K q(v)): the log-odds that v is data and not noise.
+
+``log_z`` is the constant that the model is to normalise itself to, in nats; the partition
+function itself is Z_c = sum_v exp(m(v, c)). ``reduction`` is "sum" (a scalar) or "none" (N values).
+Scores and their gradients are computed in float32 or better whatever the inputs' dtype, also
+under autocast. Bad input raises ValueError naming the argument, what was required and what came;
+on a GPU the values of ids and log_q are looked at once a call, which makes the host wait for it.
+
+``gathered`` says that the caller has gathered the words already: ``weight``, ``bias`` and ``log_q``
+are those of the words that the ids name, and of no others. Then nothing is gathered again and
+no value is looked at, so that the host never waits; shapes and dtypes are checked all the same.
+
+``kernel`` says who makes the scores of binary NCE: "torch"; "auto", the fused kernel (kernels.py)
+where the inputs are halves on a GPU and it agrees with torch there; or "triton", the kernel for all
+that it takes. None leaves it to the environment variable FAIRSEQ_BNCE_KERNEL, and that to "torch".
+Where the kernel is used, a score's gradient is rounded to halves before it is multiplied on.
 """
 
-from fairseq_bnce.losses.nce import (
+from fairseq_bnce.losses.gathering import target_scores
+from fairseq_bnce.losses.nce import batch_nce_loss, nce_loss, shared_nce_loss
+from fairseq_bnce.losses.partition import (
     Predictive,
-    batch_nce_loss,
     log_partition,
-    nce_loss,
     partition_penalty,
     predictive_statistics,
-    ranking_nce_loss,
-    sampled_softmax_loss,
-    shared_nce_loss,
-    squashed,
-    target_scores,
-    unsquashed,
 )
+from fairseq_bnce.losses.ranking import ranking_nce_loss, sampled_softmax_loss
+from fairseq_bnce.losses.squashing import squashed, unsquashed
 
 __all__ = [
     "Predictive",

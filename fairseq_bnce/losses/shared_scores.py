@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_bnce.losses.autograd import FirstOrderFunction
+from fairseq_bnce.losses.precision import at_least_float32
 
 # Scores held at once: 2^22 float32 are 16 MB, which a CPU's last-level cache about holds; a GPU
 # wants larger matrix products.
@@ -101,9 +102,8 @@ def shared_loss(
     """The losses of an objective over the words' scores m(u, i) = h_i . W_u + b_u.
 
     Args:
-        features: (N, D), in the precision of the scores; in halves if :func:`is_fused` and
-            ``objective`` is BinaryNCE.
-        weight, bias: (U, D) and (U,) or None, in the same; the bias never in halves.
+        features: (N, D), in any precision; halves stay halves where the kernel takes them.
+        weight, bias: (U, D) and (U,) or None, likewise; the bias never stays in halves.
         objective: one of the classes above.
         reduction: "sum" or "none".
         kernel: see :func:`chosen_kernel`.
@@ -116,6 +116,10 @@ def shared_loss(
         features, weight, bias, kernel=kernel, reduction=reduction, has_target=has_target
     )
     score = _by_kernel if is_kernels else _by_torch
+    dtype = at_least_float32(features, weight)
+    bias = None if bias is None else bias.to(dtype)
+    if not is_kernels:
+        features, weight = features.to(dtype), weight.to(dtype)
     learns = _learns(features, weight, bias)
     return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", learns, score)
 
@@ -198,7 +202,7 @@ class _SharedLoss(FirstOrderFunction):
     @staticmethod
     def forward(ctx, features, weight, bias, objective, summed, learns, score):
         gradients = _Gradients(features, weight, bias) if learns and summed else None
-        losses = features.new_empty(len(features), dtype=_at_least_float32(features))
+        losses = features.new_empty(len(features), dtype=at_least_float32(features))
         inputs = (features, weight, bias, objective)
         for tokens in _chunks(features, weight):
             losses[tokens], matrix = score(*inputs, tokens, None, gradients is not None)
@@ -231,7 +235,7 @@ class _Gradients:
         self.features, self.weight = features, weight
         self.is_half = weight.dtype in _HALVES
         self.of_features = torch.empty_like(features)
-        zero = weight.new_zeros((), dtype=_at_least_float32(weight)).expand(weight.shape)
+        zero = weight.new_zeros((), dtype=at_least_float32(weight)).expand(weight.shape)
         self.of_weight = zero if self.is_half else torch.zeros_like(weight)
         self.of_bias = None if bias is None else torch.zeros_like(bias)
 
@@ -287,10 +291,6 @@ def _chunks(features: Tensor, weight: Tensor) -> Iterator[slice]:
     size = max(1, scores // max(1, len(weight)))
     for first in range(0, len(features), size):
         yield slice(first, min(first + size, len(features)))
-
-
-def _at_least_float32(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def _of_target(scores: Tensor, target: Tensor) -> Tensor:

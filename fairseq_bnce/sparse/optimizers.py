@@ -18,6 +18,7 @@ from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_bnce.errors import require
+from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.sparse import ranks, row_sparse, update_rules
 
 _DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
@@ -118,7 +119,9 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         gradients = [row_sparse.values(gradient) for gradient in self._merged()]
         if not gradients:
             return torch.zeros((), device=next(self.params).device)
-        norms = [torch.norm(gradient, p=2, dtype=_exact(gradient.dtype)) for gradient in gradients]
+        norms = [
+            torch.norm(gradient, p=2, dtype=at_least_float32(gradient)) for gradient in gradients
+        ]
         norm = torch.norm(torch.stack([part.to(norms[0]) for part in norms]))
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)
@@ -248,10 +251,6 @@ def _weight_decay(cfg: FairseqDataclass) -> float:
     fits = math.isfinite(cfg.weight_decay) and cfg.weight_decay >= 0
     require("--weight-decay", "a finite number of at least 0", cfg.weight_decay, fits)
     return cfg.weight_decay
-
-
-def _exact(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
 
 
 def _first(lr: Any) -> float:

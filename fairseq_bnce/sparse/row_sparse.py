@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_bnce.losses.autograd import FirstOrderFunction
+from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.sparse import ranks
 
 _MARK = "fairseq_bnce_row_sparse"
@@ -78,7 +79,7 @@ def merge(gradient: Tensor) -> Tensor:
     if gradient.is_coalesced():
         return gradient
     ids, rows = gradient._indices()[0], gradient._values()
-    exact = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    exact = rows.to(at_least_float32(rows))
     summed = sparse_rows(ids, exact, gradient.shape).coalesce()
     return summed if exact.dtype == rows.dtype else summed.to(rows.dtype).coalesce()
 
@@ -95,7 +96,7 @@ def mean_over_ranks(gradient: Tensor) -> Tensor:
     """
     gradient = merge(gradient)
     ids, rows = gradient._indices()[0], gradient._values()
-    exact = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    exact = rows.to(at_least_float32(rows))
     all_ids = torch.cat(ranks.gather_uneven(ids))
     all_rows = torch.cat(ranks.gather_uneven(exact)).div_(ranks.count())
     total = merge(sparse_rows(all_ids, all_rows, gradient.shape))

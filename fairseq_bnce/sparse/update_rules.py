@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 import torch
 from torch import Tensor
 
+from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.sparse import row_sparse
 
 Tensors = Dict[str, Tensor]
@@ -110,11 +111,11 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     def _is_complete(self, state: Dict[str, Any], parameter: Tensor, group: Dict[str, Any]) -> bool:
         """Not at first, nor after loading a state of other options or of another precision."""
         names = ["step", *self.needed(group)]
-        names += [] if parameter.dtype == _exact(parameter) else ["value"]
+        names += [] if parameter.dtype == at_least_float32(parameter) else ["value"]
         return all(name in state for name in names)
 
     def _start(self, parameter: Tensor, group: Dict[str, Any]) -> Dict[str, Any]:
-        exact = _exact(parameter)
+        exact = at_least_float32(parameter)
         master = {} if exact == parameter.dtype else {"value": parameter.detach().to(exact)}
         value = master.get("value", parameter.detach())
         return {"step": 0, **master, **self.accumulators(value, group)}
@@ -248,10 +249,6 @@ class LazyAdam(RowSparseOptimizer):
             part["value"].mul_(1 - group["lr"] * group["weight_decay"])
         divisor = part["square"].sqrt().add_(group["eps"])
         part["value"].addcdiv_(part["mean"], divisor, value=-rate)
-
-
-def _exact(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def _decayed(value: Tensor, gradient: Tensor, group: Dict[str, Any]) -> Tensor:

@@ -1,0 +1,121 @@
+"""What the losses require of their arguments: each check raises ValueError naming the argument."""
+
+import math
+from typing import Dict, Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from fairseq_bnce.errors import require
+
+
+def check_inputs(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    log_z: float,
+    reduction: str,
+) -> None:
+    """What all losses take."""
+    check_reduction(reduction)
+    check_log_z(log_z)
+    check_projection(features, weight, bias)
+    check_int64("target", target, (features.size(0),))
+    _check_float("log_q", log_q, (weight.size(0),))
+
+
+def check_projection(features: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:
+    """(N, D), (V, D), and (V,) or None."""
+    _check_float("features", features, ("N", "D"))
+    _check_float("weight", weight, ("V", features.size(1)))
+    if bias is not None:
+        _check_float("bias", bias, (weight.size(0),))
+
+
+def check_noise(noise_ids: Tensor, shape: Tuple) -> None:
+    """At least one draw, in this shape."""
+    is_empty = noise_ids.dim() > 0 and noise_ids.size(-1) == 0
+    require("noise_ids", "at least one draw", "none", not is_empty)
+    check_int64("noise_ids", noise_ids, shape)
+
+
+def check_int64(name: str, tensor: Tensor, shape: Tuple) -> None:
+    """Shape as in :func:`check_shape`."""
+    _check_shape(name, tensor, shape)
+    require(name, "dtype torch.int64", tensor.dtype, tensor.dtype == torch.int64)
+
+
+def check_reduction(reduction: str) -> None:
+    """A known one."""
+    require("reduction", "'sum' or 'none'", repr(reduction), reduction in ("sum", "none"))
+
+
+def check_alpha(alpha: float) -> None:
+    """The weight of a penalty."""
+    fits = math.isfinite(alpha) and alpha >= 0
+    require("alpha", "a finite number of at least 0", alpha, fits)
+
+
+def check_chunk(chunk_tokens: Optional[int]) -> None:
+    """Tokens scored together, or None."""
+    fits = chunk_tokens is None or chunk_tokens >= 1
+    require("chunk_tokens", "at least 1", chunk_tokens, fits)
+
+
+def check_log_z(log_z: Union[float, Tensor]) -> None:
+    """A number; a tensor's value is left on its device."""
+    if torch.is_tensor(log_z):
+        _check_float("log_z", log_z, ())
+    else:
+        require("log_z", "a finite number", log_z, math.isfinite(log_z))
+
+
+def check_values(
+    words: Tensor,
+    ids: Dict[str, Tensor],
+    weight: Tensor,
+    log_q: Optional[Tensor],
+    noise_counts: Optional[Tensor],
+) -> None:
+    """Of all ids (``words``: each once, sorted) and what belongs to them, in one look."""
+    if not len(words):
+        return
+    size = weight.size(0)
+    fits = (words[0] >= 0) & (words[-1] < size)
+    if log_q is not None and size:
+        fits = fits & log_q[words.clamp(0, size - 1)].isfinite().all()
+    if noise_counts is not None:
+        fits = fits & (noise_counts >= 1).all()
+    if not bool(fits):
+        _explain(words, ids, size, log_q, noise_counts)
+
+
+def _explain(words, ids, size, log_q, noise_counts) -> None:
+    """Raise for the first of the values that does not fit."""
+    for name, part in ids.items():
+        if part.numel():
+            low, high = (bound.item() for bound in torch.aminmax(part))
+            fits = low >= 0 and high < size
+            require(name, f"ids from 0 to {size - 1}", low if low < 0 else high, fits)
+    if noise_counts is not None:
+        fewest = int(noise_counts.min())
+        require("noise_counts", "at least 1", fewest, fewest >= 1)
+    word = int(words[~log_q[words].isfinite()][0])
+    required = "a finite log-probability for every target and noise word"
+    require("log_q", required, f"{log_q[word].item()} for word {word}", False)
+
+
+def _check_float(name: str, tensor: Tensor, shape: Tuple) -> None:
+    _check_shape(name, tensor, shape)
+    require(name, "a floating-point dtype", tensor.dtype, tensor.is_floating_point())
+
+
+def _check_shape(name: str, tensor: Tensor, shape: Tuple) -> None:
+    """Integers in ``shape`` must match; strings stand for any size."""
+    fits = len(shape) == tensor.dim() and all(
+        isinstance(want, str) or want == size for want, size in zip(shape, tensor.shape)
+    )
+    wanted = ", ".join(str(size) for size in shape)
+    require(name, f"shape ({wanted})", f"shape {tuple(tensor.shape)}", fits)

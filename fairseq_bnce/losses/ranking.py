@@ -1,0 +1,106 @@
+"""Losses that rank the target among noise words: ranking NCE, and the sampled softmax."""
+
+import math
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_bnce.losses.checks import check_alpha, check_inputs, check_noise
+from fairseq_bnce.losses.gathering import extra_draws, gather, multiplicities, reduce
+from fairseq_bnce.losses.precision import without_autocast
+from fairseq_bnce.losses.shared_scores import Ranking, shared_loss
+
+
+@without_autocast
+def ranking_nce_loss(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    *,
+    noise_ids: Optional[Tensor] = None,
+    alpha: float = 0.0,
+    log_z: float = 0.0,
+    reduction: str = "sum",
+    gathered: bool = False,
+) -> Tensor:
+    """Ranking noise-contrastive estimation over the group's words, self-normalised on the same.
+
+    The group's n targets and draws together are importance samples of the partition function:
+    log Z^_i = logsumexp_u (m(u, i) + log n_u - log n - log q(u)) over the distinct words u, and
+    loss_i = log Z^_i - m(w_i, i) + alpha (log Z^_i - log Z)^2. No work grows with V, the
+    self-normalisation's neither.
+
+    Args:
+        features, target, weight, bias, log_q, log_z, reduction, gathered: see the package.
+        noise_ids: (K0,) int64, further draws from q shared by the group.
+        alpha: the weight of the self-normalisation, at least 0.
+
+    Returns:
+        The loss in nats: a scalar, or (N,).
+
+    Raises:
+        ValueError: on bad input.
+
+    Reference:
+        Ma & Collins 2018, "Noise contrastive estimation and negative sampling for conditional
+        models: consistency and statistical efficiency", the ranking objective; the penalty is
+        that of Devlin et al. 2014, on the estimate in the place of log Z_c.
+    """
+    check_inputs(features, target, weight, bias, log_q, log_z, reduction)
+    check_alpha(alpha)
+    extra = extra_draws(target, noise_ids)
+    ids = {"target": target, "noise_ids": extra}
+    used = gather(features, weight, bias, ids, log_q, gathered=gathered)
+    samples = max(target.numel() + extra.numel(), 1)
+    expected = used.expected(math.log(samples))
+    log_weight = multiplicities(expected, *used.ids).log() - expected
+    objective = Ranking(log_weight, used.ids[0], alpha, log_z)
+    return shared_loss(used.features, used.weight, used.bias, objective, reduction)
+
+
+@without_autocast
+def sampled_softmax_loss(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    log_q: Tensor,
+    noise_ids: Tensor,
+    *,
+    log_z: float = 0.0,
+    reduction: str = "sum",
+    gathered: bool = False,
+) -> Tensor:
+    """Sampled softmax: the target is ranked against K draws shared by all tokens.
+
+    loss_i = logsumexp_v (m(v, i) - log q(v)) - (m(w_i, i) - log q(w_i)), v over {w_i} and the
+    r_k that are not w_i.
+    Draws that hit the target are left out (under binary NCE that would break self-normalisation;
+    here it is right). A constant in all scores cancels, so ``log_z`` changes nothing.
+
+    Args:
+        features, target, weight, bias, log_q, log_z, reduction, gathered: see the package.
+        noise_ids: (K,) int64 draws from q, K >= 1.
+
+    Returns:
+        The loss in nats: a scalar, or (N,).
+
+    Raises:
+        ValueError: on bad input.
+
+    Reference:
+        Bengio & Senecal 2003; Jozefowicz et al. 2016, "Exploring the limits of language modeling".
+    """
+    check_inputs(features, target, weight, bias, log_q, log_z, reduction)
+    check_noise(noise_ids, (noise_ids.numel(),))
+    ids = {"target": target, "noise_ids": noise_ids}
+    used = gather(features, weight, bias, ids, log_q, gathered=gathered).promoted()
+    expected = used.expected()
+    of_noise = used.scores(used.ids[1]) - expected[used.ids[1]]
+    of_noise = of_noise.masked_fill(target[:, None] == noise_ids, -math.inf)
+    of_target = used.target_scores() - expected[used.ids[0]]
+    ranked = torch.cat([of_target[:, None], of_noise], dim=1)
+    return reduce(torch.logsumexp(ranked, dim=1) - of_target, reduction)
