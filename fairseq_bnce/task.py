@@ -28,7 +28,7 @@ from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.errors import InputError, UnsupportedModelError
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import refuse_fully_sharded
-from fairseq_bnce.scoring import eval_lm as scorer
+from fairseq_bnce.scoring import eval_lm, normalisation
 from fairseq_bnce.sparse import optimizers, ranks
 from fairseq_bnce.training import metrics, streams
 from fairseq_bnce.training.criterion import SelfNormalizingCriterion
@@ -92,7 +92,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
-        _check_shift(getattr(args, "log_z_shift", "checkpoint"))
+        normalisation.check_shift(getattr(args, "log_z_shift", "checkpoint"))
         if getattr(args, "unnormalized", False):
             _refuse_ensemble((getattr(args, "model_path", None) or "").split(os.pathsep))
         _check_backend(args)
@@ -263,9 +263,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     def _make_exact(self, model: nn.Module) -> None:
         """In bounded memory, where that is known to give the model's own scores."""
-        if scorer.is_of_fairseq(model) or "log_z" in self._own_states[model]:
+        if eval_lm.is_of_fairseq(model) or "log_z" in self._own_states[model]:
             try:
-                return scorer.make_exact(model)
+                return eval_lm.make_exact(model)
             except UnsupportedModelError:
                 pass
         decoder = type(getattr(model, "decoder", None)).__name__
@@ -276,31 +276,13 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     def _make_unnormalized(self, model: nn.Module) -> None:
         state = self.state.state_dict
-        log_z, shift = state.get("log_z", 0.0), self._shift(state)
-        scorer.make_unnormalized(model, log_z + shift)
+        log_z, choice = state.get("log_z", 0.0), self.args.log_z_shift
+        shift = normalisation.shift(choice, state, "no --unnormalized")
+        eval_lm.make_unnormalized(model, log_z + shift)
         logger.info(
             f"unnormalised scores: m - log Z - shift, log Z {log_z:g}, shift {shift:.4f} nats; "
             "the perplexity below is unnormalised"
         )
-
-    def _shift(self, state: Mapping[str, float]) -> float:
-        """Nats, as --log-z-shift says."""
-        choice = self.args.log_z_shift
-        if "log_z" not in state:
-            logger.warning(
-                "this checkpoint is not self-normalised: it was not trained with a criterion of "
-                "fairseq_bnce that normalises scores, and its unnormalised perplexity may be far "
-                "from the exact one"
-            )
-            if choice == "checkpoint" and "mu_z" not in state:
-                raise ValueError(
-                    "--log-z-shift: required a number (the mean of log Z_c, nats) or 'none' for a "
-                    "checkpoint that carries no log Z, got 'checkpoint'; fairseq-bnce diagnose "
-                    "--calibrate measures it and writes it into a checkpoint"
-                )
-        if choice == "checkpoint" and "mu_z" not in state:
-            logger.warning("this checkpoint was saved before any validation: no mu_z, shift 0")
-        return {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}.get(choice, _number(choice))
 
 
 def _number(text: Any) -> float:
@@ -309,13 +291,6 @@ def _number(text: Any) -> float:
         return float(text)
     except (TypeError, ValueError):
         return math.nan
-
-
-def _check_shift(choice: str) -> None:
-    if choice not in ("checkpoint", "none") and not math.isfinite(_number(choice)):
-        raise ValueError(
-            f"--log-z-shift: required 'checkpoint', 'none' or a finite number, got {choice!r}"
-        )
 
 
 def _check_backend(args: Any) -> None:

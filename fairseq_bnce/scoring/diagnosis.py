@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce import losses
+from fairseq_bnce.projection.batch import target_scores
 from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
 
 BINS = 10  # of confidence
@@ -43,7 +44,7 @@ class DiagnosingScorer(Scorer):
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         layer = self._reader.layer
-        scores = self._scores(features, targets)
+        scores = target_scores(layer, features, self._predicted(targets), self._squash)
         found = losses.predictive_statistics(features, *layer.full(), squash=self._squash)
         columns = (
             scores - self.log_z,

@@ -11,16 +11,15 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce import losses
 from fairseq_bnce.projection import squashing
-from fairseq_bnce.projection.batch import target_scores
 from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.scoring.normalisation import Normalisation
 
 
 class _Scoring:
     """Mixed into a model's own class."""
 
-    squash = False
+    normalisation: Normalisation
 
     def forward(self, *args: Any, **kwargs: Any) -> Tuple:
         layer = OutputLayer(self)
@@ -35,23 +34,11 @@ class _Scoring:
         layer = OutputLayer(self)
         features, target = net_output[0], sample["target"]
         is_word = target.ne(self.decoder.dictionary.pad())
+        found = self.normalisation.log_probs(layer, features[is_word], target[is_word])
         scores = features.new_zeros(target.shape, dtype=torch.float32)
-        scores[is_word] = self._log_probs(layer, features[is_word], target[is_word]).float()
+        scores[is_word] = found.float()
         scores = scores if log_probs else scores.exp()
         return scores.unsqueeze(-1).expand(-1, -1, len(layer))
-
-
-class _ExactScoring(_Scoring):
-    def _log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
-        normaliser = losses.log_partition(features, *layer.full(), squash=self.squash)
-        return target_scores(layer, features, target, self.squash) - normaliser
-
-
-class _UnnormalizedScoring(_Scoring):
-    log_z_and_shift = 0.0
-
-    def _log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
-        return target_scores(layer, features, target, self.squash) - self.log_z_and_shift
 
 
 def make_exact(model: nn.Module) -> None:
@@ -63,7 +50,7 @@ def make_exact(model: nn.Module) -> None:
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
-    _mix_in(model, _ExactScoring)
+    _mix_in(model, None)
 
 
 def make_unnormalized(model: nn.Module, log_z_and_shift: float) -> None:
@@ -76,8 +63,7 @@ def make_unnormalized(model: nn.Module, log_z_and_shift: float) -> None:
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
-    _mix_in(model, _UnnormalizedScoring)
-    model.log_z_and_shift = log_z_and_shift
+    _mix_in(model, log_z_and_shift)
 
 
 def is_of_fairseq(model: nn.Module) -> bool:
@@ -89,8 +75,9 @@ def is_of_fairseq(model: nn.Module) -> bool:
     return all(c.__module__.split(".")[0] in ("fairseq", "fairseq_bnce") for c in classes)
 
 
-def _mix_in(model: nn.Module, scoring: type) -> None:
+def _mix_in(model: nn.Module, constant: Optional[float]) -> None:
     OutputLayer(model)  # refuses what can't be scored
-    own = type(model).__bases__[1] if isinstance(model, _Scoring) else type(model)
-    model.__class__ = type(own.__name__, (scoring, own), {"__module__": own.__module__})
-    model.squash = squashing.is_squashed(model)
+    model.normalisation = Normalisation(constant, squashing.is_squashed(model))
+    if not isinstance(model, _Scoring):
+        own = type(model)
+        model.__class__ = type(own.__name__, (_Scoring, own), {"__module__": own.__module__})

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
-import math
 from typing import (
     Any,
     Callable,
@@ -17,7 +15,6 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -30,22 +27,18 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from fairseq_bnce import checkpoints, losses
+from fairseq_bnce import checkpoints
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.projection.batch import target_scores
+from fairseq_bnce.scoring import normalisation
 from fairseq_bnce.scoring.incremental import Incremental, State
 from fairseq_bnce.scoring.readers import make_reader
 from fairseq_bnce.scoring.texts import Batch, Blocks, BlockText, CarriedText, Piece, batches
-
-logger = logging.getLogger(__name__)
 
 # What a CPU's caches hold of a small LSTM's states; measured there, a GPU is given more.
 _BATCH_TOKENS = {"cpu": 4096}
 # Words of a window, in batches: among so many lines there are enough of a length.
 _WINDOW = 8
 _CARRIED = 1024  # words of a long text that are read at once
-
-Shift = Union[str, float]
 
 
 class SentenceScore(NamedTuple):
@@ -116,7 +109,7 @@ class Scorer:
         device: Union[str, torch.device] = "cpu",
         dtype: torch.dtype = torch.float32,
         exact: bool = False,
-        shift: Shift = "checkpoint",
+        shift: normalisation.Shift = "checkpoint",
         batch_tokens: Optional[int] = None,
     ):
         if batch_tokens is not None and batch_tokens < 1:
@@ -263,7 +256,9 @@ class Scorer:
 
     def _set_exact(self, exact: bool) -> None:
         self.exact = exact
-        self.shift = 0.0 if exact else _shift(self._shift_choice, self._state)
+        self.shift = 0.0
+        if not exact:
+            self.shift = normalisation.shift(self._shift_choice, self._state, "--exact")
 
     def _incremental(self) -> Incremental:
         first, known = [*self._prefix, *self._first], len(self.dictionary)
@@ -272,17 +267,15 @@ class Scorer:
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         """(N,) float32 nats, of words (N,) after features (N, D)."""
-        scores = self._scores(features, targets)
-        if not self.exact:
-            return scores - (self.log_z + self.shift)
-        layer = self._reader.layer
-        return scores - losses.log_partition(features, *layer.full(), squash=self._squash)
+        constant = None if self.exact else self.log_z + self.shift
+        how = normalisation.Normalisation(constant, self._squash)
+        return how.log_probs(self._reader.layer, features, self._predicted(targets))
 
-    def _scores(self, features: Tensor, targets: Tensor) -> Tensor:
-        """(N,) m(w, c), of words (N,) after features (N, D)."""
-        if self._targets < len(self.dictionary):
-            targets = targets.masked_fill(targets >= self._targets, self.dictionary.unk())
-        return target_scores(self._reader.layer, features, targets, self._squash)
+    def _predicted(self, targets: Tensor) -> Tensor:
+        """``<unk>`` for words that are read, and not predicted."""
+        if self._targets == len(self.dictionary):
+            return targets
+        return targets.masked_fill(targets >= self._targets, self.dictionary.unk())
 
     def _windows(self, lines: Iterable[str], is_ready: Callable[[], bool]) -> Iterator[List[_Line]]:
         """Small ones at first, so that there soon is something to see."""
@@ -421,27 +414,3 @@ def _device(name: Union[str, torch.device]) -> torch.device:
             f"--device: required one that torch has here (cpu, cuda, ...), got {name}: {error}"
         ) from None
     return device
-
-
-def _shift(choice: Shift, state: Mapping[str, Any]) -> float:
-    """Nats; see --log-z-shift of fairseq-eval-lm."""
-    if choice not in ("checkpoint", "none") and not _is_finite(choice):
-        raise ScoringError(
-            f"--log-z-shift: required 'checkpoint', 'none' or a finite number, got {choice!r}"
-        )
-    if not {"log_z", "mu_z"} & set(state) and choice == "checkpoint":
-        raise ScoringError(
-            "--log-z-shift: required a number (the mean of log Z_c, nats) or 'none', or --exact in "
-            "its place, for a checkpoint that carries no log Z: it was not trained to normalise "
-            "itself; fairseq-bnce diagnose --calibrate measures that number"
-        )
-    if "log_z" not in state:
-        logger.warning("this checkpoint is not self-normalised: scores may be far from exact ones")
-    if choice == "checkpoint" and "mu_z" not in state:
-        logger.warning("this checkpoint was saved before any validation: no mu_z, shift 0")
-    named = {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}
-    return float(named.get(choice, choice))
-
-
-def _is_finite(number: Any) -> bool:
-    return isinstance(number, (int, float)) and math.isfinite(number)

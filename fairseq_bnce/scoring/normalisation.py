@@ -1,0 +1,82 @@
+"""From raw scores to log-probabilities: by the softmax, or less the constant log Z and a shift."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any, Mapping, NamedTuple, Union
+
+from torch import Tensor
+
+from fairseq_bnce import losses
+from fairseq_bnce.errors import ScoringError
+from fairseq_bnce.projection.batch import target_scores
+from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.text.numerals import decimal
+
+logger = logging.getLogger(__name__)
+
+Shift = Union[str, float]
+
+
+class Normalisation(NamedTuple):
+    """How the scores of one model are normalised.
+
+    Attributes:
+        constant: log Z and the shift together, nats; None for exact log-probabilities.
+        squash: whether scores are those of :func:`losses.squashed`.
+    """
+
+    constant: Any
+    squash: bool = False
+
+    def log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
+        """(N,) float32 nats, of words (N,) after features (N, D)."""
+        scores = target_scores(layer, features, target, self.squash)
+        if self.constant is not None:
+            return scores - self.constant
+        return scores - losses.log_partition(features, *layer.full(), squash=self.squash)
+
+
+def check_shift(choice: Shift) -> None:
+    """Raise ScoringError unless ``--log-z-shift`` may have this value."""
+    if choice not in ("checkpoint", "none") and not math.isfinite(_number(choice)):
+        raise ScoringError(
+            f"--log-z-shift: required 'checkpoint', 'none' or a finite number, got {choice!r}"
+        )
+
+
+def shift(choice: Shift, state: Mapping[str, Any], exactly: str) -> float:
+    """Nats taken off every score besides log Z.
+
+    Args:
+        choice: the value of ``--log-z-shift``.
+        state: of the task, as a checkpoint carries it.
+        exactly: how to ask for exact scores instead, for the message.
+
+    Raises:
+        ScoringError: for another value, or a checkpoint that does not know its own shift.
+    """
+    check_shift(choice)
+    if choice == "checkpoint" and not {"log_z", "mu_z"} & set(state):
+        raise ScoringError(
+            "--log-z-shift: required a number (the mean of log Z_c, nats) or 'none', or "
+            f"{exactly} in its place, for a checkpoint that carries no log Z: it was not trained "
+            "to normalise itself; fairseq-bnce diagnose --calibrate measures that number and "
+            "writes it into a checkpoint"
+        )
+    if "log_z" not in state:
+        logger.warning(
+            "this checkpoint is not self-normalised: it was not trained with a criterion of "
+            "fairseq_bnce that normalises scores, and unnormalised ones may be far from exact ones"
+        )
+    if choice == "checkpoint" and "mu_z" not in state:
+        logger.warning("this checkpoint was saved before any validation: no mu_z, shift 0")
+    known = {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}
+    return float(known[choice] if choice in known else _number(choice))
+
+
+def _number(choice: Shift) -> float:
+    """NaN for what is none."""
+    number = decimal(choice) if isinstance(choice, str) else choice
+    return math.nan if number is None else float(number)
