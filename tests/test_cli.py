@@ -317,6 +317,6 @@ def test_initial_bias_makes_the_model_the_unigram_model(corpus):
 def test_initial_bias_is_what_squashed_scores_need(corpus):
     flags = ["--criterion", "self_norm_softmax", "--score-squashing", "--log-z", "2"]
     cfg, task, model = build(corpus, *LSTM, *flags)
-    q = task.build_criterion(cfg.criterion).distribution("unigram", torch.device("cpu"))
+    q = task.build_criterion(cfg.criterion).noise.unigram
     scores = 10 * torch.tanh(model.decoder.fc_out.bias / 5)
     torch.testing.assert_close(scores, q.log_q + 2, rtol=1e-4, atol=1e-4)

@@ -471,10 +471,14 @@ def test_sentence_completion(tmp_path, capsys) -> None:
 @pytest.mark.parametrize(
     ("question", "answer", "message"),
     [
-        ("1,no blank,a,b,c,d,e", "1,a", "q.csv, row 2: one _____ is required, but came 'no blank'"),
-        ("1,_____,a,b", "1,a", "q.csv, row 2: 7 columns are required, but came 4"),
-        ("1,_____,a,b,c,d,e", "2,a", "a.csv: an answer to question 1 is required"),
-        ("1,_____,a,b,c,d,e", "1,f", "an answer from a to e is required, but 1 has 'f'"),
+        (
+            "1,no blank,a,b,c,d,e",
+            "1,a",
+            "q.csv, line 2: required a question with one _____, got 'no blank'",
+        ),
+        ("1,_____,a,b", "1,a", "q.csv, line 2: required 7 columns, got 4"),
+        ("1,_____,a,b,c,d,e", "2,a", "a.csv: required an answer to question 1"),
+        ("1,_____,a,b,c,d,e", "1,f", "a.csv, line 2: required an answer from a to e, got 'f'"),
     ],
 )
 def test_bad_questions(tmp_path, question: str, answer: str, message: str) -> None:

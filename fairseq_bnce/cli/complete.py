@@ -21,15 +21,13 @@ import numpy as np
 from fairseq_bnce.cli.common import add_model_options, load_scorer, note, progress_bar
 from fairseq_bnce.corpora.completion import (
     LETTERS,
-    InputError,
     Question,
     accuracy,
     chosen,
-    read_answers,
     read_questions,
+    right_letters,
 )
 from fairseq_bnce.corpora.penn import novel_words
-from fairseq_bnce.errors import QUOTED, one_line
 from fairseq_bnce.text.output import Output
 
 Scores = Dict[str, np.ndarray]  # by "unnormalized" and "exact": (questions, 5) nats
@@ -61,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
             has to mend.
     """
     questions = read_questions(options.questions)
-    right = _right(questions, options.answers) if options.answers else None
+    right = right_letters(questions, options.answers) if options.answers else None
     if options.out or right is None:
         with Output(options.out) as out:
             scores = _scores(questions, options)
@@ -75,15 +73,6 @@ def run(options: argparse.Namespace) -> int:
             out.write(line)
         out.flush()
     return 0
-
-
-def _right(questions: Sequence[Question], path: str) -> List[str]:
-    answers = read_answers(path)
-    for question in questions:
-        if question.name not in answers:
-            name = one_line(question.name, QUOTED)
-            raise InputError(f"{path}: required an answer to question {name}")
-    return [answers[question.name] for question in questions]
 
 
 def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Scores:

@@ -67,6 +67,20 @@ def read_answers(path: str) -> Dict[str, str]:
     return found
 
 
+def right_letters(questions: Sequence[Question], path: str) -> List[str]:
+    """The right choice of each question, from the answers in a file.
+
+    Raises:
+        InputError: as :func:`read_answers`, and for a question without an answer.
+    """
+    answers = read_answers(path)
+    for question in questions:
+        if question.name not in answers:
+            name = one_line(question.name, QUOTED)
+            raise InputError(f"{path}: required an answer to question {name}")
+    return [answers[question.name] for question in questions]
+
+
 def _lines(path: str) -> List[str]:
     try:
         text = _content(path).decode("utf-8-sig")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 from typing import Iterator
 
-from fairseq_bnce.corpora.penn import penn_words
+from fairseq_bnce.corpora.completion import LETTERS, read_questions, right_letters
+from fairseq_bnce.corpora.penn import novel_words
 from fairseq_bnce.corpora.sentences import split_sentences
-from fairseq_bnce.errors import InputError
 
 HEADER_ENDS = (
     re.compile(r"end\W{0,3}the small print", re.I),  # the editions of the nineties
@@ -24,8 +23,6 @@ FOOTER = re.compile(
 BARE_FOOTER = re.compile(r"^\W*(?:the )?project gutenberg", re.I)
 BARE_FOOTER_LINES = 20
 END_OF = re.compile(r"^\W*(?:the )?end(?: of(?: the)?)?\W*$|^\W*of\W*$", re.I)
-BLANK = "_____"
-LETTERS = "abcde"
 
 
 def decode(content: bytes) -> str:
@@ -79,67 +76,23 @@ def novel_sentences(content: bytes) -> Iterator[str]:
     """The sentences of a novel: Penn-style words in lower case."""
     for paragraph in paragraphs(strip_licence(decode(content))):
         for sentence in split_sentences(paragraph):
-            yield " ".join(penn_words(sentence)).lower()
+            yield novel_words(sentence)
 
 
 # ---------------------------------------------------------------- questions
 
 
-def read_rows(path: Path, columns: int) -> list[list[str]]:
-    """The rows of a table of questions or answers, without its heading."""
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            rows = [row for row in csv.reader(lines) if row][1:]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"a table of UTF-8 text is required, but {path} is none ({error})"
-        ) from error
-    for number, row in enumerate(rows, 2):
-        if len(row) != columns:
-            raise InputError(
-                f"{path}, row {number}: {columns} columns are required, but came {len(row)}"
-            )
-    return rows
-
-
-def candidates(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """(id, five sentences as the model is to see them) of every question."""
-    for number, (name, question, *choices) in enumerate(read_rows(path, 2 + len(LETTERS)), 2):
-        if question.count(BLANK) != 1:
-            raise InputError(
-                f"{path}, row {number}: one {BLANK} is required, but came {question!r}"
-            )
-        filled = [question.replace(BLANK, choice) for choice in choices]
-        yield name, [" ".join(penn_words(sentence)).lower() for sentence in filled]
-
-
-def answers(path: Path) -> dict[str, str]:
-    """The letter of the right choice, by id."""
-    found = {name: letter.strip(" )").lower() for name, letter in read_rows(path, 2)}
-    for name, letter in found.items():
-        if letter not in tuple(LETTERS):
-            raise InputError(
-                f"{path}: an answer from a to e is required, but {name} has {letter!r}"
-            )
-    return found
-
-
-def write_questions(questions: Path, answer_table: Path | None, folder: Path) -> Path:
+def write_questions(questions: Path, answers: Path | None, folder: Path) -> Path:
     """Write every candidate sentence as a line, and the lines' numbers that are right; the former.
 
     Question q (from 0) has the lines 5 q to 5 q + 4; ``answers.txt`` has 0 to 4 for each.
     """
-    right = answers(answer_table) if answer_table else {}
-    lines: list[str] = []
-    numbers: list[str] = []
-    for name, sentences in candidates(questions):
-        lines += sentences
-        if answer_table and name not in right:
-            raise InputError(f"{answer_table}: an answer to question {name} is required, has none")
-        if answer_table:
-            numbers.append(str(LETTERS.index(right[name])))
+    asked = read_questions(str(questions))
+    if answers:
+        right = right_letters(asked, str(answers))
+        numbers = [f"{LETTERS.index(letter)}\n" for letter in right]
+        (folder / "answers.txt").write_text("".join(numbers), encoding="utf-8")
     path = folder / "candidates.txt"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    if numbers:
-        (folder / "answers.txt").write_text("\n".join(numbers) + "\n", encoding="utf-8")
+    sentences = [novel_words(text) for question in asked for text in question.sentences]
+    path.write_text("\n".join(sentences) + "\n", encoding="utf-8")
     return path

@@ -13,7 +13,7 @@ from typing import IO, AbstractSet, NamedTuple, Sequence
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
 from fairseq_bnce.preparation.progress import progress_bar
-from fairseq_bnce.preparation.words import EOS, SPECIALS, UNK
+from fairseq_bnce.text.tokens import EOS, SPECIALS, UNK
 
 
 class SplitStats(NamedTuple):

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Callable, Sequence
 
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.preparation.reading import STDIN, check_input
+from fairseq_bnce.preparation.reading import check_input
 from fairseq_bnce.preparation.splits import SPLITS
-from fairseq_bnce.preparation.words import BOS, EOS, UNK, languages
+from fairseq_bnce.text.lines import STDIN
+from fairseq_bnce.text.tokens import BOS, EOS, UNK, has_tokenizer, languages
 
 DEFAULT_SPLIT = (0.9, 0.05, 0.05)
 
@@ -213,7 +214,7 @@ def check_requirements(args: argparse.Namespace) -> None:
     if args.dict and not args.dict.is_file():
         raise InputError(f"--dict: a dict.txt is required, but {args.dict} is not a file")
     if not args.tokenized:
-        if importlib.util.find_spec("sacremoses") is None:
+        if not has_tokenizer():
             raise InputError(
                 "sacremoses, which tokenises, is missing: pip install sacremoses "
                 "(or give --tokenized text)"

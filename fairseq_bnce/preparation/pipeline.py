@@ -23,7 +23,8 @@ from fairseq_bnce.preparation.vocabulary import (
     read_dictionary,
     write_dictionary,
 )
-from fairseq_bnce.preparation.words import EOS, UNK, TextOptions, tokenize_files
+from fairseq_bnce.preparation.words import TextOptions, tokenize_files
+from fairseq_bnce.text.tokens import EOS, UNK
 
 UNREPORTED = ("overwrite", "command", "run")  # they say nothing of the result
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator
 
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.lines import LINE_LIMIT, STDIN
 
-STDIN = "-"
 CHUNK_BYTES = 1 << 18  # of text handed to a worker at a time: seconds of work, not minutes
-LINE_LIMIT = 1 << 24  # bytes; a longer line is a file without line ends, and would fill the memory
 
 
 def check_input(name: str) -> None:

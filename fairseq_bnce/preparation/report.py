@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping
 
 from fairseq_bnce.preparation.binarising import SplitStats
-from fairseq_bnce.preparation.words import BOS, EOS, PAD, UNK
+from fairseq_bnce.text.tokens import BOS, EOS, PAD, UNK
 
 NOTES = {
     "empty": "line(s) without a word",

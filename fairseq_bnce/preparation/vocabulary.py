@@ -9,7 +9,7 @@ from typing import AbstractSet, Mapping, Sequence
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
-from fairseq_bnce.preparation.words import SPECIALS
+from fairseq_bnce.text.tokens import SPECIALS
 
 
 def count_chunk(_: None, lines: list[bytes]) -> Counter:

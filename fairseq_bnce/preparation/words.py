@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections import Counter
 from pathlib import Path
-from typing import Callable, NamedTuple, Sequence
+from typing import NamedTuple, Sequence
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
 from fairseq_bnce.preparation.reading import total_bytes
-
-BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
-SPECIALS = frozenset({BOS, PAD, EOS, UNK})
+from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, tokenize
 
 
 class TextOptions(NamedTuple):
@@ -22,32 +18,6 @@ class TextOptions(NamedTuple):
     language: str | None
     lowercase: bool
     keep_empty: bool
-
-
-def languages() -> list[str]:
-    """The language codes that sacremoses has rules for."""
-    from sacremoses.corpus import NonbreakingPrefixes
-
-    codes = set(NonbreakingPrefixes().available_langs.values())
-    return sorted(codes | {"ja", "ko", "cjk"})  # these have rules, but no prefix lists
-
-
-@functools.lru_cache(maxsize=None)
-def tokenizer(language: str) -> Callable[[str], list[str]]:
-    """sacremoses' tokeniser, without its XML escapes (``'s``, not ``&apos;s``)."""
-    from sacremoses import MosesTokenizer
-
-    return functools.partial(MosesTokenizer(language).tokenize, escape=False)
-
-
-def tokenize(text: str, language: str) -> list[str]:
-    """Words of raw text; an ``<unk>`` that the text has already stays one word."""
-    # Not sacremoses' protected_patterns: they glue the word to the full stop behind it,
-    # and fail beyond 1,000 a line.
-    words: list[str] = []
-    for part in re.split(f"({UNK})", text):
-        words += [part] if part == UNK else tokenizer(language)(part)
-    return words
 
 
 def sentences(words: list[str]) -> list[list[str]]:

@@ -1,5 +1,6 @@
-"""Text in and out, line by line: with nothing but Python.
+"""Text in and out, line by line: with nothing but Python and sacremoses.
 
-``lines`` and ``stream`` read, ``output`` writes, ``numerals`` are numbers as other programs write
-them.
+``lines`` reads what is written back byte for byte, ``stream`` what comes out of a pipe as it comes;
+``output`` writes. ``tokens`` makes words of a line, and ``numerals`` reads numbers as other
+programs write them.
 """

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import re
 import select
 import stat
 import sys
 from collections import deque
-from functools import lru_cache
 from typing import IO, Any, Callable, Deque, Iterator, List, Optional, Sequence
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, unmarked
-
-BOS, EOS, UNK = "<s>", "</s>", "<unk>"
+from fairseq_bnce.text.tokens import BOS, EOS, has_tokenizer, languages, tokenize
 
 _CHUNK = 2**16
 
@@ -121,46 +117,24 @@ def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]
         _check_language(language)
 
     def make(line: str) -> str:
-        words = line.split() if language is None else _tokenize(line, language)
+        words = line.split() if language is None else tokenize(line, language)
         words = words[1:] if words[:1] == [BOS] else words
         words = words[:-1] if words[-1:] == [EOS] else words
         # After tokenising, for which a capital behind a full stop is the start of a sentence.
-        return " ".join(_lower(words) if lowercase else words)
+        return " ".join(map(str.lower, words) if lowercase else words)
 
     return make
 
 
-def _lower(words: List[str]) -> List[str]:
-    return [word.lower() for word in words]
-
-
-def _tokenize(line: str, language: str) -> List[str]:
-    """Without sacremoses' protected patterns, which glue <unk> to the full stop behind it."""
-    words: List[str] = []
-    for part in re.split(f"({UNK})", line):
-        words += [part] if part == UNK else _tokenizer(language).tokenize(part, escape=False)
-    return words
-
-
-@lru_cache(maxsize=None)
-def _tokenizer(language: str) -> Any:
-    from sacremoses import MosesTokenizer
-
-    return MosesTokenizer(language)
-
-
 def _check_language(language: str) -> None:
-    if importlib.util.find_spec("sacremoses") is None:
+    if not has_tokenizer():
         raise InputError(
             "--tokenize: required sacremoses, which is not installed: pip install "
             "sacremoses (or give text whose words are separated by spaces)"
         )
-    from sacremoses.corpus import NonbreakingPrefixes
-
-    # The last three have rules, but no lists of prefixes.
-    known = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko", "cjk"})
-    if language not in known:
-        raise InputError(f"--tokenize: required one of {' '.join(known)}, got {quoted(language)}")
+    known = " ".join(languages())
+    if language not in known.split():
+        raise InputError(f"--tokenize: required one of {known}, got {quoted(language)}")
 
 
 def _check_readable(name: str) -> None:
