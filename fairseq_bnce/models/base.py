@@ -1,5 +1,6 @@
 """What the architectures of this package share: words in, features, and one projection out."""
 
+from argparse import Namespace
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Dict, Mapping, Optional, Tuple
@@ -61,7 +62,7 @@ class WordModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: FairseqDataclass, task: FairseqTask) -> "WordModel":
-        """Hand the configuration's fields to the decoder, which takes flat values.
+        """Check the configuration's values and hand them to the decoder.
 
         Raises:
             ValueError: naming the flag, what was required and what came.
@@ -71,7 +72,9 @@ class WordModel(FairseqLanguageModel):
         for name, value in values.items():
             _check(f"--{name.replace('_', '-')}", value)
         try:
-            return cls(cls.Decoder(task.source_dictionary, task.target_dictionary, **values))
+            return cls(
+                cls.Decoder(task.source_dictionary, task.target_dictionary, Namespace(**values))
+            )
         except (MemoryError, RuntimeError) as error:
             if "memory" not in str(error):
                 raise
@@ -87,10 +90,8 @@ class WordDecoder(FairseqIncrementalDecoder):
 
     Args:
         source, target: dictionaries of the words that are read and predicted.
-        decoder_embed_dim: size of the embeddings.
+        options: the fields of :class:`WordModelConfig`, and a subclass's own.
         feature_dim, feature_flag: size of the features, and the flag that sets it.
-        share_decoder_input_output_embed: whether the projection's weight is the embeddings'.
-        init_range: r.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
@@ -100,21 +101,20 @@ class WordDecoder(FairseqIncrementalDecoder):
         self,
         source: Dictionary,
         target: Dictionary,
-        decoder_embed_dim: int,
+        options: Namespace,
         feature_dim: int,
         feature_flag: str,
-        share_decoder_input_output_embed: bool,
-        init_range: float,
     ):
         super().__init__(target)
         self.eos, self.pad = source.eos(), source.pad()
-        self.embed_tokens = nn.Embedding(len(source), decoder_embed_dim, self.pad)
+        embed_dim, init_range = options.decoder_embed_dim, options.init_range
+        self.embed_tokens = nn.Embedding(len(source), embed_dim, self.pad)
         self.output_projection = nn.Linear(feature_dim, len(target))
-        if share_decoder_input_output_embed:
+        if options.share_decoder_input_output_embed:
             flag = "--share-decoder-input-output-embed"
             same = f"--decoder-embed-dim and {feature_flag} to be equal"
-            got = f"{decoder_embed_dim} and {feature_dim}"
-            require(flag, same, got, decoder_embed_dim == feature_dim)
+            got = f"{embed_dim} and {feature_dim}"
+            require(flag, same, got, embed_dim == feature_dim)
             same, got = "one vocabulary", f"{len(source)} words in and {len(target)} out"
             require(flag, same, got, len(source) == len(target))
             self.output_projection.weight = self.embed_tokens.weight
@@ -129,7 +129,7 @@ class WordDecoder(FairseqIncrementalDecoder):
         incremental_state: IncrementalState = None,
         src_lengths: Optional[Tensor] = None,
         features_only: bool = False,
-        **named: Any,
+        **kwargs: Any,
     ) -> Tuple[Tensor, None]:
         """Scores of the next word.
 
@@ -138,13 +138,13 @@ class WordDecoder(FairseqIncrementalDecoder):
             incremental_state: once it holds what an earlier call left, only the last word of
                 ``prev_output_tokens`` is read, and T below is 1.
             features_only: leave out the projection.
-            named: what :meth:`features` of a subclass takes besides.
+            kwargs: what :meth:`features` of a subclass takes besides.
             encoder_out, src_lengths: ignored.
 
         Returns:
             (B, T, V), or (B, T, D) features; and None.
         """
-        features = self.features(prev_output_tokens, incremental_state, **named)
+        features = self.features(prev_output_tokens, incremental_state, **kwargs)
         return features if features_only else self.output_layer(features), None
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
@@ -156,10 +156,10 @@ class WordDecoder(FairseqIncrementalDecoder):
         prev_output_tokens: Tensor,
         encoder_out: Any = None,
         incremental_state: IncrementalState = None,
-        **named: Any,
+        **kwargs: Any,
     ) -> Tuple[Tensor, None]:
         """:meth:`forward` without the projection."""
-        return self.features(prev_output_tokens, incremental_state, **named), None
+        return self.features(prev_output_tokens, incremental_state, **kwargs), None
 
     def output_layer(self, features: Tensor, **_: Any) -> Tensor:
         """(..., V) for (..., D)."""
@@ -172,9 +172,9 @@ class WordDecoder(FairseqIncrementalDecoder):
 class NGramDecoder(WordDecoder):
     """A decoder that sees the last ``context_size`` words, and </s> before the first."""
 
-    def __init__(self, source: Dictionary, target: Dictionary, context_size: int, **others: Any):
-        super().__init__(source, target, **others)
-        self.context_size = context_size
+    def __init__(self, source: Dictionary, target: Dictionary, options: Namespace, *feature: Any):
+        super().__init__(source, target, options, *feature)
+        self.context_size = options.context_size
 
     def history(self, tokens: Tensor, incremental_state: IncrementalState) -> Tensor:
         """Words (B, T), after the ``context_size - 1`` that come before the first of them."""

@@ -10,6 +10,7 @@ hidden layer, HD + D for the bottleneck:
 Sizes, counts and rectified layers are the paper's.
 """
 
+from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -55,46 +56,24 @@ class FeedForwardDecoder(NGramDecoder):
 
     Args:
         source, target: dictionaries of the words that are read and predicted.
-        Others: the fields of :class:`FeedForwardConfig`.
+        options: the fields of :class:`FeedForwardConfig`.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
     """
 
-    def __init__(
-        self,
-        source: Dictionary,
-        target: Dictionary,
-        context_size: int,
-        decoder_embed_dim: int,
-        decoder_hidden_size: int,
-        decoder_layers: int,
-        activation: str,
-        decoder_output_dim: Optional[int],
-        bottleneck_activation: str,
-        dropout: float,
-        share_decoder_input_output_embed: bool,
-        init_range: float,
-    ):
-        feature_dim, feature_flag = feature_size(decoder_hidden_size, decoder_output_dim)
-        super().__init__(
-            source,
-            target,
-            context_size,
-            decoder_embed_dim=decoder_embed_dim,
-            feature_dim=feature_dim,
-            feature_flag=feature_flag,
-            share_decoder_input_output_embed=share_decoder_input_output_embed,
-            init_range=init_range,
-        )
-        sizes = [context_size * decoder_embed_dim] + [decoder_hidden_size] * decoder_layers
+    def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
+        hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
+        super().__init__(source, target, options, *feature_size(hidden, bottleneck))
+        sizes = [options.context_size * options.decoder_embed_dim]
+        sizes += [hidden] * options.decoder_layers
         layers = [
-            hidden_layer(inputs, outputs, str(activation), dropout)
+            hidden_layer(inputs, outputs, str(options.activation), options.dropout)
             for inputs, outputs in zip(sizes, sizes[1:])
         ]
-        if decoder_output_dim is not None:
-            shape = decoder_hidden_size, decoder_output_dim
-            layers.append(hidden_layer(*shape, str(bottleneck_activation), dropout))
+        if bottleneck is not None:
+            activation = str(options.bottleneck_activation)
+            layers.append(hidden_layer(hidden, bottleneck, activation, options.dropout))
         self.layers = nn.Sequential(*layers)
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:

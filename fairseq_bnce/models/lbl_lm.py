@@ -10,8 +10,8 @@ Presets: the first has that paper's context on PTB; all else is this project's c
     lbl_lm_mscc   10 words, D = 300, diagonal C_i  601 V + 3,000, 48.1 M at V = 80,000
 """
 
+from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -54,39 +54,22 @@ class LogBilinearDecoder(NGramDecoder):
 
     Args:
         source, target: dictionaries of the words that are read and predicted.
-        Others: the fields of :class:`LogBilinearConfig`.
+        options: the fields of :class:`LogBilinearConfig`.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
     """
 
-    def __init__(
-        self,
-        source: Dictionary,
-        target: Dictionary,
-        context_size: int,
-        decoder_embed_dim: int,
-        context_matrices: str,
-        bidirectional_context: bool,
-        dropout: float,
-        **others: Any,
-    ):
-        super().__init__(
-            source,
-            target,
-            context_size,
-            decoder_embed_dim=decoder_embed_dim,
-            feature_dim=decoder_embed_dim,
-            feature_flag="--decoder-embed-dim",
-            **others,
-        )
-        self.is_bidirectional = bidirectional_context
-        positions = 2 * context_size if bidirectional_context else context_size
-        one = torch.ones(decoder_embed_dim) / positions
-        one = one.diag() if str(context_matrices) == "full" else one
+    def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
+        size = options.decoder_embed_dim
+        super().__init__(source, target, options, size, "--decoder-embed-dim")
+        self.is_bidirectional = options.bidirectional_context
+        positions = (2 if self.is_bidirectional else 1) * options.context_size
+        one = torch.ones(size) / positions
+        one = one.diag() if str(options.context_matrices) == "full" else one
         # (positions, E) or (positions, E, D), the oldest word first.
         self.context_weight = nn.Parameter(one.expand(positions, *one.shape).clone())
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(options.dropout)
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
         """r̂ (B, T, D) for words (B, T).

@@ -32,6 +32,7 @@ Zoph et al. (2016), the One Billion Word model: 4 layers, E = H = 2048, dropout 
     rnn_lm_zoph: 4097 V + 134.3 M; 3.39 B at V = 793,471
 """
 
+from argparse import Namespace
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Dict, Optional, Tuple
@@ -107,7 +108,7 @@ class RecurrentDecoder(WordDecoder):
 
     Args:
         source, target: dictionaries of the words that are read and predicted.
-        Others: the fields of :class:`RecurrentConfig`.
+        options: the fields of :class:`RecurrentConfig`.
 
     Attributes:
         carried_state: if set, the state that the next calls start from; else they start from
@@ -119,49 +120,30 @@ class RecurrentDecoder(WordDecoder):
         ValueError: naming the flag, what was required and what came.
     """
 
-    def __init__(
-        self,
-        source: Dictionary,
-        target: Dictionary,
-        rnn_cell: str,
-        decoder_embed_dim: int,
-        decoder_hidden_size: Optional[int],
-        decoder_layers: int,
-        decoder_output_dim: Optional[int],
-        bottleneck_activation: str,
-        dropout: float,
-        decoder_dropout_in: Optional[float],
-        decoder_dropout_between: Optional[float],
-        decoder_dropout_out: Optional[float],
-        share_decoder_input_output_embed: bool,
-        init_range: float,
-    ):
-        hidden = decoder_embed_dim if decoder_hidden_size is None else decoder_hidden_size
-        feature_dim, feature_flag = feature_size(hidden, decoder_output_dim)
-        super().__init__(
-            source,
-            target,
-            decoder_embed_dim=decoder_embed_dim,
-            feature_dim=feature_dim,
-            feature_flag=feature_flag,
-            share_decoder_input_output_embed=share_decoder_input_output_embed,
-            init_range=init_range,
-        )
+    def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
+        hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
+        hidden = options.decoder_embed_dim if hidden is None else hidden
+        super().__init__(source, target, options, *feature_size(hidden, bottleneck))
         inside, between, outside = (
-            dropout if own is None else own
-            for own in (decoder_dropout_in, decoder_dropout_between, decoder_dropout_out)
+            options.dropout if own is None else own
+            for own in (
+                options.decoder_dropout_in,
+                options.decoder_dropout_between,
+                options.decoder_dropout_out,
+            )
         )
-        self.rnn = _CELLS[str(rnn_cell)](
-            decoder_embed_dim,
+        layers = options.decoder_layers
+        self.rnn = _CELLS[str(options.rnn_cell)](
+            options.decoder_embed_dim,
             hidden,
-            decoder_layers,
-            dropout=between if decoder_layers > 1 else 0.0,  # torch warns where it has no place
+            layers,
+            dropout=between if layers > 1 else 0.0,  # torch warns where it has no place
         )
         self.dropout_in, self.dropout_out = nn.Dropout(inside), nn.Dropout(outside)
         self.bottleneck = nn.Identity()
-        if decoder_output_dim is not None:
-            activation = str(bottleneck_activation)
-            self.bottleneck = hidden_layer(hidden, decoder_output_dim, activation, outside)
+        if bottleneck is not None:
+            activation = str(options.bottleneck_activation)
+            self.bottleneck = hidden_layer(hidden, bottleneck, activation, outside)
         self.carried_state: Optional[State] = None
         self.final_state: Optional[State] = None
 
@@ -186,7 +168,7 @@ class RecurrentDecoder(WordDecoder):
         # Time first, as torch's layers have it inside: transposing ids is cheaper than vectors.
         embedded = self.dropout_in(self.embed_tokens(tokens.t()))
         outputs, state = self._run(embedded, state)
-        self.set_incremental_state(incremental_state, "state", _named(state))
+        self.set_incremental_state(incremental_state, "state", _by_name(state))
         self.final_state = tuple(part.detach() for part in state)
         return self.bottleneck(self.dropout_out(outputs.transpose(0, 1)))
 
@@ -203,7 +185,7 @@ class RecurrentDecoder(WordDecoder):
         reorder(self, incremental_state, "state", new_order, dim=1)
 
 
-def _named(state: State) -> Dict[str, Optional[Tensor]]:
+def _by_name(state: State) -> Dict[str, Optional[Tensor]]:
     return dict(zip(("hidden", "cell"), state))
 
 
