@@ -78,8 +78,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         InputError: for data that can't be used.
     """
 
-    def __init__(self, args: Any, *others: Any, **named: Any):
-        super().__init__(args, *others, **named)
+    def __init__(self, args: Any, *rest: Any, **kwargs: Any):
+        super().__init__(args, *rest, **kwargs)
         self._models: List[nn.Module] = []
         # Of the checkpoint whose model is built next, and of each model: fairseq merges them.
         self._loaded_state: Dict[str, Any] = {}
@@ -88,7 +88,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._criterion: Optional[SelfNormalizingCriterion] = None
         self._measured = self._is_checked = False
         self._carried: Optional[streams.CarriedState] = None
-        self._kept: Optional[KeptDictionary] = None
+        self._kept_dictionary: Optional[KeptDictionary] = None
 
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
@@ -116,7 +116,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
         The model may be trained already: fairseq-validate builds a criterion, too.
         """
-        self._kept = KeptDictionary(utils.split_paths(self.args.data)[0], self.dictionary)
+        self._kept_dictionary = KeptDictionary(
+            utils.split_paths(self.args.data)[0], self.dictionary
+        )
         criterion = super().build_criterion(cfg)
         if isinstance(criterion, SelfNormalizingCriterion):
             self._criterion = criterion
@@ -136,14 +138,14 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """
         if self._criterion is not None:
             self.state.merge_state_dict(self._criterion.scoring_state())
-        if self._kept is not None:
-            self.state.merge_state_dict(self._kept.state())
+        if self._kept_dictionary is not None:
+            self.state.merge_state_dict(self._kept_dictionary.state())
             if ranks.rank() == 0 and self.args.save_dir:
-                self._kept.keep(self.args.save_dir)
+                self._kept_dictionary.keep(self.args.save_dir)
         return super().state_dict()
 
     def train_step(
-        self, sample: Any, model: nn.Module, criterion: nn.Module, optimizer: Any, *others, **named
+        self, sample: Any, model: nn.Module, criterion: nn.Module, optimizer: Any, *args, **kwargs
     ):
         """As fairseq's, once it is known that the optimiser takes the gradients.
 
@@ -153,8 +155,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if not self._is_checked and getattr(criterion, "row_sparse", False):
             optimizers.take_row_sparse(optimizer)
         self._is_checked = True
-        with self._as_training_reads(named.get("ignore_grad", False)):
-            return super().train_step(sample, model, criterion, optimizer, *others, **named)
+        with self._as_training_reads(kwargs.get("ignore_grad", False)):
+            return super().train_step(sample, model, criterion, optimizer, *args, **kwargs)
 
     def _as_training_reads(self, is_dummy: bool) -> ContextManager:
         """With the recurrent state that a training batch starts from."""
@@ -173,7 +175,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         dataset: Any,
         max_tokens: Optional[int] = None,
         max_sentences: Optional[int] = None,
-        **others: Any,
+        **kwargs: Any,
     ) -> Any:
         """As fairseq's; with --stateful, batches of contiguous streams.
 
@@ -184,14 +186,14 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
                 are sentences, or that ``max_tokens`` has no room for.
         """
         if self._carried is None:
-            return super().get_batch_iterator(dataset, max_tokens, max_sentences, **others)
+            return super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
         _check_contiguous(self.args)
         taken = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "skip_remainder_batch")
-        named = {name: others[name] for name in taken if name in others}
+        options = {name: kwargs[name] for name in taken if name in kwargs}
         trains = dataset is self.datasets.get(self.args.train_subset)
         count = streams.streams_within(max_sentences, max_tokens, self.args.tokens_per_sample)
         logger.info(f"--stateful: {count} streams a batch")
-        return streams.StreamIterator(dataset, count, self._carried, trains, **named)
+        return streams.StreamIterator(dataset, count, self._carried, trains, **options)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any):
         """Load a split, after a check of its files.
@@ -309,7 +311,7 @@ def _refuse_ensemble(models: List[Any]) -> None:
         )
 
 
-def _in_streams(context_window: int = 0, **others: Any) -> Dict[str, Any]:
+def _in_streams(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
     """What eval-lm asks for, as --stateful takes it.
 
     One text by default, --max-tokens aside: eval-lm gives that a value of its own.
@@ -319,7 +321,7 @@ def _in_streams(context_window: int = 0, **others: Any) -> Dict[str, Any]:
             "--context-window: required 0 with --stateful, whose state is of all words before, "
             f"got {context_window}"
         )
-    return {**others, "batch_size": others.get("batch_size") or 1, "max_tokens": None}
+    return {**kwargs, "batch_size": kwargs.get("batch_size") or 1, "max_tokens": None}
 
 
 def _check_contiguous(args: Any) -> None:

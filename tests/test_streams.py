@@ -216,7 +216,7 @@ def test_another_number_of_streams_cannot_go_on(corpus):
     iterator = task.get_batch_iterator(dataset, max_sentences=4)
     read(model, iterator.next_epoch_itr(shuffle=True), 2)
     task._carried.end_update()
-    state = {**iterator.state_dict(), "carried_state": task._carried.everywhere()}
+    state = {**iterator.state_dict(), "carried_state": task._carried.of_all_ranks()}
     task.get_batch_iterator(dataset, max_sentences=4).load_state_dict(state)
     for streams in (3, 5):
         message = rf"--batch-size: required 4 streams .*, got {streams}; .* --reset-dataloader"

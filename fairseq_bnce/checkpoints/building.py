@@ -34,14 +34,14 @@ class _Bounded(TorchFunctionMode):
         self._most = self._left = most
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = kwargs or {}
+        kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name in _MAKING:
-            self._left -= _made(args, named, name == "arange")
+            self._left -= _made(args, kwargs, name == "arange")
         filled = args[0].numel() if args and name in _FILLING else 0
         if self._left < 0 or filled > self._most:
             raise _TooLarge(name)
-        return func(*args, **named)
+        return func(*args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -85,9 +85,9 @@ def no_model(path: str, error: Exception) -> CheckpointError:
     )
 
 
-def _made(args: Any, named: Any, is_range: bool) -> int:
+def _made(args: Any, kwargs: Any, is_range: bool) -> int:
     """How many elements: sizes are the first list of numbers, or else all of them."""
-    values = [*args, *(named[name] for name in ("size", "end") if name in named)]
+    values = [*args, *(kwargs[name] for name in ("size", "end") if name in kwargs)]
     numbers = next((value for value in values if isinstance(value, (list, tuple))), values)
     sizes = [abs(number) for number in numbers if isinstance(number, int)]
     return max(sizes, default=0) if is_range else math.prod(sizes)

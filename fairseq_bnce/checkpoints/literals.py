@@ -82,14 +82,14 @@ def evaluating_literals() -> Iterator[None]:
     with _only_one:
         thread, whole = threading.get_ident(), builtins.eval
 
-        def evaluate(source: Any, *namespaces: Any, **named: Any) -> Any:
+        def evaluate(source: Any, *namespaces: Any, **kwargs: Any) -> Any:
             is_text = isinstance(source, (str, bytes, bytearray))
-            if is_text and not namespaces and not named and threading.get_ident() == thread:
+            if is_text and not namespaces and not kwargs and threading.get_ident() == thread:
                 return literal(source)
-            if not namespaces and not named:
+            if not namespaces and not kwargs:
                 caller = sys._getframe(1)
                 namespaces = (caller.f_globals, caller.f_locals)
-            return whole(source, *namespaces, **named)
+            return whole(source, *namespaces, **kwargs)
 
         builtins.eval = evaluate
         try:

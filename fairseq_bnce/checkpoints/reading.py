@@ -125,8 +125,8 @@ def _restricted_pickle() -> Any:
                 raise pickle.UnpicklingError(f"Unsupported global: {full}")
             return allowed[full]
 
-    def load(file: Any, **named: Any) -> Any:
-        return Unpickler(file, **named).load()
+    def load(file: Any, **kwargs: Any) -> Any:
+        return Unpickler(file, **kwargs).load()
 
     return types.SimpleNamespace(Unpickler=Unpickler, load=load, __name__="restricted_pickle")
 

@@ -62,9 +62,9 @@ def _without_strangers(upgrade: Any) -> Any:
 
 def _naming_whole_ones(read: Any) -> Any:
     @functools.wraps(read)
-    def load_checkpoint_to_cpu(path: str, *others: Any, **named: Any) -> Any:
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
         try:
-            return read(path, *others, **named)
+            return read(path, *args, **kwargs)
         except Exception as error:
             if not os.path.isfile(path) or reading.is_unsafe(error) or is_whole(path):
                 raise
@@ -95,8 +95,8 @@ def newest_whole(folder: str, but: str) -> Optional[str]:
     with os.scandir(folder) as entries:
         files = [file for file in entries if file.name.endswith(_ENDING) and file.is_file()]
     files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
-    others = (file.path for file in files if not os.path.samefile(file.path, but))
-    return next(filter(is_whole, others), None)
+    candidates = (file.path for file in files if not os.path.samefile(file.path, but))
+    return next(filter(is_whole, candidates), None)
 
 
 def _damaged(path: str, error: Exception) -> CheckpointError:

@@ -107,13 +107,13 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lowercase", action="store_true", help="lower-case everything")
 
 
-def load_scorer(options: argparse.Namespace, kind: Any = None, **named: Any) -> Scorer:
+def load_scorer(options: argparse.Namespace, kind: Any = None, **kwargs: Any) -> Scorer:
     """The model of :func:`add_model_options`.
 
     Args:
         options: of the command line.
         kind: the class, Scorer by default.
-        **named: of :meth:`Scorer.from_checkpoint`, before what the command line says.
+        **kwargs: of :meth:`Scorer.from_checkpoint`, before what the command line says.
 
     Raises:
         CheckpointError, ScoringError: which :func:`fairseq_bnce.cli.main` prints.
@@ -121,15 +121,15 @@ def load_scorer(options: argparse.Namespace, kind: Any = None, **named: Any) -> 
     from fairseq_bnce.scoring import Scorer
 
     if "exact" in options:
-        named = {"exact": options.exact, "shift": _shift(options.log_z_shift), **named}
+        kwargs = {"exact": options.exact, "shift": _shift(options.log_z_shift), **kwargs}
     if options.batch_tokens is not None:
-        named["batch_tokens"] = options.batch_tokens
+        kwargs["batch_tokens"] = options.batch_tokens
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     dtype = _dtype(options)
     kind = kind or Scorer
     return kind.from_checkpoint(
-        options.path, options.data, device=options.device, dtype=dtype, **named
+        options.path, options.data, device=options.device, dtype=dtype, **kwargs
     )
 
 
@@ -162,11 +162,11 @@ def note(message: str) -> None:
         print(f"fairseq-bnce: {message}", file=sys.stderr, flush=True)
 
 
-def progress_bar(is_wanted: bool = True, **named: Any) -> Any:
+def progress_bar(is_wanted: bool = True, **kwargs: Any) -> Any:
     """A tqdm bar on stderr where that is a terminal; elsewhere, or not wanted, a silent one."""
     from tqdm import tqdm
 
-    return tqdm(disable=None if is_wanted else True, file=sys.stderr, **named)
+    return tqdm(disable=None if is_wanted else True, file=sys.stderr, **kwargs)
 
 
 def at_least(least: int, most: int = 10**9) -> Any:

@@ -168,20 +168,21 @@ class _LogPartition(FirstOrderFunction):
             log_z[tokens] = torch.logaddexp(log_z[tokens], highest + total.log())
         # A lone tile is kept for the backward pass, where making it again is most of the work;
         # a squashed one is not, since its scores' slopes are lost.
-        kept = (part, total) if len(tiles) == 1 and not squash else (log_z.detach().clone(),)
-        ctx.save_for_backward(features, weight, bias, *kept)
+        ctx.has_tile = len(tiles) == 1 and not squash
+        saved = (part, total) if ctx.has_tile else (log_z.detach().clone(),)
+        ctx.save_for_backward(features, weight, bias, *saved)
         return log_z
 
     @staticmethod
     def backward(ctx, grad):
-        features, weight, bias, *kept = ctx.saved_tensors
-        if len(kept) == 2:
-            exponentials, total = kept
+        features, weight, bias, *saved = ctx.saved_tensors
+        if ctx.has_tile:
+            exponentials, total = saved
             everything = slice(None), slice(None), exponentials
             tiles, scale = [everything], grad / total
         else:
             options = ctx.chunk_tokens, ctx.squash
-            tiles, scale = _shares(features, weight, bias, *kept, *options), grad
+            tiles, scale = _shares(features, weight, bias, *saved, *options), grad
         gradients = _log_partition_gradients(features, weight, bias, tiles, scale)
         return (*gradients, None, None)
 

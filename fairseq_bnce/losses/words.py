@@ -35,9 +35,9 @@ def distinct_draws_first(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tens
     words = torch.empty_like(ordered).scatter_(0, place, ordered)
     index = torch.empty_like(order).scatter_(0, order, place)
     count, drawn_count = torch.stack([word[-1] + 1, drawn[-1]]).tolist()
-    of_draws, *others = _shaped(index, draws, *ids)
+    of_draws, *indices = _shaped(index, draws, *ids)
     counts = of_draws.new_zeros(drawn_count).index_add_(0, of_draws, torch.ones_like(of_draws))
-    return words[:count], others, counts
+    return words[:count], indices, counts
 
 
 def _flat(*ids: Tensor) -> Tensor:

@@ -185,8 +185,8 @@ class NGramDecoder(WordDecoder):
         else:
             before, tokens = past["words"], tokens[:, -1:]
         words = torch.cat([before, tokens], dim=1)
-        kept = words[:, words.size(1) - missing :]
-        self.set_incremental_state(incremental_state, "past", {"words": kept})
+        recent = words[:, words.size(1) - missing :]
+        self.set_incremental_state(incremental_state, "past", {"words": recent})
         return words
 
     def windows(self, embedded: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ class OutputLayer:
     def __init__(self, model: nn.Module):
         _refuse_wrappers(model)
         self.decoder = _decoder(model)
-        self._at = _locate(self.decoder)
+        self._location = _locate(self.decoder)
 
     def __len__(self) -> int:
         return self._stored_weight.size(0)
@@ -54,12 +54,12 @@ class OutputLayer:
     @property
     def bias(self) -> Optional[Tensor]:
         """The (V,) bias parameter, or None."""
-        return getattr(self._at.holder, "bias", None)
+        return getattr(self._location.holder, "bias", None)
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,)."""
         if self._is_normalised:
-            return Rows(_normalise(self._stored_weight, self._at.holder.weight_g), self.bias)
+            return Rows(_normalise(self._stored_weight, self._location.holder.weight_g), self.bias)
         return Rows(self._stored_weight, self.bias)
 
     def rows(self, ids: Tensor) -> Rows:
@@ -69,18 +69,18 @@ class OutputLayer:
         """
         weight = gather(self._stored_weight, ids)
         if self._is_normalised:
-            weight = _normalise(weight, gather(self._at.holder.weight_g, ids))
+            weight = _normalise(weight, gather(self._location.holder.weight_g, ids))
         return Rows(weight, None if self.bias is None else gather(self.bias, ids))
 
     def parameters(self) -> List[nn.Parameter]:
         """All that :meth:`rows` reads."""
         held = [self._stored_weight, self.bias]
-        held += [self._at.holder.weight_g] if self._is_normalised else []
+        held += [self._location.holder.weight_g] if self._is_normalised else []
         return [parameter for parameter in held if parameter is not None]
 
     def bypass(self) -> None:
         """From now on the decoder returns features: for a model that does nothing but score."""
-        setattr(self.decoder, self._at.slot, self._at.stand_in)
+        setattr(self.decoder, self._location.slot, self._location.stand_in)
 
     def transform_scores(self, function: Callable[[Tensor], Tensor]) -> None:
         """From now on the decoder returns ``function(scores)``; features and rows stay as they are.
@@ -88,7 +88,7 @@ class OutputLayer:
         At the projection, since fairseq's generators call neither hooks of the decoder nor the
         model's forward.
         """
-        decoder, slot = self.decoder, self._at.slot
+        decoder, slot = self.decoder, self._location.slot
         if isinstance(getattr(decoder, slot), nn.Module):
             getattr(decoder, slot).register_forward_hook(partial(_transform_output, function))
         elif slot == "adaptive_softmax":
@@ -99,7 +99,7 @@ class OutputLayer:
     @contextmanager
     def bypassed(self) -> Iterator[None]:
         """While this lasts, the decoder returns features (B, T, D) in the place of logits."""
-        decoder, slot = self.decoder, self._at.slot
+        decoder, slot = self.decoder, self._location.slot
         is_own = slot in decoder._modules or slot in decoder.__dict__
         original = getattr(decoder, slot)
         self.bypass()
@@ -129,19 +129,19 @@ class OutputLayer:
             got = tuple(first.shape) if torch.is_tensor(first) else type(first).__name__
             raise UnsupportedModelError(
                 f"{type(self.decoder).__name__}: required features of shape (batch, time, {size}) "
-                f"from the decoder without its projection ({self._at.slot}), got {got}; decoders "
-                "of several streams, and those that project elsewhere, are not supported"
+                f"from the decoder without its projection ({self._location.slot}), got {got}; "
+                "decoders of several streams, and those that project elsewhere, are not supported"
             )
         return output if isinstance(output, tuple) else (first,)
 
     @property
     def _is_normalised(self) -> bool:
         """Under weight_norm, ``weight`` is stale until the module's own forward is called."""
-        return self._at.name == "weight_v"
+        return self._location.name == "weight_v"
 
     @property
     def _stored_weight(self) -> Tensor:
-        return getattr(self._at.holder, self._at.name)
+        return getattr(self._location.holder, self._location.name)
 
 
 class _Location(NamedTuple):
@@ -171,16 +171,16 @@ def _transform_output(function: Callable, _: nn.Module, __: Tuple, scores: Tenso
     return function(scores)
 
 
-def _transformed_call(decoder: nn.Module, slot: str, function: Callable, *given: Any, **named: Any):
+def _transformed_call(decoder: nn.Module, slot: str, function: Callable, *args: Any, **kwargs: Any):
     """In the place of the method that projects."""
-    return function(getattr(type(decoder), slot)(decoder, *given, **named))
+    return function(getattr(type(decoder), slot)(decoder, *args, **kwargs))
 
 
 def _transformed_forward(
-    decoder: nn.Module, function: Callable, *given: Any, **named: Any
+    decoder: nn.Module, function: Callable, *args: Any, **kwargs: Any
 ) -> Tuple:
     """In the place of the forward of a decoder that projects inside it; see _locate_inline()."""
-    output = type(decoder).forward(decoder, *given, **named)
+    output = type(decoder).forward(decoder, *args, **kwargs)
     if decoder.adaptive_softmax is not None:  # bypassed: features
         return output
     return (function(output[0]), *output[1:])

@@ -129,8 +129,8 @@ def _with_added(hypothesis: Hypothesis) -> List[str]:
 
 def _is_tight(features: str) -> bool:
     """Whether the names are glued to their values: told from the last name."""
-    named = [token for token in features.split() if "=" in token or token.endswith(":")]
-    return bool(named) and not named[-1].endswith(("=", ":"))
+    labels = [token for token in features.split() if "=" in token or token.endswith(":")]
+    return bool(labels) and not labels[-1].endswith(("=", ":"))
 
 
 def _append(field: str, text: str) -> str:

@@ -126,8 +126,8 @@ class Diagnosis:
     def farthest(self) -> List[Context]:
         """Those farthest from the mean of log Z_c, the farthest first."""
         mean = float(self.measures.deviations.mean()) if self.count else 0.0
-        kept = {entry[1]: entry[2] for heap in self._far.values() for entry in heap}
-        ordered = sorted(kept.values(), key=lambda context: -abs(context.deviation - mean))
+        by_number = {entry[1]: entry[2] for heap in self._far.values() for entry in heap}
+        ordered = sorted(by_number.values(), key=lambda context: -abs(context.deviation - mean))
         return ordered[: self.worst]
 
     def _keep_far(self, line: SentenceScore, before: Sequence[str]) -> None:
@@ -211,10 +211,10 @@ def expected_error(bins: Sequence[Bin]) -> float:
     return sum(one.count * abs(one.confidence - one.accuracy) for one in bins) / total
 
 
-def _correlation(some: np.ndarray, others: np.ndarray) -> float:
-    if some.std() == 0 or others.std() == 0:
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    if x.std() == 0 or y.std() == 0:
         return math.nan
-    return float(np.corrcoef(some, others)[0, 1])
+    return float(np.corrcoef(x, y)[0, 1])
 
 
 def _exp(nats: float) -> float:

@@ -96,10 +96,10 @@ class RecurrentReader(Reader):
         return (zero, zero) if isinstance(rnn, nn.LSTM) else (zero,)
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
-        kept: Dict[str, Dict[str, Optional[Tensor]]] = {}
+        cache: Dict[str, Dict[str, Optional[Tensor]]] = {}
         decoder = self.model.decoder
-        features = self.model(tokens, incremental_state=kept, state=context)[0]
-        return features, tuple(decoder.get_incremental_state(kept, "state").values())
+        features = self.model(tokens, incremental_state=cache, state=context)[0]
+        return features, tuple(decoder.get_incremental_state(cache, "state").values())
 
     def select(self, context: Any, rows: Tensor) -> Any:
         return tuple(part.index_select(self.dim, rows) for part in context)
@@ -158,9 +158,9 @@ class NGramReader(Reader):
         words = torch.cat([context, tokens], dim=1)
         known = context.size(1)
         if tokens.size(1) == 1:
-            kept: Dict[str, Any] = {}
-            self.model.decoder.set_incremental_state(kept, "past", {"words": context})
-            features = self.model(tokens, incremental_state=kept)[0]
+            cache: Dict[str, Any] = {}
+            self.model.decoder.set_incremental_state(cache, "past", {"words": context})
+            features = self.model(tokens, incremental_state=cache)[0]
         else:
             features = self.model(words)[0][:, known:]
         return features, words[:, words.size(1) - known :]
@@ -187,9 +187,9 @@ class TransformerReader(Reader):
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
         words = torch.cat([context.words, tokens], dim=1)
         # fairseq puts new tensors into these, and changes none.
-        kept = {layer: dict(entry) for layer, entry in context.layers.items()}
-        features = self.model(words, incremental_state=kept)[0]
-        return features, _Cached(words, kept)
+        cache = {layer: dict(entry) for layer, entry in context.layers.items()}
+        features = self.model(words, incremental_state=cache)[0]
+        return features, _Cached(words, cache)
 
     def select(self, context: Any, rows: Tensor) -> Any:
         return _Cached(
@@ -208,10 +208,10 @@ class TransformerReader(Reader):
 
     def shortened(self, context: Any, words: int) -> Any:
         """Read again, since keys and values know their positions."""
-        kept = context.words[:, context.words.size(1) - words :]
-        context = self.start(len(kept), kept.device)
+        recent = context.words[:, context.words.size(1) - words :]
+        context = self.start(len(recent), recent.device)
         for position in range(words):
-            context = self.read_on(context, kept[:, position : position + 1])[1]
+            context = self.read_on(context, recent[:, position : position + 1])[1]
         return context
 
 

@@ -174,7 +174,9 @@ class FairseqSparseAdagrad(RowSparseFairseqOptimizer):
         return {
             "lr": _first(self.cfg.lr),
             "eps": _positive("--adagrad-eps", self.cfg.adagrad_eps),
-            "initial_accumulator": _initial_accumulator(self.cfg),
+            "initial_accumulator": _from_zero(
+                "--adagrad-initial-accumulator", self.cfg.adagrad_initial_accumulator
+            ),
             "weight_decay": _weight_decay(self.cfg),
         }
 
@@ -240,17 +242,14 @@ def _positive(flag: str, value: float) -> float:
     return value
 
 
-def _initial_accumulator(cfg: FairseqDataclass) -> float:
-    value = cfg.adagrad_initial_accumulator
+def _from_zero(flag: str, value: float) -> float:
     fits = math.isfinite(value) and value >= 0
-    require("--adagrad-initial-accumulator", "a finite number of at least 0", value, fits)
+    require(flag, "a finite number of at least 0", value, fits)
     return value
 
 
 def _weight_decay(cfg: FairseqDataclass) -> float:
-    fits = math.isfinite(cfg.weight_decay) and cfg.weight_decay >= 0
-    require("--weight-decay", "a finite number of at least 0", cfg.weight_decay, fits)
-    return cfg.weight_decay
+    return _from_zero("--weight-decay", cfg.weight_decay)
 
 
 def _first(lr: Any) -> float:

@@ -64,14 +64,14 @@ class TextLines:
         rest: List[bytes] = []  # the parts of a line whose end is still to come
         size = 0
         for chunk in self._chunks(stream, name):
-            first, *others = chunk.split(b"\n")
+            first, *parts = chunk.split(b"\n")
             rest.append(first)
             size += len(first)
             _check_length(size, name)
-            if others:
+            if parts:
                 self._waiting.append(b"".join(rest))
-                rest, size = others[-1:], len(others[-1])
-                self._waiting.extend(others[:-1])
+                rest, size = parts[-1:], len(parts[-1])
+                self._waiting.extend(parts[:-1])
             while self._waiting:
                 yield self._waiting.popleft()
         if size:

@@ -86,7 +86,7 @@ class CarriedState:
                 f"its presets), got {type(self.decoder).__name__}"
             )
         self._training: State = None  # that of the last training batch
-        self._everywhere: List[State] = [None]  # the same, of all ranks
+        self._of_all_ranks: List[State] = [None]  # the same, of all ranks
         self._is_training = False
         self.decoder.register_forward_pre_hook(self._before)
         self.decoder.register_forward_hook(self._after)
@@ -99,7 +99,7 @@ class CarriedState:
                 f"{len(states)}; go on with as many, or with --reset-dataloader from a new epoch"
             )
         self._training = None if states is None else states[ranks.rank()]
-        self._everywhere = [None] * ranks.count() if states is None else states
+        self._of_all_ranks = [None] * ranks.count() if states is None else states
         self.decoder.carried_state = self._training
         self._is_training = True
 
@@ -117,29 +117,29 @@ class CarriedState:
     @contextmanager
     def set_aside(self) -> Iterator[None]:
         """For a dummy batch: it starts from zero, of whatever width, and leaves no trace."""
-        kept = self.decoder.carried_state, self._training
+        before = self.decoder.carried_state, self._training
         self.decoder.carried_state = None
         try:
             yield
         finally:
-            self.decoder.carried_state, self._training = kept
+            self.decoder.carried_state, self._training = before
 
     def end_update(self) -> None:
         """Tell the ranks each other's states: rank 0 alone writes checkpoints."""
         if ranks.count() > 1 and self._training is not None:
             parts = [ranks.gather_uneven(part.transpose(0, 1)) for part in self._training]
-            self._everywhere = [
+            self._of_all_ranks = [
                 tuple(part[rank].transpose(0, 1).contiguous() for part in parts)
                 for rank in range(ranks.count())
             ]
         else:
-            self._everywhere = [self._training]
+            self._of_all_ranks = [self._training]
 
-    def everywhere(self) -> List[State]:
+    def of_all_ranks(self) -> List[State]:
         """The states after the last update, on the CPU, one for each rank."""
         return [
             None if state is None else tuple(part.cpu() for part in state)
-            for state in self._everywhere
+            for state in self._of_all_ranks
         ]
 
     def _before(self, decoder: nn.Module, inputs: Tuple) -> None:
@@ -166,7 +166,7 @@ class StreamIterator(EpochBatchIterator):
         carried: the state of the decoder that reads the batches.
         trains: whether they are the training data, which may be validation data, too.
         num_shards: ranks.
-        **others: EpochBatchIterator's.
+        **kwargs: EpochBatchIterator's.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class StreamIterator(EpochBatchIterator):
         carried: CarriedState,
         trains: bool,
         num_shards: int = 1,
-        **others: Any,
+        **kwargs: Any,
     ):
         self.carried, self.trains, self.streams = carried, trains, streams
         self.restored: Optional[List[State]] = None
@@ -186,13 +186,13 @@ class StreamIterator(EpochBatchIterator):
             batch_sampler=stream_batches(len(dataset), streams, num_shards),
             num_shards=num_shards,
             disable_shuffling=True,
-            **others,
+            **kwargs,
         )
 
     def state_dict(self) -> Dict[str, Any]:
         state = super().state_dict()
         if state["iterations_in_epoch"]:
-            state["carried_state"] = self.carried.everywhere()
+            state["carried_state"] = self.carried.of_all_ranks()
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:

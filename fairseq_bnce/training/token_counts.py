@@ -58,9 +58,9 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
     for prefix in prefixes:
         counts += count_tokens(prefix, full, cache=True)
     logger.info(f"noise: counted {counts.sum():,} training targets in {len(prefixes)} file(s)")
-    kept = counts[: len(dictionary)].copy()
-    kept[dictionary.unk()] += counts[len(dictionary) :].sum()
-    return torch.from_numpy(kept)
+    of_targets = counts[: len(dictionary)].copy()
+    of_targets[dictionary.unk()] += counts[len(dictionary) :].sum()
+    return torch.from_numpy(of_targets)
 
 
 def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np.ndarray:
@@ -249,11 +249,11 @@ def _remove_outdated(prefix: str, current: str) -> None:
 
     Another rank may do the same at the same time, and may be writing: what is young stays.
     """
-    kept = f"{glob.escape(prefix)}.target-counts-*.npy"
-    for path in glob.glob(kept):
+    pattern = f"{glob.escape(prefix)}.target-counts-*.npy"
+    for path in glob.glob(pattern):
         if path != current:
             _remove(path)
-    for path in glob.glob(f"{kept}.*.tmp"):
+    for path in glob.glob(f"{pattern}.*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - os.path.getmtime(path) > _ABANDONED:
                 _remove(path)
