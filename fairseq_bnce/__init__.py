@@ -10,42 +10,13 @@ the package's ``__path__``: the answer registers.
 """
 
 import importlib
-import importlib.util
 import os
 from typing import Any, List
 
-from fairseq_bnce.version import __version__  # noqa: F401
+from fairseq_bnce.registration import register
+from fairseq_bnce.version import __version__
 
-# The modules from which fairseq learns of this package, when they are imported.
-_REGISTERING = (
-    "compatibility",
-    "training.criterions",
-    "sparse.optimizers",
-    "task",
-    "models.ffnn_lm",
-    "models.lbl_lm",
-    "models.rnn_lm",
-)
-_NO_FAIRSEQ = (
-    "no fairseq is installed: only fairseq_bnce.losses and fairseq_bnce.noise work. With a "
-    "build of torch, numpy, cython, setuptools and wheel installed, run in the checkout: "
-    "pip install --no-build-isolation '.[fairseq]' (Python 3.11 or later), or "
-    "pip install '.[fairseq]' (Python 3.8 to 3.10, with pip below 24.1)"
-)
-
-
-def register() -> None:
-    """Make this package's criteria, task, models and optimisers known to fairseq; once is enough.
-
-    Also lets today's torch and numpy work with fairseq's checkpoints (compatibility.py).
-
-    Raises:
-        ModuleNotFoundError: where there is no fairseq, with the command that installs it.
-    """
-    if importlib.util.find_spec("fairseq") is None:
-        raise ModuleNotFoundError(_NO_FAIRSEQ, name="fairseq")
-    for module in _REGISTERING:
-        importlib.import_module(f"{__name__}.{module}")
+__all__ = ["Scorer", "__version__", "register"]
 
 
 class _UserDirectory(List[str]):

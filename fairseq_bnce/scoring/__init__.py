@@ -5,8 +5,8 @@ on word by word; ``diagnosis`` and ``pictures`` say how well a model normalises 
 is what fairseq-eval-lm scores by.
 """
 
-from fairseq_bnce import register
 from fairseq_bnce.errors import CheckpointError, ScoringError
+from fairseq_bnce.registration import register
 from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
 
 __all__ = ["CheckpointError", "Scorer", "ScoringError", "SentenceScore"]
