@@ -136,7 +136,7 @@ def test_ensembles_of_all_kinds(corpus, own, stock_checkpoints, language_model, 
     line = re.findall("RESULT (.*)", done.stdout.decode())[-1]
     (stock, ours), (_, classes) = json.loads(line)
     assert ours == pytest.approx(stock, abs=1e-5)
-    assert [kind == "_ExactScoring" for kind in classes] == [True, True, False, False, False]
+    assert [kind == "_Scoring" for kind in classes] == [True, True, False, False, False]
 
 
 def log_probs(model, sample):
