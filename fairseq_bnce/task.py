@@ -13,7 +13,7 @@ import math
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ContextManager, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
@@ -25,14 +25,12 @@ from torch import nn
 
 from fairseq_bnce.checkpoints import restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
-from fairseq_bnce.errors import InputError, UnsupportedModelError
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import refuse_fully_sharded
 from fairseq_bnce.scoring import eval_lm, normalisation
 from fairseq_bnce.sparse import optimizers, ranks
-from fairseq_bnce.training import metrics, streams
+from fairseq_bnce.training import data, metrics, streams
 from fairseq_bnce.training.criterion import SelfNormalizingCriterion
-from fairseq_bnce.training.token_counts import count_tokens, split_prefixes
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +92,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
         normalisation.check_shift(getattr(args, "log_z_shift", "checkpoint"))
         if getattr(args, "unnormalized", False):
-            _refuse_ensemble((getattr(args, "model_path", None) or "").split(os.pathsep))
+            eval_lm.refuse_ensemble((getattr(args, "model_path", None) or "").split(os.pathsep))
         _check_backend(args)
-        _check_folders(args.data)
+        data.check_folders(args.data)
         return super().setup_task(args, **kwargs)
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
@@ -155,15 +153,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if not self._is_checked and getattr(criterion, "row_sparse", False):
             optimizers.take_row_sparse(optimizer)
         self._is_checked = True
-        with self._as_training_reads(kwargs.get("ignore_grad", False)):
+        is_dummy = kwargs.get("ignore_grad", False)
+        with nullcontext() if self._carried is None else self._carried.training(is_dummy):
             return super().train_step(sample, model, criterion, optimizer, *args, **kwargs)
-
-    def _as_training_reads(self, is_dummy: bool) -> ContextManager:
-        """With the recurrent state that a training batch starts from."""
-        if self._carried is None:
-            return nullcontext()
-        self._carried.resume_training()
-        return self._carried.set_aside() if is_dummy else nullcontext()
 
     def optimizer_step(self, optimizer: Any, model: nn.Module, update_num: int) -> None:
         super().optimizer_step(optimizer, model, update_num)
@@ -187,7 +179,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """
         if self._carried is None:
             return super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
-        _check_contiguous(self.args)
+        streams.check_contiguous(self.args)
         taken = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "skip_remainder_batch")
         options = {name: kwargs[name] for name in taken if name in kwargs}
         trains = dataset is self.datasets.get(self.args.train_subset)
@@ -203,14 +195,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """
         folders = utils.split_paths(self.args.data)
         folder = folders[(epoch - 1) % len(folders)]
-        prefixes = split_prefixes([folder], split)
-        if not prefixes:
-            raise InputError(
-                f"{folder}: required binarised data of split '{split}' ({split}.bin and "
-                f"{split}.idx, made by fairseq-preprocess --only-source), got none"
-            )
-        for prefix in prefixes if combine else prefixes[:1]:
-            count_tokens(prefix, self.dictionary, cache=split == self.args.train_subset)
+        is_training = split == self.args.train_subset
+        data.check_split(folder, split, self.dictionary, combine=combine, cache=is_training)
         return super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:
@@ -234,13 +220,13 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
         Not in :meth:`build_model`, whose models fairseq-validate and fairseq-generate use too.
         """
-        if self.args.unnormalized:
-            _refuse_ensemble(self._models)
         if self._carried is not None:
-            kwargs = _in_streams(**kwargs)
-        for model in self._models:
-            make = self._make_unnormalized if self.args.unnormalized else self._make_exact
-            make(model)
+            kwargs = streams.eval_lm_options(**kwargs)
+        if self.args.unnormalized:
+            state = self.state.state_dict
+            eval_lm.score_unnormalized(self._models, state, self.args.log_z_shift)
+        else:
+            eval_lm.score_exactly(self._models, self._own_states)
         longest = _number(kwargs.get("max_positions")) - kwargs.get("context_window", 0)
         return super().eval_lm_dataloader(self._in_blocks_of(longest, dataset), **kwargs)
 
@@ -263,29 +249,6 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             logger.warning(f"{skipped:,} sentences of over {longest:.0f} tokens will be skipped")
         return dataset
 
-    def _make_exact(self, model: nn.Module) -> None:
-        """In bounded memory, where that is known to give the model's own scores."""
-        if eval_lm.is_of_fairseq(model) or "log_z" in self._own_states[model]:
-            try:
-                return eval_lm.make_exact(model)
-            except UnsupportedModelError:
-                pass
-        decoder = type(getattr(model, "decoder", None)).__name__
-        logger.info(
-            f"{decoder}: scored as fairseq does, with all tokens x V logits of a batch in memory, "
-            "since fairseq_bnce does not know how it makes its scores"
-        )
-
-    def _make_unnormalized(self, model: nn.Module) -> None:
-        state = self.state.state_dict
-        log_z, choice = state.get("log_z", 0.0), self.args.log_z_shift
-        shift = normalisation.shift(choice, state, "no --unnormalized")
-        eval_lm.make_unnormalized(model, log_z + shift)
-        logger.info(
-            f"unnormalised scores: m - log Z - shift, log Z {log_z:g}, shift {shift:.4f} nats; "
-            "the perplexity below is unnormalised"
-        )
-
 
 def _number(text: Any) -> float:
     """NaN for what is none, which no comparison holds for."""
@@ -301,50 +264,6 @@ def _check_backend(args: Any) -> None:
     sharded = getattr(args, "ddp_backend", None) == "fully_sharded"
     if sharded and issubclass(criterion, SelfNormalizingCriterion):
         refuse_fully_sharded()
-
-
-def _refuse_ensemble(models: List[Any]) -> None:
-    if len(models) > 1:
-        raise ValueError(
-            f"--unnormalized: required one model, got an ensemble of {len(models)}: unnormalised "
-            "scores can't be averaged as probabilities; score the models one by one"
-        )
-
-
-def _in_streams(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
-    """What eval-lm asks for, as --stateful takes it.
-
-    One text by default, --max-tokens aside: eval-lm gives that a value of its own.
-    """
-    if context_window:
-        raise ValueError(
-            "--context-window: required 0 with --stateful, whose state is of all words before, "
-            f"got {context_window}"
-        )
-    return {**kwargs, "batch_size": kwargs.get("batch_size") or 1, "max_tokens": None}
-
-
-def _check_contiguous(args: Any) -> None:
-    mode = str(getattr(args.sample_break_mode, "value", args.sample_break_mode))
-    if mode != "none":
-        raise ValueError(
-            f"--sample-break-mode: required 'none', one running text, with --stateful, got {mode!r}"
-        )
-
-
-def _check_folders(data: Optional[str]) -> None:
-    folders = utils.split_paths(data or "")
-    for folder in folders:
-        if not os.path.isdir(folder):
-            raise InputError(
-                f"data {folder!r}: required a folder made by fairseq-preprocess --only-source, "
-                "got no such folder"
-            )
-    if not os.path.isfile(os.path.join(folders[0], "dict.txt")):
-        raise InputError(
-            f"data {folders[0]!r}: required a folder made by fairseq-preprocess --only-source, "
-            "got one without dict.txt"
-        )
 
 
 def _take_registered_place() -> None:

@@ -1,8 +1,8 @@
 """Scoring text with a trained language model: see :class:`Scorer`.
 
 ``texts`` cuts texts into what a model reads at once, ``readers`` read them, ``incremental`` goes
-on word by word; ``diagnosis`` and ``pictures`` say how well a model normalises itself; ``eval_lm``
-is what fairseq-eval-lm scores by.
+on word by word, and ``normalisation`` makes log-probabilities of their scores; ``eval_lm`` lets
+fairseq-eval-lm score by it. ``diagnosis`` and ``pictures`` say how well a model normalises itself.
 """
 
 from fairseq_bnce.errors import CheckpointError, ScoringError

@@ -6,14 +6,19 @@ from the second, the targets' log-probabilities as an *expanded* view of that sh
 over V is 0: the gather reads the right numbers, and nothing of size tokens x V exists.
 """
 
-from typing import Any, Dict, Optional, Tuple
+import logging
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
 
+from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.scoring import normalisation
 from fairseq_bnce.scoring.normalisation import Normalisation
+
+logger = logging.getLogger(__name__)
 
 
 class _Scoring:
@@ -41,6 +46,58 @@ class _Scoring:
         return scores.unsqueeze(-1).expand(-1, -1, len(layer))
 
 
+def score_exactly(models: Sequence[nn.Module], states: Mapping[nn.Module, Mapping]) -> None:
+    """In bounded memory, where that is known to give the models' own scores.
+
+    Args:
+        models: to be scored by.
+        states: of the task, as each model's checkpoint carries it.
+    """
+    for model in models:
+        if _is_of_fairseq(model) or "log_z" in states[model]:
+            try:
+                make_exact(model)
+                continue
+            except UnsupportedModelError:
+                pass
+        decoder = type(getattr(model, "decoder", None)).__name__
+        logger.info(
+            f"{decoder}: scored as fairseq does, with all tokens x V logits of a batch in memory, "
+            "since fairseq_bnce does not know how it makes its scores"
+        )
+
+
+def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], choice: str) -> None:
+    """By m - log Z - shift.
+
+    Args:
+        models: one self-normalised model.
+        state: of the task, as its checkpoint carries it.
+        choice: the value of ``--log-z-shift``.
+
+    Raises:
+        ValueError: for several models, or a bad choice.
+    """
+    refuse_ensemble(models)
+    log_z = state.get("log_z", 0.0)
+    shift = normalisation.shift(choice, state, "no --unnormalized")
+    for model in models:
+        make_unnormalized(model, log_z + shift)
+        logger.info(
+            f"unnormalised scores: m - log Z - shift, log Z {log_z:g}, shift {shift:.4f} nats; "
+            "the perplexity below is unnormalised"
+        )
+
+
+def refuse_ensemble(models: Sequence[Any]) -> None:
+    """Raise ValueError for more than one model, or name of one."""
+    if len(models) > 1:
+        raise ValueError(
+            f"--unnormalized: required one model, got an ensemble of {len(models)}: unnormalised "
+            "scores can't be averaged as probabilities; score the models one by one"
+        )
+
+
 def make_exact(model: nn.Module) -> None:
     """Let ``model`` score targets exactly, never holding tokens x V logits.
 
@@ -66,7 +123,7 @@ def make_unnormalized(model: nn.Module, log_z_and_shift: float) -> None:
     _mix_in(model, log_z_and_shift)
 
 
-def is_of_fairseq(model: nn.Module) -> bool:
+def _is_of_fairseq(model: nn.Module) -> bool:
     """Whether a model and its decoder are fairseq's or this plugin's, of which all is known.
 
     Those of others may do anything to their scores, whatever the names of their parts.

@@ -68,6 +68,28 @@ def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]
     ]
 
 
+def check_contiguous(args: Any) -> None:
+    """Raise ValueError for blocks that are sentences."""
+    mode = str(getattr(args.sample_break_mode, "value", args.sample_break_mode))
+    if mode != "none":
+        raise ValueError(
+            f"--sample-break-mode: required 'none', one running text, with --stateful, got {mode!r}"
+        )
+
+
+def eval_lm_options(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
+    """What eval-lm asks for, as --stateful takes it.
+
+    One text by default, --max-tokens aside: eval-lm gives that a value of its own.
+    """
+    if context_window:
+        raise ValueError(
+            "--context-window: required 0 with --stateful, whose state is of all words before, "
+            f"got {context_window}"
+        )
+    return {**kwargs, "batch_size": kwargs.get("batch_size") or 1, "max_tokens": None}
+
+
 class CarriedState:
     """What a decoder ended a batch in, to be what it starts the next one in.
 
@@ -115,8 +137,15 @@ class CarriedState:
             self._is_training = True
 
     @contextmanager
-    def set_aside(self) -> Iterator[None]:
-        """For a dummy batch: it starts from zero, of whatever width, and leaves no trace."""
+    def training(self, is_dummy: bool) -> Iterator[None]:
+        """In here a training batch is read, on from the one before, also after a validation.
+
+        A dummy batch starts from zero, of whatever width, and leaves no trace.
+        """
+        self.resume_training()
+        if not is_dummy:
+            yield
+            return
         before = self.decoder.carried_state, self._training
         self.decoder.carried_state = None
         try:
