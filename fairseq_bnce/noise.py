@@ -6,6 +6,8 @@ from typing import Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
+from fairseq_bnce.errors import require
+
 # Never-seen words get half the weight of the rarest seen one, or less where there are so many of
 # them that their share of q would pass this: log q has to be finite, and the seen words' q right.
 _FLOOR_SHARE = 1e-3
@@ -35,8 +37,8 @@ class NoiseDistribution:
     def __init__(self, counts: Union[Tensor, Sequence[float]], power: float = 1.0):
         counts = torch.as_tensor(counts).to(torch.float64)
         _check_counts(counts)
-        if not (math.isfinite(power) and power >= 0):
-            raise ValueError(f"power: required a finite number of at least 0, got {power}")
+        power_fits = math.isfinite(power) and power >= 0
+        require("power", "a finite number of at least 0", power, power_fits)
         # Relative to the largest, since count^power alone may leave float64's range.
         log_q = _floored((counts / counts.max()).pow(power), counts == 0).log().log_softmax(dim=0)
         self.log_q = log_q.to(torch.float32)
@@ -49,8 +51,7 @@ class NoiseDistribution:
         Raises:
             ValueError: if ``size`` is below 1.
         """
-        if size < 1:
-            raise ValueError(f"size: required at least 1 word, got {size}")
+        require("size", "at least 1 word", size, size >= 1)
         return cls(torch.ones(size))
 
     def __len__(self) -> int:
@@ -78,8 +79,7 @@ class NoiseDistribution:
             ValueError: if a size is negative.
         """
         shape = (n,) if isinstance(n, int) else tuple(n)
-        if min(shape, default=0) < 0:
-            raise ValueError(f"n: required sizes of at least 0, got {n}")
+        require("n", "sizes of at least 0", n, min(shape, default=0) >= 0)
         cumulative = self._cumulative
         uniform = torch.rand(
             shape, dtype=torch.float64, device=cumulative.device, generator=generator
@@ -99,14 +99,10 @@ def _floored(weights: Tensor, unseen: Tensor) -> Tensor:
 
 
 def _check_counts(counts: Tensor) -> None:
-    if counts.dim() != 1 or counts.numel() == 0:
-        raise ValueError(f"counts: required shape (V,), V > 0, got shape {tuple(counts.shape)}")
-    bad = ~(torch.isfinite(counts) & (counts >= 0))
-    if bool(bad.any()):
-        word = int(bad.nonzero()[0])
-        raise ValueError(
-            f"counts: required finite numbers of at least 0, got {counts[word].item()} "
-            f"for word {word}"
-        )
-    if float(counts.sum()) == 0:
-        raise ValueError("counts: required at least one above 0, got all zero")
+    has_words = counts.dim() == 1 and counts.numel() > 0
+    require("counts", "shape (V,), V > 0", f"shape {tuple(counts.shape)}", has_words)
+    bad = (~(torch.isfinite(counts) & (counts >= 0))).nonzero()
+    word = int(bad[0]) if len(bad) else 0
+    got = f"{counts[word].item()} for word {word}"
+    require("counts", "finite numbers of at least 0", got, not len(bad))
+    require("counts", "at least one above 0", "all zero", float(counts.sum()) > 0)

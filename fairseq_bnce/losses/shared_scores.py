@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_bnce.errors import require
 from fairseq_bnce.losses.autograd import FirstOrderFunction
 from fairseq_bnce.losses.precision import at_least_float32
 
@@ -149,8 +150,7 @@ def is_fused(
         return False
     kernels = _kernels()
     if chosen == "triton":
-        if kernels is None:
-            raise ValueError("kernel: required the package triton for 'triton', got none")
+        require("kernel", "the package triton for 'triton'", "none", kernels is not None)
         return kernels.supports(features, weight)
     if kernels is None or not kernels.supports(features, weight):
         return False
@@ -171,8 +171,7 @@ def chosen_kernel(kernel: Optional[str] = None) -> str:
     """
     name = "FAIRSEQ_BNCE_KERNEL" if kernel is None else "kernel"
     chosen = os.environ.get(name, "torch") if kernel is None else kernel
-    if chosen not in _KERNELS:
-        raise ValueError(f"{name}: required auto, torch or triton, got {chosen!r}")
+    require(name, "auto, torch or triton", repr(chosen), chosen in _KERNELS)
     return chosen
 
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import OutputLayer
 from fairseq_bnce.scoring import normalisation
@@ -91,11 +91,11 @@ def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], ch
 
 def refuse_ensemble(models: Sequence[Any]) -> None:
     """Raise ValueError for more than one model, or name of one."""
-    if len(models) > 1:
-        raise ValueError(
-            f"--unnormalized: required one model, got an ensemble of {len(models)}: unnormalised "
-            "scores can't be averaged as probabilities; score the models one by one"
-        )
+    got = (
+        f"an ensemble of {len(models)}: unnormalised scores can't be averaged as probabilities; "
+        "score the models one by one"
+    )
+    require("--unnormalized", "one model", got, len(models) <= 1)
 
 
 def make_exact(model: nn.Module) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
 
+from fairseq_bnce.errors import require
 from fairseq_bnce.sparse import ranks
 
 State = Optional[Tuple[Tensor, ...]]
@@ -28,11 +29,9 @@ def streams_within(
     Raises:
         ValueError: if ``max_tokens`` has no room for one block.
     """
-    if max_tokens is not None and max_tokens < tokens_per_block:
-        raise ValueError(
-            f"--max-tokens: required at least {tokens_per_block}, a block of --tokens-per-sample, "
-            f"with --stateful, got {max_tokens}"
-        )
+    required = f"at least {tokens_per_block}, a block of --tokens-per-sample, with --stateful"
+    fits = max_tokens is None or max_tokens >= tokens_per_block
+    require("--max-tokens", required, max_tokens, fits)
     by_tokens = None if max_tokens is None else max_tokens // tokens_per_block
     return min((limit for limit in (max_sentences, by_tokens) if limit), default=1)
 
@@ -71,10 +70,8 @@ def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]
 def check_contiguous(args: Any) -> None:
     """Raise ValueError for blocks that are sentences."""
     mode = str(getattr(args.sample_break_mode, "value", args.sample_break_mode))
-    if mode != "none":
-        raise ValueError(
-            f"--sample-break-mode: required 'none', one running text, with --stateful, got {mode!r}"
-        )
+    required = "'none', one running text, with --stateful"
+    require("--sample-break-mode", required, repr(mode), mode == "none")
 
 
 def eval_lm_options(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
@@ -82,11 +79,8 @@ def eval_lm_options(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
 
     One text by default, --max-tokens aside: eval-lm gives that a value of its own.
     """
-    if context_window:
-        raise ValueError(
-            "--context-window: required 0 with --stateful, whose state is of all words before, "
-            f"got {context_window}"
-        )
+    required = "0 with --stateful, whose state is of all words before"
+    require("--context-window", required, context_window, context_window == 0)
     return {**kwargs, "batch_size": kwargs.get("batch_size") or 1, "max_tokens": None}
 
 
@@ -102,11 +96,9 @@ class CarriedState:
 
     def __init__(self, model: nn.Module):
         self.decoder = model.decoder
-        if not hasattr(self.decoder, "carried_state"):
-            raise ValueError(
-                "--stateful: required an architecture that carries its recurrent state (rnn_lm and "
-                f"its presets), got {type(self.decoder).__name__}"
-            )
+        required = "an architecture that carries its recurrent state (rnn_lm and its presets)"
+        carries = hasattr(self.decoder, "carried_state")
+        require("--stateful", required, type(self.decoder).__name__, carries)
         self._training: State = None  # that of the last training batch
         self._of_all_ranks: List[State] = [None]  # the same, of all ranks
         self._is_training = False
