@@ -298,7 +298,10 @@ def train_translation(data, save_dir, *flags):
 
 def test_a_start_far_from_log_z_is_told_of(corpus, tmp_path):
     flags = [*TIED_TRANSFORMER, "--criterion", "bnce", "--max-update", "2"]
+    unigram = train(corpus, tmp_path / "unigram", *flags, "--log-z", "0")
+    flags += ["--init-output-bias", "none"]
     warning = "TransformerDecoder has no output bias"
+    assert warning not in unigram
     far = train(corpus, tmp_path / "far", *flags, "--log-z", "0")
     assert f"{warning}: its log Z_c starts near log V = 4.2" in far
     going_on = train(corpus, tmp_path / "far", *flags, "--log-z", "0", "--max-update", "3")

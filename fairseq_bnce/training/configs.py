@@ -30,14 +30,17 @@ class SelfNormalizingConfig(FairseqDataclass):
         metadata={
             "help": "the constant log Z, in nats, that scores are normalised to: a number, or "
             "'auto': that of the checkpoint that the training goes on from, if it has one; 0 where "
-            "an untrained model has an output bias to carry it; else as measured on the first batch"
+            "--init-output-bias sets an untrained model's scores; else as measured on the first "
+            "batch"
         },
     )
     init_output_bias: ChoiceEnum(["none", "uniform", "unigram"]) = field(
         default="unigram",
         metadata={
-            "help": "where the output bias starts, if there is one: as the model has it, at "
-            "-log V + log Z, or at log q + log Z, which makes the untrained model the unigram model"
+            "help": "where an untrained model's output bias starts: as the model has it, at "
+            "-log V + log Z, or at log q + log Z, which makes it the unigram model; in a "
+            "transformer, which has none, one feature of its last layer normalisation is made "
+            "constant and carries it"
         },
     )
     valid_partition_rate: float = field(

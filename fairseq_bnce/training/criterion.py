@@ -20,7 +20,7 @@ from fairseq_bnce import losses
 from fairseq_bnce.checkpoints.origin import CheckpointChoice
 from fairseq_bnce.errors import require
 from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.projection import squashing
+from fairseq_bnce.projection import initial_scores, squashing
 from fairseq_bnce.projection.batch import TokenBatch, target_scores
 from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.sparse import row_sparse
@@ -73,6 +73,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         self.is_legacy_ddp = options.ddp_backend in ("legacy_ddp", "no_c10d")
         self.sentence_avg = options.sentence_avg
         self._is_prepared = self._has_begun = False
+        self._start_is_set = False  # of an untrained model's scores
 
     @classmethod
     def build_criterion(cls, cfg: FairseqDataclass, task: FairseqTask) -> "FairseqCriterion":
@@ -217,11 +218,12 @@ class SelfNormalizingCriterion(FairseqCriterion):
         self._take_squashing(model)
         if self.row_sparse:
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
-        q = self._bias_distribution(layer.bias) if untrained else None
+        q = self._initial_distribution(layer) if untrained else None
         squash = self.score_squashing
         self._decide_log_z(by_bias=None if q is None else output_bias.carried_log_z(q, squash))
         if q is not None:
-            output_bias.fill(layer.bias, q, self.constant.start or 0.0, squash)
+            output_bias.fill(layer, q, self.constant.start or 0.0, squash)
+            self._start_is_set = True
         self._is_prepared = True
 
     def _take_squashing(self, model: nn.Module) -> None:
@@ -232,12 +234,12 @@ class SelfNormalizingCriterion(FairseqCriterion):
             required = "--criterion self_norm_softmax with it, as the model was trained"
             require("--score-squashing", required, type(self).__name__, False)
 
-    def _bias_distribution(self, bias: Optional[Tensor]) -> Optional[NoiseDistribution]:
-        """What ``--init-output-bias`` sets a bias from, if there is one to set."""
-        if bias is None or self.initial_bias == "none":
+    def _initial_distribution(self, layer: OutputLayer) -> Optional[NoiseDistribution]:
+        """What ``--init-output-bias`` starts scores at, where the decoder can carry it."""
+        if self.initial_bias == "none" or not initial_scores.can_be_set(layer):
             return None
         if self.initial_bias == "uniform":
-            return NoiseDistribution.uniform(len(bias))
+            return NoiseDistribution.uniform(len(layer))
         return self.noise.unigram.to("cpu")
 
     def _decide_log_z(self, by_bias: Optional[float]) -> None:
@@ -283,7 +285,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
             reach = f"from {low:.1f} to {high:.1f}, since --score-squashing keeps scores within 10"
             require("--log-z", reach, given, low < given < high)
         is_far = is_given and abs(given - log_v) > _FAR_START
-        if is_far and layer.bias is None and not self.constant.goes_on:
+        can_carry = layer.bias is not None or self._start_is_set
+        if is_far and not can_carry and not self.constant.goes_on:
             logger.warning(
                 f"{type(layer.decoder).__name__} has no output bias: its log Z_c starts near "
                 f"log V = {log_v:.1f}, far from --log-z {given:g}, and it may take most "

@@ -1,10 +1,9 @@
-"""Where the output bias of an untrained model starts."""
-
-import torch
-from torch import Tensor
+"""Which scores an untrained model starts with, by its output bias or what stands in for one."""
 
 from fairseq_bnce.losses import unsquashed
 from fairseq_bnce.noise import NoiseDistribution
+from fairseq_bnce.projection import initial_scores
+from fairseq_bnce.projection.output_layer import OutputLayer
 
 SQUASHED = 10.0  # scores that are squashed stay below it in absolute value,
 _FITTING = 9.9  # and a bias can start them up to here (losses.unsquashed)
@@ -19,8 +18,7 @@ def carried_log_z(q: NoiseDistribution, squash: bool) -> float:
     return round(fitting + 0.005, 2) if fitting else 0.0
 
 
-def fill(bias: Tensor, q: NoiseDistribution, log_z: float, squash: bool) -> None:
-    """Set a bias (V,) so that scores start at log q + log Z."""
+def fill(layer: OutputLayer, q: NoiseDistribution, log_z: float, squash: bool) -> None:
+    """Let scores start at log q + log Z."""
     scores = q.log_q + log_z
-    with torch.no_grad():
-        bias.copy_(unsquashed(scores) if squash else scores)
+    initial_scores.set_to(layer, unsquashed(scores) if squash else scores)

@@ -1,0 +1,62 @@
+"""Where an untrained model's scores start: at given values in every context.
+
+An output bias carries them. In a decoder that has none, but whose features come out of a layer
+normalisation, one feature is made the same in every context: its gain is 0 and its offset sqrt(D),
+the length that the normalisation gives to all features together. Its column of the projection is
+then the bias. Nothing but parameters of the stock architecture changes, and training may change
+all of them again. On novels of 52,595 types a transformer_lm under ``bnce`` has a perplexity of 200
+after 300 updates that way, and of 328 from random scores (docs/adaptive-softmax.md).
+"""
+
+import math
+from typing import Optional
+
+import torch
+from fairseq.models.transformer import TransformerDecoderBase
+from torch import Tensor, nn
+
+from fairseq_bnce.projection.output_layer import OutputLayer
+
+_CHOSEN = 0  # of the features; no position is better than another
+
+
+def can_be_set(layer: OutputLayer) -> bool:
+    """Whether the decoder has something that carries a score for every word."""
+    return layer.bias is not None or _last_norm(layer.decoder) is not None
+
+
+@torch.no_grad()
+def set_to(layer: OutputLayer, scores: Tensor) -> None:
+    """Make ``scores`` (V,), nats, those of every context, but for what random weights add.
+
+    To be called where :func:`can_be_set` holds, before a trainer copies the parameters.
+    """
+    if layer.bias is not None:
+        layer.bias.copy_(scores)
+        return
+    weight = layer.full().weight
+    weight[:, _CHOSEN] = (scores / _make_constant(layer.decoder)).to(weight)
+
+
+def _make_constant(decoder: nn.Module) -> float:
+    """The value that the chosen feature has from now on."""
+    norm = _last_norm(decoder)
+    value = math.sqrt(norm.weight.numel())
+    norm.weight[_CHOSEN] = 0.0
+    norm.bias[_CHOSEN] = value
+    if decoder.project_out_dim is not None:  # features are another size: hand this one on
+        projection = decoder.project_out_dim.weight
+        projection[_CHOSEN] = 0.0
+        projection[:, _CHOSEN] = 0.0
+        projection[_CHOSEN, _CHOSEN] = 1.0
+    return value
+
+
+def _last_norm(decoder: nn.Module) -> Optional[nn.Module]:
+    """The affine layer normalisation that features come out of, whatever layers are dropped."""
+    if not isinstance(decoder, TransformerDecoderBase):
+        return None
+    norm = decoder.layer_norm
+    if norm is None and not decoder.decoder_layerdrop and not decoder.layers[-1].normalize_before:
+        norm = decoder.layers[-1].final_layer_norm
+    return norm if getattr(norm, "bias", None) is not None else None
