@@ -41,8 +41,8 @@ from typing import Any, Dict, List, Optional, Sequence
 import torch
 from benchmarks import head_report
 from benchmarks.heads import HEADS, LIMIT, OWN, Shape
-from comparison import machine, processes
-from comparison.recipes import UsageError
+from experiments import machine, processes
+from experiments.command import UsageError
 
 _MEASURE = Path(__file__).resolve().with_name("benchmarks") / "head_measure.py"
 # Gemma 2 2B; two of the Llama 3 kind. On the CPU: what takes seconds.

@@ -29,8 +29,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
-from comparison import machine, processes
-from comparison.recipes import UsageError
+from experiments import machine, processes
+from experiments.command import UsageError
 
 _HERE = Path(__file__).resolve().parent
 _PLUGIN = str(_HERE.parent / "fairseq_bnce")

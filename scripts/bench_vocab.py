@@ -38,8 +38,8 @@ from typing import List, Sequence, Tuple
 from benchmarks import plot, report, runs
 from benchmarks.runs import Outcome, Run, Settings
 from benchmarks.systems import RECIPES, SYSTEMS, System
-from comparison import machine, processes
-from comparison.recipes import UsageError
+from experiments import machine, processes
+from experiments.command import UsageError
 
 _MEASURE = Path(__file__).resolve().with_name("benchmarks") / "measure.py"
 _LEAST_VOCAB = 50  # a few words beside fairseq's specials, and bands for the adaptive softmax

@@ -30,9 +30,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, Tuple
 
-from comparison import machine, processes
-from comparison.command import positive
-from comparison.recipes import UsageError
+from experiments import machine, processes
+from experiments.command import UsageError, positive
 
 _HERE = Path(__file__).resolve().parent
 _LONGEST = 400  # words of a sentence; a model takes no longer ones than it is trained for

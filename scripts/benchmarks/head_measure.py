@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from comparison import machine  # noqa: E402
+from experiments import machine  # noqa: E402
 
 from benchmarks import heads, memory  # noqa: E402
 

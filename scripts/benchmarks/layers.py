@@ -10,7 +10,7 @@ from typing import Callable, Dict, Tuple
 
 import torch
 import torch.nn.functional as F
-from comparison.recipes import cutoffs
+from experiments.recipes import cutoffs
 from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor, nn
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from comparison import logs, machine, processes, train
+from experiments import logs, machine, processes, train
 
 from .systems import Recipe, System, own_flags, recipe_flags
 

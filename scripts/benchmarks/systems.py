@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Tuple
 
-from comparison.recipes import ADAPTIVE, SOFTMAX, criterion_flags
+from experiments.recipes import ADAPTIVE, SOFTMAX, criterion_flags
 
 _SPARSE = "_sparse"
 _OWN = ("bnce", "shared_nce")

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench_output_layer  # noqa: E402
 from benchmarks import head_measure, head_report, heads, memory  # noqa: E402
-from comparison import processes  # noqa: E402
+from experiments import processes  # noqa: E402
 
 from fairseq_bnce import shared_scores  # noqa: E402
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import bench_vocab  # noqa: E402
 from benchmarks import data, layers, measure, memory, report, runs, summary  # noqa: E402
 from benchmarks.systems import RECIPES, SYSTEMS, own_flags  # noqa: E402
-from comparison import logs, machine, processes  # noqa: E402
+from experiments import logs, machine, processes  # noqa: E402
 
 from fairseq_bnce.noise import NoiseDistribution  # noqa: E402
 

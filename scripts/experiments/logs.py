@@ -6,6 +6,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from .processes import STARTED
@@ -117,6 +118,18 @@ class TrainingLog:
         processor = self.processor_seconds_at(update)
         known = {} if processor is None else {"processor_seconds": processor}
         return {"seconds": self.seconds_at(update), **known}
+
+
+def text(log: Path) -> str:
+    """All of a log.
+
+    Raises:
+        UnreadableLog: if there is none.
+    """
+    try:
+        return log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UnreadableLog(f"{log.name}: {error.strerror}") from error
 
 
 def read_training(text: str) -> TrainingLog:

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional
 
-from .recipes import UsageError
+from .command import UsageError
 
 _SPLITS = ("train", "valid", "test")
 _BLOCK = 2**20

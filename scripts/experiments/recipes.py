@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
-from typing import Dict, Iterable, List, Sequence, Tuple
+from typing import Dict, Iterable, List, Sequence, Tuple, Union
+
+from . import tables
+from .command import UsageError
 
 SOFTMAX = "cross_entropy"
 ADAPTIVE = "adaptive_loss"
 # Trained by fairseq's own criteria: no constant, so that they are scored with a softmax alone.
 NORMALISED = (SOFTMAX, ADAPTIVE)
 DEFAULT_CRITERIA = (SOFTMAX, "shared_nce", "bnce", "nce_regularized")
+
+CommandLine = Union[str, Sequence[str]]
 
 # What compare.py says itself, and which of its own options says it.
 OWN_FLAGS = {
@@ -31,10 +36,6 @@ OWN_FLAGS = {
 INHERITED = ("--tokens-per-sample", "--sample-break-mode")
 
 
-class UsageError(ValueError):
-    """What the caller asked for can't be done; the message says why."""
-
-
 @dataclass(frozen=True)
 class Recipe:
     """fairseq-train's flags, the same for every criterion.
@@ -52,61 +53,17 @@ class Recipe:
     scoring: Tuple[str, ...] = ()
 
 
-_MODELS = {
-    "lstm": "--arch lstm_lm --decoder-out-embed-dim {size}",
-    "rnn": "--arch rnn_lm",
-}
-_SGD = """
---decoder-layers 2 --decoder-embed-dim {size} --decoder-hidden-size {size} --dropout {dropout}
---tokens-per-sample 20 --batch-size 20 --required-batch-size-multiple 1 --batch-size-valid 64
---optimizer sgd --lr 20 --clip-norm 0.25
---lr-scheduler reduce_lr_on_plateau --lr-shrink 0.5 --max-epoch 10
---validate-interval-updates 1000 --no-epoch-checkpoints --log-interval 50 --num-workers 0 --cpu
-"""
+def recipe(name: str, about: str, training: CommandLine, scoring: CommandLine) -> Recipe:
+    """From command lines' words."""
+    return Recipe(name, about, words(training), words(scoring))
 
 
-def _sgd(model: str, size: int, dropout: float) -> Tuple[str, ...]:
-    flags = f"{_MODELS[model]} {_SGD}".format(size=size, dropout=dropout)
-    return tuple(shlex.split(flags))
+def words(flags: CommandLine) -> Tuple[str, ...]:
+    """Of a command line in one part or several."""
+    return tuple(shlex.split(flags if isinstance(flags, str) else " ".join(flags)))
 
 
-_LARGE_BATCHES = """
---decoder-layers 2 --decoder-embed-dim 200 --dropout 0
---tokens-per-sample 20 --batch-size 80 --required-batch-size-multiple 1 --batch-size-valid 64
---clip-norm 0.25 --lr-scheduler fixed
---max-update 1000 --validate-interval-updates 250 --no-epoch-checkpoints --log-interval 25
---num-workers 0 --cpu
-"""
-_ADAGRAD = f"""
---arch lstm_lm --decoder-hidden-size 200 --decoder-out-embed-dim 200
-{_LARGE_BATCHES} --optimizer adagrad --lr 0.05
-"""
-_ADAM = f"""
---arch transformer_lm --decoder-input-dim 200 --decoder-output-dim 200
---decoder-ffn-embed-dim 800 --decoder-attention-heads 4
-{_LARGE_BATCHES} --optimizer adam --lr 0.001 --warmup-updates 50
-"""
-_SCORING = ("--max-tokens", "1280")  # 64 blocks of 20, as in validation
-RECIPES: Dict[str, Recipe] = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe("lstm200", "LSTM 2 x 200, no dropout, SGD", _sgd("lstm", 200, 0.0), _SCORING),
-        Recipe("lstm650", "LSTM 2 x 650, dropout 0.5, SGD", _sgd("lstm", 650, 0.5), _SCORING),
-        Recipe("rnn200", "fused LSTM 2 x 200, no dropout, SGD", _sgd("rnn", 200, 0.0), _SCORING),
-        Recipe(
-            "adagrad200",
-            "LSTM 2 x 200, no dropout, Adagrad, 1,600 targets a batch, 1,000 updates",
-            tuple(shlex.split(_ADAGRAD)),
-            _SCORING,
-        ),
-        Recipe(
-            "adam200",
-            "transformer 2 x 200, no dropout, Adam, 1,600 targets a batch, 1,000 updates",
-            tuple(shlex.split(_ADAM)),
-            _SCORING,
-        ),
-    )
-}
+RECIPES = {name: recipe(name, **one) for name, one in tables.load("recipes")["compare"].items()}
 
 
 @dataclass(frozen=True)
