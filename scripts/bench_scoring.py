@@ -139,7 +139,7 @@ class Bench:
     def _data(self, tokens: int) -> Path:
         folder = self.out / f"data-{self.options.vocab}-{tokens}"
         if not folder.is_dir():
-            command = [sys.executable, str(_HERE / "benchmarks" / "data.py"), "--out", str(folder)]
+            command = [sys.executable, str(_HERE / "experiments" / "data.py"), "--out", str(folder)]
             command += ["--vocab", str(self.options.vocab), "--tokens", str(tokens)]
             processes.run(command, self.out / "data.log", self.options.threads)
         return folder
@@ -147,7 +147,7 @@ class Bench:
     def _text(self, tokens: int) -> Path:
         text = self.out / f"text-{self.options.vocab}-{tokens}-tokens.txt"
         if not text.is_file():
-            command = [sys.executable, str(_HERE / "benchmarks" / "as_text.py")]
+            command = [sys.executable, str(_HERE / "experiments" / "as_text.py")]
             command += [str(self._data(tokens)), "train", str(text)]
             processes.run(command, self.out / "data.log", self.options.threads)
         return text

@@ -166,7 +166,7 @@ def _our_scores(
 def _text(options: argparse.Namespace) -> Path:
     text = options.out / f"{options.gen_subset}.txt"
     if not text.is_file():
-        command = [sys.executable, str(_HERE / "benchmarks" / "as_text.py"), str(options.data)]
+        command = [sys.executable, str(_HERE / "experiments" / "as_text.py"), str(options.data)]
         command += [options.gen_subset, str(text)]
         processes.run(command, options.out / "text.log", options.threads)
     return text

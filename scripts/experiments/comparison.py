@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -215,7 +214,7 @@ def flags(found: Sequence[Row], settings: Settings) -> str:
         lines[row.variant.label] = ["--criterion", row.variant.criterion, *row.variant.flags]
     scoring = f"fairseq-eval-lm, {' and '.join(INHERITED)} as in training"
     lines[scoring] = [*settings.recipe.scoring, *settings.scoring]
-    return "\n".join(f"- {label}: `{shlex.join(some)}`" for label, some in lines.items())
+    return tables.flags(lines)
 
 
 def _label(row: Row) -> str:

@@ -73,8 +73,8 @@ def versions() -> Dict[str, Optional[str]]:
     """Of Python, torch and fairseq."""
     return {
         "python": platform.python_version(),
-        "torch": _version("torch"),
-        "fairseq": _version("fairseq-fixed") or _version("fairseq"),
+        "torch": version("torch"),
+        "fairseq": version("fairseq-fixed") or version("fairseq"),
     }
 
 
@@ -92,7 +92,8 @@ def _processor() -> str:
     return names[0].strip() if names else platform.processor() or platform.machine()
 
 
-def _version(distribution: str) -> Optional[str]:
+def version(distribution: str) -> Optional[str]:
+    """None where it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
@@ -30,11 +31,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: its labels, and numbers by name, or why there are none."""
+    """A line of a table: its labels, and numbers by name, or why there are none.
+
+    Attributes:
+        error: what it died of; ``skipped``: why it was not tried.
+    """
 
     labels: Sequence[str]
     numbers: Numbers
-    failed: Optional[str] = None
+    error: Optional[str] = None
+    skipped: Optional[str] = None
 
 
 @functools.lru_cache(maxsize=None)
@@ -66,8 +72,9 @@ def measured(heads: Sequence[str], chosen: Columns, lines: Iterable[Line]) -> st
 
 
 def _cells(line: Line, chosen: Columns) -> List[str]:
-    if line.failed is not None:
-        return [f"failed: {escaped(line.failed)}", *("" for _ in chosen[1:])]
+    reason = line.skipped if line.error is None else f"failed: {line.error}"
+    if reason is not None:
+        return [escaped(reason), *("" for _ in chosen[1:])]
     return [shown(line.numbers.get(name), form) for _, name, form in chosen]
 
 
@@ -116,6 +123,11 @@ def load_average(loads: Sequence[float]) -> List[str]:
     if not loads:
         return []
     return [f"Load average around the runs: {min(loads):.1f} to {max(loads):.1f}."]
+
+
+def flags(lines: Mapping[str, Sequence[str]]) -> str:
+    """Command lines, by what they are for; nothing of empty ones."""
+    return "\n".join(f"- {label}: `{shlex.join(some)}`" for label, some in lines.items() if some)
 
 
 def failures(lines: Sequence[str]) -> List[str]:

@@ -68,7 +68,7 @@ class Training(Run):
         return f"{self.system.label} seed {self.case}"
 
     def parts(self) -> List[Part]:
-        """A changed plugin measures again, which is cheap; to train again is the caller's to say."""
+        """A changed plugin measures again, which is cheap; not trains again, which is dear."""
         plugin = machine.plugin_fingerprint(self.settings.plugin)
         batches = self.settings.profile_batches
         found: List[Part] = [("train", self.identity, self._train)]
