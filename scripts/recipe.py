@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command.parser(__doc__, needs_out=False)
+    parser = command.parser(__doc__, required=False)
     add = parser.add_argument
     add("table", nargs="?", help="one of those that --list names")
     add("--list", action="store_true", help="tables, their corpora and rows, and nothing else")

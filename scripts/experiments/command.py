@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from .processes import CommandFailed
 
@@ -15,13 +15,14 @@ class UsageError(ValueError):
     """What the caller asked for can't be done; the message says why."""
 
 
-def parser(description: str, needs_out: bool = True) -> argparse.ArgumentParser:
-    """With the flags of every experiment."""
+def parser(description: str, **out: Any) -> argparse.ArgumentParser:
+    """With the flags of every experiment; ``out``: what ``--out`` is, if it is not required."""
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--out", type=Path, required=needs_out, help="folder for results and logs")
-    made.add_argument("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
+    add, about = made.add_argument, "folder for results and logs"
+    add("--out", type=Path, help=about, **(out or {"required": True}))
+    add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: %(default)s)")
     return made
 
 

@@ -78,7 +78,7 @@ def _table(paper: Dict[str, Any], own: Dict[str, Any], columns: Dict[str, List[s
         paper["corpus"],
         recipe(**paper["regime"]),
         _rows(paper, own),
-        [(columns[name][0], name, columns[name][1]) for name in own["columns"]],
+        tables.columns({name: columns[name] for name in own["columns"]}),
         f"{paper['about']}\n{own.get('more', '')}".strip(),
         own.get("is_drawn", False),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 STARTED, ENDED = "=== started ", "=== ended "
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
@@ -42,8 +43,11 @@ class Ended:
     cpu_seconds: Optional[float] = None
 
 
-def run(command: Sequence[str], log: Path, threads: int) -> Ended:
+def run(command: Sequence[str], log: Path, threads: int, printed: Optional[Path] = None) -> Ended:
     """Run ``command`` to its end, its output appended to ``log`` between two lines of ours.
+
+    Args:
+        printed: where standard output goes instead.
 
     Raises:
         CommandFailed: with the last error line, if the exit status is not 0.
@@ -52,7 +56,9 @@ def run(command: Sequence[str], log: Path, threads: int) -> Ended:
     with log.open("a", encoding="utf-8") as stream:
         stream.write(f"{STARTED}{json.dumps(list(command))}\n")
         stream.flush()
-        ended = _run(command, stream, threads)
+        with contextlib.ExitStack() as files:
+            output = stream if printed is None else files.enter_context(printed.open("w"))
+            ended = _run(command, output, stream, threads)
         stream.write(f"{ENDED}{json.dumps(asdict(ended))}\n")
     if ended.status:
         raise CommandFailed(f"{_reason(ended.status, log)} (see {log.name})")
@@ -73,11 +79,9 @@ def attempts(log: Path) -> List[Ended]:
     return [Ended(**{**end, "load": tuple(end["load"])}) for end in ends]
 
 
-def _run(command: Sequence[str], stream, threads: int) -> Ended:
+def _run(command: Sequence[str], output: Any, errors: Any, threads: int) -> Ended:
     load, start = os.getloadavg()[0], time.perf_counter()
-    child = subprocess.Popen(
-        list(command), stdout=stream, stderr=subprocess.STDOUT, env=_environment(threads)
-    )
+    child = subprocess.Popen(list(command), stdout=output, stderr=errors, env=_environment(threads))
     try:
         status, usage = _wait(child)
     except BaseException:  # Ctrl-C too: no training goes on behind the caller's back

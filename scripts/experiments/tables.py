@@ -60,9 +60,13 @@ def section(
         heads: titles of the labels.
         **values: that the text has places for.
     """
-    chosen = [(head, name, form) for name, (head, form) in found["columns"].items()]
     text = found["about"].format(**values).strip()
-    return f"## {title}\n\n{measured(heads, chosen, lines)}\n\n{text}"
+    return f"## {title}\n\n{measured(heads, columns(found['columns']), lines)}\n\n{text}"
+
+
+def columns(found: Mapping[str, Sequence[str]]) -> Columns:
+    """From {name: [title, format]}."""
+    return [(title, name, form) for name, (title, form) in found.items()]
 
 
 def measured(heads: Sequence[str], chosen: Columns, lines: Iterable[Line]) -> str:

@@ -22,7 +22,7 @@ def test_rates_leave_out_what_any_text_takes():
 
 def test_report():
     memory = {1000: {"peak_mib": 512.4, "seconds": 3.2}}
-    text = bench_scoring._markdown([SPEED], memory, "somewhere")
+    text = "\n".join(bench_scoring._report([SPEED], memory, "somewhere"))
     assert "| `a command` | 50 | 1,000 | 100 |" in text
     assert "| 1,000 | 512 | 3 |" in text and text.startswith("somewhere\n")
 
