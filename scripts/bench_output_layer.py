@@ -28,12 +28,11 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
-from typing import List, Sequence
+from typing import Sequence
 
-from experiments import command, machine, output_layer
+from experiments import command, output_layer, run
 from experiments.layers import HEADS, LIMIT, OWN, Shape
 from experiments.output_layer import HeadRun, Settings
-from experiments.run import Outcome, outcomes
 from experiments.vocabulary import find_device
 
 # Gemma 2 2B; two of the Llama 3 kind. On the CPU: what takes seconds.
@@ -77,29 +76,17 @@ def _shape(text: str) -> Shape:
 
 def _settings(options: argparse.Namespace) -> Settings:
     device, device_name = find_device(options.device, options.out, options.threads)
-    return Settings(
-        out=options.out.resolve(),
-        plugin=machine.plugin_folder(),
-        device=device,
-        device_name=device_name,
-        dtype=options.dtype or _DTYPES[device],
-        calls=options.calls,
-        seconds=options.max_seconds,
-        draws=options.draws,
-        zipf=tuple(options.zipf),
-        seed=options.seed,
-        threads=options.threads,
-    )
+    own = {"device": device, "device_name": device_name, "seconds": options.max_seconds}
+    return run.settings(Settings, options, dtype=options.dtype or _DTYPES[device], **own)
 
 
 def _run_all(settings: Settings, options: argparse.Namespace) -> int:
-    """Head after head, at one shape after the other; the report is written after each."""
+    """Head after head, at one shape after the other."""
     shapes = dict.fromkeys(options.shapes or map(Shape.parse, _SHAPES[settings.device]))
     heads = dict.fromkeys(options.heads)
-    found: List[Outcome] = []
-    for found in outcomes([HeadRun(settings, head, shape) for head in heads for shape in shapes]):
-        output_layer.write(found, settings)
-    print((settings.out / "output_layer.md").read_text(encoding="utf-8"))
+    runs = [HeadRun(settings, head, shape) for head in heads for shape in shapes]
+    report = settings.out / "output_layer.md"
+    found = run.complete_all(runs, lambda done: output_layer.write(done, settings), report)
     print(output_layer.draw(found, settings))
     return 1 if any(o.errors and (o.system in OWN or o.system == LIMIT) for o in found) else 0
 

@@ -27,10 +27,9 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
-from typing import List, Sequence
+from typing import Sequence
 
-from experiments import command, growth, machine
-from experiments.run import Outcome, outcomes
+from experiments import command, growth, machine, run
 from experiments.vocabulary import (
     LEAST_UPDATES,
     PARTS,
@@ -93,35 +92,19 @@ def _prepare(options: argparse.Namespace) -> Settings:
     for name in ("vocab", "systems", "parts"):
         command.each_once(f"--{name}", getattr(options, name))
     device, device_name = find_device(options.device, options.out, options.threads)
-    return Settings(
-        out=options.out.resolve(),
-        plugin=machine.plugin_folder(),
-        recipe=RECIPES[options.recipe].with_sentences(options.sentences),
-        updates=options.updates,
-        seconds=options.max_seconds,
-        device=device,
-        device_name=device_name,
-        threads=options.threads,
-        parts=tuple(options.parts),
-        zipf=tuple(options.zipf),
-        seed=options.seed,
-    )
+    recipe = RECIPES[options.recipe].with_sentences(options.sentences)
+    own = {"device": device, "device_name": device_name, "seconds": options.max_seconds}
+    return run.settings(Settings, options, recipe=recipe, **own)
 
 
 def _run_all(settings: Settings, options: argparse.Namespace) -> int:
-    """Run after run; the report is written after each, so that a benchmark can be watched.
-
-    All sizes of a system follow each other: their ratios are the fine ones, which a machine's
-    drift would blur.
-    """
+    """All sizes of a system follow each other: drift would blur their ratios, the fine ones."""
     systems = [SYSTEMS[name] for name in options.systems]
     runs = [Benchmark(settings, system, vocab) for system in systems for vocab in options.vocab]
     for vocab in options.vocab:
         make_data(settings, vocab)
-    found: List[Outcome] = []
-    for found in outcomes(runs):
-        growth.write(found, settings)
-    print((settings.out / "benchmark.md").read_text(encoding="utf-8"))
+    report = settings.out / "benchmark.md"
+    found = run.complete_all(runs, lambda done: growth.write(done, settings), report)
     print(growth.draw(found, settings))
     return 1 if any(outcome.errors for outcome in found) else 0
 

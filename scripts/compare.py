@@ -42,8 +42,8 @@ import shlex
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from experiments import command, comparison, machine, plot, recipes
-from experiments.run import Outcome, outcomes
+from experiments import command, comparison, machine, plot, recipes, run
+from experiments.run import Outcome
 from experiments.training import Settings, Training
 
 
@@ -111,16 +111,14 @@ def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings
     command.each_once("--seeds", options.seeds, "each seed")
     flags_for = [(label, shlex.split(flags)) for label, flags in options.flags_for]
     variants = recipes.grid(recipes.variants(options.criteria, flags_for), options.learning_rates)
-    settings = Settings(
+    settings = run.settings(
+        Settings,
+        options,
         data=options.data.resolve(),
         fingerprint=machine.data_fingerprint(options.data),
-        out=options.out.resolve(),
-        plugin=machine.plugin_folder(),
         recipe=recipes.RECIPES[options.recipe],
-        training=tuple(training),
-        scoring=tuple(options.eval_flags),
-        threads=options.threads,
-        profile_batches=options.profile_batches,
+        training=training,
+        scoring=options.eval_flags,
         questions=command.questions(options),
         is_scored=not options.only_train,
     )
@@ -129,11 +127,8 @@ def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings
 
 
 def _run_all(settings: Settings, runs: Sequence[Training]) -> int:
-    """Run after run; the report is written after each, so that a long comparison can be watched."""
-    found: List[Outcome] = []
-    for found in outcomes(runs):
-        comparison.write(found, settings, settings.out)
-    print((settings.out / "comparison.md").read_text(encoding="utf-8"))
+    report = settings.out / "comparison.md"
+    found = run.complete_all(runs, lambda done: comparison.write(done, settings), report)
     print(_draw(found, settings))
     return 1 if any(outcome.errors for outcome in found) else 0
 

@@ -27,10 +27,10 @@ import argparse
 from pathlib import Path
 from typing import Dict, List, Sequence
 
-from experiments import command, machine, papers, recipes
+from experiments import command, machine, papers, recipes, run
 from experiments.command import UsageError
 from experiments.papers import Table
-from experiments.run import Outcome, outcomes
+from experiments.run import Outcome
 from experiments.training import Settings, Training
 
 
@@ -69,12 +69,13 @@ def _run(known: Dict[str, Table], options: argparse.Namespace, training: List[st
     settings = _settings(table, options, training)
     runs = {row.variant.label: Training(settings, row.variant, options.seed) for row in table.rows}
     wanted = _wanted(runs, options.rows)
-    rest = [run.finished() for run in runs.values() if run not in wanted]
+    rest = [one.finished() for one in runs.values() if one not in wanted]
     done = [outcome for outcome in rest if outcome is not None]
-    found: List[Outcome] = []
-    for found in outcomes(wanted):
+
+    def write(found: List[Outcome]) -> None:
         papers.write(name, table, [*found, *done], settings)
-    print((settings.out / f"{name}.md").read_text(encoding="utf-8"))
+
+    found = run.complete_all(wanted, write, settings.out / f"{name}.md")
     if table.is_drawn:
         print(papers.draw(table, [*found, *done], settings.out / f"{name}.png"))
     return 1 if any(outcome.errors for outcome in found) else 0
@@ -90,17 +91,10 @@ def _settings(table: Table, options: argparse.Namespace, training: List[str]) ->
     machine.check_data(options.data)
     recipes.refuse_own_flags(training, "after --")
     options.out.mkdir(parents=True, exist_ok=True)
-    return Settings(
-        data=options.data.resolve(),
-        fingerprint=machine.data_fingerprint(options.data),
-        out=options.out.resolve(),
-        plugin=machine.plugin_folder(),
-        recipe=table.regime,
-        training=tuple(training),
-        threads=options.threads,
-        profile_batches=0,
-        questions=questions,
-    )
+    data, fingerprint = options.data.resolve(), machine.data_fingerprint(options.data)
+    found = {"data": data, "fingerprint": fingerprint, "questions": questions}
+    own = {"recipe": table.regime, "training": training, "profile_batches": 0}
+    return run.settings(Settings, options, **found, **own)
 
 
 def _wanted(runs: Dict[str, Training], labels: Sequence[str]) -> List[Training]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import tables
@@ -144,10 +143,11 @@ def _completion(found: Mapping[str, float]) -> Measurements:
 # ---------------------------------------------------------------- the report
 
 
-def write(outcomes: Sequence[Outcome], settings: Settings, out: Path) -> None:
+def write(outcomes: Sequence[Outcome], settings: Settings) -> None:
     """Write ``comparison.md`` and ``comparison.json``."""
     found = rows(outcomes)
-    tables.write(out / "comparison", markdown(found, settings), as_json(found, settings))
+    out = settings.out / "comparison"
+    tables.write(out, markdown(found, settings), as_json(found, settings))
 
 
 def markdown(found: Sequence[Row], settings: Settings) -> List[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import machine, processes
 from .logs import UnreadableLog
@@ -17,6 +18,7 @@ from .logs import UnreadableLog
 Say = Callable[[str], None]
 # (name, key: another one makes a stored part stale, what makes its value)
 Part = Tuple[str, Any, Callable[[], Tuple[Any, processes.Ended]]]
+T = TypeVar("T")
 HERE = Path(__file__).resolve().parent
 TRAIN = str(HERE / "train.py")
 
@@ -135,15 +137,30 @@ def measure(name: str, found: Path, threads: int, *arguments: Any) -> Tuple[Any,
     return json.loads(found.read_text(encoding="utf-8")), ended
 
 
-def outcomes(runs: Sequence[Run]) -> Iterator[List[Outcome]]:
-    """Complete one after the other; after each, yield what became of all so far.
+def complete_all(
+    runs: Sequence[Run], write: Callable[[List[Outcome]], None], report: Path
+) -> List[Outcome]:
+    """Run after run. One that dies is one of the outcomes, and the others are still made.
 
-    A run that dies is one of the outcomes, and the others are still made.
+    Args:
+        write: writes the report of the runs so far; called after each, so that a long experiment
+            can be watched.
+        report: what is printed in the end.
     """
     found: List[Outcome] = []
     for place, run in enumerate(runs, start=1):
         found.append(_outcome(run, f"[{place}/{len(runs)}]"))
-        yield found
+        write(found)
+    print(report.read_text(encoding="utf-8"))
+    return found
+
+
+def settings(kind: Type[T], options: argparse.Namespace, **others: Any) -> T:
+    """An experiment's settings: what the command line has by the same names, and ``others``."""
+    places = {"out": options.out.resolve(), "plugin": machine.plugin_folder()}
+    said = {f.name: getattr(options, f.name) for f in fields(kind) if hasattr(options, f.name)}
+    chosen = {**said, **places, **others}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in chosen.items()})
 
 
 def _outcome(run: Run, position: str) -> Outcome:

@@ -362,7 +362,7 @@ def test_failures_are_in_the_tables(tmp_path):
         outcome("nce", 1, error="a | b"),
         outcome("nce", 2, error="a | b"),
     ]
-    comparison.write(outcomes, settings(tmp_path, tmp_path), tmp_path)
+    comparison.write(outcomes, settings(tmp_path, tmp_path))
     text = (tmp_path / "comparison.md").read_text(encoding="utf-8")
     assert "| bnce (without seed 2) | inf |" in text
     assert "| nce | failed: a \\| b |" in text
