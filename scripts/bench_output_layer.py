@@ -31,7 +31,7 @@ import argparse
 from typing import Sequence
 
 from experiments import command, output_layer, run
-from experiments.layers import HEADS, LIMIT, OWN, Shape
+from experiments.measures.layers import HEADS, LIMIT, OWN, Shape
 from experiments.output_layer import HeadRun, Settings
 from experiments.vocabulary import find_device
 

@@ -30,7 +30,7 @@ from typing import Dict, List, Sequence, Tuple
 
 from experiments import command, machine, processes, sentences, tables
 from experiments.recipes import words
-from experiments.run import HERE
+from experiments.run import DATA, HERE
 from experiments.tables import MIB, Line
 
 _RECIPE = tables.load("recipes")["scoring"]
@@ -122,7 +122,7 @@ class Bench:
     def _data(self, tokens: int) -> Path:
         folder = self.out / f"data-{self.options.vocab}-{tokens}"
         if not folder.is_dir():
-            command = [sys.executable, str(HERE / "data.py"), "--out", str(folder)]
+            command = [sys.executable, DATA, "--out", str(folder)]
             command += ["--vocab", str(self.options.vocab), "--tokens", str(tokens)]
             processes.run(command, self.out / "data.log", self.threads)
         return folder

@@ -1,8 +1,11 @@
-"""The engine of all experiments: variants, each run once and resumed, measured, tabulated, drawn.
+"""The engine of all experiments: what is run once and resumed, measured, tabulated and drawn.
 
 Run: ``run`` takes a run through its parts, ``processes`` starts a command and measures its process,
-``training`` is a run of fairseq-train and what follows it, ``machine`` says where it ran, ``logs``
-reads what fairseq prints. Measure: ``measure`` is a command of its own for what fairseq does not
-print. Table and plot: ``tables``, ``plot``. What is run: ``recipes``, ``papers``. ``command`` is
-what the command lines share. The files of data beside them: recipes.yaml, reports.yaml.
+``train`` is fairseq-train with a clock in its log, ``logs`` reads what fairseq prints, ``machine``
+says where it ran. Measure: ``measure``, a command for what fairseq does not print, from measures/.
+Table and plot: ``tables``, ``plot``. ``command`` is what the command lines share.
+
+What is run, and what its report makes of it: ``training`` and ``comparison`` (compare.py, and
+recipe.py, which adds ``papers``), ``vocabulary`` and ``growth`` (bench_vocab.py), ``output_layer``.
+``recipes`` and ``sentences`` are what several share. Data: recipes.yaml, reports.yaml, ../recipes.
 """

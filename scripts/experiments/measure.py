@@ -7,7 +7,7 @@
     complete    sentence completion: --data DATA --checkpoint CHECKPOINT --questions Q --answers A
     profile     a trained model's update by part: --data DATA --user-dir DIR --checkpoint CHECKPOINT
     update      an update's phases and memory: [--updates N --seconds S], fairseq-train's arguments
-    layer, head a bare output layer: see layer_speeds.py
+    layer, head a bare output layer: see measures/layer_speeds.py
     device      the accelerator
 
 A command of its own, so that the experiments, whose children's peak memory is measured, import no
@@ -44,7 +44,7 @@ def main(arguments: List[str]) -> None:
     plugin = str(machine.plugin_folder().parent)
     if plugin not in sys.path:
         sys.path.insert(0, plugin)
-    module = importlib.import_module(f"experiments.{_MODULES[known.measure]}")
+    module = importlib.import_module(f"experiments.measures.{_MODULES[known.measure]}")
     found = getattr(module, known.measure)(others)
     known.out.write_text(json.dumps(found), encoding="utf-8")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import machine, plot, tables
-from .layers import EXACT, LIMIT, OWN, Shape
+from .measures.layers import EXACT, LIMIT, OWN, Shape
 from .run import Outcome, Part, Run
 from .tables import Line, ratio
 

@@ -79,7 +79,7 @@ def _table(paper: Dict[str, Any], own: Dict[str, Any], columns: Dict[str, List[s
         recipe(**paper["regime"]),
         _rows(paper, own),
         tables.columns({name: columns[name] for name in own["columns"]}),
-        f"{paper['about']}\n{own.get('more', '')}".strip(),
+        (paper["about"] + own.get("more", "")).strip(),
         own.get("is_drawn", False),
     )
 

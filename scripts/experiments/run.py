@@ -21,6 +21,7 @@ Part = Tuple[str, Any, Callable[[], Tuple[Any, processes.Ended]]]
 T = TypeVar("T")
 HERE = Path(__file__).resolve().parent
 TRAIN = str(HERE / "train.py")
+DATA, AS_TEXT = (str(HERE / "measures" / name) for name in ("data.py", "as_text.py"))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, List
 
 from . import machine, processes
-from .run import HERE
+from .run import AS_TEXT
 
 # Words of a sentence; a model takes no longer ones than it is trained for. The made data's lengths
 # are geometrically distributed about 20.
@@ -38,6 +38,12 @@ def eval_lm(data: Path, checkpoint: Path, split: str, *flags: str) -> List[str]:
 def write_text(data: Path, split: str, text: Path, log: Path, threads: int) -> Path:
     """A split as text, unless it is there."""
     if not text.is_file():
-        command = [sys.executable, str(HERE / "as_text.py"), str(data), split, str(text)]
+        command = [
+            sys.executable,
+            AS_TEXT,
+            str(data),
+            split,
+            str(text),
+        ]
         processes.run(command, log, threads)
     return text

@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from . import logs, machine, processes, tables
 from .command import UsageError
 from .recipes import ADAPTIVE, SOFTMAX, criterion_flags, words
-from .run import HERE, TRAIN, Outcome, Part, Run, Say, measure
+from .run import DATA, TRAIN, Outcome, Part, Run, Say, measure
 
 PARTS = ("update", "train", "layer")
 LEAST_UPDATES = 10  # timed ones of a training, however long they take
@@ -199,7 +199,7 @@ def make_data(settings: Settings, vocab: int, say: Say = print) -> None:
         return
     say(f"V={vocab:,}: making data")
     exponent, shift = settings.zipf
-    command = [sys.executable, str(HERE / "data.py"), "--out", str(folder)]
+    command = [sys.executable, DATA, "--out", str(folder)]
     command += ["--vocab", str(vocab), "--tokens", str(settings.tokens)]
     command += ["--seed", str(settings.seed), "--exponent", str(exponent), "--shift", str(shift)]
     processes.run(command, settings.out / "data" / f"{folder.name}.log", settings.threads)

@@ -16,8 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench_output_layer  # noqa: E402
-from experiments import layers as heads  # noqa: E402
-from experiments import meter, output_layer, processes  # noqa: E402
+from experiments import output_layer, processes  # noqa: E402
+from experiments.measures import layers as heads  # noqa: E402
+from experiments.measures import meter  # noqa: E402
 from experiments.run import Outcome  # noqa: E402
 
 from fairseq_bnce import shared_scores  # noqa: E402

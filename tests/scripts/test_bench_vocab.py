@@ -20,17 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench_vocab  # noqa: E402
-from experiments import (  # noqa: E402
-    data,
-    growth,
-    layers,
-    logs,
-    machine,
-    meter,
-    processes,
-    updates,
-    vocabulary,
-)
+from experiments import growth, logs, machine, processes, vocabulary  # noqa: E402
+from experiments.measures import data, layers, meter, updates  # noqa: E402
 from experiments.run import Outcome  # noqa: E402
 from experiments.vocabulary import RECIPES, SYSTEMS, Benchmark, own_flags  # noqa: E402
 

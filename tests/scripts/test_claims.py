@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from experiments import growth, output_layer  # noqa: E402
-from experiments.layers import LIMIT, Shape  # noqa: E402
+from experiments.measures.layers import LIMIT, Shape  # noqa: E402
 from experiments.run import Outcome  # noqa: E402
 from experiments.vocabulary import SYSTEMS  # noqa: E402
 

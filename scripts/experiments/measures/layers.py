@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .recipes import cutoffs
+from ..recipes import cutoffs
 
 Head = Callable[[], Optional[Tensor]]
 # (features, weight, target, bias) -> mean loss

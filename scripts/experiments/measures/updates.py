@@ -117,9 +117,8 @@ def update(arguments: List[str]) -> Dict[str, Any]:
         "updates": len(times),
         "peak_bytes": statistics.median(peaks),
         "peaks_bytes": peaks,
-        "parameter_bytes": _bytes(trainer.model.parameters()),
-        "state_bytes": _bytes(_state(trainer.optimizer.optimizer)),
         "distinct_targets": statistics.fmean(words),
+        **_sizes(trainer),
     }
 
 
@@ -140,13 +139,12 @@ def _trainer(flags: List[str]) -> Tuple[Trainer, Iterator[List[Dict[str, Any]]]]
     return trainer, iter(batches)
 
 
-def _state(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
-    values = [value for state in optimizer.state.values() for value in state.values()]
-    return [value for value in values if torch.is_tensor(value)]
-
-
-def _bytes(tensors: Any) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+def _sizes(trainer: Trainer) -> Dict[str, int]:
+    """Of parameters and optimiser state."""
+    states = trainer.optimizer.optimizer.state.values()
+    tensors = [value for state in states for value in state.values() if torch.is_tensor(value)]
+    parts = {"parameter_bytes": trainer.model.parameters(), "state_bytes": tensors}
+    return {name: sum(t.numel() * t.element_size() for t in some) for name, some in parts.items()}
 
 
 class Update:

@@ -11,7 +11,8 @@ from typing import Any, Dict, List, Optional
 
 import torch
 
-from . import layers, machine, meter
+from .. import machine
+from . import layers, meter
 from .layers import Head, Shape
 
 RATE = 0.1  # of SGD
