@@ -6,7 +6,7 @@
 ``--data`` has train, dev and test as tokenised ``.fr`` and ``.en``. The first half of dev serves to
 validate both models, weights are tuned on the second half, and test is only rescored. Stages that
 are finished are not run again; an interrupted training goes on from its last checkpoint. What the
-commands print is in OUT/log. Needs: pip install subword-nmt.
+commands print is in OUT/log, what came out in OUT/rescoring.json. Needs: pip install subword-nmt.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ if __name__ == "__main__":
 
 import argparse
 import gzip
+import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -70,6 +72,10 @@ VARIANTS = {
     "unnormalized": "score,TM,Words,BNCE",
     "exact": "score,TM,Words,Exact",
 }
+EXCHANGED = "exchanged"
+
+# What rescore says of test: the measure and its interval, before, after, and the difference.
+MEASURED = re.compile(r"(before|after|difference) ([-+.\d]+) \[([-+.\d]+), ([-+.\d]+)\]")
 
 
 # ---------------------------------------------------------------- stages
@@ -95,19 +101,28 @@ class Run:
         done.write_text(f"{time.time() - start:.0f}\n")
         say(f"{name}: {time.time() - start:.0f} s")
 
-    def python(self, module: str, *arguments: Any, out: Optional[Path] = None) -> None:
-        """``python -m module``; what it prints goes to ``out``, or to OUT/log."""
-        self.command(sys.executable, "-m", module, *arguments, out=out)
+    def python(self, module: str, *arguments: Any, **streams: Optional[Path]) -> None:
+        """``python -m module``, as :meth:`command`."""
+        self.command(sys.executable, "-m", module, *arguments, **streams)
 
-    def command(self, *arguments: Any, out: Optional[Path] = None) -> None:
-        """Raises SystemExit if the command fails."""
+    def command(
+        self, *arguments: Any, out: Optional[Path] = None, log: Optional[Path] = None
+    ) -> None:
+        """What it prints goes to ``out``, or with its messages to ``log``, OUT/log by default.
+
+        Raises:
+            SystemExit: if the command fails.
+        """
         command = [str(argument) for argument in arguments]
-        with open(self.folder / "log", "a", encoding="utf-8") as log:
-            print("$", shlex.join(command), file=log, flush=True)
+        log = log or self.folder / "log"
+        with open(log, "a", encoding="utf-8") as messages:
+            print("$", shlex.join(command), file=messages, flush=True)
             with open(out or os.devnull, "wb") as stream:
-                status = subprocess.call(command, stdout=stream if out else log, stderr=log)
+                status = subprocess.call(
+                    command, stdout=stream if out else messages, stderr=messages
+                )
         if status:
-            sys.exit(f"rescoring_example.py: error: {command[2]} failed; see {self.folder}/log")
+            sys.exit(f"rescoring_example.py: error: {command[2]} failed; see {log}")
 
     def checkpoint(self, model: str) -> Path:
         return self.folder / model / "checkpoint_best.pt"
@@ -290,24 +305,39 @@ def exchange(run: Run) -> None:
     """Exact scores by the weights of the unnormalised ones: what normalising alone changes."""
     weights = run.folder / "weights"
     text = (weights / "unnormalized").read_text()
-    (weights / "exchanged").write_text(text.replace("BNCE=", "Exact="))
-    apply(run, "exchanged")
+    (weights / EXCHANGED).write_text(text.replace("BNCE=", "Exact="))
+    apply(run, EXCHANGED)
 
 
 def apply(run: Run, variant: str) -> None:
-    """best/VARIANT: the translations of test."""
+    """best/VARIANT: the translations of test; best/VARIANT.log: how good they are."""
     folder = run.folder / "best"
     folder.mkdir(exist_ok=True)
     flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
     flags += ["--ref", run.folder / "text" / "test.en", "--best", folder / variant]
-    run.python("fairseq_bnce.cli", "rescore", *flags, run.folder / "scored" / "test")
+    scored, log = run.folder / "scored" / "test", folder / f"{variant}.log"
+    run.python("fairseq_bnce.cli", "rescore", *flags, scored, log=log)
 
 
 def report(run: Run) -> None:
-    """What the rescoring said, from the log."""
-    for line in (run.folder / "log").read_text(encoding="utf-8").splitlines():
-        if line.startswith("fairseq-bnce: ") or (line.startswith("$ ") and " rescore " in line):
-            say(line)
+    """rescoring.json: what rescore said of test, the weights, and the seconds of every stage."""
+    found = {
+        "data": run.data.name,
+        "variants": {variant: result(run, variant) for variant in (*VARIANTS, EXCHANGED)},
+        "seconds": {done.name: int(done.read_text()) for done in (run.folder / "done").iterdir()},
+    }
+    text = json.dumps(found, indent=1)
+    (run.folder / "rescoring.json").write_text(text + "\n", encoding="utf-8")
+    say(text)
+
+
+def result(run: Run, variant: str) -> Dict[str, Any]:
+    """BLEU with the ends of its interval, ``before``, ``after`` and ``difference``; weights."""
+    said = (run.folder / "best" / f"{variant}.log").read_text(encoding="utf-8")
+    found = {name: list(map(float, numbers)) for name, *numbers in MEASURED.findall(said)}
+    lines = (run.folder / "weights" / variant).read_text(encoding="utf-8").splitlines()
+    weights = dict(line.split("= ", 1) for line in lines)
+    return {**found, "weights": {name: float(weight) for name, weight in weights.items()}}
 
 
 # ---------------------------------------------------------------- command line

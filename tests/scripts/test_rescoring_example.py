@@ -1,0 +1,51 @@
+"""scripts/rescoring_example.py: what rescore says of test, as JSON, and docs/rescoring.md's table."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import rescoring_example  # noqa: E402
+from rendering import rescoring  # noqa: E402
+
+LIST = """\
+0 ||| a bad one of four words ||| TM= -1 Words= 6 BNCE= -9 Exact= -9 ||| -1
+0 ||| the good one of these words ||| TM= -2 Words= 6 BNCE= -5 Exact= -6 ||| -2
+"""
+WEIGHTS = {
+    "without": "score= 0.5\nTM= 0.5\n",
+    "unnormalized": "score= 0.2\nTM= 0.2\nBNCE= 0.6\n",
+    "exact": "score= 0.2\nTM= 0.2\nExact= -0.6\n",
+}
+
+
+def test_what_rescore_says_of_test_becomes_json_and_a_table(tmp_path, capsys):
+    run = rescoring_example.Run(argparse.Namespace(data=Path("fr-en"), out=tmp_path / "out"))
+    for name, text in {
+        "scored/test": LIST,
+        "text/test.en": "the good one of these words\n",
+        "done/tm": "1620\n",
+        **{f"weights/{name}": text for name, text in WEIGHTS.items()},
+    }.items():
+        (run.folder / name).parent.mkdir(exist_ok=True)
+        (run.folder / name).write_text(text, "utf-8")
+    for variant in WEIGHTS:
+        rescoring_example.apply(run, variant)
+    rescoring_example.exchange(run)
+    rescoring_example.report(run)
+    found = json.loads((run.folder / "rescoring.json").read_text("utf-8"))
+    assert found["seconds"] == {"tm": 1620}
+    variants = found["variants"]
+    assert variants["unnormalized"]["after"] == [100.0, 100.0, 100.0]
+    assert variants["exact"]["weights"] == {"score": 0.2, "TM": 0.2, "Exact": -0.6}
+    assert variants["exchanged"]["weights"] == {"score": 0.2, "TM": 0.2, "Exact": 0.6}
+    before = variants["without"]["before"][0]
+    assert variants["without"]["after"][0] == before < 50
+    lines = rescoring.bleu(found)
+    assert lines[2] == f"| the list's own order | {before:.2f} [{before:.2f}, {before:.2f}] | – | – |"
+    assert lines[4].startswith("| and the unnormalised language model | 100.00 [100.00, 100.00] | +")
+    assert lines[4].endswith(" | 0.600 |")
+    assert lines[5].endswith("| +0.00 [+0.00, +0.00] | −0.600 |")
