@@ -20,7 +20,7 @@ PTB: Columns = (
     ("σ_z", "sigma_z", ".3f"),
     ("entropy and log Z", "entropy_correlation", ".2f"),
     ("test PPL^f", "test_ppl", ".1f"),
-    ("PPL^n", "test_u_ppl", ".1f"),
+    ("test PPL^n", "test_u_ppl", ".1f"),
     ("shifted", "test_u_ppl_shifted", ".1f"),
     ("words/s, p90", "words_per_second_p90", ",.0f"),
 )
@@ -42,7 +42,7 @@ def ptb(*recipes: Dict[str, Any]) -> List[str]:
     Args:
         recipes: of gm2018_table1 to 5, which share rows.
     """
-    rows = _rows(recipes)
+    rows = sorted(_rows(recipes), key=_size)
     sizes = {_size(row) for row in rows if row.get("ours")}
     return _table(PTB, [row for row in rows if _size(row) in sizes])
 
@@ -62,9 +62,9 @@ def _rows(recipes: Iterable[Dict[str, Any]]) -> List[Row]:
     return [row for row in found.values() if row.get("ours") or row["paper"]]
 
 
-def _size(row: Row) -> str:
+def _size(row: Row) -> int:
     """Of a label METHOD-SIZE."""
-    return row["label"].rpartition("-")[2]
+    return int(row["label"].rpartition("-")[2])
 
 
 def _table(columns: Columns, rows: Sequence[Row]) -> List[str]:
