@@ -19,15 +19,6 @@ PTB: Labels = (
     ("shared_nce", "shared_nce, K = 100"),
     ("nce_regularized", "nce_regularized, α = 10, γ = 0.1"),
 )
-README: Labels = (
-    (SOFTMAX, SOFTMAX),
-    ("bnce", "bnce"),
-    ("bnce+800", "bnce, `--noise-samples 800`"),
-    ("ranking", "bnce, `--objective ranking`"),
-    ("ranking+800", "the same, `--noise-samples 800`"),
-    ("shared_nce", "shared_nce, K = 100"),
-    ("nce_regularized", "nce_regularized, α = 10"),
-)
 RANKING: Labels = (
     (SOFTMAX, SOFTMAX),
     ("dev0.2", "self_norm_softmax, α = 0.2"),
@@ -174,25 +165,3 @@ def fused(comparison: Comparison) -> List[str]:
             speeds = [number(fast, ",.0f"), number(slow, ",.0f"), number(fast / slow, ".1f")]
             lines.append([batch.replace("x", " × "), units, *speeds])
     return table(titles, lines)
-
-
-def readme(comparison: Comparison) -> List[str]:
-    """README.md's table of PTB."""
-    titles = ["criterion", "valid PPL exact", "test PPL exact", "test PPL unnormalised (shifted)"]
-    titles += ["σ_z", "training words/s", "scoring tokens/s, exact → unnormalised"]
-    return table(titles, [[title, *_readme(comparison, label)] for label, title in README])
-
-
-def _readme(comparison: Comparison, label: str) -> List[str]:
-    is_own = label != SOFTMAX
-    shifted = mean(comparison, label, "test_u_ppl_shifted") if is_own else None
-    fast = mean(comparison, label, "unnormalised_tokens_per_second") if is_own else None
-    exact = number(mean(comparison, label, "exact_tokens_per_second"), ",.0f")
-    return [
-        number(mean(comparison, label, "valid_ppl"), ".1f"),
-        number(mean(comparison, label, "test_ppl"), ".1f"),
-        number(shifted, ".1f"),
-        number(mean(comparison, label, "sigma_z"), ".2f"),
-        number(mean(comparison, label, "words_per_second"), ",.0f"),
-        f"{exact} → {number(fast, ',.0f')}",
-    ]

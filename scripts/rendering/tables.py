@@ -11,7 +11,6 @@ TABLES: Dict[str, Table] = {
     "ptb-perplexity": comparisons.perplexities,
     "ptb-profile": comparisons.profiles,
     "ptb-ranking": comparisons.ranking,
-    "ptb-readme": comparisons.readme,
     "ptb-epochs": comparisons.epochs,
     "ptb-ranking-epochs": comparisons.ranking_epochs,
     "ptb-ranking-seeds": comparisons.seeds,

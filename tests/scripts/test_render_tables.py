@@ -101,14 +101,6 @@ def test_numbers_are_rounded_and_signed_as_the_pages_have_them():
     assert cells.table(["", "x"], [["a", ""]]) == ["| | x |", "|---|---:|", "| a | |"]
 
 
-# README.md's table of PTB has these rows; its markers are in the README itself.
-def test_the_readmes_table_of_ptb():
-    found = json.loads((ROOT / "docs" / "ptb" / "comparison.json").read_text("utf-8"))
-    lines = comparisons.readme(found)
-    assert lines[2] == "| cross_entropy | 133.7 | 127.1 | – | 1.32 | 3,183 | 10,438 → – |"
-    assert lines[-1].startswith("| nce_regularized, α = 10 | 197.8 | 185.2 | 185.1 | 0.10 |")
-
-
 # ---------------------------------------------------------------- one recipe, several criteria
 
 
