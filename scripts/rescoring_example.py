@@ -6,7 +6,7 @@
 ``--data`` has train, dev and test as tokenised ``.fr`` and ``.en``. The first half of dev serves to
 validate both models, weights are tuned on the second half, and test is only rescored. Stages that
 are finished are not run again; an interrupted training goes on from its last checkpoint. What the
-commands print is in OUT/log. Needs: pip install subword-nmt.
+commands print is in OUT/log, what came out in OUT/rescoring.json. Needs: pip install subword-nmt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import gzip
 import json
 import math
 import os
-import shlex
+import re
 import sys
 import time
 from functools import partial
@@ -43,6 +43,10 @@ VARIANTS = {
     "unnormalized": "score,TM,Words,BNCE",
     "exact": "score,TM,Words,Exact",
 }
+EXCHANGED = "exchanged"
+
+# What rescore says of test: the measure and its interval, before, after, and the difference.
+MEASURED = re.compile(r"(before|after|difference) ([-+.\d]+) \[([-+.\d]+), ([-+.\d]+)\]")
 
 
 # ---------------------------------------------------------------- stages
@@ -73,14 +77,14 @@ class Run:
         (self.folder / folder).mkdir(exist_ok=True)
         return self.folder / folder / name
 
-    def python(self, module: str, *arguments: Any, printed: Optional[Path] = None) -> None:
-        """``python -m module``; what it prints goes to OUT/log, standard output to ``printed``."""
-        self.command("-m", module, *arguments, printed=printed)
+    def python(self, *arguments: Any, log: str = "log", printed: Optional[Path] = None) -> None:
+        """A command of this Python; what it prints goes to OUT/LOG, or standard output elsewhere.
 
-    def command(self, *arguments: Any, printed: Optional[Path] = None) -> None:
-        """Raises processes.CommandFailed."""
+        Raises:
+            processes.CommandFailed: if it did not succeed.
+        """
         line = [sys.executable, *map(str, arguments)]
-        processes.run(line, self.folder / "log", self.threads, printed)
+        processes.run(line, self.folder / log, self.threads, printed)
 
     def checkpoint(self, model: str) -> Path:
         return self.folder / model / "checkpoint_best.pt"
@@ -136,7 +140,7 @@ def segment(run: Run) -> None:
 def subwords(run: Run, *arguments: Any) -> None:
     """subword-nmt of this Python; its modules can't be run by themselves."""
     main = "from subword_nmt.subword_nmt import main; main()"
-    run.command("-c", main, *arguments)
+    run.python("-c", main, *arguments)
 
 
 def binarise(run: Run) -> None:
@@ -146,10 +150,10 @@ def binarise(run: Run) -> None:
     tests = ",".join(str(bpe / name) for name in LISTS)
     flags = ["-s", source, "-t", target, "--joined-dictionary", "--trainpref", bpe / "clean"]
     flags += ["--validpref", bpe / "valid", "--testpref", tests]
-    run.python("fairseq_cli.preprocess", *flags, "--destdir", run.folder / "bin-tm")
+    run.python("-m", "fairseq_cli.preprocess", *flags, "--destdir", run.folder / "bin-tm")
     flags = ["--only-source", "--thresholdsrc", 2, "--trainpref", text / f"train.{target}"]
     flags += ["--validpref", text / f"valid.{target}", "--destdir", run.folder / "bin-lm"]
-    run.python("fairseq_cli.preprocess", *flags)
+    run.python("-m", "fairseq_cli.preprocess", *flags)
 
 
 # ---------------------------------------------------------------- models
@@ -159,7 +163,7 @@ def train(run: Run, model: str) -> None:
     """A model's best checkpoint by validation loss; goes on where it was interrupted."""
     flags = [*words([RECIPES[model], RECIPES["common"]]), "--save-dir", run.folder / model]
     data = run.folder / f"bin-{model}"
-    run.python("fairseq_cli.train", data, "--user-dir", run.plugin, *flags, *run.cpu)
+    run.python("-m", "fairseq_cli.train", data, "--user-dir", run.plugin, *flags, *run.cpu)
 
 
 # ---------------------------------------------------------------- lists
@@ -180,7 +184,7 @@ def translate(run: Run, name: str) -> None:
     flags = ["--gen-subset", f"test{number or ''}", "--path", run.checkpoint("tm"), *run.cpu]
     # The plugin is imported for torch >= 2.6, which would refuse fairseq's checkpoints without it.
     flags += ["--user-dir", run.plugin, *words(RECIPES["lists"])]
-    run.python("fairseq_cli.generate", run.folder / "bin-tm", *flags, printed=printed)
+    run.python("-m", "fairseq_cli.generate", run.folder / "bin-tm", *flags, printed=printed)
     with printed.open(encoding="utf-8") as lines, gzip.open(part, "wt", encoding="utf-8") as out:
         found = entries(lines)
         write_moses(found, out)
@@ -243,8 +247,8 @@ def by_model(run: Run) -> List[Any]:
     return ["--path", run.checkpoint("lm"), "--data", run.folder / "bin-lm"]
 
 
-def rescore(run: Run, *arguments: Any) -> None:
-    run.python("fairseq_bnce.cli", "rescore", *arguments)
+def rescore(run: Run, *arguments: Any, log: str = "log") -> None:
+    run.python("-m", "fairseq_bnce.cli", "rescore", *arguments, log=log)
 
 
 def tune(run: Run, variant: str) -> None:
@@ -260,24 +264,36 @@ def exchange(run: Run) -> None:
     """Exact scores by the weights of the unnormalised ones: what normalising alone changes."""
     weights = run.folder / "weights"
     text = (weights / "unnormalized").read_text()
-    (weights / "exchanged").write_text(text.replace("BNCE=", "Exact="))
-    apply(run, "exchanged")
+    (weights / EXCHANGED).write_text(text.replace("BNCE=", "Exact="))
+    apply(run, EXCHANGED)
 
 
 def apply(run: Run, variant: str) -> None:
-    """best/VARIANT: the translations of test."""
+    """best/VARIANT: the translations of test; best/VARIANT.log: how good they are."""
     flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
     flags += ["--ref", run.folder / "text" / "test.en", "--best", run.at("best", variant)]
-    rescore(run, *flags, run.folder / "scored" / "test")
+    rescore(run, *flags, run.folder / "scored" / "test", log=f"best/{variant}.log")
 
 
 def report(run: Run) -> None:
-    """What the rescoring said, from the log."""
-    for line in (run.folder / "log").read_text(encoding="utf-8").splitlines():
-        if line.startswith("fairseq-bnce: "):
-            say(line)
-        elif line.startswith(processes.STARTED) and '"rescore"' in line:
-            say(f"$ {shlex.join(json.loads(line[len(processes.STARTED) :]))}")
+    """rescoring.json: what rescore said of test, the weights, and the seconds of every stage."""
+    found = {
+        "data": run.data.name,
+        "variants": {variant: result(run, variant) for variant in (*VARIANTS, EXCHANGED)},
+        "seconds": {done.name: int(done.read_text()) for done in (run.folder / "done").iterdir()},
+    }
+    text = json.dumps(found, indent=1)
+    (run.folder / "rescoring.json").write_text(text + "\n", encoding="utf-8")
+    say(text)
+
+
+def result(run: Run, variant: str) -> Dict[str, Any]:
+    """BLEU with the ends of its interval, ``before``, ``after`` and ``difference``; weights."""
+    said = (run.folder / "best" / f"{variant}.log").read_text(encoding="utf-8")
+    found = {name: list(map(float, numbers)) for name, *numbers in MEASURED.findall(said)}
+    lines = (run.folder / "weights" / variant).read_text(encoding="utf-8").splitlines()
+    weights = dict(line.split("= ", 1) for line in lines)
+    return {**found, "weights": {name: float(weight) for name, weight in weights.items()}}
 
 
 # ---------------------------------------------------------------- command line
