@@ -33,7 +33,7 @@ class Row:
     @property
     def reason(self) -> Optional[str]:
         """Why there are no cells."""
-        return _error(self.failed[-1]) if len(self.failed) == len(self.outcomes) else None
+        return self.failed[-1].error if len(self.failed) == len(self.outcomes) else None
 
 
 def rows(outcomes: Sequence[Outcome]) -> List[Row]:
@@ -200,7 +200,7 @@ def conditions(found: Sequence[Row], settings: Settings) -> str:
 def failures(found: Sequence[Row]) -> List[str]:
     return tables.failures(
         [
-            f"{row.variant.label} seed {o.case}: failed: {tables.escaped(_error(o))}, in {o.folder}"
+            f"{row.variant.label} seed {o.case}: failed: {tables.escaped(o.error)}, in {o.folder}"
             for row in found
             for o in row.failed
         ]
@@ -239,10 +239,6 @@ def _stages(found: Sequence[Row]) -> List[Dict[str, Any]]:
     return [o.parts for row in found for o in row.outcomes if o.parts]
 
 
-def _error(outcome: Outcome) -> str:
-    return next(iter(outcome.errors.values()))
-
-
 def _cells(row: Row) -> Dict[str, Any]:
     if row.reason is not None:
         return {"failed": row.reason}
@@ -253,7 +249,7 @@ def _run(outcome: Outcome) -> Dict[str, Any]:
     variant, stages = outcome.system, outcome.parts
     run = {**asdict(variant), "seed": outcome.case, "folder": outcome.folder}
     if outcome.errors:
-        return {**run, "failed": _error(outcome)}
+        return {**run, "failed": outcome.error}
     found = stages.get("normaliser", {})
     normaliser = {name: value for name, value in found.items() if name != "histogram"}
     return {**run, **measurements(stages), **stages, "normaliser": normaliser}

@@ -39,16 +39,6 @@ class Settings:
     threads: int
 
 
-@dataclass(frozen=True)
-class Row:
-    """One head at one shape: its numbers, or why there are none."""
-
-    head: str
-    shape: Shape
-    numbers: Dict[str, Any]
-    failed: Optional[str] = None
-
-
 class HeadRun(Run):
     """A head at one shape."""
 
@@ -83,70 +73,67 @@ def versions() -> Dict[str, Optional[str]]:
     return {**machine.versions(), **{name: machine.version(name) for name in _PACKAGES}}
 
 
-def rows(outcomes: Sequence[Outcome]) -> List[Row]:
-    """A row for each head and shape, with ratios to the others of that shape."""
+def numbers(outcomes: Sequence[Outcome]) -> Dict[Tuple[str, Shape], Dict[str, Any]]:
+    """What was measured of each head at each shape, with ratios to the others of that shape."""
     found = {(o.system, o.case): o.parts["head"]["value"] for o in outcomes if not o.errors}
-    return [_row(outcome, found) for outcome in outcomes]
+    return {key: {**one, **_ratios(key, found)} for key, one in found.items()}
 
 
-def _row(outcome: Outcome, found: Dict[Tuple[str, Shape], Dict[str, Any]]) -> Row:
-    head, shape = outcome.system, outcome.case
-    if outcome.errors:
-        return Row(head, shape, {}, next(iter(outcome.errors.values())))
-    numbers = dict(found[head, shape])
-    times = {name: one["ms"] for (name, of), one in found.items() if of == shape}
-    exact = [ms for name, ms in times.items() if name in EXACT]
-    numbers["extra_mb"] = numbers["extra_bytes"] / _MB
-    numbers["x_exact"] = ratio(min(exact, default=None), numbers["ms"])
-    numbers["of_limit"] = ratio(numbers["ms"], times.get(LIMIT))
-    return Row(head, shape, numbers)
+def _ratios(key: Tuple[str, Shape], found: Dict[Any, Dict[str, Any]]) -> Dict[str, Any]:
+    own = found[key]
+    times = {head: one["ms"] for (head, shape), one in found.items() if shape == key[1]}
+    exact = [ms for head, ms in times.items() if head in EXACT]
+    return {
+        "extra_mb": own["extra_bytes"] / _MB,
+        "x_exact": ratio(min(exact, default=None), own["ms"]),
+        "of_limit": ratio(own["ms"], times.get(LIMIT)),
+    }
 
 
 def write(outcomes: Sequence[Outcome], settings: Settings) -> None:
     """Write ``output_layer.md`` and ``output_layer.json``."""
-    found = rows(outcomes)
-    parts = markdown(found, outcomes, settings)
-    tables.write(settings.out / "output_layer", parts, as_json(found, settings))
+    content = as_json(outcomes, settings)
+    tables.write(settings.out / "output_layer", markdown(outcomes, settings), content)
 
 
-def markdown(found: Sequence[Row], outcomes: Sequence[Outcome], settings: Settings) -> List[str]:
+def markdown(outcomes: Sequence[Outcome], settings: Settings) -> List[str]:
     """The whole report, in paragraphs."""
     parts = ["# Output layer, forward and backward", _conditions(outcomes, settings)]
     ((title, shown),) = tables.load("reports")["output layer"].items()
-    values = {"exact": ", ".join(EXACT), "limit": LIMIT}
-    for shape in dict.fromkeys(row.shape for row in found):
-        rows = [row for row in found if row.shape == shape]
-        words = next((r.numbers["distinct_targets"] for r in rows if r.failed is None), "–")
-        lines = [Line([row.head], row.numbers, row.failed) for row in rows]
-        place = title.format(words=words, **asdict(shape))
+    found, values = numbers(outcomes), {"exact": ", ".join(EXACT), "limit": LIMIT}
+    for shape in dict.fromkeys(outcome.case for outcome in outcomes):
+        heads = {o.system: o for o in outcomes if o.case == shape}
+        words = [one["distinct_targets"] for (_, of), one in found.items() if of == shape]
+        lines = [Line([h], found.get((h, shape), {}), o.error) for h, o in heads.items()]
+        place = title.format(words=words[0] if words else tables.NONE, **asdict(shape))
         parts.append(tables.section(place, shown, ["head"], lines, **values))
     return parts
 
 
-def as_json(found: Sequence[Row], settings: Settings) -> Dict[str, Any]:
+def as_json(outcomes: Sequence[Outcome], settings: Settings) -> Dict[str, Any]:
     """Everything of the report."""
     shared = {**asdict(settings), "out": settings.out.name, "plugin": settings.plugin.name}
-    return {
-        "settings": {**shared, "versions": versions()},
-        "rows": [_as_json(row) for row in found],
-    }
+    found, lines = numbers(outcomes), []
+    for o in outcomes:
+        line = {"head": o.system, "shape": str(o.case)}
+        lines.append({**line, **found.get((o.system, o.case), {"failed": o.error})})
+    return {"settings": {**shared, "versions": versions()}, "rows": lines}
 
 
 def draw(outcomes: Sequence[Outcome], settings: Settings) -> str:
     """Memory against time of every head, a panel for each shape; returns what was done."""
-    shown = [row for row in rows(outcomes) if row.failed is None]
-    scales = {"xscale": "log", "yscale": "log", "xlabel": "forward and backward (ms)"}
-    panels = []
-    for shape in dict.fromkeys(row.shape for row in shown):
-        points = [
-            (row.head, [(row.numbers["ms"], max(row.numbers["extra_mb"], 1e-3))])
-            for row in shown
-            if row.shape == shape
-        ]
-        axes = {**scales, "ylabel": "extra memory (MB)", "title": str(shape)}
-        panels.append(plot.Panel(points, axes, joined=False))
+    panels: Dict[Shape, List[Any]] = {}
+    for (head, shape), one in numbers(outcomes).items():
+        point = (one["ms"], max(one["extra_mb"], 1e-3))
+        panels.setdefault(shape, []).append((head, [point]))
+    axes = {"xscale": "log", "yscale": "log", "ylabel": "extra memory (MB)"}
+    axes["xlabel"] = "forward and backward (ms)"
+    drawn = [
+        plot.Panel(heads, {**axes, "title": str(shape)}, joined=False)
+        for shape, heads in panels.items()
+    ]
     title = f"Output layer, {settings.device_name}, {settings.dtype}"
-    return plot.lines(panels, title, settings.out / "output_layer.png")
+    return plot.lines(drawn, title, settings.out / "output_layer.png")
 
 
 def _conditions(outcomes: Sequence[Outcome], settings: Settings) -> str:
@@ -161,8 +148,3 @@ def _conditions(outcomes: Sequence[Outcome], settings: Settings) -> str:
         f"shared_nce draws {settings.draws}.",
     ]
     return "\n".join(lines)
-
-
-def _as_json(row: Row) -> Dict[str, Any]:
-    content: Dict[str, Any] = {"head": row.head, "shape": str(row.shape)}
-    return {**content, **(row.numbers if row.failed is None else {"failed": row.failed})}

@@ -143,7 +143,7 @@ def _row(row: Row, outcome: Optional[Outcome]) -> Dict[str, Any]:
     if outcome is None:
         return {**shown, "ours": None}
     if outcome.errors:
-        return {**shown, "failed": next(iter(outcome.errors.values()))}
+        return {**shown, "failed": outcome.error}
     train = {key: outcome.parts["train"][key] for key in ("hardware", "date", "plugin", "curve")}
     return {**shown, "ours": measurements(outcome.parts), "seed": outcome.case, **train}
 

@@ -43,6 +43,11 @@ class Outcome:
     errors: Dict[str, str] = field(default_factory=dict)
     skipped: Optional[str] = None
 
+    @property
+    def error(self) -> Optional[str]:
+        """The first one."""
+        return next(iter(self.errors.values()), None)
+
 
 class Run:
     """A run and its folder, whose name ends in a hash of what could change its result.

@@ -67,10 +67,8 @@ def of_output_layer(vocab, own_ms, own_bytes, device="cuda", others=True):
         found[LIMIT] = numbers(4.0)
     shape = Shape(8192, 2304, vocab)
     outcomes = [Outcome(name, shape, parts={"head": {"value": one}}) for name, one in found.items()]
-    rows = [
-        {"head": row.head, "shape": str(shape), **row.numbers}
-        for row in output_layer.rows(outcomes)
-    ]
+    made = output_layer.numbers(outcomes).items()
+    rows = [{"head": head, "shape": str(of), **one} for (head, of), one in made]
     return claims.of_output_layer({"settings": {"device": device}, "rows": rows})
 
 
