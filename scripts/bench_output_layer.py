@@ -33,7 +33,6 @@ from typing import Sequence
 from experiments import command, output_layer, run
 from experiments.measures.layers import HEADS, LIMIT, OWN, Shape
 from experiments.output_layer import HeadRun, Settings
-from experiments.vocabulary import find_device
 
 # Gemma 2 2B; two of the Llama 3 kind. On the CPU: what takes seconds.
 _SHAPES = {
@@ -75,7 +74,7 @@ def _shape(text: str) -> Shape:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    device, device_name = find_device(options.device, options.out, options.threads)
+    device, device_name = run.find_device(options.device, options.out, options.threads)
     own = {"device": device, "device_name": device_name, "seconds": options.max_seconds}
     return run.settings(Settings, options, dtype=options.dtype or _DTYPES[device], **own)
 

@@ -30,7 +30,7 @@ from typing import Dict, List, Sequence, Tuple
 
 from experiments import command, machine, processes, sentences, tables
 from experiments.recipes import words
-from experiments.run import DATA, HERE
+from experiments.run import HERE, make_data
 from experiments.tables import MIB, Line
 
 _RECIPE = tables.load("recipes")["scoring"]
@@ -120,12 +120,9 @@ class Bench:
         return processes.run(command, self.out / "runs.log", self.threads, Path(os.devnull))
 
     def _data(self, tokens: int) -> Path:
-        folder = self.out / f"data-{self.options.vocab}-{tokens}"
-        if not folder.is_dir():
-            command = [sys.executable, DATA, "--out", str(folder)]
-            command += ["--vocab", str(self.options.vocab), "--tokens", str(tokens)]
-            processes.run(command, self.out / "data.log", self.threads)
-        return folder
+        vocab, log = self.options.vocab, self.out / "data.log"
+        folder = self.out / f"data-{vocab}-{tokens}"
+        return make_data(folder, log, self.threads, vocab=vocab, tokens=tokens)
 
     def _text(self, tokens: int) -> Path:
         text = self.out / f"text-{self.options.vocab}-{tokens}-tokens.txt"

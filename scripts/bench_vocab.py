@@ -37,7 +37,6 @@ from experiments.vocabulary import (
     SYSTEMS,
     Benchmark,
     Settings,
-    find_device,
     make_data,
 )
 
@@ -91,7 +90,7 @@ def _prepare(options: argparse.Namespace) -> Settings:
     machine.check_fairseq()
     for name in ("vocab", "systems", "parts"):
         command.each_once(f"--{name}", getattr(options, name))
-    device, device_name = find_device(options.device, options.out, options.threads)
+    device, device_name = run.find_device(options.device, options.out, options.threads)
     recipe = RECIPES[options.recipe].with_sentences(options.sentences)
     own = {"device": device, "device_name": device_name, "seconds": options.max_seconds}
     return run.settings(Settings, options, recipe=recipe, **own)

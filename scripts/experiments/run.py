@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import machine, processes
+from .command import UsageError
 from .logs import UnreadableLog
 
 Say = Callable[[str], None]
@@ -141,6 +142,39 @@ def measure(name: str, found: Path, threads: int, *arguments: Any) -> Tuple[Any,
     command = [sys.executable, str(HERE / "measure.py"), name, "--out", str(found)]
     ended = processes.run([*command, *map(str, arguments)], found.with_suffix(".log"), threads)
     return json.loads(found.read_text(encoding="utf-8")), ended
+
+
+def find_device(asked: Optional[str], out: Path, threads: int) -> Tuple[str, str]:
+    """(cpu or cuda, its name); torch is asked in a child, so that this process stays small.
+
+    Raises:
+        UsageError: for a GPU that is not there.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    found = {"cuda": None}
+    if asked != "cpu":
+        found, _ = measure("device", out / "device.json", threads)
+    if found["cuda"] is not None:
+        return "cuda", found["cuda"]
+    if asked == "cuda":
+        raise UsageError("--device cuda: required a GPU that torch can use, got none")
+    return "cpu", str(machine.hardware()["processor"])
+
+
+def make_data(folder: Path, log: Path, threads: int, **flags: Any) -> Path:
+    """Make a corpus, unless it is there.
+
+    Args:
+        flags: of measures/data.py.
+
+    Raises:
+        processes.CommandFailed: if that did not succeed.
+    """
+    if not folder.is_dir():
+        print(f"{folder.name}: making data", file=sys.stderr, flush=True)
+        said = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+        processes.run([sys.executable, DATA, "--out", str(folder), *said], log, threads)
+    return folder
 
 
 def complete_all(

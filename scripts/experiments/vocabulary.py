@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import logs, machine, processes, tables
-from .command import UsageError
+from . import logs, machine, processes, run, tables
 from .recipes import ADAPTIVE, SOFTMAX, criterion_flags, words
-from .run import DATA, TRAIN, Outcome, Part, Run, Say, measure
+from .run import TRAIN, Outcome, Part, Run, Say
 
 PARTS = ("update", "train", "layer")
 LEAST_UPDATES = 10  # timed ones of a training, however long they take
@@ -171,38 +170,12 @@ def own_flags(system: System, recipe: Recipe, vocab: int) -> List[str]:
     return [*flags, *criterion_flags(system.criterion, vocab)]
 
 
-def find_device(asked: Optional[str], out: Path, threads: int) -> Tuple[str, str]:
-    """(cpu or cuda, its name); torch is asked in a child, so that this process stays small.
-
-    Raises:
-        UsageError: for a GPU that is not there.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    found = {"cuda": None}
-    if asked != "cpu":
-        found, _ = measure("device", out / "device.json", threads)
-    if found["cuda"] is not None:
-        return "cuda", found["cuda"]
-    if asked == "cuda":
-        raise UsageError("--device cuda: required a GPU that torch can use, got none")
-    return "cpu", str(machine.hardware()["processor"])
-
-
-def make_data(settings: Settings, vocab: int, say: Say = print) -> None:
-    """Make the data of one vocabulary, unless they are there.
-
-    Raises:
-        processes.CommandFailed: if that did not succeed.
-    """
-    folder = settings.data(vocab)
-    if folder.is_dir():
-        return
-    say(f"V={vocab:,}: making data")
-    exponent, shift = settings.zipf
-    command = [sys.executable, DATA, "--out", str(folder)]
-    command += ["--vocab", str(vocab), "--tokens", str(settings.tokens)]
-    command += ["--seed", str(settings.seed), "--exponent", str(exponent), "--shift", str(shift)]
-    processes.run(command, settings.out / "data" / f"{folder.name}.log", settings.threads)
+def make_data(settings: Settings, vocab: int) -> None:
+    """Make the data of one vocabulary, unless they are there."""
+    folder, (exponent, shift) = settings.data(vocab), settings.zipf
+    law = {"seed": settings.seed, "exponent": exponent, "shift": shift}
+    log = folder.with_name(f"{folder.name}.log")
+    run.make_data(folder, log, settings.threads, vocab=vocab, tokens=settings.tokens, **law)
 
 
 class Benchmark(Run):
