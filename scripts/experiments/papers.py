@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-import yaml
+import yaml  # that of omegaconf, which fairseq needs
 
 from . import comparison, plot, tables
 from .comparison import measurements

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-import yaml
+import yaml  # that of omegaconf, which fairseq needs
 from rendering.cells import table
 
 Numbers = Mapping[str, Any]
