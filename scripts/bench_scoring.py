@@ -22,27 +22,19 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
-import json
 import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
-from comparison import machine, processes
-from comparison.recipes import UsageError
+from experiments import command, machine, processes, sentences, tables
+from experiments.recipes import words
+from experiments.run import HERE, make_data
+from experiments.tables import MIB, Line
 
-_HERE = Path(__file__).resolve().parent
-_PLUGIN = str(_HERE.parent / "fairseq_bnce")
-_COMMAND = str(_HERE / "fairseq-bnce")
-# Longer than any sentence of the data, whose lengths are geometrically distributed about 20.
-_LONGEST = "400"
-_MODELS = {
-    "lstm_lm": "--arch lstm_lm --decoder-layers 2 --decoder-embed-dim {d} "
-    "--decoder-hidden-size {d} --decoder-out-embed-dim {d}",
-    "rnn_lm": "--arch rnn_lm --decoder-layers 2 --decoder-embed-dim {d}",
-    "ffnn_lm": "--arch ffnn_lm_ltcb --decoder-embed-dim {d} --decoder-output-dim {d}",
-}
+_RECIPE = tables.load("recipes")["scoring"]
+# By name: whether it is fairseq-eval-lm, and whether it is exact.
 _SYSTEMS = {
     "fairseq-bnce score": (False, False),
     "fairseq-eval-lm --unnormalized": (True, False),
@@ -81,51 +73,43 @@ class Bench:
     """
 
     def __init__(self, options: argparse.Namespace):
-        self.options, self.out = options, options.out
+        self.options, self.out, self.threads = options, options.out, options.threads
         self.checkpoint = self.out / f"model-{options.arch}" / "checkpoint_last.pt"
+        data = self._data(options.tokens[1])
+        flags = words([_RECIPE["models"][options.arch].format(d=options.size), _RECIPE["training"]])
+        sentences.train(data, self.checkpoint, flags, self.out / "training.log", self.threads)
 
     def speeds(self) -> List[Speed]:
         found = []
         for system, (is_eval_lm, is_exact) in _SYSTEMS.items():
             sizes = self.options.exact_tokens if is_exact else self.options.tokens
-            self._train(self._data(sizes[1]))
             ends = [self._least(self._command(is_eval_lm, is_exact, size)) for size in sizes]
-            found.append(
-                Speed(
-                    system,
-                    tuple(_lines(self._text(size)) for size in sizes),
-                    tuple(sizes),
-                    tuple(end.seconds for end in ends),
-                    tuple(end.cpu_seconds for end in ends),
-                )
-            )
+            lines = tuple(_lines(self._text(size)) for size in sizes)
+            times = zip(*((end.seconds, end.cpu_seconds) for end in ends))
+            found.append(Speed(system, lines, tuple(sizes), *times))
             say(f"{system}: {found[-1].rate():,.0f} sentences/s")
         return found
 
     def memory(self) -> Dict[int, Dict[str, float]]:
         """Peak memory and time by number of lines."""
         found = {}
-        self._train(self._data(self.options.tokens[1]))
         for lines in self.options.memory_lines:
             text = self.out / f"text-{lines}.txt"
             _repeat(self._text(self.options.tokens[0]), text, lines)
             ended = self._run(self._score(text))
-            found[lines] = {"peak_mib": ended.peak_bytes / 2**20, "seconds": ended.seconds}
+            found[lines] = {"peak_mib": ended.peak_bytes / MIB, "seconds": ended.seconds}
             say(f"{lines:,} lines: {found[lines]['peak_mib']:.0f} MiB, {ended.seconds:.0f} s")
         return found
 
     def _command(self, is_eval_lm: bool, is_exact: bool, tokens: int) -> List[str]:
         if not is_eval_lm:
             return [*self._score(self._text(tokens)), *(["--exact"] if is_exact else [])]
-        command = [sys.executable, "-m", "fairseq_cli.eval_lm", str(self._data(tokens))]
-        command += ["--user-dir", _PLUGIN, "--path", str(self.checkpoint), "--gen-subset", "train"]
-        command += ["--sample-break-mode", "eos", "--tokens-per-sample", _LONGEST, "--cpu"]
-        command += ["--no-progress-bar", "--num-workers", "0", "--output-word-probs"]
-        return command if is_exact else [*command, "--unnormalized"]
+        way = [] if is_exact else ["--unnormalized"]
+        return sentences.eval_lm(self._data(tokens), self.checkpoint, "train", *way)
 
     def _score(self, text: Path) -> List[str]:
-        command = [sys.executable, _COMMAND, "score", "--path", str(self.checkpoint), "--per-word"]
-        return [*command, str(text)]
+        places = ["--path", str(self.checkpoint), "--per-word", str(text)]
+        return [sys.executable, str(HERE.parent / "fairseq-bnce"), "score", *places]
 
     def _least(self, command: Sequence[str]) -> processes.Ended:
         ended = [self._run(command) for _ in range(self.options.repeats)]
@@ -133,53 +117,30 @@ class Bench:
 
     def _run(self, command: Sequence[str]) -> processes.Ended:
         """With what it prints on standard output thrown away."""
-        quiet = ["sh", "-c", 'exec "$0" "$@" > /dev/null', *command]
-        return processes.run(quiet, self.out / "runs.log", self.options.threads)
+        return processes.run(command, self.out / "runs.log", self.threads, Path(os.devnull))
 
     def _data(self, tokens: int) -> Path:
-        folder = self.out / f"data-{self.options.vocab}-{tokens}"
-        if not folder.is_dir():
-            command = [sys.executable, str(_HERE / "benchmarks" / "data.py"), "--out", str(folder)]
-            command += ["--vocab", str(self.options.vocab), "--tokens", str(tokens)]
-            processes.run(command, self.out / "data.log", self.options.threads)
-        return folder
+        vocab, log = self.options.vocab, self.out / "data.log"
+        folder = self.out / f"data-{vocab}-{tokens}"
+        return make_data(folder, log, self.threads, vocab=vocab, tokens=tokens)
 
     def _text(self, tokens: int) -> Path:
         text = self.out / f"text-{self.options.vocab}-{tokens}-tokens.txt"
-        if not text.is_file():
-            command = [sys.executable, str(_HERE / "benchmarks" / "as_text.py")]
-            command += [str(self._data(tokens)), "train", str(text)]
-            processes.run(command, self.out / "data.log", self.options.threads)
-        return text
-
-    def _train(self, data: Path) -> None:
-        """Two updates: how fast a model scores does not depend on what it has learned."""
-        if self.checkpoint.is_file():
-            return
-        say(f"training {self.options.arch} for a moment")
-        command = [sys.executable, "-m", "fairseq_cli.train", str(data), "--user-dir", _PLUGIN]
-        command += ["--task", "language_modeling", "--save-dir", str(self.checkpoint.parent)]
-        command += _MODELS[self.options.arch].format(d=self.options.size).split()
-        command += ["--sample-break-mode", "eos", "--tokens-per-sample", _LONGEST, "--cpu"]
-        command += ["--criterion", "bnce", "--optimizer", "sgd", "--lr", "1", "--batch-size", "20"]
-        command += ["--max-update", "2", "--no-epoch-checkpoints", "--no-progress-bar"]
-        command += ["--valid-partition-rate", "0.1", "--num-workers", "0"]
-        processes.run(command, self.out / "training.log", self.options.threads)
+        data, log = self._data(tokens), self.out / "data.log"
+        return sentences.write_text(data, "train", text, log, self.threads)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status: 0, 2 for what can't be done, 130 if interrupted."""
     options = _parser().parse_args(arguments)
-    try:
-        machine.check_fairseq()
-        options.out.mkdir(parents=True, exist_ok=True)
-        bench = Bench(options)
-        _write(bench.speeds(), bench.memory(), options)
-    except (UsageError, processes.CommandFailed) as error:
-        print(f"bench_scoring.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return command.status(lambda: _measure(options))
+
+
+def _measure(options: argparse.Namespace) -> int:
+    machine.check_fairseq()
+    options.out.mkdir(parents=True, exist_ok=True)
+    bench = Bench(options)
+    _write(bench.speeds(), bench.memory(), options)
     return 0
 
 
@@ -189,27 +150,17 @@ def say(message: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser(__doc__)
     add = parser.add_argument
-    add("--out", type=Path, required=True, help="folder for results, data and logs")
-    add("--arch", choices=sorted(_MODELS), default="lstm_lm")
+    add("--arch", choices=sorted(_RECIPE["models"]), default="lstm_lm")
     add("--size", type=int, default=200, help="of its layers (default: %(default)s)")
     add("--vocab", type=int, default=50_000, help="types (default: %(default)s)")
-    for name, default in (("tokens", [100_000, 600_000]), ("exact-tokens", [10_000, 40_000])):
-        add(
-            f"--{name}",
-            type=int,
-            nargs=2,
-            default=default,
-            metavar=("SHORT", "LONG"),
-            help=f"of the texts that are scored {'exactly' if 'exact' in name else 'unnormalised'}"
-            " (default: %(default)s)",
-        )
+    sizes = {"type": int, "nargs": 2, "metavar": ("SHORT", "LONG")}
+    about = "of the texts that are scored {} (default: %(default)s)"
+    add("--tokens", default=[100_000, 600_000], help=about.format("unnormalised"), **sizes)
+    add("--exact-tokens", default=[10_000, 40_000], help=about.format("exactly"), **sizes)
     add("--memory-lines", type=int, nargs="*", default=[10_000, 100_000], metavar="LINES")
     add("--repeats", type=int, default=2, help="of each, the fastest counts (default: 2)")
-    add("--threads", type=int, default=1, help="OMP_NUM_THREADS (default: 1)")
     return parser
 
 
@@ -231,24 +182,28 @@ def _write(
 ) -> None:
     where = {**machine.versions(), **machine.hardware(), "load": os.getloadavg()}
     flags = {name: str(value) for name, value in vars(options).items() if name != "out"}
+    parts = _report(speeds, memory, f"{options.arch}, V = {options.vocab:,}: {where}")
     rates = {"speeds": [asdict(speed) for speed in speeds], "memory": memory}
-    content = json.dumps({"flags": flags, "machine": where, **rates}, indent=1)
-    (options.out / "scoring.json").write_text(content + "\n", encoding="utf-8")
-    text = _markdown(speeds, memory, f"{options.arch}, V = {options.vocab:,}: {where}")
-    (options.out / "scoring.md").write_text(text, encoding="utf-8")
-    print(text)
+    tables.write(options.out / "scoring", parts, {"flags": flags, "machine": where, **rates})
+    print((options.out / "scoring.md").read_text(encoding="utf-8"))
 
 
-def _markdown(speeds: Sequence[Speed], memory: Dict[int, Dict[str, float]], conditions: str) -> str:
-    lines = [conditions, "", "| | sentences/s | tokens/s | sentences a processor second |"]
-    lines += ["|---|---:|---:|---:|"]
-    for speed in speeds:
-        rates = speed.rate(), speed.rate("tokens"), speed.rate(by="cpu_seconds")
-        lines.append(f"| `{speed.system}` | " + " | ".join(f"{r:,.0f}" for r in rates) + " |")
-    lines += ["", "| lines | peak memory MiB | seconds |", "|---:|---:|---:|"]
-    lines += [f"| {n:,} | {m['peak_mib']:.0f} | {m['seconds']:.0f} |" for n, m in memory.items()]
-    return "\n".join(lines) + "\n"
+def _report(
+    speeds: Sequence[Speed], memory: Dict[int, Dict[str, float]], conditions: str
+) -> List[str]:
+    """In paragraphs."""
+    columns = tables.load("reports")
+    rates = []
+    for one in speeds:
+        found = {"sentences": one.rate(), "tokens": one.rate("tokens")}
+        rates.append(Line([f"`{one.system}`"], {**found, "processor": one.rate(by="cpu_seconds")}))
+    peaks = [Line([f"{lines:,}"], found) for lines, found in memory.items()]
+    return [
+        conditions,
+        tables.measured([""], tables.columns(columns["scoring"]), rates),
+        tables.measured(["lines"], tables.columns(columns["scoring memory"]), peaks),
+    ]
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command.start(main)

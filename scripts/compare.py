@@ -37,41 +37,26 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
+import math
 import shlex
-import signal
-import sys
 from pathlib import Path
-from typing import List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
-from comparison import command, machine, plot, recipes, report, runs
-from comparison.command import positive, split
-from comparison.recipes import UsageError, Variant
-from comparison.runs import Outcome, Run, Settings
+from experiments import command, comparison, machine, plot, recipes, run
+from experiments.run import Outcome
+from experiments.training import Settings, Training
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status: 0, 1 if a run failed, 2 for what can't be done, 130 if interrupted."""
-    own, training = split(arguments)
+    own, training = command.split(arguments)
     options = _parser().parse_args(own)
-    try:
-        settings, variants = _prepare(options, training)
-        outcomes = _run_all(settings, recipes.order(variants, options.seeds))
-    except UsageError as error:
-        print(f"compare.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("compare.py: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
-    return 1 if any(outcome.error is not None for outcome in outcomes) else 0
+    return command.status(lambda: _run_all(*_prepare(options, training)))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("data", type=Path, help="binarised folder with train, valid and test")
-    add("--out", type=Path, required=True, help="folder for results, logs and checkpoints")
+    parser = command.parser(__doc__)
+    parser.add_argument("data", type=Path, help="binarised folder with train, valid and test")
     _add_trainings(parser)
     _add_measures(parser)
     return parser
@@ -97,15 +82,9 @@ def _add_trainings(parser: argparse.ArgumentParser) -> None:
         help="flags of fairseq-train for one of them alone, in one argument; a lone one with a "
         "space before it: ' --row-sparse'",
     )
-    add(
-        "--learning-rates",
-        nargs="+",
-        default=[],
-        metavar="LR",
-        help="train each of them with each of these, as LABEL@LR",
-    )
+    about = "train each of them with each of these, as LABEL@LR"
+    add("--learning-rates", nargs="+", default=[], metavar="LR", help=about)
     add("--seeds", nargs="+", type=int, default=[1])
-    add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
 
 
 def _add_measures(parser: argparse.ArgumentParser) -> None:
@@ -116,76 +95,57 @@ def _add_measures(parser: argparse.ArgumentParser) -> None:
         help="measure nothing but what the training logs tell, validation perplexity among it; "
         "the same command without it goes on from there",
     )
-    add(
-        "--eval-flags",
-        type=shlex.split,
-        default=[],
-        metavar="FLAGS",
-        help="further flags of fairseq-eval-lm, in one argument",
-    )
-    add("--questions", type=Path, metavar="CSV", help="sentence completion, for its accuracy, too")
-    add("--answers", type=Path, metavar="CSV", help="the right ones")
-    add(
-        "--profile-batches",
-        type=int,
-        default=50,
-        help="batches that an update's parts are timed on; 0 for no profile",
-    )
+    about = "further flags of fairseq-eval-lm, in one argument"
+    add("--eval-flags", type=shlex.split, default=[], metavar="FLAGS", help=about)
+    command.add_questions(parser)
+    about = "batches that an update's parts are timed on; 0 for no profile"
+    add("--profile-batches", type=int, default=50, help=about)
 
 
-def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings, List[Variant]]:
+def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings, List[Training]]:
     """Check all that can be checked before hours of training."""
     machine.check_fairseq()
     machine.check_data(options.data)
     recipes.refuse_own_flags(training, "after --")
     recipes.refuse_own_flags(options.eval_flags, "--eval-flags")
-    if len(set(options.seeds)) < len(options.seeds):
-        raise UsageError(f"--seeds: required each seed once, got {options.seeds}")
-    questions = command.questions(options.questions, options.answers)
+    command.each_once("--seeds", options.seeds, "each seed")
     flags_for = [(label, shlex.split(flags)) for label, flags in options.flags_for]
-    variants = recipes.variants(options.criteria, flags_for)
-    variants = recipes.grid(variants, options.learning_rates)
-    settings = Settings(
+    variants = recipes.grid(recipes.variants(options.criteria, flags_for), options.learning_rates)
+    settings = run.settings(
+        Settings,
+        options,
         data=options.data.resolve(),
         fingerprint=machine.data_fingerprint(options.data),
-        out=options.out.resolve(),
-        plugin=machine.plugin_folder(),
         recipe=recipes.RECIPES[options.recipe],
-        training=tuple(training),
-        scoring=tuple(options.eval_flags),
-        threads=options.threads,
-        profile_batches=options.profile_batches,
-        questions=questions,
+        training=training,
+        scoring=options.eval_flags,
+        questions=command.questions(options),
         is_scored=not options.only_train,
     )
     settings.out.mkdir(parents=True, exist_ok=True)
-    return settings, variants
+    return settings, [Training(settings, *one) for one in recipes.order(variants, options.seeds)]
 
 
-def _run_all(settings: Settings, order: Sequence[Tuple[Variant, int]]) -> List[Outcome]:
-    """Run after run; the report is written after each, so that a long comparison can be watched."""
-    outcomes: List[Outcome] = []
-    for outcomes in runs.outcomes([Run(settings, *one) for one in order]):
-        report.write(outcomes, settings, settings.out)
-    print((settings.out / "comparison.md").read_text(encoding="utf-8"))
-    print(_draw(outcomes, settings))
-    return outcomes
+def _run_all(settings: Settings, runs: Sequence[Training]) -> int:
+    report = settings.out / "comparison.md"
+    found = run.complete_all(runs, lambda done: comparison.write(done, settings), report)
+    print(_draw(found, settings))
+    return 1 if any(outcome.errors for outcome in found) else 0
 
 
-def _draw(outcomes: Sequence[Outcome], settings: Settings) -> str:
-    labels = dict.fromkeys(outcome.variant.label for outcome in outcomes)
-    curves = [
-        (label, [o.stages["train"]["curve"] for o in outcomes if o.stages and _is(o, label)])
-        for label in labels
-    ]
+def _draw(found: Sequence[Outcome], settings: Settings) -> str:
+    """Validation perplexity against training time, a line a run."""
+    curves = [(o.system.label, _points(o.parts["train"]["curve"])) for o in found if o.parts]
+    axes = {"xlabel": "training time, validation left out (s)", "yscale": "log"}
+    axes["ylabel"] = "validation perplexity (exact)"
     title = f"{settings.recipe.name} on {settings.data.name}"
-    return plot.draw(curves, title, settings.out / "validation.png")
+    return plot.lines([plot.Panel(curves, axes)], title, settings.out / "validation.png")
 
 
-def _is(outcome: Outcome, label: str) -> bool:
-    return outcome.variant.label == label
+def _points(curve: Sequence[Dict[str, Any]]) -> List[Tuple[float, float]]:
+    pairs = [(point.get("seconds"), point.get("ppl")) for point in curve]
+    return [(t, p) for t, p in pairs if t is not None and p is not None and math.isfinite(p)]
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no training is left behind
-    sys.exit(main(sys.argv[1:]))
+    command.start(main)

@@ -28,17 +28,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from experiments import recipes, tables
+
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = str(ROOT / "fairseq_bnce")
 COMMAND = ROOT / "scripts" / "fairseq-bnce"
 
-RECIPE = """
-  --task language_modeling --tokens-per-sample 32 --arch lstm_lm
-  --decoder-embed-dim 256 --decoder-hidden-size 256 --decoder-out-embed-dim 256 --dropout 0.5
-  --optimizer adam --lr 0.002 --clip-norm 1
-  --batch-size 16 --required-batch-size-multiple 1 --max-epoch 10 --num-workers 0
-  --no-epoch-checkpoints --no-progress-bar --log-format json --log-interval 50
-"""
+RECIPE = recipes.words(tables.load("recipes")["quickstart"])
 LOSSES = """
 Now bnce, whose two losses differ in kind: in training it is NCE's, bits of telling a word from the
 noise; in validation it is the normalised model's, bits a word, as under cross_entropy."""
@@ -115,7 +111,7 @@ def train_and_score(data: Path, folder: Path, flags: List[str]) -> Values:
     """Train afresh: exact test perplexity, and words a second in training."""
     for old in folder.glob("*.pt"):
         old.unlink()
-    recipe = [*RECIPE.split(), "--save-dir", folder, *device(), *flags]
+    recipe = [*RECIPE, "--save-dir", folder, *device(), *flags]
     epochs = Epochs()
     fairseq("train", folder / "train.log", epochs.show, data, "--user-dir", PLUGIN, *recipe)
     found = {"ppl": evaluate(data, folder, "exact")}

@@ -24,51 +24,36 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
-import signal
-import sys
 from pathlib import Path
 from typing import Dict, List, Sequence
 
-from comparison import command, machine, recipes, runs
-from comparison.command import positive, split
-from comparison.recipes import UsageError
-from comparison.runs import Outcome, Run, Settings
-from recipes import figure, report, tables
-from recipes.table import Table
+from experiments import command, machine, papers, recipes, run
+from experiments.command import UsageError
+from experiments.papers import Table
+from experiments.run import Outcome
+from experiments.training import Settings, Training
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status: 0, 1 if a run failed, 2 for what can't be done, 130 if interrupted."""
-    own, training = split(arguments)
+    own, training = command.split(arguments)
     options = _parser().parse_args(own)
-    known = tables()
+    known = papers.all_tables()
     if options.list:
         print("\n".join(_listed(name, table) for name, table in known.items()))
         return 0
-    try:
-        return _run(known, options, training)
-    except UsageError as error:
-        print(f"recipe.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("recipe.py: interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+    return command.status(lambda: _run(known, options, training))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser(__doc__, required=False)
     add = parser.add_argument
     add("table", nargs="?", help="one of those that --list names")
     add("--list", action="store_true", help="tables, their corpora and rows, and nothing else")
     add("--data", type=Path, help="binarised folder with train, valid and test")
-    add("--out", type=Path, help="folder for results, logs and checkpoints")
     add("--rows", nargs="+", metavar="LABEL", help="rows to train (default: all)")
-    add("--questions", type=Path, metavar="CSV", help="sentence completion, for its accuracy, too")
-    add("--answers", type=Path, metavar="CSV", help="the right ones")
+    command.add_questions(parser)
     add("--seed", type=int, default=1)
-    add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: 1)")
     return parser
 
 
@@ -82,17 +67,18 @@ def _run(known: Dict[str, Table], options: argparse.Namespace, training: List[st
     if table is None:
         raise UsageError(f"table: required one of {', '.join(known)}, got {name!r}")
     settings = _settings(table, options, training)
-    all_runs = [Run(settings, row.variant, options.seed) for row in table.rows]
-    wanted = _wanted(all_runs, options.rows)
-    rest = [run for run in all_runs if run not in wanted]
-    done = _finished(rest)
-    outcomes: List[Outcome] = []
-    for outcomes in runs.outcomes(wanted):
-        report.write(name, table, [*outcomes, *done], settings)
-    print((settings.out / f"{name}.md").read_text(encoding="utf-8"))
+    runs = {row.variant.label: Training(settings, row.variant, options.seed) for row in table.rows}
+    wanted = _wanted(runs, options.rows)
+    rest = [one.finished() for one in runs.values() if one not in wanted]
+    done = [outcome for outcome in rest if outcome is not None]
+
+    def write(found: List[Outcome]) -> None:
+        papers.write(name, table, [*found, *done], settings)
+
+    found = run.complete_all(wanted, write, settings.out / f"{name}.md")
     if table.is_drawn:
-        print(figure.draw([*outcomes, *done], table, settings.out / f"{name}.png"))
-    return 1 if any(outcome.error is not None for outcome in outcomes) else 0
+        print(papers.draw(table, [*found, *done], settings.out / f"{name}.png"))
+    return 1 if any(outcome.errors for outcome in found) else 0
 
 
 def _settings(table: Table, options: argparse.Namespace, training: List[str]) -> Settings:
@@ -100,41 +86,23 @@ def _settings(table: Table, options: argparse.Namespace, training: List[str]) ->
     for flag, value in (("--data", options.data), ("--out", options.out)):
         if value is None:
             raise UsageError(f"{flag}: required with a table, got none")
-    questions = command.questions(options.questions, options.answers)
+    questions = command.questions(options)
     machine.check_fairseq()
     machine.check_data(options.data)
     recipes.refuse_own_flags(training, "after --")
     options.out.mkdir(parents=True, exist_ok=True)
-    return Settings(
-        data=options.data.resolve(),
-        fingerprint=machine.data_fingerprint(options.data),
-        out=options.out.resolve(),
-        plugin=machine.plugin_folder(),
-        recipe=table.regime,
-        training=tuple(training),
-        threads=options.threads,
-        profile_batches=0,
-        questions=questions,
-    )
+    data, fingerprint = options.data.resolve(), machine.data_fingerprint(options.data)
+    found = {"data": data, "fingerprint": fingerprint, "questions": questions}
+    own = {"recipe": table.regime, "training": training, "profile_batches": 0}
+    return run.settings(Settings, options, **found, **own)
 
 
-def _wanted(all_runs: Sequence[Run], labels: Sequence[str]) -> List[Run]:
-    by_label = {run.variant.label: run for run in all_runs}
+def _wanted(runs: Dict[str, Training], labels: Sequence[str]) -> List[Training]:
     for label in labels or ():
-        if label not in by_label:
-            raise UsageError(f"--rows: required some of {', '.join(by_label)}, got {label!r}")
-    return [by_label[label] for label in dict.fromkeys(labels or by_label)]
-
-
-def _finished(others: Sequence[Run]) -> List[Outcome]:
-    stages = [(run, run.finished()) for run in others]
-    return [
-        Outcome(run.variant, run.seed, str(run.folder.relative_to(run.settings.out)), stages=found)
-        for run, found in stages
-        if found is not None
-    ]
+        if label not in runs:
+            raise UsageError(f"--rows: required some of {', '.join(runs)}, got {label!r}")
+    return [runs[label] for label in dict.fromkeys(labels or runs)]
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no training is left behind
-    sys.exit(main(sys.argv[1:]))
+    command.start(main)

@@ -7,7 +7,7 @@
     render_tables.py docs/ptb.md README.md
 
 A table stands between two lines of its page, with the files that it is made of, as a link of the
-page would name them:
+page would name them (JSON, or with .jsonl JSON by lines):
 
     <!-- table: ptb-perplexity from ptb/comparison.json -->
     <!-- end -->

@@ -6,7 +6,7 @@
 ``--data`` has train, dev and test as tokenised ``.fr`` and ``.en``. The first half of dev serves to
 validate both models, weights are tuned on the second half, and test is only rescored. Stages that
 are finished are not run again; an interrupted training goes on from its last checkpoint. What the
-commands print is in OUT/log. Needs: pip install subword-nmt.
+commands print is in OUT/log, what came out in OUT/rescoring.json. Needs: pip install subword-nmt.
 """
 
 from __future__ import annotations
@@ -18,51 +18,24 @@ if __name__ == "__main__":
 
 import argparse
 import gzip
+import json
 import math
 import os
-import shlex
-import subprocess
+import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, TextIO
 
-ROOT = Path(__file__).resolve().parents[1]
-PLUGIN = str(ROOT / "fairseq_bnce")
+from experiments import command, machine, processes, tables
+from experiments.recipes import words
+
 LANGUAGES = ("fr", "en")
 MERGES = 4000
 LISTS = ("tune", "test")
 LONGEST = 50  # words of a pair that the translation model learns from
-
-COMMON = """
-  --required-batch-size-multiple 1 --no-epoch-checkpoints --num-workers 0 --no-progress-bar
-  --log-format simple --log-interval 50 --seed 1
-"""
-
-# Small and regularised, as suits 10,000 pairs; a single decoder layer, since lists of 100 are slow.
-TRANSLATION = """
-  --task translation --arch transformer --share-all-embeddings
-  --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-layers 2 --encoder-attention-heads 4
-  --decoder-embed-dim 128 --decoder-ffn-embed-dim 512 --decoder-layers 1 --decoder-attention-heads 4
-  --encoder-normalize-before --decoder-normalize-before --dropout 0.2
-  --criterion label_smoothed_cross_entropy --label-smoothing 0.1
-  --optimizer adam --adam-betas (0.9,0.98) --lr 0.003 --lr-scheduler inverse_sqrt
-  --warmup-updates 400 --weight-decay 0.0001 --clip-norm 1 --max-tokens 2500 --max-epoch 25
-  --max-valid-steps 20
-"""
-
-LANGUAGE = """
-  --task language_modeling --arch rnn_lm --decoder-embed-dim 256 --dropout 0.5
-  --criterion bnce --row-sparse --noise-samples 400 --optimizer sparse_adagrad --lr 0.1
-  --clip-norm 1 --sample-break-mode eos --tokens-per-sample 300 --max-tokens 1000 --max-epoch 15
-  --patience 3
-"""
-
-# Lists: fairseq's own length penalty orders them.
-GENERATION = """
-  --nbest 100 --beam 100 --max-len-a 1.2 --max-len-b 10 --remove-bpe --batch-size 8
-  --required-batch-size-multiple 1 --no-progress-bar --num-workers 0
-"""
+RECIPES = tables.load("recipes")["rescoring"]
 
 # What gets weights: fairseq's own score, its parts, and the language model's score.
 VARIANTS = {
@@ -70,6 +43,10 @@ VARIANTS = {
     "unnormalized": "score,TM,Words,BNCE",
     "exact": "score,TM,Words,Exact",
 }
+EXCHANGED = "exchanged"
+
+# What rescore says of test: the measure and its interval, before, after, and the difference.
+MEASURED = re.compile(r"(before|after|difference) ([-+.\d]+) \[([-+.\d]+), ([-+.\d]+)\]")
 
 
 # ---------------------------------------------------------------- stages
@@ -80,34 +57,34 @@ class Run:
 
     def __init__(self, options: argparse.Namespace):
         self.data, self.folder = options.data.resolve(), options.out.resolve()
-        self.options = options
+        self.threads, self.cpu = options.threads, [] if options.gpu else ["--cpu"]
+        self.plugin = machine.plugin_folder()
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def stage(self, name: str, work: Callable[[], Any]) -> None:
         """Do it unless it was done; a file OUT/done/NAME tells, with the seconds that it took."""
-        done = self.folder / "done" / name
+        done = self.at("done", name)
         if done.exists():
             return say(f"{name}: done before, {done.read_text().strip()} s")
         say(name)
         start = time.time()
         work()
-        done.parent.mkdir(exist_ok=True)
         done.write_text(f"{time.time() - start:.0f}\n")
         say(f"{name}: {time.time() - start:.0f} s")
 
-    def python(self, module: str, *arguments: Any, out: Optional[Path] = None) -> None:
-        """``python -m module``; what it prints goes to ``out``, or to OUT/log."""
-        self.command(sys.executable, "-m", module, *arguments, out=out)
+    def at(self, folder: str, name: str) -> Path:
+        """The path of a file; its folder is made."""
+        (self.folder / folder).mkdir(exist_ok=True)
+        return self.folder / folder / name
 
-    def command(self, *arguments: Any, out: Optional[Path] = None) -> None:
-        """Raises SystemExit if the command fails."""
-        command = [str(argument) for argument in arguments]
-        with open(self.folder / "log", "a", encoding="utf-8") as log:
-            print("$", shlex.join(command), file=log, flush=True)
-            with open(out or os.devnull, "wb") as stream:
-                status = subprocess.call(command, stdout=stream if out else log, stderr=log)
-        if status:
-            sys.exit(f"rescoring_example.py: error: {command[2]} failed; see {self.folder}/log")
+    def python(self, *arguments: Any, log: str = "log", printed: Optional[Path] = None) -> None:
+        """A command of this Python; what it prints goes to OUT/LOG, or standard output elsewhere.
+
+        Raises:
+            processes.CommandFailed: if it did not succeed.
+        """
+        line = [sys.executable, *map(str, arguments)]
+        processes.run(line, self.folder / log, self.threads, printed)
 
     def checkpoint(self, model: str) -> Path:
         return self.folder / model / "checkpoint_best.pt"
@@ -140,8 +117,7 @@ def read(path: Path) -> List[str]:
 
 
 def write(run: Run, name: str, language: str, lines: Sequence[str]) -> None:
-    path = run.folder / "text" / f"{name}.{language}"
-    path.parent.mkdir(exist_ok=True)
+    path = run.at("text", f"{name}.{language}")
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
@@ -164,7 +140,7 @@ def segment(run: Run) -> None:
 def subwords(run: Run, *arguments: Any) -> None:
     """subword-nmt of this Python; its modules can't be run by themselves."""
     main = "from subword_nmt.subword_nmt import main; main()"
-    run.command(sys.executable, "-c", main, *arguments)
+    run.python("-c", main, *arguments)
 
 
 def binarise(run: Run) -> None:
@@ -174,24 +150,20 @@ def binarise(run: Run) -> None:
     tests = ",".join(str(bpe / name) for name in LISTS)
     flags = ["-s", source, "-t", target, "--joined-dictionary", "--trainpref", bpe / "clean"]
     flags += ["--validpref", bpe / "valid", "--testpref", tests]
-    run.python("fairseq_cli.preprocess", *flags, "--destdir", run.folder / "bin-tm")
+    run.python("-m", "fairseq_cli.preprocess", *flags, "--destdir", run.folder / "bin-tm")
     flags = ["--only-source", "--thresholdsrc", 2, "--trainpref", text / f"train.{target}"]
     flags += ["--validpref", text / f"valid.{target}", "--destdir", run.folder / "bin-lm"]
-    run.python("fairseq_cli.preprocess", *flags)
+    run.python("-m", "fairseq_cli.preprocess", *flags)
 
 
 # ---------------------------------------------------------------- models
 
 
-def train(run: Run, model: str, recipe: str) -> None:
+def train(run: Run, model: str) -> None:
     """A model's best checkpoint by validation loss; goes on where it was interrupted."""
-    data = run.folder / ("bin-tm" if model == "tm" else "bin-lm")
-    flags = [*recipe.split(), *COMMON.split(), "--save-dir", run.folder / model, *cpu(run)]
-    run.python("fairseq_cli.train", data, "--user-dir", PLUGIN, *flags)
-
-
-def cpu(run: Run) -> List[str]:
-    return [] if run.options.gpu else ["--cpu"]
+    flags = [*words([RECIPES[model], RECIPES["common"]]), "--save-dir", run.folder / model]
+    data = run.folder / f"bin-{model}"
+    run.python("-m", "fairseq_cli.train", data, "--user-dir", run.plugin, *flags, *run.cpu)
 
 
 # ---------------------------------------------------------------- lists
@@ -207,20 +179,17 @@ class Entry(NamedTuple):
 
 def translate(run: Run, name: str) -> None:
     """lists/NAME.nbest.gz"""
-    folder = run.folder / "lists"
-    folder.mkdir(exist_ok=True)
-    printed = folder / f"{name}.generated"
+    printed, part = (run.at("lists", f"{name}.{kind}") for kind in ("generated", "nbest.gz.part"))
     number = LISTS.index(name)
-    flags = ["--gen-subset", f"test{number or ''}", "--path", run.checkpoint("tm"), *cpu(run)]
+    flags = ["--gen-subset", f"test{number or ''}", "--path", run.checkpoint("tm"), *run.cpu]
     # The plugin is imported for torch >= 2.6, which would refuse fairseq's checkpoints without it.
-    flags += ["--user-dir", PLUGIN, *GENERATION.split()]
-    run.python("fairseq_cli.generate", run.folder / "bin-tm", *flags, out=printed)
-    part = folder / f"{name}.nbest.gz.part"
+    flags += ["--user-dir", run.plugin, *words(RECIPES["lists"])]
+    run.python("-m", "fairseq_cli.generate", run.folder / "bin-tm", *flags, printed=printed)
     with printed.open(encoding="utf-8") as lines, gzip.open(part, "wt", encoding="utf-8") as out:
         found = entries(lines)
         write_moses(found, out)
     check_complete(run, name, found)
-    part.replace(folder / f"{name}.nbest.gz")
+    part.replace(part.with_suffix(""))
     printed.unlink()
 
 
@@ -228,7 +197,7 @@ def check_complete(run: Run, name: str, found: Dict[int, List[Entry]]) -> None:
     """fairseq skips sentences without failing: those that are too long, or the last few."""
     wanted = len(read(run.folder / "text" / f"{name}.fr"))
     if len(found) != wanted:
-        sys.exit(f"rescoring_example.py: error: {name}: required {wanted} lists, got {len(found)}")
+        raise command.UsageError(f"{name}: required {wanted} lists, got {len(found)}")
 
 
 def entries(lines: TextIO) -> Dict[int, List[Entry]]:
@@ -262,27 +231,32 @@ def write_moses(found: Dict[int, List[Entry]], out: TextIO) -> None:
 # ---------------------------------------------------------------- rescoring
 
 
-def score(run: Run, name: str, is_exact: bool) -> None:
-    """scored/NAME.unnormalized, with the feature BNCE, or scored/NAME, with Exact besides."""
-    folder = run.folder / "scored"
-    folder.mkdir(exist_ok=True)
-    flags = ["--path", run.checkpoint("lm"), "--data", run.folder / "bin-lm"]
-    if is_exact:
-        flags += ["--exact", "--feature", "Exact", "--out", folder / name]
-        source = folder / f"{name}.unnormalized"
-    else:
-        flags += ["--out", folder / f"{name}.unnormalized"]
-        source = run.folder / "lists" / f"{name}.nbest.gz"
-    run.python("fairseq_bnce.cli", "rescore", *flags, source)
+def score(run: Run, name: str) -> None:
+    """scored/NAME.unnormalized, with the feature BNCE."""
+    source = run.folder / "lists" / f"{name}.nbest.gz"
+    rescore(run, *by_model(run), "--out", run.at("scored", f"{name}.unnormalized"), source)
+
+
+def score_exactly(run: Run, name: str) -> None:
+    """scored/NAME, with Exact besides."""
+    flags = [*by_model(run), "--exact", "--feature", "Exact", "--out", run.at("scored", name)]
+    rescore(run, *flags, run.at("scored", f"{name}.unnormalized"))
+
+
+def by_model(run: Run) -> List[Any]:
+    return ["--path", run.checkpoint("lm"), "--data", run.folder / "bin-lm"]
+
+
+def rescore(run: Run, *arguments: Any, log: str = "log") -> None:
+    run.python("-m", "fairseq_bnce.cli", "rescore", *arguments, log=log)
 
 
 def tune(run: Run, variant: str) -> None:
     """weights/VARIANT, tuned on the second half of dev; then test by them."""
-    weights = run.folder / "weights" / variant
-    weights.parent.mkdir(exist_ok=True)
+    weights = run.at("weights", variant)
     flags = ["--tune", run.folder / "text" / "tune.en", "--tune-features", VARIANTS[variant]]
     flags += ["--weights-out", weights, "--out", os.devnull]
-    run.python("fairseq_bnce.cli", "rescore", *flags, run.folder / "scored" / "tune")
+    rescore(run, *flags, run.folder / "scored" / "tune")
     apply(run, variant)
 
 
@@ -290,63 +264,80 @@ def exchange(run: Run) -> None:
     """Exact scores by the weights of the unnormalised ones: what normalising alone changes."""
     weights = run.folder / "weights"
     text = (weights / "unnormalized").read_text()
-    (weights / "exchanged").write_text(text.replace("BNCE=", "Exact="))
-    apply(run, "exchanged")
+    (weights / EXCHANGED).write_text(text.replace("BNCE=", "Exact="))
+    apply(run, EXCHANGED)
 
 
 def apply(run: Run, variant: str) -> None:
-    """best/VARIANT: the translations of test."""
-    folder = run.folder / "best"
-    folder.mkdir(exist_ok=True)
+    """best/VARIANT: the translations of test; best/VARIANT.log: how good they are."""
     flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
-    flags += ["--ref", run.folder / "text" / "test.en", "--best", folder / variant]
-    run.python("fairseq_bnce.cli", "rescore", *flags, run.folder / "scored" / "test")
+    flags += ["--ref", run.folder / "text" / "test.en", "--best", run.at("best", variant)]
+    rescore(run, *flags, run.folder / "scored" / "test", log=f"best/{variant}.log")
 
 
 def report(run: Run) -> None:
-    """What the rescoring said, from the log."""
-    for line in (run.folder / "log").read_text(encoding="utf-8").splitlines():
-        if line.startswith("fairseq-bnce: ") or (line.startswith("$ ") and " rescore " in line):
-            say(line)
+    """rescoring.json: what rescore said of test, the weights, and the seconds of every stage."""
+    found = {
+        "data": run.data.name,
+        "variants": {variant: result(run, variant) for variant in (*VARIANTS, EXCHANGED)},
+        "seconds": {done.name: int(done.read_text()) for done in (run.folder / "done").iterdir()},
+    }
+    text = json.dumps(found, indent=1)
+    (run.folder / "rescoring.json").write_text(text + "\n", encoding="utf-8")
+    say(text)
+
+
+def result(run: Run, variant: str) -> Dict[str, Any]:
+    """BLEU with the ends of its interval, ``before``, ``after`` and ``difference``; weights."""
+    said = (run.folder / "best" / f"{variant}.log").read_text(encoding="utf-8")
+    found = {name: list(map(float, numbers)) for name, *numbers in MEASURED.findall(said)}
+    lines = (run.folder / "weights" / variant).read_text(encoding="utf-8").splitlines()
+    weights = dict(line.split("= ", 1) for line in lines)
+    return {**found, "weights": {name: float(weight) for name, weight in weights.items()}}
 
 
 # ---------------------------------------------------------------- command line
 
 
-def main(argv: Optional[Sequence[str]] = None) -> None:
+def main(arguments: Sequence[str]) -> int:
     """All stages, or those up to the one that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command.parser(__doc__.splitlines()[0], default=Path("fr-en-run"))
+    parser.set_defaults(threads=int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("fr-en-run"))
     parser.add_argument("--gpu", action="store_true", help="train and translate on a GPU")
     parser.add_argument("--until", metavar="STAGE", help="the last stage to do")
-    options = parser.parse_args(argv)
+    options = parser.parse_args(arguments)
     run = Run(options)
-    steps: Dict[str, Callable[[], Any]] = {
-        "text": lambda: split_text(run),
-        "subwords": lambda: segment(run),
-        "binarise": lambda: binarise(run),
-        "lm": lambda: train(run, "lm", LANGUAGE),
-        "tm": lambda: train(run, "tm", TRANSLATION),
-    }
-    for name in LISTS:
-        steps[f"translate-{name}"] = lambda name=name: translate(run, name)
-    for is_exact, kind in ((False, "unnormalized"), (True, "exact")):
-        for name in LISTS:
-            steps[f"score-{name}-{kind}"] = lambda name=name, is_exact=is_exact: score(
-                run, name, is_exact
-            )
-    for variant in VARIANTS:
-        steps[f"tune-{variant}"] = lambda variant=variant: tune(run, variant)
-    steps["exchange"] = lambda: exchange(run)
+    steps = {name: partial(work, run) for name, work in stages().items()}
     if options.until not in (None, *steps):
         parser.error(f"--until: required one of {', '.join(steps)}, got {options.until!r}")
+    return command.status(lambda: run_all(run, steps, options.until))
+
+
+def stages() -> Dict[str, Callable[[Run], Any]]:
+    """In their order."""
+    return {
+        "text": split_text,
+        "subwords": segment,
+        "binarise": binarise,
+        "lm": partial(train, model="lm"),
+        "tm": partial(train, model="tm"),
+        **{f"translate-{name}": partial(translate, name=name) for name in LISTS},
+        **{f"score-{name}-unnormalized": partial(score, name=name) for name in LISTS},
+        **{f"score-{name}-exact": partial(score_exactly, name=name) for name in LISTS},
+        **{f"tune-{variant}": partial(tune, variant=variant) for variant in VARIANTS},
+        "exchange": exchange,
+    }
+
+
+def run_all(run: Run, steps: Dict[str, Callable[[], Any]], last: Optional[str]) -> int:
     for name, work in steps.items():
         run.stage(name, work)
-        if name == options.until:
-            return
+        if name == last:
+            return 0
     report(run)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    command.start(main)

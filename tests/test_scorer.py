@@ -125,4 +125,4 @@ def test_exact_evaluation_of_the_largest_default_batch():
     assert torch.isfinite(scores(model, sample)).all()
     grown = peak_memory() - before
     print(f"extra memory: {grown / 2**20:.0f} MiB")
-    assert grown < 100 * 2**20  # README.md tells what it was, 55 MiB; 69 were seen, too
+    assert grown < 100 * 2**20  # as README.md says

@@ -1,6 +1,8 @@
 """The parts of scripts/render_tables.py.
 
-``pages`` finds the places in a page and fills them, ``cells`` writes numbers and lines,
-``comparisons``, ``benchmarks`` and ``adaptive`` make lines of the JSON files that compare.py,
-bench_vocab.py and bench_scoring.py write, ``tables`` knows every table by its name.
+``pages`` finds the places in a page and fills them, ``cells`` writes numbers and lines, ``tables``
+knows every table by its name. The others make lines of what a script wrote: ``comparisons`` and
+``adaptive`` of compare.py's JSON, ``papers`` of recipe.py's, ``benchmarks`` of bench_vocab.py's,
+``scoring`` of what scores text, ``rescoring`` of rescoring_example.py's, ``corpora`` of what
+prepares text.
 """

@@ -1,8 +1,8 @@
-"""Tables of bench_vocab.py's and bench_scoring.py's benchmark.json."""
+"""Tables of bench_vocab.py's benchmark.json."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List
 
 from .cells import number, table
 
@@ -12,12 +12,6 @@ SYSTEMS = {
     "adaptive_loss": "`adaptive_loss`",
     "bnce": "`bnce`",
     "bnce_sparse": "`bnce --row-sparse`",
-}
-SCORING = {
-    "fairseq-bnce score": "`fairseq-bnce score`, text",
-    "fairseq-eval-lm --unnormalized": "`fairseq-eval-lm --unnormalized`, binarised",
-    "fairseq-bnce score --exact": "`fairseq-bnce score --exact`, text",
-    "fairseq-eval-lm": "`fairseq-eval-lm`, binarised",
 }
 
 
@@ -70,29 +64,20 @@ def _by_vocabulary(benchmark: Benchmark, title: str, measure: str, form: str) ->
     return table([title, f"V = {vocabs[0]:,}", *(f"{vocab:,}" for vocab in vocabs[1:])], lines)
 
 
-def claims(benchmark: Benchmark) -> List[str]:
-    """What row-sparse bnce was to show; what it did not is bold."""
-    sparse = "words/s of row-sparse bnce, V = 1,000,000 over 10,000"
-    rows: Sequence[Tuple[int, str, str]] = (
-        (0, sparse, ".2f"),
-        (1, "over dense bnce, V = 1,000,000", ".1f"),
-        (2, "over cross_entropy, V = 200,000", ".1f"),
-        (
-            4,
-            "memory of an update beyond parameters and optimiser state, V = 1,000,000 over 10,000",
-            ".2f",
-        ),
-    )
-    return table(["", "required", "found"], [_claim(benchmark, *row) for row in rows])
+def phases(benchmark: Benchmark) -> List[str]:
+    """Where the milliseconds of row-sparse bnce's update go at every V."""
+    runs = [one for one in benchmark["runs"] if one["system"] == "bnce_sparse"]
+    updates = {one["vocab"]: one["parts"]["update"]["value"] for one in runs}
+    titles = ["V", *next(iter(updates.values()))["milliseconds"], "all, ms"]
+    lines = [
+        [f"{vocab:,}", *(number(time, ".1f") for time in _phases(updates[vocab]))]
+        for vocab in sorted(updates)
+    ]
+    return table(titles, lines)
 
 
-def _claim(benchmark: Benchmark, place: int, text: str, form: str) -> List[str]:
-    claim = benchmark["claims"][place]
-    found = number(claim["found"], form)
-    if place == 4:
-        found += f" ({number(run(benchmark, 'bnce_sparse', 1_000_000)['update_mib'], '.1f')} MiB)"
-    required = claim["required"].replace("at least ", "")
-    return [text, required, found if claim["is_met"] else f"**{found}**"]
+def _phases(update: Dict[str, Any]) -> List[float]:
+    return [*update["milliseconds"].values(), update["update_ms"]]
 
 
 def batches(*benchmarks: Benchmark) -> List[str]:
@@ -121,19 +106,3 @@ def _batch(beside_softmax: Benchmark, beside_dense: Benchmark) -> List[str]:
         number(dense["words_per_second"], ",.0f"),
         number(dense["x_dense"], ".1f"),
     ]
-
-
-def scoring(benchmark: Benchmark) -> List[str]:
-    """docs/scoring.md's sentences/s, over what the longer of two texts took more."""
-    by_system = {one["system"]: one for one in benchmark["speeds"]}
-    lines = [
-        [title, _rate(by_system[name], "seconds"), _rate(by_system[name], "cpu_seconds")]
-        for name, title in SCORING.items()
-    ]
-    return table(["", "sentences/s", "of processor time"], lines)
-
-
-def _rate(speed: Dict[str, Any], time: str) -> str:
-    (few, many), (short, long) = speed["sentences"], speed[time]
-    rate: Optional[float] = (many - few) / (long - short)
-    return number(rate, ",.0f")

@@ -19,17 +19,9 @@ PTB: Labels = (
     ("shared_nce", "shared_nce, K = 100"),
     ("nce_regularized", "nce_regularized, α = 10, γ = 0.1"),
 )
-README: Labels = (
-    (SOFTMAX, SOFTMAX),
-    ("bnce", "bnce"),
-    ("bnce+800", "bnce, `--noise-samples 800`"),
-    ("ranking", "bnce, `--objective ranking`"),
-    ("ranking+800", "the same, `--noise-samples 800`"),
-    ("shared_nce", "shared_nce, K = 100"),
-    ("nce_regularized", "nce_regularized, α = 10"),
-)
 RANKING: Labels = (
     (SOFTMAX, SOFTMAX),
+    ("dev0.2", "self_norm_softmax, α = 0.2"),
     ("r0.1+800", "ranking, α = 0.1, 800 draws"),
     ("r0.15+last", "ranking, α = 0.15, 800, 800, 4,000 draws"),
     ("r0.2+last", "ranking, α = 0.2, 800, 800, 4,000 draws"),
@@ -87,6 +79,35 @@ def _profile(comparison: Comparison, label: str) -> List[str]:
     return [*(number(time, ".1f") for time in times), f"{share} %"]
 
 
+def epochs(comparison: Comparison) -> List[str]:
+    """docs/ptb.md's first rows after each of their epochs."""
+    return _epochs(comparison, PTB)
+
+
+def ranking_epochs(comparison: Comparison) -> List[str]:
+    """The same of alpha and the number of draws."""
+    return _epochs(comparison, RANKING)
+
+
+def _epochs(comparison: Comparison, labels: Labels) -> List[str]:
+    """Validation perplexity after each epoch, of the first seed."""
+    runs = {run["label"]: run for run in reversed(comparison["runs"])}
+    count = _epochs_trained(comparison)
+    titles = ["valid PPL^f after epoch", *(str(epoch + 1) for epoch in range(count))]
+    lines = []
+    for label, title in labels:
+        curve = {point["update"]: point["ppl"] for point in runs[label]["train"]["curve"]}
+        ends = [runs[label]["updates"] * (epoch + 1) // count for epoch in range(count)]
+        lines.append([title, *(number(curve[end], ".1f") for end in ends)])
+    return table(titles, lines)
+
+
+def _epochs_trained(comparison: Comparison) -> int:
+    """What --max-epoch was, given last."""
+    flags = [*comparison["recipe"]["training"], *comparison["flags"]]
+    return int(flags[len(flags) - flags[::-1].index("--max-epoch")])
+
+
 def ranking(comparison: Comparison) -> List[str]:
     """docs/ptb.md's table of alpha and the number of draws."""
     titles = ["", "valid PPL^f", "over softmax", "test PPL^f", "over softmax"]
@@ -105,23 +126,42 @@ def _ranking(comparison: Comparison, label: str) -> List[str]:
     return [*line, number(shifted, ".2f"), number(spread, ".3f"), number(speed, ",.0f")]
 
 
-def readme(comparison: Comparison) -> List[str]:
-    """README.md's table of PTB."""
-    titles = ["criterion", "valid PPL exact", "test PPL exact", "test PPL unnormalised (shifted)"]
-    titles += ["σ_z", "training words/s", "scoring tokens/s, exact → unnormalised"]
-    return table(titles, [[title, *_readme(comparison, label)] for label, title in README])
-
-
-def _readme(comparison: Comparison, label: str) -> List[str]:
-    is_own = label != SOFTMAX
-    shifted = mean(comparison, label, "test_u_ppl_shifted") if is_own else None
-    fast = mean(comparison, label, "unnormalised_tokens_per_second") if is_own else None
-    exact = number(mean(comparison, label, "exact_tokens_per_second"), ",.0f")
-    return [
-        number(mean(comparison, label, "valid_ppl"), ".1f"),
-        number(mean(comparison, label, "test_ppl"), ".1f"),
-        number(shifted, ".1f"),
-        number(mean(comparison, label, "sigma_z"), ".2f"),
-        number(mean(comparison, label, "words_per_second"), ",.0f"),
-        f"{exact} → {number(fast, ',.0f')}",
+def seeds(comparison: Comparison) -> List[str]:
+    """docs/ptb.md's table of the best ranking beside softmax, seed by seed."""
+    titles = ["seed", "softmax, valid PPL^f", "ranking", "over softmax"]
+    titles += ["softmax, test PPL^f", "ranking", "over softmax", "σ_z"]
+    found = {(run["label"], run["seed"]): run for run in comparison["runs"]}
+    label, _ = RANKING[-1]
+    pairs = [
+        (str(seed), found[SOFTMAX, seed], found[label, seed])
+        for seed in sorted({run["seed"] for run in comparison["runs"]})
     ]
+    means = ({name: mean(comparison, one, name) for name in _SEEDS} for one in (SOFTMAX, label))
+    return table(titles, [_seed(*pair) for pair in (*pairs, ("mean", *means))])
+
+
+_SEEDS = ("valid_ppl", "test_ppl", "sigma_z")
+
+
+def _seed(title: str, softmax: Dict[str, Any], own: Dict[str, Any]) -> List[str]:
+    line = [title]
+    for name in ("valid_ppl", "test_ppl"):
+        line += [number(softmax[name], ".2f"), number(own[name], ".2f")]
+        line += [over(own[name], softmax[name], ".1f")]
+    return [*line, number(own["sigma_z"], ".3f")]
+
+
+def fused(comparison: Comparison) -> List[str]:
+    """docs/ptb.md's table of rnn_lm beside lstm_lm; labels are ARCH-SENTENCESxWORDS-UNITS."""
+    found = {
+        tuple(run["label"].split("-")): run["words_per_processor_second"]
+        for run in comparison["runs"]
+    }
+    titles = ["sentences × words", "units", "`rnn_lm`, words/processor s", "`lstm_lm`", "ratio"]
+    lines = []
+    for arch, batch, units in found:
+        if arch == "rnn_lm":
+            fast, slow = found[arch, batch, units], found["lstm_lm", batch, units]
+            speeds = [number(fast, ",.0f"), number(slow, ",.0f"), number(fast / slow, ".1f")]
+            lines.append([batch.replace("x", " × "), units, *speeds])
+    return table(titles, lines)

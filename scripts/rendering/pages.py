@@ -52,4 +52,7 @@ def _content(page: Path, file: str) -> Any:
     path = page.parent / file
     if not path.is_file():
         raise PageError(f"{page}: required {file}, got no such file")
-    return json.loads(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    return json.loads(text)

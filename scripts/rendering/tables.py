@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from typing import Dict
 
-from . import adaptive, benchmarks, comparisons
+from . import adaptive, benchmarks, comparisons, corpora, papers, rescoring, scoring
 from .pages import Table
 
 TABLES: Dict[str, Table] = {
     "ptb-perplexity": comparisons.perplexities,
     "ptb-profile": comparisons.profiles,
     "ptb-ranking": comparisons.ranking,
-    "ptb-readme": comparisons.readme,
+    "ptb-epochs": comparisons.epochs,
+    "ptb-ranking-epochs": comparisons.ranking_epochs,
+    "ptb-ranking-seeds": comparisons.seeds,
+    "ptb-fused": comparisons.fused,
     "words-by-vocabulary": benchmarks.speeds,
     "words-by-vocabulary-exponents": benchmarks.speeds_and_exponents,
     "words-by-vocabulary-readme": benchmarks.readme,
     "processor-words-by-vocabulary": benchmarks.processor_speeds,
     "memory-of-updates": benchmarks.memory,
-    "vocabulary-claims": benchmarks.claims,
+    "phases-of-updates": benchmarks.phases,
     "vocabulary-batches": benchmarks.batches,
-    "scoring-speed": benchmarks.scoring,
+    "scoring-speed": scoring.speeds,
+    "scoring-memory": scoring.memory,
+    "scoring-agreement": scoring.agreement,
+    "scoring-printed": scoring.printed,
+    "scoring-summaries": scoring.summaries,
+    "diagnosis": scoring.diagnosis,
+    "diagnosis-farthest": scoring.farthest,
+    "rescoring": rescoring.bleu,
+    "corpus-splits": corpora.splits,
+    "papers-ptb": papers.ptb,
+    "papers-completion": papers.completion,
     "adaptive-grid": adaptive.grid,
     "adaptive-leaders": adaptive.leaders,
     "adaptive-equal-time": adaptive.equal_time,

@@ -3,9 +3,11 @@
 import importlib.util
 import json
 import math
+import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 import torch
 from tools import run
@@ -14,8 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench_output_layer  # noqa: E402
-from benchmarks import head_measure, head_report, heads, memory  # noqa: E402
-from comparison import processes  # noqa: E402
+from experiments import output_layer, processes  # noqa: E402
+from experiments.measures import layers as heads  # noqa: E402
+from experiments.measures import meter  # noqa: E402
+from experiments.run import Outcome  # noqa: E402
 
 from fairseq_bnce.losses import shared_scores  # noqa: E402
 
@@ -86,7 +90,7 @@ def test_heads_of_one_loss_agree(problem):
 
 def test_row_sparse_heads_hold_nothing_of_the_vocabularys_size(problem):
     dense, sparse = (
-        memory.peak_bytes(heads.HEADS[name](problem, 30), cuda=False)
+        meter.peak_bytes(heads.HEADS[name](problem, 30), cuda=False)
         for name in ("bnce", "bnce_sparse")
     )
     of_vocabulary = 4 * 2000 * 16
@@ -130,59 +134,37 @@ def numbers(ms, extra_bytes=1e6):
 
 
 def made_rows(vocab, own_ms, own_bytes):
-    shape = f"8192x2304x{vocab}"
+    shape = heads.Shape(8192, 2304, vocab)
     found = {
         "cross_entropy": numbers(200.0),
         "compiled": numbers(100.0),
-        "liger": {"failed": "no memory"},
         heads.LIMIT: numbers(4.0),
         "bnce": numbers(12.5),
         "bnce_sparse": numbers(own_ms, own_bytes),
     }
-    return head_report.rows({head: {shape: one} for head, one in found.items()})
+    outcomes = [Outcome(name, shape, parts={"head": {"value": one}}) for name, one in found.items()]
+    dead = Outcome("liger", shape, errors={"": "no memory"})
+    return output_layer.numbers([*outcomes, dead])
 
 
-def verdicts(rows, device="cuda"):
-    return [claim.is_met for claim in head_report.claims(rows, device)]
-
-
-def test_claims_are_about_the_fastest_exact_head_and_the_limit():
-    rows = {row.head: row.numbers for row in made_rows(256_000, 5.0, 150e6)}
+def test_ratios_are_to_the_fastest_exact_head_and_the_limit():
+    rows = {head: one for (head, _), one in made_rows(256_000, 5.0, 150e6).items()}
+    assert "liger" not in rows
     assert rows["bnce_sparse"]["x_exact"] == 20 and rows["bnce_sparse"]["of_limit"] == 1.25
     assert rows["bnce_sparse"]["extra_mb"] == 150 and rows["compiled"]["x_exact"] == 1
-    # Ten times as fast with sparse rows, with dense ones, megabytes, and the limit.
-    assert verdicts(made_rows(256_000, 5.0, 150e6)) == [True, False, True, True]
-    assert verdicts(made_rows(256_000, 11.0, 250e6)) == [False, False, False, False]
-
-
-def test_claims_are_for_a_gpu_and_large_vocabularies():
-    assert verdicts(made_rows(131_072, 5.0, 150e6)) == [True, False, None, True]
-    assert verdicts(made_rows(50_000, 5.0, 150e6)) == [None] * 4
-    assert verdicts(made_rows(256_000, 5.0, 150e6), "cpu") == [None] * 4
-    alone = head_report.rows({"bnce_sparse": {"8192x2304x256000": numbers(5.0)}})
-    assert verdicts(alone) == [None, None, True, None]
-
-
-def test_verdicts_are_words():
-    text = head_report.verdicts(head_report.claims(made_rows(131_072, 5.0, 150e6), "cuda"))
-    sparse, dense, megabytes, limit = text.splitlines()
-    assert sparse.endswith("required at least 10, found 20.00: met")
-    assert dense.endswith("required at least 10, found 8.00: NOT met")
-    assert megabytes.endswith("required at most 200, found –: not measured")
-    assert limit.endswith("required at most 1.5, found 1.25: met")
 
 
 # ---- the command -------------------------------------------------------------------------------
 
 
-def here(command, log, threads):
-    """As processes.run, in this process; cross_entropy dies after its first shape."""
-    head_measure.main(command[2:])
-    if "cross_entropy" in command:
-        result = Path(command[command.index("--out") + 1])
-        found = json.loads(result.read_text(encoding="utf-8"))
-        result.write_text(json.dumps({"40x16x2000": found["40x16x2000"]}), encoding="utf-8")
-        raise processes.CommandFailed("killed by signal 9 (see cross_entropy.log)")
+run_process = processes.run
+
+
+def or_dead(command, log, threads):
+    """As processes.run; cross_entropy dies at its second shape."""
+    if "cross_entropy" in command and "20x16x1000" in command:
+        raise processes.CommandFailed("killed by signal 9 (see head.log)")
+    return run_process(command, log, threads)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +175,8 @@ def benchmark(tmp_path_factory):
     arguments += ["--max-seconds", "1", "--shapes", "40x16x2000", "20x16x1000"]
     arguments += ["--heads", "cross_entropy", "liger", heads.LIMIT, "bnce", "bnce_sparse"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "run", here)
+        patch.setattr(subprocess, "Popen", forks.Popen)
+        patch.setattr(processes, "run", or_dead)
         patch.setitem(sys.modules, "liger_kernel", None)
         return bench_output_layer.main(arguments), out
 
@@ -212,14 +195,13 @@ def test_a_benchmark_has_every_number(benchmark):
             assert row["extra_mb"] > 0 and row["distinct_targets"] <= 40
     assert rows["bnce", "40x16x2000"]["x_exact"] > 0
     assert rows["bnce", "20x16x1000"]["x_exact"] is None
-    assert found["settings"]["device"] == "cpu" and len(found["claims"]) == 8
+    assert found["settings"]["device"] == "cpu"
 
 
 def test_a_benchmark_is_written_as_tables_and_picture(benchmark):
     out = benchmark[1]
     text = (out / "output_layer.md").read_text(encoding="utf-8")
     assert "## N = 40, D = 16, V = 2,000, U = " in text and text.count("| bnce_sparse |") == 2
-    assert text.count(": not measured") == 8
     assert text.count("| liger | failed: RuntimeError: required liger-kernel") == 2
     assert text.count("| cross_entropy | failed: killed by signal 9") == 1
     if importlib.util.find_spec("matplotlib") is not None:
@@ -239,9 +221,10 @@ def test_a_dead_head_of_ours_is_a_failure(tmp_path, monkeypatch, capsys):
 
 def test_a_process_of_its_own_measures(tmp_path):
     found = tmp_path / "found.json"
-    arguments = ["--out", found, "--head", heads.LIMIT, "--shapes", "40x16x2000", "--device", "cpu"]
-    run("benchmarks.head_measure", *arguments, "--dtype", "bfloat16", "--calls", 3, "--seconds", 1)
-    assert json.loads(found.read_text(encoding="utf-8"))["40x16x2000"]["ms"] > 0
+    arguments = ["--out", found, "--head", heads.LIMIT, "--shape", "40x16x2000", "--device", "cpu"]
+    limits = ["--updates", 3, "--seconds", 1]
+    run("experiments.measure", "head", *arguments, "--dtype", "bfloat16", *limits)
+    assert json.loads(found.read_text(encoding="utf-8"))["ms"] > 0
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench_scoring  # noqa: E402
-from benchmarks import as_text, data  # noqa: E402
+from experiments.measures import as_text, data  # noqa: E402
 
 SPEED = bench_scoring.Speed("a command", (10, 110), (200, 2200), (5.0, 7.0), (4.0, 5.0))
 
@@ -22,7 +22,7 @@ def test_rates_leave_out_what_any_text_takes():
 
 def test_report():
     memory = {1000: {"peak_mib": 512.4, "seconds": 3.2}}
-    text = bench_scoring._markdown([SPEED], memory, "somewhere")
+    text = "\n".join(bench_scoring._report([SPEED], memory, "somewhere"))
     assert "| `a command` | 50 | 1,000 | 100 |" in text
     assert "| 1,000 | 512 | 3 |" in text and text.startswith("somewhere\n")
 

@@ -20,9 +20,11 @@ from tools import PLUGIN
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from comparison import logs, machine, processes, recipes, report, summary  # noqa: E402
-from comparison.runs import Outcome, Run, Settings  # noqa: E402
-from comparison.train import CLOCK  # noqa: E402
+from experiments import command, comparison, logs, machine, processes, recipes  # noqa: E402
+from experiments.run import Outcome  # noqa: E402
+from experiments.tables import Cell  # noqa: E402
+from experiments.train import CLOCK  # noqa: E402
+from experiments.training import Settings, Training  # noqa: E402
 
 TINY = shlex.split(
     "--decoder-layers 1 --decoder-embed-dim 16 --decoder-hidden-size 16 --decoder-out-embed-dim 16 "
@@ -183,7 +185,7 @@ def test_variants_have_labels_and_flags_of_their_own():
     ],
 )
 def test_bad_variants_are_refused(names, flags_for, message):
-    with pytest.raises(recipes.UsageError) as error:
+    with pytest.raises(command.UsageError) as error:
         recipes.variants(names, flags_for)
     assert message in str(error.value)
 
@@ -217,7 +219,7 @@ def test_the_adaptive_softmax_is_cut_by_the_size_of_the_vocabulary():
 def test_flags_of_a_run_override_those_of_its_criterion(tmp_path):
     (tmp_path / "dict.txt").write_text("a 1\n" * 9_996, encoding="utf-8")
     here = settings(tmp_path, tmp_path, training=("--adaptive-softmax-cutoff", "99"))
-    flags = Run(here, recipes.Variant("adaptive_loss", "adaptive_loss"), 1).flags
+    flags = Training(here, recipes.Variant("adaptive_loss", "adaptive_loss"), 1).flags
     first = flags.index("--adaptive-softmax-cutoff")
     assert flags[first + 1] == "2000" and flags[-3:] == ["99", "--seed", "1"]
 
@@ -243,15 +245,15 @@ def settings(data, out, **others):
 def test_another_recipe_data_or_seed_is_another_run(tmp_path):
     variant = recipes.Variant("bnce", "bnce")
     here = settings(tmp_path, tmp_path)
-    runs = [Run(here, variant, 1), Run(here, variant, 2)]
-    runs += [Run(here, recipes.Variant("bnce", "bnce", ("--log-z", "9")), 1)]
+    runs = [Training(here, variant, 1), Training(here, variant, 2)]
+    runs += [Training(here, recipes.Variant("bnce", "bnce", ("--log-z", "9")), 1)]
     runs += [
-        Run(settings(tmp_path, tmp_path, **other), variant, 1)
+        Training(settings(tmp_path, tmp_path, **other), variant, 1)
         for other in ({"training": ()}, {"fingerprint": "g"}, {"threads": 2})
     ]
     assert len({run.folder for run in runs}) == len(runs)
     moved = settings(tmp_path / "elsewhere", tmp_path)
-    assert Run(moved, variant, 1).folder == runs[0].folder
+    assert Training(moved, variant, 1).folder == runs[0].folder
 
 
 def test_data_fingerprint_is_of_the_content(corpus, tmp_path):
@@ -273,7 +275,7 @@ def test_a_process_is_measured(tmp_path):
     command = [sys.executable, "-c", "x = b'x' * 2**27; print(7)"]
     parent = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r})\n"
-        "from pathlib import Path; from comparison import processes\n"
+        "from pathlib import Path; from experiments import processes\n"
         f"processes.run({command!r}, Path({str(log)!r}), threads=1)"
     )
     subprocess.run([sys.executable, "-c", parent], check=True)
@@ -331,8 +333,10 @@ def stages(speed, ppl=100.0):
     }
 
 
-def outcome(label, seed, **others):
-    return Outcome(recipes.Variant(label, label), seed, f"runs/{label}{seed}", **others)
+def outcome(label, seed, stages=None, error=None):
+    errors = {} if error is None else {"": error}
+    variant = recipes.Variant(label, label)
+    return Outcome(variant, seed, f"runs/{label}{seed}", stages or {}, errors)
 
 
 def test_seeds_give_mean_and_deviation_and_ratios_by_seed():
@@ -342,10 +346,10 @@ def test_seeds_give_mean_and_deviation_and_ratios_by_seed():
         outcome("bnce", 1, stages=stages(300.0, 90.0)),
         outcome("bnce", 2, stages=stages(200.0, 110.0)),
     ]
-    softmax, bnce = summary.rows(outcomes)
+    softmax, bnce = comparison.rows(outcomes)
     assert softmax.cells["ratio_to_softmax"].mean == 1
     assert bnce.cells["ratio_to_softmax_p90"].mean == 3.5
-    assert bnce.cells["ratio_to_softmax"] == summary.Cell(3.5, pytest.approx(math.sqrt(0.5)), 2)
+    assert bnce.cells["ratio_to_softmax"] == Cell(3.5, pytest.approx(math.sqrt(0.5)), 2)
     assert bnce.cells["test_ppl"].mean == pytest.approx(100)
     assert bnce.cells["scoring_ratio"].mean == pytest.approx(4)
     assert bnce.cells["exact_tokens_per_second"].mean == pytest.approx(500)
@@ -358,7 +362,7 @@ def test_failures_are_in_the_tables(tmp_path):
         outcome("nce", 1, error="a | b"),
         outcome("nce", 2, error="a | b"),
     ]
-    report.write(outcomes, settings(tmp_path, tmp_path), tmp_path)
+    comparison.write(outcomes, settings(tmp_path, tmp_path))
     text = (tmp_path / "comparison.md").read_text(encoding="utf-8")
     assert "| bnce (without seed 2) | inf |" in text
     assert "| nce | failed: a \\| b |" in text
@@ -371,10 +375,9 @@ def test_failures_are_in_the_tables(tmp_path):
 def test_other_sources_of_the_plugin_are_noted(tmp_path):
     other = stages(100.0)
     other["train"]["plugin"] = "q"
-    found = summary.rows([outcome("a", 1, stages=stages(1.0)), outcome("b", 1, stages=other)])
-    assert "different sources of fairseq_bnce" in report.markdown(
-        found, settings(tmp_path, tmp_path)
-    )
+    found = comparison.rows([outcome("a", 1, stages=stages(1.0)), outcome("b", 1, stages=other)])
+    text = "\n".join(comparison.markdown(found, settings(tmp_path, tmp_path)))
+    assert "different sources of fairseq_bnce" in text
 
 
 # ---------------------------------------------------------------- the command
@@ -516,7 +519,7 @@ def test_a_second_call_trains_nothing_again(compared):
 
 def test_an_interrupted_training_goes_on_from_its_checkpoint(corpus, tmp_path):
     two_epochs = settings(corpus, tmp_path, training=(*TINY, "--max-epoch", "2"))
-    run = Run(two_epochs, recipes.Variant("bnce", "bnce"), 1)
+    run = Training(two_epochs, recipes.Variant("bnce", "bnce"), 1)
     log = run.folder / "train.log"
     # As far as an interruption after the first epoch lets it come.
     processes.run([*run._train_command(), "--max-epoch", "1"], log, threads=1)
@@ -529,7 +532,7 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(corpus, tmp_path):
 
 
 def test_a_lost_log_is_said(tmp_path):
-    run = Run(settings(tmp_path, tmp_path), recipes.Variant("bnce", "bnce"), 1)
+    run = Training(settings(tmp_path, tmp_path), recipes.Variant("bnce", "bnce"), 1)
     with pytest.raises(logs.UnreadableLog, match="train.log: No such file"):
         run._training()
 

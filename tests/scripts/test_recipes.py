@@ -16,9 +16,9 @@ from tools import PLUGIN, write_lines
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from recipes import figure, report, tables  # noqa: E402
+from experiments import papers  # noqa: E402
 
-TABLES = tables()
+TABLES = papers.all_tables()
 # Tables of one regime share rows.
 ROWS = {(t.regime.name, row.variant.label): (t, row) for t in TABLES.values() for row in t.rows}
 
@@ -157,14 +157,14 @@ def test_a_row_that_dies_is_in_the_table(reproduced):
 
 
 def test_paper_columns_are_there_only_where_something_is_known():
-    assert "paper" not in report._table(TABLES["mt2012_ptb"], {})
-    header = report._table(TABLES["gm2018_table1"], {}).splitlines()[0]
+    assert "paper" not in papers.beside(TABLES["mt2012_ptb"], {})
+    header = papers.beside(TABLES["gm2018_table1"], {}).splitlines()[0]
     assert header.count("paper") == 3 and header.count("off") == 1
 
 
 def test_a_figure_without_a_run_is_skipped(tmp_path):
     pytest.importorskip("matplotlib")
-    assert "no row has run" in figure.draw([], TABLES["gm2018_table5"], tmp_path / "x.png")
+    assert "no row has run" in papers.draw(TABLES["gm2018_table5"], [], tmp_path / "x.png")
 
 
 @pytest.mark.slow

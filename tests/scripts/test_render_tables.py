@@ -12,30 +12,60 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import render_tables  # noqa: E402
-from rendering import adaptive, cells, comparisons, pages  # noqa: E402
+from rendering import (  # noqa: E402
+    adaptive,
+    benchmarks,
+    cells,
+    comparisons,
+    corpora,
+    pages,
+    papers,
+    scoring,
+)
 
 START = re.compile(r"^<!-- table: ", re.MULTILINE)
+PLACE = re.compile(r"^<!-- table: .*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_every_table_is_that_of_its_files(capsys):
     assert render_tables.main(["--check"]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_column_of_numbers_comes_from_a_file(page):
+    """Tables that no script writes explain flags and the like; their columns are on the left."""
+    by_hand = PLACE.sub("", page.read_text("utf-8"))
+    assert not re.findall(r"^\|.*---:.*\|$", by_hand, re.MULTILINE)
+
+
+def test_every_file_of_results_is_in_a_table():
+    named = {
+        (page.parent / file.strip()).resolve()
+        for page in PAGES
+        for files in re.findall(r"<!-- table: \S+ from (.+?) -->", page.read_text("utf-8"))
+        for file in files.split(",")
+    }
+    unused = {*(ROOT / "docs").rglob("*.json*")} - named
+    assert not unused
+
+
 def marked_pages():
-    return [page for page in (ROOT / "docs").glob("*.md") if START.search(page.read_text("utf-8"))]
+    return [page for page in PAGES if START.search(page.read_text("utf-8"))]
 
 
 @pytest.mark.parametrize("page", marked_pages(), ids=lambda page: page.name)
 def test_a_changed_digit_is_found_and_mended(page, tmp_path, capsys):
-    docs = tmp_path / "docs"
-    shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("*.png"))
-    copy, text = docs / page.name, page.read_text("utf-8")
-    # The last digit of the last row of every table, one after the other.
-    for row in re.finditer(r"(\d)(\D*)\n<!-- end -->", text):
-        digit = str((int(row[1]) + 1) % 10)
-        copy.write_text(text[: row.start(1)] + digit + text[row.end(1) :], "utf-8")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("*.png"))
+    copy, text = tmp_path / page.relative_to(ROOT), page.read_text("utf-8")
+    # The last digit of every table, one after the other.
+    for place in PLACE.finditer(text):
+        last = re.compile(r".*(\d)", re.DOTALL).match(place[0]).start(1) + place.start()
+        digit = str((int(text[last]) + 1) % 10)
+        copy.write_text(text[:last] + digit + text[last + 1 :], "utf-8")
         assert render_tables.main(["--check", str(copy)]) == 1
-        assert digit + row[2] in capsys.readouterr().out
+        changed = text[:last].rpartition("\n")[2] + digit
+        assert changed in capsys.readouterr().out
         assert render_tables.main([str(copy)]) == 0
         assert copy.read_text("utf-8") == text
 
@@ -71,12 +101,129 @@ def test_numbers_are_rounded_and_signed_as_the_pages_have_them():
     assert cells.table(["", "x"], [["a", ""]]) == ["| | x |", "|---|---:|", "| a | |"]
 
 
-# README.md's table of PTB has these rows; its markers are in the README itself.
-def test_the_readmes_table_of_ptb():
-    found = json.loads((ROOT / "docs" / "ptb" / "comparison.json").read_text("utf-8"))
-    lines = comparisons.readme(found)
-    assert lines[2] == "| cross_entropy | 133.7 | 127.1 | – | 1.32 | 3,183 | 10,438 → – |"
-    assert lines[-1].startswith("| nce_regularized, α = 10 | 197.8 | 185.2 | 185.1 | 0.10 |")
+# ---------------------------------------------------------------- one recipe, several criteria
+
+
+def trained(label, seed=1, **numbers):
+    curve = [{"update": 10 * n, "ppl": 100.0 / n} for n in (1, 2, 3, 4, 5, 6)]
+    return {"label": label, "seed": seed, "updates": 60, "train": {"curve": curve}, **numbers}
+
+
+def test_epochs_end_where_the_last_max_epoch_says():
+    labels = [label for label, _ in comparisons.PTB]
+    found = {"runs": [trained(label) for label in labels], "flags": ["--max-epoch", "3"]}
+    found["recipe"] = {"training": ["--max-epoch", "10"]}
+    head, _, *lines = comparisons.epochs(found)
+    assert head == "| valid PPL^f after epoch | 1 | 2 | 3 |"
+    assert lines[0] == "| cross_entropy | 50.0 | 25.0 | 16.7 |"
+    assert len(lines) == len(labels)
+
+
+def test_seeds_stand_beside_each_other_with_their_mean():
+    runs = [
+        trained("cross_entropy", 1, valid_ppl=100.0, test_ppl=90.0, sigma_z=1.0),
+        trained("cross_entropy", 2, valid_ppl=104.0, test_ppl=90.0, sigma_z=1.0),
+        trained("r0.2+last", 1, valid_ppl=101.0, test_ppl=89.1, sigma_z=0.2),
+        trained("r0.2+last", 2, valid_ppl=106.6, test_ppl=89.1, sigma_z=0.2),
+    ]
+    means = {"valid_ppl": {"mean": 102.0}, "test_ppl": {"mean": 90.0}, "sigma_z": {"mean": 0.25}}
+    found = {"runs": runs, "summary": {"cross_entropy": means, "r0.2+last": means}}
+    lines = comparisons.seeds(found)[2:]
+    assert lines[0] == "| 1 | 100.00 | 101.00 | 1.0 % | 90.00 | 89.10 | −1.0 % | 0.200 |"
+    assert lines[1].startswith("| 2 | 104.00 | 106.60 | 2.5 % |")
+    assert lines[2] == "| mean | 102.00 | 102.00 | 0.0 % | 90.00 | 90.00 | 0.0 % | 0.250 |"
+
+
+def test_the_fused_lstm_stands_beside_fairseqs():
+    speeds = {"rnn_lm-4x100-30": 30000.0, "lstm_lm-4x100-30": 5000.0}
+    runs = [trained(label, words_per_processor_second=speed) for label, speed in speeds.items()]
+    assert comparisons.fused({"runs": runs})[2:] == ["| 4 × 100 | 30 | 30,000 | 5,000 | 6.0 |"]
+
+
+# ---------------------------------------------------------------- papers
+
+
+def row(label, ours=None, criterion="nce", **paper):
+    return {"label": label, "criterion": criterion, "paper": paper, "ours": ours}
+
+
+def test_the_papers_number_stands_beside_ours_where_a_row_of_its_size_has_run():
+    ours = {"valid_ppl": 110.0, "mu_z": -0.1, "test_u_ppl": 120.0}
+    rows = [row("nce-100", mu_z=-0.2), row("nce-30", valid_ppl=100.0), row("nce-650", mu_z=-0.2)]
+    others = [row("nce-30", ours, valid_ppl=100.0), row("bnce-30"), row("bnce-100", {"mu_z": -0.3})]
+    head, _, *lines = papers.ptb({"rows": rows}, {"rows": others})
+    assert head == "| | valid PPL^f | paper | over it | µ_z | paper | test PPL^n |"
+    assert lines == [
+        "| `nce-30` | 110.0 | 100.0 | 10.0 % | −0.100 | – | 120.0 |",
+        "| `nce-100` | – | – | – | – | −0.2 | – |",
+        "| `bnce-100` | – | – | – | −0.300 | – | – |",
+    ]
+
+
+def test_a_softmaxs_raw_scores_have_no_perplexity():
+    ours = {"valid_ppl": 110.0, "test_u_ppl": 0.1, "test_u_ppl_shifted": 130.0}
+    found = {"rows": [row("softmax-30", ours, criterion="cross_entropy", valid_ppl=100.0)]}
+    assert papers.ptb(found)[0] == "| | valid PPL^f | paper | over it |"
+
+
+def test_sentence_completion_has_every_row_with_a_number():
+    rows = [row("nce-650", accuracy=51.6), row("bnce-650"), row("bnce-200", {"accuracy": 43.75})]
+    assert papers.completion({"rows": rows}) == [
+        "| | right, exact % | paper |",
+        "|---|---:|---:|",
+        "| `nce-650` | – | 51.6 |",
+        "| `bnce-200` | 43.8 | – |",
+    ]
+
+
+# ---------------------------------------------------------------- vocabulary, scoring, corpora
+
+
+def test_phases_are_those_of_row_sparse_bnce_by_vocabulary():
+    def update(system, vocab, features):
+        value = {"milliseconds": {"features": features, "clip": 1.0}, "update_ms": features + 1}
+        return {"system": system, "vocab": vocab, "parts": {"update": {"value": value}}}
+
+    runs = [
+        update("bnce_sparse", 2000, 9.0),
+        update("bnce", 10, 7.0),
+        update("bnce_sparse", 10, 8.0),
+    ]
+    head, _, *lines = benchmarks.phases({"runs": runs})
+    assert head == "| V | features | clip | all, ms |"
+    assert lines == ["| 10 | 8.0 | 1.0 | 9.0 |", "| 2,000 | 9.0 | 1.0 | 10.0 |"]
+
+
+def test_scoring_speed_leaves_out_what_both_texts_take():
+    def speed(system, seconds):
+        times = {"seconds": [10, 10 + seconds], "cpu_seconds": [5, 5 + seconds / 2]}
+        return {"system": system, "sentences": [100, 300], **times}
+
+    found = {"speeds": [speed(system, n + 1) for n, system in enumerate(scoring.SYSTEMS)]}
+    lines = scoring.speeds(found)[2:]
+    assert lines[0] == "| `fairseq-bnce score`, text | 200 | 400 | 4.0 |"
+    assert lines[3] == "| `fairseq-eval-lm`, binarised | 50 | 100 | 1.0 |"
+
+
+def test_printed_lines_are_the_commands(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: printed from f.jsonl -->\n<!-- end -->\n", "utf-8")
+    one, two = ({"log_prob": number, "tokens": 3, "oov": 1} for number in (-1.5, -2.25))
+    (tmp_path / "f.jsonl").write_text(f"{json.dumps(one)}\n{json.dumps(two)}\n", "utf-8")
+    filled = pages.rendered(page, {"printed": scoring.printed})
+    assert "-->\n```\n-1.500000\t3\t1\n-2.250000\t3\t1\n```\n<!--" in filled
+
+
+def test_contexts_that_are_farthest_are_code():
+    context = {"deviation": -1.5, "entropy": 0.25, "before": "an <unk> of los", "word": "angeles"}
+    lines = scoring.farthest({"farthest": [context]})
+    assert lines[2] == "| `an <unk> of los [angeles]` | −1.500 | 0.250 |"
+
+
+def test_unknown_words_are_a_share_of_the_splits_tokens():
+    split = {"lines": 1000, "types": 50, "tokens": 20000, "unk": 30}
+    lines = corpora.splits({"corpus": {"name": "ptb"}, "splits": {"train": split}})
+    assert lines[2] == "| `ptb` | train | 1,000 | 50 | 20,000 | 0.15 % |"
 
 
 # ---------------------------------------------------------------- learning-rate grids
@@ -152,6 +299,18 @@ def test_scoring_shows_what_was_measured_and_no_empty_column():
     head, _, *lines = adaptive.scoring(GRID, LONGER)
     assert head == "| | updates | test PPL, exact |"
     assert lines == ["| `bnce --row-sparse` | 1,000 | 142.0 ± 1.4 |"]
+
+
+def test_a_migration_begins_with_the_adaptive_softmax():
+    scores = {"valid_ppl": 150.0, "test_ppl": 160.0}
+    before = {
+        "runs": [run("bnce@0.1", [(9, 1, 8.0)]), run("adaptive@0.1", [(1000, 1, 8.0)], **scores)]
+    }
+    plain = run("start", [(2, 1, 8.0)], **scores, test_u_ppl_shifted=159.0, mu_z=0.02, sigma_z=1.1)
+    lines = adaptive.migration(before, {"runs": [plain, run("bnce", [(250, 1, 8.0)], **scores)]})
+    assert lines[2] == "| `adaptive_loss`, 1,000 updates | 150.0 | 160.0 | – | – | – |"
+    assert lines[3] == "| its output layer made plain | 150.0 | 160.0 | 159.0 | 0.020 | 1.100 |"
+    assert lines[4].startswith("| after 250 updates of `bnce` | 150.0 |")
 
 
 def test_the_readmes_table_has_equal_updates_and_equal_time():

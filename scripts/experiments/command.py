@@ -1,0 +1,95 @@
+"""What the experiments' command lines share."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+from .processes import CommandFailed
+
+
+class UsageError(ValueError):
+    """What the caller asked for can't be done; the message says why."""
+
+
+def parser(description: str, **out: Any) -> argparse.ArgumentParser:
+    """With the flags of every experiment; ``out``: what ``--out`` is, if it is not required."""
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add, about = made.add_argument, "folder for results and logs"
+    add("--out", type=Path, help=about, **(out or {"required": True}))
+    add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: %(default)s)")
+    return made
+
+
+def start(main: Callable[[Sequence[str]], int]) -> None:
+    """End this process with the status of ``main``; a SIGTERM leaves no child behind."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main(sys.argv[1:]))
+
+
+def status(do: Callable[[], int]) -> int:
+    """What ``do`` returns; 2, with a message, for what can't be done, 130 if interrupted."""
+    name = Path(sys.argv[0]).name
+    try:
+        return do()
+    except (UsageError, CommandFailed) as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+def split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
+    """What is ours, and what after a lone ``--`` is fairseq-train's."""
+    arguments = list(arguments)
+    here = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:here], arguments[here + 1 :]
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """For argparse: an integer from ``least`` on."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"required at least {least}, got {value}")
+        return value
+
+    return parse
+
+
+positive = at_least(1)
+
+
+def each_once(flag: str, values: Sequence[object], what: str = "each") -> None:
+    """Raise UsageError for a value that is there twice."""
+    if len(set(values)) < len(values):
+        raise UsageError(f"{flag}: required {what} once, got {values}")
+
+
+def add_questions(to: argparse.ArgumentParser) -> None:
+    """``--questions`` and ``--answers``."""
+    about = "sentence completion, for its accuracy, too"
+    to.add_argument("--questions", type=Path, metavar="CSV", help=about)
+    to.add_argument("--answers", type=Path, metavar="CSV", help="the right ones")
+
+
+def questions(options: argparse.Namespace) -> Optional[Tuple[Path, Path]]:
+    """The tables of ``--questions`` and ``--answers``; None for none.
+
+    Raises:
+        UsageError: for one without the other, or no file.
+    """
+    asked, answers = options.questions, options.answers
+    if asked is None and answers is None:
+        return None
+    for flag, path in (("--questions", asked), ("--answers", answers)):
+        if path is None or not path.is_file():
+            raise UsageError(f"{flag}: required a table (CSV), with the other one; got {path}")
+    return asked.resolve(), answers.resolve()

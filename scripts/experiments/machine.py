@@ -1,0 +1,110 @@
+"""Where a run ran: the machine, the versions, the data and the plugin, without importing them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Dict, Iterable, List, Optional
+
+from .command import UsageError
+
+_SPLITS = ("train", "valid", "test")
+_BLOCK = 2**20
+
+
+def plugin_folder() -> Path:
+    """The folder for ``--user-dir``: this checkout's fairseq_bnce, else the installed one.
+
+    Raises:
+        UsageError: if there is neither.
+    """
+    checkout = Path(__file__).resolve().parents[2] / "fairseq_bnce"
+    if (checkout / "__init__.py").is_file():
+        return checkout
+    found = importlib.util.find_spec("fairseq_bnce")
+    if found is None or found.origin is None:
+        raise UsageError("required fairseq_bnce beside this script or installed, got neither")
+    return Path(found.origin).parent
+
+
+def check_fairseq() -> None:
+    """Raise UsageError where this Python has no fairseq."""
+    if importlib.util.find_spec("fairseq_cli") is None:
+        raise UsageError(
+            "required a Python with fairseq, got one without: see Install in README.md"
+        )
+
+
+def check_data(folder: Path) -> None:
+    """Raise UsageError unless ``folder`` holds a dictionary and the three binarised splits."""
+    wanted = ["dict.txt", *(f"{split}.{part}" for split in _SPLITS for part in ("bin", "idx"))]
+    missing = [name for name in wanted if not (folder / name).is_file()]
+    if missing:
+        there = "no such folder" if not folder.is_dir() else f"no {', '.join(missing)}"
+        raise UsageError(
+            f"{folder}: required a folder made by fairseq-preprocess --only-source with "
+            f"--trainpref, --validpref and --testpref, got {there}"
+        )
+
+
+def vocabulary_size(folder: Path) -> int:
+    """Types of a binarised folder's dictionary, fairseq's four specials counted in."""
+    with (folder / "dict.txt").open(encoding="utf-8") as lines:
+        return 4 + sum(1 for _ in lines)
+
+
+def data_fingerprint(folder: Path) -> str:
+    """Changes with the content of the dictionary or of any split, and with nothing else."""
+    names = ["dict.txt", *(f"{split}.{part}" for split in _SPLITS for part in ("bin", "idx"))]
+    return _fingerprint(folder / name for name in names)
+
+
+def plugin_fingerprint(folder: Path) -> str:
+    """Changes with the plugin's source."""
+    return _fingerprint(sorted(folder.rglob("*.py")))
+
+
+def versions() -> Dict[str, Optional[str]]:
+    """Of Python, torch and fairseq."""
+    return {
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "fairseq": version("fairseq-fixed") or version("fairseq"),
+    }
+
+
+def hardware() -> Dict[str, object]:
+    """The processor's name and how many of its cores this process may use."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"processor": _processor(), "cores": usable, "system": platform.system()}
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    # ARM's cpuinfo has no name.
+    names: List[str] = re.findall(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return names[0].strip() if names else platform.processor() or platform.machine()
+
+
+def version(distribution: str) -> Optional[str]:
+    """None where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _fingerprint(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as stream:
+            for block in iter(lambda stream=stream: stream.read(_BLOCK), b""):
+                digest.update(block)
+    return digest.hexdigest()[:12]

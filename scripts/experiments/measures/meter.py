@@ -1,0 +1,85 @@
+"""Time and memory of an action, called again and again."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Callable, List
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.benchmark import timer  # waits for the GPU, where there is one
+
+LEAST_CALLS, LEAST_TRACED, MOST_TRACED = 3, 1, 10
+_WARM_SHARE = 0.1  # of calls and time; of the time for traced calls, too
+
+
+def limits(measure: str) -> argparse.ArgumentParser:
+    """With the flags that say for how long to measure."""
+    parser = argparse.ArgumentParser(prog=f"measure.py {measure}", allow_abbrev=False)
+    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    return parser
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """Of one call."""
+    start = timer()
+    action()
+    return timer() - start
+
+
+def after_warm_up(action: Callable[[], Any], most: int, limit: float) -> List[Any]:
+    """What ``action`` returned in each call after a warm-up.
+
+    Args:
+        most: calls, if they take no longer than ``limit`` seconds; LEAST_CALLS in any case.
+    """
+    start = timer()
+    warm = repeat(action, int(_WARM_SHARE * most), _WARM_SHARE * limit, 1)
+    if timer() - start > limit:  # one so slow needs none
+        return warm
+    return repeat(action, most, limit, LEAST_CALLS)
+
+
+def repeat(action: Callable[[], Any], most: int, limit: float, least: int) -> List[Any]:
+    """What ``action`` returned, for ``limit`` seconds, at least and at most so often."""
+    end = timer() + limit
+    found: List[Any] = []
+    while len(found) < least or (len(found) < most and timer() < end):
+        found.append(action())
+    return found
+
+
+def peaks(action: Callable[[], Any], limit: float) -> List[Any]:
+    """What a traced ``action`` returned, a few times."""
+    return repeat(action, MOST_TRACED, _WARM_SHARE * limit, LEAST_TRACED)
+
+
+def peak_bytes(action: Callable[[], object], cuda: bool) -> int:
+    """The most that torch's allocator holds during ``action``, less what it held before.
+
+    On the CPU every allocation and release is traced, those inside of operations and of the
+    backward pass too; what a library allocates for itself (oneDNN's scratch space) is not.
+    """
+    return _cuda_peak(action) if cuda else _cpu_peak(action)
+
+
+def _cuda_peak(action: Callable[[], object]) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    action()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _cpu_peak(action: Callable[[], object]) -> int:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        action()
+    # In the order in which they happened; a release of what was there before has no event.
+    held = peak = 0
+    for event in profiled.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak

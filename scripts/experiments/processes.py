@@ -1,0 +1,126 @@
+"""Start fairseq's commands one at a time, and say what became of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, List, Optional, Sequence, Tuple
+
+STARTED, ENDED = "=== started ", "=== ended "
+_ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
+_ANY_ERROR_LINE = 300  # characters of it that a table shows
+
+
+class CommandFailed(RuntimeError):
+    """A command exited with another status than 0; the message is its last error line."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of a command.
+
+    Attributes:
+        status: exit status, negative for the signal that killed it.
+        peak_bytes: its largest resident set.
+        seconds: wall-clock time, from start to exit.
+        load: the machine's 1-minute load average before and after; another process that was busy
+            meanwhile shows here.
+        cpu_seconds: user and system time, which such a process lengthens less.
+    """
+
+    status: int
+    peak_bytes: int
+    seconds: float
+    load: Tuple[float, float]
+    cpu_seconds: Optional[float] = None
+
+
+def run(command: Sequence[str], log: Path, threads: int, printed: Optional[Path] = None) -> Ended:
+    """Run ``command`` to its end, its output appended to ``log`` between two lines of ours.
+
+    Args:
+        printed: where standard output goes instead.
+
+    Raises:
+        CommandFailed: with the last error line, if the exit status is not 0.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as stream:
+        stream.write(f"{STARTED}{json.dumps(list(command))}\n")
+        stream.flush()
+        with contextlib.ExitStack() as files:
+            output = stream if printed is None else files.enter_context(printed.open("w"))
+            ended = _run(command, output, stream, threads)
+        stream.write(f"{ENDED}{json.dumps(asdict(ended))}\n")
+    if ended.status:
+        raise CommandFailed(f"{_reason(ended.status, log)} (see {log.name})")
+    return ended
+
+
+def last_attempt(log: Path) -> List[str]:
+    """The lines that the last command wrote to ``log``."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith(STARTED)]
+    return lines[starts[-1] + 1 :] if starts else lines
+
+
+def attempts(log: Path) -> List[Ended]:
+    """How each command that wrote to ``log`` ended; one that was killed with us has no line."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    ends = [json.loads(line[len(ENDED) :]) for line in lines if line.startswith(ENDED)]
+    return [Ended(**{**end, "load": tuple(end["load"])}) for end in ends]
+
+
+def _run(command: Sequence[str], output: Any, errors: Any, threads: int) -> Ended:
+    load, start = os.getloadavg()[0], time.perf_counter()
+    child = subprocess.Popen(list(command), stdout=output, stderr=errors, env=_environment(threads))
+    try:
+        status, usage = _wait(child)
+    except BaseException:  # Ctrl-C too: no training goes on behind the caller's back
+        child.kill()
+        child.wait()
+        raise
+    return Ended(
+        status=status,
+        # Linux counts what we held when we started the child as the child's own, so this process
+        # must stay small: it imports no torch.
+        peak_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        seconds=time.perf_counter() - start,
+        load=(load, os.getloadavg()[0]),
+        cpu_seconds=usage.ru_utime + usage.ru_stime,
+    )
+
+
+def _wait(child: subprocess.Popen) -> Tuple[int, resource.struct_rusage]:
+    """(exit status, usage) of this child alone; RUSAGE_CHILDREN would mix it with others."""
+    _, status, usage = os.wait4(child.pid, 0)
+    killed = os.WIFSIGNALED(status)
+    child.returncode = -os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
+    return child.returncode, usage
+
+
+def _environment(threads: int) -> dict:
+    count = str(threads)
+    return {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+
+
+def _reason(status: int, log: Path) -> str:
+    lines = [line.strip() for line in last_attempt(log) if not line.startswith(ENDED)]
+    lines = [line for line in lines if line]
+    errors = [line for line in lines if _ERROR.match(line)]
+    if status < 0:  # torch's threads may abort a process that an exception ends
+        why = f" after {errors[-1]}" if errors else ""
+        return f"killed by signal {-status}{why}"[:_ANY_ERROR_LINE]
+    return (_last(errors) or _last(lines) or f"exit status {status}")[:_ANY_ERROR_LINE]
+
+
+def _last(lines: List[str]) -> Optional[str]:
+    return lines[-1] if lines else None

@@ -1,0 +1,103 @@
+"""Tables of recipe.py's JSON: what our rows found, and beside it what the paper reports.
+
+A table has one column of the paper's for each measurement that the paper has of a shown row, and of
+perplexities by how much ours lies above it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+from .cells import NONE, number, over, table
+
+Row = Dict[str, Any]
+Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
+SOFTMAX = "cross_entropy"
+
+PTB: Columns = (
+    ("valid PPL^f", "valid_ppl", ".1f"),
+    ("µ_z", "mu_z", ".3f"),
+    ("σ_z", "sigma_z", ".3f"),
+    ("entropy and log Z", "entropy_correlation", ".2f"),
+    ("test PPL^f", "test_ppl", ".1f"),
+    ("test PPL^n", "test_u_ppl", ".1f"),
+    ("shifted", "test_u_ppl_shifted", ".1f"),
+    ("words/s, p90", "words_per_second_p90", ",.0f"),
+)
+COMPLETION: Columns = (
+    ("right, exact %", "accuracy", ".1f"),
+    ("unnormalised %", "u_accuracy", ".1f"),
+    ("choices that differ %", "choices_that_differ", ".1f"),
+    ("valid PPL^f", "valid_ppl", ".1f"),
+    ("µ_z", "mu_z", ".3f"),
+    ("σ_z", "sigma_z", ".3f"),
+    ("words/s", "words_per_second", ",.0f"),
+    ("hours", "training_hours", ".2f"),
+)
+
+
+def ptb(*recipes: Dict[str, Any]) -> List[str]:
+    """Goldberger & Melamud on PTB: the rows of every size of which a row has run.
+
+    Args:
+        recipes: of gm2018_table1 to 5, which share rows.
+    """
+    rows = sorted(_rows(recipes), key=_size)
+    sizes = {_size(row) for row in rows if row.get("ours")}
+    return _table(PTB, [row for row in rows if _size(row) in sizes])
+
+
+def completion(*recipes: Dict[str, Any]) -> List[str]:
+    """Sentence completion: gm2018_mscc and mt2012_mscc."""
+    return _table(COMPLETION, _rows(recipes))
+
+
+def _rows(recipes: Iterable[Dict[str, Any]]) -> List[Row]:
+    """Every row with a number of ours or of the paper's, once: as it has run, if it has."""
+    found: Dict[str, Row] = {}
+    for row in (row for recipe in recipes for row in recipe["rows"]):
+        known = found.setdefault(row["label"], row)
+        if row.get("ours") and not known.get("ours"):
+            found[row["label"]] = row
+    return [row for row in found.values() if row.get("ours") or row["paper"]]
+
+
+def _size(row: Row) -> int:
+    """Of a label METHOD-SIZE."""
+    return int(row["label"].rpartition("-")[2])
+
+
+def _table(columns: Columns, rows: Sequence[Row]) -> List[str]:
+    shown = [column for column in columns if any(_ours(row, column[1]) for row in rows)]
+    in_paper = {name for _, name, _ in shown if any(name in row["paper"] for row in rows)}
+    titles = [""]
+    for title, name, _ in shown:
+        titles += [title, *_beside(name, in_paper, ["paper", "over it"])]
+    return table(titles, [_line(row, shown, in_paper) for row in rows])
+
+
+def _line(row: Row, columns: Columns, in_paper: Iterable[str]) -> List[str]:
+    line = [f"`{row['label']}`"]
+    for _, name, form in columns:
+        ours, papers = _ours(row, name), row["paper"].get(name)
+        beside = [NONE if papers is None else _as_printed(papers), over(ours, papers, ".1f")]
+        line += [number(ours, form), *_beside(name, in_paper, beside)]
+    return line
+
+
+def _beside(name: str, in_paper: Iterable[str], cells: List[str]) -> List[str]:
+    """The paper's number, and of perplexities how far ours is above it."""
+    if name not in in_paper:
+        return []
+    return cells if name.endswith("ppl") else cells[:1]
+
+
+def _ours(row: Row, name: str) -> Optional[float]:
+    """A softmax's raw scores are no log-probabilities, so that it has no unnormalised PPL."""
+    if "u_ppl" in name and row["criterion"] == SOFTMAX:
+        return None
+    return (row.get("ours") or {}).get(name)
+
+
+def _as_printed(value: float) -> str:
+    return number(value, "")

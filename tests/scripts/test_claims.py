@@ -1,0 +1,97 @@
+"""tests/claims.py: what the benchmarks are to show, and what the committed ones do."""
+
+import json
+import sys
+from pathlib import Path
+
+import claims
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from experiments import growth, output_layer  # noqa: E402
+from experiments.measures.layers import LIMIT, Shape  # noqa: E402
+from experiments.run import Outcome  # noqa: E402
+from experiments.vocabulary import SYSTEMS  # noqa: E402
+
+
+def outcome(name, vocab, speed, peak=2**20):
+    update = {"milliseconds": {}, "update_ms": 1.0, "peak_bytes": peak, "parameter_bytes": 0}
+    update.update(state_bytes=0, distinct_targets=3)
+    train = {"words_per_second": speed, "update_ms": 4e5 / speed}
+    ended = {"peak_bytes": 2**20}
+    parts = {"update": {"value": update}, "train": {"value": train, "ended": ended}}
+    return Outcome(SYSTEMS[name], vocab, parts=parts)
+
+
+def of_vocabulary(outcomes):
+    rows = growth.rows(outcomes)
+    runs = [{"system": row.system, "vocab": row.vocab, **row.numbers} for row in rows]
+    return claims.of_vocabulary({"runs": runs, "growth": growth.growth(rows)})
+
+
+def test_claims_compare_runs_at_the_right_vocabularies():
+    outcomes = [
+        outcome("bnce_sparse", 10**4, 9000.0),
+        outcome("bnce_sparse", 200_000, 9000.0),
+        outcome("bnce_sparse", 10**6, 8100.0, 1.1 * 2**20),
+        outcome("bnce", 10**6, 200.0),
+        outcome("cross_entropy", 200_000, 100.0),
+        outcome("cross_entropy", 10**6, 1.0),
+    ]
+    kept, dense, softmax, exponent, peak = of_vocabulary(outcomes)
+    assert kept.found == pytest.approx(0.9) and kept.is_met
+    assert dense.found == 40.5 and dense.is_met
+    assert softmax.found == 90 and softmax.is_met and "200,000" in softmax.text
+    assert 0 < exponent.found < 0.05 and exponent.is_met
+    assert peak.found == pytest.approx(1.1) and peak.is_met is False
+    assert [claim.is_met for claim in of_vocabulary(outcomes[:1])] == [None] * 5
+
+
+def test_the_committed_benchmark_shows_what_it_says():
+    path = ROOT / "docs" / "vocabulary" / "lstm200" / "benchmark.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for claim, said in zip(claims.of_vocabulary(found), found["claims"]):
+        assert claim.found == pytest.approx(said["found"]) and claim.is_met == said["is_met"]
+
+
+def numbers(ms, extra_bytes=1e6):
+    return {"ms": ms, "extra_bytes": extra_bytes, "distinct_targets": 7}
+
+
+def of_output_layer(vocab, own_ms, own_bytes, device="cuda", others=True):
+    found = {"bnce_sparse": numbers(own_ms, own_bytes)}
+    if others:
+        found.update(cross_entropy=numbers(200.0), compiled=numbers(100.0), bnce=numbers(12.5))
+        found[LIMIT] = numbers(4.0)
+    shape = Shape(8192, 2304, vocab)
+    outcomes = [Outcome(name, shape, parts={"head": {"value": one}}) for name, one in found.items()]
+    made = output_layer.numbers(outcomes).items()
+    rows = [{"head": head, "shape": str(of), **one} for (head, of), one in made]
+    return claims.of_output_layer({"settings": {"device": device}, "rows": rows})
+
+
+def verdicts(*arguments, **others):
+    return [claim.is_met for claim in of_output_layer(*arguments, **others)]
+
+
+def test_claims_are_about_the_fastest_exact_head_and_the_limit():
+    # Ten times as fast with sparse rows, with dense ones, megabytes, and the limit.
+    assert verdicts(256_000, 5.0, 150e6) == [True, False, True, True]
+    assert verdicts(256_000, 11.0, 250e6) == [False, False, False, False]
+
+
+def test_claims_are_for_a_gpu_and_large_vocabularies():
+    assert verdicts(131_072, 5.0, 150e6) == [True, False, None, True]
+    assert verdicts(50_000, 5.0, 150e6) == [None] * 4
+    assert verdicts(256_000, 5.0, 150e6, device="cpu") == [None] * 4
+    assert verdicts(256_000, 5.0, 1e6, others=False) == [None, None, True, None]
+
+
+def test_verdicts_are_words():
+    sparse, dense, megabytes, limit = map(str, of_output_layer(131_072, 5.0, 150e6))
+    assert sparse.endswith("required at least 10, found 20.00: met")
+    assert dense.endswith("required at least 10, found 8.00: NOT met")
+    assert megabytes.endswith("required at most 200, found –: not measured")
+    assert limit.endswith("required at most 1.5, found 1.25: met")
