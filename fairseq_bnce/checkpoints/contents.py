@@ -19,6 +19,7 @@ _NUMBERS["sigma_z"] = "a finite number from 0 on (nats)"
 # that whatever was in memory, NaN too, is in the checkpoint.
 _NEVER_INITIALISED = "_float_tensor"
 Kinds = Dict[str, bool]
+_DIGITS = 60  # of a number that is shown
 
 
 def check(content: Mapping[str, Any], path: str) -> None:
@@ -92,7 +93,7 @@ def _check_state(state: Any, path: str) -> None:
         raise _refusal(path, "task_state", "a dictionary", quoted(state))
     for name, required in _NUMBERS.items():
         if name in state and not _is_finite(state[name], name == "sigma_z"):
-            raise _refusal(path, f"task_state.{name}", required, quoted(state[name]))
+            raise _refusal(path, f"task_state.{name}", required, quoted(state[name], _DIGITS))
     squashing = state.get("score_squashing", False)
     if not isinstance(squashing, bool):
         raise _refusal(path, "task_state.score_squashing", "True or False", quoted(squashing))

@@ -5,5 +5,5 @@ refused early; ``reading`` gives files as lines, ``parallel`` runs a function ov
 (``progress`` shows how far), ``words`` tokenises, ``splits`` shares lines out, ``vocabulary``
 counts and cuts, ``binarising`` writes what the model sees and runs fairseq-preprocess, ``report``
 tells what was made, ``folder`` puts it in its place. ``pipeline`` joins them. What the user has
-to mend is an ``errors.InputError``. Nothing here imports torch or fairseq.
+to mend is an ``InputError``. Nothing here imports torch or fairseq.
 """

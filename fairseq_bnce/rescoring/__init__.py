@@ -1,6 +1,6 @@
 """N-best lists: reading and writing them, adding a language model's scores, tuning the weights.
 
-``lines`` and ``lists`` read, ``moses`` and ``kaldi`` are formats, ``language_model`` adds features
+``lists`` are of hypotheses, ``moses`` and ``kaldi`` their formats; ``language_model`` adds features
 (``prefixes`` scores what begins alike together), ``weights`` combines them, ``line_search`` and
 ``tuning`` fit the weights to a measure of ``measures``, and ``bootstrap`` says how sure a
 difference is. None of them needs fairseq.
