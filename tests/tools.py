@@ -48,32 +48,29 @@ def run(
     module: str,
     *arguments: Any,
     check: bool = True,
-    fresh: bool = False,
+    plugin: bool = True,
     env: Optional[Dict[str, str]] = None,
 ) -> str:
     """Run ``python -m module``, in a fork, and return all that it printed.
 
-    A fork saves the seconds that importing torch and fairseq takes. ``fresh`` starts a new
-    interpreter: for what must not have this plugin imported.
+    A fork saves the seconds that importing torch and fairseq takes. Without ``plugin`` it is one
+    of a process that has not imported this plugin.
     """
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    return _output(subprocess.Popen if fresh else forks.Popen, command, check, env)
+    start = forks.run if plugin else forks.run_alone
+    return _printed(start, [sys.executable, "-m", module, *map(str, arguments)], check, env)
 
 
-def _output(
-    start: Callable[..., Any],
+def _printed(
+    start: Callable[..., "subprocess.CompletedProcess[bytes]"],
     command: List[str],
     check: bool = True,
     env: Optional[Dict[str, str]] = None,
 ) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with start(command, env=environment, **pipes) as process:
-        output = process.communicate()[0].decode("utf-8", "replace")
-    what = " ".join(command[2:])
-    if check and process.returncode:
-        raise CommandFailed(f"{what} exited with {process.returncode}:\n{output}")
-    if not check and not process.returncode:
+    done = start(command, env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})})
+    output, what = done.stdout.decode("utf-8", "replace"), " ".join(command[2:])
+    if check and done.returncode:
+        raise CommandFailed(f"{what} exited with {done.returncode}:\n{output}")
+    if not check and not done.returncode:
         raise CommandFailed(f"{what} should have failed:\n{output}")
     return output
 
@@ -95,7 +92,7 @@ def train(data: Path, save_dir: Path, *flags: str, check: bool = True, plugin: b
         "fairseq_cli.train",
         *[data, *user, *task, "--save-dir", save_dir, *TRAINING, *flags],
         check=check,
-        fresh=not plugin,
+        plugin=plugin,
     )
 
 
@@ -109,12 +106,12 @@ def evaluate(data: Path, checkpoint: Path, *flags: str, check: bool = True, plug
     if plugin and check and "--user-dir" not in flags:
         main = functools.partial(_evaluate, _evaluation(data, *flags), str(checkpoint))
         command = [sys.executable, "-m", "fairseq_cli.eval_lm", *flags, "--path", str(checkpoint)]
-        return _output(functools.partial(forks.Popen, main=main), command)
+        return _printed(functools.partial(forks.run, main=main), command)
     user = ["--user-dir", PLUGIN] if plugin else []
     # Without the plugin, torch >= 2.6 refuses every checkpoint of fairseq's.
-    stock = {} if plugin else {"fresh": True, "env": {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}}
+    env = {} if plugin else {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
     arguments = _evaluation_flags(data, *user, "--path", checkpoint, *flags)
-    return run("fairseq_cli.eval_lm", *arguments, check=check, **stock)
+    return run("fairseq_cli.eval_lm", *arguments, check=check, plugin=plugin, env=env)
 
 
 def _evaluation_flags(data: Path, *flags: Any) -> List[str]:
