@@ -22,7 +22,7 @@ from fairseq_bnce.batch import TokenBatch
 # and how many bytes it has sent by way of Python (which pytorch_ddp's reducer does not take).
 # IN_FLOAT64: to compare two ways of training, rounding left aside.
 RANK = """
-import os, sys, torch, fairseq.utils
+import os, sys, torch
 import fairseq.models.distributed_fairseq_model as wrapping
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
@@ -41,10 +41,6 @@ def remember(self, cfg, task, model, criterion, quantizer=None):
     models.append(model.double() if exact else model)
     make(self, cfg, task, model, criterion, quantizer)
 Trainer.__init__ = remember
-if exact:  # fairseq clips in float32 alone
-    fairseq.utils.clip_grad_norm_ = lambda parameters, limit, _: (
-        torch.nn.utils.clip_grad_norm_(list(parameters), limit)
-    )
 
 sent = [0]
 def counted(collective, argument):

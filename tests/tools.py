@@ -151,6 +151,11 @@ def build(data: Path, *flags: str) -> Tuple[Any, Any, torch.nn.Module]:
     return cfg, built, built.build_model(cfg.model)
 
 
+def set_flag(part: Any, flag: str, value: Any) -> None:
+    """In one part of a configuration, as fairseq sets it: for less than composing another."""
+    part[flag[2:].replace("-", "_")] = value
+
+
 @functools.lru_cache(maxsize=None)
 def _configuration(data: Path, *flags: str) -> Any:
     """Once for all tests with these flags: hydra's composing takes fairseq 0.12.2 a second."""
