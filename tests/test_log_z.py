@@ -507,7 +507,7 @@ def test_translation_resumes_with_its_log_z(pairs, tmp_path):
     "learned, backend",
     [
         ([], "pytorch_ddp"),
-        (["--learn-log-z"], "legacy_ddp"),
+        pytest.param(["--learn-log-z"], "legacy_ddp", marks=pytest.mark.modern),
         pytest.param(["--learn-log-z"], "pytorch_ddp", marks=pytest.mark.slow),
     ],
 )
@@ -532,6 +532,7 @@ def many_words(tmp_path_factory):
     return binarise(folder, folder / "bin")
 
 
+@pytest.mark.modern  # a training's result, not fairseq's doing
 def test_auto_does_as_well_as_the_right_number(many_words, tmp_path):
     """A transformer has no output bias: at log Z = 0 it spends the training on getting there."""
     flags = [*TRANSFORMER, "--max-update", "150", "--max-epoch", "9", "--batch-size", "16"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import forks
+import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -34,6 +35,11 @@ TRAINING += ["--max-epoch", "1", "--cpu", "--num-workers", "0", "--no-progress-b
 TRAINING += ["--log-format", "json", "--no-epoch-checkpoints"]
 # fairseq's later versions drop the last batch, in validation too, if it is no multiple of this (8).
 TRAINING += ["--required-batch-size-multiple", "1"]
+
+
+def modern(*values: Any) -> List[Any]:
+    """For parametrize: left out in the stock environment, where the values beside them will do."""
+    return [pytest.param(value, marks=pytest.mark.modern) for value in values]
 
 
 class CommandFailed(AssertionError):
@@ -105,8 +111,8 @@ def evaluate(data: Path, checkpoint: Path, *flags: str, check: bool = True, plug
     """
     if plugin and check and "--user-dir" not in flags:
         main = functools.partial(_evaluate, _evaluation(data, *flags), str(checkpoint))
-        command = [sys.executable, "-m", "fairseq_cli.eval_lm", *flags, "--path", str(checkpoint)]
-        return _printed(functools.partial(forks.run, main=main), command)
+        command = [sys.executable, "-m", "fairseq_cli.eval_lm", "--path", checkpoint, *flags]
+        return _printed(functools.partial(forks.run, main=main), list(map(str, command)))
     user = ["--user-dir", PLUGIN] if plugin else []
     # Without the plugin, torch >= 2.6 refuses every checkpoint of fairseq's.
     env = {} if plugin else {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}

@@ -59,15 +59,34 @@ def test_rows_are_told_apart_and_numbers_are_shown(name):
         assert set(row.paper) <= shown, "a paper's number that no table shows"
 
 
+def parsed(corpus, table, row):
+    command = [str(corpus), "--user-dir", str(PLUGIN), "--criterion", row.variant.criterion]
+    command += ["--task", "language_modeling", *table.regime.training, *row.variant.flags]
+    utils.import_user_module(type("Options", (), {"user_dir": str(PLUGIN)}))
+    return options.parse_args_and_arch(options.get_training_parser(), command)
+
+
 @pytest.mark.parametrize("table, row", ROWS.values(), ids=["-".join(key) for key in ROWS])
 def test_fairseq_takes_the_flags_of_every_row(corpus, table, row):
-    variant = row.variant
-    command = [str(corpus), "--user-dir", str(PLUGIN), "--criterion", variant.criterion]
-    command += ["--task", "language_modeling", *table.regime.training, *variant.flags]
-    utils.import_user_module(type("Options", (), {"user_dir": str(PLUGIN)}))
-    parsed = options.parse_args_and_arch(options.get_training_parser(), command)
-    cfg = convert_namespace_to_omegaconf(parsed)
-    assert cfg.criterion._name == variant.criterion
+    assert parsed(corpus, table, row).criterion == row.variant.criterion
+
+
+# Composing takes much longer: a row of each criterion and set of flags' names.
+KINDS = {
+    (row.variant.criterion, *(word for word in row.variant.flags if word.startswith("--"))): (
+        t,
+        row,
+    )
+    for t, row in ROWS.values()
+}
+
+
+@pytest.mark.parametrize(
+    "table, row", KINDS.values(), ids=[row.variant.label for _, row in KINDS.values()]
+)
+def test_hydra_takes_every_kind_of_row(corpus, table, row):
+    cfg = convert_namespace_to_omegaconf(parsed(corpus, table, row))
+    assert cfg.criterion._name == row.variant.criterion
 
 
 @pytest.mark.parametrize(
