@@ -121,8 +121,8 @@ IN_FLOAT64 = {"IN_FLOAT64": "1"}
 
 
 def test_row_sparse_is_dense_on_two_ranks(corpus, tmp_path):
-    """Both backends, 50 updates, clipped, the last of an epoch with a dummy batch on one rank."""
-    flags = [*LSTM, "--batch-size", "11", "--max-epoch", "9", "--max-update", "50", "--lr", "0.5"]
+    """Both backends, three epochs of 8 updates, clipped, the last with a dummy batch on a rank."""
+    flags = [*LSTM, "--batch-size", "11", "--max-epoch", "3", "--lr", "0.5"]
     flags += ["--clip-norm", "0.004", "--disable-validation", "--no-save", "--noise-samples", "3"]
     dense = ["--criterion", "bnce", "--optimizer", "sparse_sgd", "--ddp-backend", "pytorch_ddp"]
     trained_on_two_ranks(corpus, tmp_path / "dense", *flags, *dense, env=IN_FLOAT64)

@@ -532,7 +532,7 @@ def many_words(tmp_path_factory):
     return binarise(folder, folder / "bin")
 
 
-@pytest.mark.modern  # a training's result, not fairseq's doing
+@pytest.mark.slow  # four trainings that are long for a test; what is measured is tested above
 def test_auto_does_as_well_as_the_right_number(many_words, tmp_path):
     """A transformer has no output bias: at log Z = 0 it spends the training on getting there."""
     flags = [*TRANSFORMER, "--max-update", "150", "--max-epoch", "9", "--batch-size", "16"]
