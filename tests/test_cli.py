@@ -176,9 +176,13 @@ def test_cross_entropy_checkpoint_says_that_it_is_not_self_normalised(corpus, tm
     checkpoint = tmp_path / "checkpoint_last.pt"
     refused = evaluate(corpus, checkpoint, "--unnormalized", check=False)
     assert "--log-z-shift: required a number" in refused
-    scored = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "4")
+    scored, shifted = (
+        evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", shift)
+        for shift in ("4", "5")
+    )
     assert "not self-normalised" in scored
-    assert math.isfinite(loss_bits(scored))
+    nats = (loss_bits(shifted) - loss_bits(scored)) * math.log(2)
+    assert nats == pytest.approx(1, abs=2e-4)
     stock = evaluate(corpus, checkpoint, plugin=False)
     assert loss_bits(evaluate(corpus, checkpoint)) == pytest.approx(loss_bits(stock), abs=1e-4)
 
