@@ -19,7 +19,7 @@ TIED_LSTM = [*LSTM, "--share-decoder-input-output-embed"]
 ARCHITECTURES = {"lstm": LSTM, "tied lstm": TIED_LSTM, "fconv": FCONV}
 ARCHITECTURES.update({"transformer": TRANSFORMER, "tied transformer": TIED_TRANSFORMER})
 SAME = {"sparse_sgd": "sgd", "sparse_adagrad": "adagrad"}
-UPDATES = 50
+UPDATES = 20
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def assert_same(one, other, tolerance=1e-6):
         assert error <= tolerance, (name, error)
 
 
-# In every run, Adagrad for an architecture of each way to hold the output layer's rows.
+# In every run, Adagrad with rows of an output layer alone, and shared with the embeddings.
 SPARSE = [("sparse_sgd", name) for name in ARCHITECTURES]
 SPARSE += [("sparse_adagrad", "lstm"), ("sparse_adagrad", "tied transformer")]
 SPARSE += [
