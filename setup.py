@@ -45,7 +45,7 @@ setup(
         "plot": PLOT,
         "rescore": RESCORE,
         "bench": BENCH,
-        "dev": ["pytest", "pytest-timeout", "ruff", *PLOT, *RESCORE],
+        "dev": ["pytest", "pytest-timeout", "coverage>=7.10", "ruff", *PLOT, *RESCORE],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

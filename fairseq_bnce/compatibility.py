@@ -6,6 +6,8 @@
   torch's allow-list; its check stays on.
 - numpy 2 has no ``numpy.compat``, whose ``long`` fairseq asks for under ``--sample-break-mode eos``
   and in translation.
+- omegaconf 2.0, beside fairseq 0.12.2, copies with a part of a configuration all that it is in:
+  composing one takes 0.8 s with that, 0.5 s without. 2.1 and later do not; nor does it here.
 """
 
 import argparse
@@ -60,5 +62,27 @@ def restore_numpy_long() -> None:
         numpy.compat = types.SimpleNamespace(long=int)
 
 
+def copy_parts_alone() -> None:
+    """Have omegaconf 2.0 copy a part of a configuration as 2.1 does, with the whole as it is."""
+    if not omegaconf.__version__.startswith("2.0."):
+        return
+    for kind in vars(omegaconf).values():
+        if isinstance(kind, type) and "__deepcopy__" in vars(kind):
+            _leave_parents_alone(kind)
+
+
+def _leave_parents_alone(kind: type) -> None:
+    copied_with_parents = kind.__deepcopy__  # type: ignore[attr-defined]
+
+    def copied(self: typing.Any, memo: typing.Optional[typing.Dict[int, typing.Any]] = None):
+        memo = {} if memo is None else memo
+        parent = self.__dict__.get("_parent")
+        memo.setdefault(id(parent), parent)  # deepcopy takes it for copied already
+        return copied_with_parents(self, memo)
+
+    kind.__deepcopy__ = copied  # type: ignore[attr-defined]
+
+
 allow_fairseq_checkpoints()
 restore_numpy_long()
+copy_parts_alone()

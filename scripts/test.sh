@@ -6,44 +6,69 @@
 #   scripts/test.sh -k losses             arguments go to pytest
 #   PYTHON=python3.12 scripts/test.sh     with another Python in .venv
 #   STOCK=0 scripts/test.sh               without the stock environment
+#   COVERAGE=1 scripts/test.sh            and which lines no test in .venv reaches, in half as long again
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
-# One process an environment: each has one thread, and its commands run in forks.
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+export COVERAGE_FILE=$logs/coverage
+
+# One process at a time of each: it has one thread, and its commands run in forks.
 run_tests() {
-  local venv=$1
+  local venv=$1 runner=(-m pytest)
   shift
-  echo "test: pytest in $venv"
-  "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@"
+  if [ "$venv" = .venv ] && [ -n "${COVERAGE:-}" ]; then
+    runner=(-m coverage run -m pytest)
+  fi
+  echo "test: pytest $* in $venv"
+  "$venv/bin/python" "${runner[@]}" -q -p no:cacheprovider "$@"
 }
 
-# The stock environment's set-up and tests: of all that meets fairseq or torch, less the scripts and
-# what is marked modern. Their output comes when they are done.
+# Of all that meets fairseq or torch, less what is marked modern.
 stock_tests() {
-  scripts/setup_env.sh stock
   [ -x .venv-stock/bin/python ] || return 0
   run_tests .venv-stock --ignore=tests/scripts -m "not slow and not modern and not gpu" "$@"
 }
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-stock=
-if [ "${STOCK:-1}" != 0 ]; then
-  echo "test: the stock environment is set up and tested in the background"
-  stock_tests "$@" >"$log" 2>&1 &
-  stock=$!
-fi
+# What goes beside the tests of .venv, their output to come when they are done.
+beside() {
+  local status=0
+  [ "${STOCK:-1}" = 0 ] || stock_tests "$@" || status=$?
+  # The stock environment has less to do: with these, both take as long.
+  [ $# -gt 0 ] || run_tests .venv tests/scripts || status=$?
+  return "$status"
+}
 
 status=0
+setup=
+if [ "${STOCK:-1}" != 0 ]; then
+  echo "test: the stock environment is set up in the background"
+  scripts/setup_env.sh stock >"$logs/setup" 2>&1 &
+  setup=$!
+fi
 scripts/setup_env.sh
+if [ -n "$setup" ]; then
+  wait "$setup" || status=$?
+  cat "$logs/setup"
+fi
 if [ -x .venv/bin/ruff ]; then
   .venv/bin/ruff check . && .venv/bin/ruff format --check . || status=1
 fi
-run_tests .venv "$@" || status=$?
-if [ -n "$stock" ]; then
-  echo "test: waiting for the stock environment"
-  wait "$stock" || status=$?
-  cat "$log"
+
+beside "$@" >"$logs/beside" 2>&1 &
+others=$!
+if [ $# -gt 0 ]; then
+  run_tests .venv "$@" || status=$?
+else
+  run_tests .venv --ignore=tests/scripts || status=$?
+fi
+echo "test: waiting for the others"
+wait "$others" || status=$?
+cat "$logs/beside"
+if [ -n "${COVERAGE:-}" ]; then
+  .venv/bin/python -m coverage combine -q
+  .venv/bin/python -m coverage report
 fi
 exit "$status"

@@ -5,13 +5,11 @@ import gc
 import importlib
 import os
 import random
-from importlib import metadata
 
-import omegaconf
 import pytest
 import torch
 from scoring_models import FLAGS
-from tools import binarise, train, write_lines
+from tools import binarise, compose_once, train, write_lines
 
 import fairseq_bnce
 
@@ -27,27 +25,9 @@ torch.set_num_threads(1)
 # What torch's optimisers import late: once here, not for seconds in every fork.
 with contextlib.suppress(ImportError):  # torch 1.13 has none
     importlib.import_module("torch._dynamo")
+compose_once()
 # A million objects that stay: no collection need look at them, nor a fork copy their pages.
 gc.freeze()
-
-
-def _copy_without_parents(node: type) -> None:
-    """As omegaconf 2.1 does. 2.0 copies all that a node is in with it, a second a command."""
-    whole = node.__deepcopy__
-
-    def copied(self, memo=None):
-        memo = {} if memo is None else memo
-        parent = self.__dict__.get("_parent")
-        memo.setdefault(id(parent), parent)
-        return whole(self, memo)
-
-    node.__deepcopy__ = copied
-
-
-if metadata.version("omegaconf").startswith("2.0."):
-    for node in vars(omegaconf).values():
-        if isinstance(node, type) and "__deepcopy__" in vars(node):
-            _copy_without_parents(node)
 
 
 def zipf_lines(count: int, seed: int, types: int = TYPES) -> list:

@@ -1,23 +1,33 @@
 """``python ...`` as a fork of the tests' process: saves the seconds that its imports take."""
 
 import contextlib
+import fcntl
+import inspect
 import io
 import logging
+import multiprocessing
 import os
 import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional
+
+# hydra asks for the stack of its callers. For every frame of a file that is no module's, inspect
+# looks through all modules, unless it has found one before: for 13 ms each of runpy's.
+inspect.modulesbyfile["<frozen runpy>"] = "runpy"
 
 
 class Popen(subprocess.Popen):
     """:class:`subprocess.Popen`, whose child is a fork if the command is this Python's.
 
     The child runs a module (``-m``) or a script as its main program, with the pipes, folder and
-    environment that it was given and all that the parent has imported. Commands that it starts
-    in turn are forks too. Not for what must see a fresh interpreter, and not for ``-c``.
+    environment that it was given and all that the parent has imported; or ``main``, in the place
+    of the command. Commands that it starts in turn are forks too. Not for what must see a fresh
+    interpreter, and not for ``-c``.
     """
 
     def __init__(
@@ -25,17 +35,18 @@ class Popen(subprocess.Popen):
         args: List[str],
         env: Optional[Dict[str, str]] = None,
         preexec_fn: Optional[Callable[[], Any]] = None,
+        main: Optional[Callable[[], Any]] = None,
         **others: Any,
     ):
         args = list(map(str, args))
-        if args[0] != sys.executable or args[1] == "-c":
+        if main is None and (args[0] != sys.executable or args[1] == "-c"):
             super().__init__(args, env=env, preexec_fn=preexec_fn, **others)
             return
 
         def run_instead_of_exec() -> None:
             if preexec_fn is not None:
                 preexec_fn()
-            _run(args[1:], os.environ if env is None else env)
+            _run(main or partial(_main_program, args[1:]), os.environ if env is None else env)
 
         super().__init__(args, preexec_fn=run_instead_of_exec, **others)
 
@@ -47,13 +58,39 @@ def run(args: List[Any], **others: Any) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.CompletedProcess(args, process.returncode, output)
 
 
-def _run(arguments: List[str], environment: Dict[str, str]) -> None:
+# A process that has imported fairseq, and nothing of this plugin.
+_ALONE = multiprocessing.get_context("forkserver")
+_ALONE.set_forkserver_preload(["fairseq_cli.train", "fairseq_cli.eval_lm", "torch._dynamo"])
+
+
+def run_alone(
+    args: List[Any], env: Optional[Dict[str, str]] = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """As :func:`run`, in a fork of a process that knows of no plugin, as in a fresh interpreter."""
+    with tempfile.NamedTemporaryFile() as output:
+        environment = dict(os.environ if env is None else env)
+        arguments = (list(map(str, args[1:])), environment, output.name)
+        process = _ALONE.Process(target=_be_alone, args=arguments)
+        process.start()
+        process.join()
+        return subprocess.CompletedProcess(args, process.exitcode, output.read())
+
+
+def _be_alone(arguments: List[str], environment: Dict[str, str], output: str) -> None:
+    assert "fairseq_bnce" not in sys.modules
+    descriptor = os.open(output, os.O_WRONLY)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    _run(partial(_main_program, arguments), environment)
+
+
+def _run(main: Callable[[], Any], environment: Dict[str, str]) -> None:
     """Be the child, to its end: what would follow is exec."""
     code = 1
     try:
         _let_go()
         _look_new(dict(environment))
-        code = _exit_status(arguments)
+        code = _exit_status(main)
     except BaseException:  # noqa: B036 - nothing may come back from here
         traceback.print_exc()
     finally:
@@ -65,18 +102,26 @@ def _let_go() -> None:
 
     Not by closing them: their Python objects, once collected, would close what has their numbers.
     """
-    nothing = os.open(os.devnull, os.O_RDWR)
+    opened = os.open(os.devnull, os.O_RDWR)
+    nothing = fcntl.fcntl(opened, fcntl.F_DUPFD, 3)
+    os.close(opened)  # it may have taken the place of a standard one that is closed
     for descriptor in range(3, 1024):
-        with contextlib.suppress(OSError):
-            os.fstat(descriptor)
+        if _is_open(descriptor):
             os.dup2(nothing, descriptor)
+
+
+def _is_open(descriptor: int) -> bool:
+    with contextlib.suppress(OSError):
+        os.fstat(descriptor)
+        return True
+    return False
 
 
 def _look_new(environment: Dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     encoding = environment.get("PYTHONIOENCODING", "utf-8")
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding=encoding)
+    sys.stdin = _input(encoding)
     sys.stdout = _output(1, encoding, "strict")
     sys.stderr = _output(2, encoding, "backslashreplace")
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -85,7 +130,15 @@ def _look_new(environment: Dict[str, str]) -> None:
     subprocess.Popen = Popen
 
 
-def _output(descriptor: int, encoding: str, errors: str) -> io.TextIOWrapper:
+def _input(encoding: str) -> Optional[io.TextIOWrapper]:
+    if not _is_open(0):
+        return None
+    return io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding=encoding)
+
+
+def _output(descriptor: int, encoding: str, errors: str) -> Optional[io.TextIOWrapper]:
+    if not _is_open(descriptor):
+        return None
     lines = descriptor == 2 or os.isatty(descriptor)
     binary = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
     return io.TextIOWrapper(binary, encoding=encoding, errors=errors, line_buffering=lines)
@@ -98,9 +151,9 @@ def _forget_logging() -> None:
     logging.disable(logging.NOTSET)
 
 
-def _exit_status(arguments: List[str]) -> int:
+def _exit_status(main: Callable[[], Any]) -> int:
     try:
-        _main_program(arguments)
+        main()
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
@@ -113,6 +166,8 @@ def _exit_status(arguments: List[str]) -> int:
 
 
 def _main_program(arguments: List[str]) -> None:
+    if arguments[0] == "-u":  # torchrun's; all is flushed in the end
+        arguments = arguments[1:]
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         # Else runpy warns, where errors are printed, that it is imported already.
@@ -127,8 +182,8 @@ def _main_program(arguments: List[str]) -> None:
 def _flushed(code: int) -> int:
     """The exit status; that of an interpreter where nobody reads the output."""
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
     except OSError:
         return 120
     return code

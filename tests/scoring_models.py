@@ -1,7 +1,6 @@
 """The architectures that scoring is tested with, small and hardly trained."""
 
-import pytest
-from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, modern
 
 BNCE = ["--criterion", "bnce", "--sample-break-mode", "eos", "--optimizer", "adam", "--lr", "0.02"]
 _FCONV = ["--arch", "fconv_lm", "--decoder-embed-dim", "12", "--decoder-out-embed-dim", "10"]
@@ -30,5 +29,5 @@ FLAGS = {
 }
 # For parametrize: in the stock environment, one of each way to score.
 _STOCK = {"lstm_lm", "transformer_lm", "rnn_lm", "lbl_lm", "lbl_lm both sides"}
-EACH = [name if name in _STOCK else pytest.param(name, marks=pytest.mark.modern) for name in FLAGS]
+EACH = [each for name in FLAGS for each in ([name] if name in _STOCK else modern(name))]
 CAUSAL = [name for name in EACH if name != "lbl_lm both sides"]

@@ -1,12 +1,12 @@
 """fairseq-bnce score: what it prints, and what it does with all that text can be."""
 
 import fcntl
+import functools
 import json
 import math
 import os
 import random
 import re
-import shlex
 import signal
 import struct
 import subprocess
@@ -368,17 +368,17 @@ def test_a_pipe_that_was_opened_not_to_wait(start):
 
 @pytest.mark.parametrize(("descriptor", "name"), [(0, "standard input"), (1, "standard output")])
 def test_a_stream_that_is_closed(language_model, descriptor, name):
-    close = f"exec {descriptor}{'<' if descriptor == 0 else '>'}&-; exec"
-    line = [*COMMAND, "--path", str(language_model("lstm_lm")), *(["/dev/null"] * descriptor)]
-    found = subprocess.run(
-        ["bash", "-c", f"{close} {shlex.join(line)}"],
+    process = forks.Popen(
+        [*COMMAND, "--path", str(language_model("lstm_lm")), *(["/dev/null"] * descriptor)],
         stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=functools.partial(os.close, descriptor),  # as by a shell's <&- or >&-
     )
-    assert found.returncode == 2
+    errors = process.communicate()[1].decode()
+    assert process.returncode == 2
     want = f"fairseq-bnce: error: {name}: required an open one, got a closed one\n"
-    assert found.stderr.decode() == want
+    assert errors == want
 
 
 def test_what_cannot_be_read_on(score):

@@ -3,6 +3,8 @@
 import pytest
 from fuzz_checkpoints import Fuzzer
 
+pytestmark = pytest.mark.modern
+
 
 @pytest.mark.parametrize("name", ["rnn_lm", "lstm_lm"])
 def test_edited_checkpoints(name, corpus, language_model, tmp_path):

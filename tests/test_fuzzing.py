@@ -16,6 +16,7 @@ from tools import call_command
 
 from fairseq_bnce import checkpoints
 
+pytestmark = pytest.mark.modern
 SECONDS = 30  # of a case, on a machine that has other work
 CHUNK = 100  # cases of a test
 FEW = {"score": 1, "rescore": 3, "complete": 1}

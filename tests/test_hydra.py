@@ -41,7 +41,7 @@ lr_scheduler:
 def train(data: Path, save_dir: Path, *flags: str) -> str:
     # Fresh: in a fork of this process the plugin would have been imported already.
     places = [f"task.data={data}", f"checkpoint.save_dir={save_dir}", f"hydra.run.dir={save_dir}"]
-    return tools.run("fairseq_cli.hydra_train", *flags, *FLAGS, *places, fresh=True)
+    return tools.run("fairseq_cli.hydra_train", *flags, *FLAGS, *places, plugin=False)
 
 
 def check_scoring(data: Path, save_dir: Path) -> None:

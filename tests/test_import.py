@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import forks
 from tools import PLUGIN
 
 # What fairseq has been told, by the plugin's own names.
@@ -47,7 +48,7 @@ user_dir(sys.argv[1])
 assert registered()
 """
 
-# One interpreter, which has fairseq and not the plugin; each order in a fork of it.
+# In a process that has fairseq and not the plugin; each order in a fork of it.
 ORDERS = """
 import os
 import fairseq.utils
@@ -126,9 +127,9 @@ for ask in (fairseq_bnce.register, lambda: fairseq_bnce.Scorer):
 '''
 
 
-def run(program: str, *arguments: str) -> str:
+def run(program: str) -> str:
     """In a fresh interpreter; its standard error."""
-    command = [sys.executable, "-c", REGISTERED + program, PLUGIN, *arguments]
+    command = [sys.executable, "-c", REGISTERED + program, PLUGIN]
     done = subprocess.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     return done.stderr.decode()
@@ -139,8 +140,11 @@ def test_losses_bring_nothing_and_fairseq_gets_the_plugin_afterwards():
 
 
 def test_fairseq_gets_the_plugin_in_whichever_order(tmp_path):
-    (tmp_path / "fairseq_bnce").symlink_to(PLUGIN)
-    run(ORDERS, str(tmp_path / "fairseq_bnce"))
+    link, program = tmp_path / "fairseq_bnce", tmp_path / "orders.py"
+    link.symlink_to(PLUGIN)
+    program.write_text(REGISTERED + ORDERS, encoding="utf-8")
+    done = forks.run_alone([sys.executable, program, PLUGIN, link])
+    assert done.returncode == 0, done.stdout.decode()
 
 
 def test_without_fairseq_the_losses_work_silently():

@@ -511,7 +511,7 @@ def test_translation_resumes_with_its_log_z(pairs, tmp_path):
     "learned, backend",
     [
         ([], "pytorch_ddp"),
-        (["--learn-log-z"], "legacy_ddp"),
+        pytest.param(["--learn-log-z"], "legacy_ddp", marks=pytest.mark.modern),
         pytest.param(["--learn-log-z"], "pytorch_ddp", marks=pytest.mark.slow),
     ],
 )
@@ -536,6 +536,7 @@ def many_words(tmp_path_factory):
     return binarise(folder, folder / "bin")
 
 
+@pytest.mark.slow  # four trainings that are long for a test; what is measured is tested above
 def test_auto_does_as_well_as_the_right_number(many_words, tmp_path):
     """From random scores, which are near log V, a training with log Z = 0 is spent on the way."""
     flags = [*TRANSFORMER, "--max-update", "150", "--max-epoch", "9", "--batch-size", "16"]

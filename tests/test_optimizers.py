@@ -4,9 +4,10 @@ import re
 
 import pytest
 import torch
+from fairseq.trainer import Trainer
 from test_refusals import refused
 from test_row_sparse import trained
-from tools import LSTM, build, train
+from tools import LSTM, build, set_flag, train
 
 from fairseq_bnce.sparse import update_rules
 from fairseq_bnce.sparse.optimizers import RowSparseFairseqOptimizer
@@ -46,7 +47,8 @@ def subclasses(kind):
         yield from subclasses(one)
 
 
-COMBINED = [(optimizer, flags, []) for optimizer in OURS for flags in ADDED]
+COMBINED = [(optimizer, "bnce", []) for optimizer in OURS]
+COMBINED += [("sparse_sgd", flags, []) for flags in ADDED if flags != "bnce"]
 COMBINED += [(optimizer, "bnce", ["--row-sparse"]) for optimizer in OURS]
 COMBINED += [(name, "bnce", []) for name in ("sgd", "adam", "adagrad", "nag", "adamax")]
 
@@ -104,10 +106,12 @@ BAD += [
 
 @pytest.mark.parametrize("optimizer, flag, value, required", BAD)
 def test_bad_options(optimizer, flag, value, required, corpus):
-    """The optimiser is built before the first batch is read."""
-    flags = [*LSTM, "--criterion", "bnce", "--optimizer", optimizer, f"{flag}={value}"]
+    """Refused where fairseq's trainer builds the optimiser, before the first update."""
+    cfg, task, model = build(corpus, *LSTM, "--criterion", "bnce", "--optimizer", optimizer)
+    set_flag(cfg.optimizer, flag, value)
+    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
     with pytest.raises(ValueError, match=rf"^{flag}: required {required}.*, got .*"):
-        trained(corpus, *flags, updates=1)
+        _ = trainer.optimizer
 
 
 def test_a_bad_option_ends_the_command(corpus, tmp_path):

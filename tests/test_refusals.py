@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 import torch
 from test_output_layer import SEQ2SEQ
-from tools import LSTM, TRANSFORMER, build, evaluate, first_batch, run, train, write_lines
+from tools import (
+    LSTM,
+    TRANSFORMER,
+    build,
+    evaluate,
+    first_batch,
+    run,
+    set_flag,
+    train,
+    write_lines,
+)
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.noise import NoiseDistribution
@@ -59,8 +69,9 @@ def refused(data, tmp_path, *flags):
     ],
 )
 def test_flags(criterion, flag, value, required, corpus):
-    """`build` is what fairseq-train does up to the criterion."""
-    cfg, task, _ = build(corpus, *LSTM, "--criterion", criterion, f"{flag}={value}")
+    """What fairseq-train does up to the criterion."""
+    cfg, task, _ = build(corpus, *LSTM, "--criterion", criterion)
+    set_flag(cfg.criterion, flag, value)
     with pytest.raises(ValueError, match=rf"{flag}: required .*{required}.*, got .*{value}"):
         task.build_criterion(cfg.criterion)
 

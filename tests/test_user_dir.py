@@ -1,11 +1,12 @@
 """``--user-dir fairseq_bnce``, as README.md writes it, from a folder that is not the checkout."""
 
+import json
 import os
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any
+from typing import List
 
 import pytest
 
@@ -18,11 +19,28 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run_elsewhere(module: str, folder: Path, *arguments: Any) -> str:
+# Two commands, each in a fork of an interpreter that has fairseq, and not the plugin.
+COMMANDS = """
+import json, os, runpy, sys
+import fairseq_cli.train
+
+assert "fairseq_bnce" not in sys.modules
+for module, *arguments in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        sys.argv[1:] = arguments
+        sys.modules.pop(module, None)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, module
+"""
+
+
+def run_elsewhere(folder: Path, *commands: List[str]) -> None:
     """In a new interpreter that knows the package from its environment alone."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
+        [sys.executable, "-c", COMMANDS, json.dumps(commands)],
         cwd=folder,
         env={**environment, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -30,22 +48,23 @@ def run_elsewhere(module: str, folder: Path, *arguments: Any) -> str:
         text=True,
     )
     assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
-def test_fairseq_train(corpus, tmp_path):
+def test_the_name_is_enough(corpus, tmp_path):
+    """For fairseq-train and fairseq-hydra-train."""
     flags = ["--task", "language_modeling", "--arch", "rnn_lm", "--criterion", "bnce", "--cpu"]
     flags += ["--decoder-embed-dim", "8", "--decoder-hidden-size", "8", "--optimizer", "sgd"]
     flags += ["--lr", "1", "--batch-size", "8", "--tokens-per-sample", "16", "--max-epoch", "1"]
-    run_elsewhere("fairseq_cli.train", tmp_path, corpus, "--user-dir", "fairseq_bnce", *flags)
-    assert (tmp_path / "checkpoints" / "checkpoint_best.pt").exists()
-
-
-def test_fairseq_hydra_train(corpus, tmp_path):
+    flags += ["--save-dir", "by_flags"]
     fields = ["common.user_dir=fairseq_bnce", "task=language_modeling", f"task.data={corpus}"]
     fields += ["task.tokens_per_sample=16", "dataset.batch_size=8", "model=rnn_lm"]
     fields += ["criterion=bnce", "optimizer=sparse_sgd", "optimization.lr=[1]", "common.cpu=true"]
     fields += ["model.decoder_embed_dim=8", "model.decoder_hidden_size=8"]
-    fields += ["optimization.max_epoch=1", "checkpoint.save_dir=checkpoints", "hydra.run.dir=run"]
-    run_elsewhere("fairseq_cli.hydra_train", tmp_path, *fields)
-    assert list(tmp_path.rglob("checkpoint_best.pt"))
+    fields += ["optimization.max_epoch=1", "checkpoint.save_dir=by_fields", "hydra.run.dir=run"]
+    run_elsewhere(
+        tmp_path,
+        ["fairseq_cli.train", str(corpus), "--user-dir", "fairseq_bnce", *flags],
+        ["fairseq_cli.hydra_train", *fields],
+    )
+    assert (tmp_path / "by_flags" / "checkpoint_best.pt").exists()
+    assert list(tmp_path.rglob("by_fields/checkpoint_best.pt"))

@@ -1,7 +1,9 @@
 """Running fairseq's commands from tests, and building its objects in this process."""
 
+import argparse
 import copy
 import functools
+import importlib
 import logging
 import os
 import re
@@ -13,9 +15,11 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import forks
+import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
 
 PLUGIN = str(Path(__file__).parents[1] / "fairseq_bnce")
 
@@ -33,6 +37,11 @@ TRAINING += ["--log-format", "json", "--no-epoch-checkpoints"]
 TRAINING += ["--required-batch-size-multiple", "1"]
 
 
+def modern(*values: Any) -> List[Any]:
+    """For parametrize: left out in the stock environment, where the values beside them will do."""
+    return [pytest.param(value, marks=pytest.mark.modern) for value in values]
+
+
 class CommandFailed(AssertionError):
     """A command that should have worked; its output is the message."""
 
@@ -45,24 +54,29 @@ def run(
     module: str,
     *arguments: Any,
     check: bool = True,
-    fresh: bool = False,
+    plugin: bool = True,
     env: Optional[Dict[str, str]] = None,
 ) -> str:
     """Run ``python -m module``, in a fork, and return all that it printed.
 
-    A fork saves the seconds that importing torch and fairseq takes. ``fresh`` starts a new
-    interpreter: for what must not have this plugin imported.
+    A fork saves the seconds that importing torch and fairseq takes. Without ``plugin`` it is one
+    of a process that has not imported this plugin.
     """
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    start = subprocess.Popen if fresh else forks.Popen
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with start(command, env=environment, **pipes) as process:
-        output = process.communicate()[0].decode("utf-8", "replace")
-    what = " ".join(command[2:])
-    if check and process.returncode:
-        raise CommandFailed(f"{what} exited with {process.returncode}:\n{output}")
-    if not check and not process.returncode:
+    start = forks.run if plugin else forks.run_alone
+    return _printed(start, [sys.executable, "-m", module, *map(str, arguments)], check, env)
+
+
+def _printed(
+    start: Callable[..., "subprocess.CompletedProcess[bytes]"],
+    command: List[str],
+    check: bool = True,
+    env: Optional[Dict[str, str]] = None,
+) -> str:
+    done = start(command, env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})})
+    output, what = done.stdout.decode("utf-8", "replace"), " ".join(command[2:])
+    if check and done.returncode:
+        raise CommandFailed(f"{what} exited with {done.returncode}:\n{output}")
+    if not check and not done.returncode:
         raise CommandFailed(f"{what} should have failed:\n{output}")
     return output
 
@@ -84,18 +98,46 @@ def train(data: Path, save_dir: Path, *flags: str, check: bool = True, plugin: b
         "fairseq_cli.train",
         *[data, *user, *task, "--save-dir", save_dir, *TRAINING, *flags],
         check=check,
-        fresh=not plugin,
+        plugin=plugin,
     )
 
 
 def evaluate(data: Path, checkpoint: Path, *flags: str, check: bool = True, plugin: bool = True):
-    """Everything that fairseq-eval-lm prints for the validation split."""
+    """Everything that fairseq-eval-lm prints for the validation split.
+
+    The command itself where it is to fail, where fairseq is alone, or where ``--user-dir`` brings
+    more than this plugin; else its ``main``, so that fairseq composes the configuration of some
+    flags, most of the command's time, once for all checkpoints.
+    """
+    if plugin and check and "--user-dir" not in flags:
+        main = functools.partial(_evaluate, _evaluation(data, *flags), str(checkpoint))
+        command = [sys.executable, "-m", "fairseq_cli.eval_lm", "--path", checkpoint, *flags]
+        return _printed(functools.partial(forks.run, main=main), list(map(str, command)))
     user = ["--user-dir", PLUGIN] if plugin else []
     # Without the plugin, torch >= 2.6 refuses every checkpoint of fairseq's.
-    stock = {} if plugin else {"fresh": True, "env": {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}}
-    arguments = [data, *user, "--path", checkpoint, "--gen-subset", "valid", "--cpu"]
-    arguments += ["--no-progress-bar", "--tokens-per-sample", "16", "--num-workers", "0", *flags]
-    return run("fairseq_cli.eval_lm", *arguments, check=check, **stock)
+    env = {} if plugin else {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+    arguments = _evaluation_flags(data, *user, "--path", checkpoint, *flags)
+    return run("fairseq_cli.eval_lm", *arguments, check=check, plugin=plugin, env=env)
+
+
+def _evaluation_flags(data: Path, *flags: Any) -> List[str]:
+    fixed = ["--gen-subset", "valid", "--cpu", "--no-progress-bar", "--num-workers", "0"]
+    return list(map(str, [data, *fixed, "--tokens-per-sample", "16", *flags]))
+
+
+@functools.lru_cache(maxsize=None)
+def _evaluation(data: Path, *flags: str) -> Any:
+    """The configuration of fairseq-eval-lm, but for ``--path``."""
+    arguments = _evaluation_flags(data, "--user-dir", PLUGIN, "--path", "", *flags)
+    return _composed(options.get_eval_lm_parser(), arguments)
+
+
+def _evaluate(cfg: Any, checkpoint: str) -> None:
+    """In a fork. Imported anew, for the module sets up logging when it is."""
+    sys.modules.pop("fairseq_cli.eval_lm", None)
+    command = importlib.import_module("fairseq_cli.eval_lm")
+    cfg.common_eval.path = checkpoint
+    distributed_utils.call_main(cfg, command.main)
 
 
 def perplexity(output: str) -> float:
@@ -115,13 +157,26 @@ def build(data: Path, *flags: str) -> Tuple[Any, Any, torch.nn.Module]:
     return cfg, built, built.build_model(cfg.model)
 
 
+def set_flag(part: Any, flag: str, value: Any) -> None:
+    """In one part of a configuration, as fairseq sets it: for less than composing another."""
+    part[flag[2:].replace("-", "_")] = value
+
+
 @functools.lru_cache(maxsize=None)
 def _configuration(data: Path, *flags: str) -> Any:
     """Once for all tests with these flags: hydra's composing takes fairseq 0.12.2 a second."""
-    parser = options.get_training_parser()
     task = [] if "--task" in flags else ["--task", "language_modeling", "--tokens-per-sample", "16"]
     arguments = [str(data), "--user-dir", PLUGIN, *task, "--batch-size", "4", "--cpu", *flags]
+    return _composed(options.get_training_parser(), arguments)
+
+
+def _composed(parser: argparse.ArgumentParser, arguments: List[str]) -> Any:
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+
+
+def compose_once() -> None:
+    """For what hydra and inspect keep of the first time: a tenth of a second less a fork."""
+    _composed(options.get_training_parser(), ["", "--task", "language_modeling", *LSTM])
 
 
 def first_batch(task: Any, split: str = "train", sentences: int = 4) -> Any:

@@ -517,7 +517,8 @@ def test_a_second_call_trains_nothing_again(compared):
     assert {path: path.stat().st_size for path in logs_before} == logs_before != {}
 
 
-def test_an_interrupted_training_goes_on_from_its_checkpoint(corpus, tmp_path):
+def test_an_interrupted_training_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", forks.Popen)
     two_epochs = settings(corpus, tmp_path, training=(*TINY, "--max-epoch", "2"))
     run = Training(two_epochs, recipes.Variant("bnce", "bnce"), 1)
     log = run.folder / "train.log"

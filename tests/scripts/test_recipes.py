@@ -1,15 +1,17 @@
 """scripts/recipe.py: every table's rows, then the command itself on a tiny corpus."""
 
 import json
-import math
 import re
 import shlex
 import sys
+from operator import eq, ne
 from pathlib import Path
 
 import forks
+import numpy as np
 import pytest
-from fairseq import options, utils
+import torch
+from fairseq import checkpoint_utils, options, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from tools import PLUGIN, write_lines
 
@@ -17,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from experiments import papers  # noqa: E402
+
+from fairseq_bnce import Scorer  # noqa: E402
+from fairseq_bnce.training.streams import stream_batches  # noqa: E402
 
 TABLES = papers.all_tables()
 # Tables of one regime share rows.
@@ -59,15 +64,34 @@ def test_rows_are_told_apart_and_numbers_are_shown(name):
         assert set(row.paper) <= shown, "a paper's number that no table shows"
 
 
+def parsed(corpus, table, row):
+    command = [str(corpus), "--user-dir", str(PLUGIN), "--criterion", row.variant.criterion]
+    command += ["--task", "language_modeling", *table.regime.training, *row.variant.flags]
+    utils.import_user_module(type("Options", (), {"user_dir": str(PLUGIN)}))
+    return options.parse_args_and_arch(options.get_training_parser(), command)
+
+
 @pytest.mark.parametrize("table, row", ROWS.values(), ids=["-".join(key) for key in ROWS])
 def test_fairseq_takes_the_flags_of_every_row(corpus, table, row):
-    variant = row.variant
-    command = [str(corpus), "--user-dir", str(PLUGIN), "--criterion", variant.criterion]
-    command += ["--task", "language_modeling", *table.regime.training, *variant.flags]
-    utils.import_user_module(type("Options", (), {"user_dir": str(PLUGIN)}))
-    parsed = options.parse_args_and_arch(options.get_training_parser(), command)
-    cfg = convert_namespace_to_omegaconf(parsed)
-    assert cfg.criterion._name == variant.criterion
+    assert parsed(corpus, table, row).criterion == row.variant.criterion
+
+
+# Composing takes much longer: a row of each criterion and set of flags' names.
+KINDS = {
+    (row.variant.criterion, *(word for word in row.variant.flags if word.startswith("--"))): (
+        t,
+        row,
+    )
+    for t, row in ROWS.values()
+}
+
+
+@pytest.mark.parametrize(
+    "table, row", KINDS.values(), ids=[row.variant.label for _, row in KINDS.values()]
+)
+def test_hydra_takes_every_kind_of_row(corpus, table, row):
+    cfg = convert_namespace_to_omegaconf(parsed(corpus, table, row))
+    assert cfg.criterion._name == row.variant.criterion
 
 
 @pytest.mark.parametrize(
@@ -105,14 +129,40 @@ def content(out, name):
     return {row["label"]: row for row in found["rows"]}
 
 
+def checkpoint(out, label):
+    (found,) = out.glob(f"runs/{label}-seed1-*/checkpoints/checkpoint_best.pt")
+    return found
+
+
+def entropies_and_partitions(path):
+    """Of p(. | c) and log Z_c in all contexts of the validation data, as 20 streams are read."""
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    task.load_dataset("valid")
+    dataset, scores = task.dataset("valid"), []
+    batches = stream_batches(len(dataset), 20, 1)
+    for stream in range(20):
+        blocks = [dataset[batch[stream]]["source"] for batch in batches if stream < len(batch)]
+        model.decoder.carried_state = None
+        with torch.no_grad():
+            scores.append(model.eval()(torch.cat(blocks)[None])[0][0])
+    scores = torch.cat(scores).double().numpy()
+    log_z = np.logaddexp.reduce(scores, axis=1)
+    log_p = scores - log_z[:, None]
+    return -(np.exp(log_p) * log_p).sum(axis=1), log_z
+
+
 def test_a_table_has_our_numbers_beside_the_papers(reproduced):
     _, _, out, status, output = reproduced
     assert status == 0, output
     rows = content(out, "gm2018_table5")
     for label in ("softmax-30", "nce-30"):
         ours = rows[label]["ours"]
-        assert -1 <= ours["entropy_correlation"] <= 1
-        assert 0 < ours["entropy"] < math.log(1000) and ours["sigma_z"] > 0
+        entropy, log_z = entropies_and_partitions(checkpoint(out, label))
+        assert ours["entropy"] == pytest.approx(entropy.mean(), rel=1e-5)
+        assert ours["mu_z"] == pytest.approx(log_z.mean(), abs=1e-5)
+        assert ours["sigma_z"] == pytest.approx(log_z.std(), rel=1e-4)
+        correlation = np.corrcoef(entropy, log_z)[0, 1]
+        assert ours["entropy_correlation"] == pytest.approx(correlation, abs=1e-4)
     assert rows["bnce-30"]["ours"] is None
     assert rows["nce-30"]["paper"] == {
         "mu_z": -0.18,
@@ -170,8 +220,10 @@ def test_a_figure_without_a_run_is_skipped(tmp_path):
 @pytest.mark.slow
 def test_sentence_completion_is_measured(corpus, tmp_path):
     questions, answers = tmp_path / "questions.csv", tmp_path / "answers.csv"
-    write_lines(questions, ["id,question,a),b),c),d),e)", "1,w1 _____ w2,w3,w4,w5,w6,w7"])
-    write_lines(answers, ["id,answer", "1,c"])
+    right = "cadbebca"
+    asked = [f"{n},w{n} _____ w2,w3,w4,w5,w6,w7" for n in range(len(right))]
+    write_lines(questions, ["id,question,a),b),c),d),e)", *asked])
+    write_lines(answers, ["id,answer", *(f"{n},{letter}" for n, letter in enumerate(right))])
     places = ["--data", corpus, "--out", tmp_path / "out", "--rows", "bnce-200"]
     flags = ["--", *shlex.split(f"{SMALL['rnn']} --max-update 20")]
     status, output = recipe("gm2018_mscc", *places, "--questions", questions, *flags)
@@ -180,8 +232,20 @@ def test_sentence_completion_is_measured(corpus, tmp_path):
     status, output = recipe("gm2018_mscc", *places, *asked, *flags)
     assert status == 0, output
     ours = content(tmp_path / "out", "gm2018_mscc")["bnce-200"]["ours"]
-    assert ours["accuracy"] in (0, 100) and ours["u_accuracy"] in (0, 100)
-    assert ours["choices_that_differ"] == abs(ours["accuracy"] - ours["u_accuracy"])
+    plain = Scorer.from_checkpoint(checkpoint(tmp_path / "out", "bnce-200"))
+    lines = [f"w{n} w{choice} w2" for n in range(len(right)) for choice in range(3, 8)]
+    exact, unnormalised = (
+        ["abcde"[best] for best in scorer.score(lines).reshape(-1, 5).argmax(axis=1)]
+        for scorer in (plain.with_exact(True), plain)
+    )
+    assert ours["accuracy"] == per_cent(map(eq, exact, right))
+    assert ours["u_accuracy"] == per_cent(map(eq, unnormalised, right))
+    assert ours["choices_that_differ"] == per_cent(map(ne, exact, unnormalised))
+
+
+def per_cent(answers):
+    answers = list(answers)
+    return pytest.approx(100 * sum(answers) / len(answers))
 
 
 FAMILIES = {
@@ -205,4 +269,7 @@ def test_every_table_trains_and_scores(corpus, tmp_path, name):
         name, "--data", corpus, "--out", tmp_path, "--rows", row, *flags, "--num-workers", "0"
     )
     assert status == 0, output
-    assert content(tmp_path, name)[row]["ours"]["valid_ppl"] > 1
+    (log,) = tmp_path.glob(f"runs/{row}-seed1-*/train.log")
+    logged = re.findall(r'"valid_ppl": "([\d.]+)"', log.read_text(encoding="utf-8"))
+    ours = content(tmp_path, name)[row]["ours"]["valid_ppl"]
+    assert ours == pytest.approx(min(map(float, logged)), rel=1e-3)
