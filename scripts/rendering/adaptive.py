@@ -18,9 +18,7 @@ METHODS = {
     "softmax": "`cross_entropy`",
     "adaptive": "`adaptive_loss`",
     "bnce": "`bnce --row-sparse`",
-    "learned": "the same, `--learn-log-z`",
     "ranking": "the same, `--objective ranking`",
-    "ranking-learned": "the same, `--objective ranking --learn-log-z`",
 }
 START = "start"
 Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
