@@ -11,11 +11,12 @@ import csv
 import io
 import math
 import re
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_bnce.errors import QUOTED, InputError, one_line, quoted
+
+if TYPE_CHECKING:  # preparing data needs none
+    import numpy as np
 
 LETTERS = "abcde"
 BLANK = "_____"
