@@ -11,7 +11,7 @@ import torch
 from checkpoint_edits import CONTAINERS, edited, set_options
 from fairseq import checkpoint_utils, utils
 from fairseq.models import lstm_lm
-from tools import build, call_command, evaluate
+from tools import build, call_command, evaluate, modern
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.checkpoints import configurations, literals
@@ -135,10 +135,12 @@ _OF_ITS_SIZE = "required a configuration of a model of the size of its parameter
     [
         ("rnn_lm", "decoder_layers", 10**7),
         ("lstm_lm", "decoder_layers", 10**7),
-        ("lstm_lm", "decoder_layers", 10**18),
-        ("fconv_lm", "decoder_layers", 10**7),
-        ("lstm_lm", "decoder_hidden_size", 10**18),
-        ("transformer_lm", "max_target_positions", 10**7),
+        *modern(
+            ("lstm_lm", "decoder_layers", 10**18),
+            ("fconv_lm", "decoder_layers", 10**7),
+            ("lstm_lm", "decoder_hidden_size", 10**18),
+            ("transformer_lm", "max_target_positions", 10**7),
+        ),
     ],
 )
 def test_sizes_that_no_memory_holds(

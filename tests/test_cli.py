@@ -14,6 +14,7 @@ from tools import (
     build,
     evaluate,
     loss_bits,
+    modern,
     perplexity,
     run,
     train,
@@ -65,11 +66,7 @@ def trained(corpus, tmp_path_factory):
 
 # In the stock environment each criterion with one architecture, and one with the other.
 TRAINED = [(name, "lstm_lm") for name in CRITERIA] + [("bnce", "transformer_lm tied")]
-TRAINED += [
-    pytest.param(name, "transformer_lm tied", marks=pytest.mark.modern)
-    for name in CRITERIA
-    if name != "bnce"
-]
+TRAINED += modern(*((name, "transformer_lm tied") for name in CRITERIA if name != "bnce"))
 
 
 @pytest.mark.parametrize("criterion, architecture", TRAINED)

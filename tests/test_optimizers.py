@@ -7,7 +7,7 @@ import torch
 from fairseq.trainer import Trainer
 from test_refusals import refused
 from test_row_sparse import trained
-from tools import LSTM, build, set_flag, train
+from tools import LSTM, build, modern, set_flag, train
 
 from fairseq_bnce.sparse import update_rules
 from fairseq_bnce.sparse.optimizers import RowSparseFairseqOptimizer
@@ -48,8 +48,8 @@ def subclasses(kind):
 
 
 COMBINED = [(optimizer, "bnce", []) for optimizer in OURS]
-COMBINED += [("sparse_sgd", flags, []) for flags in ADDED if flags != "bnce"]
-COMBINED += [(optimizer, "bnce", ["--row-sparse"]) for optimizer in OURS]
+COMBINED += modern(*(("sparse_sgd", flags, []) for flags in ADDED if flags != "bnce"))
+COMBINED += modern(*((optimizer, "bnce", ["--row-sparse"]) for optimizer in OURS))
 COMBINED += [(name, "bnce", []) for name in ("sgd", "adam", "adagrad", "nag", "adamax")]
 
 

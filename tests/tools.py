@@ -38,8 +38,12 @@ TRAINING += ["--required-batch-size-multiple", "1"]
 
 
 def modern(*values: Any) -> List[Any]:
-    """For parametrize: left out in the stock environment, where the values beside them will do."""
-    return [pytest.param(value, marks=pytest.mark.modern) for value in values]
+    """For parametrize: left out in the stock environment, where the values beside them will do.
+
+    A tuple has a value of each argument.
+    """
+    each = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*one, marks=pytest.mark.modern) for one in each]
 
 
 class CommandFailed(AssertionError):
