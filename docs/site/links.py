@@ -1,7 +1,7 @@
 """A hook of mkdocs: the pages above docs/ are part of the site.
 
 In the files links are as GitHub needs them: from docs/ to ``../README.md``, from the README to
-``docs/training.md``. The site has all of these pages in one folder, and says so in lower case, since
+``docs/training.md``. The site has all of these pages in one folder, in lower case, since a
 ``README.md`` would be its home page.
 """
 
