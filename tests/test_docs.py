@@ -31,8 +31,8 @@ PYTHON = {
     for page, blocks in BLOCKS.items()
     if page.name != "CONTRIBUTING.md"  # which quotes the package
 }
-# For time; for machines without a GPU, as the pages say; and, since hydra changes the folder, for an
-# environment into which another checkout is installed.
+# For time; for machines without a GPU, as the pages say; and, since hydra changes the folder, for
+# environments into which another checkout is installed.
 FURTHER = {
     "fairseq-train": ["--max-epoch", "1"],
     "fairseq-hydra-train": [
