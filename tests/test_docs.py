@@ -84,11 +84,17 @@ def write_lists(folder: Path) -> None:
 def presupposed(corpus, language_model, tmp_path_factory):
     """A folder with the files that the pages name."""
     folder = tmp_path_factory.mktemp("presupposed")
-    shutil.copytree(corpus, folder / "quickstart-run" / "data" / "bin")
+    quickstart = folder / "quickstart-run"  # as scripts/quickstart.sh leaves it
+    shutil.copytree(corpus, quickstart / "data" / "bin")
+    (quickstart / "data" / "text").mkdir()
+    write_lines(quickstart / "data" / "text" / "test.txt", zipf_lines(40, 41))
+    write_lines(quickstart / "nbest.txt", moses(3, 3)[0])
     checkpoint = language_model("rnn_lm")
-    for name in ("checkpoint_best.pt", "lm.pt"):
-        shutil.copy(checkpoint, folder / name)
-    shutil.copy(checkpoint.parent / "dict.txt", folder)
+    for place in (folder, folder / "checkpoints"):
+        place.mkdir(exist_ok=True)
+        for name in ("checkpoint_best.pt", "lm.pt"):
+            shutil.copy(checkpoint, place / name)
+        shutil.copy(checkpoint.parent / "dict.txt", place)
     texts = "a.txt b.txt c.txt d.txt corpus.txt text.txt lines.txt ptb.train.txt ptb.valid.txt"
     for seed, name in enumerate([*texts.split(), "ptb.test.txt"]):
         write_lines(folder / name, zipf_lines(120, seed))
