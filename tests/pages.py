@@ -40,7 +40,7 @@ class Block(NamedTuple):
 def blocks_of(page: Path) -> List[Block]:
     """In their order, but for tables that are written from files."""
     text = _RENDERED.sub(lambda table: "\n" * table[0].count("\n"), page.read_text("utf-8"))
-    name = page.relative_to(ROOT).as_posix() if page.is_relative_to(ROOT) else page.name
+    name = page.relative_to(ROOT).as_posix() if ROOT in page.parents else page.name
     return [
         Block(
             f"{name}:{text.count(chr(10), 0, match.start()) + 1}",
