@@ -2,7 +2,7 @@
 """Measure the output layer alone, forward and backward: batch NCE against exact cross entropies.
 
     bench_output_layer.py --out FOLDER
-    bench_output_layer.py --out FOLDER --device cpu --heads cross_entropy bnce bnce_sparse
+    bench_output_layer.py --out FOLDER --device cpu --heads cross_entropy bnce
     bench_output_layer.py --out FOLDER --shapes 8192x2304x256000 --dtype float16
 
 Exact are cross_entropy (torch's, eager), compiled (the same under torch.compile),

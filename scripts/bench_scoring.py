@@ -2,7 +2,7 @@
 """Measure how fast plain text is scored, and in how much memory.
 
     bench_scoring.py --out FOLDER
-    bench_scoring.py --out FOLDER --vocab 50000 --arch rnn_lm --memory-lines 10000 1000000
+    bench_scoring.py --out FOLDER --arch rnn_lm --memory-lines 10000 1000000
 
 A model over Zipf-distributed words is trained for a moment. fairseq-bnce score reads text, and
 fairseq-eval-lm the same text binarised, both as a user would call them, exactly and unnormalised.

@@ -2,9 +2,9 @@
 """Measure what the size of the vocabulary costs: training, an update's phases, its memory.
 
     bench_vocab.py --out FOLDER
-    bench_vocab.py --out FOLDER --vocab 10000 100000 --systems cross_entropy bnce_sparse
-    bench_vocab.py --out FOLDER --device cuda --recipe transformer --max-seconds 20
-    bench_vocab.py --out FOLDER --sentences 80   # other batches than the recipe's
+    bench_vocab.py --out FOLDER --vocab 10000 100000 --systems bnce_sparse
+    bench_vocab.py --out FOLDER --device cuda --recipe transformer
+    bench_vocab.py --out FOLDER --sentences 80   # batches unlike the recipe's
 
 Every system is trained by fairseq-train itself on Zipf-distributed data of every vocabulary, with
 the same model and batches; watched from within for where an update's time goes and for its memory;

@@ -3,7 +3,7 @@
 
     compare.py DATA --out FOLDER
     compare.py DATA --out FOLDER --seeds 1 2 3 -- --max-epoch 5
-    compare.py DATA --out FOLDER --criteria cross_entropy bnce nce300=shared_nce \\
+    compare.py DATA --out FOLDER --criteria bnce nce300=shared_nce \\
         --flags-for nce300 "--noise-samples 300"
     compare.py DATA --out FOLDER --criteria adaptive_loss bnce --only-train \\
         --recipe adagrad200 --learning-rates 0.025 0.05 0.1

@@ -2,7 +2,7 @@
 """Give a checkpoint another output layer, so that another criterion can go on with the rest.
 
     migrate_checkpoint.py adaptive/checkpoint_best.pt --out start.pt -- \\
-        DATA --user-dir fairseq_bnce --task language_modeling --arch lstm_lm ... --criterion bnce
+        DATA --user-dir fairseq_bnce --arch lstm_lm ... --criterion bnce
     fairseq-train DATA (the same) --finetune-from-model start.pt --save-dir bnce
 
 After the lone ``--`` stands the command line of the training that is to go on. The model that it
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from experiments.command import positive, split
+from experiments.command import HelpFormatter, positive, split
 from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.modules import AdaptiveSoftmax
@@ -207,9 +207,7 @@ def _batches(task: Any, model: nn.Module) -> Iterator[Dict[str, Any]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = parser.add_argument
     add("checkpoint", type=Path, help="of fairseq-train")
     add("--out", type=Path, required=True, help="the new checkpoint")

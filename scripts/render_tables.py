@@ -2,7 +2,7 @@
 """Write the tables of README.md and docs/ from the committed JSON of their results.
 
     render_tables.py            # writes the pages that differ, and names them
-    render_tables.py --check    # writes nothing; exit status 1 if a page differs, and says where
+    render_tables.py --check    # only tell pages that differ (exit status 1)
     render_tables.py --list     # the names that markers can have
     render_tables.py docs/ptb.md README.md
 
@@ -26,6 +26,7 @@ import sys
 from pathlib import Path
 from typing import List, Sequence
 
+from experiments.command import HelpFormatter
 from rendering.pages import PageError, rendered
 from rendering.tables import TABLES
 
@@ -66,9 +67,7 @@ def _difference(page: Path, old: str, new: str) -> List[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = parser.add_argument
     add("pages", nargs="*", type=Path, help="default: README.md and all of docs/")
     add("--check", action="store_true", help="write nothing, tell what differs")

@@ -2,7 +2,7 @@
 """Hold what fairseq-bnce scores against fairseq-eval-lm, word by word.
 
     score_agreement.py DATA --out FOLDER
-    score_agreement.py DATA --out FOLDER --models rnn_lm mine=checkpoint_best.pt --gen-subset valid
+    score_agreement.py DATA --out FOLDER --models rnn_lm mine=checkpoint_best.pt
 
 DATA is a folder made by fairseq-preprocess --only-source. A model is an architecture, which is
 trained on DATA for a few hundred updates, or NAME=CHECKPOINT. Each word of the split is scored by

@@ -7,6 +7,7 @@
 #   PYTHON=python3.12 scripts/test.sh     with another Python in .venv
 #   STOCK=0 scripts/test.sh               without the stock environment
 #   COVERAGE=1 scripts/test.sh            and which lines no test in .venv reaches, in half as long again
+#   DOCS=1 scripts/test.sh                build the documentation, too (scripts/docs.sh)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
@@ -56,6 +57,7 @@ fi
 if [ -x .venv/bin/ruff ]; then
   .venv/bin/ruff check . && .venv/bin/ruff format --check . || status=1
 fi
+[ "${DOCS:-0}" = 0 ] || scripts/docs.sh || status=1
 
 beside "$@" >"$logs/beside" 2>&1 &
 others=$!

@@ -7,8 +7,8 @@ every other word, and run fairseq-preprocess, which ends every line with one </s
 The result is a folder with text/ (what the model sees, as words), bin/ (for fairseq-train) and
 report.json (settings and counts). It appears when everything has succeeded, not before.
 
-  fairseq-bnce prepare-text --train a.txt b.txt --valid c.txt --vocab-size 10000 --out data
-  fairseq-bnce prepare-text --input corpus.txt --split 0.8 0.1 0.1 --min-count 2 --out data
+  fairseq-bnce prepare-text --train a.txt b.txt --valid c.txt --out data
+  fairseq-bnce prepare-text --input corpus.txt --split 0.8 0.1 0.1 --out data
 """
 
 from __future__ import annotations

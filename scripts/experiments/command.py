@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -15,11 +16,17 @@ class UsageError(ValueError):
     """What the caller asked for can't be done; the message says why."""
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """A description's paragraphs as wide as the terminal; its examples, indented, as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.strip().split("\n\n")
+        return "\n\n".join(part if part[0] == " " else textwrap.fill(part, width) for part in parts)
+
+
 def parser(description: str, **out: Any) -> argparse.ArgumentParser:
     """With the flags of every experiment; ``out``: what ``--out`` is, if it is not required."""
-    made = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
     add, about = made.add_argument, "folder for results and logs"
     add("--out", type=Path, help=about, **(out or {"required": True}))
     add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: %(default)s)")
