@@ -1,10 +1,11 @@
-"""What row-sparse B-NCE is to show, held against the results of a benchmark.
+"""What is to be shown, held against the results of a benchmark or an example.
 
-    python tests/claims.py FOLDER/benchmark.json FOLDER/output_layer.json
+    python tests/claims.py FOLDER/benchmark.json FOLDER/output_layer.json docs/rescoring/speech.json
 
 Prints a line for each claim: met, NOT met or not measured. The first kind is bench_vocab.py's,
 stated for V from 10^4 to 10^6 (over cross_entropy: V = 200,000) on the CPU; the second that of
-bench_output_layer.py, stated for a GPU and V of at least 100,000 (of the memory: 256,000).
+bench_output_layer.py, stated for a GPU and V of at least 100,000 (of the memory: 256,000); the
+third that of speech_example.py.
 """
 
 from __future__ import annotations
@@ -91,10 +92,31 @@ def _at_shape(shape: str, rows: Dict[Any, Dict[str, Any]], is_gpu: bool) -> List
     ]
 
 
+def of_speech(found: Dict[str, Any]) -> List[Claim]:
+    """Of speech_example.py's speech.json: word error rates, per cent, with their intervals."""
+    differences = found["differences"]
+
+    def gain(before: str) -> Claim:
+        _, _, high = differences[f"unnormalized - {before}"]
+        return Claim(f"WER, unnormalised - {before}: end of the interval", high, most=-1e-9)
+
+    apart = abs(differences["unnormalized - exact"][0])
+    return [
+        Claim("WER, unnormalised - exact: size", apart, most=0.2),
+        gain("first"),
+        gain("trigram"),
+    ]
+
+
+# By a name that no other kind has.
+_KINDS = {"rows": of_output_layer, "wer": of_speech}
+
+
 def main(paths: List[str]) -> None:
     for path in paths:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-        print(*(of_output_layer(found) if "rows" in found else of_vocabulary(found)), sep="\n")
+        kind = next((kind for name, kind in _KINDS.items() if name in found), of_vocabulary)
+        print(*kind(found), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,39 +1,57 @@
-"""The table of rescoring_example.py's rescoring.json."""
+"""The table of speech_example.py's speech.json."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from .cells import NONE, number, table
 
-VARIANTS = {
-    "without": "score, TM, number of words",
-    "unnormalized": "and the unnormalised language model",
+ROWS = {
+    "first": "pocketsphinx's own answer",
+    "trigram": "sound, trigram, number of words",
+    "unnormalized": "and the unnormalised model",
     "exact": "and the exactly normalised one",
     "exchanged": "exact scores by the weights of the unnormalised ones",
+    "unnormalized-half": "unnormalised, half of the vocabulary OOV",
+    "exact-half": "exact, half of the vocabulary OOV",
+    "oracle": "the best of each list",
 }
-LANGUAGE_MODELS = ("BNCE", "Exact")
 
 
-def bleu(found: Dict[str, Any]) -> List[str]:
-    """BLEU of test by the weights of every variant."""
-    variants = found["variants"]
-    own = [_interval(variants["without"]["before"], ".2f"), NONE, NONE]
-    lines = [["the list's own order", *own]]
-    lines += [[title, *_variant(variants[name])] for name, title in VARIANTS.items()]
-    return table(["", "BLEU", "gain over the list's own order", "the model's weight"], lines)
-
-
-def _variant(variant: Dict[str, Any]) -> List[str]:
-    weights = [variant["weights"].get(name) for name in LANGUAGE_MODELS]
-    known = [weight for weight in weights if weight is not None]
-    return [
-        _interval(variant["after"], ".2f"),
-        _interval(variant["difference"], "+.2f"),
-        number(known[0] if known else None, ".3f"),
+def speech(found: Dict[str, Any]) -> List[str]:
+    """Word error rates of the half that was not tuned on, and what they differ by."""
+    titles = ["", "WER, %", "over the first pass", "over the trigram by tuned weights"]
+    differences = found["differences"]
+    lines = [
+        [
+            title,
+            _interval(found["wer"][name], ".2f"),
+            *(
+                _interval(differences.get(f"{name} - {one}"), "+.2f")
+                for one in ("first", "trigram")
+            ),
+        ]
+        for name, title in ROWS.items()
     ]
+    return table(titles, lines)
 
 
-def _interval(numbers: Sequence[float], form: str) -> str:
+def unnormalized(found: Dict[str, Any]) -> List[str]:
+    """How far the unnormalised scores' errors are from the exact ones', and the model's numbers."""
+    differences, model = found["differences"], found["model"]
+    half = differences["unnormalized-half - exact-half"]
+    lines = [
+        ["WER, unnormalised − exact", _interval(differences["unnormalized - exact"], "+.2f")],
+        ["the same, half of the vocabulary OOV", _interval(half, "+.2f")],
+        ["validation perplexity, exact", number(model["ppl"], ".1f")],
+        ["µ_z, nats", number(model["mu_z"], ".3f")],
+        ["σ_z, nats", number(model["sigma_z"], ".3f")],
+    ]
+    return table(["", ""], lines)
+
+
+def _interval(numbers: Optional[Sequence[float]], form: str) -> str:
+    if numbers is None:
+        return NONE
     value, low, high = (number(one, form) for one in numbers)
     return f"{value} [{low}, {high}]"

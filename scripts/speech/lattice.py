@@ -1,0 +1,149 @@
+"""A recogniser's word lattice, and the hypotheses in it, best first."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import re
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+BASE = math.log(1.0001)  # of pocketsphinx's logarithms
+_SECTION = re.compile(r"(Nodes|Edges|Initial|Final|End)\b *(\d*)")
+_VARIANT = re.compile(r"\(\d+\)$")  # of a pronunciation
+# What passing over a sound that is no word costs, nats: pocketsphinx's silprob and fillprob.
+_SILENCE, _NOISE = math.log(0.005), math.log(1e-8)
+_NEVER = -1e6  # nats; below are edges that no sound belongs to
+
+# log P(word | up to two before it), nats
+Trigram = Callable[[Sequence[str], str], float]
+Edges = Dict[int, Dict[int, float]]
+
+
+class Lattice(NamedTuple):
+    """Words as nodes.
+
+    Attributes:
+        words: of the nodes.
+        edges: to the words that may follow, with the log-probability, nats, of the sound until
+            they begin.
+        start, end: nodes of <s> and </s>.
+    """
+
+    words: Dict[int, str]
+    edges: Edges
+    start: int
+    end: int
+
+
+class Path(NamedTuple):
+    """Words between <s> and </s> with what their sound and the trigram say of them, nats."""
+
+    words: Tuple[str, ...]
+    acoustic: float
+    trigram: float
+
+
+def parse(lines: Iterable[str]) -> Lattice:
+    """As pocketsphinx writes it."""
+    words: Dict[int, str] = {}
+    edges: Edges = {}
+    ends: Dict[str, int] = {}
+    section = ""
+    for line in (line for line in lines if line[0] != "#"):
+        found = _SECTION.match(line)
+        if found:
+            section = found[1]
+            ends[section] = int(found[2] or 0)
+        elif section == "Nodes":
+            number, word, *_ = line.split()
+            words[int(number)] = _VARIANT.sub("", word)
+        elif section == "Edges":
+            one, other, score = map(int, line.split())
+            if score * BASE > _NEVER:
+                edges.setdefault(one, {})[other] = score * BASE
+    return without_fillers(Lattice(words, edges, ends["Initial"], ends["Final"]))
+
+
+def without_fillers(lattice: Lattice) -> Lattice:
+    """Edges lead from word to word, past silence and noise."""
+    prices = {node: _price(word) for node, word in lattice.words.items()}
+    prices.update({lattice.start: None, lattice.end: None})
+    edges: Edges = {}
+    for node in _last_first(lattice):
+        found = edges.setdefault(node, {})
+        for after, sound in lattice.edges.get(node, {}).items():
+            price = prices[after]
+            ways = {after: 0.0} if price is None else edges[after]
+            for word, further in ways.items():
+                total = sound + (price or 0.0) + further
+                found[word] = max(total, found.get(word, -math.inf))
+    kept = {node: found for node, found in edges.items() if prices[node] is None}
+    return lattice._replace(edges=kept)
+
+
+def _price(word: str) -> Optional[float]:
+    """Of a filler; None for a word."""
+    if word in ("<s>", "<sil>"):
+        return _SILENCE
+    return _NOISE if word[0] in "[<" else None
+
+
+def _last_first(lattice: Lattice) -> List[int]:
+    """What is reached from <s>, each behind all that follow it."""
+    found, entered = [], {lattice.start}
+    open_nodes = [(lattice.start, iter(lattice.edges.get(lattice.start, ())))]
+    while open_nodes:
+        node, following = open_nodes[-1]
+        after = next((one for one in following if one not in entered), None)
+        if after is None:
+            found.append(node)
+            open_nodes.pop()
+        else:
+            entered.add(after)
+            open_nodes.append((after, iter(lattice.edges.get(after, ()))))
+    return found
+
+
+def best_paths(lattice: Lattice, trigram: Trigram, weight: float, limit: int) -> Iterator[Path]:
+    """Each sequence of words by its best sound, nearly in the order of acoustic + weight * trigram.
+
+    A* search: what is left of a path is estimated by the best way from there with bigrams in the
+    trigram's place, so that the order is not quite exact.
+
+    Args:
+        limit: of partial paths that are looked at.
+    """
+    rest = _best_rests(lattice, trigram, weight)
+    order = itertools.count()  # so that equals are not compared further
+    queue = [(0.0, next(order), lattice.start, ("<s>",), 0.0, 0.0)]
+    seen = set()
+    while queue and len(seen) < limit:
+        _, _, node, words, acoustic, language = heapq.heappop(queue)
+        if (node, words) in seen:
+            continue
+        seen.add((node, words))
+        if node == lattice.end:
+            yield Path(words[1:-1], acoustic, language)
+        for after, sound in lattice.edges[node].items():
+            word, heard = lattice.words[after], acoustic + sound
+            if after in rest:
+                found = language + trigram(words[-2:], word)
+                total = heard + weight * found + rest[after]
+                heapq.heappush(queue, (-total, next(order), after, (*words, word), heard, found))
+
+
+def _best_rests(lattice: Lattice, trigram: Trigram, weight: float) -> Dict[int, float]:
+    """Of every word from which </s> is reached: the best total with bigrams from there."""
+    rest = {lattice.end: 0.0}
+    for node in _last_first(lattice):
+        word = (lattice.words[node],)
+        ways = (
+            sound + weight * trigram(word, lattice.words[after]) + rest[after]
+            for after, sound in lattice.edges[node].items()
+            if after in rest
+        )
+        best = max(ways, default=None)
+        if best is not None:
+            rest[node] = best
+    return rest
