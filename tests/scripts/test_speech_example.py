@@ -1,0 +1,372 @@
+"""scripts/speech_example.py: its parts, and all of it with a stub of a voice and a recogniser."""
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import forks
+import pytest
+from conftest import zipf_lines
+from tools import write_lines
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import speech_example  # noqa: E402
+from experiments.command import UsageError  # noqa: E402
+from rendering import rescoring  # noqa: E402
+from speech import lattice, sentences, sound  # noqa: E402
+
+# ---------------------------------------------------------------- sentences
+
+
+@pytest.mark.parametrize(
+    "line, words, spoken",
+    [
+        (
+            "`` i do n't know , '' said he .",
+            "i don't know said he",
+            "i don't know, said he.",
+        ),
+        (
+            "the captain 's arm-chair was empty to-day -- he can not come !",
+            "the captain's arm chair was empty today he cannot come",
+            "the captain's arm chair was empty today, he cannot come!",
+        ),
+        ("'t is the boys ' boat ...", "tis the boys boat", "'tis the boys boat..."),
+        ("she 'd `seen' it ; we ` ve ''", "she'd seen it we ve", "she'd `seen' it; we ve"),
+    ],
+)
+def test_a_sentence_as_words_and_as_a_voice_reads_it(line, words, spoken):
+    assert (sentences.normalised(line), sentences.spoken(line)) == (words, spoken)
+
+
+def test_hypotheses_and_unknown_words_are_normalised_alike():
+    assert (
+        sentences.normalised("an <unk> Mr. O'Brien met 'em at 10")
+        == "an <unk> mr o'brien met em at 10"
+    )
+
+
+def test_sentences_that_are_read_otherwise_are_not_drawn():
+    lines = [
+        "mr. holmes looked at me for long .",
+        "he had 12 men with him there .",
+        "an <unk> smile was on her face .",
+        "too short .",
+        " ".join(["long"] * 26),
+        "but this one may be spoken .",
+        "`` but this one may be spoken ! ''",
+    ]
+    found = sentences.speakable(lines)
+    assert found == {
+        "but this one may be spoken": ("but this one may be spoken.", "but this one may be spoken")
+    }
+
+
+def test_a_seed_draws_the_same_sentences_and_too_few_are_refused():
+    found = sentences.speakable(f"this is sentence {chr(97 + n)} of a few ." for n in range(20))
+    drawn = sentences.drawn(found, 8, seed=1)
+    assert len(set(drawn)) == 8 and drawn == sentences.drawn(
+        dict(reversed(found.items())), 8, seed=1
+    )
+    assert drawn != sentences.drawn(found, 8, seed=2)
+    with pytest.raises(ValueError, match="required 21 sentences to speak, got 20"):
+        sentences.drawn(found, 21, seed=1)
+
+
+# ---------------------------------------------------------------- lattices
+
+# From <s> (6) by "a" or "the" to "cat" or, past silence or noise, to "cut", and to </s> (0); with
+# an edge that no sound belongs to, and a node that leads nowhere.
+LATTICE = """\
+# getcwd: /
+#
+Frames 100
+#
+Nodes 9 (NODEID WORD STARTFRAME FIRST-ENDFRAME LAST-ENDFRAME)
+0 </s> 90 99 99 ; 0
+1 <sil> 60 69 69 ; 0
+2 [NOISE] 60 69 69 ; 0
+3 cat(2) 50 89 89 ; 0
+4 cut 70 89 89 ; 0
+5 a 1 49 49 ; 0
+6 <s> 0 0 0 ; 0
+7 the 1 49 49 ; 0
+8 nowhere 50 60 60 ; 0
+#
+Initial 6
+Final 0
+#
+Edges (FROM-NODEID TO-NODEID ASCORE)
+1 4 -10000
+1 0 -10000
+2 4 -1000
+3 0 -50000
+4 0 -40000
+5 1 -20000
+5 2 -20000
+5 3 -30000
+5 8 -1
+6 5 -10000
+6 7 -9000
+7 3 -30000
+7 4 -434423808
+7 1 -21000
+End
+"""
+WEIGHT = 2.0
+
+
+def log_prob(before, word):
+    """Of a made trigram, for which what is two words back matters."""
+    return (
+        -0.1 * (len(word) + 3 * len(before[-1]) + (len(before[0]) if len(before) > 1 else 4)) % 1.7
+    )
+
+
+def all_paths(found, node):
+    if node == found.end:
+        yield (), 0.0
+    for after, heard in found.edges.get(node, {}).items():
+        for words, acoustic in all_paths(found, after):
+            yield (found.words[after], *words), heard + acoustic
+
+
+def test_a_lattice_without_what_is_no_word():
+    found = lattice.parse(LATTICE.splitlines(keepends=True))
+    base, silence = math.log(1.0001), math.log(0.005)
+    assert (found.start, found.end, found.words[3]) == (6, 0, "cat")
+    assert set(found.edges) == {0, 3, 4, 5, 6, 7, 8}
+    # Silence is likelier than noise, though this noise sounds better.
+    assert found.edges[5][4] == pytest.approx(-30000 * base + silence)
+    assert found.edges[5][0] == found.edges[5][4]
+    assert set(found.edges[7]) == {0, 3, 4}
+
+
+def test_paths_come_with_their_parts_and_best_first():
+    found = lattice.parse(LATTICE.splitlines(keepends=True))
+    best = {}
+    for words, acoustic in all_paths(found, found.start):
+        best[words[:-1]] = max(acoustic, best.get(words[:-1], -math.inf))
+    paths = list(lattice.best_paths(found, log_prob, WEIGHT, limit=1000))
+    assert {path.words: pytest.approx(path.acoustic) for path in paths} == best
+    assert len(best) == len(paths) == 6
+    for words, _, trigram in paths:
+        padded = ("<s>", *words, "</s>")
+        ends = range(1, len(padded))
+        assert trigram == pytest.approx(
+            sum(log_prob(padded[max(i - 2, 0) : i], padded[i]) for i in ends)
+        )
+    totals = [path.acoustic + WEIGHT * path.trigram for path in paths]
+    assert totals[0] == max(totals) and totals[-1] == min(totals)
+    assert not list(lattice.best_paths(found, log_prob, WEIGHT, limit=1))
+
+
+# ---------------------------------------------------------------- stubs
+
+# The sound is the text itself; what is said is noted.
+FLITE = """\
+#!{python} -IS
+import sys, wave
+text, path = sys.argv[sys.argv.index("-t") + 1], sys.argv[sys.argv.index("-o") + 1]
+assert sys.argv[1:3] == ["-voice", "slt"]
+with open({said!r}, "a") as said:
+    said.write(text + "\\n")
+with wave.open(path, "wb") as sound:
+    sound.setnchannels(1)
+    sound.setsampwidth(2)
+    sound.setframerate({rate})
+    sound.writeframes(text.encode("utf-16-le"))
+"""
+
+
+class Decoder:
+    """As pocketsphinx's: hears every third word wrongly, but has the right one in its lattice."""
+
+    def start_utt(self):
+        self.words = None
+
+    def process_raw(self, samples, full_utt):
+        assert full_utt
+        self.words = sentences.normalised(samples.decode("utf-16-le")).split()
+
+    def end_utt(self):
+        heard = [word + "x" * (place % 3 == 1) for place, word in enumerate(self.words)]
+        self.answer = SimpleNamespace(hypstr=" ".join(heard)) if heard else None
+
+    def hyp(self):
+        return self.answer
+
+    def get_lattice(self):
+        return self
+
+    def write(self, path):
+        """Node 2i + 1 is a word as it is, 2i + 2 as it is mistaken."""
+        end = 2 * len(self.words) + 1
+        words = [word for right in self.words for word in (right, f"{right}x(2)")]
+        nodes = enumerate(["<s>", *words, "</s>"])
+        lines = ["Nodes", *(f"{node} {word} 0 0 0 ; 0" for node, word in nodes), "Initial 0"]
+        lines += [f"Final {end}", "Edges"]
+        for node in range(end):
+            first = (node + 1) // 2 * 2 + 1
+            costs = (-3000, -2000) if first // 2 % 3 == 1 else (-1000, -4000)
+            edges = [f"{node} {first + n} {cost}" for n, cost in enumerate(costs)]
+            lines += edges if first < end else [f"{node} {end} -1000"]
+        Path(path).write_text("\n".join([*lines, "End"]), "utf-8")
+
+    def get_logmath(self):
+        return SimpleNamespace(log_to_ln=lambda log: log / 2)
+
+    def get_lm(self):
+        return SimpleNamespace(prob=lambda words: -len(words))
+
+
+@pytest.fixture
+def voice(tmp_path, monkeypatch):
+    """The file of what was said, with stubs of flite and pocketsphinx in their places."""
+    module = SimpleNamespace(Decoder=Decoder, set_loglevel=lambda level: None)
+    monkeypatch.setitem(sys.modules, "pocketsphinx", module)
+    folder, said = tmp_path / "bin", tmp_path / "said"
+    folder.mkdir()
+    write_flite(folder, said, rate=16_000)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return said
+
+
+def write_flite(folder, said, rate):
+    program = folder / "flite"
+    program.write_text(FLITE.format(python=sys.executable, said=str(said), rate=rate))
+    program.chmod(0o755)
+
+
+def test_hypotheses_have_sound_and_trigram_apart(voice):
+    found = sound.Recogniser().recognise(sound.speak("we all know."), size=5)
+    assert voice.read_text("utf-8") == "we all know.\n"
+    assert found.text == "we allx know"
+    assert {entry.text for entry in found.entries} >= {"we allx know", "we all know"}
+    assert len({entry.text for entry in found.entries}) == 5
+    base, trigram = math.log(1.0001), -(2 + 3 + 3 + 3) / 2
+    for entry, cost in zip(found.entries, (-1000 - 2000 - 1000, -1000 - 3000 - 1000)):
+        assert entry.trigram == trigram
+        assert entry.total == entry.acoustic + 9.5 * trigram
+        assert entry.acoustic == pytest.approx((cost - 1000) * base)
+    assert sound.Recogniser().recognise(b"", size=5) == ("", [])
+
+
+def test_another_voice_is_refused(voice):
+    write_flite(voice.parent / "bin", voice, rate=8000)
+    with pytest.raises(UsageError, match="flite: required .*16000.*8000"):
+        sound.speak("we all know.")
+
+
+def test_what_is_missing_is_said_with_how_to_install_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="required flite.*apt-get install flite"):
+        sound.speak("we all know.")
+    monkeypatch.setitem(sys.modules, "pocketsphinx", None)
+    with pytest.raises(UsageError, match="required pocketsphinx.*pip install pocketsphinx"):
+        sound.Recogniser()
+
+
+# ---------------------------------------------------------------- lists
+
+
+def test_half_of_the_words_is_masked_and_comes_back():
+    line = "3 ||| we all know ||| Words= 3 ||| -1"
+    masked = speech_example.mask(line, {"we", "know"})
+    assert masked == "3 ||| we <unk> know ||| Words= 3 ||| -1"
+    scored = masked.replace("Words= 3", "Words= 3 BNCE= -4")
+    again = speech_example.with_words_of(scored, line)
+    assert again == "3 ||| we all know ||| Words= 3 BNCE= -4 ||| -1"
+
+
+def test_a_sentence_without_hypotheses_keeps_its_place():
+    lines = list(speech_example.moses([[["a b", -2.0, -1.0]], [], [["c", -3.0, -1.0]]]))
+    assert lines == [
+        "0 ||| a b ||| Acoustic= -2.0000 Trigram= -1.0000 Words= 2 ||| -11.5000",
+        "1 |||  ||| Acoustic= 0.0000 Trigram= 0.0000 Words= 0 ||| 0.0000",
+        "2 ||| c ||| Acoustic= -3.0000 Trigram= -1.0000 Words= 1 ||| -12.5000",
+    ]
+    assert speech_example.listed(lines, 3) == [["a b"], [""], ["c"]]
+
+
+# ---------------------------------------------------------------- all of it
+
+
+@pytest.fixture
+def novels(tmp_path):
+    """As fairseq-bnce get-data mscc leaves it: words of letters."""
+    letters = str.maketrans("0123456789", "abcdefghij")
+    folder = tmp_path / "mscc" / "text"
+    folder.mkdir(parents=True)
+    for split, count in (("train", 300), ("valid", 45), ("test", 60)):
+        lines = [f"{line.translate(letters)} ." for line in zipf_lines(count, seed=count)]
+        write_lines(folder / f"{split}.txt", lines)
+    return folder.parent
+
+
+def example(novels, *arguments):
+    """(exit status, what it printed)"""
+    script, out = ROOT / "scripts" / "speech_example.py", novels.parent / "run"
+    command = [sys.executable, script, "--data", novels, "--out", out, "--sentences", 8]
+    done = forks.run([*command, "--updates", 3, *arguments], cwd=novels.parent)
+    return done.returncode, done.stdout.decode("utf-8")
+
+
+def test_the_example_from_novels_to_the_table(novels, voice):
+    status, output = example(novels)
+    assert status == 0, output + (novels.parent / "run" / "log").read_text("utf-8")
+    run = novels.parent / "run"
+    found = json.loads((run / "speech.json").read_text("utf-8"))
+    assert json.loads(output[output.index("{") :]) == found
+    training = set((run / "text" / "train.txt").read_text("utf-8").splitlines())
+    references = (run / "text" / "test.ref").read_text("utf-8").splitlines()
+    assert len(references) == found["sentences"] == 8 and not training & set(references)
+    lengths = [len(line.split()) for line in references]
+    wrong = sum((length + 1) // 3 for length in lengths)
+    rates = {name: value for name, (value, *_) in found["wer"].items()}
+    assert rates["first"] == pytest.approx(100 * wrong / sum(lengths))
+    assert rates["oracle"] == 0 and found["words"] == sum(lengths)
+    assert all(0 <= rates[variant] <= 100 for variant in speech_example.VARIANTS)
+    assert set(found["weights"]["exact-half"]) == {*speech_example.EXACT.split(",")}
+    check_differences(found, rates)
+    table = rescoring.speech(found)
+    assert len(table) == 2 + len(rescoring.ROWS) and table[-1].startswith(
+        "| the best of each list | 0.00"
+    )
+    check_that_it_goes_on(novels, voice, found)
+
+
+def check_differences(found, rates):
+    for name, (value, low, high) in found["differences"].items():
+        after, before = name.split(" - ")
+        assert value == pytest.approx(rates[after] - rates[before]) and low <= value <= high
+
+
+def check_that_it_goes_on(novels, voice, found):
+    """From a list that was cut in the middle of a line, without what was done."""
+    run = novels.parent / "run"
+    lists, said = run / "lists" / "test.jsonl", len(voice.read_text("utf-8").splitlines())
+    whole = lists.read_text("utf-8")
+    cut = whole.index("\n", len(whole) // 2) - 3
+    lists.write_text(whole[:cut], "utf-8")
+    for stage in ("recognise-test", "score-test"):
+        (run / "done" / stage).unlink()
+    status, output = example(novels)
+    assert status == 0 and output.count("done before") == len(speech_example.stages()) - 3
+    assert lists.read_text("utf-8") == whole
+    spoken = len(voice.read_text("utf-8").splitlines()) - said
+    assert spoken == whole.count("\n") - whole[:cut].count("\n") > 1
+    again = json.loads((run / "speech.json").read_text("utf-8"))
+    assert {**again, "seconds": None} == {**found, "seconds": None}
+
+
+def test_what_can_not_be_done_is_said(novels, voice):
+    status, output = example(novels.parent, "--only", "draw")
+    assert status == 2 and "error: --data: required" in output
+    status, output = example(novels, "--only", "draw", "--sentences", "5000")
+    assert status == 2 and "error: --sentences: required 10000 sentences to speak, got" in output
