@@ -95,3 +95,28 @@ def test_verdicts_are_words():
     assert dense.endswith("required at least 10, found 8.00: NOT met")
     assert megabytes.endswith("required at most 200, found –: not measured")
     assert limit.endswith("required at most 1.5, found 1.25: met")
+
+
+def of_speech(after_exact, after_first, after_trigram=(-2.0, -3.0, -1.0)):
+    others = {"exact": after_exact, "first": after_first, "trigram": after_trigram}
+    differences = {f"unnormalized - {name}": list(value) for name, value in others.items()}
+    return claims.of_speech({"wer": {}, "differences": differences})
+
+
+def test_claims_about_speech_are_of_intervals():
+    found = of_speech((-0.19, -0.5, 0.1), (-1.0, -2.0, -0.1))
+    assert [claim.is_met for claim in found] == [True, True, True]
+    found = of_speech((-0.21, -0.5, 0.1), (-1.0, -2.0, 0.0), (0.1, -1.0, 2.0))
+    assert [claim.is_met for claim in found] == [False, False, False]
+
+
+def test_a_kind_is_told_by_its_names(capsys, tmp_path):
+    path = tmp_path / "speech.json"
+    differences = {
+        f"unnormalized - {one}": [0.1, -1.0, 2.0] for one in ("exact", "first", "trigram")
+    }
+    path.write_text(json.dumps({"wer": {}, "differences": differences}), "utf-8")
+    claims.main([str(path), str(ROOT / "docs" / "vocabulary" / "lstm200" / "benchmark.json")])
+    output = capsys.readouterr().out
+    assert "WER, unnormalised - exact: size: required at most 0.2, found 0.10: met" in output
+    assert "exponent of bnce_sparse's cost in V" in output
