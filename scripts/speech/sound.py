@@ -84,7 +84,7 @@ class Recogniser:
         pocketsphinx.set_loglevel("ERROR")
         self._decoder = pocketsphinx.Decoder()
         self._logs, self._model = self._decoder.get_logmath(), self._decoder.get_lm()
-        self._trigram = functools.lru_cache(maxsize=1 << 20)(self._log_prob)
+        self._trigram = functools.lru_cache(maxsize=1 << 16)(self._log_prob)
 
     def recognise(self, samples: bytes, size: int) -> Recognised:
         """Its answer, and up to ``size`` hypotheses that differ as normalised words."""
