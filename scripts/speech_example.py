@@ -57,6 +57,7 @@ VARIANTS = {
     "exact-half": (EXACT, HALF),
 }
 EXCHANGED = "exchanged"
+MODEL = ("contexts", "ppl", "mu_z", "sigma_z")  # what diagnose finds that is reported
 # (before, after), of the same sentences
 COMPARED = (
     *(("first", variant) for variant in VARIANTS),
@@ -76,8 +77,7 @@ class Run:
     def __init__(self, options: argparse.Namespace):
         self.data, self.folder = options.data.resolve(), options.out.resolve()
         self.sentences, self.updates = options.sentences, options.updates
-        self.threads, self.cpu = options.threads, [] if options.gpu else ["--cpu"]
-        self.plugin = machine.plugin_folder()
+        self.threads, self.plugin = options.threads, machine.plugin_folder()
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def stage(self, name: str, work: Callable[[], Any]) -> None:
@@ -176,7 +176,7 @@ def train(run: Run) -> None:
     """lm/: the best checkpoint by validation loss; goes on where it was interrupted."""
     flags = [*words(RECIPE), "--max-update", run.updates, "--save-dir", run.folder / "lm"]
     data = run.folder / "data" / "bin"
-    run.python("-m", "fairseq_cli.train", data, "--user-dir", run.plugin, *flags, *run.cpu)
+    run.python("-m", "fairseq_cli.train", data, "--user-dir", run.plugin, *flags)
 
 
 # ---------------------------------------------------------------- lists
@@ -277,8 +277,8 @@ def tune(run: Run, variant: str) -> None:
 def exchange(run: Run) -> None:
     """Exact scores by the weights of the unnormalised ones: what normalising alone changes."""
     weights = run.folder / "weights"
-    text = (weights / "unnormalized").read_text()
-    (weights / EXCHANGED).write_text(text.replace("BNCE=", "BNCEExact="))
+    lines = lines_of(weights / "unnormalized")
+    write(weights / EXCHANGED, (line.replace("BNCE=", "BNCEExact=") for line in lines))
     apply(run, EXCHANGED, lists="")
 
 
@@ -292,7 +292,7 @@ def apply(run: Run, variant: str, lists: str) -> None:
 
 
 def report(run: Run) -> None:
-    """speech.json: errors, weights, the model, and the seconds of every stage."""
+    """speech.json: errors, weights, and the model on its validation text."""
     model = json.loads((run.folder / "model.json").read_text(encoding="utf-8"))
     variants = (*VARIANTS, EXCHANGED)
     found = {
@@ -300,8 +300,7 @@ def report(run: Run) -> None:
         "sentences": run.sentences,
         **errors(run),
         "weights": {name: weights(run.folder / "weights" / name) for name in variants},
-        "model": {name: model[name] for name in ("contexts", "ppl", "mu_z", "sigma_z")},
-        "seconds": {done.name: int(done.read_text()) for done in (run.folder / "done").iterdir()},
+        "model": {"updates": run.updates, **{name: model[name] for name in MODEL}},
     }
     text = json.dumps(found, indent=1)
     (run.folder / "speech.json").write_text(text + "\n", encoding="utf-8")
@@ -368,7 +367,6 @@ def main(arguments: Sequence[str]) -> int:
     add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
     add("--sentences", type=command.positive, default=500, help="of each half (%(default)s)")
     add("--updates", type=command.positive, default=10_000, help="of the model (%(default)s)")
-    add("--gpu", action="store_true", help="train on a GPU")
     add("--only", nargs="+", choices=steps, metavar="STAGE", help=", ".join(steps))
     options = parser.parse_args(arguments)
     run = Run(options)

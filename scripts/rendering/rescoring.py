@@ -43,6 +43,7 @@ def unnormalized(found: Dict[str, Any]) -> List[str]:
     lines = [
         ["WER, unnormalised − exact", _interval(differences["unnormalized - exact"], "+.2f")],
         ["the same, half of the vocabulary OOV", _interval(half, "+.2f")],
+        ["updates of the model", number(model["updates"], ",d")],
         ["validation perplexity, exact", number(model["ppl"], ".1f")],
         ["µ_z, nats", number(model["mu_z"], ".3f")],
         ["σ_z, nats", number(model["sigma_z"], ".3f")],
