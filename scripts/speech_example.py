@@ -10,7 +10,7 @@ weights that are tuned on one half of them, and the other half tells the word er
 that are finished are not run again; lists and training go on where they were interrupted. What the
 commands print is in OUT/log, what came out in OUT/speech.json.
 
-Needs: apt-get install flite; pip install pocketsphinx jiwer
+Needs: apt-get install flite; pip install pocketsphinx jiwer, for the Python with fairseq.
 """
 
 from __future__ import annotations
@@ -366,7 +366,7 @@ def main(arguments: Sequence[str]) -> int:
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
     add("--sentences", type=command.positive, default=500, help="of each half (%(default)s)")
-    add("--updates", type=command.positive, default=10_000, help="of the model (%(default)s)")
+    add("--updates", type=command.positive, default=5_000, help="of the model (%(default)s)")
     add("--only", nargs="+", choices=steps, metavar="STAGE", help=", ".join(steps))
     options = parser.parse_args(arguments)
     run = Run(options)
