@@ -60,8 +60,8 @@ EXCHANGED = "exchanged"
 MODEL = ("contexts", "ppl", "mu_z", "sigma_z")  # what diagnose finds that is reported
 # (before, after), of the same sentences
 COMPARED = (
-    *(("first", variant) for variant in VARIANTS),
-    *(("trigram", variant) for variant in VARIANTS if variant != "trigram"),
+    *(("first", variant) for variant in (*VARIANTS, EXCHANGED)),
+    *(("trigram", variant) for variant in (*VARIANTS, EXCHANGED) if variant != "trigram"),
     ("exact", "unnormalized"),
     ("exact-half", "unnormalized-half"),
     ("exact", EXCHANGED),
