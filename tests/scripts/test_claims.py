@@ -120,3 +120,8 @@ def test_a_kind_is_told_by_its_names(capsys, tmp_path):
     output = capsys.readouterr().out
     assert "WER, unnormalised - exact: size: required at most 0.2, found 0.10: met" in output
     assert "exponent of bnce_sparse's cost in V" in output
+
+
+def test_the_committed_speech_shows_what_is_claimed():
+    found = json.loads((ROOT / "docs" / "rescoring" / "speech.json").read_text(encoding="utf-8"))
+    assert [claim.is_met for claim in claims.of_speech(found)] == [True] * 3
