@@ -34,6 +34,8 @@ TABLES: Dict[str, Table] = {
     "papers-ptb": papers.ptb,
     "papers-completion": papers.completion,
     "adaptive-grid": adaptive.grid,
+    "adaptive-batches": adaptive.batches,
+    "adaptive-batches-readme": adaptive.best_of_batches,
     "adaptive-leaders": adaptive.leaders,
     "adaptive-equal-time": adaptive.equal_time,
     "adaptive-speed": adaptive.speed,
