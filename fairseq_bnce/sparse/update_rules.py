@@ -99,7 +99,14 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             if "value" in state:
                 parameter.data.copy_(whole["value"])
 
-    def _update_rows(self, whole, gradient, step, group, parameter) -> None:
+    def _update_rows(
+        self,
+        whole: Dict[str, Tensor],
+        gradient: Tensor,
+        step: int,
+        group: Dict[str, Any],
+        parameter: Tensor,
+    ) -> None:
         ids, rows = gradient._indices()[0], gradient._values()
         part = {name: value.index_select(0, ids) for name, value in whole.items()}
         self.rule(part, rows.to(part["value"].dtype), step, group)
