@@ -26,7 +26,7 @@ import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from experiments import command, machine, processes, sentences, tables
 from experiments.recipes import words
@@ -54,8 +54,8 @@ class Speed:
     """
 
     system: str
-    sentences: Tuple[int, int]
-    tokens: Tuple[int, int]
+    sentences: Tuple[int, ...]
+    tokens: Tuple[int, ...]
     seconds: Tuple[float, float]
     cpu_seconds: Tuple[float, float]
 
@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--arch", choices=sorted(_RECIPE["models"]), default="lstm_lm")
     add("--size", type=int, default=200, help="of its layers (default: %(default)s)")
     add("--vocab", type=int, default=50_000, help="types (default: %(default)s)")
-    sizes = {"type": int, "nargs": 2, "metavar": ("SHORT", "LONG")}
+    sizes: Dict[str, Any] = {"type": int, "nargs": 2, "metavar": ("SHORT", "LONG")}
     about = "of the texts that are scored {} (default: %(default)s)"
     add("--tokens", default=[100_000, 600_000], help=about.format("unnormalised"), **sizes)
     add("--exact-tokens", default=[10_000, 40_000], help=about.format("exactly"), **sizes)
