@@ -171,7 +171,8 @@ def _lines(path: Path) -> int:
 
 def _repeat(source: Path, target: Path, lines: int) -> None:
     """The lines of a text over and over, the first three words of each."""
-    short = [b" ".join(line.split()[:3]) + b"\n" for line in source.open("rb")]
+    with source.open("rb") as stream:
+        short = [b" ".join(line.split()[:3]) + b"\n" for line in stream]
     with target.open("wb") as stream:
         for start in range(0, lines, len(short)):
             stream.writelines(short[: lines - start])
