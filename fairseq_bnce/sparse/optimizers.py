@@ -87,6 +87,11 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         Raises:
             ValueError: naming the flag, what was required and what came.
         """
+        options = {"lr": _first(self.cfg.lr), **self.own_options()}
+        return {**options, "weight_decay": _weight_decay(self.cfg)}
+
+    def own_options(self) -> Dict[str, Any]:
+        """Those that not every rule has."""
         raise NotImplementedError
 
     @property
@@ -154,12 +159,10 @@ class FairseqSparseSGD(RowSparseFairseqOptimizer):
 
     rule = update_rules.SparseSGD
 
-    @property
-    def optimizer_config(self) -> Dict[str, Any]:
+    def own_options(self) -> Dict[str, Any]:
         fits = math.isfinite(self.cfg.momentum) and 0 <= self.cfg.momentum < 1
         require("--momentum", "at least 0 and below 1", self.cfg.momentum, fits)
-        options = {"momentum": self.cfg.momentum, "weight_decay": _weight_decay(self.cfg)}
-        return {"lr": _first(self.cfg.lr), **options}
+        return {"momentum": self.cfg.momentum}
 
 
 @register_optimizer("sparse_adagrad", dataclass=SparseAdagradConfig)
@@ -168,15 +171,11 @@ class FairseqSparseAdagrad(RowSparseFairseqOptimizer):
 
     rule = update_rules.SparseAdagrad
 
-    @property
-    def optimizer_config(self) -> Dict[str, Any]:
+    def own_options(self) -> Dict[str, Any]:
+        start = self.cfg.adagrad_initial_accumulator
         return {
-            "lr": _first(self.cfg.lr),
             "eps": _positive("--adagrad-eps", self.cfg.adagrad_eps),
-            "initial_accumulator": _from_zero(
-                "--adagrad-initial-accumulator", self.cfg.adagrad_initial_accumulator
-            ),
-            "weight_decay": _weight_decay(self.cfg),
+            "initial_accumulator": _from_zero("--adagrad-initial-accumulator", start),
         }
 
 
@@ -194,13 +193,10 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
 
     rule = update_rules.LazyAdam
 
-    @property
-    def optimizer_config(self) -> Dict[str, Any]:
+    def own_options(self) -> Dict[str, Any]:
         return {
-            "lr": _first(self.cfg.lr),
             "betas": _betas(self.cfg.adam_betas),
             "eps": _positive("--adam-eps", self.cfg.adam_eps),
-            "weight_decay": _weight_decay(self.cfg),
         }
 
 
