@@ -19,7 +19,7 @@ Tensors = Dict[str, Tensor]
 
 
 class RowSparseOptimizer(torch.optim.Optimizer):
-    """Shared by all rules; a subclass says what its :meth:`rule` is, and what that has :meth:`needed`.
+    """Shared by all rules; a subclass says what :meth:`rule` is, and what is :meth:`needed` for it.
 
     Args:
         parameters: as torch.optim has them.
