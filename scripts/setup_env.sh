@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USER=0
 # the kernel is tested, comes with the wheels of torch for GPUs, not for CPUs, and is for Linux alone.
 modern_recipe="torch==2.13.0 numpy cython setuptools<81 wheel
 --no-build-isolation fairseq-fixed==0.12.3.1 torch==2.13.0
-triton==3.7.*;sys_platform=='linux' sacremoses tqdm matplotlib jiwer pytest pytest-timeout coverage==7.* ruff"
+triton==3.7.*;sys_platform=='linux' sacremoses tqdm matplotlib jiwer pytest pytest-timeout coverage==7.* ruff mypy==2.4.*"
 
 # The reverse: stock fairseq's source package lacks a file that it compiles wherever torch can be
 # imported, so it builds in isolation. Its omegaconf 2.0.6 has metadata that pip 24.1 refuses.

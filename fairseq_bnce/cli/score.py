@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     make_words = word_maker(options.tokenize, options.lowercase)
     text = open_text(options.files)
     report = _Report(options, text)
-    for window in _windows(load_scorer(options), text, make_words, options):
+    for window in _windows(load_scorer(Scorer, options), text, make_words, options):
         report.add(window)
     report.end()
     return 0
@@ -106,8 +106,8 @@ class _Report:
     def __init__(self, options: argparse.Namespace, text: TextLines):
         self.text, self.summary = text, _Summary() if options.summary else None
         unit = math.log(10) if options.base == "10" else 1.0
-        self._format = _json_format(options.per_word, unit) if options.json else None
-        self._format = self._format or _column_format(options.per_word, unit)
+        make_format = _json_format if options.json else _column_format
+        self._format = make_format(options.per_word, unit)
         self._is_json = options.json
         self._in_blocks = 0
         self._out = Output(None)
@@ -201,7 +201,7 @@ def _column_format(per_word: bool, unit: float) -> Format:
 
 def _json_format(per_word: bool, unit: float) -> Format:
     def format_line(score: SentenceScore) -> str:
-        found = {
+        found: Dict[str, Any] = {
             "log_prob": round(score.total / unit, 6),
             "tokens": len(score.words),
             "oov": score.oov,

@@ -85,8 +85,7 @@ class State:
         """After one more word (n,) each; ``keep`` words are left where a block is full."""
         features, groups = torch.empty_like(self.features), []
         for rows, context in self._groups:
-            if self._reader.longest is not None:
-                context = _with_room(self._reader, context, keep)
+            context = _with_room(self._reader, context, keep)
             read, context = self._reader.read_on(context, words[rows, None])
             features[rows] = read[:, -1]
             groups.append(_Group(rows, context))
@@ -167,7 +166,7 @@ def _joined(reader: Reader, groups: Sequence[_Group]) -> _Group:
 
 def _with_room(reader: Reader, context: Any, keep: int) -> Any:
     """Room for one more word: a full block is cut down to its last words."""
-    if reader.length(context) < reader.longest:
+    if reader.longest is None or reader.length(context) < reader.longest:
         return context
     return reader.shortened(context, keep)
 
