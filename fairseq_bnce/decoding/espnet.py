@@ -69,7 +69,7 @@ class EspnetScorer(_interface.BatchPartialScorerInterface):
         states: List[Optional[History]],
         xs: Tensor,
     ) -> Tuple[Tensor, List[History]]:
-        """Nats (B, V) after ys (B, T), 0 but for the tokens (B, n), or all; and the states of ys."""
+        """Nats (B, V) after ys (B, T), 0 but for tokens (B, n) where given; the states of ys."""
         histories = self._read(ys, states)
         scores = torch.zeros(len(ys), len(self._ids))
         for row, history in enumerate(histories):

@@ -85,17 +85,17 @@ class FlashlightLM(_decoder.LM):
             ScoringError: for a state of none of this model's last searches, or one after
                 ``finish``; for an index that no word has.
         """
+        if not 0 <= usr_token_idx < len(self._ids):
+            raise ScoringError(
+                f"usr_token_idx: required 0 to {len(self._ids) - 1}, got {usr_token_idx}"
+            )
         before = self._open(state)
         after = state.child(usr_token_idx)
         known = self._reached.get(after)
         if known is None:
-            if not 0 <= usr_token_idx < len(self._ids):
-                raise ScoringError(
-                    f"usr_token_idx: required 0 to {len(self._ids) - 1}, got {usr_token_idx}"
-                )
-            offset = self._offsets[usr_token_idx]
             history, log_prob = self.histories.extend(before.history, self._ids[usr_token_idx])
-            known = self._reach(after, _Reached(history, log_prob + offset, before.search))
+            score = log_prob + self._offsets[usr_token_idx]
+            known = self._reach(after, _Reached(history, score, before.search))
         return after, known.score
 
     def finish(self, state: Any) -> Tuple[Any, float]:

@@ -83,7 +83,7 @@ class PyctcdecodeLM(_language_model.AbstractLanguageModel):
         """0 for the beginning of a word, else the offset, and more for what is long."""
         if partial_token in self._beginnings:
             return 0.0
-        return self.unk_score_offset * max(1.0, len(partial_token) / _LONG)
+        return self.unk_score_offset * max(len(partial_token), _LONG) / _LONG
 
     def score(
         self, prev_state: History, word: str, is_last_word: bool = False

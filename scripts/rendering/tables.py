@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-from . import adaptive, benchmarks, comparisons
+from . import adaptive, benchmarks, comparisons, decoding
 from .pages import Table
 
 TABLES: Dict[str, Table] = {
@@ -20,6 +20,7 @@ TABLES: Dict[str, Table] = {
     "vocabulary-claims": benchmarks.claims,
     "vocabulary-batches": benchmarks.batches,
     "scoring-speed": benchmarks.scoring,
+    "decoding-speed": decoding.speeds,
     "adaptive-grid": adaptive.grid,
     "adaptive-leaders": adaptive.leaders,
     "adaptive-equal-time": adaptive.equal_time,
