@@ -20,6 +20,8 @@ FAIRSEQ = [
 PLOT = ["matplotlib"]
 # Measures that fairseq-bnce rescore tunes for; sacrebleu comes with fairseq, too.
 RESCORE = ["sacrebleu>=2", "jiwer>=3"]
+# Decoders that fairseq_bnce.decoding has language models for, and KenLM to compare with.
+DECODING = ['flashlight-text; python_version < "3.13"', "pyctcdecode", "kenlm"]
 # What scripts/bench_output_layer.py compares with, on a GPU.
 BENCH = [
     'liger-kernel; python_version >= "3.10"',
@@ -44,6 +46,7 @@ setup(
         "fairseq": FAIRSEQ,
         "plot": PLOT,
         "rescore": RESCORE,
+        "decoding": DECODING,
         "bench": BENCH,
         "dev": ["pytest", "pytest-timeout", "ruff", *PLOT, *RESCORE],
     },

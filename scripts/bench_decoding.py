@@ -17,7 +17,8 @@ learned. The same emissions, lexicon, beam and trie for each:
 Each runs in a process of its own, for so many utterances or seconds of processor time, whichever
 ends first; rates are over processor time, which other processes lengthen less than the clock's.
 
-FOLDER gets decoding.json, and data, models and logs, which a second call does not make again.
+FOLDER gets decoding.json, with the texts that were found, and data, models and logs, which a second
+call does not make again.
 """
 
 from __future__ import annotations

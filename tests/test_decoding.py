@@ -20,7 +20,6 @@ from tools import LSTM, train
 from fairseq_bnce import Scorer, decoding
 from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
 from fairseq_bnce.decoding import kenlm as kenlm_look_alike
-from fairseq_bnce.decoding.espnet import EspnetScorer
 from fairseq_bnce.decoding.histories import Histories
 from fairseq_bnce.scoring import ScoringError
 
@@ -131,37 +130,6 @@ def test_pyctcdecode_and_kenlm_score_as_the_scorer(name, made, language_model):
     want = scorer.score(lines) / LN_10
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
     np.testing.assert_allclose([model.score(line) for line in lines], want, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["lstm_lm", "transformer_lm"])
-def test_espnet_scores_as_the_scorer(name, made):
-    """Ten hypotheses of a length, of which each step's are any of the last one's."""
-    scorer = made(name)
-    tokens = ["<blank>", *WORDS[:-1], "<sos/eos>"]
-    end = len(tokens) - 1
-    lm = EspnetScorer(scorer, tokens)
-    rng = random.Random(3)
-    ys, states, totals = [[end]] * 10, [lm.init_state(None)] * 10, [0.0] * 10
-    for _ in range(6):
-        picked = torch.tensor([rng.sample(range(2, end), 5) + [end] for _ in ys])
-        scores, states = lm.batch_score_partial(torch.tensor(ys), picked, states, None)
-        assert (scores[0, picked[0]] != 0).all() and scores[0].ne(0).sum() == 6
-        one = rng.choice(range(10))
-        alone, _ = lm.score_partial(
-            torch.tensor(ys[one]),
-            picked[one],
-            None if len(ys[0]) == 1 else lm.select_state(states, one).parent,
-            None,
-        )
-        np.testing.assert_allclose(alone, scores[one, picked[one]], atol=1e-5)
-        chosen = [(h, picked[h, rng.randrange(5)].item()) for h in rng.choices(range(10), k=10)]
-        totals = [totals[h] + scores[h, token].item() for h, token in chosen]
-        states = [lm.select_state(states, h, token) for h, token in chosen]
-        ys = [[*ys[h], token] for h, token in chosen]
-    scores, _ = lm.batch_score_partial(torch.tensor(ys), None, states, None)
-    totals = [total + scores[h, end].item() for h, total in enumerate(totals)]
-    lines = [" ".join(tokens[t] for t in y[1:]) for y in ys]
-    np.testing.assert_allclose(totals, scorer.score(lines), rtol=0, atol=1e-4)
 
 
 def test_speechbrain_scores_as_the_scorer(made):

@@ -99,10 +99,8 @@ def decode(
             break
     spent = time.process_time() - start
     scored, read = system.counts()
-    right = sum(
-        [task.words[w] for w in result.words if w >= 0] == sentence
-        for result, sentence in zip(results, task.sentences[1:])
-    )
+    texts = [[task.words[w] for w in result.words if w >= 0] for result in results]
+    right = sum(text == sentence for text, sentence in zip(texts, task.sentences[1:]))
     return {
         "utterances": len(results),
         "frames": sum(len(emissions) for emissions in task.emissions[1 : len(results) + 1]),
@@ -111,6 +109,7 @@ def decode(
         "words_scored": scored - words,
         "contexts_read": read - contexts,
         "sentences_right": right,
+        "texts": [" ".join(text) for text in texts],
     }
 
 

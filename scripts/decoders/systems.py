@@ -66,11 +66,11 @@ class PrefixLM(LM):
         return self._score(state, -1, self.eos)
 
     def _score(self, state: LMState, index: int, word: int) -> Tuple[LMState, float]:
-        self.words += 1
         if state not in self.log_probs:
             self._read(state)
         after = state.child(index)
         if after not in self.prefixes:
+            self.words += 1
             self.prefixes[after] = [*self.prefixes[state], word]
         return after, float(self.log_probs[state][word])
 
