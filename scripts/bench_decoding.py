@@ -4,9 +4,9 @@
     bench_decoding.py --out FOLDER
     bench_decoding.py --out FOLDER --vocab 50000 --systems ours prefix --seconds 20
 
-flashlight's LexiconDecoder decodes made emissions over a made lexicon of V words, with an lstm_lm
-trained for a moment on Zipf-distributed words: how fast it decodes does not depend on what it has
-learned. The same emissions, lexicon, beam and trie for each:
+flashlight's LexiconDecoder decodes made emissions over a made lexicon, with an lstm_lm of V words that
+was trained for a moment on Zipf-distributed words: how fast it decodes does not depend on what it
+has learned. The same emissions, lexicon and beam for each, and at every V (--lexicon):
 
     ours         FlashlightLM, unnormalised
     ours exact   FlashlightLM with the softmax's normaliser, V-sized work for every context
@@ -71,7 +71,7 @@ class Bench:
         result = self.out / f"{system.replace(' ', '-')}-{vocab}.json"
         command = ["--out", result, "--system", system, "--checkpoint", checkpoint]
         command += ["--arpa", arpa, "--words", words]
-        for name in ("utterances", "seconds", "length", "noise", "beam"):
+        for name in ("lexicon", "utterances", "seconds", "length", "noise", "beam"):
             command += [f"--{name}", getattr(self.options, name)]
         self._python("decoders/measure.py", *command)
         found = json.loads(result.read_text(encoding="utf-8"))
@@ -159,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--out", type=Path, required=True, help="folder for results, data and logs")
     add("--vocab", type=int, nargs="+", default=[50_000, 200_000], help="types")
+    add("--lexicon", type=int, default=49_000, help="words, the commonest (default: %(default)s)")
     add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     add("--size", type=int, default=200, help="of the LSTM's 2 layers (default: %(default)s)")
     add("--tokens", type=int, default=400_000, help="of the training data (default: %(default)s)")

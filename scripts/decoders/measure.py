@@ -31,7 +31,7 @@ from decoders import made, systems  # noqa: E402
 def main(arguments: Sequence[str]) -> None:
     """Write the file after ``--out``."""
     options = parser().parse_args(arguments)
-    words = options.words.read_text(encoding="utf-8").split()
+    words = options.words.read_text(encoding="utf-8").split()[: options.lexicon]
     task = made.make(words, options.utterances, options.length, options.noise)
     system = systems.make(options.system, options.checkpoint, words, options.arpa)
     before = _peak_bytes()
@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     for name in ("out", "checkpoint", "arpa", "words"):
         add(f"--{name}", type=Path, required=True)
     add("--system", required=True)
+    add("--lexicon", type=int, default=49_000, help="words, the first of --words")
     add("--utterances", type=int, default=200)
     add("--seconds", type=float, default=60, help="of processor time, after which no more begins")
     add("--length", type=int, default=10, help="words of an utterance")
