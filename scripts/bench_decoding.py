@@ -4,9 +4,9 @@
     bench_decoding.py --out FOLDER
     bench_decoding.py --out FOLDER --vocab 50000 --systems ours prefix --seconds 20
 
-flashlight's LexiconDecoder decodes made emissions over a made lexicon, with an lstm_lm of V words that
-was trained for a moment on Zipf-distributed words: how fast it decodes does not depend on what it
-has learned. The same emissions, lexicon and beam for each, and at every V (--lexicon):
+flashlight's LexiconDecoder decodes made emissions over a made lexicon, with an lstm_lm of V words
+that was trained for a moment on Zipf-distributed words: how fast it decodes does not depend on what
+it has learned. The same emissions, lexicon and beam for each, and at every V (--lexicon):
 
     ours         FlashlightLM, unnormalised
     ours exact   FlashlightLM with the softmax's normaliser, V-sized work for every context
