@@ -63,11 +63,7 @@ class EspnetScorer(_interface.BatchPartialScorerInterface):
         return self._scores(history, next_tokens).to(y.device), history
 
     def batch_score_partial(
-        self,
-        ys: Tensor,
-        next_tokens: Optional[Tensor],
-        states: List[Optional[History]],
-        xs: Tensor,
+        self, ys: Tensor, next_tokens: Optional[Tensor], states: List[Any], xs: Tensor
     ) -> Tuple[Tensor, List[History]]:
         """Nats (B, V) after ys (B, T), 0 but for tokens (B, n) where given; the states of ys."""
         histories = self._read(ys, states)
@@ -77,7 +73,7 @@ class EspnetScorer(_interface.BatchPartialScorerInterface):
             scores[row, tokens] = self._scores(history, tokens)
         return scores.to(ys.device), histories
 
-    def _read(self, ys: Tensor, states: List[Optional[History]]) -> List[History]:
+    def _read(self, ys: Tensor, states: List[Any]) -> List[History]:
         """The histories of ys, read in one batch."""
         found = [
             self.histories.start()

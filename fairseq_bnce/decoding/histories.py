@@ -130,7 +130,8 @@ class Histories:
     def after(self, history: History, word: int, log_prob: float = 0.0) -> History:
         """The history with a word more, which is not read yet."""
         new = History(self, history, word, history.log_prob + log_prob)
-        self._waiting.append(weakref.ref(new))
+        with self._lock:
+            self._waiting.append(weakref.ref(new))
         return new
 
     def scores(self, history: History, words: Sequence[int]) -> np.ndarray:
