@@ -1,4 +1,4 @@
-"""For SpeechBrain's ``RescorerBuilder``, which asks for no class of its own."""
+"""For SpeechBrain's ``RescorerBuilder``, which asks for methods and a name, and no base class."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fairseq_bnce.decoding.histories import check_scorer
 from fairseq_bnce.scoring import Scorer
 
 
-class SpeechbrainRescorer:
-    """Scores the best hypotheses of a beam search.
+class RNNLMRescorer:
+    """Scores the best hypotheses of a beam search, as SpeechBrain's class of this name does.
 
-    ``RescorerBuilder(weights={"speechbrain": 0.5}, rescorers=[SpeechbrainRescorer(scorer)])``: the
-    builder takes a rescorer's name from its class's.
+    ``RescorerBuilder(weights={"rnnlm": 0.5}, rescorers=[SpeechbrainRescorer(scorer)])``: the
+    builder takes a rescorer's key from its class's name, and knows no keys but of its own classes.
 
     Args:
         scorer: of a self-normalised model, or an exact one.
@@ -39,3 +39,6 @@ class SpeechbrainRescorer:
 
     def to_device(self, device: Any = None) -> None:
         """Nothing: a scorer stays on the device that it was made for."""
+
+
+SpeechbrainRescorer = RNNLMRescorer
