@@ -15,7 +15,8 @@ it has learned. The same emissions, lexicon and beam for each, and at every V (-
     kenlm        a trigram of the same text, in flashlight's own KenLM
 
 Each runs in a process of its own, for so many utterances or seconds of processor time, whichever
-ends first; rates are over processor time, which other processes lengthen less than the clock's.
+ends first; rates are over processor time, which other processes lengthen less than the clock's. All
+take turns, --repeats times, and of each the fastest counts.
 
 FOLDER gets decoding.json, with the texts that were found, and data, models and logs, which a second
 call does not make again.
@@ -29,6 +30,7 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -59,12 +61,10 @@ class Bench:
         self.options, self.out = options, options.out
 
     def runs(self) -> List[Dict[str, Any]]:
-        """Of each system at each V."""
-        return [
-            self._run(system, vocab)
-            for vocab in self.options.vocab
-            for system in self.options.systems
-        ]
+        """Of each system at each V, the fastest of all rounds."""
+        wanted = list(itertools.product(self.options.systems, self.options.vocab))
+        rounds = [[self._run(*which) for which in wanted] for _ in range(self.options.repeats)]
+        return [max(same, key=decoding.rate) for same in zip(*rounds)]
 
     def _run(self, system: str, vocab: int) -> Dict[str, Any]:
         checkpoint, arpa, words = self._model(vocab), self._arpa(vocab), self._words(vocab)
@@ -75,7 +75,7 @@ class Bench:
             command += [f"--{name}", getattr(self.options, name)]
         self._python("decoders/measure.py", *command)
         found = json.loads(result.read_text(encoding="utf-8"))
-        rate = found["utterances"] / found["processor_seconds"]
+        rate = decoding.rate(found)
         say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
         return {"system": system, "vocab": vocab, **found}
 
@@ -164,10 +164,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--size", type=int, default=200, help="of the LSTM's 2 layers (default: %(default)s)")
     add("--tokens", type=int, default=400_000, help="of the training data (default: %(default)s)")
     add("--utterances", type=int, default=100, help="of each at most (default: %(default)s)")
-    add("--seconds", type=float, default=40, help="of each at most (default: %(default)s)")
+    add("--seconds", type=float, default=20, help="of each at most (default: %(default)s)")
     add("--length", type=int, default=20, help="words of an utterance (default: %(default)s)")
     add("--noise", type=float, default=2.0, help="of the emissions (default: %(default)s)")
     add("--beam", type=int, default=50, help="hypotheses (default: %(default)s)")
+    add("--repeats", type=int, default=3, help="of each, the fastest counts (default: 3)")
     add("--threads", type=int, default=1, help="OMP_NUM_THREADS (default: 1)")
     return parser
 

@@ -57,7 +57,7 @@ def test_the_trigram_is_a_distribution(tmp_path):
 def test_a_small_run(tmp_path, capsys):
     """Ours, exact, decodes as fairseq's way does, and the table is that of the file."""
     arguments = ["--out", str(tmp_path), "--vocab", "200", "--size", "8", "--tokens", "4000"]
-    arguments += ["--lexicon", "150", "--utterances", "3", "--length", "3"]
+    arguments += ["--lexicon", "150", "--utterances", "3", "--length", "3", "--repeats", "1"]
     assert bench_decoding.main(arguments) == 0
     found = json.loads((tmp_path / "decoding.json").read_text(encoding="utf-8"))
     assert capsys.readouterr().out.splitlines() == decoding.speeds(found)
