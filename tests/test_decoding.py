@@ -6,7 +6,7 @@ import math
 import pickle
 import random
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -282,26 +282,35 @@ def test_what_code_for_kenlm_does(language_model, tmp_path):
 
 
 def test_threads_share_an_adapter(made):
+    """All search among the same few states, which are forgotten and read again all the time."""
     scorer = made("lstm_lm")
-    lm = PyctcdecodeLM(scorer, alpha=1.0, beta=0.0, cached=16, read_ahead=4)
-    lines, found = sentences(25, seed=51), {}
+    lm = PyctcdecodeLM(scorer, alpha=1.0, beta=0.0, cached=8, read_ahead=4)
+    lines = sentences(12, seed=51)
+    start = lm.get_start_state()
 
-    def work(number):
-        found[number] = Search(lines, seed=number).sums(
-            lm.get_start_state,
+    def sums(seed):
+        return Search(lines, seed).sums(
+            lambda: start,
             lambda state, word: lm.score(state, word)[::-1],
             lambda state: lm.score(state, "", is_last_word=True)[0],
         )
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
     want = scorer.score(lines)
     want[lines.index("w1 unheard w2")] -= 10 * LN_10
-    for number in range(4):
-        np.testing.assert_allclose(found[number], want, rtol=0, atol=1e-4)
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(sums, range(8)):
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+
+
+def test_a_state_that_another_thread_still_holds(made):
+    """It was forgotten meanwhile, and is there all the same."""
+    histories = Histories(made("lstm_lm"), cached=1, read_ahead=0)
+    first, second = (histories.after(histories.start(), word) for word in (5, 6))
+    want = histories.score(first, 7)
+    held = first._batch()
+    histories.score(second, 7)
+    assert held not in histories._batches
+    assert histories.score(first, 7) == want and histories.counts.contexts == 2
 
 
 def test_a_model_that_does_not_normalise_itself(corpus, tmp_path):

@@ -112,7 +112,7 @@ class Histories:
             batch = history._batch()
             if batch is None:
                 batch = self._read_asked(history)
-            elif batch is not self._first:
+            elif batch in self._batches:  # not the first; nor one that another thread still holds
                 self._batches.move_to_end(batch)
             self._counts[0] += 1
             row = history._row
