@@ -134,8 +134,12 @@ class Incremental:
 
     def extend(self, state: State, word_ids: Any) -> Tuple[State, Tensor]:
         """(state after one more word each, the words' log-probabilities (n,))."""
-        words = self._checked(state, word_ids, (len(state),))
-        return state._read(words, self.keep), self.score(state.features, words)
+        read = self.read_on(state, word_ids)
+        return read, self.next_log_probs(state, word_ids)
+
+    def read_on(self, state: State, word_ids: Any) -> State:
+        """The state after one more word each, which are not scored."""
+        return state._read(self._checked(state, word_ids, (len(state),)), self.keep)
 
     def next_log_probs(self, state: State, word_ids: Any) -> Tensor:
         """(n,) or (n, K) log-probabilities of words that may come next, one or K for each."""

@@ -36,9 +36,12 @@ class Reader:
         longest: how many words it reads at once; None: any number, by :meth:`read_on`.
         is_causal: whether it can go on from where it stopped.
         sees_padding: whether padding on the right has to be told from words.
+        order: how many words a score depends on, the one that is scored counted in, as of an
+            n-gram model; None: on all words before it.
     """
 
     longest: Optional[int]
+    order: Optional[int] = None
     is_causal = True
     sees_padding = True
 
@@ -149,6 +152,7 @@ class NGramReader(Reader):
     def __init__(self, model: nn.Module, layer: OutputLayer):
         self.model, self.layer = model, layer
         self.is_causal = not getattr(model.decoder, "is_bidirectional", False)
+        self.order = model.decoder.context_size + 1
 
     def start(self, count: int, device: torch.device) -> Any:
         decoder = self.model.decoder

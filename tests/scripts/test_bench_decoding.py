@@ -1,0 +1,75 @@
+"""scripts/bench_decoding.py: its lexicon, emissions and trigram, its systems, and a small run."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import bench_decoding  # noqa: E402
+import kenlm  # noqa: E402
+from decoders import made, ngrams  # noqa: E402
+from rendering import decoding  # noqa: E402
+
+
+def test_what_is_made():
+    words = [f"w{number}" for number in range(500)]
+    one, again = (made.make(words, utterances=3, length=5, noise=1.0) for _ in range(2))
+    assert one.spellings == again.spellings and len(set(map(tuple, one.spellings))) == 500
+    assert all(len(sentence) == 5 for sentence in one.sentences)
+    for emissions, other, sentence in zip(one.emissions, again.emissions, one.sentences):
+        np.testing.assert_array_equal(emissions, other)
+        np.testing.assert_allclose(np.exp(emissions).sum(axis=1), 1, rtol=1e-5)
+        tokens = [token for word in sentence for token in one.spellings[words.index(word)]]
+        assert emissions.shape == (2 * len(tokens), len(made.TOKENS))
+        right = emissions.argmax(axis=1)[::2] == tokens
+        assert right.mean() > 0.8
+
+
+def test_the_trigram_is_a_distribution(tmp_path):
+    text = ["a b a", "b a c", "a b c a", ""]
+    vocabulary = ["a", "b", "c", "d"]
+    ngrams.write_arpa(tmp_path / "lm.arpa", [line.split() for line in text], vocabulary)
+    model = kenlm.Model(str(tmp_path / "lm.arpa"))
+    for history in ("", "a", "a b", "b c", "d", "d a"):
+        state, after = kenlm.State(), kenlm.State()
+        model.BeginSentenceWrite(state)
+        for word in history.split():
+            model.BaseScore(state, word, after)
+            state, after = after, state
+        words = [*vocabulary, "</s>", "<unk>"]
+        total = sum(10 ** model.BaseScore(state, word, after) for word in words)
+        assert total == pytest.approx(1, abs=1e-4), history
+    # By hand: c(a b a) = 1 of c(a b) = 2, 2 continuations; c(b a) = 2 of c(b) = 3, 2; c(a) = 5
+    # of 14, 4 types, 6 words.
+    unigram = 4.25 / 14 + (0.75 * 4 / 14) / 6
+    bigram = 1.25 / 3 + (0.75 * 2 / 3) * unigram
+    trigram = 0.25 / 2 + (0.75 * 2 / 2) * bigram
+    third = list(model.full_scores("a b a"))[2]
+    assert third[0] == pytest.approx(math.log10(trigram), abs=1e-5) and third[1] == 3
+
+
+def test_a_small_run(tmp_path, capsys):
+    """Ours, exact, decodes as fairseq's way does, and the table is that of the file."""
+    arguments = ["--out", str(tmp_path), "--vocab", "200", "--size", "8", "--tokens", "4000"]
+    arguments += ["--lexicon", "150", "--utterances", "3", "--length", "3", "--repeats", "1"]
+    assert bench_decoding.main(arguments) == 0
+    found = json.loads((tmp_path / "decoding.json").read_text(encoding="utf-8"))
+    assert capsys.readouterr().out.splitlines() == decoding.speeds(found)
+    runs = {run["system"]: run for run in found["runs"]}
+    assert set(runs) == set(bench_decoding.SYSTEMS)
+    assert all(run["utterances"] == 2 and run["peak_mib"] > 50 for run in runs.values())
+    exact, prefix = runs["ours exact"], runs["prefix"]
+    assert exact["texts"] == prefix["texts"] and any(exact["texts"])
+    assert exact["words_scored"] == prefix["words_scored"] > 0
+    assert exact["contexts_read"] >= prefix["contexts_read"] > 0
+
+
+def test_what_cannot_be_done(tmp_path, capsys):
+    assert bench_decoding.main(["--out", str(tmp_path), "--vocab", "2", "--systems", "ours"]) == 2
+    assert "bench_decoding.py: error: " in capsys.readouterr().err
