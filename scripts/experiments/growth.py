@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-import numpy as np
-
 from . import plot, tables
 from .recipes import SOFTMAX
 from .run import Outcome, failed
@@ -97,6 +95,8 @@ def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]
     known = [(vocab, cost) for vocab, cost in points if cost]
     if len({vocab for vocab, _ in known}) < 2:
         return None
+    import numpy as np  # late: Linux counts what a parent held as its children's peak
+
     return float(np.polyfit(*np.log(known).T, deg=1)[0])
 
 
