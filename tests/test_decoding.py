@@ -379,7 +379,7 @@ def test_a_model_of_both_sides_words(made):
 def test_numbers_that_overflow(made):
     scorer = made("rnn_lm")
     with torch.no_grad():
-        scorer._reader.layer.full().weight.fill_(math.inf)
+        scorer._reader.layer.bias.fill_(math.inf)
     histories = Histories(scorer)
     with pytest.raises(ScoringError, match="scores: required finite numbers"):
         histories.score(histories.start(), 5)

@@ -81,7 +81,7 @@ class Histories:
         ScoringError: for a model that cannot be used in a decoder.
     """
 
-    def __init__(self, scorer: Scorer, *, cached: int = 2048, read_ahead: int = 15):
+    def __init__(self, scorer: Scorer, *, cached: int = 2048, read_ahead: int = 31):
         require("cached", "at least 1", cached, cached >= 1)
         require("read_ahead", "at least 0", read_ahead, read_ahead >= 0)
         check_scorer(scorer)
