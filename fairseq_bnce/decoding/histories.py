@@ -22,6 +22,9 @@ from fairseq_bnce.scoring.host import on_host
 from fairseq_bnce.scoring.incremental import State
 
 _WAITING = 128  # histories from among which some are read along
+# Nats, by which a history's last word has to be likelier than another's to make up for each history
+# that was made between: a beam goes on with what is as old, and likely.
+_FAR = 0.1
 
 
 class History:
@@ -41,6 +44,11 @@ class History:
         self.length: int = 0 if parent is None else parent.length + 1
         self._batch: Any = _nothing
         self._row = 0
+
+    @property
+    def word_log_prob(self) -> float:
+        """Of the last word."""
+        return self.log_prob - (0.0 if self.parent is None else self.parent.log_prob)
 
     def words(self) -> Tuple[int, ...]:
         """Ids of all words."""
@@ -81,7 +89,7 @@ class Histories:
         ScoringError: for a model that cannot be used in a decoder.
     """
 
-    def __init__(self, scorer: Scorer, *, cached: int = 2048, read_ahead: int = 31):
+    def __init__(self, scorer: Scorer, *, cached: int = 2048, read_ahead: int = 15):
         require("cached", "at least 1", cached, cached >= 1)
         require("read_ahead", "at least 0", read_ahead, read_ahead >= 0)
         check_scorer(scorer)
@@ -162,8 +170,10 @@ class Histories:
     def _read_asked(self, history: History) -> _Batch:
         """Reads some of those that wait along: the decoder may well go on with them."""
         waiting = _unread(link() for link in self._waiting)
-        newest = [other for other in reversed(waiting) if other is not history]
-        self._read([history, *newest[: self.read_ahead]])
+        here = waiting.index(history) if history in waiting else 0
+        behind = {h: abs(place - here) * _FAR - h.word_log_prob for place, h in enumerate(waiting)}
+        behind.pop(history, None)
+        self._read([history, *sorted(behind, key=behind.__getitem__)[: self.read_ahead]])
         return history._batch()
 
     def _read(self, histories: Iterable[History]) -> None:

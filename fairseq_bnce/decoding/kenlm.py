@@ -93,7 +93,7 @@ class KenlmModel:
         *,
         unk_score_offset: float = 0.0,
         cached: int = 2048,
-        read_ahead: int = 31,
+        read_ahead: int = 15,
         **options: Any,
     ):
         kept = {"cached": cached, "read_ahead": read_ahead}

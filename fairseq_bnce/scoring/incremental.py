@@ -16,7 +16,10 @@ from fairseq_bnce.scoring.readers import Reader
 
 
 class _Group(NamedTuple):
-    """Texts that are read on together: their numbers (n,) in the state, and their context."""
+    """Texts that are read on together: their numbers (n,) in the state, and their context.
+
+    The numbers go up, so that those of a state's only group are all of them in order.
+    """
 
     rows: Tensor
     context: Any
@@ -75,6 +78,9 @@ class State:
 
     def _selected(self, group: _Group, chosen: Tensor) -> List[_Group]:
         """The group's part in what is chosen: none, or one."""
+        if len(self._groups) == 1 and len(chosen):
+            rows = torch.arange(len(chosen), device=chosen.device)
+            return [_Group(rows, self._reader.select(group.context, chosen))]
         place = torch.full((len(self),), -1, device=chosen.device)
         place[group.rows] = torch.arange(len(group.rows), device=chosen.device)
         own = place[chosen]
@@ -83,12 +89,12 @@ class State:
 
     def _read(self, words: Tensor, keep: int) -> State:
         """After one more word (n,) each; ``keep`` words are left where a block is full."""
-        features, groups = torch.empty_like(self.features), []
+        features, groups = self.features, []
         for rows, context in self._groups:
             if self._reader.longest is not None:
                 context = _with_room(self._reader, context, keep)
             read, context = self._reader.read_on(context, words[rows, None])
-            features[rows] = read[:, -1]
+            features = features.index_copy(0, rows, read[:, -1])
             groups.append(_Group(rows, context))
         return State(self._reader, features, _merged(self._reader, groups))
 
@@ -166,7 +172,9 @@ def _joined(reader: Reader, groups: Sequence[_Group]) -> _Group:
     if len(groups) == 1:
         return groups[0]
     context = reader.concatenate([group.context for group in groups])
-    return _Group(torch.cat([group.rows for group in groups]), context)
+    rows, order = torch.cat([group.rows for group in groups]).sort()
+    is_sorted = bool(order[1:].gt(order[:-1]).all())
+    return _Group(rows, context if is_sorted else reader.select(context, order))
 
 
 def _with_room(reader: Reader, context: Any, keep: int) -> Any:
@@ -189,9 +197,7 @@ def _as_ids(
             f"{name}: required integers of shape ({wanted}), got {ids.dtype} of shape "
             f"{tuple(ids.shape)}"
         )
-    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= below):
-        raise ScoringError(
-            f"{name}: required numbers from 0 to {below - 1}, got {int(ids.min())} to "
-            f"{int(ids.max())}"
-        )
+    least, most = map(int, ids.aminmax()) if ids.numel() else (0, -1)
+    if least < 0 or most >= below:
+        raise ScoringError(f"{name}: required numbers from 0 to {below - 1}, got {least} to {most}")
     return ids.long()
