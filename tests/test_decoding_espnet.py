@@ -1,15 +1,18 @@
-"""ESPnet's beam searches with a partial scorer of ours."""
+"""A partial scorer for ESPnet, by the calls of its beam searches.
+
+ESPnet itself is not there: ``espnet_interface`` states what of it matters here, and
+test_decoding_libraries.py compares that with the library and runs its searches.
+"""
 
 import random
+import sys
 
+import espnet_interface
 import numpy as np
 import pytest
 import torch
-from espnet.nets.batch_beam_search import BatchBeamSearch
-from espnet.nets.beam_search import BeamSearch
 
-from fairseq_bnce import Scorer
-from fairseq_bnce.decoding import EspnetScorer
+from fairseq_bnce import Scorer, decoding
 from fairseq_bnce.scoring import ScoringError
 
 TOKENS = ["<blank>", "<unk>", *(f"w{number}" for number in range(60)), "<sos/eos>"]
@@ -21,11 +24,24 @@ def made(language_model):
     return lambda name: Scorer.from_checkpoint(language_model(name))
 
 
+@pytest.fixture
+def espnet_scorer(monkeypatch):
+    """The adapter over the stand-in."""
+    monkeypatch.setitem(sys.modules, "espnet.nets.scorer_interface", espnet_interface)
+    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
+    yield decoding.EspnetScorer
+    sys.modules.pop("fairseq_bnce.decoding.espnet")
+
+
+def test_beam_searches_take_it(espnet_scorer):
+    assert issubclass(espnet_scorer, espnet_interface.BatchPartialScorerInterface)
+
+
 @pytest.mark.parametrize("name", ["lstm_lm", "transformer_lm"])
-def test_espnet_scores_as_the_scorer(name, made):
+def test_espnet_scores_as_the_scorer(name, made, espnet_scorer):
     """Ten hypotheses of a length, of which each step's are any of the last one's."""
     scorer = made(name)
-    lm = EspnetScorer(scorer, TOKENS)
+    lm = espnet_scorer(scorer, TOKENS)
     rng = random.Random(3)
     ys, states, totals = [[END]] * 10, [lm.init_state(None)] * 10, [0.0] * 10
     for _ in range(6):
@@ -50,29 +66,9 @@ def test_espnet_scores_as_the_scorer(name, made):
     np.testing.assert_allclose(totals, scorer.score(lines), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("search", [BeamSearch, BatchBeamSearch])
-def test_its_beam_searches_score_as_the_scorer(search, made):
+def test_a_state_of_another_model(made, espnet_scorer):
     scorer = made("rnn_lm")
-    found = search(
-        scorers={"lm": EspnetScorer(scorer, TOKENS)},
-        weights={"lm": 1.0},
-        beam_size=5,
-        vocab_size=len(TOKENS),
-        sos=END,
-        eos=END,
-        token_list=TOKENS,
-    )(torch.zeros(8, 1))
-    # At the length of x, 8 frames, the search ends hypotheses without a score.
-    found = [one for one in found if len(one.yseq) <= 8]
-    texts = [" ".join(TOKENS[token] for token in one.yseq[1:-1]) for one in found]
-    assert len(set(texts)) > 3
-    got = [float(one.score) for one in found]
-    np.testing.assert_allclose(got, scorer.score(texts), rtol=0, atol=1e-4)
-
-
-def test_a_state_of_another_model(made):
-    scorer = made("rnn_lm")
-    ours, theirs = EspnetScorer(scorer, TOKENS), EspnetScorer(scorer, TOKENS)
+    ours, theirs = espnet_scorer(scorer, TOKENS), espnet_scorer(scorer, TOKENS)
     y, picked = torch.tensor([END]), torch.tensor([3])
     _, state = theirs.score_partial(y, picked, None, None)
     with pytest.raises(ScoringError, match="got another model's"):

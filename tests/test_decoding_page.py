@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_decoders import TENS, UNITS, WORDS, best, emissions
-from tools import call_command, write_lines
+from tools import write_lines
 
 from fairseq_bnce import Scorer
 
@@ -83,7 +83,9 @@ def test_kenlm(scorer, capsys):
     assert float(perplexity) == pytest.approx(np.exp(-want / 4), abs=0.01) and is_known == "True"
 
 
-def test_espnet(scorer, capsys):
+@pytest.mark.decoders
+def test_espnet(scorer, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
     (text,) = printed("ESPnet", capsys)
     assert scorer.score([text])[0] >= scorer.score(["w10", "w11 w12"]).max()
 
@@ -91,14 +93,3 @@ def test_espnet(scorer, capsys):
 def test_speechbrain(scorer, capsys):
     (index,) = printed("SpeechBrain", capsys)
     assert int(index) == scorer.score(["w1 w2", "w1 w3"]).argmax()
-
-
-def test_nemo(folder, scorer, capsys):
-    (command,) = re.findall(
-        r"^fairseq-bnce (score .*--nemo .*) > rescored.tsv$", PAGE, re.MULTILINE
-    )
-    write_lines(folder / "beams.tsv", ["w1 w2\t-3.5"])
-    assert call_command(*command.split()) == 0
-    want = -3.5 + 0.5 * scorer.score(["w1 w2"])[0] + 0.1 * 5
-    text, score = capsys.readouterr().out.strip().split("\t")
-    assert text == "w1 w2" and float(score) == pytest.approx(want, abs=1e-5)
