@@ -1,25 +1,29 @@
 #!/usr/bin/env python3
-"""Measure beam search with a word-level language model: ours beside fairseq's way and KenLM.
+"""Measure beam search with word-level language models: ours, fairseq's way, KenLM.
 
     bench_decoding.py --out FOLDER
-    bench_decoding.py --out FOLDER --vocab 50000 --systems ours prefix --seconds 20
+    bench_decoding.py --out FOLDER --vocab 50000 --systems ours prefix
 
-flashlight's LexiconDecoder decodes made emissions over a made lexicon, with an lstm_lm of V words
-that was trained for a moment on Zipf-distributed words: how fast it decodes does not depend on what
-it has learned. The same emissions, lexicon and beam for each, and at every V (--lexicon):
+flashlight's LexiconDecoder decodes made emissions over a made lexicon, with an
+lstm_lm of V words that was trained for a moment on Zipf-distributed words: how
+fast it decodes does not depend on what it has learned. The same emissions,
+lexicon and beam for each, and at every V (--lexicon):
 
     ours         FlashlightLM, unnormalised
-    ours exact   FlashlightLM with the softmax's normaliser, V-sized work for every context
-    prefix       as FairseqLM in fairseq's examples/speech_recognition: the words so far read again
-                 for every new context, the whole softmax taken and kept
+    ours exact   FlashlightLM with the softmax's normaliser, V-sized work for
+                 every context
+    prefix       as FairseqLM in fairseq's examples/speech_recognition: the
+                 words so far read again for every new context, the whole
+                 softmax taken and kept
     kenlm        a trigram of the same text, in flashlight's own KenLM
 
-Each runs in a process of its own, for so many utterances or seconds of processor time, whichever
-ends first; rates are over processor time, which other processes lengthen less than the clock's. All
-take turns, --repeats times, and of each the fastest counts.
+Each runs in a process of its own, for so many utterances or seconds of
+processor time, whichever ends first; rates are over processor time, which
+other processes lengthen less than the clock's. All take turns, --repeats
+times, and of each the fastest counts.
 
-FOLDER gets decoding.json, with the texts that were found, and data, models and logs, which a second
-call does not make again.
+FOLDER gets decoding.json, with the texts that were found, and data, models and
+logs, which a second call does not make again. It needs flashlight-text.
 """
 
 from __future__ import annotations
@@ -160,7 +164,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, required=True, help="folder for results, data and logs")
     add("--vocab", type=int, nargs="+", default=[50_000, 200_000], help="types")
     add("--lexicon", type=int, default=49_000, help="words, the commonest (default: %(default)s)")
-    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    names = {"nargs": "+", "choices": SYSTEMS, "default": list(SYSTEMS), "metavar": "SYSTEM"}
+    add("--systems", **names, help=f"some of {', '.join(SYSTEMS)} (default: all)")
     add("--size", type=int, default=200, help="of the LSTM's 2 layers (default: %(default)s)")
     add("--tokens", type=int, default=400_000, help="of the training data (default: %(default)s)")
     add("--utterances", type=int, default=100, help="of each at most (default: %(default)s)")

@@ -1,4 +1,7 @@
-"""docs/decoding.md: every example, as it stands there, in a folder that has what it reads."""
+"""docs/decoding.md: every example, as it stands there, in a folder that has what it reads.
+
+test_docs.py runs the rest of the page.
+"""
 
 import importlib.util
 import re
