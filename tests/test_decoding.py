@@ -149,10 +149,11 @@ def test_half_precision(dtype, made):
     lines = sentences(30, seed=41)
     histories, got = Histories(scorer), []
     for line in lines:
-        history = histories.start()
+        history, total = histories.start(), 0.0
         for word in scorer.ids(line.split()):
-            history, _ = histories.extend(history, word)
-        got.append(history.log_prob + histories.end(history))
+            history, log_prob = histories.extend(history, word)
+            total += log_prob
+        got.append(total + histories.end(history))
     np.testing.assert_allclose(got, scorer.score(lines), rtol=2e-2, atol=2e-2)
 
 
@@ -165,6 +166,16 @@ def test_a_beam_is_read_in_one_batch(made):
     for state in beam:
         lm.score(state, 3)
     assert lm.histories.counts.batches == 1
+
+
+def test_likely_ones_of_about_its_age_are_read_along(made):
+    """Those that a beam goes on with: a tenth of a nat makes up for one that was made between."""
+    histories = Histories(made("lstm_lm"), read_ahead=3)
+    log_probs = [-1.0, -9.0, -2.0, -2.0, -8.0, -2.0, -9.0, -9.0, -1.85, -9.0]
+    waiting = [histories.after(histories.start(), 5, log_prob) for log_prob in log_probs]
+    histories.score(waiting[4], 6)
+    read = [place for place, history in enumerate(waiting) if history._batch() is not None]
+    assert read == [0, 3, 4, 5] and histories.counts[1:] == (4, 1)
 
 
 def test_the_cache_is_bounded_and_nothing_is_of_the_vocabularys_size(made):

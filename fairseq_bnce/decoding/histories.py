@@ -33,7 +33,7 @@ class History:
     Attributes:
         parent: the history without the last word; None where there is no word.
         word: id of the last one.
-        log_prob: of all words, nats.
+        log_prob: of the last word, nats, where it was scored; else 0.
         length: how many words.
     """
 
@@ -44,11 +44,6 @@ class History:
         self.length: int = 0 if parent is None else parent.length + 1
         self._batch: Any = _nothing
         self._row = 0
-
-    @property
-    def word_log_prob(self) -> float:
-        """Of the last word."""
-        return self.log_prob - (0.0 if self.parent is None else self.parent.log_prob)
 
     def words(self) -> Tuple[int, ...]:
         """Ids of all words."""
@@ -137,7 +132,7 @@ class Histories:
 
     def after(self, history: History, word: int, log_prob: float = 0.0) -> History:
         """The history with a word more, which is not read yet."""
-        new = History(self, history, word, history.log_prob + log_prob)
+        new = History(self, history, word, log_prob)
         with self._lock:
             self._waiting.append(weakref.ref(new))
         return new
@@ -171,7 +166,7 @@ class Histories:
         """Reads some of those that wait along: the decoder may well go on with them."""
         waiting = _unread(link() for link in self._waiting)
         here = waiting.index(history) if history in waiting else 0
-        behind = {h: abs(place - here) * _FAR - h.word_log_prob for place, h in enumerate(waiting)}
+        behind = {h: abs(place - here) * _FAR - h.log_prob for place, h in enumerate(waiting)}
         behind.pop(history, None)
         self._read([history, *sorted(behind, key=behind.__getitem__)[: self.read_ahead]])
         return history._batch()
