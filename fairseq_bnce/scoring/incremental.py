@@ -89,14 +89,25 @@ class State:
 
     def _read(self, words: Tensor, keep: int) -> State:
         """After one more word (n,) each; ``keep`` words are left where a block is full."""
-        features, groups = self.features, []
-        for rows, context in self._groups:
-            if self._reader.longest is not None:
-                context = _with_room(self._reader, context, keep)
-            read, context = self._reader.read_on(context, words[rows, None])
-            features = features.index_copy(0, rows, read[:, -1])
-            groups.append(_Group(rows, context))
-        return State(self._reader, features, _merged(self._reader, groups))
+        if len(self._groups) == 1:
+            group = self._groups[0]
+            features, context = self._read_group(group, words, keep)
+            return State(self._reader, features, [_Group(group.rows, context)])
+        all_features, groups = torch.empty_like(self.features), []
+        for group in self._groups:
+            features, context = self._read_group(group, words[group.rows], keep)
+            all_features[group.rows] = features
+            groups.append(_Group(group.rows, context))
+        merged = [_in_order(self._reader, group) for group in _merged(self._reader, groups)]
+        return State(self._reader, all_features, merged)
+
+    def _read_group(self, group: _Group, words: Tensor, keep: int) -> Tuple[Tensor, Any]:
+        """Features (n, D) after words (n,), and the context."""
+        context = group.context
+        if self._reader.longest is not None:
+            context = _with_room(self._reader, context, keep)
+        features, context = self._reader.read_on(context, words[:, None])
+        return features[:, -1].clone(), context  # what else was read need not be kept
 
 
 class Incremental:
@@ -172,9 +183,13 @@ def _joined(reader: Reader, groups: Sequence[_Group]) -> _Group:
     if len(groups) == 1:
         return groups[0]
     context = reader.concatenate([group.context for group in groups])
-    rows, order = torch.cat([group.rows for group in groups]).sort()
-    is_sorted = bool(order[1:].gt(order[:-1]).all())
-    return _Group(rows, context if is_sorted else reader.select(context, order))
+    return _Group(torch.cat([group.rows for group in groups]), context)
+
+
+def _in_order(reader: Reader, group: _Group) -> _Group:
+    """Its texts by their numbers."""
+    rows, order = group.rows.sort()
+    return group if rows.equal(group.rows) else _Group(rows, reader.select(group.context, order))
 
 
 def _with_room(reader: Reader, context: Any, keep: int) -> Any:

@@ -9,6 +9,7 @@ A command of its own, so that the memory that is measured is this language model
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import resource
 import sys
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str]) -> None:
     system = systems.make(options.system, options.checkpoint, words, options.arpa)
     before = _peak_bytes()
     decoder = build_decoder(task, system, options)
+    gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them
     found = decode(decoder, task, system, options.seconds)
     found["peak_mib"] = _peak_bytes() / 2**20
     found["peak_mib_before"] = before / 2**20
