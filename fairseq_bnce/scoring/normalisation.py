@@ -6,6 +6,7 @@ import logging
 import math
 from typing import Any, Mapping, NamedTuple, Union
 
+import torch
 from torch import Tensor
 
 from fairseq_bnce import losses
@@ -33,9 +34,13 @@ class Normalisation(NamedTuple):
     def log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
         """(N,) float32 nats, of words (N,) after features (N, D)."""
         scores = target_scores(layer, features, target, self.squash)
+        return scores - self.normalisers(layer, features)
+
+    def normalisers(self, layer: OutputLayer, features: Tensor) -> Tensor:
+        """What scores after features (N, D) are lessened by: (N,) or (), float32 nats."""
         if self.constant is not None:
-            return scores - self.constant
-        return scores - losses.log_partition(features, *layer.full(), squash=self.squash)
+            return features.new_tensor(self.constant, dtype=torch.float32)
+        return losses.log_partition(features, *layer.full(), squash=self.squash)
 
 
 def check_shift(choice: Shift) -> None:

@@ -25,6 +25,8 @@ from fairseq_bnce.projection.output_layer import OutputLayer
 # Words at once, where a decoder names no limit of its own.
 _LONGEST = 4096
 _MASK = "buffered_future_mask"  # a method of transformers' decoders
+# Texts at once, up to which an LSTM's cells read a word sooner than torch's fused layers do.
+_FEW = 16
 
 
 class Reader:
@@ -39,8 +41,11 @@ class Reader:
         longest: how many words it reads at once; None: any number, by :meth:`read_on`.
         is_causal: whether it can go on from where it stopped.
         sees_padding: whether padding on the right has to be told from words.
+        order: how many words a score depends on, the one that is scored counted in, as of an
+            n-gram model; None: on all words before it.
     """
 
+    order: Optional[int] = None
     is_causal = True
     sees_padding = True
     _reads_any_number = False
@@ -135,10 +140,24 @@ class FusedLSTMReader(RecurrentReader):
 
     def _features(self, tokens: Tensor, state: Any) -> Tuple[Tensor, Any]:
         decoder = self.decoder
-        outputs, state = self.rnn(decoder.embed_tokens(tokens.t()), state)
+        is_step = tokens.size(1) == 1 and len(tokens) <= _FEW and not tokens.is_cuda
+        run = self._step if state and is_step else self.rnn
+        outputs, state = run(decoder.embed_tokens(tokens.t()), state)
         outputs = outputs.transpose(0, 1)
         has_bottleneck = hasattr(decoder, "additional_fc")
         return decoder.additional_fc(outputs) if has_bottleneck else outputs, state
+
+    def _step(self, inputs: Tensor, state: Any) -> Tuple[Tensor, Any]:
+        """What the fused layers give for a word (1, B, D) of each of few texts, by the cells.
+
+        On a CPU the fused layers rearrange all weights in every call (oneDNN), and for few texts
+        that takes longer than the rest.
+        """
+        outputs, states = inputs[0], []
+        for cell, *before in zip(self.decoder.layers, *state):
+            states.append(cell(outputs, before))
+            outputs = states[-1][0]
+        return outputs[None], tuple(map(torch.stack, zip(*states)))
 
 
 class NGramReader(Reader):
@@ -149,6 +168,7 @@ class NGramReader(Reader):
     def __init__(self, model: nn.Module, layer: OutputLayer):
         super().__init__(model, layer)
         self.is_causal = not getattr(self.decoder, "is_bidirectional", False)
+        self.order = self.decoder.context_size + 1
 
     def start(self, count: int, device: torch.device) -> Any:
         shape = (count, self.decoder.context_size - 1)

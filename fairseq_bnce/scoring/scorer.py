@@ -32,6 +32,7 @@ from torch import Tensor
 from fairseq_bnce import checkpoints
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import normalisation
+from fairseq_bnce.scoring.host import HostScores, checked
 from fairseq_bnce.scoring.incremental import Incremental, State
 from fairseq_bnce.scoring.readers import make_reader
 from fairseq_bnce.scoring.texts import Batch, Blocks, BlockText, CarriedText, Piece, batches
@@ -215,6 +216,21 @@ class Scorer:
         # The word <pad> in a text is none: it would be taken for padding.
         return ids if pad not in ids else [unk if word == pad else word for word in ids]
 
+    def is_oov(self, ids: Any) -> np.ndarray:
+        """Which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool."""
+        words = np.asarray(ids, dtype=np.int64)
+        return (words == self.dictionary.unk()) | (words >= self._targets)
+
+    @property
+    def is_self_normalised(self) -> bool:
+        """Whether the model was trained so that scores need no softmax."""
+        return "log_z" in self._state
+
+    @property
+    def order(self) -> Optional[int]:
+        """How many words a score depends on, itself counted in, as of an n-gram model; or None."""
+        return self._reader.order
+
     @property
     def is_causal(self) -> bool:
         """Whether a word is scored by those before it alone, so that hypotheses can be extended."""
@@ -259,6 +275,24 @@ class Scorer:
         with torch.no_grad():
             return _as_float64(self._incremental().next_log_probs(state, word_ids))
 
+    def read_on(self, state: State, word_ids: Any) -> State:
+        """The state after a word for each of n hypotheses, as :meth:`extend` has it, unscored."""
+        with torch.no_grad():
+            return self._incremental().read_on(state, word_ids)
+
+    def normalisers(self, state: State) -> np.ndarray:
+        """What raw scores after n hypotheses are lessened by: (n,) float64 nats.
+
+        log Z and the shift, or log Z_c of each, the only work here that grows with the vocabulary.
+        """
+        with torch.no_grad():
+            found = self._normalisation().normalisers(self._reader.layer, state.features)
+        return _as_float64(found.expand(len(state)))
+
+    def host_scores(self) -> HostScores:
+        """Raw scores m(w, c) of single words, from ``state.features`` that are on the host."""
+        return HostScores(self._reader.layer, self._squash, self.dictionary.unk())
+
     def _set_exact(self, exact: bool) -> None:
         self.exact = exact
         self.shift = 0.0
@@ -272,9 +306,12 @@ class Scorer:
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         """(N,) float32 nats, of words (N,) after features (N, D)."""
-        constant = None if self.exact else self.log_z + self.shift
-        how = normalisation.Normalisation(constant, self._squash)
+        how = self._normalisation()
         return how.log_probs(self._reader.layer, features, self._predicted(targets))
+
+    def _normalisation(self) -> normalisation.Normalisation:
+        constant = None if self.exact else self.log_z + self.shift
+        return normalisation.Normalisation(constant, self._squash)
 
     def _predicted(self, targets: Tensor) -> Tensor:
         """``<unk>`` for words that are read, and not predicted."""
@@ -321,7 +358,7 @@ class Scorer:
         return [self._result(line, part) for line, part in zip(lines, parts)]
 
     def _result(self, line: _Line, scores: np.ndarray, in_blocks: bool = False) -> SentenceScore:
-        is_oov = (line.ids == self.dictionary.unk()) | (line.ids >= self._targets)
+        is_oov = self.is_oov(line.ids)
         return SentenceScore(scores.astype(np.float64), line.words, is_oov, in_blocks)
 
     def _piece(self, ids: np.ndarray) -> Piece:
@@ -344,7 +381,7 @@ class Scorer:
         batch = Batch.of(pieces, padding, self.device)
         with torch.no_grad():
             features = self._reader.read(batch.tokens, batch.lengths)[batch.is_scored]
-            return _finite(self._log_probs(features, batch.targets).cpu().numpy())
+            return checked(self._log_probs(features, batch.targets).cpu().numpy())
 
     def _is_long(self, line: _Line) -> bool:
         """Whether it is read in parts; what reads words on both sides reads them all at once."""
@@ -396,18 +433,7 @@ class Scorer:
 
 
 def _as_float64(scores: Tensor) -> np.ndarray:
-    return _finite(scores.cpu().numpy().astype(np.float64))
-
-
-def _finite(scores: np.ndarray) -> np.ndarray:
-    """Parameters may be finite and too large for their dtype all the same."""
-    if not np.isfinite(scores).all():
-        bad = scores[~np.isfinite(scores)]
-        raise ScoringError(
-            f"scores: required finite numbers, got {bad[0]} for {bad.size:,} of {scores.size:,}: "
-            "the model's numbers overflow"
-        )
-    return scores
+    return checked(scores.cpu().numpy().astype(np.float64))
 
 
 def _device(name: Union[str, torch.device]) -> torch.device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-from . import adaptive, benchmarks, comparisons, corpora, papers, rescoring, scoring
+from . import adaptive, benchmarks, comparisons, corpora, decoding, papers, rescoring, scoring
 from .pages import Table
 
 TABLES: Dict[str, Table] = {
@@ -33,6 +33,7 @@ TABLES: Dict[str, Table] = {
     "corpus-splits": corpora.splits,
     "papers-ptb": papers.ptb,
     "papers-completion": papers.completion,
+    "decoding-speed": decoding.speeds,
     "adaptive-grid": adaptive.grid,
     "adaptive-batches": adaptive.batches,
     "adaptive-batches-readme": adaptive.best_of_batches,
