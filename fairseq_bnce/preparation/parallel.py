@@ -66,5 +66,5 @@ def map_chunks(
         results = _pooled(function, shared, chunks, workers)
     with progress_bar(label, size) as progress:
         for chunk, result in results:
-            progress.update(sum(map(len, chunk)))
+            progress.update(sum(map(len, chunk)) + len(chunk))
             yield result

@@ -35,6 +35,8 @@ TABLES: Dict[str, Table] = {
     "papers-completion": papers.completion,
     "decoding-speed": decoding.speeds,
     "adaptive-grid": adaptive.grid,
+    "adaptive-batches": adaptive.batches,
+    "adaptive-batches-readme": adaptive.best_of_batches,
     "adaptive-leaders": adaptive.leaders,
     "adaptive-equal-time": adaptive.equal_time,
     "adaptive-speed": adaptive.speed,
