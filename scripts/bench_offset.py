@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure what `fairseq-bnce diagnose --offset` does for models: by rows, how close and how fast.
 
-    bench_offset.py NAME=CHECKPOINT ... --out OUT --fit train.txt --text test.txt
+    bench_offset.py NAME=CHECKPOINT ... --out OUT --fit train.txt \\
+        --text test.txt
 
 Partition functions of several numbers of rows are fitted to the first contexts of one text, and
 used on another, a sentence a sample: mean and standard deviation of log Z_c less what they say,
