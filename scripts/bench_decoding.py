@@ -164,7 +164,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, required=True, help="folder for results, data and logs")
     add("--vocab", type=int, nargs="+", default=[50_000, 200_000], help="types")
     add("--lexicon", type=int, default=49_000, help="words, the commonest (default: %(default)s)")
-    names = {"nargs": "+", "choices": SYSTEMS, "default": list(SYSTEMS), "metavar": "SYSTEM"}
+    names: Dict[str, Any] = {
+        "nargs": "+",
+        "choices": SYSTEMS,
+        "default": list(SYSTEMS),
+        "metavar": "SYSTEM",
+    }
     add("--systems", **names, help=f"some of {', '.join(SYSTEMS)} (default: all)")
     add("--size", type=int, default=200, help="of the LSTM's 2 layers (default: %(default)s)")
     add("--tokens", type=int, default=400_000, help="of the training data (default: %(default)s)")

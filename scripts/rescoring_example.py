@@ -26,7 +26,18 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, TextIO
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TextIO,
+)
 
 from experiments import command, machine, processes, tables
 from experiments.recipes import words
@@ -330,7 +341,7 @@ def stages() -> Dict[str, Callable[[Run], Any]]:
     }
 
 
-def run_all(run: Run, steps: Dict[str, Callable[[], Any]], last: Optional[str]) -> int:
+def run_all(run: Run, steps: Mapping[str, Callable[[], Any]], last: Optional[str]) -> int:
     for name, work in steps.items():
         run.stage(name, work)
         if name == last:

@@ -68,8 +68,7 @@ def start(language_model):
     yield call
     for process, timer in zip(processes, timers):
         timer.cancel()
-        process.kill()
-        process.wait()
+        forks.end(process)
 
 
 def _heed_interrupts():

@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         pictures.check_drawable()
         _make_folder(options.out)
-    scorer = load_scorer(options, DiagnosingScorer, shift="none")
+    scorer = load_scorer(DiagnosingScorer, options, shift="none")
     found = _diagnosed(scorer, options)
     measures, contexts = found.measures, found.farthest()
     numbers = {"log_z": scorer.log_z, **summary(measures)}

@@ -95,8 +95,8 @@ def run(options: argparse.Namespace) -> int:
     text = open_text(options.files)
     beams = _Beams(options, make_words) if options.nemo else None
     make_words = beams.words if beams else make_words
-    report = _Report(options, text, beams and beams.format)
-    for window in _windows(load_scorer(options), text, make_words, options):
+    report = _Report(options, text, beams.format if beams else None)
+    for window in _windows(load_scorer(Scorer, options), text, make_words, options):
         report.add(window)
     report.end()
     return 0
@@ -241,7 +241,7 @@ def _column_format(per_word: bool, unit: float) -> Format:
 
 def _json_format(per_word: bool, unit: float) -> Format:
     def format_line(score: SentenceScore) -> str:
-        found = {
+        found: Dict[str, Any] = {
             "log_prob": round(score.total / unit, 6),
             "tokens": len(score.words),
             "oov": score.oov,

@@ -13,11 +13,13 @@ from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words
 from fairseq_bnce.scoring import Scorer
 
-_interface = imported("espnet.nets.scorer_interface", "espnet", "EspnetScorer")
+_INTERFACE: Any = imported(
+    "espnet.nets.scorer_interface", "espnet", "EspnetScorer"
+).BatchPartialScorerInterface
 _ENDS = ("<sos/eos>", "<eos>")  # as ESPnet calls </s>
 
 
-class EspnetScorer(_interface.BatchPartialScorerInterface):
+class EspnetScorer(_INTERFACE):
     """A partial scorer: it scores the tokens that the others of a beam search have picked.
 
     Args:

@@ -15,6 +15,7 @@ from fairseq_bnce.errors import ScoringError, require
 from fairseq_bnce.scoring import Scorer
 
 _decoder = imported("flashlight.lib.text.decoder", "flashlight-text", "FlashlightLM")
+_LM: Any = _decoder.LM
 
 
 _END = -1  # the index of the child that finish gives, which no word has
@@ -28,7 +29,7 @@ class _Reached(NamedTuple):
     search: List[Any]
 
 
-class FlashlightLM(_decoder.LM):
+class FlashlightLM(_LM):
     """A language model over words: ``LexiconDecoder(options, trie, lm, ..., is_token_lm=False)``.
 
     Its scores are nats, where flashlight's own KenLM has log10. The decoder does not keep Python's
@@ -69,7 +70,8 @@ class FlashlightLM(_decoder.LM):
 
     def start(self, start_with_nothing: bool) -> Any:
         """The state of a sentence's beginning, from which alone a neural model can start."""
-        state, search = _decoder.LMState(), []
+        state: Any = _decoder.LMState()
+        search: List[Any] = []
         self._reach(state, _Reached(self.histories.start(), 0.0, search))
         with self._lock:
             self._searches.append(search)
@@ -89,23 +91,23 @@ class FlashlightLM(_decoder.LM):
             raise ScoringError(
                 f"usr_token_idx: required 0 to {len(self._ids) - 1}, got {usr_token_idx}"
             )
-        before = self._open(state)
+        before, search = self._open(state)
         after = state.child(usr_token_idx)
         known = self._reached.get(after)
         if known is None:
-            history, log_prob = self.histories.extend(before.history, self._ids[usr_token_idx])
+            history, log_prob = self.histories.extend(before, self._ids[usr_token_idx])
             score = log_prob + self._offsets[usr_token_idx]
-            known = self._reach(after, _Reached(history, score, before.search))
+            known = self._reach(after, _Reached(history, score, search))
         return after, known.score
 
     def finish(self, state: Any) -> Tuple[Any, float]:
         """A last state, and the log-probability of ``</s>``, nats; errors as of :meth:`score`."""
-        before = self._open(state)
+        before, search = self._open(state)
         after = state.child(_END)
         known = self._reached.get(after)
         if known is None:
-            score = self.histories.end(before.history)
-            known = self._reach(after, _Reached(None, score, before.search))
+            score = self.histories.end(before)
+            known = self._reach(after, _Reached(None, score, search))
         return after, known.score
 
     def updateCache(self, states: Iterable[Any]) -> None:  # noqa: N802 - flashlight's name
@@ -114,7 +116,7 @@ class FlashlightLM(_decoder.LM):
         flashlight-text 0.0.7 does not pass its decoders' calls on to Python: there, states are
         read when a word is scored after one of them, others that wait with it.
         """
-        self.histories.read(self._open(state).history for state in states)
+        self.histories.read(self._open(state)[0] for state in states)
 
     def first_scores(self) -> np.ndarray:
         """Log-probabilities of the words as a sentence's first, (n,) float64 nats, at once.
@@ -124,7 +126,8 @@ class FlashlightLM(_decoder.LM):
         scores = self.histories.scores(self.histories.start(), self._ids)
         return scores + np.array(self._offsets)
 
-    def _open(self, state: Any) -> _Reached:
+    def _open(self, state: Any) -> Tuple[History, List[Any]]:
+        """The history that a state stands for, and its search."""
         known = self._reached.get(state)
         if known is None or known.history is None:
             got = "none of its last searches" if known is None else "one after finish"
@@ -132,7 +135,7 @@ class FlashlightLM(_decoder.LM):
                 f"state: required one that this language model's start or score gave, in one of "
                 f"its last {self._most} searches, got {got}"
             )
-        return known
+        return known.history, known.search
 
     def _reach(self, state: Any, reached: _Reached) -> _Reached:
         # A wrapper that lives is the one that comes back for the decoder's own object.

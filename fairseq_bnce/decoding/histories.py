@@ -12,7 +12,19 @@ from __future__ import annotations
 import collections
 import threading
 import weakref
-from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Deque,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    OrderedDict,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
@@ -92,7 +104,7 @@ class Histories:
         self._raw = scorer.host_scores()
         self._eos = scorer.dictionary.eos()
         self._lock = threading.RLock()
-        self._batches: Dict[_Batch, None] = collections.OrderedDict()
+        self._batches: OrderedDict[_Batch, None] = collections.OrderedDict()
         self._kept = 0
         self._waiting: Deque[Any] = collections.deque(maxlen=_WAITING)
         self._counts = [0, 0, 0]
@@ -137,7 +149,7 @@ class Histories:
             self._waiting.append(weakref.ref(new))
         return new
 
-    def scores(self, history: History, words: Sequence[int]) -> np.ndarray:
+    def scores(self, history: History, words: Union[Sequence[int], np.ndarray]) -> np.ndarray:
         """(n,) float64 nats, of n words that may come next."""
         with self._lock:
             self._read([history])
@@ -177,7 +189,7 @@ class Histories:
         wanted = _unread(histories)
         while wanted:
             generations.append(wanted)
-            parents = [history.parent for history in wanted]
+            parents = list(map(_parent, wanted))
             held += [parent._batch() for parent in parents]  # which reading on must not evict
             wanted = _unread(parents)
         for generation in reversed(generations):
@@ -187,9 +199,9 @@ class Histories:
         """One batch, of histories whose parents were read."""
         by_batch: Dict[_Batch, List[History]] = {}
         for history in histories:
-            by_batch.setdefault(history.parent._batch(), []).append(history)
+            by_batch.setdefault(_parent(history)._batch(), []).append(history)
         states = [
-            batch.state.select([history.parent._row for history in some])
+            batch.state.select([_parent(history)._row for history in some])
             for batch, some in by_batch.items()
         ]
         together = [history for some in by_batch.values() for history in some]
@@ -220,6 +232,12 @@ def check_scorer(scorer: Scorer) -> None:
             "checkpoint carries no log Z), got False: its unnormalised scores cannot be compared "
             "from context to context"
         )
+
+
+def _parent(history: History) -> History:
+    """Of one that was not read: the first one always is."""
+    assert history.parent is not None
+    return history.parent
 
 
 def _nothing() -> None:

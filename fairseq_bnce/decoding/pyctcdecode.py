@@ -12,12 +12,14 @@ from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words
 from fairseq_bnce.errors import require
 from fairseq_bnce.scoring import Scorer
 
-_language_model = imported("pyctcdecode.language_model", "pyctcdecode", "PyctcdecodeLM")
+_LANGUAGE_MODEL: Any = imported(
+    "pyctcdecode.language_model", "pyctcdecode", "PyctcdecodeLM"
+).AbstractLanguageModel
 _LONG = imported("pyctcdecode.constants", "pyctcdecode", "PyctcdecodeLM").AVG_TOKEN_LEN
 _PARAMETERS = {"alpha": float, "beta": float, "unk_score_offset": float, "score_boundary": bool}
 
 
-class PyctcdecodeLM(_language_model.AbstractLanguageModel):
+class PyctcdecodeLM(_LANGUAGE_MODEL):
     """A language model over words: ``BeamSearchDecoderCTC(alphabet, lm)``.
 
     It stands in the place of the library's n-gram class, ``LanguageModel``, and has its parameters,
@@ -63,9 +65,9 @@ class PyctcdecodeLM(_language_model.AbstractLanguageModel):
             ValueError: for another name, or a value of another type.
         """
         for name, value in params.items():
-            wanted = _PARAMETERS.get(name)
-            require("params", f"some of {', '.join(_PARAMETERS)}", name, wanted is not None)
+            require("params", f"some of {', '.join(_PARAMETERS)}", name, name in _PARAMETERS)
             if value is not None:
+                wanted = _PARAMETERS[name]
                 got = type(value).__name__
                 require(name, f"a {wanted.__name__}", got, isinstance(value, wanted))
                 setattr(self, name, value)

@@ -60,6 +60,7 @@ def map_chunks(
     size = reading.total_bytes(names)
     workers = needed_workers(workers, size)
     chunks = reading.read_chunks(names)
+    results: Iterator[tuple[list[bytes], Any]]
     if workers == 1:
         results = ((chunk, function(shared, chunk)) for chunk in chunks)
     else:

@@ -185,7 +185,7 @@ class Bin(NamedTuple):
         accuracy: how often it came.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # in the place of tuple.count, which no bin needs
     confidence: float
     accuracy: float
 

@@ -21,10 +21,11 @@ from fairseq_bnce.scoring.normalisation import Normalisation
 logger = logging.getLogger(__name__)
 
 
-class _Scoring:
+class _Scoring(nn.Module):
     """Mixed into a model's own class."""
 
     normalisation: Normalisation
+    decoder: Any
 
     def forward(self, *args: Any, **kwargs: Any) -> Tuple:
         layer = OutputLayer(self)
@@ -33,7 +34,7 @@ class _Scoring:
         return layer.checked(output)
 
     def get_normalized_probs(
-        self, net_output: Tuple, log_probs: bool, sample: Optional[Dict[str, Any]] = None
+        self, net_output: Tuple, log_probs: bool, sample: Dict[str, Any]
     ) -> Tensor:
         """(B, T, V) whose every entry along V is the target's (log-)probability."""
         layer = OutputLayer(self)
@@ -134,7 +135,8 @@ def _is_of_fairseq(model: nn.Module) -> bool:
 
 def _mix_in(model: nn.Module, constant: Optional[float]) -> None:
     OutputLayer(model)  # refuses what can't be scored
-    model.normalisation = Normalisation(constant, squashing.is_squashed(model))
     if not isinstance(model, _Scoring):
         own = type(model)
         model.__class__ = type(own.__name__, (_Scoring, own), {"__module__": own.__module__})
+    scoring: Any = model  # of which mypy does not see the new class
+    scoring.normalisation = Normalisation(constant, squashing.is_squashed(model))

@@ -6,7 +6,7 @@ A call of torch takes longer than the dot product that it makes here, and a GPU 
 from __future__ import annotations
 
 import math
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Union
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ class HostScores:
             checked(np.array(score))
         return score
 
-    def scores(self, features: np.ndarray, words: Sequence[int]) -> np.ndarray:
+    def scores(self, features: np.ndarray, words: Union[Sequence[int], np.ndarray]) -> np.ndarray:
         """(n,) float32 nats, of n words after features (D,)."""
         ids = np.asarray(words, dtype=np.int64)
         rows = np.where(ids < len(self._weight), ids, self._unk)

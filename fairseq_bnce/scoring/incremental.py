@@ -103,9 +103,7 @@ class State:
 
     def _read_group(self, group: _Group, words: Tensor, keep: int) -> Tuple[Tensor, Any]:
         """Features (n, D) after words (n,), and the context."""
-        context = group.context
-        if self._reader.longest is not None:
-            context = _with_room(self._reader, context, keep)
+        context = _with_room(self._reader, group.context, keep)
         features, context = self._reader.read_on(context, words[:, None])
         return features[:, -1].clone(), context  # what else was read need not be kept
 
@@ -194,7 +192,7 @@ def _in_order(reader: Reader, group: _Group) -> _Group:
 
 def _with_room(reader: Reader, context: Any, keep: int) -> Any:
     """Room for one more word: a full block is cut down to its last words."""
-    if reader.length(context) < reader.longest:
+    if reader.longest is None or reader.length(context) < reader.longest:
         return context
     return reader.shortened(context, keep)
 

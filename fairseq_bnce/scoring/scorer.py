@@ -19,6 +19,8 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
+    Type,
+    TypeVar,
     Union,
 )
 
@@ -35,6 +37,7 @@ from fairseq_bnce.scoring.incremental import Incremental, State
 from fairseq_bnce.scoring.readers import make_reader
 from fairseq_bnce.scoring.texts import Batch, Blocks, BlockText, CarriedText, Piece, batches
 
+AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 # What a CPU's caches hold of a small LSTM's states; measured there, a GPU is given more.
 _BATCH_TOKENS = {"cpu": 4096}
 # Words of a window, in batches: among so many lines there are enough of a length.
@@ -129,7 +132,9 @@ class Scorer:
         self._check_dtype(dtype)
 
     @classmethod
-    def from_checkpoint(cls, path: str, data: Optional[str] = None, **options: Any) -> Scorer:
+    def from_checkpoint(
+        cls: Type[AnyScorer], path: str, data: Optional[str] = None, **options: Any
+    ) -> AnyScorer:
         """A scorer for a checkpoint of fairseq-train; nothing in the file is run.
 
         Args:
@@ -144,7 +149,7 @@ class Scorer:
         """
         return cls(checkpoints.load(str(path), None if data is None else str(data)), **options)
 
-    def with_exact(self, exact: bool) -> Scorer:
+    def with_exact(self: AnyScorer, exact: bool) -> AnyScorer:
         """A scorer of the same model, which both share, for exact or unnormalised scores.
 
         Raises:

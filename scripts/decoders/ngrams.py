@@ -36,12 +36,13 @@ def _estimate(counts: Sequence[Counts], words: Sequence[str]) -> Tuple[List[Dict
     """Probabilities of all n-grams by order, and the weights of what they back off to."""
     total, uniform = sum(counts[0].values()), 1 / len(words)
     left = _DISCOUNT * len(counts[0]) / total
-    unigrams = {
+    unigrams: Dict[Tuple[str, ...], float] = {
         (w,): max(counts[0].get((w,), 0) - _DISCOUNT, 0) / total + left * uniform for w in words
     }
     estimates, back_offs = [unigrams], {}
     for ngrams in counts[1:]:
-        totals, distinct = collections.Counter(), collections.Counter()
+        totals: Counts = collections.Counter()
+        distinct: Counts = collections.Counter()
         for ngram, count in ngrams.items():
             totals[ngram[:-1]] += count
             distinct[ngram[:-1]] += 1

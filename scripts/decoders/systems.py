@@ -42,7 +42,7 @@ class System(NamedTuple):
 class PrefixLM(LM):
     """Reads all words of a state again, and keeps the softmax's V log-probabilities."""
 
-    def __init__(self, model: torch.nn.Module, ids: Sequence[int], eos: int):
+    def __init__(self, model: Any, ids: Sequence[int], eos: int):
         super().__init__()
         self.model, self.ids, self.eos = model.eval(), ids, eos
         self.words = self.contexts = 0

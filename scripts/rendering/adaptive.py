@@ -58,7 +58,7 @@ def grid(*comparisons: Dict[str, Any]) -> List[str]:
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
     """:func:`grid` for several sizes of the batch, each a file's, after as many targets."""
     sizes, targets = _by_batch(comparisons)
-    titles = [f"validation PPL after {targets:,} targets", "targets a batch"]
+    titles = [f"validation PPL after {targets} targets", "targets a batch"]
     titles += [f"lr {rate}" for rate in _rates(next(iter(sizes.values())))]
     methods = _methods(next(iter(sizes.values())))
     lines = [
@@ -72,7 +72,7 @@ def batches(*comparisons: Dict[str, Any]) -> List[str]:
 def best_of_batches(*comparisons: Dict[str, Any]) -> List[str]:
     """Of :func:`batches`, each method's best learning rate and what it gives."""
     sizes, targets = _by_batch(comparisons)
-    titles = [f"best validation PPL after {targets:,} targets (its lr), by targets a batch"]
+    titles = [f"best validation PPL after {targets} targets (its lr), by targets a batch"]
     lines = []
     for method in _methods(next(iter(sizes.values()))):
         best = [(runs, _best(runs, method), _common_update(runs)) for runs in sizes.values()]
@@ -81,13 +81,14 @@ def best_of_batches(*comparisons: Dict[str, Any]) -> List[str]:
     return table([*titles, *(f"{size:,}" for size in sizes)], lines)
 
 
-def _by_batch(comparisons: Sequence[Dict[str, Any]]) -> Tuple[Dict[int, Dict[str, List[Run]]], int]:
-    """(runs by targets a batch, targets that all were trained on)."""
+def _by_batch(comparisons: Sequence[Dict[str, Any]]) -> Tuple[Dict[int, Dict[str, List[Run]]], str]:
+    """(runs by targets a batch, how many targets they were trained on, about as many all)."""
     sizes = {_batch_targets(comparison): _runs([comparison]) for comparison in comparisons}
-    targets = {size * _common_update(runs) for size, runs in sizes.items()}
-    if len(targets) > 1:
-        raise ValueError(f"the files' runs must have as many targets, but have {sorted(targets)}")
-    return dict(sorted(sizes.items())), targets.pop()
+    targets = sorted({size * _common_update(runs) for size, runs in sizes.items()})
+    if targets[-1] > 1.01 * targets[0]:
+        raise ValueError(f"the files' runs must have as many targets, but have {targets}")
+    ends = dict.fromkeys((targets[0], targets[-1]))
+    return dict(sorted(sizes.items())), " to ".join(f"{count:,}" for count in ends)
 
 
 def _batch_targets(comparison: Dict[str, Any]) -> int:
