@@ -27,7 +27,7 @@ from fairseq_bnce.checkpoints import restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import refuse_fully_sharded
-from fairseq_bnce.scoring import eval_lm, normalisation
+from fairseq_bnce.scoring import eval_lm, normalisation, reduction
 from fairseq_bnce.sparse import optimizers, ranks
 from fairseq_bnce.training import data, metrics, streams
 from fairseq_bnce.training.criterion import SelfNormalizingCriterion
@@ -140,7 +140,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             self.state.merge_state_dict(self._kept_dictionary.state())
             if ranks.rank() == 0 and self.args.save_dir:
                 self._kept_dictionary.keep(self.args.save_dir)
-        return super().state_dict()
+        return reduction.without(super().state_dict())
 
     def train_step(
         self,

@@ -127,8 +127,8 @@ class Scorer:
         self._first = [self.dictionary.eos()]
         self._prefix = [] if trained.bos is None else [trained.bos]
         self.log_z = float(trained.state.get("log_z", 0.0))
-        self._set_exact(exact)
         self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype))
+        self._set_exact(exact)
         self._check_dtype(dtype)
 
     @classmethod
@@ -223,8 +223,8 @@ class Scorer:
 
     @property
     def is_self_normalised(self) -> bool:
-        """Whether the model was trained so that scores need no softmax."""
-        return "log_z" in self._state
+        """Whether the model was trained, or calibrated, so that scores need no softmax."""
+        return normalisation.is_self_normalised(self._state)
 
     @property
     def order(self) -> Optional[int]:
@@ -286,7 +286,7 @@ class Scorer:
         log Z and the shift, or log Z_c of each, the only work here that grows with the vocabulary.
         """
         with torch.no_grad():
-            found = self._normalisation().normalisers(self._reader.layer, state.features)
+            found = self._normalisation.normalisers(self._reader.layer, state.features)
         return _as_float64(found.expand(len(state)))
 
     def host_scores(self) -> HostScores:
@@ -296,8 +296,12 @@ class Scorer:
     def _set_exact(self, exact: bool) -> None:
         self.exact = exact
         self.shift = 0.0
+        self._normalisation = normalisation.Normalisation(None, self._squash)
         if not exact:
             self.shift = normalisation.shift(self._shift_choice, self._state, "--exact")
+            self._normalisation = normalisation.unnormalised(
+                self._state, self.shift, self._reader.layer, self._squash
+            )
 
     def _incremental(self) -> Incremental:
         first, known = [*self._prefix, *self._first], len(self.dictionary)
@@ -306,12 +310,8 @@ class Scorer:
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         """(N,) float32 nats, of words (N,) after features (N, D)."""
-        how = self._normalisation()
-        return how.log_probs(self._reader.layer, features, self._predicted(targets))
-
-    def _normalisation(self) -> normalisation.Normalisation:
-        constant = None if self.exact else self.log_z + self.shift
-        return normalisation.Normalisation(constant, self._squash)
+        layer = self._reader.layer
+        return self._normalisation.log_probs(layer, features, self._predicted(targets))
 
     def _predicted(self, targets: Tensor) -> Tensor:
         """``<unk>`` for words that are read, and not predicted."""

@@ -29,6 +29,7 @@ TABLES: Dict[str, Table] = {
     "scoring-summaries": scoring.summaries,
     "diagnosis": scoring.diagnosis,
     "diagnosis-farthest": scoring.farthest,
+    "offsets": scoring.offsets,
     "rescoring": rescoring.bleu,
     "corpus-splits": corpora.splits,
     "papers-ptb": papers.ptb,
