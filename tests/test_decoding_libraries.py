@@ -17,7 +17,7 @@ from fairseq_bnce import Scorer, decoding
 from fairseq_bnce.decoding import SpeechbrainRescorer
 from fairseq_bnce.decoding import kenlm as kenlm_look_alike
 
-pytestmark = pytest.mark.decoders
+pytestmark = [pytest.mark.decoders, pytest.mark.filterwarnings("ignore")]  # the libraries' own
 
 TOKENS = ["<blank>", "<unk>", *(f"w{number}" for number in range(60)), "<sos/eos>"]
 END = len(TOKENS) - 1
