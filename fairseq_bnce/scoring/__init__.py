@@ -3,7 +3,7 @@
 ``texts`` cuts texts into what a model reads at once, ``readers`` read them, ``incremental`` goes
 on word by word, and ``normalisation`` makes log-probabilities of their scores; ``host`` has scores
 of single words, ``eval_lm`` lets fairseq-eval-lm score by it. ``diagnosis`` and ``pictures`` say
-how well a model normalises itself.
+how well a model normalises itself, and ``reduction`` fits what does so for models that do not.
 """
 
 from fairseq_bnce.errors import CheckpointError, ScoringError
