@@ -22,6 +22,8 @@ import omegaconf.nodes
 import torch
 from fairseq.distributed import utils as distributed
 
+_DEEPCOPY = "__deepcopy__"
+
 
 def allow_fairseq_checkpoints() -> None:
     """Add the plain containers that fairseq checkpoints hold to torch's allow-list."""
@@ -59,7 +61,8 @@ def plain_containers() -> typing.List[typing.Any]:
 def restore_numpy_long() -> None:
     """Give numpy 2 the one name of ``numpy.compat`` that fairseq uses."""
     if not hasattr(numpy, "compat"):
-        numpy.compat = types.SimpleNamespace(long=int)
+        compat = types.SimpleNamespace(long=int)
+        numpy.compat = compat  # type: ignore[attr-defined]  # which is why it is added
 
 
 def copy_parts_alone() -> None:
@@ -67,20 +70,22 @@ def copy_parts_alone() -> None:
     if not omegaconf.__version__.startswith("2.0."):
         return
     for kind in vars(omegaconf).values():
-        if isinstance(kind, type) and "__deepcopy__" in vars(kind):
+        if isinstance(kind, type) and _DEEPCOPY in vars(kind):
             _leave_parents_alone(kind)
 
 
 def _leave_parents_alone(kind: type) -> None:
-    copied_with_parents = kind.__deepcopy__  # type: ignore[attr-defined]
+    copied_with_parents = getattr(kind, _DEEPCOPY)
 
-    def copied(self: typing.Any, memo: typing.Optional[typing.Dict[int, typing.Any]] = None):
+    def copied(
+        self: typing.Any, memo: typing.Optional[typing.Dict[int, typing.Any]] = None
+    ) -> typing.Any:
         memo = {} if memo is None else memo
         parent = self.__dict__.get("_parent")
         memo.setdefault(id(parent), parent)  # deepcopy takes it for copied already
         return copied_with_parents(self, memo)
 
-    kind.__deepcopy__ = copied  # type: ignore[attr-defined]
+    setattr(kind, _DEEPCOPY, copied)
 
 
 allow_fairseq_checkpoints()

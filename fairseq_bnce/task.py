@@ -27,7 +27,7 @@ from fairseq_bnce.checkpoints import restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import refuse_fully_sharded
-from fairseq_bnce.scoring import eval_lm, normalisation
+from fairseq_bnce.scoring import eval_lm, normalisation, reduction
 from fairseq_bnce.sparse import optimizers, ranks
 from fairseq_bnce.training import data, metrics, streams
 from fairseq_bnce.training.criterion import SelfNormalizingCriterion
@@ -140,11 +140,17 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             self.state.merge_state_dict(self._kept_dictionary.state())
             if ranks.rank() == 0 and self.args.save_dir:
                 self._kept_dictionary.keep(self.args.save_dir)
-        return super().state_dict()
+        return reduction.without(super().state_dict())
 
     def train_step(
-        self, sample: Any, model: nn.Module, criterion: nn.Module, optimizer: Any, *args, **kwargs
-    ):
+        self,
+        sample: Any,
+        model: nn.Module,
+        criterion: nn.Module,
+        optimizer: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         """As fairseq's, once it is known that the optimiser takes the gradients.
 
         Raises:
@@ -187,7 +193,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         logger.info(f"--stateful: {count} streams a batch")
         return streams.StreamIterator(dataset, count, self._carried, trains, **options)
 
-    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any):
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> Any:
         """Load a split, after a check of its files.
 
         Raises:
@@ -215,7 +221,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             self.state.merge_state_dict({"mu_z": mu_z, "sigma_z": sigma_z})
         self._measured = True
 
-    def eval_lm_dataloader(self, dataset: Any, **kwargs: Any):
+    def eval_lm_dataloader(self, dataset: Any, **kwargs: Any) -> Any:
         """Called by fairseq-eval-lm alone, with the models loaded: the place to make them score.
 
         Not in :meth:`build_model`, whose models fairseq-validate and fairseq-generate use too.

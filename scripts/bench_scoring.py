@@ -26,7 +26,7 @@ import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from experiments import command, machine, processes, sentences, tables
 from experiments.recipes import words
@@ -54,8 +54,8 @@ class Speed:
     """
 
     system: str
-    sentences: Tuple[int, int]
-    tokens: Tuple[int, int]
+    sentences: Tuple[int, ...]
+    tokens: Tuple[int, ...]
     seconds: Tuple[float, float]
     cpu_seconds: Tuple[float, float]
 
@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--arch", choices=sorted(_RECIPE["models"]), default="lstm_lm")
     add("--size", type=int, default=200, help="of its layers (default: %(default)s)")
     add("--vocab", type=int, default=50_000, help="types (default: %(default)s)")
-    sizes = {"type": int, "nargs": 2, "metavar": ("SHORT", "LONG")}
+    sizes: Dict[str, Any] = {"type": int, "nargs": 2, "metavar": ("SHORT", "LONG")}
     about = "of the texts that are scored {} (default: %(default)s)"
     add("--tokens", default=[100_000, 600_000], help=about.format("unnormalised"), **sizes)
     add("--exact-tokens", default=[10_000, 40_000], help=about.format("exactly"), **sizes)
@@ -171,7 +171,8 @@ def _lines(path: Path) -> int:
 
 def _repeat(source: Path, target: Path, lines: int) -> None:
     """The lines of a text over and over, the first three words of each."""
-    short = [b" ".join(line.split()[:3]) + b"\n" for line in source.open("rb")]
+    with source.open("rb") as stream:
+        short = [b" ".join(line.split()[:3]) + b"\n" for line in stream]
     with target.open("wb") as stream:
         for start in range(0, lines, len(short)):
             stream.writelines(short[: lines - start])

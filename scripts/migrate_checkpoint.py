@@ -37,6 +37,7 @@ import torch
 from experiments.command import HelpFormatter, positive, split
 from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import BaseFairseqModel
 from fairseq.modules import AdaptiveSoftmax
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -126,7 +127,7 @@ def _fold(softmax: AdaptiveSoftmax, means: Normalisers, weight: Tensor, bias: Te
 
 
 @torch.no_grad()
-def _means(model: nn.Module, batches: Iterable[Dict[str, Any]]) -> Normalisers:
+def _means(model: BaseFairseqModel, batches: Iterable[Dict[str, Any]]) -> Normalisers:
     softmax = model.decoder.adaptive_softmax
     sums = torch.zeros(2, 1 + len(softmax.tail))  # weights, and weighted log-normalisers
     for sample in batches:
@@ -191,13 +192,13 @@ def _plain_layer(
     return (layer.full().weight, layer.bias) if is_all and layer.bias is not None else None
 
 
-def _adaptive_model(path: Path, data: str) -> nn.Module:
+def _adaptive_model(path: Path, data: str) -> BaseFairseqModel:
     overrides = {"data": data}
     (model,), _ = checkpoint_utils.load_model_ensemble([str(path)], arg_overrides=overrides)
     return model.eval()
 
 
-def _batches(task: Any, model: nn.Module) -> Iterator[Dict[str, Any]]:
+def _batches(task: Any, model: BaseFairseqModel) -> Iterator[Dict[str, Any]]:
     task.load_dataset("valid")
     longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
     batches = task.get_batch_iterator(

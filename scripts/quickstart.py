@@ -263,7 +263,7 @@ def unigram_perplexity(data: Path) -> float:
     train_counts, test_counts = (
         count_tokens(str(data / split), dictionary) for split in ("train", "test")
     )
-    log_q = NoiseDistribution(train_counts).log_q.double().numpy()
+    log_q = NoiseDistribution(train_counts.tolist()).log_q.double().numpy()
     return math.exp(-float(test_counts @ log_q) / test_counts.sum())
 
 
@@ -305,12 +305,12 @@ def run(
     log.parent.mkdir(parents=True, exist_ok=True)
     # PYTHONWARNINGS: fairseq's own deprecations would hide what there is to see.
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    pipes: Dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     lines: List[str] = []
     with log.open("w", encoding="utf-8") as copy, subprocess.Popen(
         command, env=environment, encoding="utf-8", errors="replace", **pipes
     ) as process:
-        for line in process.stdout:
+        for line in process.stdout or ():
             lines.append(line)
             copy.write(line)
             text = show(line, process.pid)

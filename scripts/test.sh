@@ -57,6 +57,9 @@ fi
 if [ -x .venv/bin/ruff ]; then
   .venv/bin/ruff check . && .venv/bin/ruff format --check . || status=1
 fi
+if [ -x .venv/bin/mypy ]; then
+  .venv/bin/mypy || status=1
+fi
 [ "${DOCS:-0}" = 0 ] || scripts/docs.sh || status=1
 
 beside "$@" >"$logs/beside" 2>&1 &

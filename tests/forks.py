@@ -58,6 +58,13 @@ def run(args: List[Any], **others: Any) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.CompletedProcess(args, process.returncode, output)
 
 
+def end(process: "subprocess.Popen[Any]") -> None:
+    """Leave nothing of it: neither the process, if it still runs, nor its pipes."""
+    process.kill()
+    with contextlib.suppress(BrokenPipeError), process:  # of what was written, and nobody read
+        pass
+
+
 # A process that has imported fairseq, and nothing of this plugin.
 _ALONE = multiprocessing.get_context("forkserver")
 _ALONE.set_forkserver_preload(["fairseq_cli.train", "fairseq_cli.eval_lm", "torch._dynamo"])

@@ -208,7 +208,7 @@ def parameters(checkpoint):
     return torch.load(checkpoint, weights_only=False)["model"]
 
 
-@pytest.mark.parametrize("criterion", ["shared_nce", "nce_regularized"])
+@pytest.mark.parametrize("criterion", ["shared_nce", *modern("nce_regularized")])
 def test_resumed_run_repeats_the_uninterrupted_one(criterion, corpus, tmp_path):
     flags = [*LSTM, "--criterion", criterion, *CRITERIA[criterion], "--dropout", "0.2"]
     flags += ["--save-interval-updates", "5", "--max-epoch", "2"]
@@ -221,6 +221,7 @@ def test_resumed_run_repeats_the_uninterrupted_one(criterion, corpus, tmp_path):
     assert all(torch.equal(got[name], value) for name, value in want.items())
 
 
+@pytest.mark.modern
 def test_draws_by_epoch(corpus, tmp_path):
     """As an epoch without draws, from which a run with 7 goes on; here, one interrupted run.
 
@@ -237,6 +238,7 @@ def test_draws_by_epoch(corpus, tmp_path):
     assert all(torch.equal(got[name], value) for name, value in want.items())
 
 
+@pytest.mark.modern
 def test_learned_log_z_travels_in_the_checkpoint(corpus, tmp_path):
     """It moves, scoring takes it, and a resumed run goes on from it."""
     flags = [*LSTM, "--criterion", "bnce", "--learn-log-z", "--log-z", "1"]
@@ -252,6 +254,7 @@ def test_learned_log_z_travels_in_the_checkpoint(corpus, tmp_path):
     assert again["task_state"]["log_z"] not in (1, 1 + learned)
 
 
+@pytest.mark.modern
 def test_partition_rate(corpus, tmp_path):
     """A sampled log Z_c estimates the exact perplexity within its standard errors; 0 costs none."""
     stats = {}
@@ -267,6 +270,7 @@ def test_partition_rate(corpus, tmp_path):
     assert 2 ** none["loss"] == pytest.approx(none["u_ppl"], rel=2e-3)
 
 
+@pytest.mark.modern
 @pytest.mark.parametrize("group", ["time", "7"])
 def test_groups_and_other_flags(group, corpus, tmp_path):
     flags = ["--bnce-group", group, "--noise-samples", "5", "--noise", "uniform"]
@@ -324,6 +328,7 @@ def train_translation(data, save_dir, *flags):
     return run("fairseq_cli.train", *arguments)
 
 
+@pytest.mark.modern
 def test_a_start_far_from_log_z_is_told_of(corpus, tmp_path):
     flags = [*TIED_TRANSFORMER, "--criterion", "bnce", "--max-update", "2"]
     unigram = train(corpus, tmp_path / "unigram", *flags, "--log-z", "0")

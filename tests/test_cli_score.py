@@ -68,8 +68,7 @@ def start(language_model):
     yield call
     for process, timer in zip(processes, timers):
         timer.cancel()
-        process.kill()
-        process.wait()
+        forks.end(process)
 
 
 def _heed_interrupts():
@@ -505,3 +504,21 @@ def test_memory_is_flat(start):
         peaks.append(int(status.split("VmHWM:")[1].split()[0]))
         process.communicate()
     assert peaks[1] < peaks[0] * 1.1
+
+
+def test_beams_of_nemo(score, tmp_path, language_model):
+    """score + ALPHA x log-probability + BETA x characters, the text as it was."""
+    write_lines(tmp_path / "beams", ["w1 w2 \t-3.5", "\t-1", "w7 unheard\t2e-1"])
+    status, out, _ = score("--nemo", "0.5", "-0.25", tmp_path / "beams")
+    texts = ["w1 w2 ", "", "w7 unheard"]
+    nats = Scorer.from_checkpoint(language_model("lstm_lm")).score(texts)
+    want = np.array([-3.5, -1, 0.2]) + 0.5 * nats - 0.25 * np.array([6, 0, 10])
+    lines = [line.split("\t") for line in out.splitlines()]
+    assert status == 0 and [text for text, _ in lines] == texts
+    np.testing.assert_allclose([float(number) for _, number in lines], want, atol=1e-5)
+    for bad in ("w1 w2 -3.5", "w1\tw2\t-3.5", "w1\tx"):
+        write_lines(tmp_path / "beams", [bad])
+        status, _, errors = score("--nemo", "1", "0", tmp_path / "beams")
+        assert status == 2 and "--nemo: required a text, a tab and a number, got" in errors
+    status, _, errors = score("--nemo", "1", "0", "--json", tmp_path / "beams")
+    assert status == 2 and "--nemo: required no --json" in errors

@@ -370,7 +370,8 @@ def test_ctrl_c(language_model, put):
 
 def test_broken_pipe(language_model, put):
     lines = "".join(f"{i},w1 _____,a,b,c,d,e\n" for i in range(1500))
-    process = start(language_model("rnn_lm"), put("q", "id,question,a,b,c,d,e\n" + lines))
-    process.stdout.close()
-    assert process.wait(60) == 141
-    assert b"Traceback" not in process.stderr.read()
+    questions = put("q", "id,question,a,b,c,d,e\n" + lines)
+    with start(language_model("rnn_lm"), questions) as process:
+        process.stdout.close()
+        assert process.wait(60) == 141
+        assert b"Traceback" not in process.stderr.read()

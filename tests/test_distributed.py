@@ -12,7 +12,17 @@ from pathlib import Path
 import forks
 import pytest
 import torch
-from tools import LSTM, PLUGIN, TIED_TRANSFORMER, TRAINING, build, first_batch, run, write_lines
+from tools import (
+    LSTM,
+    PLUGIN,
+    TIED_TRANSFORMER,
+    TRAINING,
+    build,
+    first_batch,
+    modern,
+    run,
+    write_lines,
+)
 
 from fairseq_bnce import losses
 from fairseq_bnce.projection.batch import TokenBatch
@@ -102,8 +112,14 @@ def results(folder):
     return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
 
 
-@pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
-@pytest.mark.parametrize("architecture", [LSTM, TIED_TRANSFORMER], ids=["lstm", "tied"])
+@pytest.mark.parametrize(
+    "architecture, backend",
+    [
+        (LSTM, "pytorch_ddp"),
+        (TIED_TRANSFORMER, "legacy_ddp"),
+        *modern((LSTM, "legacy_ddp"), (TIED_TRANSFORMER, "pytorch_ddp")),
+    ],
+)
 def test_ranks_stay_synchronised(architecture, backend, corpus, tmp_path):
     """15 batches on 2 ranks: in the last of 8 updates one rank has a dummy batch."""
     flags = [*architecture, "--criterion", "nce_regularized", "--ddp-backend", backend]

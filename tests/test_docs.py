@@ -99,6 +99,7 @@ def presupposed(corpus, language_model, tmp_path_factory):
     for seed, name in enumerate([*texts.split(), "ptb.test.txt"]):
         write_lines(folder / name, zipf_lines(120, seed))
     write_lists(folder)
+    write_lines(folder / "beams.tsv", [f"{line}\t-3.5" for line in zipf_lines(5, 4)])
     write_lines(folder / "questions.csv", QUESTIONS)
     write_lines(folder / "answers.csv", ["id,answer", "1,c"])
     return folder

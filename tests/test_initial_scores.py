@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from test_output_layer import LIGHTCONV
-from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, first_batch
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, first_batch, modern
 
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.projection import initial_scores
@@ -21,6 +21,7 @@ NORMALISED_LAST = {
     "tied": TIED_TRANSFORMER,
     "projected": [*TRANSFORMER, "--decoder-output-dim", "12"],
 }
+IN_MODERN = [name for name in NORMALISED_LAST if name not in ("after layers", "tied")]
 NOT_NORMALISED = {
     "transformer without a last one": [*BEFORE, "--no-decoder-final-norm"],
     "transformer, the last layer dropped": [*TRANSFORMER, "--decoder-layerdrop", "0.5"],
@@ -34,9 +35,8 @@ def features_of(model, task):
     return OutputLayer(model).features(model, first_batch(task)["net_input"])
 
 
-@pytest.mark.parametrize("name", NORMALISED_LAST)
-@pytest.mark.parametrize("start", ["unigram", "uniform"])
-@pytest.mark.parametrize("log_z", [0, 3.5])
+@pytest.mark.parametrize("name", ["after layers", "tied", *modern(*IN_MODERN)])
+@pytest.mark.parametrize("start, log_z", [("unigram", 3.5), ("uniform", 0)])
 def test_one_feature_carries_them(name, start, log_z, corpus):
     flags = [*NORMALISED_LAST[name], *BNCE, "--init-output-bias", start, "--log-z", str(log_z)]
     cfg, task, model = build(corpus, *flags, *DROPPING)

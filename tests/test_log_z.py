@@ -24,6 +24,7 @@ from tools import (
     binarise,
     build,
     first_batch,
+    modern,
     run,
     train,
     write_lines,
@@ -164,7 +165,7 @@ def test_contexts_to_measure(tokens, vocabulary, want):
 # Measured on the first training batch.
 
 
-@pytest.mark.parametrize("flags", [TRANSFORMER, TIED_TRANSFORMER, LIGHTCONV])
+@pytest.mark.parametrize("flags", [TRANSFORMER, *modern(TIED_TRANSFORMER, LIGHTCONV)])
 def test_a_decoder_without_bias_is_measured(flags, corpus, caplog):
     criterion, model, sample = make(corpus, "bnce", *flags, "--init-output-bias", "none")
     torch.manual_seed(1)  # lightconv drops weights
@@ -183,6 +184,7 @@ def test_a_decoder_without_bias_is_measured(flags, corpus, caplog):
     assert "training lines the objective" in line and "exact negative log-likelihood" in line
 
 
+@pytest.mark.modern
 def test_measuring_draws_nothing(corpus):
     """The first update's noise is what it is with a number."""
     criterion, model, sample = make(corpus, "shared_nce", *TRANSFORMER)
@@ -202,6 +204,7 @@ def test_a_bias_carries_0(flags, corpus):
     assert mean_log_z(model, first_batch(task)) == pytest.approx(0, abs=0.2)
 
 
+@pytest.mark.modern
 def test_a_bias_that_is_left_alone_is_measured(corpus):
     cfg, task, model = build(corpus, *LSTM, *AUTO, "--init-output-bias", "none")
     criterion = task.build_criterion(cfg.criterion)
@@ -248,6 +251,7 @@ def test_a_model_that_is_not_finite_is_named(corpus):
         criterion(model, sample)
 
 
+@pytest.mark.modern
 def test_translation_is_measured_with_a_bias_or_without(pairs):
     for flags in (SEQ2SEQ, LSTM_SEQ2SEQ):
         cfg, task, model = build(pairs, *flags, *AUTO)
@@ -321,9 +325,10 @@ NOT_NORMALISING = {
     "bnce ranking alone": ["--objective", "ranking", "--self-norm-alpha", "0"],
     "self_norm_softmax alone": ["--self-norm-alpha", "0"],
 }
+ALL_BUT_BNCE = [*NORMALISING.items(), *NOT_NORMALISING.items()][1:]
 
 
-@pytest.mark.parametrize("name, flags", {**NORMALISING, **NOT_NORMALISING}.items())
+@pytest.mark.parametrize("name, flags", [("bnce", []), *modern(*ALL_BUT_BNCE)])
 def test_log_z_is_for_models_that_normalise_themselves(name, flags, corpus):
     flags = [*LSTM, "--criterion", name.split()[0], *flags, "--log-z", "2"]
     cfg, task, model = build(corpus, *flags)
@@ -337,6 +342,7 @@ def test_log_z_is_for_models_that_normalise_themselves(name, flags, corpus):
         assert mean_log_z(model, first_batch(task)) == pytest.approx(2, abs=0.3)
 
 
+@pytest.mark.modern
 def test_a_loss_that_does_not_normalise_measures_nothing(corpus):
     criterion, model, sample = make(corpus, "sampled_softmax", *TRANSFORMER)
     criterion(model, sample)
@@ -346,6 +352,7 @@ def test_a_loss_that_does_not_normalise_measures_nothing(corpus):
 # Learned.
 
 
+@pytest.mark.modern
 @pytest.mark.parametrize("name", ["bnce", "nce_regularized"])
 def test_a_learned_log_z_has_the_whole_losss_gradient(name, corpus):
     flags = [*TRANSFORMER, "--criterion", name, "--learn-log-z"]
@@ -365,6 +372,7 @@ def test_a_learned_log_z_has_the_whole_losss_gradient(name, corpus):
     assert criterion.log_z == pytest.approx(criterion.constant.start + 0.69)
 
 
+@pytest.mark.modern
 def test_a_learned_log_z_leaves_halves_their_biases(corpus):
     """log q + 9 + k / 128 for nine k: of halves less about 9, three would be left."""
     cfg, task, _ = build(corpus, *LSTM, *AUTO, "--learn-log-z", "--log-z", "9.07")
@@ -379,6 +387,7 @@ def test_a_learned_log_z_leaves_halves_their_biases(corpus):
     torch.testing.assert_close(left, bias.float() - 9.08, rtol=0, atol=1e-4)
 
 
+@pytest.mark.modern
 def test_what_was_learned_is_loaded(corpus):
     """A state of ours, one with log Z itself (before 0.1 was out), and none at all."""
     for flag, state, want in [
@@ -396,7 +405,7 @@ def test_what_was_learned_is_loaded(corpus):
         assert criterion.log_z == want
 
 
-@pytest.mark.parametrize("halves", ["--bf16", "--memory-efficient-bf16"])
+@pytest.mark.parametrize("halves", ["--bf16", *modern("--memory-efficient-bf16")])
 def test_optimisers_of_halves_leave_the_start_alone(halves, corpus):
     """They copied the parameters before the first batch, on which log Z is measured."""
     cfg, task, model = build(corpus, *RANDOM_START, *AUTO, "--learn-log-z", halves)
@@ -413,7 +422,7 @@ def test_optimisers_of_halves_leave_the_start_alone(halves, corpus):
 # Through fairseq's commands.
 
 
-@pytest.mark.parametrize("learned", [[], ["--learn-log-z"]], ids=["constant", "learned"])
+@pytest.mark.parametrize("learned", [[], *modern(["--learn-log-z"])], ids=["constant", "learned"])
 def test_a_resumed_run_repeats_the_uninterrupted_one(learned, corpus, tmp_path):
     """Tied, an LSTM has no output bias; a transformer's biases that do nothing differ by 1e-27."""
     flags = [*LSTM, "--share-decoder-input-output-embed", *AUTO, *learned, "--dropout", "0.2"]
@@ -472,6 +481,7 @@ def test_reset_flags_load_a_model_too(corpus, plain, tuned, tmp_path):
     assert carried(tmp_path) == carried(tuned[0]) and "carries none: measured" in said(output)
 
 
+@pytest.mark.modern
 def test_a_model_of_ours_keeps_its_log_z(corpus, tuned, tmp_path):
     first = tuned[0] / "checkpoint_last.pt"
     flags = [*LSTM, *AUTO, "--finetune-from-model", first]
@@ -488,6 +498,7 @@ def test_a_model_of_ours_keeps_its_log_z(corpus, tuned, tmp_path):
     assert "carried by" in said(learn)
 
 
+@pytest.mark.modern
 def test_a_stock_model_learns_log_z(corpus, plain, tuned, tmp_path):
     """A TypeError before: the checkpoint has no state of a criterion."""
     flags = ["--finetune-from-model", plain, "--learn-log-z", "--max-update", "3"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -11,7 +10,6 @@ import sys
 from collections import Counter
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from types import SimpleNamespace
 
 import forks
 import pytest
@@ -27,6 +25,7 @@ from fairseq_bnce.preparation import (
     vocabulary,
     words,
 )
+from fairseq_bnce.text import stream
 
 WORDS = words.TextOptions(language=None, lowercase=False, keep_empty=False)
 
@@ -101,10 +100,12 @@ def test_keep_empty_and_lowercase() -> None:
 # ---------------------------------------------------------------- reading and parallel work
 
 
-def test_unusual_line_ends_do_not_make_lines() -> None:
-    # fairseq splits lines at \n (and \r, which is white space here) only
-    text, _ = words.tokenize_chunk(WORDS, ["a\x85b\u2028c\x0cd\re\n".encode()])
-    assert text == "a b c d e\n"
+def test_lines_end_where_fairseq_preprocess_cuts_them(tmp_path) -> None:
+    (tmp_path / "a").write_bytes("a\x85b\u2028c\x0cd\re\r\nf\n".encode())
+    ((text, _),) = parallel.map_chunks(
+        words.tokenize_chunk, WORDS, [str(tmp_path / "a")], workers=1, label=""
+    )
+    assert text == "a b c d\ne\nf\n"
 
 
 def test_chunks_hold_every_line_once(tmp_path, monkeypatch) -> None:
@@ -112,15 +113,15 @@ def test_chunks_hold_every_line_once(tmp_path, monkeypatch) -> None:
     names = [str(numbered(tmp_path / "a", 100)), str(numbered(tmp_path / "b", 3))]
     chunks = list(reading.read_chunks(names))
     assert len(chunks) > 10
-    assert b"".join(b"".join(chunk) for chunk in chunks) == (
+    assert b"".join(line + b"\n" for chunk in chunks for line in chunk) == (
         (tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes()
     )
 
 
 def test_endless_line_is_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(reading, "LINE_LIMIT", 10)
+    monkeypatch.setattr(stream, "LINE_LIMIT", 9)
     (tmp_path / "a").write_text("0123456789\n")
-    with pytest.raises(InputError, match=r"at most 10 bytes .*a has a longer one"):
+    with pytest.raises(InputError, match=r"/a': required lines of at most 9 bytes, got a longer"):
         list(reading.read_chunks([str(tmp_path / "a")]))
 
 
@@ -324,8 +325,10 @@ def test_paragraphs_from_the_command_line(tmp_path) -> None:
 
 
 def test_standard_input(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\nb c\n")))
-    text = text_only(tmp_path, "--train", "-")
+    (tmp_path / "in").write_text("a b\nb c\n")
+    with (tmp_path / "in").open() as standard_input:
+        monkeypatch.setattr(sys, "stdin", standard_input)
+        text = text_only(tmp_path, "--train", "-")
     assert read(text / "train.txt") == ["a b", "b c"]
 
 

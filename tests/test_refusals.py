@@ -76,6 +76,7 @@ def test_flags(criterion, flag, value, required, corpus):
         task.build_criterion(cfg.criterion)
 
 
+@pytest.mark.modern
 def test_draws_by_epoch(corpus, pairs):
     def criterion(name, *flags):
         cfg, task, _ = build(corpus, *LSTM, "--criterion", name, *flags)
@@ -216,6 +217,7 @@ def cached_counts(data):
     return counts, cache, count
 
 
+@pytest.mark.modern
 def test_a_flipped_bit_of_the_kept_counts_is_found(corpus, tmp_path, monkeypatch):
     counts, cache, count = cached_counts(copy(corpus, tmp_path))
     content = cache.read_bytes()
@@ -230,6 +232,7 @@ def test_a_flipped_bit_of_the_kept_counts_is_found(corpus, tmp_path, monkeypatch
     assert np.array_equal(count(), counts)
 
 
+@pytest.mark.modern
 @pytest.mark.parametrize("wrong", ["zero", "negative", "fewer", "plain", "empty", "table"])
 def test_other_counts_than_the_datas_are_not_used(wrong, corpus, tmp_path):
     counts, cache, count = cached_counts(copy(corpus, tmp_path))
@@ -263,6 +266,7 @@ def test_what_was_left_behind_in_counting_is_removed(corpus, tmp_path):
     assert all(path.exists() for path in others)
 
 
+@pytest.mark.modern
 def test_a_full_disk_keeps_no_counts(corpus, tmp_path, monkeypatch):
     """They are counted each time, and no half of a file stays."""
     data = copy(corpus, tmp_path)
@@ -278,6 +282,7 @@ def test_a_full_disk_keeps_no_counts(corpus, tmp_path, monkeypatch):
     assert not list(data.glob("*.target-counts-*"))
 
 
+@pytest.mark.modern
 @pytest.mark.parametrize("subset", ["train", "valid"])
 @pytest.mark.parametrize("lines", [None, "pairs"], ids=["language model", "translation"])
 def test_noise_is_counted_from_the_training_subset(lines, subset, corpus, pairs):

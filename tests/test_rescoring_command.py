@@ -545,8 +545,7 @@ def start(language_model):
 
     yield call
     for process in processes:
-        process.kill()
-        process.wait()
+        forks.end(process)
 
 
 def feed(process, lists):

@@ -65,6 +65,38 @@ def test_hypotheses_of_several_lengths_in_one_state(name, made):
     np.testing.assert_allclose(got, [log_probs[-1] for log_probs in want], rtol=0, atol=1e-5)
 
 
+def test_hypotheses_that_come_to_be_read_together(made):
+    """A long one's block is cut down to 8 words, and the others have as many by then."""
+    scorer = made("transformer_lm")
+    word, *next_words = scorer.ids([f"w{number}" for number in range(20)])
+    long = scorer.start()
+    for _ in range(8):
+        long, _ = scorer.extend(long, [word])
+    alone = [scorer.start(), long, scorer.start()]
+    together = State.concatenate(alone)
+    for step, _ in enumerate(next_words):
+        words = [next_words[step - row] for row in range(3)]
+        together, found = scorer.extend(together, words)
+        pairs = [scorer.extend(state, [w]) for state, w in zip(alone, words)]
+        alone = [state for state, _ in pairs]
+        np.testing.assert_allclose(found, [score[0] for _, score in pairs], rtol=0, atol=1e-5)
+        together, alone = together.select([1, 2, 0]), [alone[row] for row in (1, 2, 0)]
+    assert len(together._groups) == 1
+
+
+def test_few_hypotheses_and_many(made):
+    """The cells of an lstm_lm read few, its fused layers many."""
+    scorer = made("lstm_lm")
+    words = scorer.ids([f"w{number}" for number in range(20)])
+    states = [scorer.start(len(words))] + [scorer.start() for _ in words]
+    for shift in range(3):
+        shifted = words[shift:] + words[:shift]
+        states[0], together = scorer.extend(states[0], shifted)
+        pairs = [scorer.extend(state, [word]) for state, word in zip(states[1:], shifted)]
+        states[1:] = [state for state, _ in pairs]
+        np.testing.assert_allclose(together, [score[0] for _, score in pairs], rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_state_stays_what_it_is(name, made):
     """Two hypotheses branch off from it; neither knows of the other."""

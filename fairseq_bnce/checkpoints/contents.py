@@ -97,9 +97,24 @@ def _check_state(state: Any, path: str) -> None:
     squashing = state.get("score_squashing", False)
     if not isinstance(squashing, bool):
         raise _refusal(path, "task_state.score_squashing", "True or False", quoted(squashing))
+    if "reduced_partition" in state:
+        _check_reduced_partition(state["reduced_partition"], path)
     for name in ("dictionary_sha256", "data_folder"):
         if not isinstance(state.get(name, ""), str):
             raise _refusal(path, f"task_state.{name}", "a text", quoted(state[name]))
+
+
+def _check_reduced_partition(found: Any, path: str) -> None:
+    """The rows of :class:`fairseq_bnce.scoring.reduction.ReducedPartition`."""
+    name = "task_state.reduced_partition"
+    if not isinstance(found, dict) or set(found) != {"weight", "bias"}:
+        raise _refusal(path, name, "a dictionary of weight and bias", quoted(found))
+    for part, values in found.items():
+        _check_tensor(values, path, f"{name}.{part}")
+    shapes = [tuple(found[part].shape) for part in ("weight", "bias")]
+    if len(shapes[0]) != 2 or shapes[1] != shapes[0][:1] or not shapes[0][0]:
+        got = f"{shapes[0]} and {shapes[1]}"
+        raise _refusal(path, name, "weight of shape (K, D) and bias of shape (K)", got)
 
 
 def _is_finite(number: Any, from_zero: bool) -> bool:

@@ -16,7 +16,7 @@ import math
 import operator
 import sys
 import threading
-from typing import Any, Iterator, NamedTuple, Union
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Union
 
 Text = Union[str, bytes, bytearray]  # all of which eval() runs
 
@@ -24,7 +24,7 @@ _MOST_CHARACTERS = 4096  # fairseq's longest default has some 500
 _MOST_ITEMS = 10_000
 _LARGEST = 2**63
 _ARITHMETIC = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-_SIGNS = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_SIGNS: Dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 _SEQUENCES = (str, list, tuple)
 _only_one = threading.RLock()
 
@@ -106,7 +106,8 @@ def _value(node: ast.AST) -> _Value:
         values = [part.value for part in parts]
         return _counted(values if isinstance(node, ast.List) else tuple(values), parts)
     if isinstance(node, ast.Dict) and None not in node.keys:
-        keys, parts = [[_value(part) for part in side] for side in (node.keys, node.values)]
+        keys = [_value(key) for key in node.keys if key is not None]
+        parts = [_value(part) for part in node.values]
         pairs = zip((key.value for key in keys), (part.value for part in parts))
         return _counted(dict(pairs), [*keys, *parts])
     if isinstance(node, ast.UnaryOp) and type(node.op) in _SIGNS:

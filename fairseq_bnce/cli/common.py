@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import math
 import sys
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Type, TypeVar, Union
 
 import torch
 
@@ -37,6 +37,7 @@ __all__ = [
     "word_maker",
 ]
 
+AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 MOST_THREADS = 1024
 MOST_NATS = 1e6  # a shift of more would leave no digit of a float32 score
 
@@ -107,19 +108,17 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lowercase", action="store_true", help="lower-case everything")
 
 
-def load_scorer(options: argparse.Namespace, kind: Any = None, **kwargs: Any) -> Scorer:
+def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: Any) -> AnyScorer:
     """The model of :func:`add_model_options`.
 
     Args:
+        kind: the class.
         options: of the command line.
-        kind: the class, Scorer by default.
         **kwargs: of :meth:`Scorer.from_checkpoint`, before what the command line says.
 
     Raises:
         CheckpointError, ScoringError: which :func:`fairseq_bnce.cli.main` prints.
     """
-    from fairseq_bnce.scoring import Scorer
-
     if "exact" in options:
         kwargs = {"exact": options.exact, "shift": _shift(options.log_z_shift), **kwargs}
     if options.batch_tokens is not None:
@@ -127,7 +126,6 @@ def load_scorer(options: argparse.Namespace, kind: Any = None, **kwargs: Any) ->
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     dtype = _dtype(options)
-    kind = kind or Scorer
     return kind.from_checkpoint(
         options.path, options.data, device=options.device, dtype=dtype, **kwargs
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from typing import Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from fairseq_bnce.corpora.completion import (
 )
 from fairseq_bnce.corpora.penn import novel_words
 from fairseq_bnce.text.output import Output
+
+if TYPE_CHECKING:
+    from fairseq_bnce.scoring import Scorer
 
 Scores = Dict[str, np.ndarray]  # by "unnormalized" and "exact": (questions, 5) nats
 
@@ -76,16 +79,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Scores:
+    from fairseq_bnce.scoring import Scorer  # and with it fairseq
+
     make_words = str if options.tokenized else novel_words
     sentences = [make_words(text) for question in questions for text in question.sentences]
-    scorer = load_scorer(options)
+    scorer = load_scorer(Scorer, options)
     scorers = {"exact": scorer}
     if not options.exact:
         scorers = {"unnormalized": scorer, "exact": scorer.with_exact(True)}
     return {name: _scored(one, sentences, name) for name, one in scorers.items()}
 
 
-def _scored(scorer: object, sentences: Sequence[str], name: str) -> np.ndarray:
+def _scored(scorer: Scorer, sentences: Sequence[str], name: str) -> np.ndarray:
     """(questions, 5)"""
     bar = progress_bar(
         iterable=scorer.score_stream(sentences), total=len(sentences), desc=name, unit=" sentences"
@@ -102,7 +107,7 @@ def _table(
     questions: Sequence[Question], scores: Scores, right: Optional[Sequence[str]]
 ) -> List[str]:
     """Lines of CSV: choices first, then scores."""
-    columns = {"id": [question.name for question in questions]}
+    columns: Dict[str, Sequence[str]] = {"id": [question.name for question in questions]}
     if right is not None:
         columns["answer"] = list(right)
     columns.update({name: chosen(values) for name, values in scores.items()})
@@ -112,7 +117,7 @@ def _table(
     return [_csv_line(columns), *map(_csv_line, zip(*columns.values()))]
 
 
-def _csv_line(values: Sequence[str]) -> str:
+def _csv_line(values: Iterable[str]) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(values)
     return line.getvalue()

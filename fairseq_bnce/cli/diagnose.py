@@ -1,6 +1,7 @@
 """How well a model normalises itself: log Z_c over the contexts of a text, against all else.
 
-mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats. Perplexities are
+mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats; log Z is what
+unnormalised scores are less: a constant, or what --offset says of the context. Perplexities are
 exact, of the unnormalised scores m - log Z, and of those with mu_z taken off. Entropies are those
 of the normalised prediction. Calibration error is the expected one over ten bins: how far the
 probability of the likeliest word is from how often it comes.
@@ -14,7 +15,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import torch
 
@@ -38,8 +39,10 @@ from fairseq_bnce.scoring.diagnosis import (
     DiagnosingScorer,
     Diagnosis,
     Measures,
+    fit_offset,
     summary,
 )
+from fairseq_bnce.scoring.reduction import Contexts
 from fairseq_bnce.text.output import Output, write_error
 
 _SHOWN = (
@@ -75,7 +78,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         metavar="FILE",
         help="write a checkpoint whose mu_z and sigma_z are those measured here: to FILE, or "
-        "beside the checkpoint, with .calibrated before its ending",
+        "beside the checkpoint, with .calibrated before its ending; 'offset' is --offset, too",
+    )
+    add(
+        "--offset",
+        type=at_least(1),
+        nargs="?",
+        const=0,
+        metavar="ROWS",
+        help="fit a partition function of ROWS rows (default: a fiftieth of the vocabulary, 1,000 "
+        "at most) to the text, for --calibrate to write: with it any model's unnormalised scores "
+        "are close to exact ones",
     )
     add(
         "--overwrite",
@@ -91,32 +104,51 @@ def run(options: argparse.Namespace) -> int:
         InputError, ScoringError, UnsupportedModelError: for what the user has
             to mend.
     """
+    if options.calibrate == "offset":
+        options.calibrate, options.offset = "", options.offset or 0
     calibrated = _calibrated_path(options)
     if options.out is not None:
         pictures.check_drawable()
         _make_folder(options.out)
-    scorer = load_scorer(options, DiagnosingScorer, shift="none")
+    scorer = load_scorer(DiagnosingScorer, options, shift="none")
+    kept = scorer.contexts = None if options.offset is None else Contexts()
     found = _diagnosed(scorer, options)
     measures, contexts = found.measures, found.farthest()
-    numbers = {"log_z": scorer.log_z, **summary(measures)}
+    numbers: Dict[str, Any] = {"log_z": scorer.log_z, **summary(measures)}
+    state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
+    if kept is not None:
+        numbers["offset"], state = _offset(scorer, kept, options.offset)
     _write(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
     if options.out is not None:
         with Output(str(options.out / "diagnosis.json")) as out:
             out.write(_as_json(numbers, contexts))
         _draw(measures, options.out)
     if calibrated is not None:
-        calibrate(options.path, calibrated, numbers["mu_z"], numbers["sigma_z"])
-        note(f"{calibrated}: written, mu_z {numbers['mu_z']:.4f}")
+        calibrate(options.path, calibrated, state)
+        note(f"{calibrated}: written, mu_z {state['mu_z']:.4f}, sigma_z {state['sigma_z']:.4f}")
     return 0
 
 
-def calibrate(path: str, calibrated: Path, mu_z: float, sigma_z: float) -> None:
-    """Write a checkpoint with another mu_z and sigma_z, all at once.
+def _offset(
+    scorer: DiagnosingScorer, contexts: Contexts, rows: int
+) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """(what is said of it, what a checkpoint carries)"""
+    try:
+        reduced, measured = fit_offset(scorer, contexts, rows)
+    except ValueError as error:
+        raise InputError(f"--offset: {error}") from None
+    state = {name: measured[name] for name in ("mu_z", "sigma_z")}
+    return measured, {**state, **reduced.state()}
+
+
+def calibrate(path: str, calibrated: Path, measured: Mapping[str, Any]) -> None:
+    """Write a checkpoint with what was measured, all at once.
 
     Args:
         path: the checkpoint, which is read safely.
         calibrated: the one to write; may be the same.
-        mu_z, sigma_z: nats.
+        measured: what the task's state gets: mu_z and sigma_z, nats, and a reduced partition
+            function or none.
 
     Raises:
         CheckpointError: see :func:`fairseq_bnce.checkpoints.loading.read`.
@@ -124,7 +156,7 @@ def calibrate(path: str, calibrated: Path, mu_z: float, sigma_z: float) -> None:
     """
     content = checkpoints.read(path)
     state = dict(content.get("task_state") or {})
-    content["task_state"] = {**state, "mu_z": mu_z, "sigma_z": sigma_z}
+    content["task_state"] = {**state, **measured}
     unfinished = calibrated.with_name(calibrated.name + ".tmp")
     try:
         torch.save(content, unfinished)
@@ -190,13 +222,25 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"--out {folder}: required a folder, got: {error.strerror}") from None
 
 
-def _as_text(numbers: Dict[str, float], contexts: Sequence[Context]) -> str:
+def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     width = max(len(title) for title, *_ in _SHOWN)
     lines = [f"{title:{width}}  {numbers[name]:{form}}" for title, name, form in _SHOWN]
+    if "offset" in numbers:
+        lines += ["", *_offset_lines(numbers["offset"], width)]
     if contexts:
         lines += ["", "farthest from mu_z:", "log Z_c - log Z\tentropy\tcontext [next word]"]
         lines += [_context_line(context) for context in contexts]
     return "\n".join(lines)
+
+
+def _offset_lines(offset: Dict[str, Any], width: int) -> List[str]:
+    title = (
+        f"partition function of {offset['rows']:,} rows, fitted to {offset['fitted_on']:,} "
+        f"contexts; on the {offset['measured_on']:,} after them:"
+    )
+    names = ("mu_z", "sigma_z", "lowest", "highest")
+    shown = [(title, name, form) for title, name, form in _SHOWN if name in names]
+    return [title, *(f"{title:{width}}  {offset[name]:{form}}" for title, name, form in shown)]
 
 
 def _context_line(context: Context) -> str:
@@ -204,7 +248,7 @@ def _context_line(context: Context) -> str:
     return f"{context.deviation:.3f}\t{context.entropy:.3f}\t{words}"
 
 
-def _as_json(numbers: Dict[str, float], contexts: Sequence[Context]) -> str:
+def _as_json(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     """JSON has no NaN: null."""
     known = {key: value if value == value else None for key, value in numbers.items()}
     worst: List[Dict[str, Any]] = [context._asdict() for context in contexts]

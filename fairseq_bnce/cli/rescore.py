@@ -260,8 +260,10 @@ class _Job:
         return iter(progress_bar(iterable=lists, unit=" lists"))
 
     def _added(self) -> Added:
+        from fairseq_bnce.scoring import Scorer  # and with it fairseq
+
         options, name = self.options, self.options.feature
-        scorer = load_scorer(options)
+        scorer = load_scorer(Scorer, options)
         scorers = {name: scorer}
         if options.both:
             scorers[f"{name}Exact"] = scorer.with_exact(True)
@@ -282,7 +284,7 @@ class _Job:
             for nbest in lists:
                 _write_lines(out, map(self.format.annotated, nbest.hypotheses))
         else:
-            self._write_ranked(lists, out, best)
+            self._write_ranked(lists, self.weights, out, best)
 
     def _tune(self, lists: Iterator[NBest], spool: IO[bytes]) -> Iterator[NBest]:
         """Fit the weights; the lists wait in a file meanwhile."""
@@ -348,14 +350,16 @@ class _Job:
                 quoted(nbest.list_id),
             ) from None
 
-    def _write_ranked(self, lists: Iterable[NBest], out: Output, best: Optional[Output]) -> None:
+    def _write_ranked(
+        self, lists: Iterable[NBest], weights: Weights, out: Output, best: Optional[Output]
+    ) -> None:
         space: Optional[Space] = None
         before: List[np.ndarray] = []
         after: List[np.ndarray] = []
         for nbest in lists:
             if space is None:
-                space = Space(list(self.weights), nbest)
-                vector = space.vector(self.weights)
+                space = Space(list(weights), nbest)
+                vector = space.vector(weights)
             order, totals = ranking(space.matrix(nbest), vector)
             ranked = [nbest.hypotheses[number] for number in order]
             _write_lines(out, map(self.format.rescored, ranked, totals[order]))

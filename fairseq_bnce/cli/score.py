@@ -14,10 +14,11 @@ once are scored in blocks, each of which sees words of the one before.
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import math
 import sys
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -34,7 +35,9 @@ from fairseq_bnce.cli.common import (
     progress_bar,
     word_maker,
 )
+from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
+from fairseq_bnce.text.numerals import decimal
 from fairseq_bnce.text.output import Output
 
 Format = Callable[[SentenceScore], str]
@@ -72,6 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--base", choices=("e", "10"), default="e", help="of the logarithms (default: e)"
     )
     group.add_argument("--json", action="store_true", help="a JSON object in each line")
+    group.add_argument(
+        "--nemo",
+        type=float,
+        nargs=2,
+        metavar=("ALPHA", "BETA"),
+        help="the lines are beams as NeMo writes them, text, a tab and its score; out goes the "
+        "text, a tab and score + ALPHA x log-probability + BETA x characters",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -82,8 +93,10 @@ def run(options: argparse.Namespace) -> int:
     """
     make_words = word_maker(options.tokenize, options.lowercase)
     text = open_text(options.files)
-    report = _Report(options, text)
-    for window in _windows(load_scorer(options), text, make_words, options):
+    beams = _Beams(options, make_words) if options.nemo else None
+    make_words = beams.words if beams else make_words
+    report = _Report(options, text, beams.format if beams else None)
+    for window in _windows(load_scorer(Scorer, options), text, make_words, options):
         report.add(window)
     report.end()
     return 0
@@ -100,14 +113,41 @@ def _windows(
     )
 
 
+class _Beams:
+    """Beams of NeMo, whose scores become what its eval_neural_rescorer.py makes of them."""
+
+    def __init__(self, options: argparse.Namespace, make_words: Callable):
+        clash = [name for name in ("json", "per_word", "summary") if getattr(options, name)]
+        if clash:
+            flag = clash[0].replace("_", "-")
+            raise InputError(f"--nemo: required no --{flag}, which writes other lines, got both")
+        self._make_words, (self._alpha, self._beta) = make_words, options.nemo
+        self._unit = math.log(10) if options.base == "10" else 1.0
+        self._read: Deque[Tuple[str, float]] = collections.deque()
+
+    def words(self, line: str) -> str:
+        """The model's words of a line; the rest is kept until they are scored."""
+        text, _, number = line.rpartition("\t")
+        score = decimal(number.strip())
+        if score is None or "\t" in text:
+            raise InputError(f"--nemo: required a text, a tab and a number, got {quoted(line)}")
+        self._read.append((text, score))
+        return self._make_words(text)
+
+    def format(self, score: SentenceScore) -> str:
+        text, before = self._read.popleft()
+        after = before + self._alpha * score.total / self._unit + self._beta * len(text)
+        return f"{text}\t{after:.6f}"
+
+
 class _Report:
     """Writes scores as they come, and what there is to say of the whole text."""
 
-    def __init__(self, options: argparse.Namespace, text: TextLines):
+    def __init__(self, options: argparse.Namespace, text: TextLines, line: Optional[Format]):
         self.text, self.summary = text, _Summary() if options.summary else None
         unit = math.log(10) if options.base == "10" else 1.0
-        self._format = _json_format(options.per_word, unit) if options.json else None
-        self._format = self._format or _column_format(options.per_word, unit)
+        columns = _json_format if options.json else _column_format
+        self._format = line or columns(options.per_word, unit)
         self._is_json = options.json
         self._in_blocks = 0
         self._out = Output(None)
@@ -201,7 +241,7 @@ def _column_format(per_word: bool, unit: float) -> Format:
 
 def _json_format(per_word: bool, unit: float) -> Format:
     def format_line(score: SentenceScore) -> str:
-        found = {
+        found: Dict[str, Any] = {
             "log_prob": round(score.total / unit, 6),
             "tokens": len(score.words),
             "oov": score.oov,

@@ -22,7 +22,9 @@ class FirstOrderFunction(torch.autograd.Function):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        cls.backward = staticmethod(_first_order(cls.backward, cls.__name__.strip("_")))
+        guarded = _first_order(cls.backward, cls.__name__.strip("_"))
+        # torch declares its own, which is there to be replaced, with other arguments.
+        cls.backward = staticmethod(guarded)  # type: ignore[method-assign]
 
 
 def _first_order(backward: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -46,10 +48,10 @@ class _Refusal(torch.autograd.Function):
     """The identity, whose derivative is an error."""
 
     @staticmethod
-    def forward(ctx, gradient: Tensor, name: str) -> Tensor:
+    def forward(ctx: Any, gradient: Tensor, name: str) -> Tensor:
         ctx.name = name
         return gradient.clone()
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None]:
         raise RuntimeError(f"{ctx.name}: required a first derivative, got a second one")

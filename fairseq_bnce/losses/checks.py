@@ -92,7 +92,13 @@ def check_values(
         _explain(words, ids, size, log_q, noise_counts)
 
 
-def _explain(words, ids, size, log_q, noise_counts) -> None:
+def _explain(
+    words: Tensor,
+    ids: Dict[str, Tensor],
+    size: int,
+    log_q: Optional[Tensor],
+    noise_counts: Optional[Tensor],
+) -> None:
     """Raise for the first of the values that does not fit."""
     for name, part in ids.items():
         if part.numel():
@@ -102,9 +108,10 @@ def _explain(words, ids, size, log_q, noise_counts) -> None:
     if noise_counts is not None:
         fewest = int(noise_counts.min())
         require("noise_counts", "at least 1", fewest, fewest >= 1)
-    word = int(words[~log_q[words].isfinite()][0])
-    required = "a finite log-probability for every target and noise word"
-    require("log_q", required, f"{log_q[word].item()} for word {word}", False)
+    if log_q is not None:
+        word = int(words[~log_q[words].isfinite()][0])
+        required = "a finite log-probability for every target and noise word"
+        require("log_q", required, f"{log_q[word].item()} for word {word}", False)
 
 
 def _check_float(name: str, tensor: Tensor, shape: Tuple) -> None:

@@ -41,6 +41,7 @@ class Gathered(NamedTuple):
 
     def expected(self, log_count: Union[float, Tensor] = 0.0, log_z: float = 0.0) -> Tensor:
         """log Z + log(K q) of the words (U,), in the precision of the scores."""
+        assert self.log_q is not None, "gathered without log_q"
         # Summed in float64: log q comes in float32, and the scores may be finer than that.
         shifted = self.log_q.double() + (log_z + log_count)
         return shifted.to(at_least_float32(self.features, self.weight))

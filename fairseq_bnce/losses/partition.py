@@ -1,7 +1,7 @@
 """The exact partition function in bounded memory: its logarithm, and what goes with it."""
 
 import math
-from typing import Iterable, Iterator, NamedTuple, Optional, Tuple, Union
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -156,7 +156,14 @@ class _LogPartition(FirstOrderFunction):
     """logsumexp over the vocabulary whose scores live one tile at a time, both ways."""
 
     @staticmethod
-    def forward(ctx, features, weight, bias, chunk_tokens, squash):
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        chunk_tokens: Optional[int],
+        squash: bool,
+    ) -> Tensor:
         ctx.chunk_tokens, ctx.squash = chunk_tokens, squash
         dtype = at_least_float32(features, weight)
         log_z = features.new_full((features.size(0),), -math.inf, dtype=dtype)
@@ -174,15 +181,16 @@ class _LogPartition(FirstOrderFunction):
         return log_z
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
         features, weight, bias, *saved = ctx.saved_tensors
+        tiles: Iterable[Tuple[slice, slice, Tensor]]
         if ctx.has_tile:
             exponentials, total = saved
-            everything = slice(None), slice(None), exponentials
-            tiles, scale = [everything], grad / total
+            tiles, scale = [(slice(None), slice(None), exponentials)], grad / total
         else:
-            options = ctx.chunk_tokens, ctx.squash
-            tiles, scale = _shares(features, weight, bias, *saved, *options), grad
+            (log_z,) = saved
+            tiles = _shares(features, weight, bias, log_z, ctx.chunk_tokens, ctx.squash)
+            scale = grad
         gradients = _log_partition_gradients(features, weight, bias, tiles, scale)
         return (*gradients, None, None)
 
@@ -233,8 +241,8 @@ def _log_partition_gradients(
         if of_bias is not None:
             of_bias[words].addmv_(share.t(), scale[tokens])
     of_features.mul_(scale[:, None])
-    of_bias = None if of_bias is None else of_bias.to(bias.dtype)
-    return of_features.to(features.dtype), of_weight.to(weight.dtype), of_bias
+    rounded = of_features.to(features.dtype), of_weight.to(weight.dtype)
+    return (*rounded, None if bias is None or of_bias is None else of_bias.to(bias.dtype))
 
 
 def _tiles(

@@ -1,10 +1,12 @@
 """In which precision scores are made: float32 or better, whatever the inputs' and autocast's."""
 
 import functools
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar, cast
 
 import torch
 from torch import Tensor
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
 def at_least_float32(*tensors: Tensor) -> torch.dtype:
@@ -12,7 +14,7 @@ def at_least_float32(*tensors: Tensor) -> torch.dtype:
     return functools.reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
 
 
-def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_autocast(function: AnyFunction) -> AnyFunction:
     """Autocast would compute scores in half precision, which NCE's log-odds do not bear.
 
     Args:
@@ -24,4 +26,4 @@ def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
         with torch.autocast(device_type=features.device.type, enabled=False):
             return function(features, *args, **kwargs)
 
-    return in_full_precision
+    return cast(AnyFunction, in_full_precision)  # Python 3.8 can't say that it takes the same

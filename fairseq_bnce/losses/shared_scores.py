@@ -15,7 +15,7 @@ No fairseq and no vocabulary here: ``weight`` holds the rows of the U words and 
 import functools
 import os
 from types import ModuleType
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -149,11 +149,13 @@ def is_fused(
     if chosen == "torch" or (chosen == "auto" and not _is_wanted(features)):
         return False
     kernels = _kernels()
-    if chosen == "triton":
-        require("kernel", "the package triton for 'triton'", "none", kernels is not None)
-        return kernels.supports(features, weight)
-    if kernels is None or not kernels.supports(features, weight):
+    if kernels is None:
+        require("kernel", "the package triton for 'triton'", "none", chosen != "triton")
         return False
+    if not kernels.supports(features, weight):
+        return False
+    if chosen == "triton":
+        return True
     problem = (features.device, features.dtype, features.size(1), bias is not None, has_target)
     passes = _passes(reduction, _learns(features, weight, bias))
     return all(kernels.is_right(*problem, *one) for one in passes)
@@ -197,31 +199,50 @@ def softplus(x: Tensor) -> Tensor:
     return F.softplus(x, threshold=_SOFTPLUS_THRESHOLD)
 
 
+class _Inputs(NamedTuple):
+    features: Tensor
+    weight: Tensor
+    bias: Optional[Tensor]
+
+
+# (inputs, objective, tokens, factor or None, whether G is wanted) -> the losses (n,) of a chunk,
+# and G (n, U), its rows times their factors; anything in its place where it is not wanted.
+Score = Callable[[_Inputs, Any, slice, Optional[Tensor], bool], Tuple[Tensor, Any]]
+
+
 class _SharedLoss(FirstOrderFunction):
     @staticmethod
-    def forward(ctx, features, weight, bias, objective, summed, learns, score):
-        gradients = _Gradients(features, weight, bias) if learns and summed else None
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        objective: Any,
+        summed: bool,
+        learns: bool,
+        score: Score,
+    ) -> Tensor:
+        inputs = _Inputs(features, weight, bias)
+        gradients = _Gradients(inputs) if learns and summed else None
         losses = features.new_empty(len(features), dtype=at_least_float32(features))
-        inputs = (features, weight, bias, objective)
         for tokens in _chunks(features, weight):
-            losses[tokens], matrix = score(*inputs, tokens, None, gradients is not None)
+            losses[tokens], matrix = score(inputs, objective, tokens, None, gradients is not None)
             if gradients is not None:
                 gradients.add(tokens, matrix)
             del matrix  # before the next one is made
         ctx.objective, ctx.score, ctx.gradients = objective, score, gradients
         if gradients is None:
-            ctx.save_for_backward(features, weight, bias)
+            ctx.save_for_backward(*inputs)
         return losses.sum() if summed else losses
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
         if ctx.gradients is not None:
             return (*ctx.gradients.times(grad), *[None] * 4)
-        features, weight, bias = ctx.saved_tensors
-        gradients = _Gradients(features, weight, bias)
-        inputs = (features, weight, bias, ctx.objective)
-        for tokens in _chunks(features, weight):
-            _, matrix = ctx.score(*inputs, tokens, grad[tokens], True)
+        inputs = _Inputs(*ctx.saved_tensors)
+        gradients = _Gradients(inputs)
+        for tokens in _chunks(inputs.features, inputs.weight):
+            _, matrix = ctx.score(inputs, ctx.objective, tokens, grad[tokens], True)
             gradients.add(tokens, matrix)
             del matrix
         return (*gradients.times(), *[None] * 4)
@@ -230,7 +251,8 @@ class _SharedLoss(FirstOrderFunction):
 class _Gradients:
     """Of the features, the weight and the bias, from one chunk's G after the other."""
 
-    def __init__(self, features: Tensor, weight: Tensor, bias: Optional[Tensor]):
+    def __init__(self, inputs: _Inputs):
+        features, weight, bias = inputs
         self.features, self.weight = features, weight
         self.is_half = weight.dtype in _HALVES
         self.of_features = torch.empty_like(features)
@@ -242,7 +264,9 @@ class _Gradients:
         torch.mm(matrix, self.weight, out=self.of_features[tokens])
         if self.is_half:
             # Into the new product: the only one of its size, if there is one chunk.
-            of_chunk = _kernels().product(matrix.t(), self.features[tokens])
+            from fairseq_bnce.losses import kernels  # which is_fused() has found
+
+            of_chunk = kernels.product(matrix.t(), self.features[tokens])
             self.of_weight = of_chunk.add_(self.of_weight)
         else:
             self.of_weight.addmm_(matrix.t(), self.features[tokens])
@@ -251,27 +275,31 @@ class _Gradients:
 
     def times(self, factor: Optional[Tensor] = None) -> Tuple[Optional[Tensor], ...]:
         """In the dtypes of the inputs."""
-        parts = (self.of_features, self.of_weight, self.of_bias)
-        if factor is not None:
-            parts = tuple(None if part is None else part * factor for part in parts)
-        return (parts[0], parts[1].to(self.weight.dtype), parts[2])
+
+        def scaled(part: Tensor) -> Tensor:
+            return part if factor is None else part * factor
+
+        of_bias = None if self.of_bias is None else scaled(self.of_bias)
+        return scaled(self.of_features), scaled(self.of_weight).to(self.weight.dtype), of_bias
 
 
-# (features, weight, bias, objective, tokens, factor or None, whether G is wanted) -> the losses
-# (n,) of a chunk, and G (n, U), its rows times their factors.
-
-
-def _by_torch(features, weight, bias, objective, tokens, factor, gradient):
-    scores = F.linear(features[tokens], weight, bias)
+def _by_torch(
+    inputs: _Inputs, objective: Any, tokens: slice, factor: Optional[Tensor], gradient: bool
+) -> Tuple[Tensor, Any]:
+    scores = F.linear(inputs.features[tokens], inputs.weight, inputs.bias)
     losses = objective(scores, tokens, gradient)
     return losses, scores if factor is None else scores.mul_(factor[:, None])
 
 
-def _by_kernel(features, weight, bias, objective, tokens, factor, gradient):
+def _by_kernel(
+    inputs: _Inputs, objective: Any, tokens: slice, factor: Optional[Tensor], gradient: bool
+) -> Tuple[Tensor, Any]:
+    from fairseq_bnce.losses import kernels  # which is_fused() has found
+
     offset, counts, target = objective
     target = None if target is None else target[tokens]
-    words = (weight, bias, offset, counts, target)
-    return _kernels().binary_nce(features[tokens], *words, factor=factor, gradient=gradient)
+    words = (inputs.weight, inputs.bias, offset, counts, target)
+    return kernels.binary_nce(inputs.features[tokens], *words, factor=factor, gradient=gradient)
 
 
 @functools.lru_cache(maxsize=None)

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
 import torch
 from fairseq.data import Dictionary
@@ -29,10 +29,19 @@ _MOST = {
 _LARGEST_RANGE = 1000.0
 MAX_POSITIONS = 100_000  # nothing here depends on a position; fairseq wants some number
 
-_ACTIVATIONS = {"none": nn.Identity, "relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
-# As nn.init.calculate_gain names them.
-_GAINS = {"none": "linear"}
-Activation = ChoiceEnum(list(_ACTIVATIONS))
+_ACTIVATIONS: Dict[str, Type[nn.Module]] = {
+    "none": nn.Identity,
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+}
+_GAINS = {
+    "none": nn.init.calculate_gain("linear"),
+    "relu": nn.init.calculate_gain("relu"),
+    "tanh": nn.init.calculate_gain("tanh"),
+    "sigmoid": nn.init.calculate_gain("sigmoid"),
+}
+Activation: Any = ChoiceEnum(list(_ACTIVATIONS))
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
@@ -223,8 +232,7 @@ def feature_size(hidden: int, bottleneck: Optional[int]) -> Tuple[int, str]:
 def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Sequential:
     """A dense layer; weights as Glorot & Bengio (2010) have it for this activation, biases 0."""
     linear = nn.Linear(inputs, outputs)
-    gain = nn.init.calculate_gain(_GAINS.get(activation, activation))
-    nn.init.xavier_uniform_(linear.weight, gain)
+    nn.init.xavier_uniform_(linear.weight, _GAINS[activation])
     nn.init.zeros_(linear.bias)
     return nn.Sequential(linear, _ACTIVATIONS[activation](), nn.Dropout(dropout))
 

@@ -12,6 +12,7 @@ Presets: the first has that paper's context on PTB; all else is this project's c
 
 from argparse import Namespace
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -28,13 +29,15 @@ from fairseq_bnce.models.base import (
     register_presets,
 )
 
+Matrices: Any = ChoiceEnum(["diagonal", "full"])
+
 
 @dataclass
 class LogBilinearConfig(WordModelConfig):
     context_size: int = field(
         default=5, metadata={"help": "words of context: past ones, or on either side"}
     )
-    context_matrices: ChoiceEnum(["diagonal", "full"]) = field(
+    context_matrices: Matrices = field(
         default="diagonal", metadata={"help": "what the matrices C_i of the positions are"}
     )
     bidirectional_context: bool = field(

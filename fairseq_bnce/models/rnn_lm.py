@@ -35,7 +35,7 @@ Zoph et al. (2016), the One Billion Word model: 4 layers, E = H = 2048, dropout 
 from argparse import Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
@@ -54,19 +54,20 @@ from fairseq_bnce.models.base import (
     reorder,
 )
 
-_CELLS = {
+_CELLS: Dict[str, Callable[..., nn.RNNBase]] = {
     "lstm": nn.LSTM,
     "gru": nn.GRU,
     "elman": partial(nn.RNN, nonlinearity="tanh"),
     "elman_relu": partial(nn.RNN, nonlinearity="relu"),
 }
 
+Cell: Any = ChoiceEnum(list(_CELLS))
 State = Tuple[Tensor, ...]
 
 
 @dataclass
 class RecurrentConfig(WordModelConfig):
-    rnn_cell: ChoiceEnum(list(_CELLS)) = field(
+    rnn_cell: Cell = field(
         default="lstm",
         metadata={"help": "recurrent layers: Elman's are those of a simple RNN, tanh or ReLU"},
     )
@@ -140,7 +141,7 @@ class RecurrentDecoder(WordDecoder):
             dropout=between if layers > 1 else 0.0,  # torch warns where it has no place
         )
         self.dropout_in, self.dropout_out = nn.Dropout(inside), nn.Dropout(outside)
-        self.bottleneck = nn.Identity()
+        self.bottleneck: nn.Module = nn.Identity()
         if bottleneck is not None:
             activation = str(options.bottleneck_activation)
             self.bottleneck = hidden_layer(hidden, bottleneck, activation, outside)

@@ -70,6 +70,12 @@ def run_watched(command: Sequence[str], folder: Path, log: IO[bytes], size: int)
     return process.returncode
 
 
+def bytes_an_id(dictionary: Path) -> int:
+    """Of what fairseq binarises: two while the vocabulary allows it."""
+    with dictionary.open("rb") as lines:
+        return 2 if sum(1 for _ in lines) + len(SPECIALS) < 65500 else 4
+
+
 def binarise(
     folder: Path, splits: Sequence[str], dictionary: Path, *, workers: int, tokens: int = 0
 ) -> None:
@@ -80,10 +86,8 @@ def binarise(
     command += ["--workers", str(workers)]
     for split in splits:
         command += [f"--{split}pref", f"text/{split}.txt"]
-    # fairseq writes two bytes a token while the vocabulary allows it
-    width = 2 if sum(1 for _ in dictionary.open("rb")) + len(SPECIALS) < 65500 else 4
     with tempfile.TemporaryFile() as log:
-        status = run_watched(command, folder, log, tokens * width)
+        status = run_watched(command, folder, log, tokens * bytes_an_id(dictionary))
         log.seek(0)
         last = "\n".join(log.read().decode("utf-8", "replace").splitlines()[-15:])
     if status:

@@ -60,11 +60,12 @@ def map_chunks(
     size = reading.total_bytes(names)
     workers = needed_workers(workers, size)
     chunks = reading.read_chunks(names)
+    results: Iterator[tuple[list[bytes], Any]]
     if workers == 1:
         results = ((chunk, function(shared, chunk)) for chunk in chunks)
     else:
         results = _pooled(function, shared, chunks, workers)
     with progress_bar(label, size) as progress:
         for chunk, result in results:
-            progress.update(sum(map(len, chunk)))
+            progress.update(sum(map(len, chunk)) + len(chunk))
             yield result

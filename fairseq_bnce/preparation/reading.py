@@ -1,15 +1,14 @@
-"""Text files as lines of bytes, in bounded memory."""
+"""Text files in chunks of lines, for workers: bytes, in bounded memory."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from pathlib import Path
-from typing import Any, Iterable, Iterator
+from typing import Iterable, Iterator
 
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import LINE_LIMIT, STDIN
+from fairseq_bnce.text.lines import STDIN
+from fairseq_bnce.text.stream import TextLines
 
 CHUNK_BYTES = 1 << 18  # of text handed to a worker at a time: seconds of work, not minutes
 
@@ -31,36 +30,14 @@ def check_input(name: str) -> None:
                 )
 
 
-def open_input(name: str) -> Any:
-    """A context manager that gives the file (or standard input) as bytes."""
-    if name == STDIN:
-        return contextlib.nullcontext(sys.stdin.buffer)
-    return open(name, "rb")
-
-
-def read_lines(name: str) -> Iterator[bytes]:
-    """The lines of a file, cut at line feeds only, as fairseq cuts them."""
-    with open_input(name) as stream:
-        while True:
-            line = stream.readline(LINE_LIMIT + 1)
-            if len(line) > LINE_LIMIT:
-                raise InputError(
-                    f"input: lines of at most {LINE_LIMIT:,} bytes are required, but {name} has a "
-                    "longer one: break it into sentences first (or `fold -s -w 2000` it)"
-                )
-            if not line:
-                return
-            yield line
-
-
 def read_chunks(names: Iterable[str]) -> Iterator[list[bytes]]:
-    """Lists of lines of about ``CHUNK_BYTES``."""
+    """Lists of lines, without their ends, of about ``CHUNK_BYTES``."""
     for name in names:
         chunk: list[bytes] = []
         size = 0
-        for line in read_lines(name):
+        for line in TextLines([name]).undecoded():
             chunk.append(line)
-            size += len(line)
+            size += len(line) + 1
             if size >= CHUNK_BYTES:
                 yield chunk
                 chunk, size = [], 0

@@ -19,7 +19,7 @@ NOTES = {
 
 def table(stats: Mapping[str, SplitStats]) -> str:
     """The counts of every split, in columns."""
-    rows = [("split", "lines", "types", "tokens", UNK, "rate")]
+    rows: list[tuple[str, ...]] = [("split", "lines", "types", "tokens", UNK, "rate")]
     for split, found in stats.items():
         counts = tuple(f"{value:,}" for value in found)
         rows.append((split, *counts, f"{found.unk / found.tokens:.2%}"))

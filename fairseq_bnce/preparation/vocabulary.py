@@ -14,7 +14,7 @@ from fairseq_bnce.text.tokens import SPECIALS
 
 def count_chunk(_: None, lines: list[bytes]) -> Counter:
     """The words of tokenised lines, counted."""
-    return Counter(b"".join(lines).decode("utf-8").split())
+    return Counter(b"\n".join(lines).decode("utf-8").split())
 
 
 def count_words(path: Path, *, workers: int) -> Counter:

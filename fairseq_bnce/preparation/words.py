@@ -9,6 +9,7 @@ from typing import NamedTuple, Sequence
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
 from fairseq_bnce.preparation.reading import total_bytes
+from fairseq_bnce.text.lines import unmarked
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, tokenize
 
 
@@ -39,11 +40,10 @@ def sentences(words: list[str]) -> list[list[str]]:
 
 def decode(line: bytes) -> tuple[str, bool]:
     """The text of a line, and whether it had to be mended."""
-    # A byte order mark can stand at the start of any line once files have been joined.
     try:
-        return line.decode("utf-8").lstrip("\ufeff"), False
+        return unmarked(line.decode("utf-8")), False
     except UnicodeDecodeError:
-        return line.decode("utf-8", "replace").lstrip("\ufeff"), True
+        return unmarked(line.decode("utf-8", "replace")), True
 
 
 def line_words(text: str, options: TextOptions) -> list[str]:

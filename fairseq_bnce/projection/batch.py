@@ -76,18 +76,18 @@ class BatchVocabulary:
         words: (U,) int64, the distinct words.
         weight, bias: their rows (U, D) and (U,) or None.
         ids: the tensors of the arguments, as indices into ``words``.
-        draws: (K',) the distinct draws, as indices into ``words``, or None.
-        draw_counts: (K',) int64, how often each of them was drawn, or None.
+        draws: (K',) the distinct draws, as indices into ``words``.
+        draw_counts: (K',) int64, how often each of them was drawn.
     """
 
     def __init__(self, layer: OutputLayer, *ids: Tensor, draws: Optional[Tensor] = None):
         self.ids: List[Tensor]
-        self.draws = self.draw_counts = None
         if draws is None:
             self.words, self.ids = words.distinct(*ids)
+            self.draw_counts = self.words.new_empty(0)
         else:
             self.words, self.ids, self.draw_counts = words.distinct_draws_first(draws, *ids)
-            self.draws = torch.arange(len(self.draw_counts), device=draws.device)
+        self.draws = torch.arange(len(self.draw_counts), device=self.words.device)
         self.weight, self.bias = layer.rows(self.words)
 
 

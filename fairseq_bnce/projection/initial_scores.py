@@ -34,13 +34,14 @@ def set_to(layer: OutputLayer, scores: Tensor) -> None:
     if layer.bias is not None:
         layer.bias.copy_(scores)
         return
+    norm = _last_norm(layer.decoder)
+    assert norm is not None, "can_be_set() is to be asked first"
     weight = layer.full().weight
-    weight[:, _CHOSEN] = (scores / _make_constant(layer.decoder)).to(weight)
+    weight[:, _CHOSEN] = (scores / _make_constant(layer.decoder, norm)).to(weight)
 
 
-def _make_constant(decoder: nn.Module) -> float:
+def _make_constant(decoder: TransformerDecoderBase, norm: nn.LayerNorm) -> float:
     """The value that the chosen feature has from now on."""
-    norm = _last_norm(decoder)
     value = math.sqrt(norm.weight.numel())
     norm.weight[_CHOSEN] = 0.0
     norm.bias[_CHOSEN] = value
@@ -52,7 +53,7 @@ def _make_constant(decoder: nn.Module) -> float:
     return value
 
 
-def _last_norm(decoder: nn.Module) -> Optional[nn.Module]:
+def _last_norm(decoder: nn.Module) -> Optional[nn.LayerNorm]:
     """The affine layer normalisation that features come out of, whatever layers are dropped."""
     if not isinstance(decoder, TransformerDecoderBase):
         return None

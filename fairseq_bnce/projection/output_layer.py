@@ -20,6 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.sparse.row_sparse import gather
 
+_DIRECTION, _GAIN = "weight_v", "weight_g"  # what torch.nn.utils.weight_norm makes of a weight
+
 
 class Rows(NamedTuple):
     """A part of the output projection.
@@ -52,30 +54,27 @@ class OutputLayer:
         return self._stored_weight.size(0)
 
     @property
-    def bias(self) -> Optional[Tensor]:
+    def bias(self) -> Optional[nn.Parameter]:
         """The (V,) bias parameter, or None."""
         return getattr(self._location.holder, "bias", None)
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,)."""
-        if self._is_normalised:
-            return Rows(_normalise(self._stored_weight, self._location.holder.weight_g), self.bias)
-        return Rows(self._stored_weight, self.bias)
+        weight, gain = self._stored_weight, self._gain
+        return Rows(weight if gain is None else _normalise(weight, gain), self.bias)
 
     def rows(self, ids: Tensor) -> Rows:
         """The rows of the distinct words ``ids`` (U,).
 
         No work grows with V, but for a dense gradient where the rows are not row-sparse.
         """
-        weight = gather(self._stored_weight, ids)
-        if self._is_normalised:
-            weight = _normalise(weight, gather(self._location.holder.weight_g, ids))
-        return Rows(weight, None if self.bias is None else gather(self.bias, ids))
+        weight, gain, bias = gather(self._stored_weight, ids), self._gain, self.bias
+        weight = weight if gain is None else _normalise(weight, gather(gain, ids))
+        return Rows(weight, None if bias is None else gather(bias, ids))
 
     def parameters(self) -> List[nn.Parameter]:
         """All that :meth:`rows` reads."""
-        held = [self._stored_weight, self.bias]
-        held += [self._location.holder.weight_g] if self._is_normalised else []
+        held = (self._stored_weight, self._gain, self.bias)
         return [parameter for parameter in held if parameter is not None]
 
     def bypass(self) -> None:
@@ -135,12 +134,13 @@ class OutputLayer:
         return output if isinstance(output, tuple) else (first,)
 
     @property
-    def _is_normalised(self) -> bool:
-        """Under weight_norm, ``weight`` is stale until the module's own forward is called."""
-        return self._location.name == "weight_v"
+    def _gain(self) -> Optional[nn.Parameter]:
+        """Under weight_norm, whose ``weight`` is stale until the module's own forward is called."""
+        location = self._location
+        return getattr(location.holder, _GAIN) if location.name == _DIRECTION else None
 
     @property
-    def _stored_weight(self) -> Tensor:
+    def _stored_weight(self) -> nn.Parameter:
         return getattr(self._location.holder, self._location.name)
 
 
@@ -171,7 +171,9 @@ def _transform_output(function: Callable, _: nn.Module, __: Tuple, scores: Tenso
     return function(scores)
 
 
-def _transformed_call(decoder: nn.Module, slot: str, function: Callable, *args: Any, **kwargs: Any):
+def _transformed_call(
+    decoder: nn.Module, slot: str, function: Callable, *args: Any, **kwargs: Any
+) -> Tensor:
     """In the place of the method that projects."""
     return function(getattr(type(decoder), slot)(decoder, *args, **kwargs))
 
@@ -214,11 +216,12 @@ def _locate(decoder: nn.Module) -> _Location:
     if isinstance(decoder, LSTMDecoder):
         return _Location("fc_out", nn.Identity(), decoder.fc_out)
     if isinstance(decoder, FConvDecoder):
-        name = "weight_v" if hasattr(decoder.fc3, "weight_v") else "weight"
+        name = _DIRECTION if hasattr(decoder.fc3, _DIRECTION) else "weight"
         return _Location("fc3", nn.Identity(), decoder.fc3, name)
+    projection = getattr(decoder, "output_projection", None)
     # type(), not isinstance(): a vocabulary-parallel or quantised subclass holds other rows.
-    if type(getattr(decoder, "output_projection", None)) is nn.Linear:
-        return _Location("output_projection", nn.Identity(), decoder.output_projection)
+    if type(projection) is nn.Linear:
+        return _Location("output_projection", nn.Identity(), projection)
     if isinstance(decoder, LightConvDecoder):
         return _locate_inline(decoder)
     raise UnsupportedModelError(
@@ -229,7 +232,7 @@ def _locate(decoder: nn.Module) -> _Location:
     )
 
 
-def _locate_inline(decoder: nn.Module) -> _Location:
+def _locate_inline(decoder: LightConvDecoder) -> _Location:
     """fairseq 0.12.2's lightconv projects inside forward, unless it has an adaptive softmax."""
     if decoder.share_input_output_embed:
         return _Location("adaptive_softmax", True, decoder.embed_tokens)

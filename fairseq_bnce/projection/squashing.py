@@ -31,9 +31,10 @@ def squash(model: nn.Module) -> None:
     """
     if is_squashed(model):
         return
-    OutputLayer(model).transform_scores(losses.squashed)
-    model.decoder.register_buffer(MARK, torch.ones(()))
-    model.decoder._register_load_state_dict_pre_hook(_add_mark)
+    layer = OutputLayer(model)
+    layer.transform_scores(losses.squashed)
+    layer.decoder.register_buffer(MARK, torch.ones(()))
+    layer.decoder._register_load_state_dict_pre_hook(_add_mark)
 
 
 def is_squashed(model: nn.Module) -> bool:

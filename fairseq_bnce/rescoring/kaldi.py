@@ -8,7 +8,7 @@ features are their negatives; what is written is costs again.
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Dict, Iterable, Iterator, List, Mapping, Sequence
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
@@ -71,7 +71,7 @@ class KaldiFormat:
                 )
         return {utterance: [text[utterance] for text in texts] for utterance in texts[0]}
 
-    def _hypothesis(self, line: Line, costs: Sequence[Line]) -> Hypothesis:
+    def _hypothesis(self, line: Line, costs: Sequence[Optional[Line]]) -> Hypothesis:
         key, words = _cut(line)
         utterance, dash, rank = key.rpartition("-")
         if not dash or not utterance or not (rank.isascii() and rank.isdigit()):
@@ -82,7 +82,7 @@ class KaldiFormat:
         return Hypothesis(utterance, words, features, line, key)
 
 
-def _cut(line: Line) -> tuple:
+def _cut(line: Line) -> Tuple[str, str]:
     """(key, words)"""
     key, *words = unmarked(line.text).split() or [""]
     if not key:
@@ -90,7 +90,7 @@ def _cut(line: Line) -> tuple:
     return key, " ".join(words)
 
 
-def _cost(key: str, line: Line, cost: object, source: str) -> float:
+def _cost(key: str, line: Line, cost: Optional[Line], source: str) -> float:
     if cost is None:
         raise InputError(
             f"{source}: required a cost of {key} ({line.source}, line {line.number}), got no more "

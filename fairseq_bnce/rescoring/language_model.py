@@ -82,7 +82,7 @@ def _features(texts: List[str], added: Added) -> Dict[str, Dict[str, float]]:
         for text, score in zip(texts, scored):
             found[text][name] = round(score.total, 6)
     for text, score in zip(texts, scored):
-        for name, count in ((added.words, score.words), (added.oov, score.oov)):
-            if name:
-                found[text][name] = float(added.count_sign * count)
+        for feature, count in ((added.words, score.words), (added.oov, score.oov)):
+            if feature:
+                found[text][feature] = float(added.count_sign * count)
     return found

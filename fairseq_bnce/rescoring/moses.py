@@ -6,7 +6,7 @@ More fields may follow (alignments). Features are ``name= 1 2 3``, ``name=1`` or
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, check_new, number
@@ -105,7 +105,7 @@ def _plain_id(text: str) -> str:
     return text.lstrip("0") or "0" if text.isascii() and text.isdigit() else text
 
 
-def _cut(token: str) -> tuple:
+def _cut(token: str) -> Tuple[Optional[str], str]:
     """(name, value) of ``name=``, ``name:`` and ``name=1``; (None, value) of a bare value.
 
     The last ``=`` counts: names of sparse features may hold others.

@@ -61,7 +61,7 @@ def totals_by_prefixes(scorer: Any, sentences: Sequence[Sequence[int]]) -> np.nd
         totals[ends] += _end_log_probs(scorer, state, nodes[ends])
         alive = alive[lengths[alive] > depth]
         if len(alive):
-            words = [sentences[number][depth] for number in alive]
+            words = [sentences[number][depth] for number in alive.tolist()]
             pairs, places = np.unique(
                 np.stack([nodes[alive], words], axis=1), axis=0, return_inverse=True
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import heapq
 import math
-from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Sequence
+from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from fairseq_bnce import losses
 from fairseq_bnce.projection.batch import target_scores
+from fairseq_bnce.scoring import normalisation, reduction
+from fairseq_bnce.scoring.reduction import Contexts, ReducedPartition
 from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
 
 BINS = 10  # of confidence
@@ -39,18 +41,28 @@ class Measures(NamedTuple):
 class DiagnosingScorer(Scorer):
     """A scorer whose ``log_probs`` are (T, 5): the columns of :class:`Measures`.
 
-    It does the work of exact scoring, whatever ``exact`` says, and takes no shift off.
+    It does the work of exact scoring, whatever ``exact`` says, and takes no shift off. log Z is
+    what unnormalised scores are less, from context to context if by a reduced partition function.
+
+    Attributes:
+        contexts: where some are given, features and log Z_c are added to them.
     """
+
+    contexts: Optional[Contexts] = None
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         layer = self._reader.layer
         scores = target_scores(layer, features, self._predicted(targets), self._squash)
         found = losses.predictive_statistics(features, *layer.full(), squash=self._squash)
+        if self.contexts is not None:
+            self.contexts.add(features, found.log_z)
+        how = normalisation.unnormalised(self._state, 0.0, layer, self._squash)
+        log_z = how.normalisers(layer, features)
         columns = (
-            scores - self.log_z,
-            found.log_z - self.log_z,
+            scores - log_z,
+            found.log_z - log_z,
             found.entropy,
-            found.best_score - self.log_z,
+            found.best_score - log_z,
             (found.best == targets).to(scores.dtype),
         )
         return torch.stack(columns, dim=1)
@@ -147,6 +159,34 @@ class Diagnosis:
         return Context(deviation, entropy, " ".join(words), line.words[place])
 
 
+def fit_offset(
+    scorer: DiagnosingScorer, contexts: Contexts, rows: int = 0
+) -> Tuple[ReducedPartition, Dict[str, Any]]:
+    """A reduced partition function of ``rows`` rows (0: as many as suit V), and how far it strays.
+
+    Fitted to the scorer's ``contexts`` but the last tenth, on which mean (mu_z), standard deviation
+    (sigma_z), lowest and highest of log Z_c less what it says are measured, nats.
+
+    Raises:
+        ValueError: see :func:`fairseq_bnce.scoring.reduction.fit`.
+    """
+    weight, bias = scorer._reader.layer.full()
+    rows = rows or reduction.default_rows(len(weight))
+    known, others = contexts.parts()
+    found = reduction.fit(*known, weight, bias, rows)
+    deviations = (others[1] - found.log_partition(others[0])).double()
+    measured = {
+        "rows": rows,
+        "fitted_on": len(known[1]),
+        "measured_on": len(others[1]),
+        "mu_z": deviations.mean().item(),
+        "sigma_z": deviations.std(unbiased=False).item(),
+        "lowest": deviations.min().item(),
+        "highest": deviations.max().item(),
+    }
+    return found, measured
+
+
 def summary(measures: Measures) -> Dict[str, float]:
     """The numbers of a diagnosis, by their names.
 
@@ -185,7 +225,7 @@ class Bin(NamedTuple):
         accuracy: how often it came.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # in the place of tuple.count, which no bin needs
     confidence: float
     accuracy: float
 

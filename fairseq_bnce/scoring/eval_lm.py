@@ -7,7 +7,7 @@ over V is 0: the gather reads the right numbers, and nothing of size tokens x V 
 """
 
 import logging
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,11 @@ from fairseq_bnce.scoring.normalisation import Normalisation
 logger = logging.getLogger(__name__)
 
 
-class _Scoring:
+class _Scoring(nn.Module):
     """Mixed into a model's own class."""
 
     normalisation: Normalisation
+    decoder: Any
 
     def forward(self, *args: Any, **kwargs: Any) -> Tuple:
         layer = OutputLayer(self)
@@ -33,7 +34,7 @@ class _Scoring:
         return layer.checked(output)
 
     def get_normalized_probs(
-        self, net_output: Tuple, log_probs: bool, sample: Optional[Dict[str, Any]] = None
+        self, net_output: Tuple, log_probs: bool, sample: Dict[str, Any]
     ) -> Tensor:
         """(B, T, V) whose every entry along V is the target's (log-)probability."""
         layer = OutputLayer(self)
@@ -71,7 +72,7 @@ def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], ch
     """By m - log Z - shift.
 
     Args:
-        models: one self-normalised model.
+        models: one self-normalised model, or one with a reduced partition function.
         state: of the task, as its checkpoint carries it.
         choice: the value of ``--log-z-shift``.
 
@@ -79,12 +80,16 @@ def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], ch
         ValueError: for several models, or a bad choice.
     """
     refuse_ensemble(models)
-    log_z = state.get("log_z", 0.0)
     shift = normalisation.shift(choice, state, "no --unnormalized")
     for model in models:
-        make_unnormalized(model, log_z + shift)
+        layer, squash = OutputLayer(model), squashing.is_squashed(model)
+        how = normalisation.unnormalised(state, shift, layer, squash)
+        _mix_in(model, how)
+        log_z = f"{how.constant - shift:g}"
+        if how.reduced is not None:
+            log_z = f"that of {len(how.reduced.bias):,} rows in the place of {len(layer):,}"
         logger.info(
-            f"unnormalised scores: m - log Z - shift, log Z {log_z:g}, shift {shift:.4f} nats; "
+            f"unnormalised scores: m - log Z - shift, log Z {log_z}, shift {shift:.4f} nats; "
             "the perplexity below is unnormalised"
         )
 
@@ -107,7 +112,7 @@ def make_exact(model: nn.Module) -> None:
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
-    _mix_in(model, None)
+    _mix_in(model, Normalisation(None, squashing.is_squashed(model)))
 
 
 def make_unnormalized(model: nn.Module, log_z_and_shift: float) -> None:
@@ -120,7 +125,7 @@ def make_unnormalized(model: nn.Module, log_z_and_shift: float) -> None:
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
-    _mix_in(model, log_z_and_shift)
+    _mix_in(model, Normalisation(log_z_and_shift, squashing.is_squashed(model)))
 
 
 def _is_of_fairseq(model: nn.Module) -> bool:
@@ -132,9 +137,10 @@ def _is_of_fairseq(model: nn.Module) -> bool:
     return all(c.__module__.split(".")[0] in ("fairseq", "fairseq_bnce") for c in classes)
 
 
-def _mix_in(model: nn.Module, constant: Optional[float]) -> None:
+def _mix_in(model: nn.Module, how: Normalisation) -> None:
     OutputLayer(model)  # refuses what can't be scored
-    model.normalisation = Normalisation(constant, squashing.is_squashed(model))
     if not isinstance(model, _Scoring):
         own = type(model)
         model.__class__ = type(own.__name__, (_Scoring, own), {"__module__": own.__module__})
+    scoring: Any = model  # of which mypy does not see the new class
+    scoring.normalisation = how

@@ -16,7 +16,10 @@ from fairseq_bnce.scoring.readers import Reader
 
 
 class _Group(NamedTuple):
-    """Texts that are read on together: their numbers (n,) in the state, and their context."""
+    """Texts that are read on together: their numbers (n,) in the state, and their context.
+
+    The numbers go up, so that those of a state's only group are all of them in order.
+    """
 
     rows: Tensor
     context: Any
@@ -75,6 +78,9 @@ class State:
 
     def _selected(self, group: _Group, chosen: Tensor) -> List[_Group]:
         """The group's part in what is chosen: none, or one."""
+        if len(self._groups) == 1 and len(chosen):
+            rows = torch.arange(len(chosen), device=chosen.device)
+            return [_Group(rows, self._reader.select(group.context, chosen))]
         place = torch.full((len(self),), -1, device=chosen.device)
         place[group.rows] = torch.arange(len(group.rows), device=chosen.device)
         own = place[chosen]
@@ -83,14 +89,23 @@ class State:
 
     def _read(self, words: Tensor, keep: int) -> State:
         """After one more word (n,) each; ``keep`` words are left where a block is full."""
-        features, groups = torch.empty_like(self.features), []
-        for rows, context in self._groups:
-            if self._reader.longest is not None:
-                context = _with_room(self._reader, context, keep)
-            read, context = self._reader.read_on(context, words[rows, None])
-            features[rows] = read[:, -1]
-            groups.append(_Group(rows, context))
-        return State(self._reader, features, _merged(self._reader, groups))
+        if len(self._groups) == 1:
+            group = self._groups[0]
+            features, context = self._read_group(group, words, keep)
+            return State(self._reader, features, [_Group(group.rows, context)])
+        all_features, groups = torch.empty_like(self.features), []
+        for group in self._groups:
+            features, context = self._read_group(group, words[group.rows], keep)
+            all_features[group.rows] = features
+            groups.append(_Group(group.rows, context))
+        merged = [_in_order(self._reader, group) for group in _merged(self._reader, groups)]
+        return State(self._reader, all_features, merged)
+
+    def _read_group(self, group: _Group, words: Tensor, keep: int) -> Tuple[Tensor, Any]:
+        """Features (n, D) after words (n,), and the context."""
+        context = _with_room(self._reader, group.context, keep)
+        features, context = self._reader.read_on(context, words[:, None])
+        return features[:, -1].clone(), context  # what else was read need not be kept
 
 
 class Incremental:
@@ -134,8 +149,12 @@ class Incremental:
 
     def extend(self, state: State, word_ids: Any) -> Tuple[State, Tensor]:
         """(state after one more word each, the words' log-probabilities (n,))."""
-        words = self._checked(state, word_ids, (len(state),))
-        return state._read(words, self.keep), self.score(state.features, words)
+        read = self.read_on(state, word_ids)
+        return read, self.next_log_probs(state, word_ids)
+
+    def read_on(self, state: State, word_ids: Any) -> State:
+        """The state after one more word each, which are not scored."""
+        return state._read(self._checked(state, word_ids, (len(state),)), self.keep)
 
     def next_log_probs(self, state: State, word_ids: Any) -> Tensor:
         """(n,) or (n, K) log-probabilities of words that may come next, one or K for each."""
@@ -165,9 +184,15 @@ def _joined(reader: Reader, groups: Sequence[_Group]) -> _Group:
     return _Group(torch.cat([group.rows for group in groups]), context)
 
 
+def _in_order(reader: Reader, group: _Group) -> _Group:
+    """Its texts by their numbers."""
+    rows, order = group.rows.sort()
+    return group if rows.equal(group.rows) else _Group(rows, reader.select(group.context, order))
+
+
 def _with_room(reader: Reader, context: Any, keep: int) -> Any:
     """Room for one more word: a full block is cut down to its last words."""
-    if reader.length(context) < reader.longest:
+    if reader.longest is None or reader.length(context) < reader.longest:
         return context
     return reader.shortened(context, keep)
 
@@ -185,9 +210,7 @@ def _as_ids(
             f"{name}: required integers of shape ({wanted}), got {ids.dtype} of shape "
             f"{tuple(ids.shape)}"
         )
-    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= below):
-        raise ScoringError(
-            f"{name}: required numbers from 0 to {below - 1}, got {int(ids.min())} to "
-            f"{int(ids.max())}"
-        )
+    least, most = map(int, ids.aminmax()) if ids.numel() else (0, -1)
+    if least < 0 or most >= below:
+        raise ScoringError(f"{name}: required numbers from 0 to {below - 1}, got {least} to {most}")
     return ids.long()

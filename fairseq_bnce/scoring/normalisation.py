@@ -1,17 +1,23 @@
-"""From raw scores to log-probabilities: by the softmax, or less the constant log Z and a shift."""
+"""From raw scores to log-probabilities: by the softmax, or less log Z and a shift.
+
+log Z is a constant, or what a reduced partition function says of the context.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Mapping, NamedTuple, Union
+from typing import Any, Mapping, NamedTuple, Optional, Union
 
+import torch
 from torch import Tensor
 
 from fairseq_bnce import losses
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.projection.batch import target_scores
 from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.scoring import reduction
+from fairseq_bnce.scoring.reduction import ReducedPartition
 from fairseq_bnce.text.numerals import decimal
 
 logger = logging.getLogger(__name__)
@@ -25,17 +31,43 @@ class Normalisation(NamedTuple):
     Attributes:
         constant: log Z and the shift together, nats; None for exact log-probabilities.
         squash: whether scores are those of :func:`losses.squashed`.
+        reduced: gives log Z of each context in the place of a constant one.
     """
 
     constant: Any
     squash: bool = False
+    reduced: Optional[ReducedPartition] = None
 
     def log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
         """(N,) float32 nats, of words (N,) after features (N, D)."""
         scores = target_scores(layer, features, target, self.squash)
-        if self.constant is not None:
-            return scores - self.constant
-        return scores - losses.log_partition(features, *layer.full(), squash=self.squash)
+        return scores - self.normalisers(layer, features)
+
+    def normalisers(self, layer: OutputLayer, features: Tensor) -> Tensor:
+        """What scores after features (N, D) are lessened by: (N,) or (), float32 nats."""
+        if self.constant is None:
+            return losses.log_partition(features, *layer.full(), squash=self.squash)
+        if self.reduced is not None:
+            return self.reduced.log_partition(features) + self.constant
+        return features.new_tensor(self.constant, dtype=torch.float32)
+
+
+def unnormalised(
+    state: Mapping[str, Any], shift: float, layer: OutputLayer, squash: bool
+) -> Normalisation:
+    """Without a softmax: less the log Z that a task's state carries, and a shift in nats.
+
+    Raises:
+        CheckpointError: for a reduced partition function of another model.
+    """
+    reduced = reduction.carried(state, layer)
+    log_z = 0.0 if reduced is not None else float(state.get("log_z", 0.0))
+    return Normalisation(log_z + shift, squash, reduced)
+
+
+def is_self_normalised(state: Mapping[str, Any]) -> bool:
+    """Whether scores need no softmax, by what a task's state carries."""
+    return "log_z" in state or reduction.is_carried(state)
 
 
 def check_shift(choice: Shift) -> None:
@@ -62,10 +94,10 @@ def shift(choice: Shift, state: Mapping[str, Any], exactly: str) -> float:
         raise ScoringError(
             "--log-z-shift: required a number (the mean of log Z_c, nats) or 'none', or "
             f"{exactly} in its place, for a checkpoint that carries no log Z: it was not trained "
-            "to normalise itself; fairseq-bnce diagnose --calibrate measures that number and "
-            "writes it into a checkpoint"
+            "to normalise itself; fairseq-bnce diagnose --calibrate offset fits what takes log Z's "
+            "place, and writes it into a checkpoint"
         )
-    if "log_z" not in state:
+    if not is_self_normalised(state):
         logger.warning(
             "this checkpoint is not self-normalised: it was not trained with a criterion of "
             "fairseq_bnce that normalises scores, and unnormalised ones may be far from exact ones"

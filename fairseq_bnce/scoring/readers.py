@@ -10,9 +10,10 @@ last words of an n-gram model, a transformer's keys and values. Reading on makes
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
+from fairseq.models import BaseFairseqModel
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.transformer import TransformerDecoder
 from torch import Tensor, nn
@@ -23,6 +24,9 @@ from fairseq_bnce.projection.output_layer import OutputLayer
 
 # Words at once, where a decoder names no limit of its own.
 _LONGEST = 4096
+_MASK = "buffered_future_mask"  # a method of transformers' decoders
+# Texts at once, up to which an LSTM's cells read a word sooner than torch's fused layers do.
+_FEW = 16
 
 
 class Reader:
@@ -33,18 +37,23 @@ class Reader:
         layer: its output projection.
 
     Attributes:
+        decoder: of the model; each reader knows its own.
         longest: how many words it reads at once; None: any number, by :meth:`read_on`.
         is_causal: whether it can go on from where it stopped.
         sees_padding: whether padding on the right has to be told from words.
+        order: how many words a score depends on, the one that is scored counted in, as of an
+            n-gram model; None: on all words before it.
     """
 
-    longest: Optional[int]
+    order: Optional[int] = None
     is_causal = True
     sees_padding = True
+    _reads_any_number = False
 
     def __init__(self, model: nn.Module, layer: OutputLayer):
         self.model, self.layer = model, layer
-        self.longest = _positions(model)
+        self.decoder: Any = layer.decoder
+        self.longest = None if self._reads_any_number else _positions(model)
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Features (B, T, D) of texts (B, T), padded on the right."""
@@ -83,23 +92,22 @@ class Reader:
 class RecurrentReader(Reader):
     """``rnn_lm``: a context is a tuple of (L, B, H)."""
 
-    longest = None
+    _reads_any_number = True
     dim = 1
 
     def __init__(self, model: nn.Module, layer: OutputLayer):
-        self.model, self.layer = model, layer
+        super().__init__(model, layer)
+        self.rnn = self._layers()
 
     def start(self, count: int, device: torch.device) -> Any:
-        rnn = self.model.decoder.rnn
-        like = self.model.decoder.embed_tokens.weight
-        zero = like.new_zeros(rnn.num_layers, count, rnn.hidden_size)
-        return (zero, zero) if isinstance(rnn, nn.LSTM) else (zero,)
+        like = self.decoder.embed_tokens.weight
+        zero = like.new_zeros(self.rnn.num_layers, count, self.rnn.hidden_size)
+        return (zero, zero) if isinstance(self.rnn, nn.LSTM) else (zero,)
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
         cache: Dict[str, Dict[str, Optional[Tensor]]] = {}
-        decoder = self.model.decoder
         features = self.model(tokens, incremental_state=cache, state=context)[0]
-        return features, tuple(decoder.get_incremental_state(cache, "state").values())
+        return features, tuple(self.decoder.get_incremental_state(cache, "state").values())
 
     def select(self, context: Any, rows: Tensor) -> Any:
         return tuple(part.index_select(self.dim, rows) for part in context)
@@ -110,6 +118,9 @@ class RecurrentReader(Reader):
     def length(self, context: Any) -> int:
         return 0
 
+    def _layers(self) -> nn.RNNBase:
+        return self.decoder.rnn
+
 
 class FusedLSTMReader(RecurrentReader):
     """``lstm_lm``, whose loop over time in Python becomes one call of torch's fused layers.
@@ -118,48 +129,57 @@ class FusedLSTMReader(RecurrentReader):
     training data had, but nothing in it depends on that.
     """
 
-    def __init__(self, model: nn.Module, layer: OutputLayer):
-        super().__init__(model, layer)
-        self.rnn = _fused(model.decoder.layers)
-
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self._features(tokens, None)[0]
-
-    def start(self, count: int, device: torch.device) -> Any:
-        like = self.model.decoder.embed_tokens.weight
-        zero = like.new_zeros(self.rnn.num_layers, count, self.rnn.hidden_size)
-        return zero, zero
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
         return self._features(tokens, context)
 
+    def _layers(self) -> nn.RNNBase:
+        return _fused(self.decoder.layers)
+
     def _features(self, tokens: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        decoder = self.model.decoder
-        outputs, state = self.rnn(decoder.embed_tokens(tokens.t()), state)
+        decoder = self.decoder
+        is_step = tokens.size(1) == 1 and len(tokens) <= _FEW and not tokens.is_cuda
+        run = self._step if state and is_step else self.rnn
+        outputs, state = run(decoder.embed_tokens(tokens.t()), state)
         outputs = outputs.transpose(0, 1)
         has_bottleneck = hasattr(decoder, "additional_fc")
         return decoder.additional_fc(outputs) if has_bottleneck else outputs, state
+
+    def _step(self, inputs: Tensor, state: Any) -> Tuple[Tensor, Any]:
+        """What the fused layers give for a word (1, B, D) of each of few texts, by the cells.
+
+        On a CPU the fused layers rearrange all weights in every call (oneDNN), and for few texts
+        that takes longer than the rest.
+        """
+        outputs, states = inputs[0], []
+        for cell, *before in zip(self.decoder.layers, *state):
+            states.append(cell(outputs, before))
+            outputs = states[-1][0]
+        return outputs[None], tuple(map(torch.stack, zip(*states)))
 
 
 class NGramReader(Reader):
     """``ffnn_lm`` and ``lbl_lm``: a context is the last words but one, (B, context size - 1)."""
 
-    longest = None
+    _reads_any_number = True
 
     def __init__(self, model: nn.Module, layer: OutputLayer):
-        self.model, self.layer = model, layer
-        self.is_causal = not getattr(model.decoder, "is_bidirectional", False)
+        super().__init__(model, layer)
+        self.is_causal = not getattr(self.decoder, "is_bidirectional", False)
+        self.order = self.decoder.context_size + 1
 
     def start(self, count: int, device: torch.device) -> Any:
-        decoder = self.model.decoder
-        return torch.full((count, decoder.context_size - 1), decoder.eos, device=device)
+        shape = (count, self.decoder.context_size - 1)
+        return torch.full(shape, self.decoder.eos, device=device)
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
         words = torch.cat([context, tokens], dim=1)
         known = context.size(1)
         if tokens.size(1) == 1:
             cache: Dict[str, Any] = {}
-            self.model.decoder.set_incremental_state(cache, "past", {"words": context})
+            self.decoder.set_incremental_state(cache, "past", {"words": context})
             features = self.model(tokens, incremental_state=cache)[0]
         else:
             features = self.model(words)[0][:, known:]
@@ -224,13 +244,12 @@ def make_reader(model: nn.Module) -> Reader:
     _remove_weight_norm(model)
     layer = OutputLayer(model)
     layer.bypass()
-    decoder = model.decoder
-    if hasattr(decoder, "buffered_future_mask"):  # whose buffer threads would share
-        decoder.buffered_future_mask = _future_mask
-    return _reader_class(decoder)(model, layer)
+    if hasattr(layer.decoder, _MASK):  # whose buffer threads would share
+        setattr(layer.decoder, _MASK, _future_mask)
+    return _reader_class(layer.decoder)(model, layer)
 
 
-def _reader_class(decoder: nn.Module) -> Any:
+def _reader_class(decoder: nn.Module) -> Type[Reader]:
     if isinstance(decoder, RecurrentDecoder):
         return RecurrentReader
     if type(decoder) is LSTMDecoder and decoder.attention is None and not decoder.residuals:
@@ -240,7 +259,7 @@ def _reader_class(decoder: nn.Module) -> Any:
     return TransformerReader if isinstance(decoder, TransformerDecoder) else Reader
 
 
-def _positions(model: nn.Module) -> int:
+def _positions(model: BaseFairseqModel) -> int:
     longest = model.max_positions()
     if isinstance(longest, (tuple, list)):
         longest = longest[-1]

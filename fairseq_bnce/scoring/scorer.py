@@ -19,6 +19,8 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
+    Type,
+    TypeVar,
     Union,
 )
 
@@ -30,10 +32,12 @@ from torch import Tensor
 from fairseq_bnce import checkpoints
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import normalisation
+from fairseq_bnce.scoring.host import HostScores, checked
 from fairseq_bnce.scoring.incremental import Incremental, State
 from fairseq_bnce.scoring.readers import make_reader
 from fairseq_bnce.scoring.texts import Batch, Blocks, BlockText, CarriedText, Piece, batches
 
+AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 # What a CPU's caches hold of a small LSTM's states; measured there, a GPU is given more.
 _BATCH_TOKENS = {"cpu": 4096}
 # Words of a window, in batches: among so many lines there are enough of a length.
@@ -123,12 +127,14 @@ class Scorer:
         self._first = [self.dictionary.eos()]
         self._prefix = [] if trained.bos is None else [trained.bos]
         self.log_z = float(trained.state.get("log_z", 0.0))
-        self._set_exact(exact)
         self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype))
+        self._set_exact(exact)
         self._check_dtype(dtype)
 
     @classmethod
-    def from_checkpoint(cls, path: str, data: Optional[str] = None, **options: Any) -> Scorer:
+    def from_checkpoint(
+        cls: Type[AnyScorer], path: str, data: Optional[str] = None, **options: Any
+    ) -> AnyScorer:
         """A scorer for a checkpoint of fairseq-train; nothing in the file is run.
 
         Args:
@@ -143,7 +149,7 @@ class Scorer:
         """
         return cls(checkpoints.load(str(path), None if data is None else str(data)), **options)
 
-    def with_exact(self, exact: bool) -> Scorer:
+    def with_exact(self: AnyScorer, exact: bool) -> AnyScorer:
         """A scorer of the same model, which both share, for exact or unnormalised scores.
 
         Raises:
@@ -210,6 +216,21 @@ class Scorer:
         # The word <pad> in a text is none: it would be taken for padding.
         return ids if pad not in ids else [unk if word == pad else word for word in ids]
 
+    def is_oov(self, ids: Any) -> np.ndarray:
+        """Which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool."""
+        words = np.asarray(ids, dtype=np.int64)
+        return (words == self.dictionary.unk()) | (words >= self._targets)
+
+    @property
+    def is_self_normalised(self) -> bool:
+        """Whether the model was trained, or calibrated, so that scores need no softmax."""
+        return normalisation.is_self_normalised(self._state)
+
+    @property
+    def order(self) -> Optional[int]:
+        """How many words a score depends on, itself counted in, as of an n-gram model; or None."""
+        return self._reader.order
+
     @property
     def is_causal(self) -> bool:
         """Whether a word is scored by those before it alone, so that hypotheses can be extended."""
@@ -254,11 +275,33 @@ class Scorer:
         with torch.no_grad():
             return _as_float64(self._incremental().next_log_probs(state, word_ids))
 
+    def read_on(self, state: State, word_ids: Any) -> State:
+        """The state after a word for each of n hypotheses, as :meth:`extend` has it, unscored."""
+        with torch.no_grad():
+            return self._incremental().read_on(state, word_ids)
+
+    def normalisers(self, state: State) -> np.ndarray:
+        """What raw scores after n hypotheses are lessened by: (n,) float64 nats.
+
+        log Z and the shift, or log Z_c of each, the only work here that grows with the vocabulary.
+        """
+        with torch.no_grad():
+            found = self._normalisation.normalisers(self._reader.layer, state.features)
+        return _as_float64(found.expand(len(state)))
+
+    def host_scores(self) -> HostScores:
+        """Raw scores m(w, c) of single words, from ``state.features`` that are on the host."""
+        return HostScores(self._reader.layer, self._squash, self.dictionary.unk())
+
     def _set_exact(self, exact: bool) -> None:
         self.exact = exact
         self.shift = 0.0
+        self._normalisation = normalisation.Normalisation(None, self._squash)
         if not exact:
             self.shift = normalisation.shift(self._shift_choice, self._state, "--exact")
+            self._normalisation = normalisation.unnormalised(
+                self._state, self.shift, self._reader.layer, self._squash
+            )
 
     def _incremental(self) -> Incremental:
         first, known = [*self._prefix, *self._first], len(self.dictionary)
@@ -267,9 +310,8 @@ class Scorer:
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         """(N,) float32 nats, of words (N,) after features (N, D)."""
-        constant = None if self.exact else self.log_z + self.shift
-        how = normalisation.Normalisation(constant, self._squash)
-        return how.log_probs(self._reader.layer, features, self._predicted(targets))
+        layer = self._reader.layer
+        return self._normalisation.log_probs(layer, features, self._predicted(targets))
 
     def _predicted(self, targets: Tensor) -> Tensor:
         """``<unk>`` for words that are read, and not predicted."""
@@ -316,7 +358,7 @@ class Scorer:
         return [self._result(line, part) for line, part in zip(lines, parts)]
 
     def _result(self, line: _Line, scores: np.ndarray, in_blocks: bool = False) -> SentenceScore:
-        is_oov = (line.ids == self.dictionary.unk()) | (line.ids >= self._targets)
+        is_oov = self.is_oov(line.ids)
         return SentenceScore(scores.astype(np.float64), line.words, is_oov, in_blocks)
 
     def _piece(self, ids: np.ndarray) -> Piece:
@@ -339,7 +381,7 @@ class Scorer:
         batch = Batch.of(pieces, padding, self.device)
         with torch.no_grad():
             features = self._reader.read(batch.tokens, batch.lengths)[batch.is_scored]
-            return _finite(self._log_probs(features, batch.targets).cpu().numpy())
+            return checked(self._log_probs(features, batch.targets).cpu().numpy())
 
     def _is_long(self, line: _Line) -> bool:
         """Whether it is read in parts; what reads words on both sides reads them all at once."""
@@ -391,18 +433,7 @@ class Scorer:
 
 
 def _as_float64(scores: Tensor) -> np.ndarray:
-    return _finite(scores.cpu().numpy().astype(np.float64))
-
-
-def _finite(scores: np.ndarray) -> np.ndarray:
-    """Parameters may be finite and too large for their dtype all the same."""
-    if not np.isfinite(scores).all():
-        bad = scores[~np.isfinite(scores)]
-        raise ScoringError(
-            f"scores: required finite numbers, got {bad[0]} for {bad.size:,} of {scores.size:,}: "
-            "the model's numbers overflow"
-        )
-    return scores
+    return checked(scores.cpu().numpy().astype(np.float64))
 
 
 def _device(name: Union[str, torch.device]) -> torch.device:

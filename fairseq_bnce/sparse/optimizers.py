@@ -87,6 +87,11 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         Raises:
             ValueError: naming the flag, what was required and what came.
         """
+        options = {"lr": _first(self.cfg.lr), **self.own_options()}
+        return {**options, "weight_decay": _weight_decay(self.cfg)}
+
+    def own_options(self) -> Dict[str, Any]:
+        """Those that not every rule has."""
         raise NotImplementedError
 
     @property
@@ -96,14 +101,13 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     def all_reduce_grads(self, module: nn.Module) -> None:
         """Average the gradients over the ranks: the wrapper its dense ones, here the row-sparse."""
         sparse = [p for p in module.parameters() if row_sparse.is_marked(p)]
-        for parameter in sparse:
-            if parameter.grad is None:  # legacy_ddp would fill it with V-sized zeros
-                parameter.grad = _no_rows(parameter)
+        for parameter in sparse:  # where there is none, legacy_ddp would make V-sized zeros
+            parameter.grad = _gradient(parameter)
         _shrink_buffer(module)
         super().all_reduce_grads(module)
         if ranks.count() > 1:
             for parameter in sparse:
-                parameter.grad = row_sparse.mean_over_ranks(parameter.grad)
+                parameter.grad = row_sparse.mean_over_ranks(_gradient(parameter))
 
     def multiply_grads(self, c: Any) -> None:
         for gradient in self._merged():
@@ -155,12 +159,10 @@ class FairseqSparseSGD(RowSparseFairseqOptimizer):
 
     rule = update_rules.SparseSGD
 
-    @property
-    def optimizer_config(self) -> Dict[str, Any]:
+    def own_options(self) -> Dict[str, Any]:
         fits = math.isfinite(self.cfg.momentum) and 0 <= self.cfg.momentum < 1
         require("--momentum", "at least 0 and below 1", self.cfg.momentum, fits)
-        options = {"momentum": self.cfg.momentum, "weight_decay": _weight_decay(self.cfg)}
-        return {"lr": _first(self.cfg.lr), **options}
+        return {"momentum": self.cfg.momentum}
 
 
 @register_optimizer("sparse_adagrad", dataclass=SparseAdagradConfig)
@@ -169,15 +171,11 @@ class FairseqSparseAdagrad(RowSparseFairseqOptimizer):
 
     rule = update_rules.SparseAdagrad
 
-    @property
-    def optimizer_config(self) -> Dict[str, Any]:
+    def own_options(self) -> Dict[str, Any]:
+        start = self.cfg.adagrad_initial_accumulator
         return {
-            "lr": _first(self.cfg.lr),
             "eps": _positive("--adagrad-eps", self.cfg.adagrad_eps),
-            "initial_accumulator": _from_zero(
-                "--adagrad-initial-accumulator", self.cfg.adagrad_initial_accumulator
-            ),
-            "weight_decay": _weight_decay(self.cfg),
+            "initial_accumulator": _from_zero("--adagrad-initial-accumulator", start),
         }
 
 
@@ -195,13 +193,10 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
 
     rule = update_rules.LazyAdam
 
-    @property
-    def optimizer_config(self) -> Dict[str, Any]:
+    def own_options(self) -> Dict[str, Any]:
         return {
-            "lr": _first(self.cfg.lr),
             "betas": _betas(self.cfg.adam_betas),
             "eps": _positive("--adam-eps", self.cfg.adam_eps),
-            "weight_decay": _weight_decay(self.cfg),
         }
 
 
@@ -256,7 +251,10 @@ def _first(lr: Any) -> float:
     return float(lr[0]) if hasattr(lr, "__getitem__") else float(lr)
 
 
-def _no_rows(parameter: Tensor) -> Tensor:
+def _gradient(parameter: Tensor) -> Tensor:
+    """A row-sparse parameter's: one without rows where a batch has not used it."""
+    if parameter.grad is not None:
+        return parameter.grad
     ids = torch.empty(0, dtype=torch.int64, device=parameter.device)
     return row_sparse.sparse_rows(
         ids, parameter.new_empty(0, *parameter.shape[1:]), parameter.shape
@@ -266,6 +264,6 @@ def _no_rows(parameter: Tensor) -> Tensor:
 def _shrink_buffer(module: nn.Module) -> None:
     """legacy_ddp's buffer, made at its first use, need not hold what legacy_ddp leaves alone."""
     if getattr(module, "buffer_size", None) and getattr(module, "buffer", None) is None:
-        wrapper = module if "buffer_size" in vars(module) else module.module
+        wrapper: Any = module if "buffer_size" in vars(module) else module.module
         dense = (p.numel() for p in module.parameters() if not row_sparse.is_marked(p))
         wrapper.buffer_size = max(min(wrapper.buffer_size, sum(dense)), 1)

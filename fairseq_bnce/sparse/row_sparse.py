@@ -7,7 +7,7 @@ grows with V. fairseq itself knows nothing of such gradients: a parameter that g
 """
 
 from functools import partial
-from typing import List, Tuple
+from typing import Any, List, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,16 @@ from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.sparse import ranks
 
 _MARK = "fairseq_bnce_row_sparse"
+# Attributes: of a parameter that fairseq's legacy_ddp leaves to its owner; of a model, the names of
+# those that torch's DistributedDataParallel does, which refuses sparse gradients.
+_LEGACY_DDP_MARK = "expert"
+_DDP_IGNORES = "_ddp_params_and_buffers_to_ignore"
 # Ids are right by construction; to look at them would make a GPU's host wait. torch 1.13 looks
 # always, torch 2.12 and later warn where nobody says whether to.
 if torch.__version__ >= "2":
     _make_sparse = partial(torch.sparse_coo_tensor, check_invariants=False)
 else:
-    _make_sparse = torch._sparse_coo_tensor_unsafe
+    _make_sparse = torch._sparse_coo_tensor_unsafe  # type: ignore[attr-defined]  # of torch 1.13
 
 
 def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> List[str]:
@@ -44,16 +48,15 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Lis
             chosen[id(module.weight)] = module.weight
     for parameter in chosen.values():
         setattr(parameter, _MARK, True)
-        if legacy_ddp:  # it leaves parameters with this attribute to their owner
-            parameter.expert = True
+        if legacy_ddp:
+            setattr(parameter, _LEGACY_DDP_MARK, True)
     names = [
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()
         for name, parameter in module.named_parameters(recurse=False)
         if is_marked(parameter)
     ]
-    # torch's DistributedDataParallel refuses sparse gradients; the optimiser exchanges them.
-    model._ddp_params_and_buffers_to_ignore = names
+    setattr(model, _DDP_IGNORES, names)
     return names
 
 
@@ -107,11 +110,11 @@ class _GatherRows(FirstOrderFunction):
     """index_select whose gradient is row-sparse, for parameters of any number of dimensions."""
 
     @staticmethod
-    def forward(ctx, parameter: Tensor, ids: Tensor) -> Tensor:
+    def forward(ctx: Any, parameter: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.shape = parameter.shape
         return parameter.index_select(0, ids)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None]:
         return sparse_rows(ctx.saved_tensors[0], grad, ctx.shape), None

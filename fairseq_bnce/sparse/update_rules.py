@@ -19,7 +19,7 @@ Tensors = Dict[str, Tensor]
 
 
 class RowSparseOptimizer(torch.optim.Optimizer):
-    """Shared by all rules; a subclass says what :meth:`rule` and :meth:`accumulators` are.
+    """Shared by all rules; a subclass says what :meth:`rule` is, and what is :meth:`needed` for it.
 
     Args:
         parameters: as torch.optim has them.
@@ -38,8 +38,8 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         super().__init__(parameters, options)
 
     def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
-        """The accumulators of a parameter at its first update, one entry or row for a row."""
-        return {}
+        """The accumulators of a parameter at its first update, one entry or row for a row: zero."""
+        return {name: torch.zeros_like(value) for name in self.needed(group)}
 
     def needed(self, group: Dict[str, Any]) -> Sequence[str]:
         """The names of the accumulators that the options ask for."""
@@ -99,7 +99,14 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             if "value" in state:
                 parameter.data.copy_(whole["value"])
 
-    def _update_rows(self, whole, gradient, step, group, parameter) -> None:
+    def _update_rows(
+        self,
+        whole: Dict[str, Tensor],
+        gradient: Tensor,
+        step: int,
+        group: Dict[str, Any],
+        parameter: Tensor,
+    ) -> None:
         ids, rows = gradient._indices()[0], gradient._values()
         part = {name: value.index_select(0, ids) for name, value in whole.items()}
         self.rule(part, rows.to(part["value"].dtype), step, group)
@@ -145,9 +152,6 @@ class SparseSGD(RowSparseOptimizer):
         self, parameters: Iterable, lr: float, momentum: float = 0.0, weight_decay: float = 0.0
     ):
         super().__init__(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
-
-    def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
-        return {name: torch.zeros_like(value) for name in self.needed(group)}
 
     def needed(self, group: Dict[str, Any]) -> Sequence[str]:
         return ["velocity"] if group["momentum"] else []
@@ -233,9 +237,6 @@ class LazyAdam(RowSparseOptimizer):
         weight_decay: float = 0.0,
     ):
         super().__init__(parameters, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
-
-    def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
-        return {name: torch.zeros_like(value) for name in self.needed(group)}
 
     def needed(self, group: Dict[str, Any]) -> Sequence[str]:
         return ["mean", "square"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+import weakref
 import zlib
 from contextlib import nullcontext
 from typing import IO, Any, Iterator, NamedTuple
@@ -40,6 +41,8 @@ class LineSource:
     def __init__(self, name: str):
         self.name = "standard input" if name == STDIN else name
         self._opened = _open(name)
+        if name != STDIN:  # closed even if nobody comes to read it
+            weakref.finalize(self, self._opened.close)
 
     def __iter__(self) -> Iterator[Line]:
         with self._opened as stream:

@@ -11,6 +11,7 @@ from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.lines import LINE_LIMIT, to_bytes
 
 STDOUT = "standard output"
+_KEPT = "kept"  # an attribute of errors
 
 
 class Output:
@@ -30,8 +31,9 @@ class Output:
     def __init__(self, name: Optional[str]):
         self.name = name
         is_special = name is not None and os.path.exists(name) and not os.path.isfile(name)
-        self._path = name if is_special or name is None else part_of(name)
-        self._stream = _open(name, self._path)
+        # What it is called until it is whole, and then; None for what is written to as it is.
+        self._names = None if is_special or name is None else (part_of(name), name)
+        self._stream = _open(name, self._names[0] if self._names else name)
 
     def __enter__(self) -> Output:
         return self
@@ -71,20 +73,21 @@ class Output:
     def _close(self, is_whole: bool) -> None:
         try:
             self._stream.close()
-            if is_whole and self._path != self.name:
-                os.replace(self._path, self.name)
+            if is_whole and self._names is not None:
+                os.replace(*self._names)
         except OSError as error:
             raise write_error(self.name, error) from error
 
     def _keep(self, error: BaseException) -> None:
         """Leave whole lines behind, if there are any, and let the error tell of them."""
-        if self._path == self.name:
+        if self._names is None:
             return
+        part = self._names[0]
         with contextlib.suppress(OSError):
-            if _cut_to_whole_lines(self._path):
-                error.kept = (*kept(error), self._path)
+            if _cut_to_whole_lines(part):
+                setattr(error, _KEPT, (*kept(error), part))
             else:
-                os.remove(self._path)
+                os.remove(part)
 
 
 def part_of(name: str) -> str:
@@ -94,7 +97,7 @@ def part_of(name: str) -> str:
 
 def kept(error: BaseException) -> Tuple[str, ...]:
     """The files in which there is what was done before an error."""
-    return getattr(error, "kept", ())
+    return getattr(error, _KEPT, ())
 
 
 def write_error(name: Optional[str], error: OSError) -> Exception:

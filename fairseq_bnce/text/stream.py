@@ -50,11 +50,14 @@ class TextLines:
         self._stream: Optional[IO[bytes]] = None
 
     def __iter__(self) -> Iterator[str]:
+        return map(self._decode, self.undecoded())
+
+    def undecoded(self) -> Iterator[bytes]:
+        """The lines as bytes."""
         for name in self.names:
             with _open(name) as stream:
                 self._stream = stream
-                for line in self._lines(stream, name):
-                    yield self._decode(line)
+                yield from self._lines(stream, name)
 
     def is_ready(self) -> bool:
         """Whether the next line can be had, or its beginning, without waiting for a writer."""

@@ -20,6 +20,12 @@ _NUMBER = "[0-9]{1,7}"  # str.isdigit() holds for "²", too
 _ALPHA_HELP = "alpha, the weight of (log Z_c - log Z)^2"
 _RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
 
+# Types of fields, of which fairseq makes flags with choices, and which mypy takes for anything.
+OutputBias: Any = ChoiceEnum(["none", "uniform", "unigram"])
+Noise: Any = ChoiceEnum(["unigram", "uniform"])
+BatchObjective: Any = ChoiceEnum(["binary", "ranking"])
+BaseLoss: Any = ChoiceEnum(["bnce", "shared_nce", "nce"])
+
 
 @dataclass
 class SelfNormalizingConfig(FairseqDataclass):
@@ -34,7 +40,7 @@ class SelfNormalizingConfig(FairseqDataclass):
             "batch"
         },
     )
-    init_output_bias: ChoiceEnum(["none", "uniform", "unigram"]) = field(
+    init_output_bias: OutputBias = field(
         default="unigram",
         metadata={
             "help": "where an untrained model's output bias starts: as the model has it, at "
@@ -64,7 +70,7 @@ class SelfNormalizingConfig(FairseqDataclass):
 class NoiseConfig(SelfNormalizingConfig):
     """What every criterion with noise takes."""
 
-    noise: ChoiceEnum(["unigram", "uniform"]) = field(
+    noise: Noise = field(
         default="unigram", metadata={"help": "noise distribution that draws come from"}
     )
     noise_power: float = field(
@@ -120,7 +126,7 @@ class GroupConfig(NoiseContrastiveConfig):
 
 @dataclass
 class BatchNCEConfig(GroupConfig):
-    objective: ChoiceEnum(["binary", "ranking"]) = field(
+    objective: BatchObjective = field(
         default="binary",
         metadata={
             "help": "tell the target from each noise word (Oualil & Klakow 2017), or rank it "
@@ -138,9 +144,7 @@ class BatchNCEConfig(GroupConfig):
 
 @dataclass
 class RegularizedConfig(GroupConfig):
-    nce_base: ChoiceEnum(["bnce", "shared_nce", "nce"]) = field(
-        default="bnce", metadata={"help": "the NCE loss to regularise"}
-    )
+    nce_base: BaseLoss = field(default="bnce", metadata={"help": "the NCE loss to regularise"})
     # Goldberger & Melamud's table 1 says 10, with gamma 0.1. Its figures fit a penalty that is not
     # divided by gamma, as their eq. 10 divides it: what they call 10 is 1 in that equation.
     self_norm_alpha: float = field(

@@ -95,8 +95,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     @property
     def _known_start(self) -> float:
-        known = self.normalises_itself and self.constant.start is not None
-        return self.constant.start if known else 0.0
+        start = self.constant.start
+        return start if self.normalises_itself and start is not None else 0.0
 
     def begin_epoch(self, epoch: int) -> None:
         """Do as flags say of this epoch, counted from 1; the language_modeling task calls it."""
@@ -117,7 +117,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """Called where a checkpoint with a learned log Z is loaded, which goes on from there."""
         self.constant.resume(state["initial_log_z"])
 
-    def load_state_dict(self, state_dict: Optional[Dict[str, Any]], *args: Any, **kwargs: Any):
+    def load_state_dict(
+        self, state_dict: Optional[Dict[str, Any]], *args: Any, **kwargs: Any
+    ) -> Any:
         """As torch's; None, from a checkpoint of a training that learned no log Z, changes nothing.
 
         Checkpoints without a start hold log Z itself in the place of what it gained.
@@ -279,14 +281,13 @@ class SelfNormalizingCriterion(FairseqCriterion):
     def _check_start(self, layer: OutputLayer) -> None:
         """That log Z can be reached; warn of a start that is far from it, or not as asked for."""
         log_v, given = math.log(len(layer)), self.constant.given
-        is_given = given is not None and self.normalises_itself
-        if is_given and self.score_squashing:
+        given = given if self.normalises_itself else None
+        if given is not None and self.score_squashing:
             low, high = log_v - output_bias.SQUASHED, log_v + output_bias.SQUASHED
             reach = f"from {low:.1f} to {high:.1f}, since --score-squashing keeps scores within 10"
             require("--log-z", reach, given, low < given < high)
-        is_far = is_given and abs(given - log_v) > _FAR_START
-        can_carry = layer.bias is not None or self._start_is_set
-        if is_far and not can_carry and not self.constant.goes_on:
+        can_start_there = layer.bias is not None or self._start_is_set or self.constant.goes_on
+        if given is not None and abs(given - log_v) > _FAR_START and not can_start_there:
             logger.warning(
                 f"{type(layer.decoder).__name__} has no output bias: its log Z_c starts near "
                 f"log V = {log_v:.1f}, far from --log-z {given:g}, and it may take most "

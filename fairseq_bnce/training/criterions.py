@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from functools import partial
+from typing import Callable, Dict
 
 import torch
 from fairseq.criterions import register_criterion
@@ -85,12 +86,12 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
         self.self_norm_alpha, self.self_norm_rate = options.self_norm_alpha, options.self_norm_rate
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        base = {
+        bases: Dict[str, Callable[..., Tensor]] = {
             "bnce": partial(objectives.batch_nce, **self.groups),
             "shared_nce": objectives.shared_nce,
             "nce": objectives.fresh_nce,
-        }[self.nce_base]
-        loss = base(batch, self.noise, self.differentiable_log_z, reduction)
+        }
+        loss = bases[self.nce_base](batch, self.noise, self.differentiable_log_z, reduction)
         share = {"alpha": self.self_norm_alpha, "rate": self.self_norm_rate}
         return self.with_penalty(loss, batch, reduction, **share)
 

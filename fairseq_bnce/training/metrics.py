@@ -19,6 +19,7 @@ from fairseq import utils
 from fairseq.logging import metrics
 from torch import Tensor
 
+Number = Union[float, Tensor]
 # Of log Z_c - log Z: hidden (fairseq shows no name with a leading underscore), for sigma_z.
 _MEAN_SQUARE = "_z_square"
 
@@ -62,7 +63,7 @@ def normaliser(meters: Mapping[str, Any]) -> Tuple[float, float]:
     return mean, math.sqrt(max(variance, 0.0))
 
 
-def _log_loss(loss: float, sample_size: float, ntokens: float) -> None:
+def _log_loss(loss: Number, sample_size: Number, ntokens: Number) -> None:
     metrics.log_scalar("loss", loss / sample_size / math.log(2), sample_size, round=3)
     if sample_size != ntokens:
         metrics.log_scalar("nll_loss", loss / ntokens / math.log(2), ntokens, round=3)
@@ -100,6 +101,6 @@ def _perplexity_error(meters: Mapping[str, Any]) -> float:
     return round(_perplexity(meters) * error, 4)
 
 
-def _total(logging_outputs: List[Dict[str, Any]], key: str) -> Union[float, Tensor]:
+def _total(logging_outputs: List[Dict[str, Any]], key: str) -> Number:
     # Left on its device: fairseq reads a training loss only when it prints one.
     return sum(output.get(key, 0) for output in logging_outputs)

@@ -1,16 +1,13 @@
 """Stateful truncated back-propagation: contiguous streams, whose recurrent state carries over.
 
 The data are cut into as many contiguous streams as a batch has sentences; batch t holds block t of
-every stream, and the decoder starts it with the state that batch t - 1 ended in, through which no
-gradient flows. The state is zero at the start of an epoch or of a validation subset, and never
-reset in between; a checkpoint holds it beside the position in the data.
-
-What a decoder needs for that: an attribute ``carried_state``, None or a tuple of tensors
-(layers, batch, size), which its forward pass starts from, and ``final_state``, detached, after it.
+every stream, and a :class:`StatefulDecoder` starts it with the state that batch t - 1 ended in,
+through which no gradient flows. The state is zero at the start of an epoch or of a validation
+subset, and never reset in between; a checkpoint holds it beside the position in the data.
 """
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple
 
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
@@ -19,6 +16,18 @@ from fairseq_bnce.errors import require
 from fairseq_bnce.sparse import ranks
 
 State = Optional[Tuple[Tensor, ...]]
+
+
+class StatefulDecoder(Protocol):
+    """A decoder's recurrent state: None, for zero, or tensors (layers, batch, size).
+
+    Attributes:
+        carried_state: what its forward pass starts from.
+        final_state: after it, detached.
+    """
+
+    carried_state: State
+    final_state: State
 
 
 def streams_within(
@@ -88,22 +97,23 @@ class CarriedState:
     """What a decoder ended a batch in, to be what it starts the next one in.
 
     Args:
-        model: a language model whose decoder keeps a state (see above).
+        model: a language model with a :class:`StatefulDecoder`.
 
     Raises:
         ValueError: for a decoder that keeps none.
     """
 
     def __init__(self, model: nn.Module):
-        self.decoder = model.decoder
+        decoder: Any = model.decoder
         required = "an architecture that carries its recurrent state (rnn_lm and its presets)"
-        carries = hasattr(self.decoder, "carried_state")
-        require("--stateful", required, type(self.decoder).__name__, carries)
+        carries = hasattr(decoder, "carried_state")
+        require("--stateful", required, type(decoder).__name__, carries)
+        self.decoder: StatefulDecoder = decoder
         self._training: State = None  # that of the last training batch
         self._of_all_ranks: List[State] = [None]  # the same, of all ranks
         self._is_training = False
-        self.decoder.register_forward_pre_hook(self._before)
-        self.decoder.register_forward_hook(self._after)
+        decoder.register_forward_pre_hook(self._before)
+        decoder.register_forward_hook(self._after)
 
     def start_epoch(self, states: Optional[List[State]] = None) -> None:
         """Zero, or as a checkpoint has it, one for each rank."""
@@ -163,7 +173,7 @@ class CarriedState:
             for state in self._of_all_ranks
         ]
 
-    def _before(self, decoder: nn.Module, inputs: Tuple) -> None:
+    def _before(self, decoder: StatefulDecoder, inputs: Tuple) -> None:
         """Streams that have ended are the last ones; the state may come from a checkpoint."""
         if decoder.carried_state is not None:
             tokens = inputs[0]
@@ -172,7 +182,7 @@ class CarriedState:
                 for part in decoder.carried_state
             )
 
-    def _after(self, decoder: nn.Module, inputs: Tuple, output: Any) -> None:
+    def _after(self, decoder: StatefulDecoder, inputs: Tuple, output: Any) -> None:
         decoder.carried_state = decoder.final_state
         if self._is_training:
             self._training = decoder.final_state

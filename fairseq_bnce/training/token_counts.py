@@ -123,9 +123,17 @@ def _mapped_tokens(prefix: str) -> np.ndarray:
     return np.memmap(data_file_path(prefix), mode="r", dtype=dtype) if got else np.zeros(0, dtype)
 
 
-def _mapped_index(prefix: str) -> MMapIndexedDataset.Index:
+class _Index(MMapIndexedDataset.Index):
+    """fairseq's, which prints a traceback when one that could not be read is collected."""
+
+    def __del__(self) -> None:
+        if hasattr(self, "_bin_buffer_mmap"):
+            super().__del__()
+
+
+def _mapped_index(prefix: str) -> _Index:
     try:
-        index = MMapIndexedDataset.Index(index_file_path(prefix))
+        index = _Index(index_file_path(prefix))
         np.dtype(index.dtype)
     except (AssertionError, KeyError, OSError, ValueError) as error:
         raise InputError(f"{prefix}.idx: required a binarised index, got: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import textwrap
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from .processes import CommandFailed
+
+_BROKEN_PIPE = 141  # as the shell has it: 128 + the signal
 
 
 class UsageError(ValueError):
@@ -34,9 +37,19 @@ def parser(description: str, **out: Any) -> argparse.ArgumentParser:
 
 
 def start(main: Callable[[Sequence[str]], int]) -> None:
-    """End this process with the status of ``main``; a SIGTERM leaves no child behind."""
+    """End this process with the status of ``main``; a SIGTERM leaves no child behind.
+
+    Where nobody reads what is written any more, as under ``| head``, it is 141, quietly.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main(sys.argv[1:]))
+    try:
+        try:
+            sys.exit(main(sys.argv[1:]))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+        sys.exit(_BROKEN_PIPE)
 
 
 def status(do: Callable[[], int]) -> int:

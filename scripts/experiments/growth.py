@@ -97,7 +97,8 @@ def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]
         return None
     import numpy as np  # late: Linux counts what a parent held as its children's peak
 
-    return float(np.polyfit(*np.log(known).T, deg=1)[0])
+    vocabs, costs = np.log(known).T
+    return float(np.polyfit(vocabs, costs, deg=1)[0])
 
 
 def _end_ratio(found: Sequence[Row], system: str, name: str) -> Optional[float]:
@@ -151,7 +152,8 @@ def draw(outcomes: Sequence[Outcome], settings: Settings) -> str:
     for name, label in _PANELS.items():
         lines = []
         for system in dict.fromkeys(row.system for row in found):
-            lines.append((system, sorted(p for p in _points(found, system, name) if p[1])))
+            points = _points(found, system, name)
+            lines.append((system, sorted((vocab, cost) for vocab, cost in points if cost)))
         panels.append(plot.Panel(lines, {**scales, "ylabel": label}))
     title = f"{settings.recipe.about}, {settings.recipe.targets} targets, {settings.device_name}"
     return plot.lines(panels, title, settings.out / "benchmark.png")

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import re
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional
@@ -105,6 +106,6 @@ def _fingerprint(paths: Iterable[Path]) -> str:
     for path in paths:
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
         with path.open("rb") as stream:
-            for block in iter(lambda stream=stream: stream.read(_BLOCK), b""):
+            for block in iter(partial(stream.read, _BLOCK), b""):
                 digest.update(block)
     return digest.hexdigest()[:12]

@@ -86,7 +86,7 @@ def _table(paper: Dict[str, Any], own: Dict[str, Any], columns: Dict[str, List[s
 
 def _rows(paper: Dict[str, Any], own: Dict[str, Any]) -> List[Row]:
     """Model by model, the methods in their order; labels are METHOD-MODEL or METHOD."""
-    methods = own.get("methods", paper.get("methods"))
+    methods = own["methods"] if "methods" in own else paper["methods"]
     if not isinstance(methods, dict):
         methods = {name: paper["methods"][name] for name in methods}
     models = paper.get("models", {"": ""})
@@ -166,10 +166,11 @@ def _line(row: Row, outcome: Optional[Outcome]) -> Line:
     ours = measurements(outcome.parts) if outcome and not outcome.errors else {}
     label = row.variant.label + (" (failed)" if outcome and outcome.errors else "")
     paper = {f"paper {name}": value for name, value in row.paper.items()}
+    pairs = [(name, ours.get(name), value) for name, value in row.paper.items()]
     off = {
-        f"off {name}": f"{100 * (ours[name] / value - 1):+.1f} %"
-        for name, value in row.paper.items()
-        if ours.get(name) is not None
+        f"off {name}": f"{100 * (own / value - 1):+.1f} %"
+        for name, own, value in pairs
+        if own is not None
     }
     return Line([label], {**ours, **paper, **off})
 

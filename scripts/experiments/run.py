@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
@@ -198,7 +199,8 @@ def complete_all(
 def settings(kind: Type[T], options: argparse.Namespace, **others: Any) -> T:
     """An experiment's settings: what the command line has by the same names, and ``others``."""
     places = {"out": options.out.resolve(), "plugin": machine.plugin_folder()}
-    said = {f.name: getattr(options, f.name) for f in fields(kind) if hasattr(options, f.name)}
+    names = [name for name in inspect.signature(kind).parameters if hasattr(options, name)]
+    said = {name: getattr(options, name) for name in names}
     chosen = {**said, **places, **others}
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in chosen.items()})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Sequence
 
 from . import machine, processes
 from .run import AS_TEXT
@@ -22,7 +22,7 @@ def fairseq(command: str, data: Path, *flags: Any) -> List[str]:
     return [*map(str, [*words, "--user-dir", machine.plugin_folder(), *flags])]
 
 
-def train(data: Path, checkpoint: Path, flags: List[str], log: Path, threads: int) -> None:
+def train(data: Path, checkpoint: Path, flags: Sequence[str], log: Path, threads: int) -> None:
     """Train a model, unless its checkpoint is there."""
     if not checkpoint.is_file():
         places = ["--task", "language_modeling", "--save-dir", checkpoint.parent]

@@ -98,8 +98,8 @@ def _number(value: Any, form: str) -> str:
     return format(value, form if fits else ".3g")
 
 
-def escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+def escaped(text: Any) -> str:
+    return str(text).replace("|", "\\|")
 
 
 def joined(values: Iterable[Any]) -> str:

@@ -280,10 +280,12 @@ def read_speed(log: str, interval: int) -> Dict[str, Any]:
     speeds = [i.words / i.seconds for i in found]
     updates, seconds = sum(i.last - i.first for i in found), sum(i.seconds for i in found)
     total = sum(i.words for i in found)
-    clock = [training.processor_seconds_at(update) for update in (found[0].first, found[-1].last)]
+    start = training.processor_seconds_at(found[0].first)
+    end = training.processor_seconds_at(found[-1].last)
+    clock = None if start is None or end is None else end - start
     return {
         "words_per_second": total / seconds,
-        "words_per_processor_second": None if None in clock else total / (clock[1] - clock[0]),
+        "words_per_processor_second": None if clock is None else total / clock,
         "slowest": min(speeds),
         "median": statistics.median(speeds),
         "fastest": max(speeds),

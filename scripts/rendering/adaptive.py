@@ -51,17 +51,61 @@ _SCORING: Columns = (
 def grid(*comparisons: Dict[str, Any]) -> List[str]:
     """Validation perplexity of every method with every learning rate, the best one bold."""
     runs = _runs(comparisons)
-    update = _common_update(runs)
-    rates = sorted({_rate(label) for label in runs}, key=float)
-    lines = []
-    for method in _methods(runs):
-        best = _best(runs, method)
-        labels = [f"{method}@{rate}" for rate in rates]
-        found = [_shown([_at(one, update) for one in runs.get(label, [])]) for label in labels]
-        bold = [f"**{text}**" if label == best else text for label, text in zip(labels, found)]
-        lines.append([METHODS[method], *bold])
-    titles = [f"validation PPL after {update:,} updates, lr", *rates]
+    titles = [f"validation PPL after {_common_update(runs):,} updates, lr", *_rates(runs)]
+    return table(titles, [[METHODS[name], *_by_rate(runs, name)] for name in _methods(runs)])
+
+
+def batches(*comparisons: Dict[str, Any]) -> List[str]:
+    """:func:`grid` for several sizes of the batch, each a file's, after as many targets."""
+    sizes, targets = _by_batch(comparisons)
+    titles = [f"validation PPL after {targets} targets", "targets a batch"]
+    titles += [f"lr {rate}" for rate in _rates(next(iter(sizes.values())))]
+    methods = _methods(next(iter(sizes.values())))
+    lines = [
+        [METHODS[method], f"{size:,}", *_by_rate(runs, method)]
+        for method in methods
+        for size, runs in sizes.items()
+    ]
     return table(titles, lines)
+
+
+def best_of_batches(*comparisons: Dict[str, Any]) -> List[str]:
+    """Of :func:`batches`, each method's best learning rate and what it gives."""
+    sizes, targets = _by_batch(comparisons)
+    titles = [f"best validation PPL after {targets} targets (its lr), by targets a batch"]
+    lines = []
+    for method in _methods(next(iter(sizes.values()))):
+        best = [(runs, _best(runs, method), _common_update(runs)) for runs in sizes.values()]
+        cells = [f"{_shown([_at(runs[b][0], at)])} ({_rate(b)})" for runs, b, at in best]
+        lines.append([METHODS[method], *cells])
+    return table([*titles, *(f"{size:,}" for size in sizes)], lines)
+
+
+def _by_batch(comparisons: Sequence[Dict[str, Any]]) -> Tuple[Dict[int, Dict[str, List[Run]]], str]:
+    """(runs by targets a batch, how many targets they were trained on, about as many all)."""
+    sizes = {_batch_targets(comparison): _runs([comparison]) for comparison in comparisons}
+    targets = sorted({size * _common_update(runs) for size, runs in sizes.items()})
+    if targets[-1] > 1.01 * targets[0]:
+        raise ValueError(f"the files' runs must have as many targets, but have {targets}")
+    ends = dict.fromkeys((targets[0], targets[-1]))
+    return dict(sorted(sizes.items())), " to ".join(f"{count:,}" for count in ends)
+
+
+def _batch_targets(comparison: Dict[str, Any]) -> int:
+    flags = [*comparison["recipe"]["training"], *comparison["flags"]]
+    last = dict(zip(flags, flags[1:]))
+    return int(last["--batch-size"]) * int(last["--tokens-per-sample"])
+
+
+def _by_rate(runs: Dict[str, List[Run]], method: str) -> List[str]:
+    update, best = _common_update(runs), _best(runs, method)
+    labels = [f"{method}@{rate}" for rate in _rates(runs)]
+    found = [_shown([_at(one, update) for one in runs.get(label, [])]) for label in labels]
+    return [f"**{text}**" if label == best else text for label, text in zip(labels, found)]
+
+
+def _rates(runs: Dict[str, List[Run]]) -> List[str]:
+    return sorted({_rate(label) for label in runs}, key=float)
 
 
 def leaders(*comparisons: Dict[str, Any]) -> List[str]:

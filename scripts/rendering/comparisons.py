@@ -73,7 +73,7 @@ def profiles(comparison: Comparison) -> List[str]:
 
 def _profile(comparison: Comparison, label: str) -> List[str]:
     parts = ("features_ms", "criterion_ms", "optimiser_ms")
-    features, criterion, optimiser = (mean(comparison, label, name) for name in parts)
+    features, criterion, optimiser = (comparison["summary"][label][name]["mean"] for name in parts)
     times = [features, criterion - features, optimiser, criterion + optimiser]
     share = number(mean(comparison, label, "output_layer_share"), ".0f")
     return [*(number(time, ".1f") for time in times), f"{share} %"]
@@ -136,8 +136,10 @@ def seeds(comparison: Comparison) -> List[str]:
         (str(seed), found[SOFTMAX, seed], found[label, seed])
         for seed in sorted({run["seed"] for run in comparison["runs"]})
     ]
-    means = ({name: mean(comparison, one, name) for name in _SEEDS} for one in (SOFTMAX, label))
-    return table(titles, [_seed(*pair) for pair in (*pairs, ("mean", *means))])
+    softmax, own = (
+        {name: mean(comparison, one, name) for name in _SEEDS} for one in (SOFTMAX, label)
+    )
+    return table(titles, [*(_seed(*pair) for pair in pairs), _seed("mean", softmax, own)])
 
 
 _SEEDS = ("valid_ppl", "test_ppl", "sigma_z")

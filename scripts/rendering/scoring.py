@@ -100,6 +100,23 @@ def diagnosis(found: Dict[str, Any]) -> List[str]:
     return table(["", ""], [[title, number(found[name], form)] for title, name, form in DIAGNOSIS])
 
 
+def offsets(found: Dict[str, Any]) -> List[str]:
+    """bench_offset.py: models without a softmax, by the rows of a reduced partition function."""
+    titles = ["", "rows", "σ_z, nats", "perplexity, exact", "without a softmax"]
+    lines = [
+        [
+            f"{name}, V = {model['words']:,}",
+            number(way["rows"], ",d") if way["rows"] else "a constant",
+            number(way["sigma_z"], ".3f"),
+            *(number(way[which], ".2f") for which in ("ppl", "u_ppl")),
+            *(number(speed, ",.0f") for speed in (model["exact_speed"], way["speed"])),
+        ]
+        for name, model in found["models"].items()
+        for way in model["ways"]
+    ]
+    return table([*titles, "tokens/s, exact", "without a softmax"], lines)
+
+
 def farthest(found: Dict[str, Any]) -> List[str]:
     """The contexts of fairseq-bnce diagnose --worst."""
     lines = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-from . import adaptive, benchmarks, comparisons, corpora, papers, rescoring, scoring
+from . import adaptive, benchmarks, comparisons, corpora, decoding, papers, rescoring, scoring
 from .pages import Table
 
 TABLES: Dict[str, Table] = {
@@ -29,12 +29,16 @@ TABLES: Dict[str, Table] = {
     "scoring-summaries": scoring.summaries,
     "diagnosis": scoring.diagnosis,
     "diagnosis-farthest": scoring.farthest,
+    "offsets": scoring.offsets,
     "speech": rescoring.speech,
     "speech-unnormalised": rescoring.unnormalized,
     "corpus-splits": corpora.splits,
     "papers-ptb": papers.ptb,
     "papers-completion": papers.completion,
+    "decoding-speed": decoding.speeds,
     "adaptive-grid": adaptive.grid,
+    "adaptive-batches": adaptive.batches,
+    "adaptive-batches-readme": adaptive.best_of_batches,
     "adaptive-leaders": adaptive.leaders,
     "adaptive-equal-time": adaptive.equal_time,
     "adaptive-speed": adaptive.speed,

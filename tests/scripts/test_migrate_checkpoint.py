@@ -109,12 +109,12 @@ def test_what_cannot_be_migrated_is_said(corpus, trained, tmp_path):
 def test_a_folded_softmax_is_the_adaptive_one_where_normalisers_are_constant():
     """With features of one context every normaliser is a constant."""
     torch.manual_seed(1)
-    softmax = AdaptiveSoftmax(30, 8, [5, 12], dropout=0.5).eval()
-    features = torch.randn(1, 8)
+    softmax = AdaptiveSoftmax(30, 16, [5, 12], dropout=0.5).eval()
+    features = torch.randn(1, 16)
     with torch.no_grad():
         head = softmax.head(features).logsumexp(1)[0]
         tails = torch.stack([tail(features).logsumexp(1)[0] for tail in softmax.tail])
-        weight, bias = torch.empty(30, 8), torch.empty(30)
+        weight, bias = torch.empty(30, 16), torch.empty(30)
         migrate_checkpoint.fold(softmax, migrate_checkpoint.Normalisers(head, tails), weight, bias)
         expected = softmax.get_log_prob(features[None], None)[0]
     assert torch.allclose(features @ weight.t() + bias, expected, atol=1e-5)

@@ -30,7 +30,9 @@ def probabilities(words: int, exponent: float, shift: float) -> np.ndarray:
     return weights / weights.sum()
 
 
-def tokens(rng: np.random.Generator, count: int, dictionary: Dictionary, p: np.ndarray):
+def tokens(
+    rng: np.random.Generator, count: int, dictionary: Dictionary, p: np.ndarray
+) -> np.ndarray:
     """(count,) int64 word ids in sentences that end in </s>, the last one too."""
     cumulative = np.cumsum(p)
     ranks = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")

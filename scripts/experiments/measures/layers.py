@@ -212,7 +212,9 @@ def _adaptive(problem: Problem, draws: int) -> Head:
     def head() -> Tensor:
         logits, targets = softmax(problem.features, problem.target)
         pairs = [(x, y) for x, y in zip(logits, targets) if y is not None]
-        value = sum(F.cross_entropy(x, y, reduction="sum") for x, y in pairs) / len(problem.target)
+        value: Any = sum(F.cross_entropy(x, y, reduction="sum") for x, y in pairs) / len(
+            problem.target
+        )
         return problem.step(value)
 
     return head
@@ -243,19 +245,19 @@ def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
     from fairseq_bnce.losses import words
     from fairseq_bnce.sparse import row_sparse
 
-    target, rows, log_q = problem.target, [problem.weight, problem.bias], problem.noise.log_q
-    options = {"log_z": problem.log_z, "kernel": kernel, "gathered": sparse}
+    target, weight, bias, log_q = problem.target, problem.weight, problem.bias, problem.noise.log_q
+    options: Dict[str, Any] = {"log_z": problem.log_z, "kernel": kernel, "gathered": sparse}
     drawn = problem.noise.sample(draws) if draws else None
-    if sparse and draws:
+    if sparse and drawn is not None:
         used, (target,), options["noise_counts"] = words.distinct_draws_first(drawn, target)
         drawn = torch.arange(len(options["noise_counts"]), device=target.device)
     elif sparse:
         used, (target,) = words.distinct(target)
     if sparse:
-        rows = [None if one is None else row_sparse.gather(one, used) for one in rows]
-        log_q = log_q[used]
-    arguments = (problem.features, target, *rows, log_q)
-    if draws:
+        weight, log_q = row_sparse.gather(weight, used), log_q[used]
+        bias = None if bias is None else row_sparse.gather(bias, used)
+    arguments = (problem.features, target, weight, bias, log_q)
+    if drawn is not None:
         return losses.shared_nce_loss(*arguments, drawn, **options)
     return losses.batch_nce_loss(*arguments, **options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from functools import partial
 from itertools import islice
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
@@ -171,9 +172,9 @@ class Update:
         parts: Dict[str, List[float]] = {"features": [], "criterion": [], "optimiser": []}
         for sample in self.batches:
             self.trainer.zero_grad()
-            parts["features"].append(meter.seconds(lambda sample=sample: self._features(sample)))
+            parts["features"].append(meter.seconds(partial(self._features, sample)))
             self.trainer.zero_grad()
-            parts["criterion"].append(meter.seconds(lambda sample=sample: self._criterion(sample)))
+            parts["criterion"].append(meter.seconds(partial(self._criterion, sample)))
             parts["optimiser"].append(meter.seconds(self._step))
         return {name: seconds[WARM_UP:] for name, seconds in parts.items()}
 

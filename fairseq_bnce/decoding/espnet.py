@@ -1,0 +1,92 @@
+"""For ESPnet's beam searches, ``BeamSearch`` and ``BatchBeamSearch``."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, List, Optional, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_bnce.decoding.extras import imported
+from fairseq_bnce.decoding.histories import Histories, History
+from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words
+from fairseq_bnce.scoring import Scorer
+
+_INTERFACE: Any = imported(
+    "espnet.nets.scorer_interface", "espnet", "EspnetScorer"
+).BatchPartialScorerInterface
+_ENDS = ("<sos/eos>", "<eos>")  # as ESPnet calls </s>
+
+
+class EspnetScorer(_INTERFACE):
+    """A partial scorer: it scores the tokens that the others of a beam search have picked.
+
+    Args:
+        scorer: of a self-normalised model, or an exact one.
+        token_list: ESPnet's; the model's words are its tokens.
+        unk_score_offset: nats, added to the score of tokens that are scored as ``<unk>``.
+        max_oov: the largest share of ``token_list`` that the model may lack.
+        **options: of :class:`Histories`.
+
+    Raises:
+        ScoringError: for a model or tokens that can't be used.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        token_list: Iterable[str],
+        *,
+        unk_score_offset: float = 0.0,
+        max_oov: float = MAX_OOV,
+        **options: Any,
+    ):
+        self.histories = Histories(scorer, **options)
+        end = scorer.dictionary.eos_word
+        tokens = [end if t in _ENDS else t for t in as_words("token_list", token_list)]
+        known = DecoderWords(scorer, tokens, max_oov)
+        self._ids = np.array(known.ids)
+        self._offsets = unk_score_offset * np.array(known.is_oov, dtype=np.float64)
+
+    def init_state(self, x: Tensor) -> Optional[History]:
+        """Nothing was read."""
+        return None
+
+    def select_state(self, state: Any, i: int, new_id: Optional[int] = None) -> Any:
+        """That of hypothesis ``i``, in a batch."""
+        return state[i] if isinstance(state, list) else state
+
+    def score_partial(
+        self, y: Tensor, next_tokens: Tensor, state: Optional[History], x: Tensor
+    ) -> Tuple[Tensor, History]:
+        """Nats (n,) of n tokens after y (T,), which begins with ``<sos>``, and the state of y."""
+        (history,) = self._read(y[None], [state])
+        return self._scores(history, next_tokens).to(y.device), history
+
+    def batch_score_partial(
+        self, ys: Tensor, next_tokens: Optional[Tensor], states: List[Any], xs: Tensor
+    ) -> Tuple[Tensor, List[History]]:
+        """Nats (B, V) after ys (B, T), 0 but for tokens (B, n) where given; the states of ys."""
+        histories = self._read(ys, states)
+        scores = torch.zeros(len(ys), len(self._ids))
+        for row, history in enumerate(histories):
+            tokens = slice(None) if next_tokens is None else next_tokens[row].cpu()
+            scores[row, tokens] = self._scores(history, tokens)
+        return scores.to(ys.device), histories
+
+    def _read(self, ys: Tensor, states: List[Any]) -> List[History]:
+        """The histories of ys, read in one batch."""
+        found = [
+            self.histories.start()
+            if state is None
+            else self.histories.after(self.histories.check(state), int(self._ids[last]))
+            for state, last in zip(states, ys[:, -1].tolist())
+        ]
+        self.histories.read(found)
+        return found
+
+    def _scores(self, history: History, tokens: Any) -> Tensor:
+        chosen = tokens if isinstance(tokens, slice) else tokens.cpu().numpy()
+        found = self.histories.scores(history, self._ids[chosen]) + self._offsets[chosen]
+        return torch.from_numpy(found).float()

@@ -1,0 +1,144 @@
+"""For flashlight-text's decoders, and torchaudio's ``ctc_decoder``, which is made of them."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from fairseq_bnce.decoding.extras import imported
+from fairseq_bnce.decoding.histories import Histories, History
+from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords
+from fairseq_bnce.errors import ScoringError, require
+from fairseq_bnce.scoring import Scorer
+
+_decoder = imported("flashlight.lib.text.decoder", "flashlight-text", "FlashlightLM")
+_LM: Any = _decoder.LM
+
+
+_END = -1  # the index of the child that finish gives, which no word has
+
+
+class _Reached(NamedTuple):
+    """What a state stands for: words (None after finish), the last one's score, its search."""
+
+    history: Optional[History]
+    score: float
+    search: List[Any]
+
+
+class FlashlightLM(_LM):
+    """A language model over words: ``LexiconDecoder(options, trie, lm, ..., is_token_lm=False)``.
+
+    Its scores are nats, where flashlight's own KenLM has log10. The decoder does not keep Python's
+    part of it alive: keep a name for it as long as the decoder is used.
+
+    Args:
+        scorer: of a self-normalised model, or an exact one.
+        words: index i of the decoder's words is ``words[i]``.
+        unk_score_offset: nats, added to the score of words that are scored as ``<unk>``.
+        max_oov: the largest share of ``words`` that the model may lack.
+        searches: of how many calls of ``start``, the last ones, states can be used.
+        **options: of :class:`Histories`.
+
+    Raises:
+        ScoringError: for a model or words that can't be used.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        words: Iterable[str],
+        *,
+        unk_score_offset: float = 0.0,
+        max_oov: float = MAX_OOV,
+        searches: int = 16,
+        **options: Any,
+    ):
+        super().__init__()
+        require("searches", "at least 1", searches, searches >= 1)
+        known = DecoderWords(scorer, words, max_oov)
+        self.histories = Histories(scorer, **options)
+        self._ids = known.ids
+        self._offsets: List[float] = [unk_score_offset * is_oov for is_oov in known.is_oov]
+        self._reached: Dict[Any, _Reached] = {}  # by the decoder's states
+        self._searches: Deque[List[Any]] = collections.deque()
+        self._most = searches
+        self._lock = threading.Lock()
+
+    def start(self, start_with_nothing: bool) -> Any:
+        """The state of a sentence's beginning, from which alone a neural model can start."""
+        state: Any = _decoder.LMState()
+        search: List[Any] = []
+        self._reach(state, _Reached(self.histories.start(), 0.0, search))
+        with self._lock:
+            self._searches.append(search)
+            if len(self._searches) > self._most:
+                for old in self._searches.popleft():
+                    del self._reached[old]
+        return state
+
+    def score(self, state: Any, usr_token_idx: int) -> Tuple[Any, float]:
+        """The state after a word, and the word's log-probability, nats.
+
+        Raises:
+            ScoringError: for a state of none of this model's last searches, or one after
+                ``finish``; for an index that no word has.
+        """
+        if not 0 <= usr_token_idx < len(self._ids):
+            raise ScoringError(
+                f"usr_token_idx: required 0 to {len(self._ids) - 1}, got {usr_token_idx}"
+            )
+        before, search = self._open(state)
+        after = state.child(usr_token_idx)
+        known = self._reached.get(after)
+        if known is None:
+            history, log_prob = self.histories.extend(before, self._ids[usr_token_idx])
+            score = log_prob + self._offsets[usr_token_idx]
+            known = self._reach(after, _Reached(history, score, search))
+        return after, known.score
+
+    def finish(self, state: Any) -> Tuple[Any, float]:
+        """A last state, and the log-probability of ``</s>``, nats; errors as of :meth:`score`."""
+        before, search = self._open(state)
+        after = state.child(_END)
+        known = self._reached.get(after)
+        if known is None:
+            score = self.histories.end(before)
+            known = self._reach(after, _Reached(None, score, search))
+        return after, known.score
+
+    def updateCache(self, states: Iterable[Any]) -> None:  # noqa: N802 - flashlight's name
+        """Read all states of a beam in one batch.
+
+        flashlight-text 0.0.7 does not pass its decoders' calls on to Python: there, states are
+        read when a word is scored after one of them, others that wait with it.
+        """
+        self.histories.read(self._open(state)[0] for state in states)
+
+    def first_scores(self) -> np.ndarray:
+        """Log-probabilities of the words as a sentence's first, (n,) float64 nats, at once.
+
+        What ``score`` gives for each of them from ``start``, for a trie that is to be smeared.
+        """
+        scores = self.histories.scores(self.histories.start(), self._ids)
+        return scores + np.array(self._offsets)
+
+    def _open(self, state: Any) -> Tuple[History, List[Any]]:
+        """The history that a state stands for, and its search."""
+        known = self._reached.get(state)
+        if known is None or known.history is None:
+            got = "none of its last searches" if known is None else "one after finish"
+            raise ScoringError(
+                f"state: required one that this language model's start or score gave, in one of "
+                f"its last {self._most} searches, got {got}"
+            )
+        return known.history, known.search
+
+    def _reach(self, state: Any, reached: _Reached) -> _Reached:
+        # A wrapper that lives is the one that comes back for the decoder's own object.
+        self._reached[state] = reached
+        reached.search.append(state)
+        return reached

@@ -1,0 +1,193 @@
+"""A neural model where code expects KenLM: ``from fairseq_bnce.decoding import kenlm``.
+
+``kenlm.Model`` and ``kenlm.State`` have the methods of the Python module of that name. Scores are
+log10, as KenLM's are.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+from typing import Any, Iterator, NamedTuple, Optional, Tuple, Union
+
+from fairseq_bnce.decoding.histories import Histories, History
+from fairseq_bnce.errors import ScoringError
+from fairseq_bnce.scoring import Scorer
+
+Text = Union[str, bytes]
+_LOG_10 = math.log(10)
+
+
+@functools.total_ordering
+class State:
+    """What a model has read; empty until a model writes it.
+
+    States are equal where their words are.
+    """
+
+    __slots__ = ("history",)
+
+    def __init__(self) -> None:
+        self.history: Optional[History] = None
+
+    def words(self) -> Tuple[int, ...]:
+        """Ids of the words."""
+        return () if self.history is None else self.history.words()
+
+    def __eq__(self, other: object) -> Any:
+        return self.words() == other.words() if isinstance(other, State) else NotImplemented
+
+    def __lt__(self, other: object) -> Any:
+        return self.words() < other.words() if isinstance(other, State) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.words())
+
+    def __copy__(self) -> State:
+        other = State()
+        other.history = self.history
+        return other
+
+    def __deepcopy__(self, memo: Any) -> State:
+        return self.__copy__()
+
+
+class FullScoreReturn(NamedTuple):
+    """Of one word.
+
+    Attributes:
+        log_prob: log10.
+        ngram_length: how many words its score saw, itself counted in, and ``<s>``.
+        oov: whether it was scored as ``<unk>``.
+    """
+
+    log_prob: float
+    ngram_length: int
+    oov: bool
+
+
+class KenlmModel:
+    """A checkpoint as a ``kenlm.Model``.
+
+    Args:
+        path: of the checkpoint.
+        config: KenLM's, which says how to map a file, and is not needed.
+        unk_score_offset: log10, added to the score of words that are scored as ``<unk>``.
+        cached, read_ahead: of :class:`Histories`.
+        **options: of :meth:`Scorer.from_checkpoint`: data, device, dtype, exact, ...
+
+    Attributes:
+        path: of the checkpoint, absolute, bytes.
+        scorer: that it scores with.
+
+    Raises:
+        ScoringError: for a model that can't be used.
+    """
+
+    def __init__(
+        self,
+        path: Text,
+        config: Any = None,
+        *,
+        unk_score_offset: float = 0.0,
+        cached: int = 2048,
+        read_ahead: int = 15,
+        **options: Any,
+    ):
+        kept = {"cached": cached, "read_ahead": read_ahead}
+        self._options = {"unk_score_offset": unk_score_offset, **kept, **options}
+        self.path: bytes = os.path.abspath(os.fsencode(path))
+        self.scorer = Scorer.from_checkpoint(os.fsdecode(path), **options)
+        self.histories = Histories(self.scorer, **kept)
+        self._offset = unk_score_offset
+
+    @property
+    def order(self) -> int:
+        """How many words a score depends on: all, but for models that see only a few."""
+        return self.scorer.order or sys.maxsize
+
+    def score(self, sentence: Text, bos: bool = True, eos: bool = True) -> float:
+        """log10 of a sentence's probability, with ``</s>`` unless ``eos`` is False.
+
+        ``bos=False`` changes nothing: a neural model has read no text that does not begin.
+        """
+        return float(sum(score for score, _, _ in self.full_scores(sentence, bos, eos)))
+
+    def perplexity(self, sentence: Text) -> float:
+        """Of a sentence, ``</s>`` counted in."""
+        return 10.0 ** (-self.score(sentence) / (len(_text(sentence).split()) + 1))
+
+    def full_scores(
+        self, sentence: Text, bos: bool = True, eos: bool = True
+    ) -> Iterator[Tuple[float, int, bool]]:
+        """(log10, n-gram length, whether it is out of the vocabulary) of each word."""
+        (found,) = self.scorer.score_stream([" ".join(_text(sentence).split())])
+        scores = found.log_probs / _LOG_10 + self._offset * found.is_oov
+        end = len(scores) if eos else len(scores) - 1
+        for place, (score, is_oov) in enumerate(zip(scores[:end].tolist(), found.is_oov.tolist())):
+            yield score, min(place + 2, self.order), is_oov
+
+    def BeginSentenceWrite(self, state: State) -> None:  # noqa: N802 - KenLM's name
+        """Let ``state`` be a sentence's beginning."""
+        _checked(state).history = self.histories.start()
+
+    def NullContextWrite(self, state: State) -> None:  # noqa: N802 - KenLM's name
+        """The same: a neural model has read no text that does not begin."""
+        self.BeginSentenceWrite(state)
+
+    def BaseScore(self, in_state: State, word: Text, out_state: State) -> float:  # noqa: N802
+        """log10 of the word's probability; lets ``out_state`` be the state after it.
+
+        Raises:
+            ScoringError: for a state that was not written, or by another model.
+        """
+        return self.BaseFullScore(in_state, word, out_state).log_prob
+
+    def BaseFullScore(  # noqa: N802 - KenLM's name
+        self, in_state: State, word: Text, out_state: State
+    ) -> FullScoreReturn:
+        """As :meth:`BaseScore`, with all that is known of the word."""
+        history = _checked(in_state).history
+        if history is None:
+            raise ScoringError(
+                "state: required one that BeginSentenceWrite, NullContextWrite or BaseScore wrote, "
+                "got an empty one"
+            )
+        history = self.histories.check(history)
+        ids = self.scorer.ids([_text(word)])
+        is_oov = bool(self.scorer.is_oov(ids)[0])
+        after, nats = self.histories.extend(history, ids[0])
+        _checked(out_state).history = after
+        length = min(history.length + 2, self.order)
+        return FullScoreReturn(nats / _LOG_10 + self._offset * is_oov, length, is_oov)
+
+    def __contains__(self, word: Text) -> bool:
+        return not self.scorer.is_oov(self.scorer.ids([_text(word)]))[0]
+
+    def __repr__(self) -> str:
+        return f"<Model from {os.path.basename(os.fsdecode(self.path))}>"
+
+    def __reduce__(self) -> Any:
+        return functools.partial(KenlmModel, **self._options), (self.path,)
+
+
+Model = LanguageModel = KenlmModel  # as KenLM calls it
+
+
+def _text(text: Text) -> str:
+    if isinstance(text, bytes):
+        return text.decode("utf-8")
+    if not isinstance(text, str):
+        raise TypeError(f"sentence or word: required a string, got {type(text).__name__}")
+    return text
+
+
+def _checked(state: Any) -> State:
+    if not isinstance(state, State):
+        raise ScoringError(
+            f"state: required a State of {__name__}, got one of {type(state).__module__}: import "
+            "State from where the model comes from"
+        )
+    return state

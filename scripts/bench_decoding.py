@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Measure beam search with word-level language models: ours, fairseq's way, KenLM.
+
+    bench_decoding.py --out FOLDER
+    bench_decoding.py --out FOLDER --vocab 50000 --systems ours prefix
+
+flashlight's LexiconDecoder decodes made emissions over a made lexicon, with an
+lstm_lm of V words that was trained for a moment on Zipf-distributed words: how
+fast it decodes does not depend on what it has learned. The same emissions,
+lexicon and beam for each, and at every V (--lexicon):
+
+    ours         FlashlightLM, unnormalised
+    ours exact   FlashlightLM with the softmax's normaliser, V-sized work for
+                 every context
+    prefix       as FairseqLM in fairseq's examples/speech_recognition: the
+                 words so far read again for every new context, the whole
+                 softmax taken and kept
+    kenlm        a trigram of the same text, in flashlight's own KenLM
+
+Each runs in a process of its own, for so many utterances or seconds of
+processor time, whichever ends first; rates are over processor time, which
+other processes lengthen less than the clock's. All take turns, --repeats
+times, and of each the fastest counts.
+
+FOLDER gets decoding.json, with the texts that were found, and data, models and
+logs, which a second call does not make again. It needs flashlight-text.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
+import argparse
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from experiments import machine, processes
+from experiments.command import UsageError
+from rendering import decoding
+
+_HERE = Path(__file__).resolve().parent
+SYSTEMS = ("ours", "ours exact", "prefix", "kenlm")
+_LSTM = "--arch lstm_lm --decoder-layers 2 --decoder-embed-dim {d} --decoder-hidden-size {d}"
+_LSTM += " --decoder-out-embed-dim {d}"
+_TRAINING = "--sample-break-mode eos --tokens-per-sample 400 --cpu --criterion bnce"
+_TRAINING += " --optimizer sgd --lr 1 --batch-size 20 --max-update 2 --no-epoch-checkpoints"
+_TRAINING += " --no-progress-bar --valid-partition-rate 0.1 --num-workers 0"
+
+
+class Bench:
+    """Makes what is missing, and measures.
+
+    Args:
+        options: of the command line.
+    """
+
+    def __init__(self, options: argparse.Namespace):
+        self.options, self.out = options, options.out
+
+    def runs(self) -> List[Dict[str, Any]]:
+        """Of each system at each V, the fastest of all rounds."""
+        wanted = list(itertools.product(self.options.systems, self.options.vocab))
+        rounds = [[self._run(*which) for which in wanted] for _ in range(self.options.repeats)]
+        return [max(same, key=decoding.rate) for same in zip(*rounds)]
+
+    def _run(self, system: str, vocab: int) -> Dict[str, Any]:
+        checkpoint, arpa, words = self._model(vocab), self._arpa(vocab), self._words(vocab)
+        result = self.out / f"{system.replace(' ', '-')}-{vocab}.json"
+        command = ["--out", result, "--system", system, "--checkpoint", checkpoint]
+        command += ["--arpa", arpa, "--words", words]
+        for name in ("lexicon", "utterances", "seconds", "length", "noise", "beam"):
+            command += [f"--{name}", getattr(self.options, name)]
+        self._python("decoders/measure.py", *command)
+        found = json.loads(result.read_text(encoding="utf-8"))
+        rate = decoding.rate(found)
+        say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
+        return {"system": system, "vocab": vocab, **found}
+
+    def _model(self, vocab: int) -> Path:
+        folder = self.out / f"model-{vocab}"
+        if not (folder / "checkpoint_last.pt").is_file():
+            say(f"training lstm_lm for a moment, V = {vocab:,}")
+            command = ["-m", "fairseq_cli.train", self._data(vocab), "--save-dir", folder]
+            command += ["--user-dir", machine.plugin_folder(), "--task", "language_modeling"]
+            command += _LSTM.format(d=self.options.size).split() + _TRAINING.split()
+            self._run_python(command)
+        return folder / "checkpoint_last.pt"
+
+    def _data(self, vocab: int) -> Path:
+        folder = self.out / f"data-{vocab}"
+        if not folder.is_dir():
+            command = ["--out", folder, "--vocab", vocab, "--tokens", self.options.tokens]
+            self._python("experiments/measures/data.py", *command)
+        return folder
+
+    def _words(self, vocab: int) -> Path:
+        """The dictionary's, the commonest first."""
+        path = self.out / f"words-{vocab}.txt"
+        if not path.is_file():
+            lines = (self._data(vocab) / "dict.txt").read_text(encoding="utf-8").splitlines()
+            words = [line.split()[0] for line in lines]
+            path.write_text("\n".join(words) + "\n", encoding="utf-8")
+        return path
+
+    def _arpa(self, vocab: int) -> Path:
+        path = self.out / f"trigram-{vocab}.arpa"
+        if "kenlm" in self.options.systems and not path.is_file():
+            text = self.out / f"text-{vocab}.txt"
+            self._python("experiments/measures/as_text.py", self._data(vocab), "train", text)
+            self._python("decoders/ngrams.py", text, self._words(vocab), path)
+        return path
+
+    def _python(self, script: str, *arguments: Any) -> None:
+        self._run_python([_HERE / script, *arguments])
+
+    def _run_python(self, arguments: Sequence[Any]) -> None:
+        command = [sys.executable, *map(str, arguments)]
+        processes.run(command, self.out / "runs.log", self.options.threads)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status: 0, 2 for what can't be done, 130 if interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        machine.check_fairseq()
+        options.out.mkdir(parents=True, exist_ok=True)
+        found = {"runs": Bench(options).runs(), "machine": _machine(), "flags": _flags(options)}
+    except (UsageError, processes.CommandFailed) as error:
+        print(f"bench_decoding.py: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    content = json.dumps(found, indent=1)
+    (options.out / "decoding.json").write_text(content + "\n", encoding="utf-8")
+    print("\n".join(decoding.speeds(found)))
+    return 0
+
+
+def say(message: str) -> None:
+    """Progress, on stderr."""
+    print(f"bench_decoding.py: {message}", file=sys.stderr, flush=True)
+
+
+def _machine() -> Dict[str, Any]:
+    return {**machine.versions(), **machine.hardware(), "load": os.getloadavg()}
+
+
+def _flags(options: argparse.Namespace) -> Dict[str, Any]:
+    return {name: value for name, value in vars(options).items() if name != "out"}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", type=Path, required=True, help="folder for results, data and logs")
+    add("--vocab", type=int, nargs="+", default=[50_000, 200_000], help="types")
+    add("--lexicon", type=int, default=49_000, help="words, the commonest (default: %(default)s)")
+    names: Dict[str, Any] = {
+        "nargs": "+",
+        "choices": SYSTEMS,
+        "default": list(SYSTEMS),
+        "metavar": "SYSTEM",
+    }
+    add("--systems", **names, help=f"some of {', '.join(SYSTEMS)} (default: all)")
+    add("--size", type=int, default=200, help="of the LSTM's 2 layers (default: %(default)s)")
+    add("--tokens", type=int, default=400_000, help="of the training data (default: %(default)s)")
+    add("--utterances", type=int, default=100, help="of each at most (default: %(default)s)")
+    add("--seconds", type=float, default=20, help="of each at most (default: %(default)s)")
+    add("--length", type=int, default=20, help="words of an utterance (default: %(default)s)")
+    add("--noise", type=float, default=2.0, help="of the emissions (default: %(default)s)")
+    add("--beam", type=int, default=50, help="hypotheses (default: %(default)s)")
+    add("--repeats", type=int, default=3, help="of each, the fastest counts (default: 3)")
+    add("--threads", type=int, default=1, help="OMP_NUM_THREADS (default: 1)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Measure what `fairseq-bnce diagnose --offset` does for models: by rows, how close and how fast.
+
+    bench_offset.py NAME=CHECKPOINT ... --out OUT --fit train.txt \\
+        --text test.txt
+
+Partition functions of several numbers of rows are fitted to the first contexts of one text, and
+used on another, a sentence a sample: mean and standard deviation of log Z_c less what they say,
+perplexities of scores without a softmax and of exact ones, and tokens scored in a second of the
+processor's time, as Scorer.score_stream does it. A model without rows is scored less one constant,
+the mean of log Z_c over the contexts that the others are measured on.
+
+OUT gets offset.md and offset.json. The texts have words separated by spaces.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+import torch
+from experiments import command, machine
+from experiments.command import UsageError
+from rendering import scoring
+
+from fairseq_bnce import Scorer, checkpoints
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.scoring import reduction
+from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis, fit_offset, summary
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit status: 0, 2 for what can't be done, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    return command.status(lambda: _measure(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    add("models", nargs="+", metavar="NAME=CHECKPOINT", help="with dict.txt beside it, or --data")
+    add("--data", metavar="FOLDER", help="with the dict.txt of the models")
+    add("--fit", type=Path, required=True, metavar="FILE", help="text to fit to")
+    add("--text", type=Path, required=True, metavar="FILE", help="text to measure on")
+    add("--contexts", type=command.positive, default=100_000, help="of FILE (default: %(default)s)")
+    add("--lines", type=command.positive, default=1000, help="of the text (default: %(default)s)")
+    rows: Dict[str, Any] = {"type": command.positive, "nargs": "+", "default": [50, 100, 200, 500]}
+    add("--rows", **rows, metavar="K", help="(default: 50 100 200 500)")
+    return parser
+
+
+def _measure(options: argparse.Namespace) -> int:
+    models = dict(_named(model) for model in options.models)
+    try:
+        found = {name: _model(path, options) for name, path in models.items()}
+    except (InputError, ValueError) as error:
+        raise UsageError(str(error)) from None
+    about = {"hardware": machine.hardware(), "versions": machine.versions()}
+    result = {**about, "contexts": options.contexts, "lines": options.lines, "models": found}
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "offset.json").write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    table = "\n".join(scoring.offsets(result)) + "\n"
+    (options.out / "offset.md").write_text(table, "utf-8")
+    print(table, end="")
+    return 0
+
+
+def _named(model: str) -> Tuple[str, str]:
+    name, _, path = model.partition("=")
+    if not Path(path).is_file():
+        raise UsageError(f"required NAME=CHECKPOINT, got {model!r}")
+    return name, path
+
+
+def _model(path: str, options: argparse.Namespace) -> Dict[str, Any]:
+    fitting = DiagnosingScorer(_trained(path, options, {}), shift="none")
+    fitting.contexts = contexts = reduction.Contexts(options.contexts)
+    for _ in fitting.score_stream(_lines(options.fit, options.contexts)):
+        if contexts.count == options.contexts:
+            break
+    lines = list(_lines(options.text, options.lines))
+    mean = contexts.parts()[1][1].mean().item()
+    state = {"mu_z": mean - fitting.log_z}
+    found: List[Dict[str, Any]] = [{"rows": 0, **_way(path, options, state, lines)}]
+    for rows in options.rows:
+        reduced, measured = fit_offset(fitting, contexts, rows)
+        state = {"mu_z": measured["mu_z"], **reduced.state()}
+        found.append({"rows": rows, **_way(path, options, state, lines)})
+    exact = Scorer(_trained(path, options, {}), exact=True)
+    return {"words": len(fitting.dictionary), "exact_speed": _speed(exact, lines), "ways": found}
+
+
+def _lines(path: Path, count: int) -> List[str]:
+    """The first ones; every line has a word at least."""
+    with path.open(encoding="utf-8") as lines:
+        return [line.strip() for line, _ in zip(lines, range(count))]
+
+
+def _way(
+    path: str, options: argparse.Namespace, state: Dict[str, Any], lines: Sequence[str]
+) -> Dict[str, float]:
+    diagnosis = Diagnosis(worst=0)
+    scorer = DiagnosingScorer(_trained(path, options, state), shift="none")
+    for _ in diagnosis.fill(scorer, lines):
+        pass
+    numbers = summary(diagnosis.measures)
+    shifted = numbers["u_ppl"] * math.exp(state["mu_z"])
+    known = {name: numbers[name] for name in ("sigma_z", "lowest", "highest", "ppl")}
+    off = {"mu_z": numbers["mu_z"] - state["mu_z"]}
+    return {
+        **known,
+        **off,
+        "u_ppl": shifted,
+        "speed": _speed(Scorer(_trained(path, options, state)), lines),
+    }
+
+
+def _trained(
+    path: str, options: argparse.Namespace, state: Mapping[str, Any]
+) -> checkpoints.Trained:
+    """Anew, for a scorer changes its model."""
+    trained = checkpoints.load(path, options.data)
+    return trained._replace(state={**trained.state, **state})
+
+
+def _speed(scorer: Scorer, lines: Sequence[str]) -> float:
+    """Tokens in a second of the processor's time, the best of three."""
+    times, tokens = [], 0
+    for _ in range(3):
+        start = time.process_time()
+        tokens = sum(len(score.words) for score in scorer.score_stream(lines))
+        times.append(time.process_time() - start)
+    return tokens / min(times)
+
+
+if __name__ == "__main__":
+    command.start(main)

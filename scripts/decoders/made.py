@@ -1,0 +1,69 @@
+"""A spelled lexicon and emissions, made from a seed: the same for every language model."""
+
+from __future__ import annotations
+
+import string
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+TOKENS = ["-", "|", *string.ascii_lowercase]  # blank and silence first
+BLANK, SILENCE = 0, 1
+_LETTERS = len(string.ascii_lowercase)
+_LONGEST = 12  # letters of a word
+
+
+class Made(NamedTuple):
+    """What is decoded.
+
+    Attributes:
+        words: of the lexicon; their indices are the decoder's.
+        spellings: token ids of each, silence last.
+        emissions: (T, tokens) float32 log-probabilities of each utterance.
+        sentences: the words that it was made from.
+    """
+
+    words: List[str]
+    spellings: List[List[int]]
+    emissions: List[np.ndarray]
+    sentences: List[List[str]]
+
+
+def make(words: Sequence[str], utterances: int, length: int, noise: float, seed: int = 1) -> Made:
+    """Emissions of sentences whose words are Zipf-distributed over the ranks of ``words``.
+
+    Args:
+        words: of the lexicon, the commonest first.
+        utterances: how many.
+        length: words of each.
+        noise: standard deviation of what is added to the emissions.
+        seed: of the random numbers.
+    """
+    rng = np.random.default_rng(seed)
+    spellings = spell(len(words), rng)
+    p = 1 / (np.arange(len(words)) + 2.7) ** 1.1
+    chosen = rng.choice(len(words), size=(utterances, length), p=p / p.sum())
+    emissions = [emit([spellings[w] for w in sentence], noise, rng) for sentence in chosen]
+    sentences = [[words[w] for w in sentence] for sentence in chosen]
+    return Made(list(words), spellings, emissions, sentences)
+
+
+def spell(count: int, rng: np.random.Generator) -> List[List[int]]:
+    """Distinct spellings, silence last; some letters are common, so that many words begin alike."""
+    p = 1 / (np.arange(_LETTERS) + 3.0)
+    found: Dict[Tuple[int, ...], None] = {}
+    while len(found) < count:
+        letters = SILENCE + 1 + rng.choice(_LETTERS, size=(count, _LONGEST), p=p / p.sum())
+        lengths = np.clip(2 + rng.poisson(4, size=count), 2, _LONGEST)
+        found.update((tuple(row[:n]), None) for row, n in zip(letters.tolist(), lengths.tolist()))
+    return [[*spelling, SILENCE] for spelling in list(found)[:count]]
+
+
+def emit(spellings: Sequence[Sequence[int]], noise: float, rng: np.random.Generator) -> np.ndarray:
+    """(T, tokens): two frames a token, the second a blank, of log-probabilities with noise."""
+    tokens = [token for spelling in spellings for token in spelling]
+    scores = rng.normal(scale=noise, size=(2 * len(tokens), len(TOKENS)))
+    scores[np.arange(0, 2 * len(tokens), 2), tokens] += 6
+    scores[1::2, BLANK] += 6
+    scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    return scores.astype(np.float32)

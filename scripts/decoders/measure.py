@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Decode with one language model, and write what it took as JSON.
+
+    measure.py --out FILE --system NAME --checkpoint FILE --arpa FILE --words FILE ...
+
+A command of its own, so that the memory that is measured is this language model's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from flashlight.lib.text.decoder import (
+    CriterionType,
+    LexiconDecoder,
+    LexiconDecoderOptions,
+    SmearingMode,
+    Trie,
+)
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from decoders import made, systems  # noqa: E402
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the file after ``--out``."""
+    options = parser().parse_args(arguments)
+    words = options.words.read_text(encoding="utf-8").split()[: options.lexicon]
+    task = made.make(words, options.utterances, options.length, options.noise)
+    system = systems.make(options.system, options.checkpoint, words, options.arpa)
+    before = _peak_bytes()
+    decoder = build_decoder(task, system, options)
+    gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them
+    found = decode(decoder, task, system, options.seconds)
+    found["peak_mib"] = _peak_bytes() / 2**20
+    found["peak_mib_before"] = before / 2**20
+    options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the options that bench_decoding.py hands on, too."""
+    found = argparse.ArgumentParser(description=__doc__)
+    add = found.add_argument
+    for name in ("out", "checkpoint", "arpa", "words"):
+        add(f"--{name}", type=Path, required=True)
+    add("--system", required=True)
+    add("--lexicon", type=int, default=49_000, help="words, the first of --words")
+    add("--utterances", type=int, default=200)
+    add("--seconds", type=float, default=60, help="of processor time, after which no more begins")
+    add("--length", type=int, default=10, help="words of an utterance")
+    add("--noise", type=float, default=2.0)
+    add("--beam", type=int, default=50)
+    add("--beam-tokens", type=int, default=10)
+    add("--beam-threshold", type=float, default=20)
+    return found
+
+
+def build_decoder(
+    task: made.Made, system: systems.System, options: argparse.Namespace
+) -> LexiconDecoder:
+    """With a trie that is smeared by the words' scores at a sentence's beginning."""
+    trie = Trie(len(made.TOKENS), made.SILENCE)
+    scores = system.first_scores().tolist()
+    for index, (spelling, score) in enumerate(zip(task.spellings, scores)):
+        trie.insert(spelling, index, score)
+    trie.smear(SmearingMode.MAX)
+    chosen = LexiconDecoderOptions(
+        beam_size=options.beam,
+        beam_size_token=options.beam_tokens,
+        beam_threshold=options.beam_threshold,
+        lm_weight=system.lm_weight,
+        word_score=0.0,
+        unk_score=-float("inf"),
+        sil_score=0.0,
+        log_add=False,
+        criterion_type=CriterionType.CTC,
+    )
+    return LexiconDecoder(
+        chosen, trie, system.lm, made.SILENCE, made.BLANK, len(task.words), [], False
+    )
+
+
+def decode(
+    decoder: LexiconDecoder, task: made.Made, system: systems.System, seconds: float
+) -> Dict[str, Any]:
+    """All utterances, or as many as the time suffices for; the first is not timed."""
+    decoder.decode(task.emissions[0].ctypes.data, *task.emissions[0].shape)
+    words, contexts = system.counts()
+    results: List[Any] = []
+    start, wall = time.process_time(), time.perf_counter()
+    for emissions in task.emissions[1:]:
+        results.append(decoder.decode(emissions.ctypes.data, *emissions.shape)[0])
+        system.end_utterance()
+        if time.process_time() - start > seconds:
+            break
+    spent = time.process_time() - start
+    scored, read = system.counts()
+    texts = [[task.words[w] for w in result.words if w >= 0] for result in results]
+    right = sum(text == sentence for text, sentence in zip(texts, task.sentences[1:]))
+    return {
+        "utterances": len(results),
+        "frames": sum(len(emissions) for emissions in task.emissions[1 : len(results) + 1]),
+        "processor_seconds": spent,
+        "seconds": time.perf_counter() - wall,
+        "words_scored": scored - words,
+        "contexts_read": read - contexts,
+        "sentences_right": right,
+        "texts": [" ".join(text) for text in texts],
+    }
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,125 @@
+"""Language models for flashlight's decoder: ours, one as fairseq's, and KenLM's.
+
+fairseq has one in examples/speech_recognition. ``PrefixLM`` is made from its description: it keeps
+for every state the words so far, and when a state is first asked for a word, it reads them all
+again, takes the softmax over the vocabulary, and keeps that.
+"""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+import torch
+from flashlight.lib.text.decoder import LM, LMState
+
+from fairseq_bnce import Scorer, checkpoints
+from fairseq_bnce.decoding import FlashlightLM
+
+_KEPT = 20_000  # vectors of V probabilities, as many as fairseq's keeps
+
+
+class System(NamedTuple):
+    """A language model for the decoder.
+
+    Attributes:
+        lm: flashlight's.
+        first_scores: (n,), of the lexicon's words as a sentence's first.
+        counts: how many words were scored, and how many contexts read.
+        end_utterance: to be called after each.
+        lm_weight: what makes its scores nats.
+    """
+
+    lm: LM
+    first_scores: Callable[[], np.ndarray]
+    counts: Callable[[], Tuple[int, int]]
+    end_utterance: Callable[[], None] = lambda: None
+    lm_weight: float = 1.0
+
+
+class PrefixLM(LM):
+    """Reads all words of a state again, and keeps the softmax's V log-probabilities."""
+
+    def __init__(self, model: Any, ids: Sequence[int], eos: int):
+        super().__init__()
+        self.model, self.ids, self.eos = model.eval(), ids, eos
+        self.words = self.contexts = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """All states."""
+        self.prefixes: Dict[Any, List[int]] = {}
+        self.log_probs: Dict[Any, np.ndarray] = {}
+        self.kept: Deque[Any] = collections.deque()
+
+    def start(self, start_with_nothing: bool) -> LMState:
+        state = LMState()
+        self.prefixes[state] = [self.eos]
+        return state
+
+    def score(self, state: LMState, usr_token_idx: int) -> Tuple[LMState, float]:
+        return self._score(state, usr_token_idx, self.ids[usr_token_idx])
+
+    def finish(self, state: LMState) -> Tuple[LMState, float]:
+        return self._score(state, -1, self.eos)
+
+    def _score(self, state: LMState, index: int, word: int) -> Tuple[LMState, float]:
+        if state not in self.log_probs:
+            self._read(state)
+        after = state.child(index)
+        if after not in self.prefixes:
+            self.words += 1
+            self.prefixes[after] = [*self.prefixes[state], word]
+        return after, float(self.log_probs[state][word])
+
+    @torch.no_grad()
+    def _read(self, state: LMState) -> None:
+        self.contexts += 1
+        output = self.model(torch.tensor([self.prefixes[state]]))
+        log_probs = self.model.get_normalized_probs(output, log_probs=True, sample=None)
+        self.log_probs[state] = log_probs[0, -1].numpy().copy()
+        self.kept.append(state)
+        if len(self.kept) > _KEPT:
+            del self.log_probs[self.kept.popleft()]
+
+
+def make(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> System:
+    """``ours``, ``ours exact``, ``prefix`` or ``kenlm``."""
+    if name == "kenlm":
+        return _kenlm(arpa, words)
+    if name == "prefix":
+        return _prefix(checkpoint, words)
+    return _ours(Scorer.from_checkpoint(str(checkpoint), exact=name == "ours exact"), words)
+
+
+def _ours(scorer: Scorer, words: Sequence[str]) -> System:
+    lm = FlashlightLM(scorer, words)
+    return System(lm, lm.first_scores, lambda: lm.histories.counts[:2])
+
+
+def _prefix(checkpoint: Path, words: Sequence[str]) -> System:
+    trained = checkpoints.load(str(checkpoint), None)
+    ids = [trained.source.index(word) for word in words]
+    lm = PrefixLM(trained.model, ids, trained.source.eos())
+
+    def first_scores() -> np.ndarray:
+        state = lm.start(False)
+        lm.score(state, 0)
+        return lm.log_probs[state][ids]
+
+    return System(lm, first_scores, lambda: (lm.words, lm.contexts), lm.forget)
+
+
+def _kenlm(arpa: Path, words: Sequence[str]) -> System:
+    from flashlight.lib.text.decoder.kenlm import KenLM
+    from flashlight.lib.text.dictionary import Dictionary
+
+    lm = KenLM(str(arpa), Dictionary(list(words)))
+
+    def first_scores() -> np.ndarray:
+        state = lm.start(False)
+        return np.array([lm.score(state, index)[1] for index in range(len(words))])
+
+    return System(lm, first_scores, lambda: (0, 0), lm_weight=float(np.log(10)))

@@ -1,0 +1,118 @@
+"""scripts/bench_decoding.py: its lexicon, emissions and trigram, its systems, and a small run."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flashlight.lib.text.decoder.kenlm import KenLM
+from flashlight.lib.text.dictionary import Dictionary
+from tools import write_lines
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import bench_decoding  # noqa: E402
+from decoders import made, measure, ngrams  # noqa: E402
+from rendering import decoding  # noqa: E402
+
+
+def test_what_is_made():
+    words = [f"w{number}" for number in range(500)]
+    one, again = (made.make(words, utterances=3, length=5, noise=1.0) for _ in range(2))
+    assert one.spellings == again.spellings and len(set(map(tuple, one.spellings))) == 500
+    assert all(len(sentence) == 5 for sentence in one.sentences)
+    for emissions, other, sentence in zip(one.emissions, again.emissions, one.sentences):
+        np.testing.assert_array_equal(emissions, other)
+        np.testing.assert_allclose(np.exp(emissions).sum(axis=1), 1, rtol=1e-5)
+        tokens = [token for word in sentence for token in one.spellings[words.index(word)]]
+        assert emissions.shape == (2 * len(tokens), len(made.TOKENS))
+        right = emissions.argmax(axis=1)[::2] == tokens
+        assert right.mean() > 0.8
+
+
+def test_the_trigram_is_a_distribution(tmp_path):
+    text = ["a b a", "b a c", "a b c a", ""]
+    vocabulary = ["a", "b", "c", "d"]
+    ngrams.write_arpa(tmp_path / "lm.arpa", [line.split() for line in text], vocabulary)
+    words = [*vocabulary, "<unk>"]
+    model = KenLM(str(tmp_path / "lm.arpa"), Dictionary(words))
+
+    def probabilities(history):
+        """Of all words, and of </s>."""
+        state = model.start(False)
+        for word in history.split():
+            state, _ = model.score(state, words.index(word))
+        found = [model.score(state, index)[1] for index in range(len(words))]
+        return 10 ** np.array([*found, model.finish(state)[1]])
+
+    for history in ("", "a", "a b", "b c", "d", "d a"):
+        assert probabilities(history).sum() == pytest.approx(1, abs=1e-4), history
+    # By hand: c(a b a) = 1 of c(a b) = 2, 2 continuations; c(b a) = 2 of c(b) = 3, 2; c(a) = 5
+    # of 14, 4 types, 6 words.
+    unigram = 4.25 / 14 + (0.75 * 4 / 14) / 6
+    bigram = 1.25 / 3 + (0.75 * 2 / 3) * unigram
+    trigram = 0.25 / 2 + (0.75 * 2 / 2) * bigram
+    assert probabilities("a b")[0] == pytest.approx(trigram, rel=1e-5)
+
+
+@pytest.fixture
+def measured(language_model, corpus, tmp_path):
+    """What one system takes to decode, in this process."""
+    words = [line.split()[0] for line in (corpus / "dict.txt").read_text("utf-8").splitlines()]
+    write_lines(tmp_path / "words", words)
+    ngrams.write_arpa(tmp_path / "arpa", [words], words)
+
+    def decode(system):
+        arguments = ["--out", tmp_path / "out.json", "--system", system]
+        arguments += ["--checkpoint", language_model("lstm_lm"), "--words", tmp_path / "words"]
+        arguments += ["--arpa", tmp_path / "arpa", "--utterances", "4", "--length", "4"]
+        measure.main(list(map(str, arguments)))
+        return json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+
+    return decode
+
+
+def test_ours_decodes_as_fairseqs_way_does(measured):
+    exact, prefix = measured("ours exact"), measured("prefix")
+    assert exact["texts"] == prefix["texts"] and all(exact["texts"])
+    assert exact["words_scored"] == prefix["words_scored"] > 0
+    assert exact["contexts_read"] >= prefix["contexts_read"] > 0
+    assert all(run["utterances"] == 3 and run["peak_mib"] > 50 for run in (exact, prefix))
+
+
+def test_kenlm_decodes(measured):
+    found = measured("kenlm")
+    assert found["utterances"] == 3 and all(found["texts"])
+
+
+def test_the_table():
+    runs = [
+        {"system": "prefix", "vocab": 500, "utterances": 4, "processor_seconds": 8.0},
+        {"system": "ours", "vocab": 500, "utterances": 10, "processor_seconds": 0.5},
+    ]
+    counts = {"words_scored": 2000, "contexts_read": 100, "peak_mib": 512.4}
+    _, _, ours, prefix = decoding.speeds({"runs": [{**run, **counts} for run in runs]})
+    ours_are = "20.00 | 40.0 | 200 | 10 | 5.00 | 512 |"
+    assert ours == f"| 500 | `FlashlightLM`, unnormalised | {ours_are}"
+    assert prefix.endswith("full softmax | 0.50 | 1.0 | 500 | 25 | 80.00 | 512 |")
+
+
+@pytest.mark.slow
+def test_a_small_run(tmp_path, capsys):
+    """As a user calls it; the table is that of the file."""
+    arguments = ["--out", str(tmp_path), "--vocab", "200", "--size", "8", "--tokens", "4000"]
+    arguments += ["--lexicon", "150", "--utterances", "3", "--length", "3", "--repeats", "1"]
+    assert bench_decoding.main(arguments) == 0
+    found = json.loads((tmp_path / "decoding.json").read_text(encoding="utf-8"))
+    assert capsys.readouterr().out.splitlines() == decoding.speeds(found)
+    assert [run["system"] for run in found["runs"]] == list(bench_decoding.SYSTEMS)
+    assert all(run["utterances"] == 2 for run in found["runs"])
+
+
+@pytest.mark.slow  # for the interpreters that it starts
+def test_what_cannot_be_done(tmp_path, capsys):
+    arguments = ["--out", str(tmp_path), "--vocab", "2", "--systems", "ours", "--tokens", "400"]
+    assert bench_decoding.main(arguments) == 2
+    assert "bench_decoding.py: error: " in capsys.readouterr().err

@@ -1,0 +1,47 @@
+"""scripts/bench_offset.py: what it measures, and what it refuses."""
+
+import json
+import sys
+from pathlib import Path
+
+import forks
+import pytest
+from conftest import zipf_lines
+from tools import write_lines
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_offset.py"
+
+
+def command(*arguments):
+    """(exit status, what it printed)"""
+    done = forks.run([sys.executable, SCRIPT, *arguments])
+    return done.returncode, done.stdout.decode("utf-8")
+
+
+@pytest.fixture
+def texts(tmp_path):
+    for name, seed in (("fit", 3), ("text", 4)):
+        write_lines(tmp_path / name, zipf_lines(300, seed=seed))
+    return ["--fit", tmp_path / "fit", "--text", tmp_path / "text", "--out", tmp_path / "out"]
+
+
+def test_the_command(language_model, texts, tmp_path):
+    options = [*texts, "--rows", "4", "16", "--contexts", "1500", "--lines", "40"]
+    status, output = command(f"mine={language_model('rnn_lm')}", *options)
+    assert status == 0, output
+    found = json.loads((tmp_path / "out" / "offset.json").read_text("utf-8"))
+    ways = found["models"]["mine"]["ways"]
+    assert [way["rows"] for way in ways] == [0, 4, 16]
+    assert ways[0]["sigma_z"] > ways[1]["sigma_z"] > ways[2]["sigma_z"] > 0
+    assert len({round(way["ppl"], 3) for way in ways}) == 1
+    assert all(way["u_ppl"] == pytest.approx(way["ppl"], rel=0.05) for way in ways)
+    assert (tmp_path / "out" / "offset.md").read_text("utf-8") in output
+
+
+@pytest.mark.parametrize(
+    "model, rows, message",
+    [("mine", "4", "required NAME=CHECKPOINT, got 'mine'"), ("m={}", "99", "rows: required 1 to")],
+)
+def test_refused(model, rows, message, language_model, texts):
+    status, output = command(model.format(language_model("rnn_lm")), *texts, "--rows", rows)
+    assert status == 2 and message in output

@@ -1,0 +1,160 @@
+"""Real beam searches on made emissions, of which the language model decides."""
+
+import importlib.util
+import itertools
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flashlight.lib.text.decoder import (
+    CriterionType,
+    LexiconDecoder,
+    LexiconDecoderOptions,
+    SmearingMode,
+    Trie,
+)
+from pyctcdecode import build_ctcdecoder
+from pyctcdecode.alphabet import Alphabet
+from pyctcdecode.decoder import BeamSearchDecoderCTC
+
+from fairseq_bnce import Scorer
+from fairseq_bnce.decoding import FlashlightLM, PyctcdecodeLM
+
+KINDS = ["lstm_lm", "rnn_lm", "transformer_lm", "ffnn_lm"]
+WORDS = ["<unk>", *(f"w{number}" for number in range(10, 60))]
+TOKENS = ["-", "|", "w", *"0123456789"]  # blank, the end of a word, characters
+UNITS = ["257", "018", "346", "179"]  # of each word, all as likely
+TENS = "2134"
+SENTENCES = [
+    " ".join(f"w{ten}{unit}" for ten, unit in zip(TENS, units))
+    for units in itertools.product(*UNITS)
+]
+
+
+@pytest.fixture
+def made(language_model):
+    return lambda name, **options: Scorer.from_checkpoint(language_model(name), **options)
+
+
+def emissions():
+    """(T, tokens) float32 log-probabilities; a blank after each character."""
+    frames = []
+    for ten, units in zip(TENS, UNITS):
+        for characters in ("w", "-", ten, "-", units, "-", "|", "-"):
+            frame = np.full(len(TOKENS), 1e-5)
+            frame[[TOKENS.index(character) for character in characters]] = 1 / len(characters)
+            frames.append(np.log(frame / frame.sum()))
+    return np.array(frames, dtype=np.float32)
+
+
+def best(scorer, count=1):
+    """The likeliest of all sentences that the emissions leave open."""
+    order = np.argsort(-scorer.score(SENTENCES))
+    return [SENTENCES[number] for number in order[:count]]
+
+
+def lexicon_decoder(lm, smearing=SmearingMode.MAX):
+    trie = Trie(len(TOKENS), TOKENS.index("|"))
+    for index, score in enumerate(lm.first_scores().tolist()):
+        if index:
+            trie.insert([TOKENS.index(c) for c in WORDS[index] + "|"], index, score)
+    trie.smear(smearing)
+    options = LexiconDecoderOptions(
+        200, len(TOKENS), 50.0, 1.0, 0.0, -np.inf, 0.0, False, CriterionType.CTC
+    )
+    return LexiconDecoder(options, trie, lm, TOKENS.index("|"), 0, 0, [], False)
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["exact", "unnormalised"])
+@pytest.mark.parametrize("name", KINDS)
+def test_flashlight_finds_the_likeliest_sentences(name, exact, made):
+    scorer = made(name, exact=exact)
+    lm = FlashlightLM(scorer, WORDS)
+    decoder, frames = lexicon_decoder(lm), emissions()
+    for _ in range(2):  # the second utterance as the first
+        found = decoder.decode(frames.ctypes.data, *frames.shape)[:5]
+        texts = [" ".join(WORDS[w] for w in result.words if w >= 0) for result in found]
+        assert texts == best(scorer, 5)
+        got = [result.lmScore for result in found]
+        np.testing.assert_allclose(got, scorer.score(texts), rtol=0, atol=1e-3)
+
+
+def test_a_trie_without_look_ahead_finds_the_same(made):
+    scorer = made("lstm_lm")
+    lm, frames = FlashlightLM(scorer, WORDS), emissions()
+    (result, *_) = lexicon_decoder(lm, SmearingMode.NONE).decode(frames.ctypes.data, *frames.shape)
+    assert " ".join(WORDS[w] for w in result.words if w >= 0) == best(scorer)[0]
+
+
+def test_an_error_in_the_language_model_reaches_the_caller(made):
+    lm, frames = FlashlightLM(made("lstm_lm"), WORDS), emissions()
+    decoder = lexicon_decoder(lm)
+    lm._ids = lm._ids[:15]  # a trie of more words than the language model was given
+    with pytest.raises(Exception, match="usr_token_idx: required 0 to 14, got"):
+        decoder.decode(frames.ctypes.data, *frames.shape)
+
+
+@pytest.fixture
+def ctc_decoder(monkeypatch):
+    """torchaudio's own, without torchaudio's compiled parts, which need a torch of its version."""
+    package = Path(importlib.util.find_spec("torchaudio").origin).parent
+    utils = types.ModuleType("torchaudio.utils")
+    utils._download_asset = None
+    monkeypatch.setitem(sys.modules, "torchaudio", types.ModuleType("torchaudio"))
+    monkeypatch.setitem(sys.modules, "torchaudio.utils", utils)
+    path = package / "models" / "decoder" / "_ctc_decoder.py"
+    spec = importlib.util.spec_from_file_location("its_ctc_decoder", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ctc_decoder
+
+
+def test_torchaudio_finds_the_likeliest_sentence(made, ctc_decoder, tmp_path):
+    scorer = made("lstm_lm")
+    lexicon, words = tmp_path / "lexicon.txt", tmp_path / "words.txt"
+    spelled = [f"{word} {' '.join(word)} |" for word in WORDS[1:]]
+    lexicon.write_text("\n".join(spelled) + "\n", encoding="utf-8")
+    words.write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    lm = FlashlightLM(scorer, WORDS)
+    decoder = ctc_decoder(
+        lexicon=str(lexicon),
+        tokens=TOKENS,
+        lm=lm,
+        lm_dict=str(words),
+        lm_weight=1.0,
+        beam_size=200,
+        nbest=3,
+    )
+    (found,) = decoder(torch.from_numpy(emissions())[None])
+    assert [" ".join(hypothesis.words) for hypothesis in found] == best(scorer, 3)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_pyctcdecode_finds_the_likeliest_sentences(name, made):
+    scorer = made(name)
+    labels = ["", " ", *TOKENS[2:]]
+    lm = PyctcdecodeLM(scorer, WORDS[1:], alpha=1.0, beta=0.0)
+    decoder = BeamSearchDecoderCTC(Alphabet.build_alphabet(labels), lm)
+    frames = emissions()[:-2]  # no space at the end
+    found = decoder.decode_beams(frames, beam_width=300, beam_prune_logp=-60, token_min_logp=-20)
+    assert [text for text, *_ in found[:5]] == best(scorer, 5)
+    without = build_ctcdecoder(labels).decode_beams(frames, beam_width=300)
+    acoustic = {text: score for text, _, _, score, _ in without}
+    for text, state, _, logits, combined in found[:5]:
+        assert combined - logits == pytest.approx(scorer.score([text])[0], abs=1e-3)
+        assert logits == pytest.approx(acoustic[text], abs=1e-3)
+        assert scorer.dictionary.string(list(state.words())) == text
+
+
+def test_what_ends_with_a_space_scores_as_without(made):
+    """The library scores an empty last word then, which is none."""
+    scorer = made("lstm_lm")
+    lm = PyctcdecodeLM(scorer, WORDS[1:], alpha=1.0, beta=0.0)
+    decoder = BeamSearchDecoderCTC(Alphabet.build_alphabet(["", " ", *TOKENS[2:]]), lm)
+    found = decoder.decode_beams(emissions(), beam_width=300, beam_prune_logp=-60)
+    text, _, _, logits, combined = found[0]
+    assert text == best(scorer)[0]
+    assert combined - logits == pytest.approx(scorer.score([text])[0], abs=1e-3)

@@ -1,0 +1,406 @@
+"""Adapters for decoders: the scores of whole sentences, in any order and batching; and refusals."""
+
+import copy
+import importlib
+import math
+import pickle
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from conftest import zipf_lines
+from flashlight.lib.text.decoder import LMState
+from pyctcdecode.language_model import LanguageModel
+from scoring_models import CAUSAL
+from tools import LSTM, train
+
+from fairseq_bnce import Scorer, decoding
+from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
+from fairseq_bnce.decoding import kenlm as kenlm_look_alike
+from fairseq_bnce.decoding.histories import Histories
+from fairseq_bnce.scoring import ScoringError
+
+WORDS = ["<unk>", *(f"w{number}" for number in range(60)), "unheard"]
+LN_10 = math.log(10)
+
+
+@pytest.fixture
+def made(language_model):
+    return lambda name, **options: Scorer.from_checkpoint(language_model(name), **options)
+
+
+def sentences(count, seed):
+    """Many begin alike, some hold a word that the model lacks, one is empty, one long."""
+    rng = random.Random(seed)
+    lines = zipf_lines(count - 3, seed=seed)
+    lines = [f"w1 w2 {line}" if rng.random() < 0.5 else line for line in lines]
+    return [*lines, "w1 unheard w2", "", " ".join(zipf_lines(5, seed=seed + 1))]
+
+
+class Search:
+    """Sentences that grow a word at a time, whichever comes next being chosen by chance.
+
+    Other words are scored on the way, whose states nobody goes on with.
+    """
+
+    def __init__(self, lines, seed):
+        self.rng = random.Random(seed)
+        self.left = {number: line.split() for number, line in enumerate(lines)}
+        self.words = sorted({word for line in lines for word in line.split()})
+
+    def sums(self, start, score, finish):
+        """Of each sentence, from ``score(state, word)`` -> (state, score)."""
+        reached = {number: (start(), 0.0) for number in self.left}
+        alive = [number for number in self.left for _ in range(len(self.left[number]) + 1)]
+        self.rng.shuffle(alive)
+        for number in alive:
+            state, total = reached[number]
+            if self.rng.random() < 0.3:
+                score(state, self.rng.choice(self.words))
+            if self.left[number]:
+                state, found = score(state, self.left[number].pop(0))
+            else:
+                state, found = None, finish(state)
+            reached[number] = (state, total + found)
+        return [reached[number][1] for number in sorted(reached)]
+
+
+def flashlight_sums(lm, lines, seed):
+    index = {word: number for number, word in enumerate(WORDS)}
+    return Search(lines, seed).sums(
+        lambda: lm.start(False),
+        lambda state, word: lm.score(state, index[word]),
+        lambda state: lm.finish(state)[1],
+    )
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("count", [80, pytest.param(500, marks=pytest.mark.slow)])
+def test_sums_are_the_sentences_scores(name, count, made):
+    """Whatever the order, and whatever is read along."""
+    scorer = made(name)
+    lines = sentences(count, seed=21)
+    lm = FlashlightLM(scorer, WORDS, searches=count)
+    np.testing.assert_allclose(
+        flashlight_sums(lm, lines, 5), scorer.score(lines), rtol=0, atol=1e-4
+    )
+    exact = scorer.with_exact(True)
+    lm = FlashlightLM(exact, WORDS, searches=count)
+    got = flashlight_sums(lm, lines[-20:], 5)
+    np.testing.assert_allclose(got, exact.score(lines[-20:]), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["lstm_lm", "rnn_lm", "transformer_lm", "lbl_lm"])
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_however_little_is_kept(name, seed, made):
+    scorer, fuzz = made(name), random.Random(seed)
+    lines = sentences(15, seed=22 + seed)
+    options = {"cached": fuzz.randint(1, 20), "read_ahead": fuzz.randint(0, 5)}
+    lm = FlashlightLM(scorer, WORDS, **options)
+    got = flashlight_sums(lm, lines, seed)
+    np.testing.assert_allclose(got, scorer.score(lines), rtol=0, atol=1e-4, err_msg=str(options))
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_pyctcdecode_and_kenlm_score_as_the_scorer(name, made, language_model):
+    scorer = made(name)
+    lines = sentences(40, seed=31)
+    lm = PyctcdecodeLM(scorer, alpha=1.0, beta=0.0, unk_score_offset=0.0, read_ahead=3)
+    got = Search(lines, seed=6).sums(
+        lm.get_start_state,
+        lambda state, word: lm.score(state, word)[::-1],
+        lambda state: lm.score(state, "", is_last_word=True)[0],
+    )
+    np.testing.assert_allclose(got, scorer.score(lines), rtol=0, atol=1e-4)
+    model = KenlmModel(str(language_model(name)))
+
+    def base_score(state, word):
+        after = kenlm_look_alike.State()
+        return after, model.BaseScore(state, word, after)
+
+    def begin():
+        state = kenlm_look_alike.State()
+        model.BeginSentenceWrite(state)
+        return state
+
+    got = Search(lines, seed=7).sums(begin, base_score, lambda s: base_score(s, "</s>")[1])
+    want = scorer.score(lines) / LN_10
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+    np.testing.assert_allclose([model.score(line) for line in lines], want, rtol=0, atol=1e-4)
+
+
+def test_speechbrain_scores_as_the_scorer(made):
+    scorer = made("rnn_lm")
+    lists = [["W1 W2", "W3"], ["W4 W5 W6", "W1"]]
+    rescorer = SpeechbrainRescorer(scorer, str.lower)
+    found = rescorer.rescore_hyps(lists)
+    np.testing.assert_allclose(found, scorer.score(["w1 w2", "w3", "w4 w5 w6", "w1"]), atol=1e-6)
+    # SpeechBrain 1.1.2's builder makes keys of names so, and refuses those it has no class of.
+    key = type(rescorer).__name__.lower().split("rescorer")[0]
+    assert key in ("rnnlm", "transformerlm", "huggingfacelm")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision(dtype, made):
+    scorer = made("rnn_lm", dtype=dtype)
+    lines = sentences(30, seed=41)
+    histories, got = Histories(scorer), []
+    for line in lines:
+        history, total = histories.start(), 0.0
+        for word in scorer.ids(line.split()):
+            history, log_prob = histories.extend(history, word)
+            total += log_prob
+        got.append(total + histories.end(history))
+    np.testing.assert_allclose(got, scorer.score(lines), rtol=2e-2, atol=2e-2)
+
+
+def test_a_beam_is_read_in_one_batch(made):
+    lm = FlashlightLM(made("lstm_lm"), WORDS, read_ahead=0, searches=30)
+    beam = [lm.score(lm.start(False), index)[0] for index in range(1, 31)]
+    assert lm.histories.counts.contexts == 0  # nothing is read before it is asked for
+    lm.updateCache(beam)
+    assert lm.histories.counts[1:] == (30, 1)
+    for state in beam:
+        lm.score(state, 3)
+    assert lm.histories.counts.batches == 1
+
+
+def test_likely_ones_of_about_its_age_are_read_along(made):
+    """Those that a beam goes on with: a tenth of a nat makes up for one that was made between."""
+    histories = Histories(made("lstm_lm"), read_ahead=3)
+    log_probs = [-1.0, -9.0, -2.0, -2.0, -8.0, -2.0, -9.0, -9.0, -1.85, -9.0]
+    waiting = [histories.after(histories.start(), 5, log_prob) for log_prob in log_probs]
+    histories.score(waiting[4], 6)
+    read = [place for place, history in enumerate(waiting) if history._batch() is not None]
+    assert read == [0, 3, 4, 5] and histories.counts[1:] == (4, 1)
+
+
+def test_the_cache_is_bounded_and_nothing_is_of_the_vocabularys_size(made):
+    lm = FlashlightLM(made("lstm_lm", exact=True), WORDS, cached=20, read_ahead=0)
+    state = lm.start(False)
+    for index in [*range(1, 40)] * 2:
+        state, _ = lm.score(state, index)
+    kept = list(lm.histories._batches)
+    assert 10 < sum(len(batch.normalisers) for batch in kept) <= 20
+    assert all(batch.features.shape == (1, 16) for batch in kept)
+
+
+def test_states_are_read_again_when_they_were_forgotten(made):
+    histories = Histories(made("transformer_lm"), cached=1, read_ahead=0)
+    history = histories.start()
+    ids = histories.scorer.ids([f"w{n}" for n in range(12)])
+    reached = []
+    for word in ids:
+        history, _ = histories.extend(history, word)
+        reached.append(history)
+    first = histories.scorer.start(1)
+    for depth, (word, after) in enumerate(zip(ids, reached)):
+        first = histories.scorer.read_on(first, [word])
+        want = histories.scorer.next_log_probs(first, [ids[0]])[0]
+        assert histories.score(after, ids[0]) == pytest.approx(want, abs=1e-5), depth
+
+
+def test_the_trie_scores_are_those_of_single_words(made):
+    lm = FlashlightLM(made("ffnn_lm"), WORDS, unk_score_offset=-3.0)
+    start = lm.start(True)
+    one_by_one = [lm.score(start, index)[1] for index in range(len(WORDS))]
+    np.testing.assert_allclose(lm.first_scores(), one_by_one, rtol=0, atol=1e-5)
+
+
+def test_words_out_of_the_vocabulary(made, language_model):
+    """They score as <unk> plus the offset, in each decoder's unit."""
+    scorer = made("lstm_lm")
+    unk, known, end = scorer.score_words(["unheard w1"])[0]
+    lm = FlashlightLM(scorer, WORDS, unk_score_offset=-3.0)
+    state, score = lm.score(lm.start(False), WORDS.index("unheard"))
+    assert score == pytest.approx(unk - 3)
+    assert lm.score(state, WORDS.index("w1"))[1] == pytest.approx(known)
+    lm = PyctcdecodeLM(scorer, WORDS[1:30])
+    for word in ("unheard", "w31"):  # the second is in the model, and none of the unigrams
+        nats = scorer.score_words([word])[0][0]
+        score, _ = lm.score(lm.get_start_state(), word)
+        assert score == pytest.approx(0.5 * (nats - 10 * LN_10) + 1.5)
+    model = KenlmModel(str(language_model("lstm_lm")), unk_score_offset=-2.0)
+    found = list(model.full_scores("unheard w1"))
+    assert [score for score, _, _ in found] == pytest.approx(
+        [unk / LN_10 - 2, known / LN_10, end / LN_10]
+    )
+    assert [(length, oov) for _, length, oov in found] == [(2, True), (3, False), (4, False)]
+
+
+class Unigrams:
+    """What pyctcdecode's n-gram class asks of a kenlm.Model."""
+
+    order = 1
+
+    def __init__(self, words):
+        self.words = set(words)
+
+    def __contains__(self, word):
+        return word in self.words
+
+
+def test_partial_words_as_the_n_gram_class_has_them(made):
+    words = [f"w{number}" for number in range(0, 60, 3)]
+    ours = PyctcdecodeLM(made("lstm_lm"), words, unk_score_offset=-7.0)
+    theirs = LanguageModel(Unigrams(words), words, unk_score_offset=-7.0)
+    for partial in ("w", "w1", "w12", "w13", "x", "w123456789", "wwwwwwwwwww"):
+        assert ours.score_partial_token(partial) == theirs.score_partial_token(partial)
+
+
+def test_parameters_of_the_n_gram_class(made):
+    lm = PyctcdecodeLM(made("lstm_lm"))
+    state = lm.get_start_state()
+    with_end, _ = lm.score(state, "w1", is_last_word=True)
+    without, after = lm.score(state, "w1")
+    assert with_end == pytest.approx(without + 0.5 * lm.histories.end(after))
+    lm.reset_params(score_boundary=False, alpha=None, beta=2.5)
+    assert lm.score(state, "w1", is_last_word=True)[0] == pytest.approx(without + 1)
+    with pytest.raises(ValueError, match="alpha: required a float, got str"):
+        lm.reset_params(alpha="0.5")
+    with pytest.raises(ValueError, match="params: required some of alpha, beta, .* got gamma"):
+        lm.reset_params(gamma=1.0)
+
+
+def test_order(made, language_model):
+    """What decoders prune hypotheses by that differ in earlier words alone."""
+    assert PyctcdecodeLM(made("ffnn_lm")).order == 4
+    assert KenlmModel(str(language_model("ffnn_lm bigram"))).order == 2
+    assert PyctcdecodeLM(made("lstm_lm")).order > 1e9
+
+
+def test_what_code_for_kenlm_does(language_model, tmp_path):
+    path = str(language_model("lstm_lm"))
+    model = kenlm_look_alike.Model(path)
+    assert model.path.decode() == path and repr(model) == "<Model from checkpoint_last.pt>"
+    assert "w1" in model and b"w2" in model and "unheard" not in model and "<unk>" not in model
+    whole = model.score("w1 w2")
+    assert model.score(b"w1 w2") == whole
+    assert model.perplexity("w1 w2") == pytest.approx(10 ** (-whole / 3))
+    assert model.score("w1 w2 </s>", eos=False) == pytest.approx(whole, abs=1e-6)
+    assert model.score("w1 w2", bos=False) == whole
+    begin, null, after = (kenlm_look_alike.State() for _ in range(3))
+    model.BeginSentenceWrite(begin)
+    model.NullContextWrite(null)
+    found = model.BaseFullScore(begin, "w1", after)
+    assert found == (pytest.approx(next(model.full_scores("w1"))[0], abs=1e-6), 2, False)
+    assert begin == null and begin < after and hash(copy.deepcopy(after)) == hash(after)
+    again = pickle.loads(pickle.dumps(KenlmModel(path, exact=True, unk_score_offset=-1.0)))
+    assert again.scorer.exact and again.score("w1") != model.score("w1")
+
+
+def test_threads_share_an_adapter(made):
+    """All search among the same few states, which are forgotten and read again all the time."""
+    scorer = made("lstm_lm")
+    lm = PyctcdecodeLM(scorer, alpha=1.0, beta=0.0, cached=8, read_ahead=4)
+    lines = sentences(12, seed=51)
+    start = lm.get_start_state()
+
+    def sums(seed):
+        return Search(lines, seed).sums(
+            lambda: start,
+            lambda state, word: lm.score(state, word)[::-1],
+            lambda state: lm.score(state, "", is_last_word=True)[0],
+        )
+
+    want = scorer.score(lines)
+    want[lines.index("w1 unheard w2")] -= 10 * LN_10
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(sums, range(8)):
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
+
+
+def test_a_state_that_another_thread_still_holds(made):
+    """It was forgotten meanwhile, and is there all the same."""
+    histories = Histories(made("lstm_lm"), cached=1, read_ahead=0)
+    first, second = (histories.after(histories.start(), word) for word in (5, 6))
+    want = histories.score(first, 7)
+    held = first._batch()
+    histories.score(second, 7)
+    assert held not in histories._batches
+    assert histories.score(first, 7) == want and histories.counts.contexts == 2
+
+
+def test_a_model_that_does_not_normalise_itself(corpus, tmp_path):
+    train(corpus, tmp_path, *LSTM, "--criterion", "cross_entropy")
+    path = tmp_path / "checkpoint_last.pt"
+    scorer = Scorer.from_checkpoint(path, shift=0.0)
+    for adapter in (lambda: FlashlightLM(scorer, WORDS), lambda: PyctcdecodeLM(scorer)):
+        with pytest.raises(ScoringError, match="exact: required True for a model that was not"):
+            adapter()
+    model = KenlmModel(str(path), exact=True)
+    assert model.score("w1") == pytest.approx(scorer.with_exact(True).score(["w1"])[0] / LN_10)
+
+
+def test_words_that_the_model_lacks(made, caplog):
+    scorer = made("lstm_lm")
+    lacking = ["<unk>", "w1", "w2", "w3", "un", "heard"]
+    FlashlightLM(scorer, lacking)
+    assert "2 of 6 (33.3%): 'un', 'heard', ..." in caplog.text
+    for adapter in (FlashlightLM, PyctcdecodeLM):
+        with pytest.raises(ScoringError, match=r"at least \(max_oov\), got a model that lacks 2 "):
+            adapter(scorer, lacking, max_oov=0.3)
+        with pytest.raises(ScoringError, match=": required strings, at least one, got str"):
+            adapter(scorer, "w1 w2")
+        with pytest.raises(ScoringError, match=": required strings, at least one, got 7"):
+            adapter(scorer, ["w1", 7])
+
+
+def test_states_and_orders_of_calls_that_the_protocols_forbid(made, language_model):
+    scorer = made("lstm_lm")
+    lm, other = (FlashlightLM(scorer, WORDS, searches=2) for _ in range(2))
+    state = lm.start(False)
+    for wrong in (LMState(), other.start(False)):
+        with pytest.raises(ScoringError, match="got none of its last searches"):
+            lm.score(wrong, 1)
+    ended, _ = lm.finish(state)
+    for call in (lambda: lm.score(ended, 1), lambda: lm.finish(ended)):
+        with pytest.raises(ScoringError, match="got one after finish"):
+            call()
+    for index in (-1, len(WORDS)):
+        with pytest.raises(ScoringError, match=f"usr_token_idx: required 0 to 61, got {index}"):
+            lm.score(state, index)
+    lm.start(False)
+    lm.score(state, 1)
+    lm.start(False)  # the third search ends the first
+    with pytest.raises(ScoringError, match="got none of its last searches"):
+        lm.score(state, 1)
+
+    ours, theirs = PyctcdecodeLM(scorer), PyctcdecodeLM(scorer)
+    with pytest.raises(ScoringError, match="this language model gave, got another model's"):
+        ours.score(theirs.get_start_state(), "w1")
+    with pytest.raises(ScoringError, match="this language model gave, got NoneType"):
+        ours.score(None, "w1")
+
+    model = KenlmModel(str(language_model("lstm_lm")))
+    with pytest.raises(ScoringError, match="got an empty one"):
+        model.BaseScore(kenlm_look_alike.State(), "w1", kenlm_look_alike.State())
+    with pytest.raises(ScoringError, match="import State from where the model comes from"):
+        model.BeginSentenceWrite(LMState())
+
+
+def test_a_model_of_both_sides_words(made):
+    with pytest.raises(ScoringError, match="--bidirectional-context: required a model of past"):
+        PyctcdecodeLM(made("lbl_lm both sides"))
+
+
+def test_numbers_that_overflow(made):
+    scorer = made("rnn_lm")
+    with torch.no_grad():
+        scorer._reader.layer.bias.fill_(math.inf)
+    histories = Histories(scorer)
+    with pytest.raises(ScoringError, match="scores: required finite numbers"):
+        histories.score(histories.start(), 5)
+
+
+def test_a_library_that_is_not_there(monkeypatch):
+    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.flashlight")
+    monkeypatch.setitem(sys.modules, "flashlight.lib.text.decoder", None)
+    with pytest.raises(ModuleNotFoundError, match="FlashlightLM: required flashlight-text"):
+        importlib.import_module("fairseq_bnce.decoding.flashlight")
+    assert decoding.KenlmModel is KenlmModel
+    with pytest.raises(AttributeError, match="no attribute 'Flashlight'"):
+        _ = decoding.Flashlight

@@ -1,0 +1,75 @@
+"""A partial scorer for ESPnet, by the calls of its beam searches.
+
+ESPnet itself is not there: ``espnet_interface`` states what of it matters here, and
+test_decoding_libraries.py compares that with the library and runs its searches.
+"""
+
+import random
+import sys
+
+import espnet_interface
+import numpy as np
+import pytest
+import torch
+
+from fairseq_bnce import Scorer, decoding
+from fairseq_bnce.scoring import ScoringError
+
+TOKENS = ["<blank>", "<unk>", *(f"w{number}" for number in range(60)), "<sos/eos>"]
+END = len(TOKENS) - 1
+
+
+@pytest.fixture
+def made(language_model):
+    return lambda name: Scorer.from_checkpoint(language_model(name))
+
+
+@pytest.fixture
+def espnet_scorer(monkeypatch):
+    """The adapter over the stand-in."""
+    monkeypatch.setitem(sys.modules, "espnet.nets.scorer_interface", espnet_interface)
+    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
+    yield decoding.EspnetScorer
+    sys.modules.pop("fairseq_bnce.decoding.espnet")
+
+
+def test_beam_searches_take_it(espnet_scorer):
+    assert issubclass(espnet_scorer, espnet_interface.BatchPartialScorerInterface)
+
+
+@pytest.mark.parametrize("name", ["lstm_lm", "transformer_lm"])
+def test_espnet_scores_as_the_scorer(name, made, espnet_scorer):
+    """Ten hypotheses of a length, of which each step's are any of the last one's."""
+    scorer = made(name)
+    lm = espnet_scorer(scorer, TOKENS)
+    rng = random.Random(3)
+    ys, states, totals = [[END]] * 10, [lm.init_state(None)] * 10, [0.0] * 10
+    for _ in range(6):
+        picked = torch.tensor([rng.sample(range(2, END), 5) + [END] for _ in ys])
+        scores, states = lm.batch_score_partial(torch.tensor(ys), picked, states, None)
+        assert (scores[0, picked[0]] != 0).all() and scores[0].ne(0).sum() == 6
+        one = rng.choice(range(10))
+        alone, _ = lm.score_partial(
+            torch.tensor(ys[one]),
+            picked[one],
+            None if len(ys[0]) == 1 else lm.select_state(states, one).parent,
+            None,
+        )
+        np.testing.assert_allclose(alone, scores[one, picked[one]], atol=1e-5)
+        chosen = [(h, picked[h, rng.randrange(5)].item()) for h in rng.choices(range(10), k=10)]
+        totals = [totals[h] + scores[h, token].item() for h, token in chosen]
+        states = [lm.select_state(states, h, token) for h, token in chosen]
+        ys = [[*ys[h], token] for h, token in chosen]
+    scores, _ = lm.batch_score_partial(torch.tensor(ys), None, states, None)
+    totals = [total + scores[h, END].item() for h, total in enumerate(totals)]
+    lines = [" ".join(TOKENS[t] for t in y[1:]) for y in ys]
+    np.testing.assert_allclose(totals, scorer.score(lines), rtol=0, atol=1e-4)
+
+
+def test_a_state_of_another_model(made, espnet_scorer):
+    scorer = made("rnn_lm")
+    ours, theirs = espnet_scorer(scorer, TOKENS), espnet_scorer(scorer, TOKENS)
+    y, picked = torch.tensor([END]), torch.tensor([3])
+    _, state = theirs.score_partial(y, picked, None, None)
+    with pytest.raises(ScoringError, match="got another model's"):
+        ours.score_partial(torch.tensor([END, 4]), picked, state, None)

@@ -1,0 +1,139 @@
+"""Adapters in libraries that .venv lacks: ESPnet, SpeechBrain, KenLM.
+
+pip install espnet speechbrain kenlm && pytest -m decoders
+"""
+
+import importlib
+import inspect
+import sys
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import torch
+from tools import write_lines
+
+from fairseq_bnce import Scorer, decoding
+from fairseq_bnce.decoding import SpeechbrainRescorer
+from fairseq_bnce.decoding import kenlm as kenlm_look_alike
+
+pytestmark = [pytest.mark.decoders, pytest.mark.filterwarnings("ignore")]  # the libraries' own
+
+TOKENS = ["<blank>", "<unk>", *(f"w{number}" for number in range(60)), "<sos/eos>"]
+END = len(TOKENS) - 1
+
+
+@pytest.fixture
+def made(language_model):
+    return lambda name: Scorer.from_checkpoint(language_model(name))
+
+
+@pytest.fixture
+def espnet_scorer(monkeypatch):
+    """The adapter over the library."""
+    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
+    return decoding.EspnetScorer
+
+
+def _methods(cls):
+    """Of the class itself: names, and names of parameters."""
+    own = {name: f for name, f in vars(cls).items() if inspect.isfunction(f)}
+    return {name: list(inspect.signature(function).parameters) for name, function in own.items()}
+
+
+def test_the_stand_in_states_what_espnet_has():
+    import espnet_interface
+
+    theirs = importlib.import_module("espnet.nets.scorer_interface")
+    classes = {n: c for n, c in vars(espnet_interface).items() if n.endswith("Interface")}
+    for name, cls in classes.items():
+        their_class = getattr(theirs, name)
+        assert _methods(cls) == _methods(their_class)
+        assert [base.__name__ for base in cls.__mro__] == [c.__name__ for c in their_class.__mro__]
+    assert len(classes) == 4
+    plain = theirs.BatchPartialScorerInterface()
+    assert plain.init_state(None) is plain.batch_init_state(None) is None
+    assert plain.final_score(None) == 0.0
+
+
+@pytest.mark.parametrize("search", ["beam_search.BeamSearch", "batch_beam_search.BatchBeamSearch"])
+def test_espnets_beam_searches_score_as_the_scorer(search, made, espnet_scorer):
+    scorer, (module, name) = made("rnn_lm"), search.split(".")
+    found = getattr(importlib.import_module(f"espnet.nets.{module}"), name)(
+        scorers={"lm": espnet_scorer(scorer, TOKENS)},
+        weights={"lm": 1.0},
+        beam_size=5,
+        vocab_size=len(TOKENS),
+        sos=END,
+        eos=END,
+        token_list=TOKENS,
+    )(torch.zeros(8, 1))
+    # At the length of x, 8 frames, the search ends hypotheses without a score.
+    found = [one for one in found if len(one.yseq) <= 8]
+    texts = [" ".join(TOKENS[token] for token in one.yseq[1:-1]) for one in found]
+    assert len(set(texts)) > 3
+    got = [float(one.score) for one in found]
+    np.testing.assert_allclose(got, scorer.score(texts), rtol=0, atol=1e-4)
+
+
+@pytest.fixture
+def rescorer_builder(monkeypatch):
+    """SpeechBrain's, without torchaudio, whose compiled parts need a torch of its version."""
+    for name in ("", ".transforms", ".functional", ".compliance", ".compliance.kaldi"):
+        module = MagicMock(__path__=[], __version__="2.11.0")
+        module.__spec__ = importlib.machinery.ModuleSpec(f"torchaudio{name}", None)
+        monkeypatch.setitem(sys.modules, f"torchaudio{name}", module)
+    return importlib.import_module("speechbrain.decoders.scorer").RescorerBuilder
+
+
+def test_speechbrains_builder_adds_its_scores(made, rescorer_builder):
+    scorer = made("rnn_lm")
+    rescorer = SpeechbrainRescorer(scorer, str.lower)
+    builder = rescorer_builder(weights={"rnnlm": 0.5}, rescorers=[rescorer])
+    builder.move_rescorers_to_device("cpu")
+    lists, before = [["W1 W2", "W1 W3"], ["W4 W5", "W6"]], [[-1.0, -1.5], [-2.0, -9.0]]
+    texts, scores = builder.rescore(lists, [list(row) for row in before])
+    nats = scorer.score([text.lower() for row in lists for text in row]).reshape(2, 2)
+    want = np.array(before) + 0.5 * nats
+    for row, order in enumerate(np.argsort(-want, axis=1)):
+        assert texts[row] == [lists[row][n] for n in order]
+        np.testing.assert_allclose(scores[row], want[row][order], rtol=0, atol=1e-4)
+
+
+def _code_for_kenlm(kenlm, path):
+    """What users do with the module, checked by the ways that agree; the names that they have."""
+    model = kenlm.Model(path)
+    state, after = kenlm.State(), kenlm.State()
+    model.BeginSentenceWrite(state)
+    scores = []
+    for word in ["w1", "w2", "unheard", "</s>"]:
+        full = model.BaseFullScore(state, word, after)
+        scores.append(model.BaseScore(state, word, after))
+        assert full.log_prob == pytest.approx(scores[-1]) and full.oov == (word == "unheard")
+        state, after = after, state
+    sentence = "w1 w2 unheard"
+    assert model.score(sentence) == pytest.approx(sum(scores), abs=1e-5)
+    assert [s for s, _, _ in model.full_scores(sentence)] == pytest.approx(scores, abs=1e-5)
+    assert model.score(sentence, bos=True, eos=False) == pytest.approx(sum(scores[:3]), abs=1e-5)
+    assert model.perplexity(sentence) == pytest.approx(10 ** (-sum(scores) / 4), rel=1e-4)
+    begin, null = kenlm.State(), kenlm.State()
+    model.BeginSentenceWrite(begin)
+    model.NullContextWrite(null)
+    assert begin == begin and hash(begin) == hash(begin) and "w1" in model and "x" not in model
+    lengths = [(length, is_oov) for _, length, is_oov in model.full_scores("w1 unheard")]
+    assert all(type(length) is int and type(is_oov) is bool for length, is_oov in lengths)
+    kinds = type(model.order), type(model.path), repr(model).split()[0]
+    assert kinds == (int, bytes, "<Model")
+    return {name for each in (model, state, full) for name in dir(each) if name[0] != "_"}
+
+
+def test_code_for_kenlm_takes_either(language_model, tmp_path):
+    import kenlm
+
+    grams = ["<unk>", "<s>", "</s>", "w1", "w2"]
+    lines = ["\\data\\", f"ngram 1={len(grams)}", "ngram 2=1", "", "\\1-grams:"]
+    lines += [f"-{n + 0.5}\t{gram}\t0" for n, gram in enumerate(grams)]
+    write_lines(tmp_path / "lm.arpa", [*lines, "", "\\2-grams:", "-0.3\tw1 w2", "", "\\end\\"])
+    theirs = _code_for_kenlm(kenlm, str(tmp_path / "lm.arpa"))
+    assert theirs <= _code_for_kenlm(kenlm_look_alike, str(language_model("lstm_lm")))
+    assert theirs > {"BaseScore", "ngram_length"}

@@ -1,0 +1,204 @@
+"""A reduced partition function: fitted, carried by a checkpoint, and used wherever scores are."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import zipf_lines
+from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, train, write_lines
+
+from fairseq_bnce import Scorer, checkpoints, losses
+from fairseq_bnce.errors import CheckpointError
+from fairseq_bnce.scoring import reduction
+
+pytestmark = pytest.mark.modern
+LINES = zipf_lines(60, seed=5)
+
+
+def problem(words=300, size=8, contexts=3000):
+    """(features, log Z_c, weight, bias), of words whose rows are in a few directions."""
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(words, 3, generator=generator) @ torch.randn(3, size, generator=generator)
+    bias = -torch.arange(1.0, words + 1).log()
+    features = torch.randn(contexts, size, generator=generator)
+    return features, losses.log_partition(features, weight, bias), weight, bias
+
+
+def test_few_rows_come_close():
+    features, log_z, weight, bias = problem()
+    half = len(features) // 2
+    found = reduction.fit(features[:half], log_z[:half], weight, bias, 30)
+    left = log_z[half:] - found.log_partition(features[half:])
+    assert log_z.std() > 1 and left.std() < 0.1 * log_z.std() and left.mean().abs() < 0.02
+    assert found.weight.shape == (30, 8) and not found.weight.requires_grad
+    again = reduction.fit(features[:half], log_z[:half], weight, bias, 30)
+    assert torch.equal(found.bias, again.bias)
+
+
+def test_where_it_starts_from():
+    """Around the mean feature, likely words and clusters of the others are all there is."""
+    features, log_z, weight, bias = problem()
+    found = reduction._start(features, weight, bias, 30, torch.Generator().manual_seed(1))
+    mean = features.mean(0, keepdim=True)
+    exact = losses.log_partition(mean, weight, bias)
+    torch.testing.assert_close(found.log_partition(mean), exact, atol=1e-4, rtol=0)
+    likely = (features @ weight.t() + bias).softmax(1).sum(0).argsort(descending=True)[:15]
+    assert set(likely[:10].tolist()) <= {
+        int((weight - row).abs().sum(1).argmin()) for row in found.weight[:15]
+    }
+
+
+@pytest.mark.parametrize(
+    "rows, contexts, required", [(301, 9999, "1 to 300"), (30, 299, "300 for")]
+)
+def test_what_cannot_be_fitted(rows, contexts, required):
+    features, log_z, weight, bias = problem()
+    with pytest.raises(ValueError, match=f"required .*{required}.*, got"):
+        reduction.fit(features[:contexts], log_z[:contexts], weight, bias, rows)
+
+
+def test_the_first_contexts_are_kept_and_the_last_tenth_held_out():
+    contexts = reduction.Contexts(most=25)
+    for start in (0, 10, 20, 30):
+        numbers = torch.arange(start, start + 10.0)
+        contexts.add(numbers[:, None], numbers)
+    (features, fitted), (_, measured) = contexts.parts()
+    assert fitted.tolist() == list(range(23)) == features[:, 0].tolist()
+    assert measured.tolist() == [23, 24]
+
+
+@pytest.fixture(scope="module", params=[LSTM, TRANSFORMER], ids=["lstm", "transformer"])
+def softmax(request, corpus, tmp_path_factory):
+    """A model that does not normalise itself."""
+    folder = tmp_path_factory.mktemp("softmax")
+    flags = ["--criterion", "cross_entropy", "--max-epoch", "3", "--clip-norm", "1"]
+    train(corpus, folder, *request.param, *flags)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def calibrated(softmax, corpus):
+    """The same, with 16 rows in the place of 64 words."""
+    text = softmax.with_name("text")
+    write_lines(text, zipf_lines(400, seed=7))
+    options = ["--calibrate", "offset", "--offset", "16", "--worst", "0"]
+    assert call_command("diagnose", "--path", softmax, "--data", corpus, *options, text) == 0
+    return softmax.with_name("checkpoint_last.calibrated.pt")
+
+
+def test_scores_are_close_to_exact_ones(softmax, calibrated, corpus):
+    exact = Scorer.from_checkpoint(softmax, corpus, exact=True)
+    scorer = Scorer.from_checkpoint(calibrated, corpus)
+    assert scorer.is_self_normalised and not exact.is_self_normalised
+    want, got = (np.concatenate(s.score_words(LINES)) for s in (exact, scorer))
+    raw = np.concatenate(Scorer.from_checkpoint(softmax, corpus, shift=0.0).score_words(LINES))
+    assert np.std(got - want) < 0.2 * np.std(raw - want) and abs(np.mean(got - want)) < 0.02
+    torch.testing.assert_close(scorer.with_exact(True).score(LINES), exact.score(LINES))
+
+
+def test_words_one_by_one(calibrated, corpus):
+    scorer = Scorer.from_checkpoint(calibrated, corpus)
+    words = LINES[0].split()
+    state, total = scorer.start(), 0.0
+    for word in scorer.ids([*words, "</s>"]):
+        assert scorer.normalisers(state).shape == (1,)
+        state, log_probs = scorer.extend(state, [word])
+        total += log_probs[0]
+    assert total == pytest.approx(scorer.score([LINES[0]])[0], abs=1e-4)
+
+
+def test_eval_lm(softmax, calibrated, corpus):
+    exact = perplexity(evaluate(corpus, softmax))
+    output = evaluate(corpus, calibrated, "--unnormalized")
+    assert "log Z that of 16 rows in the place of 64" in output
+    assert perplexity(output) == pytest.approx(exact, rel=0.02)
+    shifted = evaluate(corpus, calibrated, "--unnormalized", "--log-z-shift", "0.5")
+    state = checkpoints.load(str(calibrated), str(corpus)).state
+    ratio = perplexity(shifted) / perplexity(output)
+    assert ratio == pytest.approx(np.exp(0.5 - state["mu_z"]), rel=1e-3)
+    assert perplexity(evaluate(corpus, calibrated)) == exact
+    assert perplexity(evaluate(corpus, calibrated, plugin=False)) == exact
+
+
+def test_diagnose_says_how_close(softmax, calibrated, corpus, tmp_path, capfd):
+    write_lines(tmp_path / "text", LINES)
+    arguments = ["--data", corpus, "--json", "--worst", "0", tmp_path / "text"]
+
+    def diagnosed(path, *others):
+        assert call_command("diagnose", "--path", path, *arguments, *others) == 0
+        return json.loads(capfd.readouterr().out)
+
+    before, after = diagnosed(softmax), diagnosed(calibrated)
+    assert after["sigma_z"] < 0.25 * before["sigma_z"] and abs(after["mu_z"]) < 0.1
+    assert after["ppl"] == pytest.approx(before["ppl"], rel=1e-5)
+    offset = diagnosed(softmax, "--offset")["offset"]
+    assert (offset["rows"], offset["measured_on"]) == (16, before["contexts"] // 10)
+    assert offset["fitted_on"] + offset["measured_on"] == before["contexts"]
+    again = diagnosed(calibrated, "--offset")["offset"]  # of the model, not of what it carries
+    assert again == pytest.approx(offset, rel=1e-3, abs=1e-4)
+
+
+def test_a_shift_of_another_text_is_of_what_the_rows_leave(calibrated, corpus, tmp_path):
+    write_lines(tmp_path / "text", LINES)
+    shifted = tmp_path / "shifted.pt"
+    arguments = ["--data", corpus, "--calibrate", shifted, "--worst", "0", tmp_path / "text"]
+    assert call_command("diagnose", "--path", calibrated, *arguments) == 0
+    want = Scorer.from_checkpoint(calibrated, corpus, exact=True).score(LINES).sum()
+    assert Scorer.from_checkpoint(shifted, corpus).score(LINES).sum() == pytest.approx(
+        want, abs=0.01
+    )
+
+
+def test_training_goes_on_without(calibrated, corpus, tmp_path):
+    """It fits the old parameters alone."""
+    assert "reduced_partition" in torch.load(calibrated, weights_only=False)["task_state"]
+    flags = ["--criterion", "bnce", "--finetune-from-model", calibrated, "--max-update", "2"]
+    arch = (
+        TRANSFORMER
+        if "transformer" in str(torch.load(calibrated, weights_only=False)["cfg"]["model"])
+        else LSTM
+    )
+    train(corpus, tmp_path, *arch, *flags)
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["task_state"]
+    assert "reduced_partition" not in state and "log_z" in state
+    resumed = [*arch, "--criterion", "cross_entropy", "--restore-file", calibrated]
+    train(corpus, tmp_path / "on", *resumed, "--max-epoch", "4", "--clip-norm", "1")
+    state = torch.load(tmp_path / "on" / "checkpoint_last.pt", weights_only=False)["task_state"]
+    assert "reduced_partition" not in state
+
+
+def test_too_little_text(softmax, corpus, tmp_path, capfd):
+    write_lines(tmp_path / "text", LINES[:3])
+    arguments = [
+        "--data",
+        corpus,
+        "--offset",
+        "--calibrate",
+        tmp_path / "new.pt",
+        tmp_path / "text",
+    ]
+    assert call_command("diagnose", "--path", softmax, *arguments) == 2
+    assert "--offset: contexts: required at least 160 for 16 rows, got" in capfd.readouterr().err
+    assert not (tmp_path / "new.pt").exists()
+
+
+BAD = [
+    ("a dictionary of weight and bias", lambda rows: None),
+    ("a dictionary of weight and bias", lambda rows: {"weight": rows["weight"]}),
+    ("a tensor", lambda rows: {**rows, "bias": [0.0]}),
+    ("finite numbers", lambda rows: {**rows, "bias": rows["bias"] / 0}),
+    ("weight of shape", lambda rows: {**rows, "bias": rows["bias"][1:]}),
+    ("weight of shape", lambda rows: {name: part[:0] for name, part in rows.items()}),
+    ("rows of 16 numbers", lambda rows: {**rows, "weight": rows["weight"][:, 1:].clone()}),
+]
+
+
+@pytest.mark.parametrize("required, change", BAD)
+def test_rows_that_cannot_be(required, change, calibrated, corpus, tmp_path):
+    content = torch.load(calibrated, weights_only=False)
+    state = content["task_state"]
+    state["reduced_partition"] = change(state["reduced_partition"])
+    torch.save(content, tmp_path / "bad.pt")
+    with pytest.raises(CheckpointError, match=f"task_state.reduced_partition.*required {required}"):
+        Scorer.from_checkpoint(tmp_path / "bad.pt", corpus)
