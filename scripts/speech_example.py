@@ -22,13 +22,14 @@ if __name__ == "__main__":
 
 import argparse
 import gzip
+import io
 import json
 import os
 import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, TextIO
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
 from experiments import command, machine, processes, tables
@@ -113,10 +114,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def opened(path: Path, mode: str) -> TextIO:
+def opened(path: Path, mode: str) -> IO[Any]:
     """A text file that may be gzipped."""
-    is_gzipped = path.suffix == ".gz"
-    return (gzip.open if is_gzipped else open)(path, f"{mode}t", encoding="utf-8")
+    if path.suffix == ".gz":
+        return io.TextIOWrapper(gzip.GzipFile(path, mode), encoding="utf-8")
+    return path.open(mode, encoding="utf-8")
 
 
 def lines_of(path: Path) -> Iterator[str]:
@@ -192,9 +194,9 @@ def recognise(run: Run, name: str) -> None:
             found = recogniser.recognise(sound.speak(text), SIZE)
             stream.write(f"{json.dumps(found)}\n")
             stream.flush()
-    found = [json.loads(line) for line in lines_of(path)]
-    write(run.at("lists", f"{name}.first"), (text for text, _ in found))
-    write(run.at("lists", f"{name}.nbest.gz"), moses(entries for _, entries in found))
+    answers, lists = zip(*(json.loads(line) for line in lines_of(path)))
+    write(run.at("lists", f"{name}.first"), answers)
+    write(run.at("lists", f"{name}.nbest.gz"), moses(lists))
 
 
 def whole_lines(stream: Any) -> int:

@@ -6,7 +6,18 @@ import heapq
 import itertools
 import math
 import re
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 BASE = math.log(1.0001)  # of pocketsphinx's logarithms
 _SECTION = re.compile(r"(Nodes|Edges|Initial|Final|End)\b *(\d*)")
@@ -18,6 +29,8 @@ _NEVER = -1e6  # nats; below are edges that no sound belongs to
 # log P(word | up to two before it), nats
 Trigram = Callable[[Sequence[str], str], float]
 Edges = Dict[int, Dict[int, float]]
+# Minus the estimated total, a number of its own, its last node, words, acoustic, trigram.
+_Partial = Tuple[float, int, int, Tuple[str, ...], float, float]
 
 
 class Lattice(NamedTuple):
@@ -116,8 +129,8 @@ def best_paths(lattice: Lattice, trigram: Trigram, weight: float, limit: int) ->
     """
     rest = _best_rests(lattice, trigram, weight)
     order = itertools.count()  # so that equals are not compared further
-    queue = [(0.0, next(order), lattice.start, ("<s>",), 0.0, 0.0)]
-    seen = set()
+    queue: List[_Partial] = [(0.0, next(order), lattice.start, ("<s>",), 0.0, 0.0)]
+    seen: Set[Tuple[int, Tuple[str, ...]]] = set()
     while queue and len(seen) < limit:
         _, _, node, words, acoustic, language = heapq.heappop(queue)
         if (node, words) in seen:
