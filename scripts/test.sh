@@ -30,7 +30,7 @@ run_tests() {
 # Of all that meets fairseq or torch, less what is marked modern.
 stock_tests() {
   [ -x .venv-stock/bin/python ] || return 0
-  run_tests .venv-stock --ignore=tests/scripts -m "not slow and not modern and not gpu" "$@"
+  run_tests .venv-stock --ignore=tests/scripts -m "not slow and not modern and not gpu and not decoders" "$@"
 }
 
 # What goes beside the tests of .venv, their output to come when they are done.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from .cells import NONE, number, table
 
@@ -52,17 +52,19 @@ def grid(*comparisons: Dict[str, Any]) -> List[str]:
     """Validation perplexity of every method with every learning rate, the best one bold."""
     runs = _runs(comparisons)
     titles = [f"validation PPL after {_common_update(runs):,} updates, lr", *_rates(runs)]
-    return table(titles, [[METHODS[name], *_by_rate(runs, name)] for name in _methods(runs)])
+    rates = _rates(runs)
+    return table(titles, [[METHODS[name], *_by_rate(runs, name, rates)] for name in _methods(runs)])
 
 
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
     """:func:`grid` for several sizes of the batch, each a file's, after as many targets."""
     sizes, targets = _by_batch(comparisons)
     titles = [f"validation PPL after {targets} targets", "targets a batch"]
-    titles += [f"lr {rate}" for rate in _rates(next(iter(sizes.values())))]
+    rates = _rates(label for runs in sizes.values() for label in runs)
+    titles += [f"lr {rate}" for rate in rates]
     methods = _methods(next(iter(sizes.values())))
     lines = [
-        [METHODS[method], f"{size:,}", *_by_rate(runs, method)]
+        [METHODS[method], f"{size:,}", *_by_rate(runs, method, rates)]
         for method in methods
         for size, runs in sizes.items()
     ]
@@ -97,15 +99,15 @@ def _batch_targets(comparison: Dict[str, Any]) -> int:
     return int(last["--batch-size"]) * int(last["--tokens-per-sample"])
 
 
-def _by_rate(runs: Dict[str, List[Run]], method: str) -> List[str]:
+def _by_rate(runs: Dict[str, List[Run]], method: str, rates: Sequence[str]) -> List[str]:
     update, best = _common_update(runs), _best(runs, method)
-    labels = [f"{method}@{rate}" for rate in _rates(runs)]
+    labels = [f"{method}@{rate}" for rate in rates]
     found = [_shown([_at(one, update) for one in runs.get(label, [])]) for label in labels]
     return [f"**{text}**" if label == best else text for label, text in zip(labels, found)]
 
 
-def _rates(runs: Dict[str, List[Run]]) -> List[str]:
-    return sorted({_rate(label) for label in runs}, key=float)
+def _rates(labels: Iterable[str]) -> List[str]:
+    return sorted({_rate(label) for label in labels}, key=float)
 
 
 def leaders(*comparisons: Dict[str, Any]) -> List[str]:

@@ -266,6 +266,7 @@ def test_a_grid_shows_every_rate_at_equal_updates_and_the_best_in_bold():
 def of_batch(size, updates, first, second):
     flags = {"recipe": {"training": ["--batch-size", "80", "--tokens-per-sample", "20"]}}
     runs = [run("bnce@0.1", [(updates, 5, first)]), run("bnce@0.05", [(updates, 5, second)])]
+    runs += [run("bnce@0.2", [(updates, 5, 99.0)])] if size > 20 else []
     return {**flags, "flags": ["--batch-size", str(size)], "runs": runs}
 
 
@@ -273,10 +274,10 @@ def test_batches_are_compared_after_as_many_targets():
     found = of_batch(40, 200, 90.0, 91.0), of_batch(20, 401, 80.0, 70.0)
     head, _, *lines = adaptive.batches(*found)
     assert head.startswith("| validation PPL after 160,000 to 160,400 targets | targets a batch |")
-    assert head.endswith("| lr 0.05 | lr 0.1 |")
+    assert head.endswith("| lr 0.05 | lr 0.1 | lr 0.2 |")
     assert lines == [
-        "| `bnce --row-sparse` | 400 | **70.0** | 80.0 |",
-        "| `bnce --row-sparse` | 800 | 91.0 | **90.0** |",
+        "| `bnce --row-sparse` | 400 | **70.0** | 80.0 | – |",
+        "| `bnce --row-sparse` | 800 | 91.0 | **90.0** | 99.0 |",
     ]
     head, _, line = adaptive.best_of_batches(*found)
     assert head.endswith("160,000 to 160,400 targets (its lr), by targets a batch | 400 | 800 |")
