@@ -73,8 +73,8 @@ def batches(*comparisons: Dict[str, Any]) -> List[str]:
 
 def best_of_batches(*comparisons: Dict[str, Any]) -> List[str]:
     """Of :func:`batches`, each method's best learning rate and what it gives."""
-    sizes, targets = _by_batch(comparisons)
-    titles = [f"best validation PPL after {targets} targets (its lr), by targets a batch"]
+    sizes, _ = _by_batch(comparisons)
+    titles = ["best validation PPL (lr), by targets a batch"]
     lines = []
     for method in _methods(next(iter(sizes.values()))):
         best = [(runs, _best(runs, method), _common_update(runs)) for runs in sizes.values()]
