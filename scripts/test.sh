@@ -33,12 +33,14 @@ stock_tests() {
   run_tests .venv-stock --ignore=tests/scripts -m "not slow and not modern and not gpu and not decoders" "$@"
 }
 
+beside_stock=(tests/scripts tests/test_docs.py tests/test_reduction.py)
+
 # What goes beside the tests of .venv, their output to come when they are done.
 beside() {
   local status=0
   [ "${STOCK:-1}" = 0 ] || stock_tests "$@" || status=$?
   # The stock environment has less to do: with these, both take as long.
-  [ $# -gt 0 ] || run_tests .venv tests/scripts || status=$?
+  [ $# -gt 0 ] || run_tests .venv "${beside_stock[@]}" || status=$?
   return "$status"
 }
 
@@ -67,7 +69,7 @@ others=$!
 if [ $# -gt 0 ]; then
   run_tests .venv "$@" || status=$?
 else
-  run_tests .venv --ignore=tests/scripts || status=$?
+  run_tests .venv "${beside_stock[@]/#/--ignore=}" || status=$?
 fi
 echo "test: waiting for the others"
 wait "$others" || status=$?

@@ -17,6 +17,7 @@ from tools import (
     modern,
     perplexity,
     run,
+    slow,
     train,
 )
 
@@ -64,9 +65,9 @@ def trained(corpus, tmp_path_factory):
     return make
 
 
-# In the stock environment each criterion with one architecture, and one with the other.
+# Each criterion with one architecture, and one with the other.
 TRAINED = [(name, "lstm_lm") for name in CRITERIA] + [("bnce", "transformer_lm tied")]
-TRAINED += modern(*((name, "transformer_lm tied") for name in CRITERIA if name != "bnce"))
+TRAINED += slow(*((name, "transformer_lm tied") for name in CRITERIA if name != "bnce"))
 
 
 @pytest.mark.parametrize("criterion, architecture", TRAINED)

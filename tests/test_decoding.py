@@ -15,7 +15,7 @@ from conftest import zipf_lines
 from flashlight.lib.text.decoder import LMState
 from pyctcdecode.language_model import LanguageModel
 from scoring_models import CAUSAL
-from tools import LSTM, train
+from tools import LSTM, slow, train
 
 from fairseq_bnce import Scorer, decoding
 from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
@@ -78,7 +78,7 @@ def flashlight_sums(lm, lines, seed):
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-@pytest.mark.parametrize("count", [80, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [40, *slow(500)])
 def test_sums_are_the_sentences_scores(name, count, made):
     """Whatever the order, and whatever is read along."""
     scorer = made(name)
@@ -94,7 +94,7 @@ def test_sums_are_the_sentences_scores(name, count, made):
 
 
 @pytest.mark.parametrize("name", ["lstm_lm", "rnn_lm", "transformer_lm", "lbl_lm"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *slow(1, 2)])
 def test_sums_however_little_is_kept(name, seed, made):
     scorer, fuzz = made(name), random.Random(seed)
     lines = sentences(15, seed=22 + seed)

@@ -19,8 +19,8 @@ from tools import (
     TRAINING,
     build,
     first_batch,
-    modern,
     run,
+    slow,
     write_lines,
 )
 
@@ -117,7 +117,7 @@ def results(folder):
     [
         (LSTM, "pytorch_ddp"),
         (TIED_TRANSFORMER, "legacy_ddp"),
-        *modern((LSTM, "legacy_ddp"), (TIED_TRANSFORMER, "pytorch_ddp")),
+        *slow((LSTM, "legacy_ddp"), (TIED_TRANSFORMER, "pytorch_ddp")),
     ],
 )
 def test_ranks_stay_synchronised(architecture, backend, corpus, tmp_path):

@@ -26,6 +26,7 @@ from tools import (
     first_batch,
     modern,
     run,
+    slow,
     train,
     write_lines,
 )
@@ -522,8 +523,7 @@ def test_translation_resumes_with_its_log_z(pairs, tmp_path):
     "learned, backend",
     [
         ([], "pytorch_ddp"),
-        pytest.param(["--learn-log-z"], "legacy_ddp", marks=pytest.mark.modern),
-        pytest.param(["--learn-log-z"], "pytorch_ddp", marks=pytest.mark.slow),
+        *slow((["--learn-log-z"], "legacy_ddp"), (["--learn-log-z"], "pytorch_ddp")),
     ],
 )
 def test_two_ranks(learned, backend, corpus, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
-from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, train, write_lines
+from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints, losses
 from fairseq_bnce.errors import CheckpointError
@@ -68,7 +68,7 @@ def test_the_first_contexts_are_kept_and_the_last_tenth_held_out():
     assert measured.tolist() == [23, 24]
 
 
-@pytest.fixture(scope="module", params=[LSTM, TRANSFORMER], ids=["lstm", "transformer"])
+@pytest.fixture(scope="module", params=[LSTM, *slow(TRANSFORMER)], ids=["lstm", "transformer"])
 def softmax(request, corpus, tmp_path_factory):
     """A model that does not normalise itself."""
     folder = tmp_path_factory.mktemp("softmax")

@@ -42,8 +42,17 @@ def modern(*values: Any) -> List[Any]:
 
     A tuple has a value of each argument.
     """
+    return _marked(values, pytest.mark.modern)
+
+
+def slow(*values: Any) -> List[Any]:
+    """For parametrize: variants of a test that take long, and that those beside them stand for."""
+    return _marked(values, pytest.mark.slow)
+
+
+def _marked(values: Tuple[Any, ...], mark: Any) -> List[Any]:
     each = [value if isinstance(value, tuple) else (value,) for value in values]
-    return [pytest.param(*one, marks=pytest.mark.modern) for one in each]
+    return [pytest.param(*one, marks=mark) for one in each]
 
 
 class CommandFailed(AssertionError):
