@@ -154,7 +154,9 @@ def test_max_tokens_of_no_block(corpus):
 def test_scoring_is_of_one_stream_by_default(corpus):
     """--max-tokens has a default in fairseq-eval-lm: it does not make streams there."""
     task, _, dataset = stateful(corpus)
-    batches = list(task.eval_lm_dataloader(dataset, max_tokens=36000, max_positions=512))
+    batches = list(
+        task.eval_lm_dataloader(dataset, max_tokens=36000, max_positions=512, num_workers=0)
+    )
     assert len(batches) == len(dataset)
     with pytest.raises(ValueError, match="--context-window: required 0 with --stateful, .* got 4"):
         task.eval_lm_dataloader(dataset, context_window=4)
