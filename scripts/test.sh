@@ -7,6 +7,7 @@
 #   PYTHON=python3.12 scripts/test.sh     with another Python in .venv
 #   STOCK=0 scripts/test.sh               without the stock environment
 #   COVERAGE=1 scripts/test.sh            and which lines no test in .venv reaches, in half as long again
+#   SLOW=1 scripts/test.sh                the slow tests, too, in .venv: some five minutes more
 #   DOCS=1 scripts/test.sh                build the documentation, too (scripts/docs.sh)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -33,6 +34,9 @@ stock_tests() {
   run_tests .venv-stock --ignore=tests/scripts -m "not slow and not modern and not gpu and not decoders" "$@"
 }
 
+# Of .venv, which pyproject.toml leaves the slow ones out of.
+modern_marks=()
+[ -z "${SLOW:-}" ] || modern_marks=(-m "not gpu and not decoders")
 beside_stock=(tests/scripts tests/test_docs.py tests/test_reduction.py)
 
 # What goes beside the tests of .venv, their output to come when they are done.
@@ -40,7 +44,7 @@ beside() {
   local status=0
   [ "${STOCK:-1}" = 0 ] || stock_tests "$@" || status=$?
   # The stock environment has less to do: with these, both take as long.
-  [ $# -gt 0 ] || run_tests .venv "${beside_stock[@]}" || status=$?
+  [ $# -gt 0 ] || run_tests .venv "${modern_marks[@]}" "${beside_stock[@]}" || status=$?
   return "$status"
 }
 
@@ -67,9 +71,9 @@ fi
 beside "$@" >"$logs/beside" 2>&1 &
 others=$!
 if [ $# -gt 0 ]; then
-  run_tests .venv "$@" || status=$?
+  run_tests .venv "${modern_marks[@]}" "$@" || status=$?
 else
-  run_tests .venv "${beside_stock[@]/#/--ignore=}" || status=$?
+  run_tests .venv "${modern_marks[@]}" "${beside_stock[@]/#/--ignore=}" || status=$?
 fi
 echo "test: waiting for the others"
 wait "$others" || status=$?
