@@ -14,7 +14,6 @@ from tools import (
     build,
     evaluate,
     loss_bits,
-    modern,
     perplexity,
     run,
     slow,
@@ -209,7 +208,7 @@ def parameters(checkpoint):
     return torch.load(checkpoint, weights_only=False)["model"]
 
 
-@pytest.mark.parametrize("criterion", ["shared_nce", *modern("nce_regularized")])
+@pytest.mark.parametrize("criterion", ["shared_nce", *slow("nce_regularized")])
 def test_resumed_run_repeats_the_uninterrupted_one(criterion, corpus, tmp_path):
     flags = [*LSTM, "--criterion", criterion, *CRITERIA[criterion], "--dropout", "0.2"]
     flags += ["--save-interval-updates", "5", "--max-epoch", "2"]

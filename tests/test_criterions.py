@@ -45,7 +45,7 @@ def with_targets(sample, keep):
 
 
 @pytest.mark.parametrize("name", FLAGS)
-@pytest.mark.parametrize("tokens", [0, *modern(1, 2), 6])
+@pytest.mark.parametrize("tokens", [0, *modern(1, 2, 6)])
 def test_small_and_empty_batches(name, tokens, corpus):
     """Finite and connected to all parameters, so that dummy batches don't hang or poison a rank."""
     criterion, model, sample = make(corpus, name)

@@ -19,6 +19,7 @@ from tools import (
     TRAINING,
     build,
     first_batch,
+    modern,
     run,
     slow,
     write_lines,
@@ -116,7 +117,7 @@ def results(folder):
     "architecture, backend",
     [
         (LSTM, "pytorch_ddp"),
-        (TIED_TRANSFORMER, "legacy_ddp"),
+        *modern((TIED_TRANSFORMER, "legacy_ddp")),
         *slow((LSTM, "legacy_ddp"), (TIED_TRANSFORMER, "pytorch_ddp")),
     ],
 )

@@ -423,7 +423,7 @@ def test_optimisers_of_halves_leave_the_start_alone(halves, corpus):
 # Through fairseq's commands.
 
 
-@pytest.mark.parametrize("learned", [[], *modern(["--learn-log-z"])], ids=["constant", "learned"])
+@pytest.mark.parametrize("learned", [[], *slow(["--learn-log-z"])], ids=["constant", "learned"])
 def test_a_resumed_run_repeats_the_uninterrupted_one(learned, corpus, tmp_path):
     """Tied, an LSTM has no output bias; a transformer's biases that do nothing differ by 1e-27."""
     flags = [*LSTM, "--share-decoder-input-output-embed", *AUTO, *learned, "--dropout", "0.2"]

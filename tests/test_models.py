@@ -17,7 +17,7 @@ from fairseq.models import (
 from fairseq.sequence_generator import SequenceGenerator
 from test_cli import valid_stats
 from test_output_layer import logits, scores
-from tools import LSTM, build, evaluate, first_batch, modern, perplexity, train
+from tools import LSTM, build, evaluate, first_batch, perplexity, slow, train
 
 from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm
 from fairseq_bnce.projection.output_layer import OutputLayer
@@ -403,7 +403,7 @@ RUNS = {
 BOTH_SIDES_AND_TIED = [name for name in RUNS if " " in name]
 
 
-@pytest.mark.parametrize("name", ["ffnn_lm", "rnn_lm", "lbl_lm", *modern(*BOTH_SIDES_AND_TIED)])
+@pytest.mark.parametrize("name", ["ffnn_lm", "rnn_lm", "lbl_lm", *slow(*BOTH_SIDES_AND_TIED)])
 def test_train_and_evaluate_both_ways(name, corpus, tmp_path):
     stats = valid_stats(train(corpus, tmp_path, *RUNS[name]))
     assert stats["ppl"] < 33  # the unigram model has 35

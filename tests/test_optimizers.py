@@ -7,7 +7,7 @@ import torch
 from fairseq.trainer import Trainer
 from test_refusals import refused
 from test_row_sparse import trained
-from tools import LSTM, build, modern, set_flag, train
+from tools import LSTM, build, modern, set_flag, slow, train
 
 from fairseq_bnce.sparse import update_rules
 from fairseq_bnce.sparse.optimizers import RowSparseFairseqOptimizer
@@ -49,9 +49,9 @@ def subclasses(kind):
 
 COMBINED = [(optimizer, "bnce", []) for optimizer in OURS]
 COMBINED += modern(*(("sparse_sgd", flags, []) for flags in ADDED if flags != "bnce"))
-COMBINED += modern(*((optimizer, "bnce", ["--row-sparse"]) for optimizer in OURS))
+COMBINED += slow(*((optimizer, "bnce", ["--row-sparse"]) for optimizer in OURS))
 COMBINED += [("adam", "bnce", [])]
-COMBINED += modern(*((name, "bnce", []) for name in ("sgd", "adagrad", "nag", "adamax")))
+COMBINED += slow(*((name, "bnce", []) for name in ("sgd", "adagrad", "nag", "adamax")))
 
 
 @pytest.mark.parametrize("optimizer, flags, row_sparse", COMBINED)

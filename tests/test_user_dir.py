@@ -50,6 +50,7 @@ def run_elsewhere(folder: Path, *commands: List[str]) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.modern  # scripts/setup_env.sh looks for it in both environments
 def test_the_name_is_enough(corpus, tmp_path):
     """For fairseq-train and fairseq-hydra-train."""
     flags = ["--task", "language_modeling", "--arch", "rnn_lm", "--criterion", "bnce", "--cpu"]
