@@ -63,7 +63,7 @@ def _measure(options: argparse.Namespace) -> int:
     models = dict(_named(model) for model in options.models)
     try:
         found = {name: _model(path, options) for name, path in models.items()}
-    except (InputError, ValueError) as error:
+    except (InputError, OSError, ValueError) as error:  # of a text that is not there, too
         raise UsageError(str(error)) from None
     about = {"hardware": machine.hardware(), "versions": machine.versions()}
     result = {**about, "contexts": options.contexts, "lines": options.lines, "models": found}
@@ -128,9 +128,9 @@ def _way(
 def _trained(
     path: str, options: argparse.Namespace, state: Mapping[str, Any]
 ) -> checkpoints.Trained:
-    """Anew, for a scorer changes its model."""
+    """Anew, for a scorer changes its model; with no rows but those of ``state``."""
     trained = checkpoints.load(path, options.data)
-    return trained._replace(state={**trained.state, **state})
+    return trained._replace(state={**reduction.without(trained.state), **state})
 
 
 def _speed(scorer: Scorer, lines: Sequence[str]) -> float:

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from test_decoding_espnet import END, TOKENS
 from tools import write_lines
 
 from fairseq_bnce import Scorer, decoding
@@ -18,9 +19,6 @@ from fairseq_bnce.decoding import SpeechbrainRescorer
 from fairseq_bnce.decoding import kenlm as kenlm_look_alike
 
 pytestmark = [pytest.mark.decoders, pytest.mark.filterwarnings("ignore")]  # the libraries' own
-
-TOKENS = ["<blank>", "<unk>", *(f"w{number}" for number in range(60)), "<sos/eos>"]
-END = len(TOKENS) - 1
 
 
 @pytest.fixture

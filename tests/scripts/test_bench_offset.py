@@ -38,6 +38,13 @@ def test_the_command(language_model, texts, tmp_path):
     assert (tmp_path / "out" / "offset.md").read_text("utf-8") in output
 
 
+def test_a_text_that_is_not_there_is_named(language_model, texts, tmp_path):
+    (tmp_path / "fit").unlink()
+    status, output = command(f"m={language_model('rnn_lm')}", *texts)
+    assert status == 2 and f"No such file or directory: '{tmp_path / 'fit'}'" in output
+    assert "Traceback" not in output
+
+
 @pytest.mark.parametrize(
     "model, rows, message",
     [("mine", "4", "required NAME=CHECKPOINT, got 'mine'"), ("m={}", "99", "rows: required 1 to")],

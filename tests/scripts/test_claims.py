@@ -6,6 +6,7 @@ from pathlib import Path
 
 import claims
 import pytest
+from test_bench_vocab import outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -13,16 +14,6 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from experiments import growth, output_layer  # noqa: E402
 from experiments.measures.layers import LIMIT, Shape  # noqa: E402
 from experiments.run import Outcome  # noqa: E402
-from experiments.vocabulary import SYSTEMS  # noqa: E402
-
-
-def outcome(name, vocab, speed, peak=2**20):
-    update = {"milliseconds": {}, "update_ms": 1.0, "peak_bytes": peak, "parameter_bytes": 0}
-    update.update(state_bytes=0, distinct_targets=3)
-    train = {"words_per_second": speed, "update_ms": 4e5 / speed}
-    ended = {"peak_bytes": 2**20}
-    parts = {"update": {"value": update}, "train": {"value": train, "ended": ended}}
-    return Outcome(SYSTEMS[name], vocab, parts=parts)
 
 
 def of_vocabulary(outcomes):
