@@ -19,6 +19,8 @@ STEPS = {
     "bnce learned": ["--learn-log-z"],
     "shared_nce": ["--noise-samples", "9"],
     "shared_nce row-sparse": ["--noise-samples", "9", "--row-sparse"],
+    "sampled_bce": ["--noise-samples", "9"],
+    "sampled_bce is": ["--noise-samples", "9", "--estimator", "is"],
     "sampled_softmax": ["--noise-samples", "9"],
     "nce": ["--noise-samples", "4"],
 }
