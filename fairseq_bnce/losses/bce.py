@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import require
-from fairseq_bnce.losses.checks import check_inputs, check_int64, check_noise
+from fairseq_bnce.losses.checks import check_inputs, check_noise
 from fairseq_bnce.losses.gathering import Gathered, gather, log_draws, merged_draws, reduce
 from fairseq_bnce.losses.precision import without_autocast
 from fairseq_bnce.losses.shared_scores import BinaryNCE, shared_loss, softplus
@@ -80,9 +80,7 @@ def sampled_bce_loss(
         likelihood approximation in large scale classification", of the softmax's sum.
     """
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, (noise_ids.numel(),))
-    if noise_counts is not None:
-        check_int64("noise_counts", noise_counts, noise_ids.shape)
+    check_noise(noise_ids, (noise_ids.numel(),), noise_counts)
     size = weight.size(0) if vocab_size is None else vocab_size
     _check_estimator(estimator, size)
     ids = {"target": target, "noise_ids": noise_ids}

@@ -6,7 +6,7 @@ from typing import Optional
 from torch import Tensor
 
 from fairseq_bnce.errors import require
-from fairseq_bnce.losses.checks import check_inputs, check_int64, check_noise
+from fairseq_bnce.losses.checks import check_inputs, check_noise
 from fairseq_bnce.losses.gathering import (
     extra_draws,
     gather,
@@ -115,9 +115,7 @@ def shared_nce_loss(
         Zoph et al. 2016, "Simple, fast noise-contrastive estimation for large RNN vocabularies".
     """
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, (noise_ids.numel(),))
-    if noise_counts is not None:
-        check_int64("noise_counts", noise_counts, noise_ids.shape)
+    check_noise(noise_ids, (noise_ids.numel(),), noise_counts)
     ids = {"target": target, "noise_ids": noise_ids}
     used = gather(features, weight, bias, ids, log_q, noise_counts, gathered=gathered).promoted()
     offset = used.expected(log_draws(noise_ids, noise_counts), log_z)

@@ -59,8 +59,11 @@ class SampledBCECriterion(SelfNormalizingCriterion):
 
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task, options)
-        words = {"vocab_size": len(task.target_dictionary)}
-        self._loss = partial(losses.sampled_bce_loss, estimator=str(options.estimator), **words)
+        self._loss = partial(
+            losses.sampled_bce_loss,
+            estimator=str(options.estimator),
+            vocab_size=len(task.target_dictionary),
+        )
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         noise = (self.noise, self.differentiable_log_z, reduction)
