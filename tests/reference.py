@@ -83,7 +83,7 @@ def sampled_softmax_loss(features, target, weight, bias, log_q, noise_ids, log_z
 def sampled_bce_loss(
     features, target, weight, bias, log_q, noise_ids, estimator="is", vocab_size=None, log_z=0.0
 ) -> Tensor:
-    """Gao et al. 2021, Yang et al. 2022: softplus(-s) of the target, softplus(s) of all words.
+    """Gao et al. 2021, Yang et al. 2021: softplus(-s) of the target, softplus(s) of all words.
 
     The latter sum is estimated: by sum_k f(r_k) / (K q(r_k)), by V/K sum_k f(r_k) with V q in the
     log-odds, or without the draws that are the target, whose term is then computed or left out.

@@ -10,7 +10,8 @@ Gao et al. (2021) train the output o = sigma(s) of scores without log a(v) in th
 from a trained model by the posterior correction p = a o / (1 - o). Here that is done to the
 scores in training, so that the raw score is the corrected one, and the model normalises itself.
 
-Their Monte Carlo sampling, a(v) = K q(v), is then shared_nce_loss, and has no other name here.
+Their Monte Carlo sampling, a(v) = K q(v), is then shared_nce_loss, and has no other name here. The
+estimates and their optima are derived here: of the papers the abstracts alone were at hand.
 """
 
 import math
@@ -75,7 +76,7 @@ def sampled_bce_loss(
 
     Reference:
         Gao et al. 2021, "On sampling-based training criteria for neural language modeling"; Yang et
-        al. 2022, "Self-normalized importance sampling for neural language modeling". To compute
+        al. 2021, "Self-normalized importance sampling for neural language modeling". To compute
         the target's term and sample the others: Botev et al. 2017, "Complementary sum sampling for
         likelihood approximation in large scale classification", of the softmax's sum.
     """
