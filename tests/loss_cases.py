@@ -31,13 +31,11 @@ ROWS = {
     "bnce_noise": Row("batch_nce_loss", _BINARY + ("noise_ids",)),
     "shared_nce": Row("shared_nce_loss", _BINARY + ("noise_ids",)),
     "nce": Row("nce_loss", _BINARY + ("fresh_ids",)),
-    "bce_is": Row("sampled_bce_loss", _BINARY + ("noise_ids",)),
+    "bce_is": Row("sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "is"}),
     "bce_cps": Row(
         "sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "cps", "vocab_size": 9}
     ),
-    "bce_complementary": Row(
-        "sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "complementary"}
-    ),
+    "bce_complementary": Row("sampled_bce_loss", _BINARY + ("noise_ids",)),
     "bce_snis": Row("sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "snis"}),
     "sampled_softmax": Row("sampled_softmax_loss", _BINARY + ("noise_ids",)),
     "ranking": Row("ranking_nce_loss", _BINARY, {"alpha": 0.3}),

@@ -81,7 +81,15 @@ def sampled_softmax_loss(features, target, weight, bias, log_q, noise_ids, log_z
 
 
 def sampled_bce_loss(
-    features, target, weight, bias, log_q, noise_ids, estimator="is", vocab_size=None, log_z=0.0
+    features,
+    target,
+    weight,
+    bias,
+    log_q,
+    noise_ids,
+    estimator="complementary",
+    vocab_size=None,
+    log_z=0.0,
 ) -> Tensor:
     """Gao et al. 2021, Yang et al. 2021: softplus(-s) of the target, softplus(s) of all words.
 
@@ -261,7 +269,15 @@ def nce_loss_pairs(features, target, weight, bias, log_q, noise_ids, log_z=0.0) 
 
 
 def sampled_bce_loss_pairs(
-    features, target, weight, bias, log_q, noise_ids, estimator="is", vocab_size=None, log_z=0.0
+    features,
+    target,
+    weight,
+    bias,
+    log_q,
+    noise_ids,
+    estimator="complementary",
+    vocab_size=None,
+    log_z=0.0,
 ) -> Result:
     """d softplus(s) / d m = sigma(s), whatever constant stands between s and m."""
     scorer = Scorer(features, weight, bias, log_q, log_z)

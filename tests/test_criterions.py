@@ -22,7 +22,7 @@ FLAGS = {
     "shared_nce": ["--noise-samples", "9", "--noise-power", "0.75"],
     "sampled_bce": ["--noise-samples", "9", "--learn-log-z"],
     "sampled_bce is": ["--noise-samples", "9", "--estimator", "is", "--noise-power", "0.5"],
-    "sampled_bce complementary": ["--noise-samples", "9", "--estimator", "complementary"],
+    "sampled_bce cps": ["--noise-samples", "9", "--estimator", "cps"],
     "nce": ["--noise-samples", "4", "--learn-log-z"],
     "sampled_softmax": ["--noise-samples", "9"],
     "self_norm_softmax": ["--score-squashing"],
@@ -218,9 +218,9 @@ def test_learned_log_z_is_the_losss_own(corpus):
     assert criterion.learned_log_z.grad.item() == pytest.approx(slope, rel=1e-2)
 
 
-@pytest.mark.parametrize("estimator", ["", *modern("is", "complementary")])
+@pytest.mark.parametrize("estimator", ["", *modern("is", "cps")])
 def test_estimators_are_a_flag_of_sampled_bce(estimator, corpus):
-    """Over the batch's own rows as over all of them, V being the dictionary's; the default: cps."""
+    """Over the batch's own rows as over all of them, V being the dictionary's."""
     criterion, model, sample = make(corpus, f"sampled_bce {estimator}".strip())
     batch = TokenBatch.from_sample(model, sample, PAD)
     log_q, rows = criterion.noise.distribution.log_q, batch.layer.full()
@@ -229,7 +229,7 @@ def test_estimators_are_a_flag_of_sampled_bce(estimator, corpus):
     torch.manual_seed(3)
     got = criterion.objective(batch)
     want = losses.sampled_bce_loss(
-        batch.features, batch.target, *rows, log_q, draws, estimator=estimator or "cps"
+        batch.features, batch.target, *rows, log_q, draws, estimator=estimator or "complementary"
     )
     assert got.item() == pytest.approx(want.item(), rel=1e-5)
 

@@ -156,12 +156,13 @@ def test_alpha_must_not_be_negative(value):
 
 
 def test_unknown_estimator():
-    refuse("bce_is", ["estimator", "is or cps or complementary or snis", "mc"], {"estimator": "mc"})
+    names = "complementary or is or cps or snis"
+    refuse("bce_complementary", ["estimator", names, "mc"], {"estimator": "mc"})
 
 
 @pytest.mark.parametrize("value", [0, -3])
 def test_vocabulary_must_have_words(value):
-    refuse("bce_is", ["vocab_size", "at least 1", str(value)], {"vocab_size": value})
+    refuse("bce_complementary", ["vocab_size", "at least 1", str(value)], {"vocab_size": value})
 
 
 @pytest.mark.parametrize("value", [0, -3])

@@ -26,7 +26,7 @@ from fairseq_bnce.losses.gathering import Gathered, gather, log_draws, merged_dr
 from fairseq_bnce.losses.precision import without_autocast
 from fairseq_bnce.losses.shared_scores import BinaryNCE, shared_loss, softplus
 
-_ESTIMATORS = ("is", "cps", "complementary", "snis")
+_ESTIMATORS = ("complementary", "is", "cps", "snis")
 
 
 @without_autocast
@@ -38,7 +38,7 @@ def sampled_bce_loss(
     log_q: Tensor,
     noise_ids: Tensor,
     *,
-    estimator: str = "is",
+    estimator: str = "complementary",
     vocab_size: Optional[int] = None,
     noise_counts: Optional[Tensor] = None,
     log_z: float = 0.0,

@@ -25,7 +25,7 @@ _RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
 OutputBias: Any = ChoiceEnum(["none", "uniform", "unigram"])
 Noise: Any = ChoiceEnum(["unigram", "uniform"])
 BatchObjective: Any = ChoiceEnum(["binary", "ranking"])
-Estimator: Any = ChoiceEnum(["is", "cps", "complementary"])
+Estimator: Any = ChoiceEnum(["complementary", "is", "cps"])
 BaseLoss: Any = ChoiceEnum(["bnce", "shared_nce", "nce"])
 
 
@@ -114,11 +114,11 @@ class NoiseContrastiveConfig(NoiseConfig):
 @dataclass
 class SampledBCEConfig(NoiseContrastiveConfig):
     estimator: Estimator = field(
-        default="cps",
+        default="complementary",
         metadata={
             "help": "how the draws stand for the sum over all words: each by 1 / (K q), importance "
             "sampling; all by V / K, compensated partial summation; or as the first, but with the "
-            "target's own term computed"
+            "target's own term computed, and without the draws that are the target"
         },
     )
 
