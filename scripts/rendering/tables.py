@@ -14,6 +14,8 @@ TABLES: Dict[str, Table] = {
     "ptb-epochs": comparisons.epochs,
     "ptb-ranking-epochs": comparisons.ranking_epochs,
     "ptb-ranking-seeds": comparisons.seeds,
+    "ptb-sampled": comparisons.sampled,
+    "ptb-sampled-epochs": comparisons.sampled_epochs,
     "ptb-fused": comparisons.fused,
     "words-by-vocabulary": benchmarks.speeds,
     "words-by-vocabulary-exponents": benchmarks.speeds_and_exponents,
