@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Dict
 
-from . import adaptive, benchmarks, comparisons, corpora, decoding, papers, rescoring, scoring
+from . import (
+    adaptive,
+    benchmarks,
+    comparisons,
+    corpora,
+    decoding,
+    first_pass,
+    papers,
+    rescoring,
+    scoring,
+)
 from .pages import Table
 
 TABLES: Dict[str, Table] = {
@@ -38,6 +48,8 @@ TABLES: Dict[str, Table] = {
     "papers-ptb": papers.ptb,
     "papers-completion": papers.completion,
     "decoding-speed": decoding.speeds,
+    "first-pass": first_pass.systems,
+    "first-pass-acoustics": first_pass.acoustics,
     "adaptive-grid": adaptive.grid,
     "adaptive-batches": adaptive.batches,
     "adaptive-batches-readme": adaptive.best_of_batches,
