@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence, Tuple
 
 Points = Sequence[Tuple[float, float]]
-ACROSS = 3  # histograms in a row
+ACROSS = 3  # panels in a row
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,60 @@ class Panel:
     joined: bool = True
 
 
-def lines(panels: Sequence[Panel], title: str, path: Path) -> str:
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one colour.
+
+    Attributes:
+        label: for the legend.
+        points: (x, y, the name beside it).
+        joined: corners of a line.
+        hollow: points that are drawn as rings, with their names.
+    """
+
+    label: str
+    points: Sequence[Tuple[float, float, str]]
+    joined: Points = ()
+    hollow: Sequence[Tuple[float, float, str]] = ()
+
+
+def lines(panels: Sequence[Panel], title: str, path: Path, source: str = "") -> str:
     """Write a picture of panels side by side, with one legend.
+
+    Args:
+        source: what the picture is told to be of, in its metadata.
 
     Returns:
         what was done, or why it was not.
     """
     there = any(points for panel in panels for _, points in panel.lines)
-    return _draw(lambda plt: _lines(plt, panels, title), path, "no run has a number to draw", there)
+    missing = "no run has a number to draw"
+    return _draw(lambda plt: _lines(plt, panels, title), path, missing, there, source)
+
+
+def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: str = "") -> str:
+    """Write a picture of named points, on logarithmic axes.
+
+    Args:
+        axes: for matplotlib's Axes.set.
+        source: as of :func:`lines`.
+
+    Returns:
+        what was done, or why it was not.
+    """
+    missing = "no system has a number to draw"
+    return _draw(lambda plt: _clouds(plt, drawn, axes), path, missing, bool(drawn), source)
+
+
+def source_of(path: Path) -> str:
+    """What a picture is told to be of; nothing of one that is told nothing, or not there."""
+    text = path.read_bytes() if path.is_file() else b""
+    start = text.find(_SOURCE)  # a chunk of text, as PNG has it: key, 0, value
+    return text[start + len(_SOURCE) :][:DIGEST].decode("ascii", "replace") if start >= 0 else ""
+
+
+_SOURCE = b"tEXtSource\0"
+DIGEST = 16
 
 
 def histograms(drawn: Sequence[Tuple[str, Mapping[str, Any]]], path: Path) -> str:
@@ -48,7 +94,9 @@ def histograms(drawn: Sequence[Tuple[str, Mapping[str, Any]]], path: Path) -> st
     return _draw(lambda plt: _histograms(plt, drawn), path, "no row has run", bool(drawn))
 
 
-def _draw(make: Callable[[Any], Any], path: Path, missing: str, there: bool) -> str:
+def _draw(
+    make: Callable[[Any], Any], path: Path, missing: str, there: bool, source: str = ""
+) -> str:
     if importlib.util.find_spec("matplotlib") is None:
         return f"{path.name}: skipped, matplotlib is not installed (pip install matplotlib)"
     if not there:
@@ -59,17 +107,20 @@ def _draw(make: Callable[[Any], Any], path: Path, missing: str, there: bool) -> 
     import matplotlib.pyplot as plt
 
     figure = make(plt)
-    figure.savefig(str(path), dpi=120)
+    figure.savefig(str(path), dpi=120, metadata={"Source": source} if source else None)
     plt.close(figure)
     return f"{path.name}: written"
 
 
 def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
-    width = 5 * len(panels) + 2
-    figure, axes = plt.subplots(1, len(panels), figsize=(width, 4.5), squeeze=False)
+    across, down = min(len(panels), ACROSS), -(-len(panels) // ACROSS)
+    width = 5 * across + 2
+    figure, axes = plt.subplots(down, across, figsize=(width, 4.5 * down), squeeze=False)
     labels = list(dict.fromkeys(label for panel in panels for label, _ in panel.lines))
     known = {}
-    for one, panel in zip(axes[0], panels):
+    for one in axes.flat[len(panels) :]:
+        one.set_visible(False)
+    for one, panel in zip(axes.flat, panels):
         for label, points in panel.lines:
             if points:
                 colour, line = f"C{labels.index(label) % 10}", "-" if panel.joined else ""
@@ -79,6 +130,28 @@ def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
     figure.legend(list(known.values()), list(known), loc="center right", fontsize=8)
     figure.suptitle(title)
     figure.tight_layout(rect=(0, 0, 1 - 2 / width, 1))
+    return figure
+
+
+def _clouds(plt: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> Any:
+    figure, one = plt.subplots(figsize=(9, 6.5))
+    for place, cloud in enumerate(drawn):
+        colour = f"C{place % 10}"
+        one.plot([x for x, _ in cloud.joined], [y for _, y in cloud.joined], color=colour, lw=1)
+        for points, inside in ((cloud.hollow, "white"), (cloud.points, colour)):
+            x, y = [x for x, _, _ in points], [y for _, y, _ in points]
+            (marks,) = one.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=5)
+            for name, *at in ((name, x, y) for x, y, name in points):
+                beside = {"xytext": (5, 3), "textcoords": "offset points", "fontsize": 7}
+                one.annotate(name, at, color=colour, **beside)
+        marks.set_label(cloud.label)
+    one.set(xscale="log", yscale="log", **axes)
+    for axis in (one.xaxis, one.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("{x:g}")
+    one.grid(True, which="both", alpha=0.3)
+    one.legend(fontsize=8)
+    figure.tight_layout()
     return figure
 
 
