@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 Points = Sequence[Tuple[float, float]]
 ACROSS = 3  # panels in a row
+TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # in a decade
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
                 colour, line = f"C{labels.index(label) % 10}", "-" if panel.joined else ""
                 (known[label],) = one.plot(*zip(*points), line, marker=".", color=colour)
         one.set(**panel.axes)
+        _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
     figure.legend(list(known.values()), list(known), loc="center right", fontsize=8)
     figure.suptitle(title)
@@ -134,25 +137,66 @@ def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
 
 
 def _clouds(plt: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> Any:
+    from matplotlib.transforms import Bbox
+
     figure, one = plt.subplots(figsize=(9, 6.5))
+    named: List[Tuple[float, float, str, str]] = []
     for place, cloud in enumerate(drawn):
         colour = f"C{place % 10}"
         one.plot([x for x, _ in cloud.joined], [y for _, y in cloud.joined], color=colour, lw=1)
         for points, inside in ((cloud.hollow, "white"), (cloud.points, colour)):
             x, y = [x for x, _, _ in points], [y for _, y, _ in points]
             (marks,) = one.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=5)
-            for name, *at in ((name, x, y) for x, y, name in points):
-                beside = {"xytext": (5, 3), "textcoords": "offset points", "fontsize": 7}
-                one.annotate(name, at, color=colour, **beside)
+            named += [(x, y, name, colour) for x, y, name in points]
         marks.set_label(cloud.label)
     one.set(xscale="log", yscale="log", **axes)
-    for axis in (one.xaxis, one.yaxis):
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter("{x:g}")
-    one.grid(True, which="both", alpha=0.3)
-    one.legend(fontsize=8)
+    _plain_ticks(one)
+    one.grid(True, alpha=0.3)
+    taken = [one.legend(fontsize=8).get_window_extent()]
     figure.tight_layout()
+    dots = one.transData.transform([(x, y) for x, y, _, _ in named])
+    taken += [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
+    for *at, name, colour in named:
+        _write_beside(one, at, name, colour, taken)
     return figure
+
+
+def _write_beside(one: Any, at: Sequence[float], name: str, colour: str, taken: List[Any]) -> None:
+    """Where a name covers nothing, if there is such a place round its point; adds what it takes."""
+    from matplotlib.text import Text
+
+    line = {"arrowstyle": "-", "color": colour, "lw": 0.4}
+    for up, right in itertools.product((1, -1, 3, -3, 5, -5, 7, -7), (1, -1)):
+        place: Dict[str, Any] = {
+            "xytext": (5 * right, 5 * up),
+            "textcoords": "offset points",
+            "va": "center",
+        }
+        place["ha"] = "left" if right > 0 else "right"
+        place["arrowprops"] = line if abs(up) > 1 else None
+        text = one.annotate(name, at, color=colour, fontsize=7, **place)
+        text.get_window_extent()  # puts it there; with its line, which may cross others
+        box = Text.get_window_extent(text)
+        inside = one.bbox.contains(*box.min) and one.bbox.contains(*box.max)
+        if inside and not box.count_overlaps(taken):
+            break
+        text.set_visible(False)
+    text.set_visible(True)
+    taken.append(box)
+
+
+def _plain_ticks(one: Any) -> None:
+    """Numbers as they are read, also between powers of ten, on logarithmic axes of few of these."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    for axis in (one.xaxis, one.yaxis):
+        low, high = axis.get_view_interval()
+        if axis.get_scale() == "log" and high < 100 * low:
+            few = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10])
+            axis.set_major_locator(few if high < 6 * low else LogLocator(subs=TICKS))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter("")
+            axis.set_tick_params(labelsize=8)
 
 
 def _histograms(plt: Any, drawn: Sequence[Tuple[str, Mapping[str, Any]]]) -> Any:

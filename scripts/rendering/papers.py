@@ -24,6 +24,15 @@ PTB: Columns = (
     ("shifted", "test_u_ppl_shifted", ".1f"),
     ("words/s, p90", "words_per_second_p90", ",.0f"),
 )
+NOISE: Columns = (
+    ("test PPL^f", "test_ppl", ".1f"),
+    ("test PPL^n", "test_u_ppl", ".1f"),
+    ("shifted", "test_u_ppl_shifted", ".1f"),
+    ("valid PPL^f", "valid_ppl", ".1f"),
+    ("µ_z", "mu_z", ".3f"),
+    ("σ_z", "sigma_z", ".3f"),
+    ("words/processor s", "words_per_processor_second", ",.0f"),
+)
 COMPLETION: Columns = (
     ("right, exact %", "accuracy", ".1f"),
     ("unnormalised %", "u_accuracy", ".1f"),
@@ -45,6 +54,11 @@ def ptb(*recipes: Dict[str, Any]) -> List[str]:
     rows = sorted(_rows(recipes), key=_size)
     sizes = {_size(row) for row in rows if row.get("ours")}
     return _table(PTB, [row for row in rows if _size(row) in sizes])
+
+
+def noise(*recipes: Dict[str, Any]) -> List[str]:
+    """Mnih & Teh on PTB: noise distribution, number of draws, context."""
+    return _table(NOISE, _rows(recipes))
 
 
 def completion(*recipes: Dict[str, Any]) -> List[str]:

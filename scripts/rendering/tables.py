@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Dict
 
-from . import adaptive, benchmarks, comparisons, corpora, decoding, papers, rescoring, scoring
+from . import (
+    adaptive,
+    benchmarks,
+    comparisons,
+    corpora,
+    decoding,
+    frontier,
+    papers,
+    rescoring,
+    scoring,
+)
 from .pages import Table
 
 TABLES: Dict[str, Table] = {
@@ -35,6 +45,8 @@ TABLES: Dict[str, Table] = {
     "corpus-splits": corpora.splits,
     "papers-ptb": papers.ptb,
     "papers-completion": papers.completion,
+    "papers-noise": papers.noise,
+    "frontier": frontier.fronts,
     "decoding-speed": decoding.speeds,
     "adaptive-grid": adaptive.grid,
     "adaptive-batches": adaptive.batches,
