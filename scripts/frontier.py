@@ -4,7 +4,7 @@
     frontier.py            # draws those that are of other numbers; needs matplotlib
     frontier.py --check    # only name them (exit status 1)
 
-FAMILY.png has validation perplexity against σ_z, with the paper's own numbers as rings;
+FAMILY.png has exact perplexity against σ_z, with the paper's own numbers as rings;
 FAMILY-time.png validation perplexity against processor time. rendering/frontier.py says which
 systems they have. A picture's metadata has a digest of what it was drawn from.
 """
@@ -21,7 +21,7 @@ import hashlib
 import json
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, List, Sequence
 
@@ -31,7 +31,7 @@ from rendering import frontier
 from rendering.frontier import System
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "validation perplexity"}
+SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "exact perplexity"}
 TIME = {"xlabel": "processor seconds", "ylabel": "validation perplexity", "yscale": "log"}
 
 
@@ -72,8 +72,8 @@ def pictures(docs: Path) -> List[Picture]:
 
 def _spread(family: str, groups: Any) -> Picture:
     drawn = [_cloud(group, systems) for group, systems in groups.items()]
-    shown = [(one.label, one.points, one.joined, one.hollow) for one in drawn]
     axes = {**SPREAD, "title": family}
+    shown = [axes, *map(asdict, drawn)]
     name = f"{_slug(family)}.png"
     return Picture(name, shown, lambda path, digest: plot.clouds(drawn, axes, path, digest))
 
@@ -95,7 +95,7 @@ def _time(family: str, groups: Any) -> Picture:
     def draw(path: Path, digest: str) -> str:
         return plot.lines(panels, family, path, digest)
 
-    return Picture(f"{_slug(family)}-time.png", groups, draw)
+    return Picture(f"{_slug(family)}-time.png", list(map(asdict, panels)), draw)
 
 
 def _slug(family: str) -> str:

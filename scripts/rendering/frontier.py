@@ -34,7 +34,8 @@ class System:
     Attributes:
         family, group: see the module.
         flags: what tells it from others of its label.
-        ppl: exact, of the validation data; sigma_z: nats.
+        ppl: exact, of the validation data (a reduced partition function's: of what was scored);
+            sigma_z: nats.
         seconds: of the processor in training.
         curve: (processor seconds, validation perplexity).
         machine: whose processor that was.
@@ -216,7 +217,7 @@ def curves(contents: Iterable[Any]) -> Dict[str, Dict[str, Dict[str, Points]]]:
 
 def fronts(*contents: Any) -> List[str]:
     """Every group's systems that no other of ours has both a lower perplexity and spread than."""
-    titles = ["", "trained as", "system", "valid PPL^f", "σ_z", "processor s", "runs"]
+    titles = ["", "trained as", "system", "PPL^f", "σ_z", "processor s", "runs"]
     lines = []
     for family, groups in families(contents).items():
         for group, systems in groups.items():

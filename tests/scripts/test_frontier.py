@@ -169,7 +169,7 @@ def test_the_table_has_the_fronts_of_ours():
     runs = [run("cross_entropy", 90.0, 1.5), run("bnce+800", 95.0, 0.25), run("x", 96.0, 0.3)]
     paper = reproduced(row("nce-30", "gm30", (250.0, 0.1), (240.0, 0.05)))
     head, _, *lines = systems.fronts(compared(*runs), paper)
-    assert head == "| | trained as | system | valid PPL^f | σ_z | processor s | runs |"
+    assert head == "| | trained as | system | PPL^f | σ_z | processor s | runs |"
     own, group = "`bnce+800`: bnce, 800 extra draws", "rnn200, 1,000 updates"
     assert lines == [
         "| One & Other (2018), PTB | gm30 | `nce` | 250.0 | 0.100 | 5 | 1 |",
