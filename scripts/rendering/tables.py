@@ -44,6 +44,7 @@ TABLES: Dict[str, Table] = {
     "speech-unnormalised": rescoring.unnormalized,
     "corpus-splits": corpora.splits,
     "papers-ptb": papers.ptb,
+    "papers-ptb-test": papers.ptb_test,
     "papers-completion": papers.completion,
     "papers-noise": papers.noise,
     "frontier": frontier.fronts,
