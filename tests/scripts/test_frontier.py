@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import frontier  # noqa: E402
+from experiments import plot  # noqa: E402
 from rendering import frontier as systems  # noqa: E402
 
 PTB, NOVELS = "843bee06371f", "2e5455782f16"
@@ -209,13 +210,21 @@ def test_pictures_are_drawn_anew_when_a_number_changes(tmp_path, capsys):
 
 
 def test_a_picture_of_crowded_points_names_them_all(tmp_path):
-    plot = pytest.importorskip("matplotlib.pyplot")
-    from experiments import plot as own
-
+    plt = pytest.importorskip("matplotlib.pyplot")
     names = [f"system {n}" for n in range(12)]
     points = [(1 + n / 100, 100.0, name) for n, name in enumerate(names)]
-    figure = own._clouds(plot, [own.Cloud("all", points)], {})
+    figure = plot._clouds(plt, [plot.Cloud("all", points)], {})
     texts = [text for text in figure.axes[0].texts if text.get_visible()]
-    plot.close(figure)
+    plt.close(figure)
     assert [text.get_text() for text in texts] == names
     assert len({text.get_position() for text in texts}) > 1
+
+
+def test_panels_go_on_in_a_next_row():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    panels = [plot.Panel([("a", SLOW)], {"title": str(n)}) for n in range(plot.ACROSS + 1)]
+    figure = plot._lines(plt, panels, "all")
+    shown = [one for one in figure.axes if one.get_visible()]
+    plt.close(figure)
+    assert [one.get_title() for one in shown] == [str(n) for n in range(plot.ACROSS + 1)]
+    assert len({one.get_position().y0 for one in shown}) == 2
