@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 Points = Sequence[Tuple[float, float]]
-ACROSS = 3  # histograms in a row
+ACROSS = 3  # panels in a row
+TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # in a decade
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,60 @@ class Panel:
     joined: bool = True
 
 
-def lines(panels: Sequence[Panel], title: str, path: Path) -> str:
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one colour.
+
+    Attributes:
+        label: for the legend.
+        points: (x, y, the name beside it).
+        joined: corners of a line.
+        hollow: points that are drawn as rings, with their names.
+    """
+
+    label: str
+    points: Sequence[Tuple[float, float, str]]
+    joined: Points = ()
+    hollow: Sequence[Tuple[float, float, str]] = ()
+
+
+def lines(panels: Sequence[Panel], title: str, path: Path, source: str = "") -> str:
     """Write a picture of panels side by side, with one legend.
+
+    Args:
+        source: what the picture is told to be of, in its metadata.
 
     Returns:
         what was done, or why it was not.
     """
     there = any(points for panel in panels for _, points in panel.lines)
-    return _draw(lambda plt: _lines(plt, panels, title), path, "no run has a number to draw", there)
+    missing = "no run has a number to draw"
+    return _draw(lambda plt: _lines(plt, panels, title), path, missing, there, source)
+
+
+def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: str = "") -> str:
+    """Write a picture of named points, on logarithmic axes.
+
+    Args:
+        axes: for matplotlib's Axes.set.
+        source: as of :func:`lines`.
+
+    Returns:
+        what was done, or why it was not.
+    """
+    missing = "no system has a number to draw"
+    return _draw(lambda plt: _clouds(plt, drawn, axes), path, missing, bool(drawn), source)
+
+
+def source_of(path: Path) -> str:
+    """What a picture is told to be of; nothing of one that is told nothing, or not there."""
+    text = path.read_bytes() if path.is_file() else b""
+    start = text.find(_SOURCE)  # a chunk of text, as PNG has it: key, 0, value
+    return text[start + len(_SOURCE) :][:DIGEST].decode("ascii", "replace") if start >= 0 else ""
+
+
+_SOURCE = b"tEXtSource\0"
+DIGEST = 16
 
 
 def histograms(drawn: Sequence[Tuple[str, Mapping[str, Any]]], path: Path) -> str:
@@ -48,7 +96,9 @@ def histograms(drawn: Sequence[Tuple[str, Mapping[str, Any]]], path: Path) -> st
     return _draw(lambda plt: _histograms(plt, drawn), path, "no row has run", bool(drawn))
 
 
-def _draw(make: Callable[[Any], Any], path: Path, missing: str, there: bool) -> str:
+def _draw(
+    make: Callable[[Any], Any], path: Path, missing: str, there: bool, source: str = ""
+) -> str:
     if importlib.util.find_spec("matplotlib") is None:
         return f"{path.name}: skipped, matplotlib is not installed (pip install matplotlib)"
     if not there:
@@ -59,27 +109,94 @@ def _draw(make: Callable[[Any], Any], path: Path, missing: str, there: bool) -> 
     import matplotlib.pyplot as plt
 
     figure = make(plt)
-    figure.savefig(str(path), dpi=120)
+    figure.savefig(str(path), dpi=120, metadata={"Source": source} if source else None)
     plt.close(figure)
     return f"{path.name}: written"
 
 
 def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
-    width = 5 * len(panels) + 2
-    figure, axes = plt.subplots(1, len(panels), figsize=(width, 4.5), squeeze=False)
+    across, down = min(len(panels), ACROSS), -(-len(panels) // ACROSS)
+    width = 5 * across + 2
+    figure, axes = plt.subplots(down, across, figsize=(width, 4.5 * down), squeeze=False)
     labels = list(dict.fromkeys(label for panel in panels for label, _ in panel.lines))
     known = {}
-    for one, panel in zip(axes[0], panels):
+    for one in axes.flat[len(panels) :]:
+        one.set_visible(False)
+    for one, panel in zip(axes.flat, panels):
         for label, points in panel.lines:
             if points:
                 colour, line = f"C{labels.index(label) % 10}", "-" if panel.joined else ""
                 (known[label],) = one.plot(*zip(*points), line, marker=".", color=colour)
         one.set(**panel.axes)
+        _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
     figure.legend(list(known.values()), list(known), loc="center right", fontsize=8)
     figure.suptitle(title)
     figure.tight_layout(rect=(0, 0, 1 - 2 / width, 1))
     return figure
+
+
+def _clouds(plt: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> Any:
+    from matplotlib.transforms import Bbox
+
+    figure, one = plt.subplots(figsize=(9, 6.5))
+    named: List[Tuple[float, float, str, str]] = []
+    for place, cloud in enumerate(drawn):
+        colour = f"C{place % 10}"
+        one.plot([x for x, _ in cloud.joined], [y for _, y in cloud.joined], color=colour, lw=1)
+        for points, inside in ((cloud.hollow, "white"), (cloud.points, colour)):
+            x, y = [x for x, _, _ in points], [y for _, y, _ in points]
+            (marks,) = one.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=5)
+            named += [(x, y, name, colour) for x, y, name in points]
+        marks.set_label(cloud.label)
+    one.set(xscale="log", yscale="log", **axes)
+    _plain_ticks(one)
+    one.grid(True, alpha=0.3)
+    taken = [one.legend(fontsize=8).get_window_extent()]
+    figure.tight_layout()
+    dots = one.transData.transform([(x, y) for x, y, _, _ in named])
+    taken += [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
+    for *at, name, colour in named:
+        _write_beside(one, at, name, colour, taken)
+    return figure
+
+
+def _write_beside(one: Any, at: Sequence[float], name: str, colour: str, taken: List[Any]) -> None:
+    """Where a name covers nothing, if there is such a place round its point; adds what it takes."""
+    from matplotlib.text import Text
+
+    line = {"arrowstyle": "-", "color": colour, "lw": 0.4}
+    for up, right in itertools.product((1, -1, 3, -3, 5, -5, 7, -7), (1, -1)):
+        place: Dict[str, Any] = {
+            "xytext": (5 * right, 5 * up),
+            "textcoords": "offset points",
+            "va": "center",
+        }
+        place["ha"] = "left" if right > 0 else "right"
+        place["arrowprops"] = line if abs(up) > 1 else None
+        text = one.annotate(name, at, color=colour, fontsize=7, **place)
+        text.get_window_extent()  # puts it there; with its line, which may cross others
+        box = Text.get_window_extent(text)
+        inside = one.bbox.contains(*box.min) and one.bbox.contains(*box.max)
+        if inside and not box.count_overlaps(taken):
+            break
+        text.set_visible(False)
+    text.set_visible(True)
+    taken.append(box)
+
+
+def _plain_ticks(one: Any) -> None:
+    """Numbers as they are read, also between powers of ten, on logarithmic axes of few of these."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    for axis in (one.xaxis, one.yaxis):
+        low, high = axis.get_view_interval()
+        if axis.get_scale() == "log" and high < 100 * low:
+            few = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10])
+            axis.set_major_locator(few if high < 6 * low else LogLocator(subs=TICKS))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter("")
+            axis.set_tick_params(labelsize=8)
 
 
 def _histograms(plt: Any, drawn: Sequence[Tuple[str, Mapping[str, Any]]]) -> Any:

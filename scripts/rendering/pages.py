@@ -1,7 +1,7 @@
 """The places of a page that are written from files.
 
 A place begins with ``<!-- table: NAME from FILE, FILE -->`` on a line of its own, FILE as a link of
-the page would have it, and ends with ``<!-- end -->``.
+the page would have it or a pattern of several (``ptb/**/*.json``), and ends with ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -43,15 +43,19 @@ def _filled(place: Any, page: Path, tables: Mapping[str, Table]) -> str:
     name = place["name"]
     if name not in tables:
         raise PageError(f"{page}: table: required one of {', '.join(tables)}, got {name}")
-    contents = [_content(page, file.strip()) for file in place["files"].split(",")]
-    lines = "".join(f"{line}\n" for line in tables[name](*contents))
+    files = [path for file in place["files"].split(",") for path in _paths(page, file.strip())]
+    lines = "".join(f"{line}\n" for line in tables[name](*map(_content, files)))
     return f"{place['start']}\n{lines}<!-- end -->"
 
 
-def _content(page: Path, file: str) -> Any:
-    path = page.parent / file
-    if not path.is_file():
+def _paths(page: Path, file: str) -> List[Path]:
+    found = sorted(path for path in page.parent.glob(file) if path.is_file())
+    if not found:
         raise PageError(f"{page}: required {file}, got no such file")
+    return found
+
+
+def _content(path: Path) -> Any:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in text.splitlines()]

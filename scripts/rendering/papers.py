@@ -1,28 +1,41 @@
 """Tables of recipe.py's JSON: what our rows found, and beside it what the paper reports.
 
 A table has one column of the paper's for each measurement that the paper has of a shown row, and of
-perplexities by how much ours lies above it.
+perplexities and of σ_z by how much ours lies above it.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from .cells import NONE, number, over, table
+from .cells import NONE, number, over, ratio, table
 
 Row = Dict[str, Any]
 Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
 SOFTMAX = "cross_entropy"
+OFF = "shift_off"  # of the shifted perplexity from the exact one, in per cent
 
 PTB: Columns = (
     ("valid PPL^f", "valid_ppl", ".1f"),
     ("µ_z", "mu_z", ".3f"),
     ("σ_z", "sigma_z", ".3f"),
     ("entropy and log Z", "entropy_correlation", ".2f"),
+)
+PTB_TEST: Columns = (
     ("test PPL^f", "test_ppl", ".1f"),
     ("test PPL^n", "test_u_ppl", ".1f"),
     ("shifted", "test_u_ppl_shifted", ".1f"),
+    ("off %", OFF, ".2f"),
     ("words/s, p90", "words_per_second_p90", ",.0f"),
+)
+NOISE: Columns = (
+    ("test PPL^f", "test_ppl", ".1f"),
+    ("test PPL^n", "test_u_ppl", ".1f"),
+    ("shifted", "test_u_ppl_shifted", ".1f"),
+    ("valid PPL^f", "valid_ppl", ".1f"),
+    ("µ_z", "mu_z", ".3f"),
+    ("σ_z", "sigma_z", ".3f"),
+    ("words/processor s", "words_per_processor_second", ",.0f"),
 )
 COMPLETION: Columns = (
     ("right, exact %", "accuracy", ".1f"),
@@ -37,7 +50,7 @@ COMPLETION: Columns = (
 
 
 def ptb(*recipes: Dict[str, Any]) -> List[str]:
-    """Goldberger & Melamud on PTB: the rows of every size of which a row has run.
+    """Goldberger & Melamud on PTB, tables 1 to 3 and 5: rows of every size of which one has run.
 
     Args:
         recipes: of gm2018_table1 to 5, which share rows.
@@ -45,6 +58,17 @@ def ptb(*recipes: Dict[str, Any]) -> List[str]:
     rows = sorted(_rows(recipes), key=_size)
     sizes = {_size(row) for row in rows if row.get("ours")}
     return _table(PTB, [row for row in rows if _size(row) in sizes])
+
+
+def ptb_test(*recipes: Dict[str, Any]) -> List[str]:
+    """The same, table 4: the test text, of the rows that have run."""
+    rows = sorted(_rows(recipes), key=_size)
+    return _table(PTB_TEST, [row for row in rows if row.get("ours")])
+
+
+def noise(*recipes: Dict[str, Any]) -> List[str]:
+    """Mnih & Teh on PTB: noise distribution, number of draws, context."""
+    return _table(NOISE, _rows(recipes))
 
 
 def completion(*recipes: Dict[str, Any]) -> List[str]:
@@ -86,17 +110,21 @@ def _line(row: Row, columns: Columns, in_paper: Iterable[str]) -> List[str]:
 
 
 def _beside(name: str, in_paper: Iterable[str], cells: List[str]) -> List[str]:
-    """The paper's number, and of perplexities how far ours is above it."""
+    """The paper's number, and of what is no logarithm or share how far ours is above it."""
     if name not in in_paper:
         return []
-    return cells if name.endswith("ppl") else cells[:1]
+    return cells if name.endswith("ppl") or name == "sigma_z" else cells[:1]
 
 
 def _ours(row: Row, name: str) -> Optional[float]:
     """A softmax's raw scores are no log-probabilities, so that it has no unnormalised PPL."""
-    if "u_ppl" in name and row["criterion"] == SOFTMAX:
+    ours = row.get("ours") or {}
+    if ("u_ppl" in name or name == OFF) and row["criterion"] == SOFTMAX:
         return None
-    return (row.get("ours") or {}).get(name)
+    if name == OFF:
+        part = ratio(ours.get("test_u_ppl_shifted"), ours.get("test_ppl"))
+        return None if part is None else 100 * abs(part - 1)
+    return ours.get(name)
 
 
 def _as_printed(value: float) -> str:

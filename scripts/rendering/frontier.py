@@ -1,0 +1,235 @@
+"""Perplexity against the spread of log Z_c, and against processor time, over all results.
+
+Systems of compare.py's, recipe.py's and bench_offset.py's JSON, whichever of them a file is; the
+paper's own numbers beside ours. What was trained alike, models of one size for as long, is a group;
+groups that belong side by side are a family. A system counts once it is scored (σ_z is then that
+of all validation contexts), and has a curve if validation had the processor's time at
+least three times.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from .cells import number, table
+from .comparisons import PTB, RANKING
+
+Content = Dict[str, Any]
+Points = Sequence[Tuple[float, float]]
+# By the fingerprint of the data, or the number of words, where a file says nothing else.
+CORPORA = {"843bee06371f": "PTB", 10008: "PTB", "2e5455782f16": "novels", 52600: "novels"}
+TITLES = dict([*PTB, *RANKING])
+BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
+_REDUCED = ", reduced partition function"
+_AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
+
+
+@dataclass(frozen=True)
+class System:
+    """One training, or the mean of several of the same flags; a number of the paper's.
+
+    Attributes:
+        family, group: see the module.
+        flags: what tells it from others of its label.
+        ppl: exact, of the validation data (a reduced partition function's: of what was scored);
+            sigma_z: nats.
+        seconds: of the processor in training.
+        curve: (processor seconds, validation perplexity).
+        machine: whose processor that was.
+        seed: of several, none.
+        runs: how many it is the mean of; 0 for the paper's.
+    """
+
+    family: str
+    group: str
+    label: str
+    flags: Tuple[str, ...] = ()
+    ppl: Optional[float] = None
+    sigma_z: Optional[float] = None
+    seconds: Optional[float] = None
+    curve: Tuple[Tuple[float, float], ...] = ()
+    machine: str = ""
+    seed: Optional[int] = None
+    runs: int = 1
+
+    @property
+    def place(self) -> Tuple[float, float]:
+        """(σ_z, perplexity), to more digits than a picture or a table shows."""
+        assert self.ppl is not None and self.sigma_z is not None, "families() has only such"
+        return round(self.sigma_z, 4), round(self.ppl, 2)
+
+
+Groups = Dict[Tuple[str, str], List[System]]
+
+
+def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
+    """Groups by family, of two systems or more, ours and then the paper's; σ_z is known of all.
+
+    Args:
+        contents: of JSON files; those of other results are passed over.
+    """
+    found: Groups = {}
+    for one in dict.fromkeys(trainings(contents)):
+        if one.sigma_z is not None:
+            found.setdefault((one.family, one.group), []).append(one)
+    merged: Dict[str, Dict[str, List[System]]] = {}
+    for (family, group), systems in sorted(found.items(), key=_natural):
+        if len(systems) > 1:
+            merged.setdefault(family, {})[group] = _means(systems)
+    return merged
+
+
+def trainings(contents: Iterable[Any]) -> Iterator[System]:
+    """Every system with its curve, and the paper's; a training in two files comes twice."""
+    for content in contents:
+        if not isinstance(content, dict):
+            continue
+        if "recipe" in content and "runs" in content:
+            yield from _compared(content)
+        elif "rows" in content and "title" in content:
+            yield from _reproduced(content)
+        elif any("ways" in model for model in content.get("models", {}).values()):
+            yield from _offsets(content)
+
+
+def _compared(content: Content) -> Iterator[System]:
+    """Of compare.py."""
+    family, recipe = _corpus(content["data"]["fingerprint"]), content["recipe"]["name"]
+    for run in content["runs"]:
+        if "failed" not in run:
+            group = f"{recipe}, {run['updates']:,} updates"
+            scored = run if "test_ppl" in run else {}
+            yield _training(family, group, run, scored, run["train"])
+
+
+def _reproduced(content: Content) -> Iterator[System]:
+    """Of recipe.py: ours and the paper's."""
+    paper = _AFTER_YEAR.sub("", content["title"])
+    family = f"{paper}, {_corpus(content['data']['fingerprint'])}"
+    for row in content["rows"]:
+        flags = [*content["flags"], *row["flags"]]
+        arch = flags[len(flags) - flags[::-1].index("--arch")]
+        place, theirs = (family, arch), row["paper"]
+        named = {**row, "label": _without_size(row["label"], arch)}
+        if BOTH_SIDES in flags:
+            continue
+        if row.get("ours"):
+            yield _training(*place, named, row["ours"], row)
+        if {"sigma_z", "valid_ppl"} <= set(theirs):
+            numbers = {"ppl": theirs["valid_ppl"], "sigma_z": theirs["sigma_z"]}
+            yield System(*place, named["label"], **numbers, runs=0)
+
+
+def _without_size(label: str, arch: str) -> str:
+    """nce of nce-30 under rnn_lm_gm30."""
+    method, _, size = label.rpartition("-")
+    return method if size and arch.endswith(size) else label
+
+
+def _training(family: str, group: str, run: Content, scored: Content, training: Content) -> System:
+    points = [(p.get("processor_seconds"), p["ppl"]) for p in training["curve"]]
+    has_curve = len(points) > 2 and all(seconds is not None for seconds, _ in points)
+    return System(
+        family,
+        group,
+        run["label"],
+        tuple(run["flags"]),
+        scored.get("valid_ppl"),
+        scored.get("sigma_z"),
+        scored.get("processor_seconds"),
+        tuple(points) if has_curve else (),
+        training["hardware"]["processor"],
+        run["seed"],
+    )
+
+
+def _offsets(content: Content) -> Iterator[System]:
+    """Of bench_offset.py: one model, without and with rows of a reduced partition function."""
+    for name, model in content["models"].items():
+        for way in model["ways"]:
+            numbers = {"ppl": way["ppl"], "sigma_z": way["sigma_z"]}
+            label = f"{way['rows']} rows" if way["rows"] else "a constant"
+            yield System(_corpus(model["words"]) + _REDUCED, name, label, **numbers)
+
+
+def _corpus(key: Any) -> str:
+    return CORPORA.get(key, str(key))
+
+
+def _means(systems: Sequence[System]) -> List[System]:
+    """One system for each label and flags, ours before the paper's."""
+    alike: Dict[Tuple[Any, ...], List[System]] = {}
+    for one in systems:
+        alike.setdefault((not one.runs, one.label, one.flags), []).append(one)
+    return [_mean(alike[key]) for key in sorted(alike)]
+
+
+def _mean(systems: Sequence[System]) -> System:
+    if len(systems) == 1:
+        return systems[0]
+    ppl, sigma_z, seconds = (
+        None if None in values else statistics.fmean(values)
+        for values in zip(*((one.ppl, one.sigma_z, one.seconds) for one in systems))
+    )
+    runs = len(systems)
+    return replace(systems[0], ppl=ppl, sigma_z=sigma_z, seconds=seconds, seed=None, runs=runs)
+
+
+def _natural(one: Tuple[Any, ...]) -> List[Any]:
+    """Sorts a name's numbers as such."""
+    words = re.split(r"(\d+)", str(one[0]))
+    return [int(word) if word.isdigit() else word for word in words]
+
+
+def front(points: Points) -> List[Tuple[float, float]]:
+    """Those that no other one is left of and not above (Pareto), from left to right."""
+    kept: List[Tuple[float, float]] = []
+    for point in sorted(points):
+        if not kept or point[1] < kept[-1][1]:
+            kept.append(point)
+    return kept
+
+
+def curves(contents: Iterable[Any]) -> Dict[str, Dict[str, Dict[str, Points]]]:
+    """The best perplexity until so much processor time: {family: {group: {method: points}}}.
+
+    Of a method that was trained at several learning rates (METHOD@RATE), over all of them; of
+    several seeds, the first. A group's runs are those of one processor's name.
+    """
+    found: Dict[str, Dict[str, Dict[str, List[Tuple[float, float]]]]] = {}
+    for one in trainings(contents):
+        if one.curve and one.seed == 1:
+            groups = found.setdefault(one.family, {})
+            methods = groups.setdefault(f"{one.group}, {one.machine}", {})
+            methods.setdefault(one.label.partition("@")[0], []).extend(one.curve)
+    return {
+        family: {
+            group: {method: front(points) for method, points in methods.items()}
+            for group, methods in sorted(groups.items(), key=_natural)
+            if len(methods) > 1
+        }
+        for family, groups in sorted(found.items())
+    }
+
+
+def fronts(*contents: Any) -> List[str]:
+    """Every group's systems that no other of ours has both a lower perplexity and spread than."""
+    titles = ["", "trained as", "system", "PPL^f", "σ_z", "processor s", "runs"]
+    lines = []
+    for family, groups in families(contents).items():
+        for group, systems in groups.items():
+            ours = [one for one in systems if one.runs]
+            kept = front([one.place for one in ours])
+            chosen = sorted((one for one in ours if one.place in kept), key=lambda one: one.place)
+            lines += [[family, group, *_cells(one)] for one in chosen]
+    return table(titles, lines, text=3)
+
+
+def _cells(system: System) -> List[str]:
+    title = TITLES.get(system.label, system.label)
+    label = f"`{system.label}`" + (f": {title}" if title != system.label else "")
+    numbers = (system.ppl, ".1f"), (system.sigma_z, ".3f"), (system.seconds, ",.0f")
+    return [label, *(number(value, form) for value, form in numbers), str(system.runs)]
