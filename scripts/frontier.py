@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Callable, List, Sequence
 
 from experiments import plot
-from experiments.command import HelpFormatter
+from experiments.command import HelpFormatter, start
 from rendering import frontier
 from rendering.frontier import System
 
@@ -110,4 +110,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    start(main)
