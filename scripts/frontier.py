@@ -20,7 +20,6 @@ import argparse
 import hashlib
 import json
 import re
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, List, Sequence
