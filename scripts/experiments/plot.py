@@ -193,7 +193,7 @@ def _plain_ticks(one: Any) -> None:
         low, high = axis.get_view_interval()
         if axis.get_scale() == "log" and high < 100 * low:
             few = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10])
-            axis.set_major_locator(few if high < 6 * low else LogLocator(subs=TICKS))
+            axis.set_major_locator(few if high < 1.8 * low else LogLocator(subs=TICKS))
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter("")
             axis.set_tick_params(labelsize=8)
