@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Speech in one pass: a small character model of sound, and language models inside its decoder.
 
-    python scripts/speech_example.py --data mscc --out speech-run
-    python scripts/first_pass_example.py --data mscc --speech speech-run --out first-pass
+    speech_example.py --data mscc --out speech-run
+    first_pass_example.py --data mscc --speech speech-run --out first-pass
 
 flite speaks other sentences of the novels than those that speech_example.py drew, and a CTC model
 learns their letters. Its emissions of the drawn sentences are decoded greedily and by flashlight

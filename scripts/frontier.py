@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Draw docs/frontier/*.png from all committed JSON of results.
 
-    frontier.py            # draws those that are of other numbers; needs matplotlib
-    frontier.py --check    # only name them (exit status 1)
+    frontier.py            # draws those that are of other numbers
+    frontier.py --check    # only names them (exit status 1)
 
 FAMILY.png has exact perplexity against σ_z, with the paper's own numbers as rings;
 FAMILY-time.png validation perplexity against processor time. rendering/frontier.py says which
-systems they have. A picture's metadata has a digest of what it was drawn from.
+systems they have. A picture's metadata has a digest of what it was drawn from. It needs matplotlib.
 """
 
 from __future__ import annotations
