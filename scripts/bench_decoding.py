@@ -41,8 +41,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from experiments import machine, processes
-from experiments.command import UsageError
+from experiments import command, machine, processes
 from rendering import decoding
 
 _HERE = Path(__file__).resolve().parent
@@ -73,11 +72,11 @@ class Bench:
     def _run(self, system: str, vocab: int) -> Dict[str, Any]:
         checkpoint, arpa, words = self._model(vocab), self._arpa(vocab), self._words(vocab)
         result = self.out / f"{system.replace(' ', '-')}-{vocab}.json"
-        command = ["--out", result, "--system", system, "--checkpoint", checkpoint]
-        command += ["--arpa", arpa, "--words", words]
+        flags = ["--out", result, "--system", system, "--checkpoint", checkpoint]
+        flags += ["--arpa", arpa, "--words", words]
         for name in ("lexicon", "utterances", "seconds", "length", "noise", "beam"):
-            command += [f"--{name}", getattr(self.options, name)]
-        self._python("decoders/measure.py", *command)
+            flags += [f"--{name}", getattr(self.options, name)]
+        self._python("decoders/measure.py", *flags)
         found = json.loads(result.read_text(encoding="utf-8"))
         rate = decoding.rate(found)
         say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
@@ -87,17 +86,17 @@ class Bench:
         folder = self.out / f"model-{vocab}"
         if not (folder / "checkpoint_last.pt").is_file():
             say(f"training lstm_lm for a moment, V = {vocab:,}")
-            command = ["-m", "fairseq_cli.train", self._data(vocab), "--save-dir", folder]
-            command += ["--user-dir", machine.plugin_folder(), "--task", "language_modeling"]
-            command += _LSTM.format(d=self.options.size).split() + _TRAINING.split()
-            self._run_python(command)
+            line = ["-m", "fairseq_cli.train", self._data(vocab), "--save-dir", folder]
+            line += ["--user-dir", machine.plugin_folder(), "--task", "language_modeling"]
+            line += _LSTM.format(d=self.options.size).split() + _TRAINING.split()
+            self._run_python(line)
         return folder / "checkpoint_last.pt"
 
     def _data(self, vocab: int) -> Path:
         folder = self.out / f"data-{vocab}"
         if not folder.is_dir():
-            command = ["--out", folder, "--vocab", vocab, "--tokens", self.options.tokens]
-            self._python("experiments/measures/data.py", *command)
+            flags = ["--out", folder, "--vocab", vocab, "--tokens", self.options.tokens]
+            self._python("experiments/measures/data.py", *flags)
         return folder
 
     def _words(self, vocab: int) -> Path:
@@ -121,22 +120,20 @@ class Bench:
         self._run_python([_HERE / script, *arguments])
 
     def _run_python(self, arguments: Sequence[Any]) -> None:
-        command = [sys.executable, *map(str, arguments)]
-        processes.run(command, self.out / "runs.log", self.options.threads)
+        line = [sys.executable, *map(str, arguments)]
+        processes.run(line, self.out / "runs.log", self.options.threads)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status: 0, 2 for what can't be done, 130 if interrupted."""
     options = _parser().parse_args(arguments)
-    try:
-        machine.check_fairseq()
-        options.out.mkdir(parents=True, exist_ok=True)
-        found = {"runs": Bench(options).runs(), "machine": _machine(), "flags": _flags(options)}
-    except (UsageError, processes.CommandFailed) as error:
-        print(f"bench_decoding.py: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return command.status(lambda: _measure(options))
+
+
+def _measure(options: argparse.Namespace) -> int:
+    machine.check_fairseq()
+    options.out.mkdir(parents=True, exist_ok=True)
+    found = {"runs": Bench(options).runs(), "machine": _machine(), "flags": _flags(options)}
     content = json.dumps(found, indent=1)
     (options.out / "decoding.json").write_text(content + "\n", encoding="utf-8")
     print("\n".join(decoding.speeds(found)))
@@ -157,11 +154,8 @@ def _flags(options: argparse.Namespace) -> Dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser(__doc__)
     add = parser.add_argument
-    add("--out", type=Path, required=True, help="folder for results, data and logs")
     add("--vocab", type=int, nargs="+", default=[50_000, 200_000], help="types")
     add("--lexicon", type=int, default=49_000, help="words, the commonest (default: %(default)s)")
     names: Dict[str, Any] = {
@@ -179,9 +173,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--noise", type=float, default=2.0, help="of the emissions (default: %(default)s)")
     add("--beam", type=int, default=50, help="hypotheses (default: %(default)s)")
     add("--repeats", type=int, default=3, help="of each, the fastest counts (default: 3)")
-    add("--threads", type=int, default=1, help="OMP_NUM_THREADS (default: 1)")
     return parser
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command.start(main)

@@ -20,13 +20,12 @@ import argparse
 import hashlib
 import json
 import re
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, List, Sequence
 
 from experiments import plot
-from experiments.command import HelpFormatter
+from experiments.command import HelpFormatter, start
 from rendering import frontier
 from rendering.frontier import System
 
@@ -110,4 +109,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    start(main)

@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from typing import List, Sequence
 
-from experiments.command import HelpFormatter
+from experiments.command import HelpFormatter, start
 from rendering.pages import PageError, rendered
 from rendering.tables import TABLES
 
@@ -76,4 +76,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    start(main)

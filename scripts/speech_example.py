@@ -20,23 +20,19 @@ if __name__ == "__main__":
 
     environment.enter()
 
-import argparse
-import gzip
-import io
 import json
 import os
-import sys
-import time
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Sequence
 
 import numpy as np
-from experiments import command, machine, processes, tables
+from experiments import command, tables
 from experiments.recipes import words
+from speech import errors as word_errors
 from speech import sentences, sound
+from speech.stages import Run, Steps, lines_of, run_all, say, write, write_json
 
-from fairseq_bnce.rescoring.bootstrap import compare
 from fairseq_bnce.rescoring.measures import WordErrorRate
 
 LISTS = ("tune", "test")
@@ -69,73 +65,6 @@ COMPARED = (
 )
 
 
-# ---------------------------------------------------------------- stages
-
-
-class Run:
-    """A folder with results, and how commands are run for it."""
-
-    def __init__(self, options: argparse.Namespace):
-        self.data, self.folder = options.data.resolve(), options.out.resolve()
-        self.sentences, self.updates = options.sentences, options.updates
-        self.threads, self.plugin = options.threads, machine.plugin_folder()
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    def stage(self, name: str, work: Callable[[], Any]) -> None:
-        """Do it unless it was done; a file OUT/done/NAME tells, with the seconds that it took."""
-        done = self.at("done", name)
-        if done.exists():
-            return say(f"{name}: done before, {done.read_text().strip()} s")
-        say(name)
-        start = time.time()
-        work()
-        done.write_text(f"{time.time() - start:.0f}\n")
-        say(f"{name}: {time.time() - start:.0f} s")
-
-    def at(self, folder: str, name: str) -> Path:
-        """The path of a file; its folder is made."""
-        (self.folder / folder).mkdir(exist_ok=True)
-        return self.folder / folder / name
-
-    def python(self, *arguments: Any, printed: Optional[Path] = None) -> None:
-        """A command of this Python; what it prints goes to OUT/log, or standard output elsewhere.
-
-        Raises:
-            processes.CommandFailed: if it did not succeed.
-        """
-        line = [sys.executable, *map(str, arguments)]
-        processes.run(line, self.folder / "log", self.threads, printed)
-
-    def rescore(self, *arguments: Any) -> None:
-        self.python("-m", "fairseq_bnce.cli", "rescore", *arguments)
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
-def opened(path: Path, mode: str) -> IO[Any]:
-    """A text file that may be gzipped."""
-    if path.suffix == ".gz":
-        return io.TextIOWrapper(gzip.GzipFile(path, mode), encoding="utf-8")
-    return path.open(mode, encoding="utf-8")
-
-
-def lines_of(path: Path) -> Iterator[str]:
-    """Without their ends."""
-    with opened(path, "r") as stream:
-        for line in stream:
-            yield line.rstrip("\n")
-
-
-def write(path: Path, lines: Iterable[str]) -> None:
-    """The file appears when it is whole."""
-    part = path.with_name(f"part.{path.name}")
-    with opened(part, "w") as out:
-        out.writelines(f"{line}\n" for line in lines)
-    part.replace(path)
-
-
 # ---------------------------------------------------------------- text
 
 
@@ -149,10 +78,10 @@ def draw(run: Run) -> None:
     validation = list(lines_of(source / "valid.txt"))[::VALID]
     write(run.at("text", "valid.txt"), training_text(validation, found))
     try:
-        drawn = sentences.drawn(found, 2 * run.sentences, SEED)
+        drawn = sentences.drawn(found, 2 * run.options.sentences, SEED)
     except ValueError as error:
         raise command.UsageError(f"--sentences: {error}") from error
-    for name, half in zip(LISTS, (drawn[: run.sentences], drawn[run.sentences :])):
+    for name, half in zip(LISTS, (drawn[: run.options.sentences], drawn[run.options.sentences :])):
         write(run.at("text", f"{name}.ref"), (sentence.words for sentence in half))
         write(run.at("text", f"{name}.spoken"), (sentence.spoken for sentence in half))
 
@@ -176,7 +105,7 @@ def binarise(run: Run) -> None:
 
 def train(run: Run) -> None:
     """lm/: the best checkpoint by validation loss; goes on where it was interrupted."""
-    flags = [*words(RECIPE), "--max-update", run.updates, "--save-dir", run.folder / "lm"]
+    flags = [*words(RECIPE), "--max-update", run.options.updates, "--save-dir", run.folder / "lm"]
     data = run.folder / "data" / "bin"
     run.python("-m", "fairseq_cli.train", data, "--user-dir", run.plugin, *flags)
 
@@ -220,6 +149,10 @@ def moses(lists: Iterable[Sequence[Sequence[Any]]]) -> Iterator[str]:
 # ---------------------------------------------------------------- rescoring
 
 
+def rescore(run: Run, *arguments: Any) -> None:
+    run.python("-m", "fairseq_bnce.cli", "rescore", *arguments)
+
+
 def score(run: Run, name: str) -> None:
     """scored/NAME, with the model's scores of both kinds."""
     add_scores(run, run.folder / "lists" / f"{name}.nbest.gz", run.at("scored", name))
@@ -246,7 +179,7 @@ def diagnose(run: Run) -> None:
 
 def add_scores(run: Run, lists: Path, out: Path) -> None:
     flags = ["--both", "--count-oov", "--threads", run.threads, "--out", out]
-    run.rescore(*of_model(run), *flags, lists)
+    rescore(run, *of_model(run), *flags, lists)
 
 
 def of_model(run: Run) -> List[Any]:
@@ -272,7 +205,7 @@ def tune(run: Run, variant: str) -> None:
     features, lists = VARIANTS[variant]
     flags = ["--tune", run.folder / "text" / "tune.ref", "--tune-features", features]
     flags += ["--metric", "wer", "--weights-out", run.at("weights", variant), "--out", os.devnull]
-    run.rescore(*flags, run.folder / "scored" / f"tune{lists}")
+    rescore(run, *flags, run.folder / "scored" / f"tune{lists}")
     apply(run, variant, lists)
 
 
@@ -287,7 +220,7 @@ def exchange(run: Run) -> None:
 def apply(run: Run, variant: str, lists: str) -> None:
     """best/VARIANT: the words of the other half by its weights."""
     flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
-    run.rescore(*flags, "--best", run.at("best", variant), run.folder / "scored" / f"test{lists}")
+    rescore(run, *flags, "--best", run.at("best", variant), run.folder / "scored" / f"test{lists}")
 
 
 # ---------------------------------------------------------------- results
@@ -299,14 +232,12 @@ def report(run: Run) -> None:
     variants = (*VARIANTS, EXCHANGED)
     found = {
         "data": run.data.name,
-        "sentences": run.sentences,
+        "sentences": run.options.sentences,
         **errors(run),
         "weights": {name: weights(run.folder / "weights" / name) for name in variants},
-        "model": {"updates": run.updates, **{name: model[name] for name in MODEL}},
+        "model": {"updates": run.options.updates, **{name: model[name] for name in MODEL}},
     }
-    text = json.dumps(found, indent=1)
-    (run.folder / "speech.json").write_text(text + "\n", encoding="utf-8")
-    say(text)
+    say(write_json(run.folder / "speech.json", found))
 
 
 def errors(run: Run) -> Dict[str, Any]:
@@ -317,18 +248,13 @@ def errors(run: Run) -> Dict[str, Any]:
     every = [measure.counts(texts, [right]) for texts, right in zip(lists, references)]
     chosen = {"first": run.folder / "lists" / "test.first"}
     chosen.update((variant, run.folder / "best" / variant) for variant in (*VARIANTS, EXCHANGED))
-    counts = {
-        name: np.array(
-            [measure.counts([text], [right])[0] for text, right in zip(lines_of(path), references)]
-        )
-        for name, path in chosen.items()
-    }
+    counts = {name: word_errors.counts(lines_of(path), references) for name, path in chosen.items()}
     counts["oracle"] = np.array([found[found[:, 0].argmin()] for found in every])
     return {
         "words": int(counts["first"][:, 1].sum()),
-        "wer": {name: value(measure, found) for name, found in counts.items()},
+        "wer": {name: word_errors.rate(found) for name, found in counts.items()},
         "differences": {
-            f"{after} - {before}": difference(measure, counts[before], counts[after])
+            f"{after} - {before}": word_errors.difference(counts[before], counts[after])
             for before, after in COMPARED
         },
     }
@@ -341,16 +267,6 @@ def listed(lines: Iterable[str], count: int) -> List[List[str]]:
         number, text, *_ = line.split(" ||| ")
         found[int(number)].append(text)
     return found
-
-
-def value(measure: WordErrorRate, counts: np.ndarray) -> List[float]:
-    found = compare(counts, counts, measure)
-    return [found.after, *found.after_interval]
-
-
-def difference(measure: WordErrorRate, before: np.ndarray, after: np.ndarray) -> List[float]:
-    found = compare(before, after, measure)
-    return [found.after - found.before, *found.gain_interval]
 
 
 def weights(path: Path) -> Dict[str, float]:
@@ -368,14 +284,14 @@ def main(arguments: Sequence[str]) -> int:
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
     add("--sentences", type=command.positive, default=500, help="of each half (%(default)s)")
-    add("--updates", type=command.positive, default=5_000, help="of the model (%(default)s)")
+    add("--updates", type=command.positive, default=20_000, help="of the model (%(default)s)")
     add("--only", nargs="+", choices=steps, metavar="STAGE", help=", ".join(steps))
     options = parser.parse_args(arguments)
     run = Run(options)
     return command.status(lambda: run_all(run, steps, options.only or list(steps)))
 
 
-def stages() -> Dict[str, Callable[[Run], Any]]:
+def stages() -> Steps:
     """In their order; those of lists and those of the model may run side by side."""
     return {
         "draw": draw,
@@ -389,15 +305,6 @@ def stages() -> Dict[str, Callable[[Run], Any]]:
         "exchange": exchange,
         "report": report,
     }
-
-
-def run_all(run: Run, steps: Dict[str, Callable[[Run], Any]], chosen: Sequence[str]) -> int:
-    for name in chosen:
-        if steps[name] is report:
-            report(run)
-        else:
-            run.stage(name, partial(steps[name], run))
-    return 0
 
 
 if __name__ == "__main__":

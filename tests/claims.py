@@ -1,11 +1,12 @@
 """What is to be shown, held against the results of a benchmark or an example.
 
-    python tests/claims.py FOLDER/benchmark.json FOLDER/output_layer.json docs/rescoring/speech.json
+    python tests/claims.py FOLDER/benchmark.json FOLDER/output_layer.json \\
+        docs/rescoring/speech.json docs/decoding/first-pass.json
 
 Prints a line for each claim: met, NOT met or not measured. The first kind is bench_vocab.py's,
 stated for V from 10^4 to 10^6 (over cross_entropy: V = 200,000) on the CPU; the second that of
 bench_output_layer.py, stated for a GPU and V of at least 100,000 (of the memory: 256,000); the
-third that of speech_example.py.
+third that of speech_example.py, and the fourth that of first_pass_example.py.
 """
 
 from __future__ import annotations
@@ -108,8 +109,20 @@ def of_speech(found: Dict[str, Any]) -> List[Claim]:
     ]
 
 
+def of_first_pass(found: Dict[str, Any]) -> List[Claim]:
+    """Of first_pass_example.py's first-pass.json: word error rates, per cent."""
+    return [
+        Claim(
+            f"{library}: WER, unnormalised - exact: size",
+            abs(found["differences"][f"{library} ours - {library} ours exact"][0]),
+            most=0.2,
+        )
+        for library in ("flashlight", "pyctcdecode")
+    ]
+
+
 # By a name that no other kind has.
-_KINDS = {"rows": of_output_layer, "wer": of_speech}
+_KINDS = {"rows": of_output_layer, "wer": of_speech, "systems": of_first_pass}
 
 
 def main(paths: List[str]) -> None:

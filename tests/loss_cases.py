@@ -31,6 +31,12 @@ ROWS = {
     "bnce_noise": Row("batch_nce_loss", _BINARY + ("noise_ids",)),
     "shared_nce": Row("shared_nce_loss", _BINARY + ("noise_ids",)),
     "nce": Row("nce_loss", _BINARY + ("fresh_ids",)),
+    "bce_is": Row("sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "is"}),
+    "bce_cps": Row(
+        "sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "cps", "vocab_size": 9}
+    ),
+    "bce_complementary": Row("sampled_bce_loss", _BINARY + ("noise_ids",)),
+    "bce_snis": Row("sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "snis"}),
     "sampled_softmax": Row("sampled_softmax_loss", _BINARY + ("noise_ids",)),
     "ranking": Row("ranking_nce_loss", _BINARY, {"alpha": 0.3}),
     "ranking_noise": Row("ranking_nce_loss", _BINARY + ("noise_ids",)),
@@ -39,8 +45,10 @@ ROWS = {
     "target_scores": Row("target_scores", _SCORES, takes_log_z=False, reduces=False),
 }
 BINARY_NCE = ("bnce", "bnce_noise", "shared_nce", "nce")
-SHARED = ("bnce", "bnce_noise", "shared_nce", "ranking", "ranking_noise")
-TARGETED = BINARY_NCE + ("ranking", "ranking_noise") + ("sampled_softmax", "target_scores")
+SAMPLED_BCE = ("bce_is", "bce_cps", "bce_complementary", "bce_snis")
+SHARED = ("bnce", "bnce_noise", "shared_nce", "ranking", "ranking_noise") + SAMPLED_BCE
+TARGETED = BINARY_NCE + SAMPLED_BCE
+TARGETED += ("ranking", "ranking_noise", "sampled_softmax", "target_scores")
 
 
 def make_problem(

@@ -80,6 +80,35 @@ def sampled_softmax_loss(features, target, weight, bias, log_q, noise_ids, log_z
     return corrected.masked_fill(hit, -math.inf).logsumexp(1) - corrected[:, 0]
 
 
+def sampled_bce_loss(
+    features,
+    target,
+    weight,
+    bias,
+    log_q,
+    noise_ids,
+    estimator="complementary",
+    vocab_size=None,
+    log_z=0.0,
+) -> Tensor:
+    """Gao et al. 2021, Yang et al. 2021: softplus(-s) of the target, softplus(s) of all words.
+
+    The latter sum is estimated: by sum_k f(r_k) / (K q(r_k)), by V/K sum_k f(r_k) with V q in the
+    log-odds, or without the draws that are the target, whose term is then computed or left out.
+    """
+    draws, size = len(noise_ids), vocab_size or len(weight)
+    words = torch.cat([target[:, None], noise_ids.expand(len(target), draws)], 1)
+    odds = row_scores(features, words, weight, bias) - log_z
+    share = 1 / (draws * log_q.double()[noise_ids].exp()).expand(len(target), draws)
+    if estimator == "cps":
+        odds = odds - math.log(size) - log_q.double()[words]
+        share = torch.full_like(share, size / draws)
+    if estimator in ("complementary", "snis"):
+        share = share * (noise_ids != target[:, None])
+    loss = softplus(-odds[:, 0]) + (share * softplus(odds[:, 1:])).sum(1)
+    return loss + softplus(odds[:, 0]) if estimator == "complementary" else loss
+
+
 def ranking_nce_loss(
     features, target, weight, bias, log_q, noise_ids=None, alpha=0.0, log_z=0.0
 ) -> Tensor:
@@ -237,6 +266,45 @@ def nce_loss_pairs(features, target, weight, bias, log_q, noise_ids, log_z=0.0) 
     return scorer.result(
         [binary_nce_token(scorer, i, word, noise) for i, (word, noise) in enumerate(rows)]
     )
+
+
+def sampled_bce_loss_pairs(
+    features,
+    target,
+    weight,
+    bias,
+    log_q,
+    noise_ids,
+    estimator="complementary",
+    vocab_size=None,
+    log_z=0.0,
+) -> Result:
+    """d softplus(s) / d m = sigma(s), whatever constant stands between s and m."""
+    scorer = Scorer(features, weight, bias, log_q, log_z)
+    draws, size = noise_ids.tolist(), vocab_size or len(weight)
+    tokens = []
+    for i, word in enumerate(target.tolist()):
+        shares = [(v, 1 / (len(draws) * math.exp(scorer.log_q[v]))) for v in draws]
+        if estimator == "cps":
+            shares = [(v, size / len(draws)) for v in draws]
+        if estimator in ("complementary", "snis"):
+            shares = [(v, share) for v, share in shares if v != word]
+        if estimator == "complementary":
+            shares.append((word, 1.0))
+        ratio = size if estimator == "cps" else None
+        value, slope = binary_loss(-bce_log_odds(scorer, i, word, ratio))
+        losses, derivatives = [value], [(word, -slope)]
+        for v, share in shares:
+            value, slope = binary_loss(bce_log_odds(scorer, i, v, ratio))
+            losses.append(share * value)
+            derivatives.append((v, share * slope))
+        tokens.append((math.fsum(losses), derivatives))
+    return scorer.result(tokens)
+
+
+def bce_log_odds(scorer: Scorer, i: int, v: int, ratio: Optional[int]) -> float:
+    """m - log Z, less log(ratio q) where there is a ratio."""
+    return scorer.score(i, v) - scorer.log_z if ratio is None else scorer.delta(i, v, ratio)
 
 
 def softmax_token(scores: List[float], words: List[int]) -> Tuple[float, List[Tuple[int, float]]]:

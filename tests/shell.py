@@ -151,13 +151,20 @@ def errors_of(name: str, arguments: List[str], folder: str) -> List[str]:
 
 
 def _flags_of_training(arguments: List[str]) -> List[List[str]]:
-    """Those for fairseq-train in the command lines of scripts: after ``--``, and in --flags-for."""
+    """Those for fairseq-train in the command lines of scripts: after ``--``, and in --flags-for.
+
+    The latter are flags of the criterion that has the label: itself, or as in LABEL=CRITERION.
+    """
     groups = []
     if "--" in arguments:
         end = arguments.index("--")
         groups, arguments = [arguments[end + 1 :]], arguments[:end]
     places = [place for place, argument in enumerate(arguments) if argument == "--flags-for"]
-    return groups + [arguments[place + 2].split() for place in places]
+    named = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+    for place in places:
+        label, flags = arguments[place + 1 : place + 3]
+        groups.append(["--criterion", named.get(label, label), *flags.split()])
+    return groups
 
 
 def _refusals(name: str, arguments: List[str]) -> List[str]:

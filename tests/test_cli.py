@@ -25,6 +25,7 @@ from fairseq_bnce.training import criterions
 CRITERIA = {
     "bnce": [],
     "shared_nce": ["--noise-samples", "30"],
+    "sampled_bce": ["--noise-samples", "30"],
     "nce": ["--noise-samples", "20"],
     "sampled_softmax": ["--noise-samples", "30"],
     "self_norm_softmax": ["--score-squashing"],

@@ -20,6 +20,9 @@ FLAGS = {
     "bnce ranking": ["--objective", "ranking", "--noise-samples", "3"],
     "bnce learned": ["--learn-log-z"],
     "shared_nce": ["--noise-samples", "9", "--noise-power", "0.75"],
+    "sampled_bce": ["--noise-samples", "9", "--learn-log-z"],
+    "sampled_bce is": ["--noise-samples", "9", "--estimator", "is", "--noise-power", "0.5"],
+    "sampled_bce cps": ["--noise-samples", "9", "--estimator", "cps"],
     "nce": ["--noise-samples", "4", "--learn-log-z"],
     "sampled_softmax": ["--noise-samples", "9"],
     "self_norm_softmax": ["--score-squashing"],
@@ -213,6 +216,22 @@ def test_learned_log_z_is_the_losss_own(corpus):
     assert loss.item() == pytest.approx(loss_at(1.5), rel=1e-5)
     slope = (loss_at(1.51) - loss_at(1.49)) / 0.02
     assert criterion.learned_log_z.grad.item() == pytest.approx(slope, rel=1e-2)
+
+
+@pytest.mark.parametrize("estimator", ["", *modern("is", "cps")])
+def test_estimators_are_a_flag_of_sampled_bce(estimator, corpus):
+    """Over the batch's own rows as over all of them, V being the dictionary's."""
+    criterion, model, sample = make(corpus, f"sampled_bce {estimator}".strip())
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    log_q, rows = criterion.noise.distribution.log_q, batch.layer.full()
+    torch.manual_seed(3)
+    draws = criterion.noise.draw(batch.target.device, 9)
+    torch.manual_seed(3)
+    got = criterion.objective(batch)
+    want = losses.sampled_bce_loss(
+        batch.features, batch.target, *rows, log_q, draws, estimator=estimator or "complementary"
+    )
+    assert got.item() == pytest.approx(want.item(), rel=1e-5)
 
 
 def test_ranking_is_a_flag_of_bnce(corpus):

@@ -317,6 +317,7 @@ NORMALISING = {
     "bnce ranking": ["--objective", "ranking"],
     "nce": [],
     "shared_nce": [],
+    "sampled_bce": [],
     "nce_regularized without penalty": ["--self-norm-alpha", "0"],
     "self_norm_softmax": ["--score-squashing"],
     "self_norm_softmax sampled": ["--self-norm-rate", "0.5"],

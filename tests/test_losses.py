@@ -12,6 +12,7 @@ from loss_cases import (
     BINARY_NCE,
     PARAMETERS,
     ROWS,
+    SAMPLED_BCE,
     SHARED,
     TARGETED,
     assert_near,
@@ -100,7 +101,7 @@ def test_agrees_where_scores_are_extreme(name, dtype):
     assert_agrees(name, with_gradients(problem, dtype), want, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("name", BINARY_NCE)
+@pytest.mark.parametrize("name", [*BINARY_NCE, *SAMPLED_BCE])
 def test_softplus_has_no_cut(name):
     """Scores of about 20, where log(1 + e^x) and x differ by 1e-9, enough to be seen."""
     problem = make_problem(17, seed=3)
@@ -166,7 +167,7 @@ def test_paper_matrices(repeated, log_z):
     assert_near(got["bias"], d_bias, 1e-12)
 
 
-@pytest.mark.parametrize("name", ["bnce", "bnce_noise", "shared_nce"])
+@pytest.mark.parametrize("name", ["bnce", "bnce_noise", "shared_nce", *SAMPLED_BCE[:2]])
 def test_compressed_is_uncompressed(name):
     """Merging repeated words changes nothing: give every draw a row of its own instead."""
     problem = with_gradients(make_problem(17, draws=9), torch.float64)
@@ -281,7 +282,7 @@ def test_bias_may_carry_log_z(name):
         assert_near(gradient, want[key], 1e-12)
 
 
-@pytest.mark.parametrize("name", [*BINARY_NCE, "partition_penalty"])
+@pytest.mark.parametrize("name", [*BINARY_NCE, *SAMPLED_BCE, "partition_penalty"])
 def test_log_z_matters(name):
     """The constant is used: where log Z changes alone the loss changes."""
     problem = make_problem(17)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from loss_cases import BINARY_NCE, ROWS, call, make_problem
+from loss_cases import BINARY_NCE, ROWS, SAMPLED_BCE, call, make_problem
 
 from fairseq_bnce import losses
 
@@ -99,7 +99,7 @@ def test_id_outside_the_vocabulary(name, argument, value, parts):
     refuse(name, [argument] + parts, **{argument: value})
 
 
-@pytest.mark.parametrize("name", ["shared_nce", "sampled_softmax"])
+@pytest.mark.parametrize("name", ["shared_nce", *SAMPLED_BCE, "sampled_softmax"])
 def test_no_draws(name):
     """K = 0 leaves nothing to tell the data from."""
     refuse(name, ["noise_ids", "0|none"], noise_ids=torch.zeros(0, dtype=LONG))
@@ -116,7 +116,7 @@ def test_one_target_without_draws():
     "name, key",
     [
         (name, key)
-        for name in (*BINARY_NCE, "sampled_softmax")
+        for name in (*BINARY_NCE, *SAMPLED_BCE, "sampled_softmax")
         for key in ("target", "noise_ids", "fresh_ids")
         if key in ROWS[name].tensors
     ],
@@ -153,6 +153,16 @@ def test_alpha_must_not_be_negative(value):
     with pytest.raises(ValueError) as caught:
         losses.partition_penalty(*parameters, alpha=value)
     assert "alpha" in str(caught.value) and str(value) in str(caught.value)
+
+
+def test_unknown_estimator():
+    names = "complementary or is or cps or snis"
+    refuse("bce_complementary", ["estimator", names, "mc"], {"estimator": "mc"})
+
+
+@pytest.mark.parametrize("value", [0, -3])
+def test_vocabulary_must_have_words(value):
+    refuse("bce_complementary", ["vocab_size", "at least 1", str(value)], {"vocab_size": value})
 
 
 @pytest.mark.parametrize("value", [0, -3])

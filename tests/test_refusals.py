@@ -61,6 +61,7 @@ def refused(data, tmp_path, *flags):
         ("bnce", "--valid-partition-rate", "1.5", "from 0 to 1"),
         ("shared_nce", "--noise-samples", "0", "at least 1"),
         ("shared_nce", "--noise-samples-by-epoch", "0", "at least 1"),
+        ("sampled_bce", "--noise-samples", "0", "at least 1"),
         ("bnce", "--noise-samples-by-epoch", "8,,9", "numbers of at least 0 with commas"),
         ("bnce", "--noise-samples-by-epoch", "8,-9", "numbers of at least 0 with commas"),
         ("nce_regularized", "--self-norm-rate", "0", "above 0 and at most 1"),

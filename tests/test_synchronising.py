@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loss_cases import ROWS, call, make_problem, with_gradients
+from loss_cases import ROWS, SAMPLED_BCE, call, make_problem, with_gradients
 from synchronising import Synchronising
 from test_criterions import make, with_targets
 from tools import LSTM, TIED_TRANSFORMER, modern
@@ -19,6 +19,8 @@ STEPS = {
     "bnce learned": ["--learn-log-z"],
     "shared_nce": ["--noise-samples", "9"],
     "shared_nce row-sparse": ["--noise-samples", "9", "--row-sparse"],
+    "sampled_bce": ["--noise-samples", "9"],
+    "sampled_bce is": ["--noise-samples", "9", "--estimator", "is"],
     "sampled_softmax": ["--noise-samples", "9"],
     "nce": ["--noise-samples", "4"],
 }
@@ -70,11 +72,12 @@ def test_a_training_step_waits_twice(name, architecture, corpus, monkeypatch):
 
 @pytest.mark.parametrize("name", [name for name in ROWS if "target" in ROWS[name].tensors])
 def test_a_loss_looks_at_all_values_at_once(name):
-    """Beside one look for the words that there are, and one for the draws of shared_nce."""
+    """Beside one look for the words that there are, and one for the draws that are merged."""
     problem = with_gradients(make_problem(17), torch.float32)
     with Synchronising() as waiting:
         call(losses, name, problem).sum().backward()
-    expected = ["_local_scalar_dense", "_unique2", *["_unique2"] * (name == "shared_nce")]
+    merges = name in ("shared_nce", *SAMPLED_BCE)
+    expected = ["_local_scalar_dense", "_unique2", *["_unique2"] * merges]
     assert sorted(waiting.found) == expected
 
 

@@ -2,7 +2,15 @@
 
 import pytest
 import torch
-from loss_cases import ROWS, assert_near, call, gradients, make_problem, with_gradients
+from loss_cases import (
+    ROWS,
+    SAMPLED_BCE,
+    assert_near,
+    call,
+    gradients,
+    make_problem,
+    with_gradients,
+)
 
 from fairseq_bnce import losses
 from fairseq_bnce.losses import words
@@ -50,15 +58,14 @@ def test_gathered_words_give_the_same_loss(name, bias):
 
 
 @pytest.mark.parametrize("gathered", [False, True])
-def test_counts_stand_for_repeated_draws(gathered):
+@pytest.mark.parametrize("name", ["shared_nce", *SAMPLED_BCE])
+def test_counts_stand_for_repeated_draws(name, gathered):
     problem = with_gradients(make_problem(17), torch.float64)
     ids, counts = torch.tensor([3, 1, 4]), torch.tensor([2, 1, 5])
     repeated = {**problem, "noise_ids": ids.repeat_interleave(counts)}
     counted = {**problem, "noise_ids": ids}
-    want = call(losses, "shared_nce", repeated, reduction="none")
-    got = call(
-        losses, "shared_nce", counted, reduction="none", noise_counts=counts, gathered=gathered
-    )
+    want = call(losses, name, repeated, reduction="none")
+    got = call(losses, name, counted, reduction="none", noise_counts=counts, gathered=gathered)
     assert_near(got, want, 1e-12)
 
 
@@ -70,7 +77,8 @@ def test_counts_stand_for_repeated_draws(gathered):
         (torch.tensor([1, 0, 2]), "noise_counts: required at least 1, got 0"),
     ],
 )
-def test_bad_counts(counts, said):
+@pytest.mark.parametrize("name", ["shared_nce", "bce_is"])
+def test_bad_counts(name, counts, said):
     problem = {**make_problem(17), "noise_ids": torch.tensor([3, 1, 4])}
     with pytest.raises(ValueError, match=said):
-        call(losses, "shared_nce", problem, noise_counts=counts)
+        call(losses, name, problem, noise_counts=counts)

@@ -1,8 +1,9 @@
 """Noise-contrastive and sampled losses over a large vocabulary, as pure functions.
 
-Nothing here knows of fairseq: tensors in, nats out. ``nce`` and ``ranking`` are the families of
-losses, ``partition`` the exact partition function; ``gathering`` finds the words that a loss reads,
-and ``shared_scores`` makes their scores and gradients in chunks, or leaves that to ``kernels``.
+Nothing here knows of fairseq: tensors in, nats out. ``nce``, ``bce`` and ``ranking`` are the
+families of losses, ``partition`` the exact partition function; ``gathering`` finds the words that a
+loss reads, and ``shared_scores`` makes their scores and gradients in chunks, or leaves that to
+``kernels``.
 
 Notation, shared by every function:
 
@@ -29,6 +30,7 @@ that it takes. None leaves it to the environment variable FAIRSEQ_BNCE_KERNEL, a
 Where the kernel is used, a score's gradient is rounded to halves before it is multiplied on.
 """
 
+from fairseq_bnce.losses.bce import sampled_bce_loss
 from fairseq_bnce.losses.gathering import target_scores
 from fairseq_bnce.losses.nce import batch_nce_loss, nce_loss, shared_nce_loss
 from fairseq_bnce.losses.partition import (
@@ -48,6 +50,7 @@ __all__ = [
     "partition_penalty",
     "predictive_statistics",
     "ranking_nce_loss",
+    "sampled_bce_loss",
     "sampled_softmax_loss",
     "shared_nce_loss",
     "squashed",

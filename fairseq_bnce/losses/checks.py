@@ -34,11 +34,13 @@ def check_projection(features: Tensor, weight: Tensor, bias: Optional[Tensor]) -
         _check_float("bias", bias, (weight.size(0),))
 
 
-def check_noise(noise_ids: Tensor, shape: Tuple) -> None:
-    """At least one draw, in this shape."""
+def check_noise(noise_ids: Tensor, shape: Tuple, noise_counts: Optional[Tensor] = None) -> None:
+    """At least one draw, in this shape, and as many counts, if any."""
     is_empty = noise_ids.dim() > 0 and noise_ids.size(-1) == 0
     require("noise_ids", "at least one draw", "none", not is_empty)
     check_int64("noise_ids", noise_ids, shape)
+    if noise_counts is not None:
+        check_int64("noise_counts", noise_counts, noise_ids.shape)
 
 
 def check_int64(name: str, tensor: Tensor, shape: Tuple) -> None:

@@ -1,6 +1,7 @@
 """From a loss's arguments to the words that it reads, each once."""
 
-from typing import Dict, List, NamedTuple, Optional, Tuple, Union
+import math
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -128,6 +129,23 @@ def extra_draws(target: Tensor, noise_ids: Optional[Tensor]) -> Tensor:
     extra = target.new_empty(0) if noise_ids is None else noise_ids
     check_int64("noise_ids", extra, (extra.numel(),))
     return extra
+
+
+def merged_draws(
+    noise: Tensor, noise_counts: Optional[Tensor], like: Tensor, gathered: bool
+) -> Tuple[Tensor, Tensor]:
+    """The distinct draws and how many of each; as they are where the caller has gathered them."""
+    if noise_counts is None:
+        noise_counts = torch.ones_like(noise)
+    if gathered:
+        return noise, noise_counts.to(like.dtype)
+    drawn, (index,) = distinct(noise)
+    return drawn, like.new_zeros(len(drawn)).index_add_(0, index, noise_counts.to(like.dtype))
+
+
+def log_draws(noise: Tensor, noise_counts: Optional[Tensor]) -> Any:
+    """log K: a number, or a tensor where a GPU's host would have to wait for it."""
+    return math.log(len(noise)) if noise_counts is None else noise_counts.sum().double().log()
 
 
 def multiplicities(like: Tensor, *ids: Tensor) -> Tensor:

@@ -1,17 +1,22 @@
 """Binary noise-contrastive estimation: the batch as its own noise, shared draws, fresh draws."""
 
 import math
-from typing import Any, Optional, Tuple
+from typing import Optional
 
-import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import require
-from fairseq_bnce.losses.checks import check_inputs, check_int64, check_noise
-from fairseq_bnce.losses.gathering import extra_draws, gather, multiplicities, reduce
+from fairseq_bnce.losses.checks import check_inputs, check_noise
+from fairseq_bnce.losses.gathering import (
+    extra_draws,
+    gather,
+    log_draws,
+    merged_draws,
+    multiplicities,
+    reduce,
+)
 from fairseq_bnce.losses.precision import without_autocast
 from fairseq_bnce.losses.shared_scores import BinaryNCE, shared_loss, softplus
-from fairseq_bnce.losses.words import distinct
 
 
 @without_autocast
@@ -110,14 +115,12 @@ def shared_nce_loss(
         Zoph et al. 2016, "Simple, fast noise-contrastive estimation for large RNN vocabularies".
     """
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, (noise_ids.numel(),))
-    if noise_counts is not None:
-        check_int64("noise_counts", noise_counts, noise_ids.shape)
+    check_noise(noise_ids, (noise_ids.numel(),), noise_counts)
     ids = {"target": target, "noise_ids": noise_ids}
     used = gather(features, weight, bias, ids, log_q, noise_counts, gathered=gathered).promoted()
-    offset = used.expected(_log_count(noise_ids, noise_counts), log_z)
+    offset = used.expected(log_draws(noise_ids, noise_counts), log_z)
     data = used.target_scores() - offset[used.ids[0]]
-    drawn, counts = _merged(used.ids[1], noise_counts, offset, gathered)
+    drawn, counts = merged_draws(used.ids[1], noise_counts, offset, gathered)
     of_noise = BinaryNCE(offset[drawn], counts)
     noise = shared_loss(used.features, *used.rows(drawn), of_noise, reduction, kernel)
     return reduce(softplus(-data), reduction) + noise
@@ -163,20 +166,3 @@ def nce_loss(
     data = used.target_scores() - offset[used.ids[0]]
     noise = used.rowwise_scores(used.ids[1]) - offset[used.ids[1]]
     return reduce(softplus(-data) + softplus(noise).sum(dim=1), reduction)
-
-
-def _merged(
-    noise: Tensor, noise_counts: Optional[Tensor], like: Tensor, gathered: bool
-) -> Tuple[Tensor, Tensor]:
-    """The distinct draws and how many of each; as they are where the caller has gathered them."""
-    if noise_counts is None:
-        noise_counts = torch.ones_like(noise)
-    if gathered:
-        return noise, noise_counts.to(like.dtype)
-    drawn, (index,) = distinct(noise)
-    return drawn, like.new_zeros(len(drawn)).index_add_(0, index, noise_counts.to(like.dtype))
-
-
-def _log_count(noise: Tensor, noise_counts: Optional[Tensor]) -> Any:
-    """log K: a number, or a tensor where a GPU's host would have to wait for it."""
-    return math.log(len(noise)) if noise_counts is None else noise_counts.sum().double().log()

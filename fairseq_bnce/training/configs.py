@@ -13,7 +13,8 @@ from fairseq_bnce.errors import require
 
 _EXTRA_DRAWS_HELP = (
     "noise draws K: extra ones that join the batch's own targets (bnce; default 0), shared by the "
-    "batch (shared_nce, sampled_softmax; default 100) or fresh for every token (nce; default 100)"
+    "batch (shared_nce, sampled_bce, sampled_softmax; default 100) or fresh for every token (nce; "
+    "default 100)"
 )
 _MOST = 1_000_000  # of noise draws, or tokens in a group: more is a slip of the keyboard
 _NUMBER = "[0-9]{1,7}"  # str.isdigit() holds for "²", too
@@ -24,6 +25,7 @@ _RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
 OutputBias: Any = ChoiceEnum(["none", "uniform", "unigram"])
 Noise: Any = ChoiceEnum(["unigram", "uniform"])
 BatchObjective: Any = ChoiceEnum(["binary", "ranking"])
+Estimator: Any = ChoiceEnum(["complementary", "is", "cps"])
 BaseLoss: Any = ChoiceEnum(["bnce", "shared_nce", "nce"])
 
 
@@ -106,6 +108,18 @@ class NoiseContrastiveConfig(NoiseConfig):
     learn_log_z: bool = field(
         default=False,
         metadata={"help": "learn the constant log Z, which starts at --log-z, with the model"},
+    )
+
+
+@dataclass
+class SampledBCEConfig(NoiseContrastiveConfig):
+    estimator: Estimator = field(
+        default="complementary",
+        metadata={
+            "help": "how the draws stand for the sum over all words: each by 1 / (K q), importance "
+            "sampling; all by V / K, compensated partial summation; or as the first, but with the "
+            "target's own term computed, and without the draws that are the target"
+        },
     )
 
 

@@ -18,6 +18,7 @@ from fairseq_bnce.training.configs import (
     NoiseConfig,
     NoiseContrastiveConfig,
     RegularizedConfig,
+    SampledBCEConfig,
     SelfNormSoftmaxConfig,
 )
 from fairseq_bnce.training.criterion import SelfNormalizingCriterion
@@ -48,6 +49,25 @@ class SharedNCECriterion(SelfNormalizingCriterion):
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         return objectives.shared_nce(batch, self.noise, self.differentiable_log_z, reduction)
+
+
+@register_criterion("sampled_bce", dataclass=SampledBCEConfig)
+class SampledBCECriterion(SelfNormalizingCriterion):
+    """Binary cross-entropy of all words, sampled (Gao et al. 2021)."""
+
+    needs_draws = True
+
+    def __init__(self, task: FairseqTask, options: Namespace):
+        super().__init__(task, options)
+        self._loss = partial(
+            losses.sampled_bce_loss,
+            estimator=str(options.estimator),
+            vocab_size=len(task.target_dictionary),
+        )
+
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        noise = (self.noise, self.differentiable_log_z, reduction)
+        return objectives.shared_nce(batch, *noise, loss=self._loss)
 
 
 @register_criterion("nce", dataclass=NoiseContrastiveConfig)

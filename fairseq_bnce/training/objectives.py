@@ -63,10 +63,17 @@ def batch_nce(
     return torch.cat(parts)[torch.cat(groups).argsort()]
 
 
-def shared_nce(batch: TokenBatch, noise: NoiseSource, log_z: LogZ, reduction: str) -> Tensor:
-    """NCE with draws shared by the batch."""
+def shared_nce(
+    batch: TokenBatch,
+    noise: NoiseSource,
+    log_z: LogZ,
+    reduction: str,
+    *,
+    loss: Callable[..., Tensor] = losses.shared_nce_loss,
+) -> Tensor:
+    """NCE, or another ``loss``, with draws shared by the batch, which are merged."""
     vocabulary = BatchVocabulary(batch.layer, batch.target, draws=_draw(batch, noise))
-    loss = partial(losses.shared_nce_loss, noise_counts=vocabulary.draw_counts)
+    loss = partial(loss, noise_counts=vocabulary.draw_counts)
     return _of_draws(loss, batch, vocabulary, vocabulary.draws, noise, log_z, reduction)
 
 

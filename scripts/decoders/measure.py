@@ -17,16 +17,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from flashlight.lib.text.decoder import (
-    CriterionType,
-    LexiconDecoder,
-    LexiconDecoderOptions,
-    SmearingMode,
-    Trie,
-)
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from decoders import made, systems  # noqa: E402
+from decoders import made, search, systems  # noqa: E402
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -36,7 +28,9 @@ def main(arguments: Sequence[str]) -> None:
     task = made.make(words, options.utterances, options.length, options.noise)
     system = systems.make(options.system, options.checkpoint, words, options.arpa)
     before = _peak_bytes()
-    decoder = build_decoder(task, system, options)
+    trie = search.smeared_trie(task.spellings, len(made.TOKENS), system)
+    beam = search.Beam(options.beam, options.beam_tokens, options.beam_threshold)
+    decoder = search.decoder(trie, system, beam)
     gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them
     found = decode(decoder, task, system, options.seconds)
     found["peak_mib"] = _peak_bytes() / 2**20
@@ -62,34 +56,7 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def build_decoder(
-    task: made.Made, system: systems.System, options: argparse.Namespace
-) -> LexiconDecoder:
-    """With a trie that is smeared by the words' scores at a sentence's beginning."""
-    trie = Trie(len(made.TOKENS), made.SILENCE)
-    scores = system.first_scores().tolist()
-    for index, (spelling, score) in enumerate(zip(task.spellings, scores)):
-        trie.insert(spelling, index, score)
-    trie.smear(SmearingMode.MAX)
-    chosen = LexiconDecoderOptions(
-        beam_size=options.beam,
-        beam_size_token=options.beam_tokens,
-        beam_threshold=options.beam_threshold,
-        lm_weight=system.lm_weight,
-        word_score=0.0,
-        unk_score=-float("inf"),
-        sil_score=0.0,
-        log_add=False,
-        criterion_type=CriterionType.CTC,
-    )
-    return LexiconDecoder(
-        chosen, trie, system.lm, made.SILENCE, made.BLANK, len(task.words), [], False
-    )
-
-
-def decode(
-    decoder: LexiconDecoder, task: made.Made, system: systems.System, seconds: float
-) -> Dict[str, Any]:
+def decode(decoder: Any, task: made.Made, system: systems.System, seconds: float) -> Dict[str, Any]:
     """All utterances, or as many as the time suffices for; the first is not timed."""
     decoder.decode(task.emissions[0].ctypes.data, *task.emissions[0].shape)
     words, contexts = system.counts()

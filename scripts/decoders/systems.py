@@ -13,7 +13,7 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
-from flashlight.lib.text.decoder import LM, LMState
+from flashlight.lib.text.decoder import LM, LMState, ZeroLM
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.decoding import FlashlightLM
@@ -86,7 +86,9 @@ class PrefixLM(LM):
 
 
 def make(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> System:
-    """``ours``, ``ours exact``, ``prefix`` or ``kenlm``."""
+    """``ours``, ``ours exact``, ``prefix``, ``kenlm`` or ``none``."""
+    if name == "none":
+        return System(ZeroLM(), lambda: np.zeros(len(words)), lambda: (0, 0))
     if name == "kenlm":
         return _kenlm(arpa, words)
     if name == "prefix":

@@ -22,6 +22,14 @@ def ratio(above: Optional[float], below: Optional[float]) -> Optional[float]:
     return above / below if above is not None and below else None
 
 
+def interval(numbers: Optional[Sequence[float]], form: str) -> str:
+    """A value with the ends of its interval; a dash for None."""
+    if numbers is None:
+        return NONE
+    value, low, high = (number(one, form) for one in numbers)
+    return f"{value} [{low}, {high}]"
+
+
 def table(titles: Sequence[str], lines: Sequence[Sequence[str]], text: int = 1) -> List[str]:
     """A table in Markdown, its first ``text`` columns on the left and numbers on the right."""
     aligned = ["---"] * text + ["---:"] * (len(titles) - text)

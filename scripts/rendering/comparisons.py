@@ -26,6 +26,15 @@ RANKING: Labels = (
     ("r0.15+last", "ranking, α = 0.15, 800, 800, 4,000 draws"),
     ("r0.2+last", "ranking, α = 0.2, 800, 800, 4,000 draws"),
 )
+SAMPLED: Labels = (
+    ("bnce+800", "bnce, 800 extra draws"),
+    ("shared_nce", "shared_nce"),
+    ("cps", "sampled_bce, cps"),
+    ("is", "sampled_bce, is"),
+    ("complementary", "sampled_bce, complementary"),
+    ("complementary-lr30", "the same, lr 30, 30, 15"),
+    ("sampled_softmax", "sampled_softmax"),
+)
 
 
 def mean(comparison: Comparison, label: str, name: str) -> Optional[float]:
@@ -140,6 +149,35 @@ def seeds(comparison: Comparison) -> List[str]:
         {name: mean(comparison, one, name) for name in _SEEDS} for one in (SOFTMAX, label)
     )
     return table(titles, [*(_seed(*pair) for pair in pairs), _seed("mean", softmax, own)])
+
+
+def sampled(comparison: Comparison, reference: Comparison) -> List[str]:
+    """docs/ptb.md's table of the criteria of 800 draws; softmax is a run of another comparison."""
+    titles = ["", "valid PPL^f", "over softmax", "test PPL^f", "test PPL^n shifted"]
+    titles += ["µ_z", "σ_z", "words/processor s"]
+    softmax = {name: mean(reference, SOFTMAX, name) for name in ("valid_ppl", "test_ppl")}
+    first = [number(softmax["valid_ppl"], ".2f"), "", number(softmax["test_ppl"], ".2f")]
+    lines = [[SOFTMAX, *first, *[NONE] * 4]]
+    for label, title in SAMPLED:
+        found = {name: mean(comparison, label, name) for name in _SAMPLED}
+        line = [number(found[name], form) for name, form in _SAMPLED.items()]
+        lines.append([title, line[0], over(found["valid_ppl"], softmax["valid_ppl"]), *line[1:]])
+    return table(titles, lines)
+
+
+_SAMPLED = {
+    "valid_ppl": ".2f",
+    "test_ppl": ".2f",
+    "test_u_ppl_shifted": ".2f",
+    "mu_z": ".3f",
+    "sigma_z": ".3f",
+    "words_per_processor_second": ",.0f",
+}
+
+
+def sampled_epochs(comparison: Comparison) -> List[str]:
+    """The same after each epoch."""
+    return _epochs(comparison, SAMPLED)
 
 
 _SEEDS = ("valid_ppl", "test_ppl", "sigma_z")

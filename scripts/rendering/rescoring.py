@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List
 
-from .cells import NONE, number, table
+from .cells import interval, number, table
 
 ROWS = {
     "first": "pocketsphinx's own answer",
@@ -25,11 +25,8 @@ def speech(found: Dict[str, Any]) -> List[str]:
     lines = [
         [
             title,
-            _interval(found["wer"][name], ".2f"),
-            *(
-                _interval(differences.get(f"{name} - {one}"), "+.2f")
-                for one in ("first", "trigram")
-            ),
+            interval(found["wer"][name], ".2f"),
+            *(interval(differences.get(f"{name} - {one}"), "+.2f") for one in ("first", "trigram")),
         ]
         for name, title in ROWS.items()
     ]
@@ -41,18 +38,11 @@ def unnormalized(found: Dict[str, Any]) -> List[str]:
     differences, model = found["differences"], found["model"]
     half = differences["unnormalized-half - exact-half"]
     lines = [
-        ["WER, unnormalised − exact", _interval(differences["unnormalized - exact"], "+.2f")],
-        ["the same, half of the vocabulary OOV", _interval(half, "+.2f")],
+        ["WER, unnormalised − exact", interval(differences["unnormalized - exact"], "+.2f")],
+        ["the same, half of the vocabulary OOV", interval(half, "+.2f")],
         ["updates of the model", number(model["updates"], ",d")],
         ["validation perplexity, exact", number(model["ppl"], ".1f")],
         ["µ_z, nats", number(model["mu_z"], ".3f")],
         ["σ_z, nats", number(model["sigma_z"], ".3f")],
     ]
     return table(["", ""], lines)
-
-
-def _interval(numbers: Optional[Sequence[float]], form: str) -> str:
-    if numbers is None:
-        return NONE
-    value, low, high = (number(one, form) for one in numbers)
-    return f"{value} [{low}, {high}]"

@@ -1,1 +1,7 @@
-"""The parts of speech_example.py: sentences, and their n-best lists out of spoken sound."""
+"""The parts of speech_example.py and first_pass_example.py.
+
+``stages`` are done once each, in a folder; ``sentences`` are spoken, to ``sound``, which is
+recognised as n-best lists out of a ``lattice``. ``features`` of sound are what the CTC model of
+``acoustics`` learns from, by ``training``; ``searches`` make words of its emissions, and
+``errors`` are counted in them.
+"""

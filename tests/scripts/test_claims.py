@@ -116,3 +116,10 @@ def test_a_kind_is_told_by_its_names(capsys, tmp_path):
 def test_the_committed_speech_shows_what_is_claimed():
     found = json.loads((ROOT / "docs" / "rescoring" / "speech.json").read_text(encoding="utf-8"))
     assert [claim.is_met for claim in claims.of_speech(found)] == [True] * 3
+
+
+def test_the_committed_first_pass_shows_what_is_claimed():
+    found = json.loads((ROOT / "docs/decoding/first-pass.json").read_text(encoding="utf-8"))
+    assert [claim.is_met for claim in claims.of_first_pass(found)] == [True] * 2
+    found["differences"]["pyctcdecode ours - pyctcdecode ours exact"] = [-0.21, -0.5, 0.1]
+    assert [claim.is_met for claim in claims.of_first_pass(found)] == [True, False]

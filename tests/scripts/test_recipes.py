@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
 import sys
 from operator import eq, ne
 from pathlib import Path
@@ -55,15 +54,6 @@ def test_every_table_is_listed():
     for name, table in TABLES.items():
         assert f"{name}: {table.title}" in output
     assert {"gm2018_table1", "ok2017_table2", "zoph2016_obwb", "mt2012_ptb"} <= set(TABLES)
-
-
-def test_a_list_that_nobody_reads_ends_quietly():
-    """As under ``| head``."""
-    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    with forks.Popen([*RECIPE, "--list"], **pipes) as process:
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 141
 
 
 @pytest.mark.parametrize("name", TABLES)

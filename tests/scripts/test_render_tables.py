@@ -134,6 +134,19 @@ def test_seeds_stand_beside_each_other_with_their_mean():
     assert lines[2] == "| mean | 102.00 | 102.00 | 0.0 % | 90.00 | 90.00 | 0.0 % | 0.250 |"
 
 
+def test_sampled_criteria_stand_beside_the_softmax_of_another_comparison():
+    names = ("valid_ppl", "test_ppl", "test_u_ppl_shifted", "mu_z", "sigma_z")
+    values = dict(zip(names, (153.0, 144.0, 143.0, -0.25, 0.5)), words_per_processor_second=2e4)
+    own = {label: {n: {"mean": v} for n, v in values.items()} for label, _ in comparisons.SAMPLED}
+    softmax = {"cross_entropy": {"valid_ppl": {"mean": 150.0}, "test_ppl": {"mean": 140.0}}}
+    head, _, first, second, *others = comparisons.sampled({"summary": own}, {"summary": softmax})
+    assert head.startswith("| | valid PPL^f | over softmax | test PPL^f |")
+    assert first == "| cross_entropy | 150.00 | | 140.00 | – | – | – | – |"
+    line = "| bnce, 800 extra draws | 153.00 | 2.00 % | 144.00 | 143.00 | −0.250 | 0.500 | 20,000 |"
+    assert second == line
+    assert len(others) == len(own) - 1
+
+
 def test_the_fused_lstm_stands_beside_fairseqs():
     speeds = {"rnn_lm-4x100-30": 30000.0, "lstm_lm-4x100-30": 5000.0}
     runs = [trained(label, words_per_processor_second=speed) for label, speed in speeds.items()]

@@ -180,7 +180,7 @@ with wave.open(path, "wb") as sound:
     sound.setnchannels(1)
     sound.setsampwidth(2)
     sound.setframerate({rate})
-    sound.writeframes(text.encode("utf-16-le"))
+    sound.writeframes(text.encode("utf-16-le") * {times})
 """
 
 
@@ -237,9 +237,9 @@ def voice(tmp_path, monkeypatch):
     return said
 
 
-def write_flite(folder, said, rate):
+def write_flite(folder, said, rate, times=1):
     program = folder / "flite"
-    program.write_text(FLITE.format(python=sys.executable, said=str(said), rate=rate))
+    program.write_text(FLITE.format(python=sys.executable, said=str(said), rate=rate, times=times))
     program.chmod(0o755)
 
 

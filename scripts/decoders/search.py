@@ -1,0 +1,56 @@
+"""flashlight's beam search with words."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Sequence
+
+from flashlight.lib.text.decoder import (
+    CriterionType,
+    LexiconDecoder,
+    LexiconDecoderOptions,
+    SmearingMode,
+    Trie,
+)
+
+from .made import BLANK, SILENCE
+from .systems import System
+
+
+class Beam(NamedTuple):
+    """How widely is searched: hypotheses, tokens that each goes on with, nats below the best."""
+
+    size: int = 50
+    tokens: int = 10
+    threshold: float = 20.0
+
+
+def smeared_trie(spellings: Sequence[List[int]], tokens: int, system: System) -> Trie:
+    """Of the words' token ids, with their scores as a sentence's first."""
+    trie = Trie(tokens, SILENCE)
+    for index, (spelling, score) in enumerate(zip(spellings, system.first_scores().tolist())):
+        trie.insert(spelling, index, score)
+    trie.smear(SmearingMode.MAX)
+    return trie
+
+
+def decoder(
+    trie: Trie, system: System, beam: Beam, lm_weight: float = 1.0, word_score: float = 0.0
+) -> LexiconDecoder:
+    """It does not know words beside the trie's.
+
+    Args:
+        lm_weight: of the system's log-probabilities, nats.
+        word_score: added for every word.
+    """
+    options = LexiconDecoderOptions(
+        beam_size=beam.size,
+        beam_size_token=beam.tokens,
+        beam_threshold=beam.threshold,
+        lm_weight=lm_weight * system.lm_weight,
+        word_score=word_score,
+        unk_score=-float("inf"),
+        sil_score=0.0,
+        log_add=False,
+        criterion_type=CriterionType.CTC,
+    )
+    return LexiconDecoder(options, trie, system.lm, SILENCE, BLANK, -1, [], False)

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Speech in one pass: a small character model of sound, and language models inside its decoder.
+
+    python scripts/speech_example.py --data mscc --out speech-run
+    python scripts/first_pass_example.py --data mscc --speech speech-run --out first-pass
+
+flite speaks other sentences of the novels than those that speech_example.py drew, and a CTC model
+learns their letters. Its emissions of the drawn sentences are decoded greedily and by flashlight
+and pyctcdecode: without a language model, with a trigram of the novels, and with the model that
+speech_example.py trained, unnormalised and exact. Weights are tuned on sentences of one half, and
+the other half tells the word error rate. Stages that are finished are not run again; training
+goes on where it was interrupted. What came out is in OUT/first-pass.json.
+
+Needs: apt-get install flite; pip install jiwer flashlight-text pyctcdecode kenlm, for the Python
+with fairseq.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
+import gc
+import itertools
+import json
+import re
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+import torch
+from decoders import ngrams
+from experiments import command
+from speech import acoustics, errors, features, searches, sentences, sound
+from speech.stages import REPORT, Run, Steps, lines_of, run_all, say, write_json
+from speech.training import Training
+
+SEED = 1
+LINES = {"train": 42_000, "valid": 2_100}  # of the novels', evenly, of which some are drawn
+HELD_OUT = 200  # spoken sentences, at most, that tell how many letters are wrong
+EVALUATED = ("tune", "test")
+# The values that are tried of the language model's weight, and then of what a word gets.
+LM_WEIGHTS = (0.7, 0.3, 0.5, 1.0, 1.4)
+WORD_SCORES = (1.0, -0.5, 0.0, 2.0, 3.0)
+_SPELLABLE = re.compile("[a-z']+")
+
+
+class System(NamedTuple):
+    """What decodes, and the weights that are tried with it."""
+
+    make: Callable[[searches.Files], searches.Search]
+    lm_weights: Sequence[float] = LM_WEIGHTS
+    word_scores: Sequence[float] = WORD_SCORES
+
+
+def _systems(make: Any, alone: Sequence[float]) -> Dict[str, System]:
+    """A library with each language model; without one, words are scored otherwise."""
+    found = {"none": System(partial(make, "none"), (1.0,), alone)}
+    found.update((model, System(partial(make, model))) for model in ("kenlm", "ours", "ours exact"))
+    return {f"{make.__name__} {model}": system for model, system in found.items()}
+
+
+SYSTEMS: Dict[str, System] = {
+    "greedy": System(lambda files: searches.Search(acoustics.greedy), (1.0,), (0.0,)),
+    **_systems(searches.flashlight, (0.0, -1.0, -2.0, -3.0, -4.0)),
+    **_systems(searches.pyctcdecode, (0.0,)),
+}
+
+
+# ---------------------------------------------------------------- sound
+
+
+def speak(run: Run, name: str) -> None:
+    """sound/NAME.npz: log-mel features, and the words."""
+    text = run.options.speech / "text"
+    if name in EVALUATED:
+        pairs = zip(lines_of(text / f"{name}.spoken"), lines_of(text / f"{name}.ref"))
+        chosen = [sentences.Sentence(*pair) for pair in pairs]
+    else:
+        chosen = drawn(run, name)
+    sounds = ((sound.speak(sentence.spoken), sentence.words) for sentence in chosen)
+    features.save(sound_of(run, name), sounds)
+
+
+def drawn(run: Run, name: str) -> List[sentences.Sentence]:
+    """Sentences of the novels, none of which is evaluated."""
+    path = run.data / "text" / f"{name}.txt"
+    every = max(1, sum(1 for _ in lines_of(path)) // LINES[name])
+    found = sentences.speakable(itertools.islice(lines_of(path), 0, None, every))
+    for other in EVALUATED:
+        for words in lines_of(run.options.speech / "text" / f"{other}.ref"):
+            found.pop(words, None)
+    count = run.options.spoken if name == "train" else min(HELD_OUT, len(found))
+    try:
+        return sentences.drawn(found, count, SEED)
+    except ValueError as error:
+        raise command.UsageError(f"--spoken: {error}") from error
+
+
+def train(run: Run) -> None:
+    """acoustics/model.pt."""
+    speech, held_out = (features.load(sound_of(run, name)) for name in LINES)
+    Training(model_of(run), speech, run.options.updates).run(held_out, say)
+
+
+def emit(run: Run, name: str) -> None:
+    """emissions/NAME.npz, and the processor seconds that they took."""
+    model = acoustics.read(model_of(run))
+    speech = features.load(sound_of(run, name))
+    start = time.process_time()
+    found = acoustics.emit(model, speech.features())
+    seconds = time.process_time() - start
+    np.savez(run.at("emissions", f"{name}.npz"), *found, seconds=seconds)
+
+
+def sound_of(run: Run, name: str) -> Path:
+    return run.at("sound", f"{name}.npz")
+
+
+def model_of(run: Run) -> Path:
+    return run.at("acoustics", "model.pt")
+
+
+# ---------------------------------------------------------------- decoding
+
+
+def trigram(run: Run) -> None:
+    """trigram.arpa, of the text that the language model learned from."""
+    words = dictionary(run)
+    known = set(words)
+    lines = lines_of(run.options.speech / "text/train.txt")
+    text = ([w if w in known else sentences.UNKNOWN for w in line.split()] for line in lines)
+    ngrams.write_arpa(run.folder / "trigram.arpa", text, words)
+
+
+def dictionary(run: Run) -> List[str]:
+    """The language model's words that letters spell."""
+    words = (line.split(" ")[0] for line in lines_of(run.options.speech / "data/bin/dict.txt"))
+    return [word for word in words if _SPELLABLE.fullmatch(word)]
+
+
+def decode(run: Run, system: str) -> None:
+    """decoded/SYSTEM.json: its weights, and what it made of the test half."""
+    checkpoint = run.options.speech / "lm" / "checkpoint_best.pt"
+    files = searches.Files(checkpoint, run.folder / "trigram.arpa", dictionary(run))
+    search = SYSTEMS[system].make(files)
+    gc.freeze()  # what the libraries have made stays: no collection need look at it
+    found = tune(run, system, search)
+    emissions, references = emissions_of(run, "test")
+    counts, start = search.counts(), time.process_time()
+    texts = list(map(search.decode, emissions))
+    found["processor_seconds"] = time.process_time() - start
+    words, contexts = (after - before for before, after in zip(counts, search.counts()))
+    found.update(words_scored=words, contexts_read=contexts, texts=texts)
+    value, low, high = errors.rate(errors.counts(texts, references))
+    say(f"{system}: {value:.2f} [{low:.2f}, {high:.2f}] in {found['processor_seconds']:.1f} s")
+    write_json(decoded(run, system), found)
+
+
+def decoded(run: Run, system: str) -> Path:
+    return run.at("decoded", f"{system.replace(' ', '-')}.json")
+
+
+def tune(run: Run, system: str, search: searches.Search) -> Dict[str, Any]:
+    """The best weights of those that are tried on the first sentences of the other half."""
+    emissions, references = emissions_of(run, "tune")
+    tried: Dict[Tuple[float, float], float] = {}
+
+    def error(weights: Tuple[float, float]) -> float:
+        if weights not in tried:
+            search.weigh(*weights)
+            texts = map(search.decode, emissions[: run.options.tuned])
+            tried[weights] = errors.rate(errors.counts(texts, references))[0]
+            say(f"{system}: {weights}: {tried[weights]:.2f}")
+        return tried[weights]
+
+    _, lm_weights, word_scores = SYSTEMS[system]
+    lm_weight, _ = min(((weight, word_scores[0]) for weight in lm_weights), key=error)
+    best = min(((lm_weight, score) for score in word_scores), key=error)
+    search.weigh(*best)
+    return {"lm_weight": best[0], "word_score": best[1], "tried": len(tried)}
+
+
+def emissions_of(run: Run, name: str) -> Tuple[List[np.ndarray], List[str]]:
+    """Of each sentence, and its words."""
+    with np.load(run.at("emissions", f"{name}.npz")) as stored:
+        found = [stored[key] for key in stored if key != "seconds"]
+    return found, features.load(sound_of(run, name)).words
+
+
+# ---------------------------------------------------------------- results
+
+
+def report(run: Run) -> None:
+    """first-pass.json: errors, times and weights of all that has been decoded."""
+    seconds = {name: features.load(sound_of(run, name)).seconds for name in ("train", "test")}
+    references = emissions_of(run, "test")[1]
+    systems, counts = {}, {}
+    for system in SYSTEMS:
+        if decoded(run, system).is_file():
+            found = json.loads(decoded(run, system).read_text(encoding="utf-8"))
+            counts[system] = errors.counts(found.pop("texts"), references)
+            found["real_time"] = found["processor_seconds"] / seconds["test"]
+            systems[system] = {"wer": errors.rate(counts[system]), **found}
+    written = {
+        "data": run.data.name,
+        "sentences": len(references),
+        "words": sum(len(words.split()) for words in references),
+        "tuned": run.options.tuned,
+        "audio_seconds": seconds["test"],
+        "acoustics": of_acoustics(run, seconds),
+        "systems": systems,
+        "differences": {
+            f"{after} - {before}": errors.difference(counts[before], counts[after])
+            for before, after in compared(systems)
+        },
+    }
+    say(write_json(run.folder / "first-pass.json", written))
+
+
+def of_acoustics(run: Run, audio: Dict[str, float]) -> Dict[str, Any]:
+    """How the model of sound was trained, what it reads greedily, and how fast it is."""
+    stored = acoustics.stored(model_of(run))
+    with np.load(run.at("emissions", "test.npz")) as emissions:
+        seconds = float(emissions["seconds"])
+    return {
+        "sentences": run.options.spoken,
+        "hours": audio["train"] / 3600,
+        "updates": stored["update"],
+        "processor_seconds": stored["seconds"],
+        "parameters": sum(one.numel() for one in stored["model"].values()),
+        "letters_wrong": acoustics.letter_error_rate(*emissions_of(run, "valid")),
+        "real_time": seconds / audio["test"],
+    }
+
+
+def compared(found: Iterable[str]) -> Iterator[Tuple[str, str]]:
+    """Pairs of systems, before and after, that were both decoded."""
+    for library in ("flashlight", "pyctcdecode"):
+        for before in ("none", "kenlm", "ours exact"):
+            pair = f"{library} {before}", f"{library} ours"
+            if set(pair) <= set(found):
+                yield pair
+
+
+# ---------------------------------------------------------------- command line
+
+
+def main(arguments: Sequence[str]) -> int:
+    """All stages, or those that are asked for."""
+    steps = stages()
+    parser = command.parser(__doc__, default=Path("first-pass"))
+    add = parser.add_argument
+    add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
+    add("--speech", type=Path, required=True, help="folder that speech_example.py made")
+    about = "sentences that it learns from (%(default)s)"
+    add("--spoken", type=command.positive, default=8_000, help=about)
+    add("--updates", type=command.positive, default=3_000, help="of the CTC model (%(default)s)")
+    add("--tuned", type=command.positive, default=150, help="sentences for weights (%(default)s)")
+    add("--only", nargs="+", choices=steps, metavar="STAGE", help=", ".join(steps))
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    run = Run(options)
+    return command.status(lambda: run_all(run, steps, options.only or list(steps)))
+
+
+def stages() -> Steps:
+    """In their order; the trigram may be made beside those of the sound."""
+    return {
+        **{f"speak-{name}": partial(speak, name=name) for name in (*LINES, *EVALUATED)},
+        "train": train,
+        **{f"emit-{name}": partial(emit, name=name) for name in ("valid", *EVALUATED)},
+        "trigram": trigram,
+        **{
+            f"decode-{system.replace(' ', '-')}": partial(decode, system=system)
+            for system in SYSTEMS
+        },
+        REPORT: report,
+    }
+
+
+if __name__ == "__main__":
+    command.start(main)

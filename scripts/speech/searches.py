@@ -1,0 +1,127 @@
+"""Emissions to words: greedily, or by beam searches of two libraries with a language model."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+from experiments.command import UsageError
+
+from fairseq_bnce import Scorer
+
+from . import acoustics
+
+BEAM = 50  # hypotheses, in both libraries
+
+
+class Files(NamedTuple):
+    """What language models are read from, and the words that they may recognise."""
+
+    checkpoint: Path
+    arpa: Path
+    words: Sequence[str]
+
+
+class Search(NamedTuple):
+    """A decoder with its language model.
+
+    Attributes:
+        decode: words of emissions (T, tokens).
+        weigh: sets the weight of the language model's nats, and what is added for each word.
+        counts: how many words were scored, and how many contexts read; zeros where nobody counts.
+    """
+
+    decode: Callable[[np.ndarray], str]
+    weigh: Callable[[float, float], Any] = lambda lm_weight, word_score: None
+    counts: Callable[[], Tuple[int, int]] = lambda: (0, 0)
+
+
+def flashlight(model: str, files: Files) -> Search:
+    """``LexiconDecoder``: only the words of the files, with or without a language model.
+
+    Raises:
+        UsageError: without the library.
+    """
+    _require("flashlight.lib.text", "flashlight-text")
+    from decoders import search, systems
+
+    system = systems.make(model, files.checkpoint, files.words, files.arpa)
+    spellings = [acoustics.spell(word) for word in files.words]
+    trie = search.smeared_trie(spellings, len(acoustics.TOKENS), system)
+    make = functools.partial(search.decoder, trie, system, search.Beam(BEAM))
+    decoders: List[Any] = [make()]
+
+    def weigh(lm_weight: float, word_score: float) -> None:
+        decoders[:] = [make(lm_weight, word_score)]
+
+    def decode(emissions: np.ndarray) -> str:
+        found = decoders[0].decode(emissions.ctypes.data, *emissions.shape)
+        return " ".join(files.words[word] for word in found[0].words if word >= 0)
+
+    return Search(decode, weigh, system.counts)
+
+
+def pyctcdecode(model: str, files: Files) -> Search:
+    """``BeamSearchDecoderCTC``; without a language model any letters make a word.
+
+    Raises:
+        UsageError: without the library, or KenLM's Python module where the model is of it.
+    """
+    _require("pyctcdecode", "pyctcdecode")
+    from pyctcdecode import BeamSearchDecoderCTC
+    from pyctcdecode.alphabet import Alphabet
+
+    labels = ["", " ", *acoustics.TOKENS[acoustics.BOUNDARY + 1 :]]
+    lm = _LANGUAGE_MODELS[model](files)
+    decoder = BeamSearchDecoderCTC(Alphabet.build_alphabet(labels), lm)
+
+    def weigh(lm_weight: float, word_score: float) -> None:
+        if lm is not None:
+            lm.reset_params(alpha=lm_weight, beta=word_score)
+
+    def decode(emissions: np.ndarray) -> str:
+        return " ".join(decoder.decode(emissions, beam_width=BEAM).split())
+
+    counts = (lambda: lm.histories.counts[:2]) if hasattr(lm, "histories") else (lambda: (0, 0))
+    return Search(decode, weigh, counts)
+
+
+def _ours(files: Files, exact: bool) -> Any:
+    from fairseq_bnce.decoding import PyctcdecodeLM
+
+    return PyctcdecodeLM(Scorer.from_checkpoint(str(files.checkpoint), exact=exact), files.words)
+
+
+def _ngrams(files: Files) -> Any:
+    _require("kenlm", "kenlm")
+    import kenlm
+    from pyctcdecode.language_model import LanguageModel
+
+    class Ngrams(LanguageModel):
+        """No word is scored after a last space: the library's own class takes it for unknown."""
+
+        def score(self, prev_state: Any, word: str, is_last_word: bool = False) -> Any:
+            if word or not is_last_word:
+                return super().score(prev_state, word, is_last_word)
+            end = self.alpha * self._get_raw_end_score(prev_state) * np.log(10)
+            return end, prev_state
+
+    return Ngrams(kenlm.Model(str(files.arpa)), files.words)
+
+
+_LANGUAGE_MODELS: Dict[str, Callable[[Files], Any]] = {
+    "none": lambda files: None,
+    "kenlm": _ngrams,
+    "ours": functools.partial(_ours, exact=False),
+    "ours exact": functools.partial(_ours, exact=True),
+}
+
+
+def _require(module: str, distribution: str) -> None:
+    if importlib.util.find_spec(module.split(".")[0]) is None:
+        raise UsageError(
+            f"required {distribution}, which is not installed: pip install {distribution}"
+        )

@@ -1,0 +1,99 @@
+"""A folder with the results of stages, each of which is done once."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, Optional, Sequence
+
+from experiments import machine, processes
+
+REPORT = "report"
+Steps = Dict[str, Callable[["Run"], Any]]
+
+
+class Run:
+    """A folder with results, and how commands are run for it."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options, self.data, self.folder = (
+            options,
+            options.data.resolve(),
+            options.out.resolve(),
+        )
+        self.threads, self.plugin = options.threads, machine.plugin_folder()
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def stage(self, name: str, work: Callable[[], Any]) -> None:
+        """Do it unless it was done; a file OUT/done/NAME tells, with the seconds that it took."""
+        done = self.at("done", name)
+        if done.exists():
+            return say(f"{name}: done before, {done.read_text().strip()} s")
+        say(name)
+        start = time.time()
+        work()
+        done.write_text(f"{time.time() - start:.0f}\n")
+        say(f"{name}: {time.time() - start:.0f} s")
+
+    def at(self, folder: str, name: str) -> Path:
+        """The path of a file; its folder is made."""
+        (self.folder / folder).mkdir(exist_ok=True)
+        return self.folder / folder / name
+
+    def python(self, *arguments: Any, printed: Optional[Path] = None) -> None:
+        """A command of this Python; what it prints goes to OUT/log, or standard output elsewhere.
+
+        Raises:
+            processes.CommandFailed: if it did not succeed.
+        """
+        line = [sys.executable, *map(str, arguments)]
+        processes.run(line, self.folder / "log", self.threads, printed)
+
+
+def run_all(run: Run, steps: Steps, chosen: Sequence[str]) -> int:
+    """Those that are chosen; the report whether or not it was made before."""
+    for name in chosen:
+        if name == REPORT:
+            steps[name](run)
+        else:
+            run.stage(name, partial(steps[name], run))
+    return 0
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def opened(path: Path, mode: str) -> IO[Any]:
+    """A text file that may be gzipped."""
+    if path.suffix == ".gz":
+        return io.TextIOWrapper(gzip.GzipFile(path, mode), encoding="utf-8")
+    return path.open(mode, encoding="utf-8")
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Without their ends."""
+    with opened(path, "r") as stream:
+        for line in stream:
+            yield line.rstrip("\n")
+
+
+def write(path: Path, lines: Iterable[str]) -> None:
+    """The file appears when it is whole."""
+    part = path.with_name(f"part.{path.name}")
+    with opened(part, "w") as out:
+        out.writelines(f"{line}\n" for line in lines)
+    part.replace(path)
+
+
+def write_json(path: Path, found: Any) -> str:
+    """As it is written, indented."""
+    text = json.dumps(found, indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
+    return text
