@@ -284,7 +284,7 @@ def main(arguments: Sequence[str]) -> int:
     add = parser.add_argument
     add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
     add("--sentences", type=command.positive, default=500, help="of each half (%(default)s)")
-    add("--updates", type=command.positive, default=20_000, help="of the model (%(default)s)")
+    add("--updates", type=command.positive, default=5_000, help="of the model (%(default)s)")
     add("--only", nargs="+", choices=steps, metavar="STAGE", help=", ".join(steps))
     options = parser.parse_args(arguments)
     run = Run(options)

@@ -229,7 +229,7 @@ def fronts(*contents: Any) -> List[str]:
 
 
 def _cells(system: System) -> List[str]:
-    title = TITLES.get(system.label, system.label)
+    title = TITLES.get(system.label, system.label) if system.family == "PTB" else system.label
     label = f"`{system.label}`" + (f": {title}" if title != system.label else "")
     numbers = (system.ppl, ".1f"), (system.sigma_z, ".3f"), (system.seconds, ",.0f")
     return [label, *(number(value, form) for value, form in numbers), str(system.runs)]
