@@ -112,7 +112,8 @@ def test_a_small_run(tmp_path, capsys):
 
 
 @pytest.mark.slow  # for the interpreters that it starts
-def test_what_cannot_be_done(tmp_path, capsys):
+def test_what_cannot_be_done(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["bench_decoding.py"])  # what messages are named after
     arguments = ["--out", str(tmp_path), "--vocab", "2", "--systems", "ours", "--tokens", "400"]
     assert bench_decoding.main(arguments) == 2
     assert "bench_decoding.py: error: " in capsys.readouterr().err
