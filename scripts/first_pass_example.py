@@ -36,7 +36,7 @@ import torch
 from decoders import ngrams
 from experiments import command
 from speech import acoustics, errors, features, searches, sentences, sound
-from speech.stages import REPORT, Run, Steps, lines_of, run_all, say, write_json
+from speech.stages import REPORT, Run, Steps, lines_of, parser, run_all, say, write_json
 from speech.training import Training
 
 SEED = 1
@@ -253,19 +253,16 @@ def compared(found: Iterable[str]) -> Iterator[Tuple[str, str]]:
 def main(arguments: Sequence[str]) -> int:
     """All stages, or those that are asked for."""
     steps = stages()
-    parser = command.parser(__doc__, default=Path("first-pass"))
-    add = parser.add_argument
-    add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
+    flags = parser(__doc__, steps, "first-pass")
+    add = flags.add_argument
     add("--speech", type=Path, required=True, help="folder that speech_example.py made")
     about = "sentences that it learns from (%(default)s)"
     add("--spoken", type=command.positive, default=8_000, help=about)
     add("--updates", type=command.positive, default=3_000, help="of the CTC model (%(default)s)")
     add("--tuned", type=command.positive, default=150, help="sentences for weights (%(default)s)")
-    add("--only", nargs="+", choices=steps, metavar="STAGE", help=", ".join(steps))
-    options = parser.parse_args(arguments)
+    options = flags.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    run = Run(options)
-    return command.status(lambda: run_all(run, steps, options.only or list(steps)))
+    return run_all(options, steps)
 
 
 def stages() -> Steps:

@@ -31,7 +31,7 @@ from experiments import command, tables
 from experiments.recipes import words
 from speech import errors as word_errors
 from speech import sentences, sound
-from speech.stages import Run, Steps, lines_of, run_all, say, write, write_json
+from speech.stages import REPORT, Run, Steps, lines_of, parser, run_all, say, write, write_json
 
 from fairseq_bnce.rescoring.measures import WordErrorRate
 
@@ -280,15 +280,11 @@ def weights(path: Path) -> Dict[str, float]:
 def main(arguments: Sequence[str]) -> int:
     """All stages, or those that are asked for."""
     steps = stages()
-    parser = command.parser(__doc__, default=Path("speech-run"))
-    add = parser.add_argument
-    add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
+    flags = parser(__doc__, steps, "speech-run")
+    add = flags.add_argument
     add("--sentences", type=command.positive, default=500, help="of each half (%(default)s)")
     add("--updates", type=command.positive, default=5_000, help="of the model (%(default)s)")
-    add("--only", nargs="+", choices=steps, metavar="STAGE", help=", ".join(steps))
-    options = parser.parse_args(arguments)
-    run = Run(options)
-    return command.status(lambda: run_all(run, steps, options.only or list(steps)))
+    return run_all(flags.parse_args(arguments), steps)
 
 
 def stages() -> Steps:
@@ -303,7 +299,7 @@ def stages() -> Steps:
         **{f"score-{name}{HALF}": partial(score_half, name=name) for name in LISTS},
         **{f"tune-{variant}": partial(tune, variant=variant) for variant in VARIANTS},
         "exchange": exchange,
-        "report": report,
+        REPORT: report,
     }
 
 

@@ -51,8 +51,8 @@ _SCORING: Columns = (
 def grid(*comparisons: Dict[str, Any]) -> List[str]:
     """Validation perplexity of every method with every learning rate, the best one bold."""
     runs = _runs(comparisons)
-    titles = [f"validation PPL after {_common_update(runs):,} updates, lr", *_rates(runs)]
     rates = _rates(runs)
+    titles = [f"validation PPL after {_common_update(runs):,} updates, lr", *rates]
     return table(titles, [[METHODS[name], *_by_rate(runs, name, rates)] for name in _methods(runs)])
 
 

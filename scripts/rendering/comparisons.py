@@ -32,7 +32,7 @@ SAMPLED: Labels = (
     ("cps", "sampled_bce, cps"),
     ("is", "sampled_bce, is"),
     ("complementary", "sampled_bce, complementary"),
-    ("complementary-lr30", "the same, lr 30, 30, 15"),
+    ("complementary-lr30", "sampled_bce, complementary, lr 30, 30, 15"),
     ("sampled_softmax", "sampled_softmax"),
 )
 

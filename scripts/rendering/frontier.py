@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from .cells import number, table
-from .comparisons import PTB, RANKING
+from .comparisons import PTB, RANKING, SAMPLED
 
 Content = Dict[str, Any]
 Points = Sequence[Tuple[float, float]]
 # By the fingerprint of the data, or the number of words, where a file says nothing else.
 CORPORA = {"843bee06371f": "PTB", 10008: "PTB", "2e5455782f16": "novels", 52600: "novels"}
-TITLES = dict([*PTB, *RANKING])
+TITLES = dict([*SAMPLED, *PTB, *RANKING])  # of compare.py's labels
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
 _REDUCED = ", reduced partition function"
 _AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
@@ -41,6 +41,7 @@ class System:
         machine: whose processor that was.
         seed: of several, none.
         runs: how many it is the mean of; 0 for the paper's.
+        title: what the label stands for, if that is known.
     """
 
     family: str
@@ -54,6 +55,7 @@ class System:
     machine: str = ""
     seed: Optional[int] = None
     runs: int = 1
+    title: str = ""
 
     @property
     def place(self) -> Tuple[float, float]:
@@ -102,7 +104,8 @@ def _compared(content: Content) -> Iterator[System]:
         if "failed" not in run:
             group = f"{recipe}, {run['updates']:,} updates"
             scored = run if "test_ppl" in run else {}
-            yield _training(family, group, run, scored, run["train"])
+            title = TITLES.get(run["label"], "")
+            yield replace(_training(family, group, run, scored, run["train"]), title=title)
 
 
 def _reproduced(content: Content) -> Iterator[System]:
@@ -229,7 +232,7 @@ def fronts(*contents: Any) -> List[str]:
 
 
 def _cells(system: System) -> List[str]:
-    title = TITLES.get(system.label, system.label) if system.family == "PTB" else system.label
-    label = f"`{system.label}`" + (f": {title}" if title != system.label else "")
+    is_told = system.title not in ("", system.label)
+    label = f"`{system.label}`" + (f": {system.title}" if is_told else "")
     numbers = (system.ppl, ".1f"), (system.sigma_z, ".3f"), (system.seconds, ",.0f")
     return [label, *(number(value, form) for value, form in numbers), str(system.runs)]

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import numpy as np
 import torch
+from decoders.made import BLANK, SILENCE
 from torch import nn
 
 from fairseq_bnce.rescoring.measures import WordErrorRate
@@ -17,7 +18,7 @@ from .features import MELS
 
 SUBSAMPLING = 3  # frames that become one emission, 30 ms
 TOKENS = ["-", "|", "'", *string.ascii_lowercase]  # blank, the end of a word
-BLANK, BOUNDARY = 0, 1
+BOUNDARY = SILENCE  # as decoders/search.py has it
 
 
 def spell(words: str) -> List[int]:

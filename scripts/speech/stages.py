@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, Optional, Sequence
 
-from experiments import machine, processes
+from experiments import command, machine, processes
 
 REPORT = "report"
 Steps = Dict[str, Callable[["Run"], Any]]
@@ -22,11 +22,8 @@ class Run:
     """A folder with results, and how commands are run for it."""
 
     def __init__(self, options: argparse.Namespace):
-        self.options, self.data, self.folder = (
-            options,
-            options.data.resolve(),
-            options.out.resolve(),
-        )
+        self.options = options
+        self.data, self.folder = options.data.resolve(), options.out.resolve()
         self.threads, self.plugin = options.threads, machine.plugin_folder()
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -56,8 +53,22 @@ class Run:
         processes.run(line, self.folder / "log", self.threads, printed)
 
 
-def run_all(run: Run, steps: Steps, chosen: Sequence[str]) -> int:
-    """Those that are chosen; the report whether or not it was made before."""
+def parser(about: str, steps: Steps, out: str) -> argparse.ArgumentParser:
+    """With the flags of every example of the novels; ``out``: the default of ``--out``."""
+    made = command.parser(about, default=Path(out))
+    add = made.add_argument
+    add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
+    add("--only", nargs="+", choices=steps, metavar="STAGE", help=", ".join(steps))
+    return made
+
+
+def run_all(options: argparse.Namespace, steps: Steps) -> int:
+    """Those that are chosen, and the exit status; a report whether or not it was made before."""
+    run = Run(options)
+    return command.status(lambda: _run(run, steps, options.only or list(steps)))
+
+
+def _run(run: Run, steps: Steps, chosen: Sequence[str]) -> int:
     for name in chosen:
         if name == REPORT:
             steps[name](run)
