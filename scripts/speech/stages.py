@@ -70,10 +70,15 @@ def run_all(options: argparse.Namespace, steps: Steps) -> int:
 
 def _run(run: Run, steps: Steps, chosen: Sequence[str]) -> int:
     for name in chosen:
-        if name == REPORT:
-            steps[name](run)
-        else:
-            run.stage(name, partial(steps[name], run))
+        try:
+            if name == REPORT:
+                steps[name](run)
+            else:
+                run.stage(name, partial(steps[name], run))
+        except FileNotFoundError as error:  # of a folder that was named, or of an earlier stage
+            raise command.UsageError(
+                f"{name}: required {error.filename}, got no such file"
+            ) from error
     return 0
 
 

@@ -253,6 +253,24 @@ def test_the_example_without_a_language_model(example, voice):  # noqa: F811
     assert len(voice.read_text("utf-8").splitlines()) == len(said)
 
 
+@pytest.mark.parametrize(
+    "stage, missing",
+    [
+        ("speak-train", "text/train.txt"),
+        ("speak-tune", "nowhere/text/tune.spoken"),
+        ("emit-tune", "acoustics/model.pt"),
+        ("decode-greedy", "nowhere/data/bin/dict.txt"),
+        ("report", "sound/train.npz"),
+    ],
+)
+def test_a_file_that_is_missing_is_said(stage, missing, tmp_path, capsys):
+    """Of a folder that has none, or of a stage before this one."""
+    flags = ["--data", tmp_path, "--speech", tmp_path / "nowhere", "--out", tmp_path / "first"]
+    assert first_pass_example.main([*map(str, flags), "--only", stage]) == 2
+    said = capsys.readouterr().err
+    assert f"error: {stage}: required " in said and f"{missing}, got no such file" in said
+
+
 @pytest.mark.slow
 def test_the_example_to_the_table(example):
     pytest.importorskip("flashlight.lib.text")
