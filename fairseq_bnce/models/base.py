@@ -198,10 +198,6 @@ class NGramDecoder(WordDecoder):
         self.set_incremental_state(incremental_state, "past", {"words": recent})
         return words
 
-    def windows(self, embedded: Tensor) -> Tensor:
-        """All runs of ``context_size`` words, (B, T, E, context_size), of (B, T + c - 1, E)."""
-        return embedded.unfold(1, self.context_size, 1)
-
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:

@@ -79,8 +79,8 @@ class FeedForwardDecoder(NGramDecoder):
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
         """(B, T, D) for words (B, T)."""
         embedded = self.embed_tokens(self.history(tokens, incremental_state))
-        # The oldest word first.
-        return self.layers(self.windows(embedded).transpose(2, 3).flatten(2))
+        windows = embedded.unfold(1, self.context_size, 1)  # (B, T, E, c), the oldest word first
+        return self.layers(windows.transpose(2, 3).flatten(2))
 
 
 @register_model("ffnn_lm", dataclass=FeedForwardConfig)

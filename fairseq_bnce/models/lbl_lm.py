@@ -80,16 +80,9 @@ class LogBilinearDecoder(NGramDecoder):
         Raises:
             ValueError: for incremental decoding with words of both sides.
         """
-        context = self.dropout(self._context(tokens, incremental_state))
-        if self.context_weight.dim() == 2:
-            return torch.einsum("btec,ce->bte", context, self.context_weight)
-        return context.transpose(2, 3).flatten(2) @ self.context_weight.flatten(0, 1)
-
-    def _context(self, tokens: Tensor, incremental_state: IncrementalState) -> Tensor:
-        """Embeddings (B, T, E, positions)."""
         if not self.is_bidirectional:
             words = self.history(tokens, incremental_state)
-            return self.windows(self.embed_tokens(words))
+            return self._predicted(self._embedded(words), self.context_weight)
         require(
             "--bidirectional-context",
             "off for incremental decoding, which has no words to come",
@@ -100,10 +93,27 @@ class LogBilinearDecoder(NGramDecoder):
         # tokens[:, t + 1] is what is predicted at t: what follows it starts at t + 2. Where no
         # word is left, the padding's embedding, which is zero, stands for it.
         words = nn.functional.pad(past, (0, self.context_size + 1), value=self.pad)
-        embedded = self.embed_tokens(words)
-        before = self.windows(embedded[:, : past.size(1)])
-        after = self.windows(embedded[:, self.context_size + 1 :])
-        return torch.cat([before, after], dim=-1)
+        embedded = self._embedded(words)
+        before, after = self.context_weight.split(self.context_size)
+        return self._predicted(embedded[:, : past.size(1)], before) + self._predicted(
+            embedded[:, self.context_size + 1 :], after
+        )
+
+    def _embedded(self, words: Tensor) -> Tensor:
+        return self.dropout(self.embed_tokens(words))
+
+    def _predicted(self, embedded: Tensor, weight: Tensor) -> Tensor:
+        """Σ_i C_i r_{w_i} at every place, (B, T, D), of embeddings (B, T + c - 1, E).
+
+        It is a convolution over time, which needs no copy of each word for each place that sees
+        it. In two dimensions, one of them 1: on a CPU torch is slow at a convolution in one.
+        """
+        is_full = weight.dim() == 3
+        kernel = weight.permute(2, 1, 0) if is_full else weight.t().unsqueeze(1)
+        groups = 1 if is_full else len(kernel)
+        over_time = embedded.transpose(1, 2).unsqueeze(2)
+        found = nn.functional.conv2d(over_time, kernel.unsqueeze(2), groups=groups)
+        return found.squeeze(2).transpose(1, 2)
 
 
 @register_model("lbl_lm", dataclass=LogBilinearConfig)
