@@ -15,8 +15,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional
 
+import torch
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from hydra.core.config_store import ConfigStore
@@ -35,6 +37,7 @@ from fairseq_bnce.training.criterion import SelfNormalizingCriterion
 logger = logging.getLogger(__name__)
 
 _NAME = "language_modeling"
+Precision: Any = ChoiceEnum(["highest", "high", "medium"])
 
 
 @dataclass
@@ -59,6 +62,14 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
             "help": "read the data as --batch-size contiguous streams (or as many as --max-tokens "
             "has room for blocks; in eval-lm one by default), over whose batches the recurrent "
             "state carries over (rnn_lm), in training, validation and eval-lm"
+        },
+    )
+    matmul_precision: Optional[Precision] = field(
+        default=None,
+        metadata={
+            "help": "in training and eval-lm: torch.set_float32_matmul_precision(). With 'high' "
+            "and 'medium' a GPU multiplies in TF32; with 'medium' a CPU does it by oneDNN, in "
+            "bfloat16 where it has such instructions for matrices. By default as torch has it"
         },
     )
     train_subset: Optional[str] = II("dataset.train_subset")
@@ -206,7 +217,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:
+        """Called by fairseq-train alone."""
         super().begin_epoch(epoch, model)
+        self._set_matmul_precision()
         if self._criterion is not None:
             self._criterion.begin_epoch(epoch)
 
@@ -226,6 +239,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
         Not in :meth:`build_model`, whose models fairseq-validate and fairseq-generate use too.
         """
+        self._set_matmul_precision()
         if self._carried is not None:
             kwargs = streams.eval_lm_options(**kwargs)
         if self.args.unnormalized:
@@ -235,6 +249,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             eval_lm.score_exactly(self._models, self._own_states)
         longest = _number(kwargs.get("max_positions")) - kwargs.get("context_window", 0)
         return super().eval_lm_dataloader(self._in_blocks_of(longest, dataset), **kwargs)
+
+    def _set_matmul_precision(self) -> None:
+        """Not where the task is made: who loads a checkpoint wants his own precision."""
+        if self.args.matmul_precision is not None:
+            torch.set_float32_matmul_precision(str(self.args.matmul_precision))
 
     def _in_blocks_of(self, longest: float, dataset: Any) -> Any:
         """The dataset in blocks that the model takes; fairseq would skip longer ones in silence.
