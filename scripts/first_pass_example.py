@@ -130,31 +130,34 @@ def model_of(run: Run) -> Path:
 
 def trigram(run: Run) -> None:
     """trigram.arpa, of the text that the language model learned from."""
-    words = dictionary(run)
+    words = list(dictionary(run))
     known = set(words)
     lines = lines_of(run.options.speech / "text/train.txt")
     text = ([w if w in known else sentences.UNKNOWN for w in line.split()] for line in lines)
     ngrams.write_arpa(run.folder / "trigram.arpa", text, words)
 
 
-def dictionary(run: Run) -> List[str]:
-    """The language model's words that letters spell."""
-    words = (line.split(" ")[0] for line in lines_of(run.options.speech / "data/bin/dict.txt"))
-    return [word for word in words if _SPELLABLE.fullmatch(word)]
+def dictionary(run: Run) -> Dict[str, int]:
+    """The language model's words that letters spell, and how often its text has them."""
+    lines = lines_of(run.options.speech / "data/bin/dict.txt")
+    counts = (line.split(" ") for line in lines)
+    return {word: int(count) for word, count in counts if _SPELLABLE.fullmatch(word)}
 
 
 def decode(run: Run, system: str) -> None:
     """decoded/SYSTEM.json: its weights, and what it made of the test half."""
     checkpoint = run.options.speech / "lm" / "checkpoint_best.pt"
-    files = searches.Files(checkpoint, run.folder / "trigram.arpa", dictionary(run))
+    counts = dictionary(run)
+    arpa = run.folder / "trigram.arpa"
+    files = searches.Files(checkpoint, arpa, list(counts), list(counts.values()))
     search = SYSTEMS[system].make(files)
     gc.freeze()  # what the libraries have made stays: no collection need look at it
     found = tune(run, system, search)
     emissions, references = emissions_of(run, "test")
-    counts, start = search.counts(), time.process_time()
+    before, start = search.counts(), time.process_time()
     texts = list(map(search.decode, emissions))
     found["processor_seconds"] = time.process_time() - start
-    words, contexts = (after - before for before, after in zip(counts, search.counts()))
+    words, contexts = (now - then for then, now in zip(before, search.counts()))
     found.update(words_scored=words, contexts_read=contexts, texts=texts)
     value, low, high = errors.rate(errors.counts(texts, references))
     say(f"{system}: {value:.2f} [{low:.2f}, {high:.2f}] in {found['processor_seconds']:.1f} s")

@@ -58,7 +58,7 @@ def best(scorer, count=1):
 
 def lexicon_decoder(lm, smearing=SmearingMode.MAX):
     trie = Trie(len(TOKENS), TOKENS.index("|"))
-    for index, score in enumerate(lm.first_scores().tolist()):
+    for index, score in enumerate(lm.unigram_scores().tolist()):
         if index:
             trie.insert([TOKENS.index(c) for c in WORDS[index] + "|"], index, score)
     trie.smear(smearing)

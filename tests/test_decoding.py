@@ -203,11 +203,18 @@ def test_states_are_read_again_when_they_were_forgotten(made):
         assert histories.score(after, ids[0]) == pytest.approx(want, abs=1e-5), depth
 
 
-def test_the_trie_scores_are_those_of_single_words(made):
-    lm = FlashlightLM(made("ffnn_lm"), WORDS, unk_score_offset=-3.0)
-    start = lm.start(True)
-    one_by_one = [lm.score(start, index)[1] for index in range(len(WORDS))]
-    np.testing.assert_allclose(lm.first_scores(), one_by_one, rtol=0, atol=1e-5)
+def test_the_look_ahead_is_the_unigram_distribution(made):
+    """<unk> itself is not counted in the corpus's dictionary."""
+    scorer = made("ffnn_lm")
+    lm = FlashlightLM(scorer, WORDS, unk_score_offset=-3.0)
+    found = dict(zip(WORDS, lm.unigram_scores().tolist()))
+    counts = [count + 1 for count in scorer.dictionary.count]
+    assert counts[scorer.dictionary.index("w1")] > 10
+    for word in ("w1", "w30"):
+        share = counts[scorer.dictionary.index(word)] / sum(counts)
+        assert found[word] == pytest.approx(np.log(share))
+    unk = scorer.score_words(["unheard"])[0][0]
+    assert found["unheard"] == pytest.approx(unk - 3, abs=1e-5)
 
 
 def test_words_out_of_the_vocabulary(made, language_model):

@@ -61,7 +61,7 @@ class FlashlightLM(_LM):
         require("searches", "at least 1", searches, searches >= 1)
         known = DecoderWords(scorer, words, max_oov)
         self.histories = Histories(scorer, **options)
-        self._ids = known.ids
+        self._ids, self._is_oov = known.ids, known.is_oov
         self._offsets: List[float] = [unk_score_offset * is_oov for is_oov in known.is_oov]
         self._reached: Dict[Any, _Reached] = {}  # by the decoder's states
         self._searches: Deque[List[Any]] = collections.deque()
@@ -118,13 +118,18 @@ class FlashlightLM(_LM):
         """
         self.histories.read(self._open(state)[0] for state in states)
 
-    def first_scores(self) -> np.ndarray:
-        """Log-probabilities of the words as a sentence's first, (n,) float64 nats, at once.
+    def unigram_scores(self) -> np.ndarray:
+        """Log-probabilities of the words without their contexts, (n,) float64 nats.
 
-        What ``score`` gives for each of them from ``start``, for a trie that is to be smeared.
+        The look-ahead of a trie that is to be smeared. They are from the dictionary's counts, of
+        which each is taken for one more; words that are scored as ``<unk>``, which is seldom
+        counted, have its score at a sentence's beginning, and the offset.
         """
-        scores = self.histories.scores(self.histories.start(), self._ids)
-        return scores + np.array(self._offsets)
+        dictionary = self.histories.scorer.dictionary
+        counts = np.array(dictionary.count, dtype=np.float64) + 1
+        found = np.log(counts / counts.sum())[self._ids]
+        unknown = self.histories.scores(self.histories.start(), [dictionary.unk()])
+        return np.where(self._is_oov, unknown, found) + np.array(self._offsets)
 
     def _open(self, state: Any) -> Tuple[History, List[Any]]:
         """The history that a state stands for, and its search."""

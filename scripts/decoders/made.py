@@ -21,12 +21,14 @@ class Made(NamedTuple):
         spellings: token ids of each, silence last.
         emissions: (T, tokens) float32 log-probabilities of each utterance.
         sentences: the words that it was made from.
+        counts: of each word in a million.
     """
 
     words: List[str]
     spellings: List[List[int]]
     emissions: List[np.ndarray]
     sentences: List[List[str]]
+    counts: np.ndarray
 
 
 def make(words: Sequence[str], utterances: int, length: int, noise: float, seed: int = 1) -> Made:
@@ -42,10 +44,11 @@ def make(words: Sequence[str], utterances: int, length: int, noise: float, seed:
     rng = np.random.default_rng(seed)
     spellings = spell(len(words), rng)
     p = 1 / (np.arange(len(words)) + 2.7) ** 1.1
-    chosen = rng.choice(len(words), size=(utterances, length), p=p / p.sum())
+    p /= p.sum()
+    chosen = rng.choice(len(words), size=(utterances, length), p=p)
     emissions = [emit([spellings[w] for w in sentence], noise, rng) for sentence in chosen]
     sentences = [[words[w] for w in sentence] for sentence in chosen]
-    return Made(list(words), spellings, emissions, sentences)
+    return Made(list(words), spellings, emissions, sentences, 1e6 * p)
 
 
 def spell(count: int, rng: np.random.Generator) -> List[List[int]]:

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
     task = made.make(words, options.utterances, options.length, options.noise)
     system = systems.make(options.system, options.checkpoint, words, options.arpa)
     before = _peak_bytes()
-    trie = search.smeared_trie(task.spellings, len(made.TOKENS), system)
+    trie = search.smeared_trie(task.spellings, task.counts.tolist(), len(made.TOKENS), system)
     beam = search.Beam(options.beam, options.beam_tokens, options.beam_threshold)
     decoder = search.decoder(trie, system, beam)
     gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them

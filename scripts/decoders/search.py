@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Sequence
 
+import numpy as np
 from flashlight.lib.text.decoder import (
     CriterionType,
     LexiconDecoder,
     LexiconDecoderOptions,
     SmearingMode,
     Trie,
+    ZeroLM,
 )
 
 from .made import BLANK, SILENCE
@@ -24,10 +26,19 @@ class Beam(NamedTuple):
     threshold: float = 20.0
 
 
-def smeared_trie(spellings: Sequence[List[int]], tokens: int, system: System) -> Trie:
-    """Of the words' token ids, with their scores as a sentence's first."""
+def smeared_trie(
+    spellings: Sequence[List[int]], counts: Sequence[float], tokens: int, system: System
+) -> Trie:
+    """Of the words' token ids, with the unigram distribution as look-ahead, for any system.
+
+    Args:
+        counts: of each word; each is taken for one more.
+    """
+    ones_more = np.array(counts) + 1.0
+    log_probs = np.log(ones_more / ones_more.sum())
+    look_ahead = np.zeros(len(counts)) if isinstance(system.lm, ZeroLM) else log_probs
     trie = Trie(tokens, SILENCE)
-    for index, (spelling, score) in enumerate(zip(spellings, system.first_scores().tolist())):
+    for index, (spelling, score) in enumerate(zip(spellings, look_ahead / system.lm_weight)):
         trie.insert(spelling, index, score)
     trie.smear(SmearingMode.MAX)
     return trie

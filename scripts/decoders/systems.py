@@ -26,14 +26,12 @@ class System(NamedTuple):
 
     Attributes:
         lm: flashlight's.
-        first_scores: (n,), of the lexicon's words as a sentence's first.
         counts: how many words were scored, and how many contexts read.
         end_utterance: to be called after each.
         lm_weight: what makes its scores nats.
     """
 
     lm: LM
-    first_scores: Callable[[], np.ndarray]
     counts: Callable[[], Tuple[int, int]]
     end_utterance: Callable[[], None] = lambda: None
     lm_weight: float = 1.0
@@ -88,7 +86,7 @@ class PrefixLM(LM):
 def make(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> System:
     """``ours``, ``ours exact``, ``prefix``, ``kenlm`` or ``none``."""
     if name == "none":
-        return System(ZeroLM(), lambda: np.zeros(len(words)), lambda: (0, 0))
+        return System(ZeroLM(), lambda: (0, 0))
     if name == "kenlm":
         return _kenlm(arpa, words)
     if name == "prefix":
@@ -98,20 +96,14 @@ def make(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> Syste
 
 def _ours(scorer: Scorer, words: Sequence[str]) -> System:
     lm = FlashlightLM(scorer, words)
-    return System(lm, lm.first_scores, lambda: lm.histories.counts[:2])
+    return System(lm, lambda: lm.histories.counts[:2])
 
 
 def _prefix(checkpoint: Path, words: Sequence[str]) -> System:
     trained = checkpoints.load(str(checkpoint), None)
     ids = [trained.source.index(word) for word in words]
     lm = PrefixLM(trained.model, ids, trained.source.eos())
-
-    def first_scores() -> np.ndarray:
-        state = lm.start(False)
-        lm.score(state, 0)
-        return lm.log_probs[state][ids]
-
-    return System(lm, first_scores, lambda: (lm.words, lm.contexts), lm.forget)
+    return System(lm, lambda: (lm.words, lm.contexts), lm.forget)
 
 
 def _kenlm(arpa: Path, words: Sequence[str]) -> System:
@@ -119,9 +111,4 @@ def _kenlm(arpa: Path, words: Sequence[str]) -> System:
     from flashlight.lib.text.dictionary import Dictionary
 
     lm = KenLM(str(arpa), Dictionary(list(words)))
-
-    def first_scores() -> np.ndarray:
-        state = lm.start(False)
-        return np.array([lm.score(state, index)[1] for index in range(len(words))])
-
-    return System(lm, first_scores, lambda: (0, 0), lm_weight=float(np.log(10)))
+    return System(lm, lambda: (0, 0), lm_weight=float(np.log(10)))

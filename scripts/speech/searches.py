@@ -18,11 +18,12 @@ BEAM = 50  # hypotheses, in both libraries
 
 
 class Files(NamedTuple):
-    """What language models are read from, and the words that they may recognise."""
+    """What language models are read from; the words that they may recognise, and their counts."""
 
     checkpoint: Path
     arpa: Path
     words: Sequence[str]
+    counts: Sequence[int]
 
 
 class Search(NamedTuple):
@@ -50,7 +51,7 @@ def flashlight(model: str, files: Files) -> Search:
 
     system = systems.make(model, files.checkpoint, files.words, files.arpa)
     spellings = [acoustics.spell(word) for word in files.words]
-    trie = search.smeared_trie(spellings, len(acoustics.TOKENS), system)
+    trie = search.smeared_trie(spellings, files.counts, len(acoustics.TOKENS), system)
     make = functools.partial(search.decoder, trie, system, search.Beam(BEAM))
     decoders: List[Any] = [make()]
 

@@ -148,7 +148,19 @@ def files(language_model, tmp_path, monkeypatch):
     monkeypatch.setattr(acoustics, "TOKENS", decoders.TOKENS)
     words = decoders.WORDS[1:]
     ngrams.write_arpa(tmp_path / "arpa", [["w20", "w10"]], words)
-    return searches.Files(language_model("lstm_lm"), tmp_path / "arpa", words)
+    return searches.Files(language_model("lstm_lm"), tmp_path / "arpa", words, [1] * len(words))
+
+
+def test_the_look_ahead_is_the_unigram_distribution(files):
+    """In each language model's unit; none expects nothing."""
+    pytest.importorskip("flashlight.lib.text")
+    from decoders import search, systems
+
+    for model, expected in (("none", [0, 0]), ("kenlm", [np.log10(0.9), np.log10(0.1)])):
+        system = systems.make(model, files.checkpoint, files.words, files.arpa)
+        trie = search.smeared_trie([[2, 1], [3, 1]], [8, 0], 4, system)
+        found = [trie.search([first]).max_score for first in (2, 3)]
+        assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("make", [searches.flashlight, searches.pyctcdecode])
@@ -193,7 +205,7 @@ def test_what_was_said_clearly_is_found(make, model, files):
 def test_a_library_that_is_missing_is_said(make, model, module, monkeypatch):
     monkeypatch.setattr(searches.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=f"required {module}.*pip install {module}"):
-        make(model, searches.Files(Path(), Path(), []))
+        make(model, searches.Files(Path(), Path(), [], []))
 
 
 # ---------------------------------------------------------------- all of it
