@@ -9,11 +9,12 @@ After the lone ``--`` stands the command line of the training that is to go on. 
 would begin with is built, all parameters that the checkpoint has by the same name are put into it,
 and what was not kept is said. fairseq alone refuses: it loads all parameters or none.
 
-From an adaptive softmax to a plain projection with a bias more can be kept: a word's row becomes
-its row in the head, or the product of its cluster's two matrices plus the cluster's row in the
-head, and the bias takes off the mean log-normalisers of head and cluster, measured on validation
-data. What is lost is how these vary with the context. Without a bias, or from a plain projection to
-an adaptive softmax, the output layer is a new one.
+From an adaptive softmax to a plain projection more can be kept: a word's row becomes its row in the
+head, or the product of its cluster's two matrices plus the cluster's row in the head, and the bias
+takes off the mean log-normalisers of head and cluster, measured on validation data, so that log Z
+is 0 on average. What is lost is how they vary with the context; and, in a transformer, one feature,
+which is made constant and stands for the bias. Where there is neither, or from a plain projection
+to an adaptive softmax, the output layer is a new one.
 
 Between criteria whose models have the same parameters (cross_entropy, bnce, ...) none of this is
 needed: fairseq-train's own --finetune-from-model, or --restore-file with --reset-optimizer
@@ -31,7 +32,7 @@ import argparse
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from experiments.command import HelpFormatter, positive, split, start
@@ -40,7 +41,13 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import BaseFairseqModel
 from fairseq.modules import AdaptiveSoftmax
 from omegaconf import OmegaConf
-from torch import Tensor, nn
+from torch import Tensor
+
+from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.projection import initial_scores
+from fairseq_bnce.projection.output_layer import OutputLayer
+
+Batch = Dict[str, Any]  # of fairseq's
 
 
 class MigrationError(Exception):
@@ -85,8 +92,8 @@ def migrate(chosen: argparse.Namespace, training: Sequence[str]) -> Iterator[str
     layer = _plain_layer(model, new, old["model"])
     if layer is not None:
         adaptive = _adaptive_model(chosen.checkpoint, cfg.task.data)
-        batches = islice(_batches(task, model), chosen.batches)
-        _fold(adaptive.decoder.adaptive_softmax, _means(adaptive, batches), *layer)
+        batches = list(islice(_batches(task, model), chosen.batches))
+        _put_folded(adaptive, model, layer, batches)
         yield f"made of the adaptive softmax: {', '.join(sorted(new))}"
     elif new:
         yield f"new, as at the start of a training: {', '.join(sorted(new))}"
@@ -101,33 +108,51 @@ def migrate(chosen: argparse.Namespace, training: Sequence[str]) -> Iterator[str
     yield f"{chosen.out}: for fairseq-train --finetune-from-model, with the same flags"
 
 
-def fold(softmax: AdaptiveSoftmax, means: Normalisers, weight: Tensor, bias: Tensor) -> None:
-    """Make a plain projection of an adaptive softmax, as near as it comes.
+@torch.no_grad()
+def folded(softmax: AdaptiveSoftmax, means: Normalisers) -> Tuple[Tensor, Tensor]:
+    """A plain projection as near to an adaptive softmax as it comes: weight (V, D), bias (V,).
 
     Args:
         softmax: of features (D,).
         means: what the bias takes off.
-        weight: (V, D), is overwritten.
-        bias: (V,), is overwritten.
     """
-    identity = torch.eye(softmax.input_dim, dtype=weight.dtype)
+    identity = torch.eye(softmax.input_dim)
     head = softmax.head(identity).t()
     first = softmax.cutoff[0]
     rows, offsets = [head[:first]], [means.head.expand(first)]
     for place, tail in enumerate(softmax.tail):
         rows.append(tail(identity).t() + head[first + place])
         offsets.append((means.head + means.tails[place]).expand(len(rows[-1])))
-    weight.copy_(torch.cat(rows))
-    bias.copy_(-torch.cat(offsets))
+    return torch.cat(rows), -torch.cat(offsets)
 
 
 @torch.no_grad()
-def _fold(softmax: AdaptiveSoftmax, means: Normalisers, weight: Tensor, bias: Tensor) -> None:
-    fold(softmax.eval(), means, weight, bias)
+def _put_folded(
+    adaptive: BaseFairseqModel,
+    model: BaseFairseqModel,
+    layer: OutputLayer,
+    batches: Sequence[Batch],
+) -> None:
+    """Into the new model's layer; then its mean log Z is measured and taken off, too."""
+    weight, bias = folded(adaptive.decoder.adaptive_softmax, _means(adaptive, batches))
+    layer.full().weight.copy_(weight)
+    initial_scores.set_to(layer, bias)
+    initial_scores.set_to(layer, bias - _mean_log_z(model.eval(), batches))
+
+
+def _mean_log_z(model: BaseFairseqModel, batches: Sequence[Batch]) -> float:
+    """Nats, of the contexts of the batches."""
+    pad = model.decoder.dictionary.pad()
+    total, count = 0.0, 0
+    for sample in batches:
+        is_word = sample["target"].ne(pad)
+        found = model(**sample["net_input"])[0].float().logsumexp(-1)[is_word]
+        total, count = total + float(found.sum()), count + len(found)
+    return total / count
 
 
 @torch.no_grad()
-def _means(model: BaseFairseqModel, batches: Iterable[Dict[str, Any]]) -> Normalisers:
+def _means(model: BaseFairseqModel, batches: Sequence[Batch]) -> Normalisers:
     softmax = model.decoder.adaptive_softmax
     sums = torch.zeros(2, 1 + len(softmax.tail))  # weights, and weighted log-normalisers
     for sample in batches:
@@ -142,7 +167,7 @@ def _means(model: BaseFairseqModel, batches: Iterable[Dict[str, Any]]) -> Normal
     return Normalisers(means[0], means[1:])
 
 
-def _new_model(training: Sequence[str]) -> Tuple[Any, Any, nn.Module]:
+def _new_model(training: Sequence[str]) -> Tuple[Any, Any, BaseFairseqModel]:
     """(configuration, task, model) as fairseq-train begins with them."""
     parser = options.get_training_parser()
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, list(training)))
@@ -160,7 +185,7 @@ def _read(path: Path) -> Dict[str, Any]:
     return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
-def _put(old: Dict[str, Tensor], model: nn.Module) -> Tuple[List[str], List[str]]:
+def _put(old: Dict[str, Tensor], model: BaseFairseqModel) -> Tuple[List[str], List[str]]:
     """(names that were kept, names of the model that the checkpoint has nothing for)."""
     state = model.state_dict()
     kept = [name for name in state if name in old]
@@ -173,15 +198,12 @@ def _put(old: Dict[str, Tensor], model: nn.Module) -> Tuple[List[str], List[str]
 
 
 def _plain_layer(
-    model: nn.Module, new: Sequence[str], old: Dict[str, Tensor]
-) -> Optional[Tuple[Tensor, Tensor]]:
-    """The new model's (V, D) weight and (V,) bias, if nothing else of it is new.
+    model: BaseFairseqModel, new: Sequence[str], old: Dict[str, Tensor]
+) -> Optional[OutputLayer]:
+    """The new model's, if nothing else of it is new and scores can be put into it.
 
-    None as well if the old one has no adaptive softmax of the same features.
+    None as well if the old one has no adaptive softmax.
     """
-    from fairseq_bnce.errors import UnsupportedModelError
-    from fairseq_bnce.projection.output_layer import OutputLayer
-
     if "decoder.adaptive_softmax.version" not in old:
         return None
     try:
@@ -189,7 +211,7 @@ def _plain_layer(
     except UnsupportedModelError:  # for one, an adaptive softmax again
         return None
     is_all = len(layer.parameters()) == len(new)
-    return (layer.full().weight, layer.bias) if is_all and layer.bias is not None else None
+    return layer if is_all and initial_scores.can_be_set(layer) else None
 
 
 def _adaptive_model(path: Path, data: str) -> BaseFairseqModel:
@@ -198,7 +220,7 @@ def _adaptive_model(path: Path, data: str) -> BaseFairseqModel:
     return model.eval()
 
 
-def _batches(task: Any, model: BaseFairseqModel) -> Iterator[Dict[str, Any]]:
+def _batches(task: Any, model: BaseFairseqModel) -> Iterator[Batch]:
     task.load_dataset("valid")
     longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
     batches = task.get_batch_iterator(

@@ -8,7 +8,7 @@ import forks
 import pytest
 import torch
 from fairseq.modules import AdaptiveSoftmax
-from tools import LSTM, PLUGIN, TRAINING, evaluate, perplexity, train
+from tools import LSTM, PLUGIN, TRAINING, TRANSFORMER, evaluate, perplexity, train
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "migrate_checkpoint.py"
 sys.path.insert(0, str(SCRIPT.parent))
@@ -49,6 +49,19 @@ def test_fairseq_alone_refuses_an_adaptive_checkpoint(corpus, trained, tmp_path)
     flags = [*MODEL, *BNCE, "--finetune-from-model", trained["adaptive"]]
     output = train(corpus, tmp_path, *map(str, flags), check=False)
     assert "Missing key(s)" in output and "decoder.fc_out.weight" in output
+
+
+def test_a_transformer_keeps_it_without_a_bias(corpus, tmp_path):
+    """One feature, made constant, carries what the bias would."""
+    model = [*TRANSFORMER, "--decoder-output-dim", "20", "--max-epoch", "4"]
+    train(corpus, tmp_path, *model, *ADAPTIVE)
+    adaptive, start = tmp_path / "checkpoint_best.pt", tmp_path / "start.pt"
+    status, output = migrate(corpus, adaptive, start, *model, "--criterion", "bnce")
+    assert status == 0, output
+    assert "made of the adaptive softmax: decoder.output_projection.weight" in output
+    before, exact = (perplexity(evaluate(corpus, at)) for at in (adaptive, start))
+    assert exact < 1.1 * before
+    assert perplexity(evaluate(corpus, start, "--unnormalized")) == pytest.approx(exact, rel=0.1)
 
 
 def test_an_adaptive_softmax_becomes_a_projection_that_bnce_trains_on(corpus, trained, tmp_path):
@@ -114,7 +127,7 @@ def test_a_folded_softmax_is_the_adaptive_one_where_normalisers_are_constant():
     with torch.no_grad():
         head = softmax.head(features).logsumexp(1)[0]
         tails = torch.stack([tail(features).logsumexp(1)[0] for tail in softmax.tail])
-        weight, bias = torch.empty(30, 16), torch.empty(30)
-        migrate_checkpoint.fold(softmax, migrate_checkpoint.Normalisers(head, tails), weight, bias)
+        normalisers = migrate_checkpoint.Normalisers(head, tails)
+        weight, bias = migrate_checkpoint.folded(softmax, normalisers)
         expected = softmax.get_log_prob(features[None], None)[0]
     assert torch.allclose(features @ weight.t() + bias, expected, atol=1e-5)
