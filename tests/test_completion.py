@@ -1,6 +1,7 @@
 """fairseq-bnce complete: questions in both forms, choices by score, accuracy and its interval."""
 
 import csv
+import json
 import math
 import os
 import signal
@@ -188,6 +189,33 @@ def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, language_mode
         f"choices that differ: {differing} of 2, {50 * differing:.1f} %"
     ]
     assert "out of the vocabulary" in errors
+
+
+def test_several_models_add_their_scores(complete, put, language_model, capfd):
+    """Later flags win over what the fixture gives."""
+    questions = put("q", MACHINE)
+    models = [str(language_model(name)) for name in ("rnn_lm", "transformer_lm")]
+    paths = [*models, os.pathsep.join(models)]
+    one, other, both = (rows(complete(questions, "--path", path)[1]) for path in paths)
+    for name in ("unnormalized", "exact"):
+        scores = [
+            [[float(row[f"{name}_{letter}"]) for letter in "abcde"] for row in found]
+            for found in (one, other, both)
+        ]
+        np.testing.assert_allclose(scores[2], np.add(*scores[:2]), atol=2e-6)
+        assert [row[name] for row in both] == ["abcde"[n] for n in np.argmax(scores[2], axis=1)]
+    status, _, errors = complete(questions, "--path", os.pathsep.join([models[0], "no.pt"]))
+    assert status == 2 and "no.pt: required a checkpoint" in errors
+
+
+def test_as_json(complete, put):
+    flags = [put("q", MACHINE), "--answers", put("a", MACHINE_ANSWERS)]
+    text, found = complete(*flags)[1], json.loads(complete(*flags, "--json")[1])
+    for name in ("unnormalized", "exact"):
+        one = found[name]
+        assert f"{name}: {one['right']} of 2 right, {100 * one['share']:.1f} % [" in text
+        assert (one["low"], one["high"]) == Accuracy(one["right"], 2).interval()
+    assert f"differ: {found['differ']['count']} of {found['differ']['asked']}," in text
 
 
 def test_exact_alone(complete, put):

@@ -6,7 +6,8 @@ columns id, question (with _____ for the gap) and a) to e), or lines of its mach
 "fairseq-bnce get-data mscc" does it with the challenge's training text.
 
 Both scores are taken, unnormalised and exact, unless --exact asks for the latter alone. With
---answers it prints how many choices are right, with a 95 % interval (Wilson).
+--answers it prints how many choices are right, with a 95 % interval (Wilson). Of several models,
+--path A:B as for fairseq's ensembles, the log-probabilities are added up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence
+import json
+import os
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -47,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the sentences are words separated by spaces already, as the model has them",
     )
     parser.add_argument(
+        "--json", action="store_true", help="what --answers prints as one JSON object"
+    )
+    parser.add_argument(
         "--out",
         metavar="FILE",
         help="a table (CSV) of each question's choices and scores, nats; without --answers it "
@@ -71,9 +77,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         scores = _scores(questions, options)
     if right is not None:
+        found = _accuracies(scores, right)
         out = Output(None)
-        for line in _report(scores, right):
-            out.write(line)
+        out.write(json.dumps({"path": options.path, **found}) if options.json else _as_text(found))
         out.flush()
     return 0
 
@@ -83,11 +89,17 @@ def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Score
 
     make_words = str if options.tokenized else novel_words
     sentences = [make_words(text) for question in questions for text in question.sentences]
-    scorer = load_scorer(Scorer, options)
-    scorers = {"exact": scorer}
+    models = [
+        load_scorer(Scorer, argparse.Namespace(**{**vars(options), "path": path}))
+        for path in options.path.split(os.pathsep)
+    ]
+    ways = {"exact": [model.with_exact(True) for model in models]}
     if not options.exact:
-        scorers = {"unnormalized": scorer, "exact": scorer.with_exact(True)}
-    return {name: _scored(one, sentences, name) for name, one in scorers.items()}
+        ways = {"unnormalized": models, **ways}
+    return {
+        name: np.sum([_scored(one, sentences, name) for one in scorers], axis=0)
+        for name, scorers in ways.items()
+    }
 
 
 def _scored(scorer: Scorer, sentences: Sequence[str], name: str) -> np.ndarray:
@@ -123,18 +135,30 @@ def _csv_line(values: Iterable[str]) -> str:
     return line.getvalue()
 
 
-def _report(scores: Scores, right: Sequence[str]) -> List[str]:
-    lines = []
-    for name, values in scores.items():
-        found = accuracy(chosen(values), right)
-        low, high = found.interval()
-        lines.append(
-            f"{name}: {found.right} of {found.asked} right, {100 * found.share:.1f} % "
-            f"[{100 * low:.1f}, {100 * high:.1f}]"
-        )
-    if len(scores) == 2:
-        one, other = (chosen(values) for values in scores.values())
-        differing = sum(a != b for a, b in zip(one, other))
-        share = 100 * differing / len(right)
-        lines.append(f"choices that differ: {differing} of {len(right)}, {share:.1f} %")
-    return lines
+def _accuracies(scores: Scores, right: Sequence[str]) -> Dict[str, Dict[str, Any]]:
+    """Of each way to score, shares and the ends of intervals from 0 to 1; and what differs."""
+    letters = {name: chosen(values) for name, values in scores.items()}
+    found: Dict[str, Dict[str, Any]] = {}
+    for name, ones in letters.items():
+        one = accuracy(ones, right)
+        low, high = one.interval()
+        found[name] = {**one._asdict(), "share": one.share, "low": low, "high": high}
+    if len(letters) == 2:
+        differing = sum(one != other for one, other in zip(*letters.values()))
+        share = differing / len(right)
+        found["differ"] = {"count": differing, "asked": len(right), "share": share}
+    return found
+
+
+def _as_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+    lines = [
+        f"{name}: {one['right']} of {one['asked']} right, {100 * one['share']:.1f} % "
+        f"[{100 * one['low']:.1f}, {100 * one['high']:.1f}]"
+        for name, one in found.items()
+        if name != "differ"
+    ]
+    if "differ" in found:
+        one = found["differ"]
+        shown = f"{one['count']} of {one['asked']}, {100 * one['share']:.1f} %"
+        lines.append(f"choices that differ: {shown}")
+    return "\n".join(lines)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from .cells import number, table
+from .cells import interval, number, table
 
 SYSTEMS = {
     "fairseq-bnce score": "`fairseq-bnce score`, text",
@@ -13,6 +14,7 @@ SYSTEMS = {
     "fairseq-eval-lm": "`fairseq-eval-lm`, binarised",
 }
 EXACT = "fairseq-eval-lm"
+_WAYS = ("exact", "unnormalized")
 DIAGNOSIS: Sequence[Tuple[str, str, str]] = (
     ("contexts", "contexts", ",d"),
     ("µ_z, nats", "mu_z", ".4f"),
@@ -128,3 +130,16 @@ def farthest(found: Dict[str, Any]) -> List[str]:
         for one in found["farthest"]
     ]
     return table(["context [next word]", "log Z_c − log Z", "entropy"], lines)
+
+
+def completed(*answers: Dict[str, Any]) -> List[str]:
+    """Of ``fairseq-bnce complete --json``: a line for each model, or for the sum of several."""
+    titles = ["", "right, exact, % [95 %]", "unnormalised, % [95 %]", "choices that differ, %"]
+    return table(titles, list(map(_answered, answers)))
+
+
+def _answered(found: Dict[str, Any]) -> List[str]:
+    models = [f"`{Path(path).stem}`" for path in found["path"].split(":")]
+    shares = [[100 * found[way][name] for name in ("share", "low", "high")] for way in _WAYS]
+    differ = number(100 * found["differ"]["share"], ".1f")
+    return [" + ".join(models), *(interval(share, ".1f") for share in shares), differ]

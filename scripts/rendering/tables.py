@@ -39,6 +39,7 @@ TABLES: Dict[str, Table] = {
     "scoring-memory": scoring.memory,
     "scoring-agreement": scoring.agreement,
     "scoring-printed": scoring.printed,
+    "scoring-completion": scoring.completed,
     "scoring-summaries": scoring.summaries,
     "diagnosis": scoring.diagnosis,
     "diagnosis-farthest": scoring.farthest,

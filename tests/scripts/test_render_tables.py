@@ -242,6 +242,14 @@ def test_printed_lines_are_the_commands(tmp_path):
     assert "-->\n```\n-1.500000\t3\t1\n-2.250000\t3\t1\n```\n<!--" in filled
 
 
+def test_completion_has_a_line_for_each_sum():
+    shares = {"right": 9, "asked": 20, "share": 0.45, "low": 0.2582, "high": 0.658}
+    differ = {"count": 1, "asked": 20, "share": 0.05}
+    answers = {"path": "a/lbl.pt:lstm.pt", "exact": shares, "unnormalized": shares}
+    lines = scoring.completed({**answers, "differ": differ})
+    assert lines[2] == "| `lbl` + `lstm` | 45.0 [25.8, 65.8] | 45.0 [25.8, 65.8] | 5.0 |"
+
+
 def test_contexts_that_are_farthest_are_code():
     context = {"deviation": -1.5, "entropy": 0.25, "before": "an <unk> of los", "word": "angeles"}
     lines = scoring.farthest({"farthest": [context]})
