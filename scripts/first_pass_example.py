@@ -43,6 +43,7 @@ SEED = 1
 LINES = {"train": 42_000, "valid": 2_100}  # of the novels', evenly, of which some are drawn
 HELD_OUT = 200  # spoken sentences, at most, that tell how many letters are wrong
 EVALUATED = ("tune", "test")
+EXACT = " exact"  # what a system's name ends with whose scores are
 # The values that are tried of the language model's weight, and then of what a word gets.
 LM_WEIGHTS = (0.7, 0.3, 0.5, 1.0, 1.4)
 WORD_SCORES = (1.0, -0.5, 0.0, 2.0, 3.0)
@@ -60,7 +61,8 @@ class System(NamedTuple):
 def _systems(make: Any, alone: Sequence[float]) -> Dict[str, System]:
     """A library with each language model; without one, words are scored otherwise."""
     found = {"none": System(partial(make, "none"), (1.0,), alone)}
-    found.update((model, System(partial(make, model))) for model in ("kenlm", "ours", "ours exact"))
+    models = ("kenlm", "ours", f"ours{EXACT}")
+    found.update((model, System(partial(make, model))) for model in models)
     return {f"{make.__name__} {model}": system for model, system in found.items()}
 
 
@@ -153,6 +155,7 @@ def decode(run: Run, system: str) -> None:
     search = SYSTEMS[system].make(files)
     gc.freeze()  # what the libraries have made stays: no collection need look at it
     found = tune(run, system, search)
+    search.weigh(found["lm_weight"], found["word_score"])
     emissions, references = emissions_of(run, "test")
     before, start = search.counts(), time.process_time()
     texts = list(map(search.decode, emissions))
@@ -169,7 +172,14 @@ def decoded(run: Run, system: str) -> Path:
 
 
 def tune(run: Run, system: str, search: searches.Search) -> Dict[str, Any]:
-    """The best weights of those that are tried on the first sentences of the other half."""
+    """The best weights of those that are tried on the first sentences of the other half.
+
+    Exact scores have the weights of unnormalised ones, so that nothing else differs.
+    """
+    if system.endswith(EXACT):
+        path = decoded(run, system[: -len(EXACT)])
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {name: found[name] for name in ("lm_weight", "word_score", "tried")}
     emissions, references = emissions_of(run, "tune")
     tried: Dict[Tuple[float, float], float] = {}
 
@@ -184,7 +194,6 @@ def tune(run: Run, system: str, search: searches.Search) -> Dict[str, Any]:
     _, lm_weights, word_scores = SYSTEMS[system]
     lm_weight, _ = min(((weight, word_scores[0]) for weight in lm_weights), key=error)
     best = min(((lm_weight, score) for score in word_scores), key=error)
-    search.weigh(*best)
     return {"lm_weight": best[0], "word_score": best[1], "tried": len(tried)}
 
 

@@ -296,6 +296,8 @@ def test_the_example_to_the_table(example):
         value, low, high = system["wer"]
         assert low <= value <= high and system["real_time"] > 0
         assert (system["contexts_read"] > 0) == (" ours" in name)
+        weighted = found["systems"][name.replace(" exact", "")]  # the unnormalised one as well
+        assert all(system[key] == weighted[key] for key in ("lm_weight", "word_score", "tried"))
     for name, (value, low, high) in found["differences"].items():
         after, before = name.split(" - ")
         rates = [found["systems"][one]["wer"][0] for one in (before, after)]
