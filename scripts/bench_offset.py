@@ -83,7 +83,7 @@ def _named(model: str) -> Tuple[str, str]:
 
 
 def _model(path: str, options: argparse.Namespace) -> Dict[str, Any]:
-    fitting = DiagnosingScorer(_trained(path, options, {}), shift="none")
+    fitting = DiagnosingScorer(_trained(path, options, {}), exact=True)
     fitting.contexts = contexts = reduction.Contexts(options.contexts)
     for _ in fitting.score_stream(_lines(options.fit, options.contexts)):
         if contexts.count == options.contexts:
@@ -110,7 +110,7 @@ def _way(
     path: str, options: argparse.Namespace, state: Dict[str, Any], lines: Sequence[str]
 ) -> Dict[str, float]:
     diagnosis = Diagnosis(worst=0)
-    scorer = DiagnosingScorer(_trained(path, options, state), shift="none")
+    scorer = DiagnosingScorer(_trained(path, options, state), exact=True)
     for _ in diagnosis.fill(scorer, lines):
         pass
     numbers = summary(diagnosis.measures)

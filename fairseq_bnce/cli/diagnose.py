@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         pictures.check_drawable()
         _make_folder(options.out)
-    scorer = load_scorer(DiagnosingScorer, options, shift="none")
+    scorer = load_scorer(DiagnosingScorer, options, exact=True)
     kept = scorer.contexts = None if options.offset is None else Contexts()
     found = _diagnosed(scorer, options)
     measures, contexts = found.measures, found.farthest()
