@@ -51,10 +51,21 @@ def test_fairseq_alone_refuses_an_adaptive_checkpoint(corpus, trained, tmp_path)
     assert "Missing key(s)" in output and "decoder.fc_out.weight" in output
 
 
-def test_a_transformer_keeps_it_without_a_bias(corpus, tmp_path):
+@pytest.mark.parametrize(
+    "own, tied",
+    [
+        (["--decoder-output-dim", "20"], []),
+        (
+            ["--adaptive-input", "--adaptive-input-cutoff", "12", "--adaptive-input-factor", "2"],
+            ["--tie-adaptive-weights", "--tie-adaptive-proj", "--adaptive-softmax-factor", "2"],
+        ),
+    ],
+    ids=["plain", "adaptive input"],
+)
+def test_a_transformer_keeps_it_without_a_bias(corpus, tmp_path, own, tied):
     """One feature, made constant, carries what the bias would."""
-    model = [*TRANSFORMER, "--decoder-output-dim", "20", "--max-epoch", "4"]
-    train(corpus, tmp_path, *model, *ADAPTIVE)
+    model = [*TRANSFORMER, *own, "--max-epoch", "4"]
+    train(corpus, tmp_path, *model, *ADAPTIVE, *tied)
     adaptive, start = tmp_path / "checkpoint_best.pt", tmp_path / "start.pt"
     status, output = migrate(corpus, adaptive, start, *model, "--criterion", "bnce")
     assert status == 0, output
