@@ -6,7 +6,8 @@ perplexities and of σ_z by how much ours lies above it.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+import statistics
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from .cells import NONE, number, over, ratio, table
 
@@ -64,6 +65,32 @@ def ptb_test(*recipes: Dict[str, Any]) -> List[str]:
     """The same, table 4: the test text, of the rows that have run."""
     rows = sorted(_rows(recipes), key=_size)
     return _table(PTB_TEST, [row for row in rows if row.get("ours")])
+
+
+def ptb_seeds(*recipes: Dict[str, Any]) -> List[str]:
+    """Goldberger & Melamud's rows that ran with several seeds: mean ± standard deviation.
+
+    Args:
+        recipes: of one table each, with another seed each.
+    """
+    found: Dict[str, List[Dict[str, Any]]] = {}
+    for row in (row for recipe in recipes for row in recipe["rows"] if row.get("ours")):
+        found.setdefault(row["label"], []).append(row["ours"])
+    titles = ["", "seeds", "valid PPL^f", "over softmax", "σ_z", "test PPL^f", "over softmax"]
+    return table(titles, [_seeds(label, found) for label in found if len(found[label]) > 1])
+
+
+def _seeds(label: str, found: Mapping[str, Sequence[Dict[str, Any]]]) -> List[str]:
+    softmax = found.get(f"softmax-{label.rpartition('-')[2]}", ())
+    line = [f"`{label}`", str(len(found[label]))]
+    for name, form in (("valid_ppl", ".2f"), ("sigma_z", ".3f"), ("test_ppl", ".2f")):
+        values, references = ([one[name] for one in ones] for ones in (found[label], softmax))
+        spread = number(statistics.stdev(values), form)
+        line.append(f"{number(statistics.mean(values), form)} ± {spread}")
+        if name != "sigma_z":
+            reference = statistics.mean(references) if references else None
+            line.append(over(statistics.mean(values), reference))
+    return line
 
 
 def noise(*recipes: Dict[str, Any]) -> List[str]:

@@ -49,6 +49,7 @@ TABLES: Dict[str, Table] = {
     "corpus-splits": corpora.splits,
     "papers-ptb": papers.ptb,
     "papers-ptb-test": papers.ptb_test,
+    "papers-ptb-seeds": papers.ptb_seeds,
     "papers-completion": papers.completion,
     "papers-noise": papers.noise,
     "frontier": frontier.fronts,

@@ -188,6 +188,22 @@ def test_the_test_text_is_shown_of_what_has_run():
     ]
 
 
+def test_rows_of_several_seeds_stand_beside_the_softmax():
+    values = {"sigma_z": 0.2, "test_ppl": 90.0}
+    rows = [
+        [
+            row("softmax-30", {**values, "valid_ppl": softmax}),
+            row("r-30", {**values, "valid_ppl": own}),
+        ]
+        for softmax, own in ((99.0, 102.0), (101.0, 102.0))
+    ]
+    rows[0].append(row("once-30", {**values, "valid_ppl": 1.0}))
+    assert papers.ptb_seeds(*({"rows": one} for one in rows))[2:] == [
+        "| `softmax-30` | 2 | 100.00 ± 1.41 | 0.00 % | 0.200 ± 0.000 | 90.00 ± 0.00 | 0.00 % |",
+        "| `r-30` | 2 | 102.00 ± 0.00 | 2.00 % | 0.200 ± 0.000 | 90.00 ± 0.00 | 0.00 % |",
+    ]
+
+
 def test_a_softmaxs_raw_scores_have_no_perplexity():
     ours = {"test_ppl": 110.0, "test_u_ppl": 0.1, "test_u_ppl_shifted": 130.0}
     found = {"rows": [row("softmax-30", ours, criterion="cross_entropy", test_ppl=100.0)]}
