@@ -44,6 +44,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.losses import log_partition
 from fairseq_bnce.projection import initial_scores
 from fairseq_bnce.projection.output_layer import OutputLayer
 
@@ -137,18 +138,17 @@ def _put_folded(
     weight, bias = folded(adaptive.decoder.adaptive_softmax, _means(adaptive, batches))
     layer.full().weight.copy_(weight)
     initial_scores.set_to(layer, bias)
-    initial_scores.set_to(layer, bias - _mean_log_z(model.eval(), batches))
+    initial_scores.set_to(layer, bias - _mean_log_z(model.eval(), layer, batches))
 
 
-def _mean_log_z(model: BaseFairseqModel, batches: Sequence[Batch]) -> float:
+def _mean_log_z(model: BaseFairseqModel, layer: OutputLayer, batches: Sequence[Batch]) -> float:
     """Nats, of the contexts of the batches."""
-    pad = model.decoder.dictionary.pad()
-    total, count = 0.0, 0
+    found = []
     for sample in batches:
-        is_word = sample["target"].ne(pad)
-        found = model(**sample["net_input"])[0].float().logsumexp(-1)[is_word]
-        total, count = total + float(found.sum()), count + len(found)
-    return total / count
+        is_word = sample["target"].ne(model.decoder.dictionary.pad())
+        features = layer.features(model, sample["net_input"])[is_word]
+        found.append(log_partition(features, *layer.full()))
+    return torch.cat(found).mean().item()
 
 
 @torch.no_grad()
