@@ -23,6 +23,8 @@ Points = Sequence[Tuple[float, float]]
 CORPORA = {"843bee06371f": "PTB", 10008: "PTB", "2e5455782f16": "novels", 52600: "novels"}
 TITLES = dict([*SAMPLED, *PTB, *RANKING])  # of compare.py's labels
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
+_NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--max-valid-steps"}
+_NOT_TOLD |= {"--log-interval", "--lr", "--lr-scheduler", "--optimizer"}
 _REDUCED = ", reduced partition function"
 _AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
 
@@ -102,10 +104,21 @@ def _compared(content: Content) -> Iterator[System]:
     family, recipe = _corpus(content["data"]["fingerprint"]), content["recipe"]["name"]
     for run in content["runs"]:
         if "failed" not in run:
-            group = f"{recipe}, {run['updates']:,} updates"
+            group = ", ".join([recipe, f"{run['updates']:,} updates", *_other(content["flags"])])
             scored = run if "test_ppl" in run else {}
             title = TITLES.get(run["label"], "")
             yield replace(_training(family, group, run, scored, run["train"]), title=title)
+
+
+def _other(flags: Sequence[str]) -> List[str]:
+    """Flags of all runs, with their values, but those of length, logs and learning rate."""
+    found: List[str] = []
+    for word in flags:
+        if word.startswith("--"):
+            found.append(word)
+        else:
+            found[-1] += f" {word}"
+    return [flag for flag in found if flag.split(" ")[0] not in _NOT_TOLD]
 
 
 def _reproduced(content: Content) -> Iterator[System]:

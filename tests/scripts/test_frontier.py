@@ -26,8 +26,9 @@ def run(label, ppl=None, sigma_z=None, seed=1, points=(), flags=(), machine="M",
     return {**found, **({"test_ppl": 1.0, **scores} if ppl else {}), **others}
 
 
-def compared(*runs, data=PTB, recipe="rnn200"):
-    return {"recipe": {"name": recipe}, "data": {"fingerprint": data}, "runs": list(runs)}
+def compared(*runs, data=PTB, recipe="rnn200", flags=()):
+    found = {"recipe": {"name": recipe}, "data": {"fingerprint": data}, "flags": list(flags)}
+    return {**found, "runs": list(runs)}
 
 
 def row(label, arch, ours=None, paper=(), flags=()):
@@ -68,6 +69,15 @@ def test_what_was_trained_alike_is_a_group():
     assert list(families) == ["PTB", "novels"]
     shown = {("a", True): (0.5, 90.0), ("b", True): (0.9, 80.0)}
     assert places(families["PTB"]) == {"rnn200, 1,000 updates": shown}  # "c" stands alone
+
+
+def test_flags_of_all_runs_make_another_group():
+    """Unless they say how long a training is."""
+    runs = run("a", 90.0, 0.5), run("b", 80.0, 0.9)
+    given = ["--max-update 1000", "--lr 0.1 --warmup-updates 100"]
+    found = [compared(*runs, flags=flags.split()) for flags in ("", *given)]
+    groups = places(systems.families(found)["PTB"])
+    assert list(groups) == ["rnn200, 1,000 updates", "rnn200, 1,000 updates, --warmup-updates 100"]
 
 
 def test_what_was_not_scored_or_died_has_no_place():
