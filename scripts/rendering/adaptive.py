@@ -8,10 +8,9 @@ method with the rate that ends best, of those that it was trained with for longe
 from __future__ import annotations
 
 import math
-import statistics
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from .cells import NONE, number, table
+from .cells import spread, table
 
 Run = Dict[str, Any]
 METHODS = {
@@ -287,12 +286,7 @@ def _known(runs: Sequence[Run], name: str) -> List[float]:
 
 
 def _shown(values: Sequence[Optional[float]], form: str = ".1f") -> str:
-    """The mean, with the standard deviation of several seeds."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return NONE
-    mean = number(statistics.fmean(known), form)
-    return mean if len(known) == 1 else f"{mean} ± {number(statistics.stdev(known), form)}"
+    return spread([value for value in values if value is not None], form)
 
 
 def _method(label: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import List, Optional, Sequence
 
 NONE = "–"
@@ -28,6 +29,14 @@ def interval(numbers: Optional[Sequence[float]], form: str) -> str:
         return NONE
     value, low, high = (number(one, form) for one in numbers)
     return f"{value} [{low}, {high}]"
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """The mean, with the standard deviation of several; a dash for none."""
+    if not values:
+        return NONE
+    mean = number(statistics.fmean(values), form)
+    return mean if len(values) == 1 else f"{mean} ± {number(statistics.stdev(values), form)}"
 
 
 def table(titles: Sequence[str], lines: Sequence[Sequence[str]], text: int = 1) -> List[str]:

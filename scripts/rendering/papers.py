@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from .cells import NONE, number, over, ratio, table
+from .cells import NONE, number, over, ratio, spread, table
 
 Row = Dict[str, Any]
 Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
@@ -68,28 +68,31 @@ def ptb_test(*recipes: Dict[str, Any]) -> List[str]:
 
 
 def ptb_seeds(*recipes: Dict[str, Any]) -> List[str]:
-    """Goldberger & Melamud's rows that ran with several seeds: mean ± standard deviation.
+    """Goldberger & Melamud's rows of a size that ran with several seeds: mean ± deviation.
 
     Args:
         recipes: of one table each, with another seed each.
     """
-    found: Dict[str, List[Dict[str, Any]]] = {}
+    found: Dict[str, List[Row]] = {}
     for row in (row for recipe in recipes for row in recipe["rows"] if row.get("ours")):
-        found.setdefault(row["label"], []).append(row["ours"])
+        found.setdefault(row["label"], []).append(row)
+    sizes = {_size(rows[0]) for rows in found.values() if len(rows) > 1}
     titles = ["", "seeds", "valid PPL^f", "over softmax", "σ_z", "test PPL^f", "over softmax"]
-    return table(titles, [_seeds(label, found) for label in found if len(found[label]) > 1])
+    shown = [label for label, rows in found.items() if _size(rows[0]) in sizes]
+    return table(titles, [_seeds(label, found) for label in shown])
 
 
-def _seeds(label: str, found: Mapping[str, Sequence[Dict[str, Any]]]) -> List[str]:
-    softmax = found.get(f"softmax-{label.rpartition('-')[2]}", ())
+def _seeds(label: str, found: Mapping[str, Sequence[Row]]) -> List[str]:
+    softmax = found.get(f"softmax-{_size(found[label][0])}", ())
     line = [f"`{label}`", str(len(found[label]))]
     for name, form in (("valid_ppl", ".2f"), ("sigma_z", ".3f"), ("test_ppl", ".2f")):
-        values, references = ([one[name] for one in ones] for ones in (found[label], softmax))
-        spread = number(statistics.stdev(values), form)
-        line.append(f"{number(statistics.mean(values), form)} ± {spread}")
+        values, references = (
+            [row["ours"][name] for row in rows] for rows in (found[label], softmax)
+        )
+        line.append(spread(values, form))
         if name != "sigma_z":
-            reference = statistics.mean(references) if references else None
-            line.append(over(statistics.mean(values), reference))
+            reference = statistics.fmean(references) if references else None
+            line.append(over(statistics.fmean(values), reference))
     return line
 
 

@@ -197,10 +197,11 @@ def test_rows_of_several_seeds_stand_beside_the_softmax():
         ]
         for softmax, own in ((99.0, 102.0), (101.0, 102.0))
     ]
-    rows[0].append(row("once-30", {**values, "valid_ppl": 1.0}))
+    rows[0] += [row("once-30", {**values, "valid_ppl": 99.5}), row("once-300", {**values})]
     assert papers.ptb_seeds(*({"rows": one} for one in rows))[2:] == [
         "| `softmax-30` | 2 | 100.00 ± 1.41 | 0.00 % | 0.200 ± 0.000 | 90.00 ± 0.00 | 0.00 % |",
         "| `r-30` | 2 | 102.00 ± 0.00 | 2.00 % | 0.200 ± 0.000 | 90.00 ± 0.00 | 0.00 % |",
+        "| `once-30` | 1 | 99.50 | −0.50 % | 0.200 | 90.00 | 0.00 % |",
     ]
 
 
