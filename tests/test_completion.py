@@ -218,6 +218,11 @@ def test_as_json(complete, put):
     assert f"differ: {found['differ']['count']} of {found['differ']['asked']}," in text
 
 
+def test_json_needs_answers(complete, put):
+    status, output, errors = complete(put("q", MACHINE), "--json")
+    assert status == 2 and not output and "--json: required --answers" in errors
+
+
 def test_exact_alone(complete, put):
     _, output, _ = complete(put("q", MACHINE), "--answers", put("a", MACHINE_ANSWERS), "--exact")
     assert output.startswith("exact: ") and len(output.splitlines()) == 1

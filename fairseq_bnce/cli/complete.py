@@ -31,6 +31,7 @@ from fairseq_bnce.corpora.completion import (
     right_letters,
 )
 from fairseq_bnce.corpora.penn import novel_words
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.output import Output
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
         InputError, ScoringError, UnsupportedModelError: for what the user
             has to mend.
     """
+    if options.json and not options.answers:
+        raise InputError("--json: required --answers, of which it tells, got none")
     questions = read_questions(options.questions)
     right = right_letters(questions, options.answers) if options.answers else None
     if options.out or right is None:
