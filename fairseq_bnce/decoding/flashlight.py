@@ -10,7 +10,7 @@ import numpy as np
 
 from fairseq_bnce.decoding.extras import imported
 from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords
+from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, unigram_log_probs
 from fairseq_bnce.errors import ScoringError, require
 from fairseq_bnce.scoring import Scorer
 
@@ -126,8 +126,7 @@ class FlashlightLM(_LM):
         counted, have its score at a sentence's beginning, and the offset.
         """
         dictionary = self.histories.scorer.dictionary
-        counts = np.array(dictionary.count, dtype=np.float64) + 1
-        found = np.log(counts / counts.sum())[self._ids]
+        found = unigram_log_probs(dictionary.count)[self._ids]
         unknown = self.histories.scores(self.histories.start(), [dictionary.unk()])
         return np.where(self._is_oov, unknown, found) + np.array(self._offsets)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Iterable, List, Sequence
 
+import numpy as np
+
 from fairseq_bnce.errors import ScoringError, require
 from fairseq_bnce.scoring import Scorer
 
@@ -49,6 +51,12 @@ class DecoderWords:
                 f"least (max_oov), got a model that lacks {told}"
             )
         logger.warning("words of the decoder that the model lacks, scored as %s: %s", unk, told)
+
+
+def unigram_log_probs(counts: Sequence[float]) -> np.ndarray:
+    """Of words by their counts, of which each is taken for one more: (n,) float64 nats."""
+    ones_more = np.array(counts, dtype=np.float64) + 1
+    return np.log(ones_more / ones_more.sum())
 
 
 def as_words(name: str, words: Iterable[str]) -> List[str]:

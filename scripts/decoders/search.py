@@ -14,6 +14,8 @@ from flashlight.lib.text.decoder import (
     ZeroLM,
 )
 
+from fairseq_bnce.decoding.words import unigram_log_probs
+
 from .made import BLANK, SILENCE
 from .systems import System
 
@@ -34,9 +36,8 @@ def smeared_trie(
     Args:
         counts: of each word; each is taken for one more.
     """
-    ones_more = np.array(counts) + 1.0
-    log_probs = np.log(ones_more / ones_more.sum())
-    look_ahead = np.zeros(len(counts)) if isinstance(system.lm, ZeroLM) else log_probs
+    has_lm = not isinstance(system.lm, ZeroLM)
+    look_ahead = unigram_log_probs(counts) if has_lm else np.zeros(len(counts))
     trie = Trie(tokens, SILENCE)
     for index, (spelling, score) in enumerate(zip(spellings, look_ahead / system.lm_weight)):
         trie.insert(spelling, index, score)
