@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--heads", nargs="+", choices=list(HEADS), default=list(HEADS), metavar="NAME")
     shapes = "default: those of Gemma 2 and Llama 3 on a GPU, small ones on the CPU"
     add("--shapes", nargs="+", type=_shape, metavar="NxDxV", help=shapes)
-    add("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+    command.add_device(parser)
     about = "default: bfloat16 on a GPU, float32 on the CPU"
     add("--dtype", choices=("bfloat16", "float16", "float32"), help=about)
     add("--calls", type=int, default=50, help="timed calls at most (default: %(default)s)")
@@ -74,9 +74,9 @@ def _shape(text: str) -> Shape:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    device, device_name = run.find_device(options.device, options.out, options.threads)
-    own = {"device": device, "device_name": device_name, "seconds": options.max_seconds}
-    return run.settings(Settings, options, dtype=options.dtype or _DTYPES[device], **own)
+    own = {**run.find_device(options), "seconds": options.max_seconds}
+    own["dtype"] = options.dtype or _DTYPES[own["device"]]
+    return run.settings(Settings, options, **own)
 
 
 def _run_all(settings: Settings, options: argparse.Namespace) -> int:

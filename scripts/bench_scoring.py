@@ -30,7 +30,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from experiments import command, machine, processes, sentences, tables
 from experiments.recipes import words
-from experiments.run import HERE, make_data
+from experiments.run import HERE, device_flags, find_device, make_data
 from experiments.tables import MIB, Line
 
 _RECIPE = tables.load("recipes")["scoring"]
@@ -74,9 +74,12 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace):
         self.options, self.out, self.threads = options, options.out, options.threads
+        self.device = find_device(options)
+        self.flags = device_flags(self.device["device"])
         self.checkpoint = self.out / f"model-{options.arch}" / "checkpoint_last.pt"
         data = self._data(options.tokens[1])
         flags = words([_RECIPE["models"][options.arch].format(d=options.size), _RECIPE["training"]])
+        flags += tuple(self.flags)
         sentences.train(data, self.checkpoint, flags, self.out / "training.log", self.threads)
 
     def speeds(self) -> List[Speed]:
@@ -104,11 +107,12 @@ class Bench:
     def _command(self, is_eval_lm: bool, is_exact: bool, tokens: int) -> List[str]:
         if not is_eval_lm:
             return [*self._score(self._text(tokens)), *(["--exact"] if is_exact else [])]
-        way = [] if is_exact else ["--unnormalized"]
+        way = [*self.flags, *([] if is_exact else ["--unnormalized"])]
         return sentences.eval_lm(self._data(tokens), self.checkpoint, "train", *way)
 
     def _score(self, text: Path) -> List[str]:
-        places = ["--path", str(self.checkpoint), "--per-word", str(text)]
+        places = ["--path", str(self.checkpoint), "--device", self.device["device"]]
+        places += ["--per-word", str(text)]
         return [sys.executable, str(HERE.parent / "fairseq-bnce"), "score", *places]
 
     def _least(self, command: Sequence[str]) -> processes.Ended:
@@ -140,7 +144,7 @@ def _measure(options: argparse.Namespace) -> int:
     machine.check_fairseq()
     options.out.mkdir(parents=True, exist_ok=True)
     bench = Bench(options)
-    _write(bench.speeds(), bench.memory(), options)
+    _write(bench.speeds(), bench.memory(), options, bench.device)
     return 0
 
 
@@ -160,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", default=[100_000, 600_000], help=about.format("unnormalised"), **sizes)
     add("--exact-tokens", default=[10_000, 40_000], help=about.format("exactly"), **sizes)
     add("--memory-lines", type=int, nargs="*", default=[10_000, 100_000], metavar="LINES")
+    command.add_device(parser)
     add("--repeats", type=int, default=2, help="of each, the fastest counts (default: 2)")
     return parser
 
@@ -179,9 +184,12 @@ def _repeat(source: Path, target: Path, lines: int) -> None:
 
 
 def _write(
-    speeds: Sequence[Speed], memory: Dict[int, Dict[str, float]], options: argparse.Namespace
+    speeds: Sequence[Speed],
+    memory: Dict[int, Dict[str, float]],
+    options: argparse.Namespace,
+    device: Dict[str, str],
 ) -> None:
-    where = {**machine.versions(), **machine.hardware(), "load": os.getloadavg()}
+    where = {**machine.versions(), **machine.hardware(), **device, "load": os.getloadavg()}
     flags = {name: str(value) for name, value in vars(options).items() if name != "out"}
     parts = _report(speeds, memory, f"{options.arch}, V = {options.vocab:,}: {where}")
     rates = {"speeds": [asdict(speed) for speed in speeds], "memory": memory}

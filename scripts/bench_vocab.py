@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), metavar="NAME")
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    add("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+    command.add_device(parser)
     add("--seed", type=int, default=1, help="of the data (default: 1)")
     about = "the data's law, 1 / (rank + Q)^S (default: 1.1 2.7)"
     add("--zipf", nargs=2, type=float, default=[1.1, 2.7], metavar=("S", "Q"), help=about)
@@ -90,9 +90,8 @@ def _prepare(options: argparse.Namespace) -> Settings:
     machine.check_fairseq()
     for name in ("vocab", "systems", "parts"):
         command.each_once(f"--{name}", getattr(options, name))
-    device, device_name = run.find_device(options.device, options.out, options.threads)
     recipe = RECIPES[options.recipe].with_sentences(options.sentences)
-    own = {"device": device, "device_name": device_name, "seconds": options.max_seconds}
+    own = {**run.find_device(options), "seconds": options.max_seconds}
     return run.settings(Settings, options, recipe=recipe, **own)
 
 

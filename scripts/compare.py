@@ -13,11 +13,11 @@ a lone ``--`` are flags of fairseq-train for all criteria; they override the rec
 
 FOLDER gets comparison.md (tables), comparison.json (all of it, training curves too),
 validation.png (validation perplexity against training time; needs matplotlib) and runs/, with
-every run's logs and checkpoints. The runs come one after the other, on the CPU, with
-``--threads`` threads each, and nothing else should be busy meanwhile. A second call trains
+every run's logs and checkpoints. The runs come one after the other, on the GPU or with
+``--threads`` threads on the CPU, and nothing else should be busy meanwhile. A second call trains
 nothing that is finished, goes on with what was interrupted, and trains what its recipe, data,
-threads or versions make a new run. A run that dies is a row of the tables that says why; the others
-are still run, and the exit status is 1.
+threads, GPU or versions make a new run. A run that dies is a row of the tables that says why; the
+others are still run, and the exit status is 1.
 
 Words/s come from fairseq's own train_inner log lines: targets over time, summed over the intervals
 that lie past the first 100 updates after a start and hold no validation; where a run is too short
@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("data", type=Path, help="binarised folder with train, valid and test")
     _add_trainings(parser)
     _add_measures(parser)
+    command.add_device(parser)
     return parser
 
 
@@ -114,6 +115,7 @@ def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings
     settings = run.settings(
         Settings,
         options,
+        **run.find_device(options),
         data=options.data.resolve(),
         fingerprint=machine.data_fingerprint(options.data),
         recipe=recipes.RECIPES[options.recipe],

@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", type=Path, help="binarised folder with train, valid and test")
     add("--rows", nargs="+", metavar="LABEL", help="rows to train (default: all)")
     command.add_questions(parser)
+    command.add_device(parser)
     add("--seed", type=int, default=1)
     return parser
 
@@ -94,7 +95,7 @@ def _settings(table: Table, options: argparse.Namespace, training: List[str]) ->
     data, fingerprint = options.data.resolve(), machine.data_fingerprint(options.data)
     found = {"data": data, "fingerprint": fingerprint, "questions": questions}
     own = {"recipe": table.regime, "training": training, "profile_batches": 0}
-    return run.settings(Settings, options, **found, **own)
+    return run.settings(Settings, options, **found, **own, **run.find_device(options))
 
 
 def _wanted(runs: Dict[str, Training], labels: Sequence[str]) -> List[Training]:

@@ -116,14 +116,15 @@ def _both_ways(name: str, given: str, options: argparse.Namespace) -> Dict[str, 
 def _trained(name: str, options: argparse.Namespace) -> Path:
     checkpoint = options.out / name / "checkpoint_last.pt"
     flags = ["--arch", name, *words([_RECIPE["training"], _MODELS[name]])]
-    flags += ["--max-update", str(options.updates)]
+    flags += ["--cpu", "--max-update", str(options.updates)]
     sentences.train(options.data, checkpoint, flags, options.out / "train.log", options.threads)
     return checkpoint
 
 
 def _eval_lm(checkpoint: Path, options: argparse.Namespace, flags: List[str]) -> str:
     split, log = options.gen_subset, options.out / "eval_lm.log"
-    command = sentences.eval_lm(options.data, checkpoint, split, "--max-tokens", "4000", *flags)
+    flags = ["--cpu", "--max-tokens", "4000", *flags]
+    command = sentences.eval_lm(options.data, checkpoint, split, *flags)
     processes.run(command, log, options.threads)
     return "\n".join(processes.last_attempt(log))
 

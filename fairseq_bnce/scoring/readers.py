@@ -271,6 +271,7 @@ def _fused(cells: Sequence[nn.LSTMCell]) -> nn.LSTM:
     for number, cell in enumerate(cells):
         for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
             setattr(rnn, f"{kind}_l{number}", getattr(cell, kind))
+    rnn.flatten_parameters()  # in one piece, as cuDNN wants them; nothing on a CPU
     return rnn.eval()
 
 

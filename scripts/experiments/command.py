@@ -36,6 +36,11 @@ def parser(description: str, **out: Any) -> argparse.ArgumentParser:
     return made
 
 
+def add_device(to: argparse.ArgumentParser) -> None:
+    """``--device``, which run.find_device reads."""
+    to.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+
+
 def start(main: Callable[[Sequence[str]], int]) -> None:
     """End this process with the status of ``main``; a SIGTERM leaves no child behind.
 

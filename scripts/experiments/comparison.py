@@ -172,9 +172,15 @@ def as_json(found: Sequence[Row], settings: Settings) -> Dict[str, Any]:
         "scoring_flags": settings.scoring,
         "data": {"name": settings.data.name, "fingerprint": settings.fingerprint},
         "threads": settings.threads,
+        "device": device(settings),
         "summary": {row.variant.label: _cells(row) for row in found},
         "runs": [_run(outcome) for row in found for outcome in row.outcomes],
     }
+
+
+def device(settings: Settings) -> str:
+    """cpu, or the GPU's name."""
+    return settings.device if settings.device == "cpu" else settings.device_name
 
 
 def conditions(found: Sequence[Row], settings: Settings) -> str:
@@ -183,7 +189,7 @@ def conditions(found: Sequence[Row], settings: Settings) -> str:
     seeds = tables.joined(outcome.case for row in found for outcome in row.outcomes)
     lines = [
         f"Data: {settings.data.name} ({settings.fingerprint}). Seeds: {seeds}. "
-        f"{settings.threads} thread(s).",
+        f"{device(settings)}, {settings.threads} thread(s).",
         tables.where(trained),
         *tables.load_average(
             [load for t in trained for one in t["attempts"] for load in one["load"]]

@@ -134,6 +134,7 @@ def as_json(table: Table, outcomes: Dict[str, Outcome], settings: Settings) -> D
         "flags": [*table.regime.training, *settings.training],
         "data": {"name": settings.data.name, "fingerprint": settings.fingerprint},
         "threads": settings.threads,
+        "device": comparison.device(settings),
         "rows": [_row(row, outcomes.get(row.variant.label)) for row in table.rows],
     }
 

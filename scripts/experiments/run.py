@@ -145,21 +145,28 @@ def measure(name: str, found: Path, threads: int, *arguments: Any) -> Tuple[Any,
     return json.loads(found.read_text(encoding="utf-8")), ended
 
 
-def find_device(asked: Optional[str], out: Path, threads: int) -> Tuple[str, str]:
-    """(cpu or cuda, its name); torch is asked in a child, so that this process stays small.
+def find_device(options: argparse.Namespace) -> Dict[str, str]:
+    """``device`` (cpu or cuda) and ``device_name``, for settings.
+
+    torch is asked in a child, so that this process stays small.
 
     Raises:
         UsageError: for a GPU that is not there.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     found = {"cuda": None}
-    if asked != "cpu":
-        found, _ = measure("device", out / "device.json", threads)
+    if options.device != "cpu":
+        found, _ = measure("device", options.out / "device.json", options.threads)
     if found["cuda"] is not None:
-        return "cuda", found["cuda"]
-    if asked == "cuda":
+        return {"device": "cuda", "device_name": found["cuda"]}
+    if options.device == "cuda":
         raise UsageError("--device cuda: required a GPU that torch can use, got none")
-    return "cpu", str(machine.hardware()["processor"])
+    return {"device": "cpu", "device_name": str(machine.hardware()["processor"])}
+
+
+def device_flags(device: str) -> List[str]:
+    """What fairseq's commands must be told to stay on the CPU."""
+    return ["--cpu"] if device == "cpu" else []
 
 
 def make_data(folder: Path, log: Path, threads: int, **flags: Any) -> Path:

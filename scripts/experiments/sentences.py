@@ -13,7 +13,7 @@ from .run import AS_TEXT
 # are geometrically distributed about 20.
 LONGEST = "400"
 _BLOCKS = ["--sample-break-mode", "eos", "--tokens-per-sample", LONGEST]
-_COMMON = [*_BLOCKS, "--cpu", "--num-workers", "0", "--no-progress-bar"]
+_COMMON = [*_BLOCKS, "--num-workers", "0", "--no-progress-bar"]
 
 
 def fairseq(command: str, data: Path, *flags: Any) -> List[str]:

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import logs, machine, processes
 from .recipes import ADAPTIVE, NORMALISED, Recipe, Variant, criterion_flags, inherited
-from .run import TRAIN, Outcome, Part, Run, Say
+from .run import TRAIN, Outcome, Part, Run, Say, device_flags
 
 Measured = Tuple[Dict[str, Any], processes.Ended]
 
@@ -25,6 +25,7 @@ class Settings:
         recipe: the flags of all.
         training, scoring: further flags of fairseq-train and fairseq-eval-lm.
         threads: OMP_NUM_THREADS.
+        device: cpu or cuda, and ``device_name``.
         profile_batches: training batches of the profile; 0 for no profile.
         questions: tables of sentence completion, questions and answers; None for none.
         is_scored: whether a trained model is measured, or its log alone read.
@@ -38,6 +39,8 @@ class Settings:
     training: Tuple[str, ...] = ()
     scoring: Tuple[str, ...] = ()
     threads: int = 1
+    device: str = "cpu"
+    device_name: str = ""
     profile_batches: int = 50
     questions: Optional[Tuple[Path, Path]] = None
     is_scored: bool = True
@@ -49,8 +52,9 @@ class Training(Run):
     ends_at_first_error = True
 
     def __init__(self, settings: Settings, variant: Variant, seed: int):
+        common = [*settings.recipe.training, *device_flags(settings.device)]
         own = self._own_flags(settings, variant)
-        flags = [*settings.recipe.training, *own, *settings.training, *variant.flags]
+        flags = [*common, *own, *settings.training, *variant.flags]
         self.flags = ["--criterion", variant.criterion, *flags, "--seed", str(seed)]
         self.versions = machine.versions()
         identity = {
@@ -59,6 +63,8 @@ class Training(Run):
             "threads": settings.threads,
             "versions": self.versions,
         }
+        if settings.device != "cpu":
+            identity["device"] = settings.device_name
         super().__init__(settings, variant, seed, f"{variant.label}-seed{seed}", identity)
         self.checkpoint = self.folder / "checkpoints" / "checkpoint_best.pt"
         self._log = self.folder / "train.log"
@@ -147,6 +153,7 @@ class Training(Run):
     def _complete(self) -> Measured:
         questions, answers = self.settings.questions
         places = ["--data", self.settings.data, "--checkpoint", self.checkpoint]
+        places += ["--device", self.settings.device]
         return self.measure("complete", *places, "--questions", questions, "--answers", answers)
 
     def _score(self) -> Measured:
@@ -166,5 +173,5 @@ class Training(Run):
 
     def _scoring_flags(self) -> List[str]:
         settings = self.settings
-        same = inherited(self.flags)
-        return ["--cpu", "--num-workers", "0", *same, *settings.recipe.scoring, *settings.scoring]
+        same = [*device_flags(settings.device), "--num-workers", "0", *inherited(self.flags)]
+        return [*same, *settings.recipe.scoring, *settings.scoring]

@@ -148,7 +148,7 @@ class Settings:
         """Of fairseq-train, the same for all systems."""
         sentences, tokens = self.recipe.batch
         batch = ["--batch-size", str(sentences), "--tokens-per-sample", str(tokens)]
-        device = ["--cpu"] if self.device == "cpu" else []
+        device = run.device_flags(self.device)
         return [*self.recipe.training, *batch, *shlex.split(_COMMON), *device]
 
     def data(self, vocab: int) -> Path:

@@ -75,7 +75,10 @@ def normaliser(arguments: List[str]) -> Dict[str, Any]:
     if _is_adaptive(model):
         return {}
     log_z = task.state.state_dict.get("log_z", 0.0)
-    parts = list(_partitions(model.eval(), task, _batches(cfg, task, model)))
+    batches = _batches(cfg, task, model)
+    if torch.cuda.is_available() and not cfg.common.cpu:
+        model, batches = model.cuda(), map(utils.move_to_cuda, batches)
+    parts = list(_partitions(model.eval(), task, batches))
     partitions, entropies = (torch.cat(values).double().cpu() for values in zip(*parts))
     deviations = partitions - log_z
     if not deviations.isfinite().all():
@@ -165,6 +168,7 @@ def complete(arguments: List[str]) -> Dict[str, Any]:
     parser = argparse.ArgumentParser(prog="measure.py complete")
     for name in ("--data", "--checkpoint", "--questions", "--answers"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args(arguments)
     from fairseq_bnce.corpora import completion
     from fairseq_bnce.corpora.penn import novel_words
@@ -189,9 +193,11 @@ def _sentence_scores(options: argparse.Namespace, sentences: List[str]) -> Dict[
     from fairseq_bnce.errors import UnsupportedModelError
 
     try:
-        scorer = Scorer.from_checkpoint(options.checkpoint, options.data, shift="none")
+        scorer = Scorer.from_checkpoint(
+            options.checkpoint, options.data, shift="none", device=options.device
+        )
     except UnsupportedModelError:
-        return {"exact": _fairseqs_scores(options.checkpoint, options.data, sentences)}
+        return {"exact": _fairseqs_scores(options, sentences)}
     return {
         "exact": scorer.with_exact(True).score(sentences),
         "unnormalised": scorer.score(sentences),
@@ -199,11 +205,12 @@ def _sentence_scores(options: argparse.Namespace, sentences: List[str]) -> Dict[
 
 
 @torch.no_grad()
-def _fairseqs_scores(checkpoint: str, data: str, sentences: List[str]) -> numpy.ndarray:
+def _fairseqs_scores(options: argparse.Namespace, sentences: List[str]) -> numpy.ndarray:
     """Log-probabilities (n,) by fairseq's SequenceScorer, each sentence after and with ``</s>``."""
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-        [checkpoint], arg_overrides={"data": data}
+        [options.checkpoint], arg_overrides={"data": options.data}
     )
+    model.to(options.device).eval()
     words = task.source_dictionary
     encoded = [words.encode_line(text, add_if_not_exist=False).long() for text in sentences]
     scorer = SequenceScorer(task.target_dictionary)
@@ -212,7 +219,8 @@ def _fairseqs_scores(checkpoint: str, data: str, sentences: List[str]) -> numpy.
     for start in range(0, len(order), BATCH):
         places = order[start : start + BATCH]
         sample = _sample([encoded[place] for place in places], words)
-        for place, hypotheses in zip(places, scorer.generate([model.eval()], sample)):
+        sample = utils.apply_to_sample(lambda tensor: tensor.to(options.device), sample)
+        for place, hypotheses in zip(places, scorer.generate([model], sample)):
             scores[place] = hypotheses[0]["positional_scores"].double().sum()
     return scores
 

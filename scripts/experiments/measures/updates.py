@@ -163,7 +163,8 @@ class Update:
         self.trainer = Trainer(cfg, self.task, model, criterion)
         epoch = self.trainer.get_train_iterator(epoch=1)
         count = WARM_UP + options.batches
-        self.batches = list(islice(epoch.next_epoch_itr(shuffle=True), count))
+        batches = islice(epoch.next_epoch_itr(shuffle=True), count)
+        self.batches = [self.trainer._prepare_sample(batch)[0] for batch in batches]
         self.clip_norm = cfg.optimization.clip_norm
         self.trainer.model.train()
 
