@@ -6,7 +6,9 @@
 
 Held-out sentences of the novels, spoken by flite, are recognised by pocketsphinx with the models
 that it brings. A language model trained on the other sentences is added to its 100-best lists, by
-weights that are tuned on one half of them, and the other half tells the word error rate. Stages
+weights that are tuned on one half of them, and the other half tells the word error rate. With
+``--model softmax`` it is a stock transformer_lm, trained by cross_entropy, to whose checkpoint
+fairseq-bnce diagnose adds what makes its scores close to normalised ones without a softmax. Stages
 that are finished are not run again; lists and training go on where they were interrupted. What the
 commands print is in OUT/log, what came out in OUT/speech.json.
 
@@ -55,6 +57,8 @@ VARIANTS = {
 }
 EXCHANGED = "exchanged"
 MODEL = ("contexts", "ppl", "mu_z", "sigma_z")  # what diagnose finds that is reported
+SOFTMAX = "softmax"
+BEST, CALIBRATED = "checkpoint_best.pt", "checkpoint_best.calibrated.pt"
 # (before, after), of the same sentences
 COMPARED = (
     *(("first", variant) for variant in (*VARIANTS, EXCHANGED)),
@@ -105,9 +109,23 @@ def binarise(run: Run) -> None:
 
 def train(run: Run) -> None:
     """lm/: the best checkpoint by validation loss; goes on where it was interrupted."""
-    flags = [*words(RECIPE), "--max-update", run.options.updates, "--save-dir", run.folder / "lm"]
+    flags = [*words([RECIPE["training"], RECIPE["models"][run.options.model]])]
+    flags += ["--max-update", run.options.updates, "--save-dir", run.folder / "lm"]
     data = run.folder / "data" / "bin"
     run.python("-m", "fairseq_cli.train", data, "--user-dir", run.plugin, *flags)
+
+
+def calibrate(run: Run) -> None:
+    """For a softmax's model: rows, or mu_z alone, written into a checkpoint of their own."""
+    if run.options.model != SOFTMAX:
+        return
+    text, rows = ("train.txt", ["--offset", run.options.rows])
+    if not run.options.rows:
+        text, rows = "valid.txt", []
+    flags = ["--calibrate", run.folder / "lm" / CALIBRATED, "--overwrite", *rows]
+    places = ["--path", run.folder / "lm" / BEST, "--data", run.folder / "data" / "bin"]
+    flags += ["--threads", run.threads, run.folder / "text" / text]
+    run.python("-m", "fairseq_bnce.cli", "diagnose", *places, *flags)
 
 
 # ---------------------------------------------------------------- lists
@@ -183,8 +201,8 @@ def add_scores(run: Run, lists: Path, out: Path) -> None:
 
 
 def of_model(run: Run) -> List[Any]:
-    checkpoint = run.folder / "lm" / "checkpoint_best.pt"
-    return ["--path", checkpoint, "--data", run.folder / "data" / "bin"]
+    name = CALIBRATED if run.options.model == SOFTMAX else BEST
+    return ["--path", run.folder / "lm" / name, "--data", run.folder / "data" / "bin"]
 
 
 def mask(line: str, known: Iterable[str]) -> str:
@@ -235,9 +253,15 @@ def report(run: Run) -> None:
         "sentences": run.options.sentences,
         **errors(run),
         "weights": {name: weights(run.folder / "weights" / name) for name in variants},
-        "model": {"updates": run.options.updates, **{name: model[name] for name in MODEL}},
+        "model": {**said_of_model(run), **{name: model[name] for name in MODEL}},
     }
     say(write_json(run.folder / "speech.json", found))
+
+
+def said_of_model(run: Run) -> Dict[str, Any]:
+    options = run.options
+    rows = {"rows": options.rows} if options.model == SOFTMAX else {}
+    return {"kind": options.model, "updates": options.updates, **rows}
 
 
 def errors(run: Run) -> Dict[str, Any]:
@@ -284,6 +308,9 @@ def main(arguments: Sequence[str]) -> int:
     add = flags.add_argument
     add("--sentences", type=command.positive, default=500, help="of each half (%(default)s)")
     add("--updates", type=command.positive, default=5_000, help="of the model (%(default)s)")
+    add("--model", choices=sorted(RECIPE["models"]), default="ranking", help="(%(default)s)")
+    about = "fitted to a softmax's model; 0 for one constant (%(default)s)"
+    add("--rows", type=command.at_least(0), default=1_000, help=about)
     return run_all(flags.parse_args(arguments), steps)
 
 
@@ -294,6 +321,7 @@ def stages() -> Steps:
         **{f"recognise-{name}": partial(recognise, name=name) for name in LISTS},
         "binarise": binarise,
         "train": train,
+        "calibrate": calibrate,
         "diagnose": diagnose,
         **{f"score-{name}": partial(score, name=name) for name in LISTS},
         **{f"score-{name}{HALF}": partial(score_half, name=name) for name in LISTS},

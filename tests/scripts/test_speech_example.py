@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -339,6 +340,20 @@ def test_the_example_from_novels_to_the_table(novels, voice):
         "| the best of each list | 0.00"
     )
     check_that_it_goes_on(novels, voice, found)
+
+
+@pytest.mark.slow
+def test_a_softmax_is_left_out_with_rows_fitted_afterwards(novels, voice):
+    spread = {}
+    for rows in ("0", "5"):
+        status, output = example(novels, "--model", "softmax", "--rows", rows, "--updates", "40")
+        run = novels.parent / "run"
+        assert status == 0, output + (run / "log").read_text("utf-8")
+        found = json.loads((run / "speech.json").read_text("utf-8"))
+        assert found["model"]["kind"] == "softmax" and found["model"]["rows"] == int(rows)
+        spread[rows] = found["model"]["sigma_z"]
+        shutil.rmtree(run)
+    assert 0 < spread["5"] < spread["0"] / 2
 
 
 def check_differences(found, rates):
