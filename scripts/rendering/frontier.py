@@ -176,11 +176,14 @@ def _corpus(key: Any) -> str:
 
 
 def _means(systems: Sequence[System]) -> List[System]:
-    """One system for each label and flags, ours before the paper's."""
-    alike: Dict[Tuple[Any, ...], List[System]] = {}
+    """One system for each label and flags, ours before the paper's.
+
+    A seed counts once: trained anew, it takes the earlier file's place.
+    """
+    alike: Dict[Tuple[Any, ...], Dict[Optional[int], System]] = {}
     for one in systems:
-        alike.setdefault((not one.runs, one.label, one.flags), []).append(one)
-    return [_mean(alike[key]) for key in sorted(alike)]
+        alike.setdefault((not one.runs, one.label, one.flags), {})[one.seed] = one
+    return [_mean(list(alike[key].values())) for key in sorted(alike)]
 
 
 def _mean(systems: Sequence[System]) -> System:

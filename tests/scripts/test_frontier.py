@@ -87,6 +87,13 @@ def test_what_was_not_scored_or_died_has_no_place():
     assert [one.label for one in group] == ["a", "b"]
 
 
+def test_a_seed_that_was_trained_anew_counts_once():
+    first, again = run("a", 90.0, 0.5), run("a", 92.0, 0.7)
+    other = run("b", 80.0, 0.9)
+    (group,) = systems.families([compared(first, other), compared(again)])["PTB"].values()
+    assert [(one.ppl, one.runs) for one in group] == [(92.0, 1), (80.0, 1)]
+
+
 def test_seeds_are_averaged_and_a_training_in_two_files_counts_once():
     first = run("a", 90.0, 0.5)
     one, two = compared(first, run("b", 80.0, 0.9)), compared(first, run("a", 92.0, 0.7, seed=2))
