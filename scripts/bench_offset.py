@@ -86,7 +86,7 @@ def _model(path: str, options: argparse.Namespace) -> Dict[str, Any]:
     fitting = DiagnosingScorer(_trained(path, options, {}), exact=True)
     fitting.contexts = contexts = reduction.Contexts(options.contexts)
     for _ in fitting.score_stream(_lines(options.fit, options.contexts)):
-        if contexts.count == options.contexts:
+        if contexts.is_full:
             break
     lines = list(_lines(options.text, options.lines))
     mean = contexts.parts()[1][1].mean().item()

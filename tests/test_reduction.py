@@ -1,5 +1,6 @@
 """A reduced partition function: fitted, carried by a checkpoint, and used wherever scores are."""
 
+import functools
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ from conftest import zipf_lines
 from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints, losses
+from fairseq_bnce.cli import diagnose
 from fairseq_bnce.errors import CheckpointError
 from fairseq_bnce.scoring import reduction
 
@@ -137,6 +139,20 @@ def test_diagnose_says_how_close(softmax, calibrated, corpus, tmp_path, capfd):
     assert offset["fitted_on"] + offset["measured_on"] == before["contexts"]
     again = diagnosed(calibrated, "--offset")["offset"]  # of the model, not of what it carries
     assert again == pytest.approx(offset, rel=1e-3, abs=1e-4)
+
+
+def test_no_more_is_read_than_is_fitted_to(softmax, corpus, tmp_path, capfd, monkeypatch):
+    """A text may be all that the model was trained on: exact normalisers of it take hours."""
+    monkeypatch.setattr(diagnose, "Contexts", functools.partial(reduction.Contexts, most=500))
+    write_lines(tmp_path / "text", zipf_lines(2000, seed=9))
+    arguments = ["--data", corpus, "--json", "--worst", "0", "--batch-tokens", "20"]
+    for offset in (["--offset", "16"], []):
+        called = ["diagnose", "--path", softmax, *arguments, *offset, tmp_path / "text"]
+        assert call_command(*called) == 0
+        found = json.loads(capfd.readouterr().out)
+        if offset:
+            assert found["offset"]["fitted_on"] + found["offset"]["measured_on"] == 500
+        assert (500 <= found["contexts"] < 1000) == bool(offset)
 
 
 def test_a_shift_of_another_text_is_of_what_the_rows_leave(calibrated, corpus, tmp_path):

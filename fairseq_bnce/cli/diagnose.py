@@ -42,7 +42,7 @@ from fairseq_bnce.scoring.diagnosis import (
     fit_offset,
     summary,
 )
-from fairseq_bnce.scoring.reduction import Contexts
+from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, Contexts
 from fairseq_bnce.text.output import Output, write_error
 
 _SHOWN = (
@@ -87,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=0,
         metavar="ROWS",
         help="fit a partition function of ROWS rows (default: a fiftieth of the vocabulary, 1,000 "
-        "at most) to the text, for --calibrate to write: with it any model's unnormalised scores "
-        "are close to exact ones",
+        f"at most) to the text's first {MOST_CONTEXTS:,} contexts, past which nothing is read, for "
+        "--calibrate to write: with it any model's unnormalised scores are close to exact ones",
     )
     add(
         "--overwrite",
@@ -191,6 +191,8 @@ def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnos
     with progress_bar(total=text.total_bytes, unit="B", unit_scale=True) as bar:
         for _ in found.fill(scorer, lines, document=options.document):
             bar.update(text.read_bytes - bar.n)
+            if scorer.contexts is not None and scorer.contexts.is_full:
+                break
     note_bad_lines(text)
     if not found.count:
         raise InputError("text: required at least one line, got none")

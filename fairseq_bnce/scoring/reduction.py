@@ -15,6 +15,7 @@ from fairseq_bnce import losses
 from fairseq_bnce.errors import CheckpointError, require
 from fairseq_bnce.projection.output_layer import OutputLayer
 
+MOST_CONTEXTS = 100_000  # of a text, in the order in which they are scored
 _KEY = "reduced_partition"
 _CONTEXTS_A_ROW = 10  # at least
 _CONTEXTS_LOOKED_AT = 4096  # to see which words are likely
@@ -79,7 +80,7 @@ class Contexts:
         most: how many are kept.
     """
 
-    def __init__(self, most: int = 100_000):
+    def __init__(self, most: int = MOST_CONTEXTS):
         self.most = most
         self._features: List[Tensor] = []
         self._log_z: List[Tensor] = []
@@ -92,6 +93,10 @@ class Contexts:
             self._features.append(features[:room].float().cpu())
             self._log_z.append(log_z[:room].float().cpu())
             self.count += len(self._log_z[-1])
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.most
 
     def parts(self) -> Tuple[Tuple[Tensor, Tensor], Tuple[Tensor, Tensor]]:
         """(features, log Z_c) to fit to, and those of the last tenth, to measure on."""
