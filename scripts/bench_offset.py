@@ -36,6 +36,7 @@ from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis, fit_offset, summary
+from fairseq_bnce.text.stream import sampled
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -85,7 +86,9 @@ def _named(model: str) -> Tuple[str, str]:
 def _model(path: str, options: argparse.Namespace) -> Dict[str, Any]:
     fitting = DiagnosingScorer(_trained(path, options, {}), exact=True)
     fitting.contexts = contexts = reduction.Contexts(options.contexts)
-    for _ in fitting.score_stream(_lines(options.fit, options.contexts)):
+    with options.fit.open(encoding="utf-8") as text:
+        drawn = sampled(map(str.strip, text), options.contexts)
+    for _ in fitting.score_stream(drawn):
         if contexts.is_full:
             break
     lines = list(_lines(options.text, options.lines))

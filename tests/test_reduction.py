@@ -13,6 +13,7 @@ from fairseq_bnce import Scorer, checkpoints, losses
 from fairseq_bnce.cli import diagnose
 from fairseq_bnce.errors import CheckpointError
 from fairseq_bnce.scoring import reduction
+from fairseq_bnce.text.stream import sampled
 
 pytestmark = pytest.mark.modern
 LINES = zipf_lines(60, seed=5)
@@ -68,6 +69,15 @@ def test_the_first_contexts_are_kept_and_the_last_tenth_held_out():
     (features, fitted), (_, measured) = contexts.parts()
     assert fitted.tolist() == list(range(23)) == features[:, 0].tolist()
     assert measured.tolist() == [23, 24]
+
+
+def test_each_line_is_drawn_as_often():
+    found = [sampled("abcdef", 3, seed) for seed in range(3000)]
+    for place in range(3):
+        for line in "abcdef":
+            assert sum(lines[place] == line for lines in found) == pytest.approx(500, abs=90)
+    assert all(len(set(lines)) == 3 for lines in found)
+    assert sorted(sampled("abc", 5)) == ["a", "b", "c"] and sampled([], 3) == []
 
 
 @pytest.fixture(scope="module", params=[LSTM, *slow(TRANSFORMER)], ids=["lstm", "transformer"])
@@ -142,16 +152,23 @@ def test_diagnose_says_how_close(softmax, calibrated, corpus, tmp_path, capfd):
 
 
 def test_no_more_is_read_than_is_fitted_to(softmax, corpus, tmp_path, capfd, monkeypatch):
-    """A text may be all that the model was trained on: exact normalisers of it take hours."""
+    """A text may be all that the model was trained on: exact normalisers of it take hours.
+
+    Contexts are drawn from all of it: those of one book say little of another.
+    """
     monkeypatch.setattr(diagnose, "Contexts", functools.partial(reduction.Contexts, most=500))
-    write_lines(tmp_path / "text", zipf_lines(2000, seed=9))
+    first = ["w0"] * 2000  # more than is fitted to
+    write_lines(tmp_path / "text", first + zipf_lines(2000, seed=9))
     arguments = ["--data", corpus, "--json", "--worst", "0", "--batch-tokens", "20"]
-    for offset in (["--offset", "16"], []):
+    for offset in ([], ["--offset", "16"]):
         called = ["diagnose", "--path", softmax, *arguments, *offset, tmp_path / "text"]
         assert call_command(*called) == 0
         found = json.loads(capfd.readouterr().out)
-        if offset:
+        if not offset:
+            whole_ppl = found["ppl"]
+        else:
             assert found["offset"]["fitted_on"] + found["offset"]["measured_on"] == 500
+            assert found["ppl"] == pytest.approx(whole_ppl, rel=0.2)
         assert (500 <= found["contexts"] < 1000) == bool(offset)
 
 

@@ -15,7 +15,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -44,6 +44,7 @@ from fairseq_bnce.scoring.diagnosis import (
 )
 from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, Contexts
 from fairseq_bnce.text.output import Output, write_error
+from fairseq_bnce.text.stream import TextLines, sampled
 
 _SHOWN = (
     ("contexts", "contexts", ",d"),
@@ -87,8 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=0,
         metavar="ROWS",
         help="fit a partition function of ROWS rows (default: a fiftieth of the vocabulary, 1,000 "
-        f"at most) to the text's first {MOST_CONTEXTS:,} contexts, past which nothing is read, for "
-        "--calibrate to write: with it any model's unnormalised scores are close to exact ones",
+        f"at most) for --calibrate to write: with it any model's unnormalised scores are close to "
+        f"exact ones. The text is then {MOST_CONTEXTS:,} contexts of lines drawn from all of it "
+        "(with --document the first ones)",
     )
     add(
         "--overwrite",
@@ -185,18 +187,27 @@ def _draw(measures: Measures, folder: Path) -> None:
 
 
 def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
-    text = open_text(options.files)
-    lines = map(word_maker(options.tokenize, options.lowercase), text)
+    text, kept = open_text(options.files), scorer.contexts
+    lines: Iterable[str] = text
+    if kept is not None and not options.document:
+        lines = sampled(text, kept.most)  # every line has a context at least
+    words = map(word_maker(options.tokenize, options.lowercase), lines)
     found = Diagnosis(options.worst)
-    with progress_bar(total=text.total_bytes, unit="B", unit_scale=True) as bar:
-        for _ in found.fill(scorer, lines, document=options.document):
-            bar.update(text.read_bytes - bar.n)
-            if scorer.contexts is not None and scorer.contexts.is_full:
+    with _progress(text, kept) as bar:
+        for _ in found.fill(scorer, words, document=options.document):
+            bar.update((text.read_bytes if kept is None else kept.count) - bar.n)
+            if kept is not None and kept.is_full:
                 break
     note_bad_lines(text)
     if not found.count:
         raise InputError("text: required at least one line, got none")
     return found
+
+
+def _progress(text: TextLines, kept: Optional[Contexts]) -> Any:
+    if kept is not None:
+        return progress_bar(total=kept.most, unit=" contexts")
+    return progress_bar(total=text.total_bytes, unit="B", unit_scale=True)
 
 
 def _calibrated_path(options: argparse.Namespace) -> Any:

@@ -15,7 +15,7 @@ from fairseq_bnce import losses
 from fairseq_bnce.errors import CheckpointError, require
 from fairseq_bnce.projection.output_layer import OutputLayer
 
-MOST_CONTEXTS = 100_000  # of a text, in the order in which they are scored
+MOST_CONTEXTS = 100_000  # of a text
 _KEY = "reduced_partition"
 _CONTEXTS_A_ROW = 10  # at least
 _CONTEXTS_LOOKED_AT = 4096  # to see which words are likely
@@ -74,7 +74,7 @@ def without(state: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 class Contexts:
-    """Features and log Z_c of a text's first contexts, on the CPU.
+    """Features and log Z_c of the first contexts that are scored, on the CPU.
 
     Args:
         most: how many are kept.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import select
 import stat
 import sys
 from collections import deque
-from typing import IO, Any, Callable, Deque, Iterator, List, Optional, Sequence
+from typing import IO, Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, unmarked
@@ -101,6 +102,21 @@ class TextLines:
         except UnicodeDecodeError:
             self.bad_lines += 1
             return unmarked(line.decode("utf-8", "replace"))
+
+
+def sampled(lines: Iterable[str], count: int, seed: int = 1) -> List[str]:
+    """So many lines of all, each as likely as any other, in random order; all that are no more.
+
+    A reservoir, in one pass (Vitter 1985, algorithm R).
+    """
+    rng = random.Random(seed)
+    kept: List[str] = []
+    for number, line in enumerate(lines):
+        place = number if number < count else rng.randrange(number + 1)
+        if place < count:
+            kept[place : place + 1] = [line]
+    rng.shuffle(kept)
+    return kept
 
 
 def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]:
