@@ -89,8 +89,7 @@ def _model(path: str, options: argparse.Namespace) -> Dict[str, Any]:
     with options.fit.open(encoding="utf-8") as text:
         drawn = sampled(map(str.strip, text), options.contexts)
     for _ in fitting.score_stream(drawn):
-        if contexts.is_full:
-            break
+        pass
     lines = list(_lines(options.text, options.lines))
     mean = contexts.parts()[1][1].mean().item()
     state = {"mu_z": mean - fitting.log_z}

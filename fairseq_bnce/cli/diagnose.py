@@ -190,7 +190,7 @@ def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnos
     text, kept = open_text(options.files), scorer.contexts
     lines: Iterable[str] = text
     if kept is not None and not options.document:
-        lines = sampled(text, kept.most)  # every line has a context at least
+        lines = sampled(text, kept.most)
     words = map(word_maker(options.tokenize, options.lowercase), lines)
     found = Diagnosis(options.worst)
     with _progress(text, kept) as bar:
@@ -249,7 +249,7 @@ def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
 def _offset_lines(offset: Dict[str, Any], width: int) -> List[str]:
     title = (
         f"partition function of {offset['rows']:,} rows, fitted to {offset['fitted_on']:,} "
-        f"contexts; on the {offset['measured_on']:,} after them:"
+        f"contexts; on the {offset['measured_on']:,} others:"
     )
     names = ("mu_z", "sigma_z", "lowest", "highest")
     shown = [(title, name, form) for title, name, form in _SHOWN if name in names]

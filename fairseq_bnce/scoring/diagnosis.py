@@ -164,7 +164,7 @@ def fit_offset(
 ) -> Tuple[ReducedPartition, Dict[str, Any]]:
     """A reduced partition function of ``rows`` rows (0: as many as suit V), and how far it strays.
 
-    Fitted to the scorer's ``contexts`` but the last tenth, on which mean (mu_z), standard deviation
+    Fitted to the scorer's ``contexts`` but a tenth, on which mean (mu_z), standard deviation
     (sigma_z), lowest and highest of log Z_c less what it says are measured, nats.
 
     Raises:

@@ -99,8 +99,9 @@ class Contexts:
         return self.count >= self.most
 
     def parts(self) -> Tuple[Tuple[Tensor, Tensor], Tuple[Tensor, Tensor]]:
-        """(features, log Z_c) to fit to, and those of the last tenth, to measure on."""
-        features, log_z = torch.cat(self._features), torch.cat(self._log_z)
+        """(features, log Z_c) to fit to, and those of a tenth, drawn at random, to measure on."""
+        order = torch.randperm(self.count, generator=torch.Generator().manual_seed(1))
+        features, log_z = torch.cat(self._features)[order], torch.cat(self._log_z)[order]
         end = self.count - self.count // 10
         return (features[:end], log_z[:end]), (features[end:], log_z[end:])
 

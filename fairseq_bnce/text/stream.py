@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import select
@@ -104,19 +105,21 @@ class TextLines:
             return unmarked(line.decode("utf-8", "replace"))
 
 
-def sampled(lines: Iterable[str], count: int, seed: int = 1) -> List[str]:
-    """So many lines of all, each as likely as any other, in random order; all that are no more.
+def sampled(lines: Iterable[str], tokens: int, seed: int = 1) -> List[str]:
+    """Lines of so many tokens or just above, ``</s>`` counted in; all lines where there are less.
 
-    A reservoir, in one pass (Vitter 1985, algorithm R).
+    Each is as likely as any other, and they are in random order: a reservoir, filled in one pass
+    (Vitter 1985, algorithm R), and as many of it as are needed.
     """
     rng = random.Random(seed)
     kept: List[str] = []
     for number, line in enumerate(lines):
-        place = number if number < count else rng.randrange(number + 1)
-        if place < count:
+        place = number if number < tokens else rng.randrange(number + 1)
+        if place < tokens:
             kept[place : place + 1] = [line]
     rng.shuffle(kept)
-    return kept
+    ends = itertools.accumulate(len(line.split()) + 1 for line in kept)
+    return kept[: 1 + sum(end < tokens for end in ends)]
 
 
 def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]:
