@@ -1,4 +1,4 @@
-"""The table of speech_example.py's speech.json."""
+"""The tables of speech_example.py's speech.json."""
 
 from __future__ import annotations
 
@@ -46,3 +46,24 @@ def unnormalized(found: Dict[str, Any]) -> List[str]:
         ["σ_z, nats", number(model["sigma_z"], ".3f")],
     ]
     return table(["", ""], lines)
+
+
+def ways(*found: Dict[str, Any]) -> List[str]:
+    """What unnormalised scores are less, in several runs, and what that does to the errors."""
+    titles = ["model, what its scores are less", "validation PPL^f", "σ_z, nats"]
+    titles += ["WER, exact", "unnormalised", "unnormalised − exact"]
+    return table(titles, [_way(one) for one in found])
+
+
+def _way(found: Dict[str, Any]) -> List[str]:
+    model, wer = found["model"], found["wer"]
+    rows = model.get("rows")
+    constant = "log Z" if rows is None else "a constant"
+    return [
+        f"{model.get('kind', 'ranking')}, {f'{rows:,} rows' if rows else constant}",
+        number(model["ppl"], ".1f"),
+        number(model["sigma_z"], ".3f"),
+        interval(wer["exact"], ".2f"),
+        interval(wer["unnormalized"], ".2f"),
+        interval(found["differences"]["unnormalized - exact"], "+.2f"),
+    ]

@@ -46,6 +46,7 @@ TABLES: Dict[str, Table] = {
     "offsets": scoring.offsets,
     "speech": rescoring.speech,
     "speech-unnormalised": rescoring.unnormalized,
+    "speech-ways": rescoring.ways,
     "corpus-splits": corpora.splits,
     "papers-ptb": papers.ptb,
     "papers-ptb-test": papers.ptb_test,

@@ -339,19 +339,21 @@ def test_the_example_from_novels_to_the_table(novels, voice):
     assert len(table) == 2 + len(rescoring.ROWS) and table[-1].startswith(
         "| the best of each list | 0.00"
     )
+    assert rescoring.ways(found)[-1].startswith("| ranking, log Z |")
     check_that_it_goes_on(novels, voice, found)
 
 
 @pytest.mark.slow
 def test_a_softmax_is_left_out_with_rows_fitted_afterwards(novels, voice):
     spread = {}
-    for rows in ("0", "5"):
+    for rows, name in (("0", "a constant"), ("5", "5 rows")):
         status, output = example(novels, "--model", "softmax", "--rows", rows, "--updates", "40")
         run = novels.parent / "run"
         assert status == 0, output + (run / "log").read_text("utf-8")
         found = json.loads((run / "speech.json").read_text("utf-8"))
         assert found["model"]["kind"] == "softmax" and found["model"]["rows"] == int(rows)
         spread[rows] = found["model"]["sigma_z"]
+        assert rescoring.ways(found)[-1].startswith(f"| softmax, {name} |")
         shutil.rmtree(run)
     assert 0 < spread["5"] < spread["0"] / 2
 
