@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import heapq
 import os
 import random
 import select
 import stat
 import sys
 from collections import deque
-from typing import IO, Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence
+from typing import IO, Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, unmarked
@@ -108,18 +108,21 @@ class TextLines:
 def sampled(lines: Iterable[str], tokens: int, seed: int = 1) -> List[str]:
     """Lines of so many tokens or just above, ``</s>`` counted in; all lines where there are less.
 
-    Each is as likely as any other, and they are in random order: a reservoir, filled in one pass
-    (Vitter 1985, algorithm R), and as many of it as are needed.
+    They are the first ones of a random order of all lines, in it, and were chosen in one pass, in
+    which no more is kept than is returned.
     """
     rng = random.Random(seed)
-    kept: List[str] = []
-    for number, line in enumerate(lines):
-        place = number if number < tokens else rng.randrange(number + 1)
-        if place < tokens:
-            kept[place : place + 1] = [line]
-    rng.shuffle(kept)
-    ends = itertools.accumulate(len(line.split()) + 1 for line in kept)
-    return kept[: 1 + sum(end < tokens for end in ends)]
+    kept: List[Tuple[float, int, str]] = []  # a heap: (place in the order, negative; tokens; line)
+    total = 0
+    for line in lines:
+        place = -rng.random()
+        if total < tokens or place > kept[0][0]:
+            size = len(line.split()) + 1
+            heapq.heappush(kept, (place, size, line))
+            total += size
+            while total - kept[0][1] >= tokens:
+                total -= heapq.heappop(kept)[1]
+    return [line for *_, line in sorted(kept, reverse=True)]
 
 
 def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]:
