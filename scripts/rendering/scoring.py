@@ -102,7 +102,7 @@ def diagnosis(found: Dict[str, Any]) -> List[str]:
     return table(["", ""], [[title, number(found[name], form)] for title, name, form in DIAGNOSIS])
 
 
-def offsets(found: Dict[str, Any]) -> List[str]:
+def offsets(*found: Dict[str, Any]) -> List[str]:
     """bench_offset.py: models without a softmax, by the rows of a reduced partition function."""
     titles = ["", "rows", "σ_z, nats", "perplexity, exact", "without a softmax"]
     lines = [
@@ -113,7 +113,8 @@ def offsets(found: Dict[str, Any]) -> List[str]:
             *(number(way[which], ".2f") for which in ("ppl", "u_ppl")),
             *(number(speed, ",.0f") for speed in (model["exact_speed"], way["speed"])),
         ]
-        for name, model in found["models"].items()
+        for one in found
+        for name, model in one["models"].items()
         for way in model["ways"]
     ]
     return table([*titles, "tokens/s, exact", "without a softmax"], lines)
