@@ -96,6 +96,7 @@ class Contexts:
 
     @property
     def is_full(self) -> bool:
+        """Whether no more are kept."""
         return self.count >= self.most
 
     def parts(self) -> Tuple[Tuple[Tensor, Tensor], Tuple[Tensor, Tensor]]:
