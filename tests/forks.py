@@ -112,8 +112,8 @@ def _let_go() -> None:
     opened = os.open(os.devnull, os.O_RDWR)
     nothing = fcntl.fcntl(opened, fcntl.F_DUPFD, 3)
     os.close(opened)  # it may have taken the place of a standard one that is closed
-    for descriptor in range(3, 1024):
-        if _is_open(descriptor):
+    for descriptor in map(int, os.listdir("/dev/fd")):
+        if descriptor > 2 and _is_open(descriptor):
             os.dup2(nothing, descriptor)
 
 

@@ -230,7 +230,8 @@ def test_updates(precision, sparse, model, corpus, same_draws):
 
 def losses_of_updates(corpus, flags, is_on_cpu):
     """The first and the last, of the same batch."""
-    cfg, task, model = build(corpus, *flags, "--criterion", "bnce", "--noise-samples", "7")
+    flags = [*flags, "--criterion", "bnce", "--noise-samples", "7", "--num-workers", "0"]
+    cfg, task, model = build(corpus, *flags)
     cfg.common.cpu, cfg.common.tpu = is_on_cpu, False  # --bf16 without a GPU implies a TPU
     trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
     batch = next(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False))
