@@ -63,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
 def _measure(options: argparse.Namespace) -> int:
     models = dict(_named(model) for model in options.models)
     try:
-        found = {name: _model(path, options) for name, path in models.items()}
+        with options.fit.open(encoding="utf-8") as text:
+            drawn = sampled(map(str.strip, text), options.contexts)
+        found = {name: _model(path, drawn, options) for name, path in models.items()}
     except (InputError, OSError, ValueError) as error:  # of a text that is not there, too
         raise UsageError(str(error)) from None
     about = {"hardware": machine.hardware(), "versions": machine.versions()}
@@ -83,11 +85,9 @@ def _named(model: str) -> Tuple[str, str]:
     return name, path
 
 
-def _model(path: str, options: argparse.Namespace) -> Dict[str, Any]:
+def _model(path: str, drawn: Sequence[str], options: argparse.Namespace) -> Dict[str, Any]:
     fitting = DiagnosingScorer(_trained(path, options, {}), exact=True)
     fitting.contexts = contexts = reduction.Contexts(options.contexts)
-    with options.fit.open(encoding="utf-8") as text:
-        drawn = sampled(map(str.strip, text), options.contexts)
     for _ in fitting.score_stream(drawn):
         pass
     lines = list(_lines(options.text, options.lines))

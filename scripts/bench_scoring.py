@@ -142,7 +142,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def _measure(options: argparse.Namespace) -> int:
     machine.check_fairseq()
-    options.out.mkdir(parents=True, exist_ok=True)
     bench = Bench(options)
     _write(bench.speeds(), bench.memory(), options, bench.device)
     return 0

@@ -124,7 +124,6 @@ def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings
         questions=command.questions(options),
         is_scored=not options.only_train,
     )
-    settings.out.mkdir(parents=True, exist_ok=True)
     return settings, [Training(settings, *one) for one in recipes.order(variants, options.seeds)]
 
 

@@ -91,7 +91,6 @@ def _settings(table: Table, options: argparse.Namespace, training: List[str]) ->
     machine.check_fairseq()
     machine.check_data(options.data)
     recipes.refuse_own_flags(training, "after --")
-    options.out.mkdir(parents=True, exist_ok=True)
     data, fingerprint = options.data.resolve(), machine.data_fingerprint(options.data)
     found = {"data": data, "fingerprint": fingerprint, "questions": questions}
     own = {"recipe": table.regime, "training": training, "profile_batches": 0}

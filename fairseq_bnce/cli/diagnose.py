@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=0,
         metavar="ROWS",
         help="fit a partition function of ROWS rows (default: a fiftieth of the vocabulary, 1,000 "
-        f"at most) for --calibrate to write: with it any model's unnormalised scores are close to "
+        "at most) for --calibrate to write: with it any model's unnormalised scores are close to "
         f"exact ones. The text is then {MOST_CONTEXTS:,} contexts of lines drawn from all of it "
         "(with --document the first ones)",
     )

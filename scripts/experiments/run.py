@@ -148,7 +148,7 @@ def measure(name: str, found: Path, threads: int, *arguments: Any) -> Tuple[Any,
 def find_device(options: argparse.Namespace) -> Dict[str, str]:
     """``device`` (cpu or cuda) and ``device_name``, for settings.
 
-    torch is asked in a child, so that this process stays small.
+    torch is asked in a child, so that this process stays small. Makes the folder of ``--out``.
 
     Raises:
         UsageError: for a GPU that is not there.

@@ -256,6 +256,18 @@ def test_another_recipe_data_or_seed_is_another_run(tmp_path):
     assert Training(moved, variant, 1).folder == runs[0].folder
 
 
+def test_a_gpu_makes_another_run_which_is_not_told_to_stay_on_the_cpu(tmp_path):
+    variant, gpu = recipes.Variant("bnce", "bnce"), {"device": "cuda", "device_name": "a GPU"}
+    here = Training(settings(tmp_path, tmp_path), variant, 1)
+    there, other = (
+        Training(settings(tmp_path, tmp_path, **{**gpu, "device_name": name}), variant, 1)
+        for name in ("a GPU", "another")
+    )
+    assert [flag for flag in here.flags if flag != "--cpu"] == there.flags != here.flags
+    assert "--cpu" in here._scoring_flags() and "--cpu" not in there._scoring_flags()
+    assert len({run.folder for run in (here, there, other)}) == 3
+
+
 def test_data_fingerprint_is_of_the_content(corpus, tmp_path):
     for path in corpus.iterdir():
         if path.suffix in (".bin", ".idx", ".txt"):
