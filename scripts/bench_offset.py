@@ -61,11 +61,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    models = dict(_named(model) for model in options.models)
+    models = [_named(model) for model in options.models]
+    command.each_once("NAME", [name for name, _ in models])
     try:
         with options.fit.open(encoding="utf-8") as text:
             drawn = sampled(map(str.strip, text), options.contexts)
-        found = {name: _model(path, drawn, options) for name, path in models.items()}
+        found = {name: _model(path, drawn, options) for name, path in models}
     except (InputError, OSError, ValueError) as error:  # of a text that is not there, too
         raise UsageError(str(error)) from None
     about = {"hardware": machine.hardware(), "versions": machine.versions()}

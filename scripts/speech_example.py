@@ -59,7 +59,6 @@ VARIANTS = {
 EXCHANGED = "exchanged"
 MODEL = ("contexts", "ppl", "mu_z", "sigma_z")  # what diagnose finds that is reported
 SOFTMAX = "softmax"
-CHOSEN, CHOICES = "chosen.json", ("model", "rows")  # what all that follows the training is of
 BEST, CALIBRATED = "checkpoint_best.pt", "checkpoint_best.calibrated.pt"
 # (before, after), of the same sentences
 COMPARED = (
@@ -111,7 +110,6 @@ def binarise(run: Run) -> None:
 
 def train(run: Run) -> None:
     """lm/: the best checkpoint by validation loss; goes on where it was interrupted."""
-    write_json(run.folder / CHOSEN, {name: getattr(run.options, name) for name in CHOICES})
     flags = [*words([RECIPE["training"], RECIPE["models"][run.options.model]])]
     flags += ["--max-update", run.options.updates, "--save-dir", run.folder / "lm"]
     data = run.folder / "data" / "bin"
@@ -314,26 +312,7 @@ def main(arguments: Sequence[str]) -> int:
     add("--model", choices=sorted(RECIPE["models"]), default="ranking", help="(%(default)s)")
     about = "fitted to a softmax's model; 0 for one constant (%(default)s)"
     add("--rows", type=command.at_least(0), default=1_000, help=about)
-    options = flags.parse_args(arguments)
-
-    def work() -> int:
-        check_chosen(options)
-        return run_all(options, steps)
-
-    return command.status(work)
-
-
-def check_chosen(options: argparse.Namespace) -> None:
-    """Raise UsageError where the folder has the results of another model."""
-    path = options.out / CHOSEN
-    chosen = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    for name, value in chosen.items():
-        got = getattr(options, name)
-        if got != value:
-            raise command.UsageError(
-                f"--{name}: required {value}, whose results are in {options.out}, or another "
-                f"--out; got {got}"
-            )
+    return run_all(flags.parse_args(arguments), steps)
 
 
 def stages() -> Steps:

@@ -15,6 +15,8 @@ from typing import IO, Any, Callable, Dict, Iterable, Iterator, Optional, Sequen
 from experiments import command, machine, processes
 
 REPORT = "report"
+CHOSEN = "chosen.json"
+FREE = ("only", "threads")  # options that a folder's results are not of; paths, which move, neither
 Steps = Dict[str, Callable[["Run"], Any]]
 
 
@@ -36,7 +38,24 @@ class Run:
         start = time.time()
         work()
         done.write_text(f"{time.time() - start:.0f}\n")
+        write_json(self.folder / CHOSEN, self.chosen())
         say(f"{name}: {time.time() - start:.0f} s")
+
+    def chosen(self) -> Dict[str, Any]:
+        """The options that results depend on."""
+        options = vars(self.options).items()
+        return {k: v for k, v in options if k not in FREE and not isinstance(v, Path)}
+
+    def check_chosen(self) -> None:
+        """Raise UsageError for other options than those that the folder's results are of."""
+        path = self.folder / CHOSEN
+        before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        for name, got in self.chosen().items():
+            if got != before.get(name, got):
+                raise command.UsageError(
+                    f"--{name}: required {before[name]}, which the results in {self.folder} are "
+                    f"of, or another --out; got {got}"
+                )
 
     def at(self, folder: str, name: str) -> Path:
         """The path of a file; its folder is made."""
@@ -69,6 +88,7 @@ def run_all(options: argparse.Namespace, steps: Steps) -> int:
 
 
 def _run(run: Run, steps: Steps, chosen: Sequence[str]) -> int:
+    run.check_chosen()
     for name in chosen:
         try:
             if name == REPORT:

@@ -47,8 +47,13 @@ def test_a_text_that_is_not_there_is_named(language_model, texts, tmp_path):
 
 @pytest.mark.parametrize(
     "model, rows, message",
-    [("mine", "4", "required NAME=CHECKPOINT, got 'mine'"), ("m={}", "99", "rows: required 1 to")],
+    [
+        ("mine", "4", "required NAME=CHECKPOINT, got 'mine'"),
+        ("m={}", "99", "rows: required 1 to"),
+        ("m={0} m={0}", "4", "NAME: required each once, got ['m', 'm']"),
+    ],
 )
 def test_refused(model, rows, message, language_model, texts):
-    status, output = command(model.format(language_model("rnn_lm")), *texts, "--rows", rows)
+    models = model.format(language_model("rnn_lm")).split()
+    status, output = command(*models, *texts, "--rows", rows)
     assert status == 2 and message in output

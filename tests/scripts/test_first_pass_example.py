@@ -263,6 +263,8 @@ def test_the_example_without_a_language_model(example, voice):  # noqa: F811
     status, output = example("--only", *steps[:-1], "decode-greedy")
     assert status == 0 and output.count("done before") == len(steps) - 1
     assert len(voice.read_text("utf-8").splitlines()) == len(said)
+    status, output = example("--tuned", 4, "--only", "report")
+    assert status == 2 and "error: --tuned: required 3, " in output
 
 
 @pytest.mark.parametrize(

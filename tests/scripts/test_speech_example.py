@@ -340,7 +340,8 @@ def test_the_example_from_novels_to_the_table(novels, voice):
         "| the best of each list | 0.00"
     )
     assert rescoring.ways(found)[-1].startswith("| ranking, log Z |")
-    for other in (("--model", "softmax"), ("--rows", "7")):
+    others = ("--model", "softmax"), ("--rows", "7"), ("--updates", "4"), ("--sentences", "7")
+    for other in others:
         status, output = example(novels, *other)
         assert status == 2 and f"error: {other[0]}: required " in output
         assert output.rstrip().endswith(f"or another --out; got {other[1]}")
