@@ -21,7 +21,8 @@ class NoiseDistribution:
 
     Args:
         counts: (V,) non-negative counts, at least one above 0.
-        power: 1 gives the unigram distribution, 0.75 a flatter one, 0 the uniform one.
+        power: 1 gives the unigram distribution, 0.75 a flatter one, 0 the
+            same for all words that were seen.
 
     Attributes:
         log_q: (V,) float32 natural log-probabilities.

@@ -22,7 +22,6 @@ if __name__ == "__main__":
 
     environment.enter()
 
-import argparse
 import json
 import os
 from functools import partial

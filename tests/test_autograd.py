@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import weakref
 
 import pytest
 import torch
@@ -84,6 +85,28 @@ def test_second_derivatives_are_refused(call, summed):
     penalty = sum(gradient.square().sum() for gradient in found) + loss
     with pytest.raises(RuntimeError, match="required a first derivative, got a second one"):
         penalty.backward()
+
+
+def test_gradients_made_in_the_forward_pass_go_with_the_graph():
+    """The loss that is left of it keeps nothing alive; without a gather before it, too."""
+    features, weight, bias = (tensor.detach() for tensor in inputs())
+    value = of_sum(features.requires_grad_(), weight, bias)
+    made = weakref.ref(value.grad_fn.saved_tensors[0])
+    value.backward()
+    assert made() is None
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        value.backward()
+
+
+@ALL_CALLS
+def test_a_second_backward_pass_is_refused_unless_the_graph_is_kept(call):
+    """What the first one needed is let go of."""
+    tensors = inputs()
+    value = call(*tensors).sum()
+    first = derivatives(value, tensors, retain_graph=True)
+    assert all(map(torch.equal, first, derivatives(value, tensors)))
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        derivatives(value, tensors)
 
 
 @ALL_CALLS

@@ -129,8 +129,8 @@ def test_time_groups_are_those_of_the_paper(corpus):
     want = sum(
         losses.batch_nce_loss(h, w, *batch.layer.full(), log_q)
         for h, w in (
-            batch.subset((batch.time_steps == step).nonzero()[:, 0])
-            for step in batch.time_steps.unique()
+            (batch.features[here], batch.target[here])
+            for here in (batch.time_steps == step for step in batch.time_steps.unique())
         )
     )
     assert criterion.objective(batch).item() == pytest.approx(want.item(), rel=1e-5)

@@ -52,7 +52,7 @@ def in_chunks(monkeypatch):
     monkeypatch.setattr(shared_scores, "_CHUNK_SCORES", {"cpu": 2800, "gpu": 2800})
 
 
-def make_inputs(dtype, size=40, bias=True, target=True):
+def make_inputs(dtype, size=40, bias=True):
     """75 contexts and 70 words: (features, weight, bias) that need gradients, and an objective."""
     rng = torch.Generator().manual_seed(1)
     inputs = [torch.randn(n, size, generator=rng) / size**0.5 for n in (75, 70)]
@@ -61,7 +61,7 @@ def make_inputs(dtype, size=40, bias=True, target=True):
     wide = torch.promote_types(dtype, torch.float32)
     kinds = (dtype, dtype, wide)  # a bias never comes in halves
     inputs = [x if x is None else x.to(DEVICE, d).requires_grad_() for x, d in zip(inputs, kinds)]
-    words = torch.randint(70, (75,), generator=rng).to(DEVICE) if target else None
+    words = torch.randint(70, (75,), generator=rng).to(DEVICE)
     offset = torch.randn(70, generator=rng).to(DEVICE, wide) + 2
     counts = torch.randint(1, 9, (70,), generator=rng).to(DEVICE, wide)
     return inputs, BinaryNCE(offset, counts, words)
@@ -73,8 +73,7 @@ def in_float64(inputs, objective, weights):
     features, weight, bias = exact
     log_odds = features @ weight.t() - objective.offset.double() + (0 if bias is None else bias)
     found = torch.logaddexp(log_odds, log_odds.new_zeros(())) @ objective.counts.double()
-    if objective.target is not None:
-        found = found - log_odds.gather(1, objective.target[:, None])[:, 0]
+    found = found - log_odds.gather(1, objective.target[:, None])[:, 0]
     (found * weights).sum().backward()
     return found.detach(), [None if x is None else x.grad for x in exact]
 
@@ -97,10 +96,10 @@ def assert_right(inputs, objective, calls, weights=None):
 
 
 @ALL_TYPES
-@pytest.mark.parametrize("bias, target", [(True, True), (False, True), (True, False)])
-def test_agrees_with_float64(dtype, bias, target, forced):
+@pytest.mark.parametrize("bias", [True, False])
+def test_agrees_with_float64(dtype, bias, forced):
     """Neither 75 nor 70 nor 40 is a multiple of a tile's side."""
-    inputs, objective = make_inputs(dtype, bias=bias, target=target)
+    inputs, objective = make_inputs(dtype, bias=bias)
     assert_right(inputs, objective, forced)
     assert len(forced) == 1
 
@@ -113,10 +112,9 @@ def test_agrees_in_chunks_and_whole_slices(dtype, forced, in_chunks):
 
 
 @ALL_TYPES
-@pytest.mark.parametrize("target", [True, False])
-def test_agrees_where_every_token_has_its_weight(dtype, target, forced, in_chunks):
+def test_agrees_where_every_token_has_its_weight(dtype, forced, in_chunks):
     """reduction "none": G is made again in the backward pass, and weighted before its rounding."""
-    inputs, objective = make_inputs(dtype, target=target)
+    inputs, objective = make_inputs(dtype)
     weights = torch.linspace(-1, 2, 75, device=DEVICE)
     assert_right(inputs, objective, forced, weights)
     assert len(forced) == 4
@@ -133,8 +131,10 @@ def test_agrees_where_scores_are_extreme(dtype, forced):
 
 def test_small_odds_are_not_rounded_away(forced):
     """Noise of odds 1e-9: log(1 + odds) is 0 in float32 unless it is computed with care."""
-    inputs, objective = make_inputs(torch.float32, target=False)
-    objective = objective._replace(offset=objective.offset + 20)
+    inputs, objective = make_inputs(torch.float32)
+    offset, counts = objective.offset + 20, objective.counts.clone()
+    offset[0], counts[0] = -60, 1  # of the target, always: it adds nothing
+    objective = BinaryNCE(offset, counts, torch.zeros_like(objective.target))
     assert in_float64(inputs, objective, torch.ones(75, device=DEVICE))[0].max() < 1e-4
     assert_right(inputs, objective, forced)
 
@@ -149,10 +149,10 @@ def test_results_are_the_same_from_run_to_run(forced):
 
 @pytest.mark.parametrize("contexts, words", [(0, 70), (75, 0)])
 def test_nothing_to_score(contexts, words, forced):
-    inputs, objective = make_inputs(torch.bfloat16, target=False)
+    inputs, objective = make_inputs(torch.bfloat16)
     features, weight, bias = (x.detach() for x in inputs)
     features, weight = features[:contexts].requires_grad_(), weight[:words].requires_grad_()
-    some = BinaryNCE(objective.offset[:words], objective.counts[:words])
+    some = BinaryNCE(*(part[:words] for part in objective[:2]), objective.target[:contexts])
     loss = shared_loss(features, weight, bias[:words], some, "sum")
     assert loss.item() == 0
     loss.backward()
@@ -174,7 +174,7 @@ def on_device(problem):
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no_bias"])
-@pytest.mark.parametrize("name", ["bnce", "bnce_noise", "shared_nce"])
+@pytest.mark.parametrize("name", ["bnce", "bnce_noise"])
 @ALL_TYPES
 def test_losses_agree_with_the_reference(name, dtype, bias, forced):
     problem = with_gradients(on_device(make_problem(37, bias=bias)), dtype)
@@ -190,8 +190,7 @@ def test_losses_agree_with_the_reference(name, dtype, bias, forced):
     for key, gradient in gradients(loss, problem).items():
         assert gradient.dtype == dtype
         assert_near(gradient.cpu(), wanted[key], of_gradient)
-    # shared_nce raises halves for its own part and leaves them so.
-    assert forced == [torch.float32 if name == "shared_nce" else dtype]
+    assert forced == [dtype]
 
 
 def test_halves_are_not_raised_on_the_way(forced):
@@ -234,10 +233,9 @@ def test_an_argument_chooses_before_the_environment(monkeypatch, forced):
             monkeypatch.delenv("FAIRSEQ_BNCE_KERNEL")
         else:
             monkeypatch.setenv("FAIRSEQ_BNCE_KERNEL", environment)
-        for name in ("bnce", "shared_nce"):
-            forced.clear()
-            call(losses, name, problem, kernel=argument)
-            assert len(forced) == calls, (environment, argument, name)
+        forced.clear()
+        call(losses, "bnce", problem, kernel=argument)
+        assert len(forced) == calls, (environment, argument)
 
 
 @pytest.mark.gpu
@@ -261,13 +259,14 @@ def test_a_wrong_setting_is_told(monkeypatch):
         is_fused(features, features, kernel="triton")
 
 
-def test_ranking_is_torchs(forced):
-    inputs, objective = make_inputs(torch.float32)
-    shared_loss(*inputs, Ranking(objective.offset, objective.target, 0.1, 0.0), "sum").backward()
+def test_other_losses_are_torchs(forced):
+    inputs, (offset, counts, target) = make_inputs(torch.float32)
+    for objective in (Ranking(offset, target, 0.1, 0.0), BinaryNCE(offset, counts)):
+        shared_loss(*inputs, objective, "sum").backward()
     assert not forced
 
 
-VARIANT = {"size": 64, "bias": True, "target": True, "factor": True, "gradient": True}
+VARIANT = {"size": 64, "bias": True, "factor": True, "gradient": True}
 
 
 def check(dtype, **changes):
@@ -279,7 +278,7 @@ def check(dtype, **changes):
 @ALL_TYPES
 @pytest.mark.parametrize("size", [64, 72])
 def test_every_variant_passes_its_check(dtype, size):
-    for missing in ([], ["bias", "factor"], ["target"], ["bias", "target", "factor", "gradient"]):
+    for missing in ([], ["bias", "factor"], ["bias", "factor", "gradient"]):
         assert check(dtype, size=size, **dict.fromkeys(missing, False)), missing
 
 
@@ -301,40 +300,40 @@ def test_a_kernel_that_is_wrong_is_not_used(dtype, monkeypatch, caplog):
             assert reason in caplog.records[-1].getMessage()
 
 
-@pytest.mark.parametrize("option", ["size", "bias", "target", "factor", "gradient"])
+@pytest.mark.parametrize("option", ["size", "bias", "factor", "gradient"])
 def test_the_variant_that_is_checked_is_the_one_that_is_asked_for(option, monkeypatch):
     """One that is wrong in a single way fails its own check, and no other."""
     right, variant = kernels.binary_nce, VARIANT
     other = {**variant, option: 72 if option == "size" else False}
 
-    def wrong(features, weight, bias, offset, counts, target=None, *, factor=None, gradient=True):
+    def wrong(features, weight, bias, offset, counts, target, *, factor=None, gradient=True):
         values, matrix = right(
             features, weight, bias, offset, counts, target, factor=factor, gradient=gradient
         )
-        got = (features.size(1), bias is not None, target is not None, factor is not None, gradient)
+        got = (features.size(1), bias is not None, factor is not None, gradient)
         return (values + 1 if got == tuple(other.values()) else values), matrix
 
     monkeypatch.setattr(kernels, "binary_nce", wrong)
     assert check(torch.float32, **variant) and not check(torch.float32, **other)
 
 
-@pytest.mark.parametrize("with_bias, target", [(True, True), (False, False)])
+@pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("reduction", ["sum", "none"])
-def test_what_is_checked_is_what_is_called(reduction, with_bias, target, monkeypatch, forced):
+def test_what_is_checked_is_what_is_called(reduction, with_bias, monkeypatch, forced):
     """As on a GPU: all calls of a loss and its backward pass are of variants that were checked."""
     checked, called, binary_nce = [], [], kernels.binary_nce
     monkeypatch.setattr(kernels, "is_right", lambda *args: checked.append(args[2:]) or True)
     monkeypatch.setattr(shared_scores, "_is_wanted", lambda features: True)
 
     def noted(features, weight, bias, offset, counts, target, *, factor, gradient):
-        sizes = features.size(1), bias is not None, target is not None
+        sizes = features.size(1), bias is not None
         called.append((*sizes, factor is not None, gradient))
         return binary_nce(
             features, weight, bias, offset, counts, target, factor=factor, gradient=gradient
         )
 
     monkeypatch.setattr(kernels, "binary_nce", noted)
-    inputs, objective = make_inputs(torch.float16, bias=with_bias, target=target)
+    inputs, objective = make_inputs(torch.float16, bias=with_bias)
     shared_loss(*inputs, objective, reduction, "auto").sum().backward()
     assert called and set(called) == set(checked)
     with torch.no_grad():

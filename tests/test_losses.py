@@ -562,6 +562,24 @@ def test_log_partition_of_impossible_words(chunk_tokens):
     assert_near(gradient, torch.autograd.grad(want.sum(), features)[0], 1e-12)
 
 
+@pytest.mark.parametrize("chunk_tokens", [None, 1000])
+def test_statistics_of_impossible_words(chunk_tokens):
+    """They are as if these words were not there."""
+    rng = torch.Generator().manual_seed(5)
+    features, weight, bias = (
+        torch.randn(1100, 3, generator=rng),
+        torch.ones(6000, 3),
+        torch.zeros(6000),
+    )
+    weight = weight * torch.linspace(-1, 1, 6000)[:, None]
+    bias[:4500] = -math.inf
+    got = losses.predictive_statistics(features, weight, bias, chunk_tokens=chunk_tokens)
+    want = losses.predictive_statistics(features, weight[4500:], None)
+    for name in ("log_z", "entropy", "best_score"):
+        assert_near(getattr(got, name), getattr(want, name), 1e-5)
+    assert torch.equal(got.best, want.best + 4500)
+
+
 def test_log_partition_chunks_gradcheck():
     """The last chunk may be shorter: derivatives stay right."""
     problem = with_gradients(make_problem(4), torch.float64)

@@ -145,6 +145,35 @@ def test_log_z_must_be_finite(name, value):
     refuse(name, ["log_z", str(value)], {"log_z": value})
 
 
+@pytest.mark.parametrize("name", [name for name in ROWS if ROWS[name].takes_log_z])
+def test_log_z_must_have_no_gradient(name):
+    """It would be silently wrong, or none; the bias less log Z has the right one."""
+    learned = torch.zeros((), requires_grad=True)
+    if name == "partition_penalty":  # the one that promises it
+        call(losses, name, make_problem(COUNT), log_z=learned).sum().backward()
+        assert learned.grad != 0
+    else:
+        refuse(name, ["log_z: required a constant", "got one with a gradient"], {"log_z": learned})
+    with torch.no_grad():
+        call(losses, name, make_problem(COUNT), log_z=learned)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if "log_q" in ROWS[name].tensors])
+def test_probabilities_are_no_log_probabilities(name):
+    log_q = make_problem(COUNT)["log_q"].exp()
+    refuse(name, ["log_q: required log-probabilities, 0 at most and finite"], log_q=log_q)
+
+
+@pytest.mark.parametrize("name", ["bnce", "ranking"])
+def test_one_target_needs_a_draw(name):
+    refuse(
+        name,
+        ["noise_ids: required at least one draw when there is a single target, got none"],
+        features=torch.zeros(1, 8),
+        target=torch.tensor([2]),
+    )
+
+
 @pytest.mark.parametrize("value", [-1.5, math.nan, math.inf])
 def test_alpha_must_not_be_negative(value):
     """A negative alpha would reward partition functions far from the constant."""

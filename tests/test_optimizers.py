@@ -173,6 +173,26 @@ def test_a_state_of_another_precision_trains(rule, before, after):
     assert after == torch.float32 or optimizer.state[parameter]["value"].dtype == torch.float32
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("after", [torch.bfloat16, torch.float32])
+def test_weights_that_were_changed_win_over_their_master(after, is_sparse):
+    """As fairseq's average_checkpoints.py makes them, whatever is loaded first."""
+    _, started = updated(update_rules.LazyAdam, torch.bfloat16)
+    exact = started.state_dict()["state"][0]["value"]
+    parameter = torch.nn.Parameter(exact.to(torch.bfloat16).to(after))
+    optimizer = update_rules.LazyAdam([parameter], lr=1e-3)
+    optimizer.load_state_dict(started.state_dict())
+    with torch.no_grad():
+        parameter[2] = 5.0
+    gradient = torch.full_like(parameter, 0.5)
+    parameter.grad = gradient.to_sparse(1) if is_sparse else gradient
+    optimizer.step()
+    moved = optimizer.state[parameter].get("value", parameter.detach())
+    assert torch.allclose(moved[[0, 1, 3]], exact[[0, 1, 3]] - 1e-3, atol=1e-6)
+    assert torch.allclose(moved[2], torch.tensor(5 - 1e-3), atol=1e-6)
+    assert torch.equal(parameter, moved.to(after))
+
+
 def test_momentum_by_an_override_in_a_training(corpus, tmp_path):
     flags = [*LSTM, "--criterion", "bnce", "--optimizer", "sparse_sgd", "--max-epoch", "2"]
     train(corpus, tmp_path, *flags, "--max-update", "3")

@@ -1,5 +1,7 @@
 """The projection of every decoder served: features, rows and scores against the model's own."""
 
+import functools
+
 import pytest
 import torch
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, first_batch
@@ -99,6 +101,40 @@ def test_rows_follow_an_update(corpus):
         model.decoder.fc3.weight_g.mul_(2)
         ours = scores(layer.features(model, sample["net_input"]), layer.full())
         torch.testing.assert_close(ours, logits(model, sample), rtol=1e-5, atol=1e-6)
+
+
+class _Projecting(torch.nn.Module):
+    """A decoder of a user's own, (B, T, 4) to 9 words."""
+
+    def __init__(self, reparametrised):
+        super().__init__()
+        self.output_projection = reparametrised(torch.nn.Linear(4, 9))
+
+    def forward(self, x):
+        return (self.output_projection(x),)
+
+
+def test_weight_normalisation_of_any_projection():
+    model = _Wrapped(_Projecting(torch.nn.utils.weight_norm))
+    model.forward = lambda x: model.decoder(x)
+    projection, x = model.decoder.output_projection, torch.randn(2, 3, 4)
+    layer = OutputLayer(model)
+    with torch.no_grad():
+        projection.weight_g.mul_(2)
+        ours = scores(layer.features(model, {"x": x}), layer.full())
+        torch.testing.assert_close(ours, model(x)[0])
+    rows = layer.rows(torch.tensor([3, 5]))
+    rows.weight.sum().backward()
+    assert projection.weight_v.grad is not None and projection.weight_g.grad is not None
+
+
+@pytest.mark.parametrize(
+    "reparametrised",
+    [torch.nn.utils.spectral_norm, functools.partial(torch.nn.utils.weight_norm, dim=1)],
+)
+def test_other_reparametrisations_are_refused(reparametrised):
+    with pytest.raises(UnsupportedModelError, match="output_projection.weight: required a param"):
+        OutputLayer(_Wrapped(_Projecting(reparametrised)))
 
 
 def test_adaptive_softmax_is_refused(corpus):

@@ -24,9 +24,10 @@ on a GPU the values of ids and log_q are looked at once a call, which makes the 
 are those of the words that the ids name, and of no others. Then nothing is gathered again and
 no value is looked at, so that the host never waits; shapes and dtypes are checked all the same.
 
-``kernel`` says who makes the scores of binary NCE: "torch"; "auto", the fused kernel (kernels.py)
-where the inputs are halves on a GPU and it agrees with torch there; or "triton", the kernel for all
-that it takes. None leaves it to the environment variable FAIRSEQ_BNCE_KERNEL, and that to "torch".
+``kernel`` says who makes the scores of ``batch_nce_loss``: "torch"; "auto", the fused kernel
+(kernels.py) where the inputs are halves on a GPU and it agrees with torch there; or "triton", the
+kernel for all that it takes. None leaves it to the environment variable FAIRSEQ_BNCE_KERNEL, and
+that to "torch".
 Where the kernel is used, a score's gradient is rounded to halves before it is multiplied on.
 """
 

@@ -34,7 +34,6 @@ def _first_order(backward: Callable[..., Any], name: str) -> Callable[..., Any]:
             gradients = backward(ctx, grad)
         if not torch.is_grad_enabled():  # it is under create_graph=True
             return gradients
-        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         return tuple(None if one is None else _refuse_second(one, name) for one in gradients)
 
     return guarded

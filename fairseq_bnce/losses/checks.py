@@ -8,6 +8,8 @@ from torch import Tensor
 
 from fairseq_bnce.errors import require
 
+_LOG_1 = 1e-3  # how far above 0 rounding may take the logarithm of a probability of 1
+
 
 def check_inputs(
     features: Tensor,
@@ -15,12 +17,15 @@ def check_inputs(
     weight: Tensor,
     bias: Optional[Tensor],
     log_q: Tensor,
-    log_z: float,
+    log_z: Union[float, Tensor],
     reduction: str,
 ) -> None:
     """What all losses take."""
     check_reduction(reduction)
     check_log_z(log_z)
+    learns = torch.is_tensor(log_z) and log_z.requires_grad and torch.is_grad_enabled()
+    required = "a constant (take a learned log Z off the bias in its place)"
+    require("log_z", required, "one with a gradient", not learns)
     check_projection(features, weight, bias)
     check_int64("target", target, (features.size(0),))
     _check_float("log_q", log_q, (weight.size(0),))
@@ -41,6 +46,12 @@ def check_noise(noise_ids: Tensor, shape: Tuple, noise_counts: Optional[Tensor] 
     check_int64("noise_ids", noise_ids, shape)
     if noise_counts is not None:
         check_int64("noise_counts", noise_counts, noise_ids.shape)
+
+
+def check_has_noise(target: Tensor, noise_ids: Tensor) -> None:
+    """For losses whose noise is the other targets, and draws (K0,), if any."""
+    has_noise = target.numel() != 1 or noise_ids.numel() > 0
+    require("noise_ids", "at least one draw when there is a single target", "none", has_noise)
 
 
 def check_int64(name: str, tensor: Tensor, shape: Tuple) -> None:
@@ -87,7 +98,7 @@ def check_values(
     size = weight.size(0)
     fits = (words[0] >= 0) & (words[-1] < size)
     if log_q is not None and size:
-        fits = fits & log_q[words.clamp(0, size - 1)].isfinite().all()
+        fits = fits & _are_log_probabilities(log_q[words.clamp(0, size - 1)]).all()
     if noise_counts is not None:
         fits = fits & (noise_counts >= 1).all()
     if not bool(fits):
@@ -111,9 +122,14 @@ def _explain(
         fewest = int(noise_counts.min())
         require("noise_counts", "at least 1", fewest, fewest >= 1)
     if log_q is not None:
-        word = int(words[~log_q[words].isfinite()][0])
-        required = "a finite log-probability for every target and noise word"
+        word = int(words[~_are_log_probabilities(log_q[words])][0])
+        required = "log-probabilities, 0 at most and finite, of all target and noise words"
         require("log_q", required, f"{log_q[word].item()} for word {word}", False)
+
+
+def _are_log_probabilities(log_q: Tensor) -> Tensor:
+    """Probabilities and counts, which are above 0, are not; nor is that of what never comes."""
+    return log_q.isfinite() & (log_q <= _LOG_1)
 
 
 def _check_float(name: str, tensor: Tensor, shape: Tuple) -> None:

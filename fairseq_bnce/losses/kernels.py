@@ -65,21 +65,21 @@ def binary_nce(
     bias: Optional[Tensor],
     offset: Tensor,
     counts: Tensor,
-    target: Optional[Tensor] = None,
+    target: Tensor,
     *,
     factor: Optional[Tensor] = None,
     gradient: bool = True,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """Losses and G of shared_scores.BinaryNCE.
 
-    loss_i = sum_u n_u softplus(D(u, i)), less D(w_i, i); D(u, i) = h_i . W_u + b_u - offset(u).
+    loss_i = sum_u n_u softplus(D(u, i)) - D(w_i, i); D(u, i) = h_i . W_u + b_u - offset(u).
 
     Args:
         features, weight: (N, D), (U, D), as :func:`supports` wants them.
         bias: (U,) or None.
         offset: (U,) log Z + log(K q(u)), nats.
         counts: (U,) n_u.
-        target: (N,) int64 indices into the words, or None.
+        target: (N,) int64 indices into the words.
         factor: (N,) what the rows of G are multiplied by before they are rounded, or None.
         gradient: whether G is wanted.
 
@@ -123,7 +123,6 @@ def is_right(
     dtype: torch.dtype,
     size: int,
     bias: bool,
-    target: bool,
     factor: bool,
     gradient: bool,
 ) -> bool:
@@ -132,9 +131,9 @@ def is_right(
     Args:
         device, dtype, size: of the features (N, size): the kernel is another one where ``size`` is
             a multiple of a tile's.
-        bias, target, factor, gradient: which of these arguments of :func:`binary_nce` it will have.
+        bias, factor, gradient: which of these arguments of :func:`binary_nce` it will have.
     """
-    problem = _Problem.random(size, bias, target, factor)
+    problem = _Problem.random(size, bias, factor)
     try:
         _check(problem.to(device, dtype), gradient)
     except Exception as error:  # Triton's own, the compiler's, the driver's: all have a remedy
@@ -153,11 +152,11 @@ class _Problem(NamedTuple):
     bias: Optional[Tensor]
     offset: Tensor
     counts: Tensor
-    target: Optional[Tensor]
+    target: Tensor
     factor: Optional[Tensor]
 
     @classmethod
-    def random(cls, size: int, bias: bool, target: bool, factor: bool) -> "_Problem":
+    def random(cls, size: int, bias: bool, factor: bool) -> "_Problem":
         """150 contexts and 200 words, without a draw from the generator of the training."""
         rng = torch.Generator().manual_seed(1)
         features, weight = (torch.randn(n, size, generator=rng) / size**0.25 for n in (150, 200))
@@ -168,7 +167,7 @@ class _Problem(NamedTuple):
             torch.linspace(-1, 1, 200) if bias else None,
             words % 7 + 0.5,
             1 + words % 5,
-            words[:150] % 71 if target else None,
+            words[:150] % 71,
             torch.linspace(-1, 2, 150) if factor else None,
         )
 
@@ -182,9 +181,7 @@ class _Problem(NamedTuple):
         """Losses and G in float64, by torch alone."""
         shift = -self.offset if self.bias is None else self.bias - self.offset
         log_odds = self.features.double() @ self.weight.double().t() + shift
-        hit = torch.zeros_like(log_odds)
-        if self.target is not None:
-            hit = F.one_hot(self.target, len(self.weight)).double()
+        hit = F.one_hot(self.target, len(self.weight)).double()
         losses = F.softplus(log_odds, threshold=50) @ self.counts.double() - (log_odds * hit).sum(1)
         matrix = log_odds.sigmoid() * self.counts - hit
         return losses, matrix if self.factor is None else matrix * self.factor[:, None]
@@ -265,10 +262,9 @@ def _binary_nce(
     count = tl.load(counts + columns, mask=is_column, other=0.0)[None, :]
     loss, slope = _softplus_and_sigmoid(log_odds)
     loss, slope = loss * count, slope * count
-    if target is not None:
-        hit = tl.load(target + rows, mask=is_row, other=-1)[:, None] == columns[None, :]
-        loss -= tl.where(hit, log_odds, 0.0)
-        slope -= tl.where(hit, 1.0, 0.0)
+    hit = tl.load(target + rows, mask=is_row, other=-1)[:, None] == columns[None, :]
+    loss -= tl.where(hit, log_odds, 0.0)
+    slope -= tl.where(hit, 1.0, 0.0)
     tl.store(losses + rows.to(tl.int64) * word_blocks + word_block, tl.sum(loss, 1), mask=is_row)
     if gradient is not None:
         if factor is not None:

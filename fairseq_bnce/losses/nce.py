@@ -5,8 +5,7 @@ from typing import Optional
 
 from torch import Tensor
 
-from fairseq_bnce.errors import require
-from fairseq_bnce.losses.checks import check_inputs, check_noise
+from fairseq_bnce.losses.checks import check_has_noise, check_inputs, check_noise
 from fairseq_bnce.losses.gathering import (
     extra_draws,
     gather,
@@ -70,9 +69,8 @@ def batch_nce_loss(
     """
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
     extra = extra_draws(target, noise_ids)
+    check_has_noise(target, extra)
     noise_count = target.numel() - 1 + extra.numel()
-    has_noise = noise_count >= 1 or not target.numel()
-    require("noise_ids", "at least one draw when there is a single target", "none", has_noise)
     ids = {"target": target, "noise_ids": extra}
     used = gather(features, weight, bias, ids, log_q, gathered=gathered)
     offset = used.expected(math.log(max(noise_count, 1)), log_z)
@@ -93,14 +91,13 @@ def shared_nce_loss(
     log_z: float = 0.0,
     reduction: str = "sum",
     gathered: bool = False,
-    kernel: Optional[str] = None,
 ) -> Tensor:
     """Noise-contrastive estimation with K draws shared by all tokens.
 
     loss_i = softplus(-D_K(w_i, i)) + sum_k softplus(D_K(r_k, i)).
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction, gathered, kernel: see the package.
+        features, target, weight, bias, log_q, log_z, reduction, gathered: see the package.
         noise_ids: (K,) int64 draws from q, K >= 1.
         noise_counts: (K,) int64, how many draws each of ``noise_ids`` stands for, at least 1; by
             default one each.
@@ -122,7 +119,7 @@ def shared_nce_loss(
     data = used.target_scores() - offset[used.ids[0]]
     drawn, counts = merged_draws(used.ids[1], noise_counts, offset, gathered)
     of_noise = BinaryNCE(offset[drawn], counts)
-    noise = shared_loss(used.features, *used.rows(drawn), of_noise, reduction, kernel)
+    noise = shared_loss(used.features, *used.rows(drawn), of_noise, reduction)
     return reduce(softplus(-data), reduction) + noise
 
 

@@ -142,12 +142,13 @@ def predictive_statistics(
         part = squashed(part) if squash else part
         own = part.logsumexp(dim=1)
         both = torch.logaddexp(log_z[tokens], own)
+        some = both.masked_fill(both.isinf(), 0)  # inf - inf is no number, nor is 0 inf
         highest, word = part.max(dim=1)
         best[tokens] = torch.where(highest > best_score[tokens], word + words.start, best[tokens])
         best_score[tokens] = torch.maximum(best_score[tokens], highest)
-        own_expected = part.sub(own[:, None]).exp_().mul_(part).sum(dim=1)
-        expected[tokens] *= (log_z[tokens] - both).exp()
-        expected[tokens] += (own - both).exp() * own_expected
+        share = part.sub(some[:, None]).exp_()
+        expected[tokens] *= (log_z[tokens] - some).exp()
+        expected[tokens] += share.mul_(part.clamp_(min=torch.finfo(dtype).min)).sum(dim=1)
         log_z[tokens] = both
     return Predictive(log_z, log_z - expected, best, best_score)
 

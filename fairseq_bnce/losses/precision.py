@@ -6,6 +6,7 @@ from typing import Any, Callable, TypeVar, cast
 import torch
 from torch import Tensor
 
+HALVES = (torch.float16, torch.bfloat16)
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 

@@ -6,7 +6,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from fairseq_bnce.losses.checks import check_alpha, check_inputs, check_noise
+from fairseq_bnce.losses.checks import check_alpha, check_has_noise, check_inputs, check_noise
 from fairseq_bnce.losses.gathering import extra_draws, gather, multiplicities, reduce
 from fairseq_bnce.losses.precision import without_autocast
 from fairseq_bnce.losses.shared_scores import Ranking, shared_loss
@@ -42,7 +42,7 @@ def ranking_nce_loss(
         The loss in nats: a scalar, or (N,).
 
     Raises:
-        ValueError: on bad input.
+        ValueError: on bad input, and for a single target without ``noise_ids`` (no noise at all).
 
     Reference:
         Ma & Collins 2018, "Noise contrastive estimation and negative sampling for conditional
@@ -52,6 +52,7 @@ def ranking_nce_loss(
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
     check_alpha(alpha)
     extra = extra_draws(target, noise_ids)
+    check_has_noise(target, extra)
     ids = {"target": target, "noise_ids": extra}
     used = gather(features, weight, bias, ids, log_q, gathered=gathered)
     samples = max(target.numel() + extra.numel(), 1)

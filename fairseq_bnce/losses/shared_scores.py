@@ -6,8 +6,9 @@ made at once: extra memory is one chunk, whatever N and U are. For the sum of th
 done in the forward pass, so that nothing is computed twice; for one loss a token, whose weights
 only the backward pass knows, the scores are made again there.
 
-BinaryNCE of float16 or bfloat16 on a GPU can be left to the fused kernel of kernels.py
-(:func:`is_fused`): torch's way, below, is its reference, its fallback and the default.
+BinaryNCE with the targets among the words, of float16 or bfloat16 on a GPU, can be left to the
+fused kernel of kernels.py (:func:`is_fused`): torch's way, below, is its reference, its fallback
+and the default.
 
 No fairseq and no vocabulary here: ``weight`` holds the rows of the U words and no others.
 """
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from fairseq_bnce.errors import require
 from fairseq_bnce.losses.autograd import FirstOrderFunction
-from fairseq_bnce.losses.precision import at_least_float32
+from fairseq_bnce.losses.precision import HALVES, at_least_float32
 
 # Scores held at once: 2^22 float32 are 16 MB, which a CPU's last-level cache about holds; a GPU
 # wants larger matrix products.
@@ -31,7 +32,6 @@ _CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25}
 # torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
 _SOFTPLUS_THRESHOLD = 50
 _KERNELS = ("auto", "torch", "triton")
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 class BinaryNCE(NamedTuple):
@@ -112,9 +112,8 @@ def shared_loss(
     Returns:
         A scalar or (N,), nats; differentiable once.
     """
-    has_target = objective.target is not None
-    is_kernels = isinstance(objective, BinaryNCE) and is_fused(
-        features, weight, bias, kernel=kernel, reduction=reduction, has_target=has_target
+    is_kernels = _has_kernel(objective) and is_fused(
+        features, weight, bias, kernel=kernel, reduction=reduction
     )
     score = _by_kernel if is_kernels else _by_torch
     dtype = at_least_float32(features, weight)
@@ -132,15 +131,15 @@ def is_fused(
     *,
     kernel: Optional[str] = None,
     reduction: str = "sum",
-    has_target: bool = True,
 ) -> bool:
-    """Whether BinaryNCE of these is left to the kernel, which takes halves as they are.
+    """Whether BinaryNCE, the targets among the words, of these is left to the kernel.
+
+    It takes halves as they are.
 
     Args:
         features, weight, bias: (N, D), (U, D), (U,) or None.
         kernel: see :func:`chosen_kernel`.
         reduction: "sum" or "none".
-        has_target: whether the targets are among the words.
 
     Raises:
         ValueError: if ``kernel`` is none of its values, or is "triton" where there is no Triton.
@@ -156,7 +155,7 @@ def is_fused(
         return False
     if chosen == "triton":
         return True
-    problem = (features.device, features.dtype, features.size(1), bias is not None, has_target)
+    problem = (features.device, features.dtype, features.size(1), bias is not None)
     passes = _passes(reduction, _learns(features, weight, bias))
     return all(kernels.is_right(*problem, *one) for one in passes)
 
@@ -177,6 +176,10 @@ def chosen_kernel(kernel: Optional[str] = None) -> str:
     return chosen
 
 
+def _has_kernel(objective: Any) -> bool:
+    return isinstance(objective, BinaryNCE) and objective.target is not None
+
+
 def _learns(*tensors: Optional[Tensor]) -> bool:
     """Whether there will be a backward pass, which an autograd function itself can't see."""
     needed = any(tensor is not None and tensor.requires_grad for tensor in tensors)
@@ -184,7 +187,7 @@ def _learns(*tensors: Optional[Tensor]) -> bool:
 
 
 def _is_wanted(features: Tensor) -> bool:
-    return features.is_cuda and features.dtype in _HALVES
+    return features.is_cuda and features.dtype in HALVES
 
 
 def _passes(reduction: str, gradient: bool) -> List[Tuple[bool, bool]]:
@@ -230,22 +233,23 @@ class _SharedLoss(FirstOrderFunction):
             if gradients is not None:
                 gradients.add(tokens, matrix)
             del matrix  # before the next one is made
-        ctx.objective, ctx.score, ctx.gradients = objective, score, gradients
-        if gradients is None:
-            ctx.save_for_backward(*inputs)
+        ctx.objective, ctx.score, ctx.is_made = objective, score, gradients is not None
+        ctx.save_for_backward(*(inputs if gradients is None else gradients.made()))
         return losses.sum() if summed else losses
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        if ctx.gradients is not None:
-            return (*ctx.gradients.times(grad), *[None] * 4)
+        if ctx.is_made:
+            of_features, of_weight, of_bias = ctx.saved_tensors
+            of_bias = None if of_bias is None else of_bias * grad
+            return _rounded(of_features * grad, of_weight * grad, of_bias)
         inputs = _Inputs(*ctx.saved_tensors)
         gradients = _Gradients(inputs)
         for tokens in _chunks(inputs.features, inputs.weight):
             _, matrix = ctx.score(inputs, ctx.objective, tokens, grad[tokens], True)
             gradients.add(tokens, matrix)
             del matrix
-        return (*gradients.times(), *[None] * 4)
+        return _rounded(*gradients.made())
 
 
 class _Gradients:
@@ -254,7 +258,7 @@ class _Gradients:
     def __init__(self, inputs: _Inputs):
         features, weight, bias = inputs
         self.features, self.weight = features, weight
-        self.is_half = weight.dtype in _HALVES
+        self.is_half = weight.dtype in HALVES
         self.of_features = torch.empty_like(features)
         zero = weight.new_zeros((), dtype=at_least_float32(weight)).expand(weight.shape)
         self.of_weight = zero if self.is_half else torch.zeros_like(weight)
@@ -273,14 +277,16 @@ class _Gradients:
         if self.of_bias is not None:
             self.of_bias += matrix.sum(dim=0, dtype=self.of_bias.dtype)
 
-    def times(self, factor: Optional[Tensor] = None) -> Tuple[Optional[Tensor], ...]:
-        """In the dtypes of the inputs."""
+    def made(self) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+        """What has been added up; the weight's is not rounded to halves yet."""
+        return self.of_features, self.of_weight, self.of_bias
 
-        def scaled(part: Tensor) -> Tensor:
-            return part if factor is None else part * factor
 
-        of_bias = None if self.of_bias is None else scaled(self.of_bias)
-        return scaled(self.of_features), scaled(self.of_weight).to(self.weight.dtype), of_bias
+def _rounded(
+    of_features: Tensor, of_weight: Tensor, of_bias: Optional[Tensor]
+) -> Tuple[Optional[Tensor], ...]:
+    """What _SharedLoss's backward pass returns; features and weight are of one dtype."""
+    return (of_features, of_weight.to(of_features.dtype), of_bias, *[None] * 4)
 
 
 def _by_torch(
@@ -297,8 +303,7 @@ def _by_kernel(
     from fairseq_bnce.losses import kernels  # which is_fused() has found
 
     offset, counts, target = objective
-    target = None if target is None else target[tokens]
-    words = (inputs.weight, inputs.bias, offset, counts, target)
+    words = (inputs.weight, inputs.bias, offset, counts, target[tokens])
     return kernels.binary_nce(inputs.features[tokens], *words, factor=factor, gradient=gradient)
 
 

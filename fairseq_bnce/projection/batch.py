@@ -1,7 +1,7 @@
 """One batch on its way from the decoder to the loss."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 import torch
 from torch import Tensor, nn
@@ -54,10 +54,6 @@ class TokenBatch:
 
     def __len__(self) -> int:
         return self.target.numel()
-
-    def subset(self, tokens: Tensor) -> Tuple[Tensor, Tensor]:
-        """(features, target) of the tokens with these indices."""
-        return self.features.index_select(0, tokens), self.target.index_select(0, tokens)
 
 
 class BatchVocabulary:

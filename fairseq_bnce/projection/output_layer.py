@@ -48,7 +48,7 @@ class OutputLayer:
     def __init__(self, model: nn.Module):
         _refuse_wrappers(model)
         self.decoder = _decoder(model)
-        self._location = _locate(self.decoder)
+        self._location = _with_parameter(_locate(self.decoder))
 
     def __len__(self) -> int:
         return self._stored_weight.size(0)
@@ -216,8 +216,7 @@ def _locate(decoder: nn.Module) -> _Location:
     if isinstance(decoder, LSTMDecoder):
         return _Location("fc_out", nn.Identity(), decoder.fc_out)
     if isinstance(decoder, FConvDecoder):
-        name = _DIRECTION if hasattr(decoder.fc3, _DIRECTION) else "weight"
-        return _Location("fc3", nn.Identity(), decoder.fc3, name)
+        return _Location("fc3", nn.Identity(), decoder.fc3)
     projection = getattr(decoder, "output_projection", None)
     # type(), not isinstance(): a vocabulary-parallel or quantised subclass holds other rows.
     if type(projection) is nn.Linear:
@@ -230,6 +229,21 @@ def _locate(decoder: nn.Module) -> _Location:
         "output_projection), got none of these; give it that attribute, or train with "
         "--criterion cross_entropy"
     )
+
+
+def _with_parameter(location: _Location) -> _Location:
+    """What the weight is made of, where it is none itself: weight_norm by row is understood."""
+    slot, _, holder, name = location
+    gain: Any = getattr(holder, _GAIN, None)
+    if gain is not None and gain.shape == (len(getattr(holder, name)), 1):
+        return location._replace(name=_DIRECTION)
+    if not isinstance(getattr(holder, name), nn.Parameter):
+        raise UnsupportedModelError(
+            f"{slot}.{name}: required a parameter, or one under weight_norm with dim=0, got what "
+            "another reparametrisation makes anew in each forward pass; remove it, or train with "
+            "--criterion cross_entropy"
+        )
+    return location
 
 
 def _locate_inline(decoder: LightConvDecoder) -> _Location:

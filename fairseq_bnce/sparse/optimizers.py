@@ -69,8 +69,6 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     """
 
     rule: type
-    # Whether the rule treats every number alike, as fairseq's flattening of --fp16 needs.
-    elementwise = True
     # Under --amp fairseq unscales the gradients itself, and calls torch's GradScaler.step() on
     # this object, which would unscale them again but for this attribute.
     _step_supports_amp_scaling = True
@@ -93,10 +91,6 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     def own_options(self) -> Dict[str, Any]:
         """Those that not every rule has."""
         raise NotImplementedError
-
-    @property
-    def supports_flat_params(self) -> bool:
-        return self.elementwise
 
     def all_reduce_grads(self, module: nn.Module) -> None:
         """Average the gradients over the ranks: the wrapper its dense ones, here the row-sparse."""
@@ -184,7 +178,6 @@ class FairseqRowwiseAdagrad(FairseqSparseAdagrad):
     """Adagrad with one accumulator a row."""
 
     rule = update_rules.RowwiseAdagrad
-    elementwise = False
 
 
 @register_optimizer("lazy_adam", dataclass=LazyAdamConfig)

@@ -7,12 +7,12 @@ half precision keep a float32 master, to which the rule is applied, and which is
 
 import math
 from itertools import chain
-from typing import Any, Callable, Dict, Iterable, Optional, Sequence
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence
 
 import torch
 from torch import Tensor
 
-from fairseq_bnce.losses.precision import at_least_float32
+from fairseq_bnce.losses.precision import HALVES, at_least_float32
 from fairseq_bnce.sparse import row_sparse
 
 Tensors = Dict[str, Tensor]
@@ -29,10 +29,15 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     #: Options that would have to change a row without a gradient: required to be 0 for those.
     dense_only: Dict[str, str] = {}
 
+    # Whether the rule treats every number alike, as fairseq's flattening of --fp16 needs.
+    supports_flat_params = True
     # What fairseq's --memory-efficient-fp16 asks for: float32 masters are kept here, and a state
     # that is loaded keeps its precision.
     supports_memory_efficient_fp16 = True
     disable_mem_eff_fp16_loading_hack = True
+
+    #: Parameters whose state was loaded, and is not used yet. Here, for what is unpickled.
+    _loaded: FrozenSet[Tensor] = frozenset()
 
     def __init__(self, parameters: Iterable, **options: Any):
         super().__init__(parameters, options)
@@ -82,9 +87,13 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             for name, value in state_dict["state"].get(number, {}).items():
                 on_device = value.to(parameter.device) if torch.is_tensor(value) else value
                 self.state[parameter][name] = on_device
+            self._loaded |= {parameter}
 
     def _update(self, parameter: Tensor, gradient: Tensor, group: Dict[str, Any]) -> None:
         state = self.state[parameter]
+        if parameter in self._loaded:
+            self._loaded -= {parameter}
+            _reconcile(state, parameter)
         if not self._is_complete(state, parameter, group):
             for name, value in self._start(parameter, group).items():
                 state.setdefault(name, value)
@@ -134,6 +143,24 @@ class RowSparseOptimizer(torch.optim.Optimizer):
                     f"--{option.replace('_', '-')}: required 0 with --row-sparse, got "
                     f"{group[option]}: {reason}"
                 )
+
+
+def _reconcile(state: Dict[str, Any], parameter: Tensor) -> None:
+    """A loaded master stands where the parameter is what it was rounded to, and nowhere else.
+
+    Weights may have been changed meanwhile, as by averaging checkpoints. At the first update, since
+    a state may be loaded before the weights are. A parameter that needs no master takes it over.
+    """
+    if "value" not in state:
+        return
+    master = state["value"]
+    halves = [parameter.dtype] if parameter.dtype in HALVES else HALVES
+    is_own = torch.zeros_like(parameter, dtype=torch.bool)
+    for half in halves:
+        is_own |= master.to(half).to(parameter.dtype) == parameter
+    state["value"] = torch.where(is_own, master, parameter.detach().to(master.dtype))
+    if parameter.dtype == at_least_float32(parameter):
+        parameter.data.copy_(state.pop("value"))
 
 
 _DECAY = "it would shrink every row at every update, also those that the batch does not touch"
@@ -207,6 +234,8 @@ class RowwiseAdagrad(SparseAdagrad):
     tables of Mudigere et al. 2022, "Software-hardware co-design for fast and scalable training of
     deep learning recommendation models".
     """
+
+    supports_flat_params = False
 
     def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
         shape = [*value.shape[:1], *[1] * (value.dim() - 1)]  # a number's is ()

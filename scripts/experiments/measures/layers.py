@@ -225,7 +225,7 @@ def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[.
 
     Args:
         sparse: gradients of the batch's own rows, and not of V x D.
-        kernel: for the losses.
+        kernel: for batch NCE.
     """
 
     def make(problem: Problem, draws: int) -> Head:
@@ -246,7 +246,7 @@ def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
     from fairseq_bnce.sparse import row_sparse
 
     target, weight, bias, log_q = problem.target, problem.weight, problem.bias, problem.noise.log_q
-    options: Dict[str, Any] = {"log_z": problem.log_z, "kernel": kernel, "gathered": sparse}
+    options: Dict[str, Any] = {"log_z": problem.log_z, "gathered": sparse}
     drawn = problem.noise.sample(draws) if draws else None
     if sparse and drawn is not None:
         used, (target,), options["noise_counts"] = words.distinct_draws_first(drawn, target)
@@ -259,7 +259,7 @@ def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
     arguments = (problem.features, target, weight, bias, log_q)
     if drawn is not None:
         return losses.shared_nce_loss(*arguments, drawn, **options)
-    return losses.batch_nce_loss(*arguments, **options)
+    return losses.batch_nce_loss(*arguments, kernel=kernel, **options)
 
 
 def _three_matmuls(problem: Problem, draws: int) -> Head:
