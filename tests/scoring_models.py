@@ -31,3 +31,7 @@ FLAGS = {
 _STOCK = {"lstm_lm", "transformer_lm", "rnn_lm", "lbl_lm", "lbl_lm both sides"}
 EACH = [each for name in FLAGS for each in ([name] if name in _STOCK else modern(name))]
 CAUSAL = [name for name in EACH if name != "lbl_lm both sides"]
+# What one of the architectures may be trained with besides.
+BOS = {f"{name} bos": [*FLAGS[name], "--add-bos-token"] for name in ("transformer_lm", "fconv_lm")}
+FEW_TARGETS = "rnn_lm few targets"  # most words are read and not predicted
+FLAGS.update({**BOS, FEW_TARGETS: [*FLAGS["rnn_lm"], "--output-dictionary-size", "12"]})

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
+from scoring_models import FEW_TARGETS
 from tools import call_command, evaluate, full_disk, perplexity, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
@@ -86,6 +87,22 @@ def test_measures_are_those_of_all_scores(language_model, name):
         )
         for field, got, want in zip(Measures._fields, measured, expected):
             np.testing.assert_allclose(got, want.numpy(), atol=2e-5, err_msg=field)
+
+
+def test_words_that_are_not_predicted_are_unk(language_model):
+    """Where <unk> is the likeliest word, it is the one that came."""
+    measured = diagnosis(language_model(FEW_TARGETS)).measures
+    scorer = Scorer.from_checkpoint(str(language_model(FEW_TARGETS)), exact=True)
+    unk = scorer.dictionary.unk()
+    found = []
+    for line in LINES:
+        state = scorer.start()
+        for word in [*scorer.ids(line.split()), scorer.dictionary.eos()]:
+            best = scorer.next_log_probs(state, [range(12)])[0].argmax()
+            found.append(best == (word if word < 12 else unk))
+            state = scorer.read_on(state, [word])
+    assert 0 < np.mean(found) < 1
+    assert measured.is_top.tolist() == found
 
 
 @pytest.mark.parametrize("document", [False, True])

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 from conftest import zipf_lines
-from scoring_models import CAUSAL
+from scoring_models import BOS, CAUSAL
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.scoring import ScoringError
@@ -33,7 +33,7 @@ def grow(scorer, lines):
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "unnormalised"])
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", [*CAUSAL, *BOS])
 def test_words_have_the_scores_of_whole_sentences(name, exact, made):
     """One of the lines is longer than the 16 words that the models with positions read at once."""
     lines = [*zipf_lines(6, seed=11), " ".join(zipf_lines(7, seed=12)), "w1 unheard w2", ""]

@@ -51,8 +51,8 @@ class DiagnosingScorer(Scorer):
     contexts: Optional[Contexts] = None
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
-        layer = self._reader.layer
-        scores = target_scores(layer, features, self._predicted(targets), self._squash)
+        layer, targets = self._reader.layer, self._predicted(targets)
+        scores = target_scores(layer, features, targets, self._squash)
         found = losses.predictive_statistics(features, *layer.full(), squash=self._squash)
         if self.contexts is not None:
             self.contexts.add(features, found.log_z)

@@ -87,24 +87,28 @@ class State:
         rows = own.ge(0).nonzero()[:, 0]
         return [_Group(rows, self._reader.select(group.context, own[rows]))] if len(rows) else []
 
-    def _read(self, words: Tensor, keep: int) -> State:
-        """After one more word (n,) each; ``keep`` words are left where a block is full."""
+    def _read(self, words: Tensor, shortened: Callable[[Any], Any]) -> State:
+        """After one more word (n,) each; a context that is full is ``shortened`` first."""
         if len(self._groups) == 1:
             group = self._groups[0]
-            features, context = self._read_group(group, words, keep)
+            features, context = self._read_group(group, words, shortened)
             return State(self._reader, features, [_Group(group.rows, context)])
         all_features, groups = torch.empty_like(self.features), []
         for group in self._groups:
-            features, context = self._read_group(group, words[group.rows], keep)
+            features, context = self._read_group(group, words[group.rows], shortened)
             all_features[group.rows] = features
             groups.append(_Group(group.rows, context))
         merged = [_in_order(self._reader, group) for group in _merged(self._reader, groups)]
         return State(self._reader, all_features, merged)
 
-    def _read_group(self, group: _Group, words: Tensor, keep: int) -> Tuple[Tensor, Any]:
+    def _read_group(
+        self, group: _Group, words: Tensor, shortened: Callable[[Any], Any]
+    ) -> Tuple[Tensor, Any]:
         """Features (n, D) after words (n,), and the context."""
-        context = _with_room(self._reader, group.context, keep)
-        features, context = self._reader.read_on(context, words[:, None])
+        reader, context = self._reader, group.context
+        if reader.longest is not None and reader.length(context) >= reader.longest:
+            context = shortened(context)
+        features, context = reader.read_on(context, words[:, None])
         return features[:, -1].clone(), context  # what else was read need not be kept
 
 
@@ -113,7 +117,7 @@ class Incremental:
 
     Args:
         reader: of the model.
-        first: the words that come before every text.
+        prefix, first: the words before every block, and after those before every text.
         keep: how many words stay in sight where a text outgrows the model's positions.
         score: log-probabilities (N,) of words (N,) after features (N, D).
         vocabulary: how many word ids there are.
@@ -122,12 +126,13 @@ class Incremental:
     def __init__(
         self,
         reader: Reader,
+        prefix: Sequence[int],
         first: Sequence[int],
         keep: int,
         score: Callable[[Tensor, Tensor], Tensor],
         vocabulary: int,
     ):
-        self.reader, self.first, self.keep = reader, first, keep
+        self.reader, self.prefix, self.first, self.keep = reader, prefix, first, keep
         self.score, self.vocabulary = score, vocabulary
 
     def start(self, count: int, device: torch.device) -> State:
@@ -140,7 +145,7 @@ class Incremental:
         if count < 0:
             raise ScoringError(f"n: required at least 0, got {count}")
         context = self.reader.start(count, device)
-        for word in self.first:
+        for word in (*self.prefix, *self.first):
             tokens = torch.full((count, 1), word, device=device)
             features, context = self.reader.read_on(context, tokens)
         return State(
@@ -154,7 +159,7 @@ class Incremental:
 
     def read_on(self, state: State, word_ids: Any) -> State:
         """The state after one more word each, which are not scored."""
-        return state._read(self._checked(state, word_ids, (len(state),)), self.keep)
+        return state._read(self._checked(state, word_ids, (len(state),)), self._shortened)
 
     def next_log_probs(self, state: State, word_ids: Any) -> Tensor:
         """(n,) or (n, K) log-probabilities of words that may come next, one or K for each."""
@@ -164,6 +169,9 @@ class Incremental:
         if words.dim() == 2:
             features = features.repeat_interleave(words.size(1), dim=0)
         return self.score(features, words.reshape(-1)).view(words.shape)
+
+    def _shortened(self, context: Any) -> Any:
+        return self.reader.shortened(context, self.prefix, self.keep)
 
     def _checked(self, state: State, word_ids: Any, shape: Tuple[int, ...]) -> Tensor:
         return _as_ids("word_ids", word_ids, shape, self.vocabulary, state.features.device)
@@ -188,13 +196,6 @@ def _in_order(reader: Reader, group: _Group) -> _Group:
     """Its texts by their numbers."""
     rows, order = group.rows.sort()
     return group if rows.equal(group.rows) else _Group(rows, reader.select(group.context, order))
-
-
-def _with_room(reader: Reader, context: Any, keep: int) -> Any:
-    """Room for one more word: a full block is cut down to its last words."""
-    if reader.longest is None or reader.length(context) < reader.longest:
-        return context
-    return reader.shortened(context, keep)
 
 
 def _as_ids(

@@ -84,9 +84,10 @@ class Reader:
         """What has to be equal for texts to be read on together: words, where these count."""
         return context.size(1)
 
-    def shortened(self, context: Any, words: int) -> Any:
-        """As if a text had begun with the last ``words`` words of what was read."""
-        return context[:, context.size(1) - words :]
+    def shortened(self, context: Any, prefix: Sequence[int], words: int) -> Any:
+        """As if a text had begun with the last ``words`` words of what was read, after a prefix."""
+        start = context.new_tensor(prefix).expand(len(context), len(prefix))
+        return torch.cat([start, context[:, context.size(1) - words :]], dim=1)
 
 
 class RecurrentReader(Reader):
@@ -226,12 +227,12 @@ class TransformerReader(Reader):
     def length(self, context: Any) -> int:
         return context.words.size(1)
 
-    def shortened(self, context: Any, words: int) -> Any:
+    def shortened(self, context: Any, prefix: Sequence[int], words: int) -> Any:
         """Read again, since keys and values know their positions."""
-        recent = context.words[:, context.words.size(1) - words :]
-        context = self.start(len(recent), recent.device)
-        for position in range(words):
-            context = self.read_on(context, recent[:, position : position + 1])[1]
+        again = super().shortened(context.words, prefix, words)
+        context = self.start(len(again), again.device)
+        for word in again.split(1, dim=1):
+            context = self.read_on(context, word)[1]
         return context
 
 

@@ -304,9 +304,9 @@ class Scorer:
             )
 
     def _incremental(self) -> Incremental:
-        first, known = [*self._prefix, *self._first], len(self.dictionary)
-        keep = self._context_window(None)
-        return Incremental(self._reader, first, keep, self._log_probs, known)
+        keep, known = self._context_window(None), len(self.dictionary)
+        first = self._prefix, self._first
+        return Incremental(self._reader, *first, keep, self._log_probs, known)
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         """(N,) float32 nats, of words (N,) after features (N, D)."""
