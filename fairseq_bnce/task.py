@@ -27,6 +27,7 @@ from torch import nn
 
 from fairseq_bnce.checkpoints import restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
+from fairseq_bnce.errors import require
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import refuse_fully_sharded
 from fairseq_bnce.scoring import eval_lm, normalisation, reduction
@@ -209,7 +210,10 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
         Raises:
             InputError: for missing or damaged files, or ids that the dictionary lacks.
+            ValueError: for blocks without a word.
         """
+        size = self.args.tokens_per_sample
+        require("--tokens-per-sample", "at least 1, --context-window taken off", size, size >= 1)
         folders = utils.split_paths(self.args.data)
         folder = folders[(epoch - 1) % len(folders)]
         is_training = split == self.args.train_subset
@@ -247,8 +251,15 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             eval_lm.score_unnormalized(self._models, state, self.args.log_z_shift)
         else:
             eval_lm.score_exactly(self._models, self._own_states)
-        longest = _number(kwargs.get("max_positions")) - kwargs.get("context_window", 0)
+        longest = self._longest_block(**kwargs)
         return super().eval_lm_dataloader(self._in_blocks_of(longest, dataset), **kwargs)
+
+    def _longest_block(self, max_positions: Any = None, context_window: int = 0, **_: Any) -> float:
+        """How many words are scored at once where the model reads ``max_positions``."""
+        most = _number(max_positions) - bool(self.args.add_bos_token)
+        required = f"at most {most - 1:.0f}, since the model reads {most:.0f} words at once"
+        require("--context-window", required, context_window, not context_window >= most)
+        return most - context_window
 
     def _set_matmul_precision(self) -> None:
         """Not where the task is made: who loads a checkpoint wants his own precision."""

@@ -138,13 +138,17 @@ def test_summary(score, file, scorer):
     assert found["ppl_with_oov"] == pytest.approx(want[0])
     assert found["ppl_without_oov"] == pytest.approx(want[1])
     assert (found["oov"], found["tokens"], found["lines"]) == (2, 12, 4)
+    assert found["log_prob"] == pytest.approx(log_probs.sum())
+    found = json.loads(score(file, "--summary", "--json", "--base", "10")[1])
+    assert found["log_prob"] == pytest.approx(log_probs.sum() / math.log(10))
+    assert found["ppl_with_oov"] == pytest.approx(want[0])
 
 
 def test_no_text_at_all(score, tmp_path):
     (tmp_path / "text").write_bytes(b"")
     assert score(tmp_path / "text") == (0, "", "")
     found = json.loads(score(tmp_path / "text", "--summary", "--json")[1])
-    assert found["tokens"] == 0 and math.isnan(found["ppl_with_oov"])
+    assert found["tokens"] == 0 and found["ppl_with_oov"] is found["ppl_without_oov"] is None
 
 
 def test_several_files_and_line_ends(score, tmp_path, scorer):

@@ -103,6 +103,12 @@ def test_a_bad_flag_ends_the_command(corpus, tmp_path):
     assert "ValueError: --log-z: required a finite number or 'auto', got nan" in output
 
 
+def test_an_architecture_that_knows_of_no_output_dictionary(corpus, tmp_path):
+    output = refused(corpus, tmp_path, *BNCE, "--output-dictionary-size", "30")
+    required = "required an architecture that predicts its 30 words (transformer_lm, rnn_lm)"
+    assert f"--output-dictionary-size: {required}, got LSTMDecoder, which predicts" in output
+
+
 def test_missing_data(tmp_path):
     output = refused(tmp_path / "nowhere", tmp_path, *BNCE)
     assert "nowhere': required a folder made by fairseq-preprocess" in output

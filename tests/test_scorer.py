@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_full_softmax(softmax_batch):
     results = {}
     for name, prepare in {
         "exact": scorer.make_exact,
-        "unnormalised": lambda m: scorer.make_unnormalized(m, 0.5),
+        "unnormalised": lambda m: scorer.score_unnormalized([m], {"log_z": 0.5}, "none"),
     }.items():
         prepared = language_model(50)
         prepared.load_state_dict(model.state_dict())
@@ -91,11 +91,12 @@ def largest_allocation(prepare, types, sentences, length):
     return allocations.largest
 
 
+def unnormalised(model):
+    scorer.score_unnormalized([model], {"log_z": 0.0}, "none")
+
+
 def test_unnormalised_scoring_allocates_nothing_that_grows_with_the_vocabulary():
-    small, large = (
-        largest_allocation(lambda m: scorer.make_unnormalized(m, 0.0), types, 8, 10)
-        for types in (1000, 100_000)
-    )
+    small, large = (largest_allocation(unnormalised, types, 8, 10) for types in (1000, 100_000))
     assert small == large < 100_000
     # The measure itself sees what the plain model does: 80 tokens x 100,000 types.
     assert largest_allocation(lambda m: None, 100_000, 8, 10) >= 80 * 100_000 * 4

@@ -89,6 +89,28 @@ def test_options_of_the_task(flag, corpus, tmp_path):
     assert any(score.oov for score in found) == ("--output-dictionary-size" in flag)
 
 
+def test_a_block_has_the_start_that_bos_adds(corpus, language_model):
+    """eval-lm's longest blocks are a word shorter then: 15 words and <s>."""
+    flags = ["--sample-break-mode", "none", "--output-word-probs", "--add-bos-token"]
+    checkpoint = language_model("transformer_lm bos")
+    _, want = eval_lm(corpus, checkpoint, *flags, "--tokens-per-sample", "16")
+    _, shorter = eval_lm(corpus, checkpoint, *flags, "--tokens-per-sample", "15")
+    np.testing.assert_array_equal(want, shorter)
+
+
+@pytest.mark.parametrize(
+    "block, said",
+    [
+        ("1024", "--context-window: required at most 15, since the model reads 16 words at once"),
+        ("16", "--tokens-per-sample: required at least 1, --context-window taken off, got 0"),
+    ],
+)
+def test_a_context_window_leaves_room_for_a_word(block, said, corpus, language_model):
+    flags = ["--context-window", "16", "--tokens-per-sample", block]
+    output = evaluate(corpus, language_model("transformer_lm"), *flags, check=False)
+    assert said in output
+
+
 def test_a_checkpoint_of_fairseqs_own_training(corpus, tmp_path):
     """Without log Z: exact scores, or a shift that the user knows."""
     train(corpus, tmp_path, *LSTM, "--criterion", "cross_entropy", plugin=False)

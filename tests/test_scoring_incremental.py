@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 from conftest import zipf_lines
 from scoring_models import BOS, CAUSAL
 
@@ -123,6 +124,16 @@ def test_words_that_may_come_next(name, made):
         np.testing.assert_allclose(several[:, column], scorer.next_log_probs(state, ids), atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint32, np.uint64])
+def test_words_as_numbers_of_any_kind(kind, made):
+    scorer = made("rnn_lm")
+    words = [5, 7]
+    want = scorer.extend(scorer.start(2), words)[1]
+    assert np.array_equal(scorer.extend(scorer.start(2), np.array(words, dtype=kind))[1], want)
+    both = scorer.next_log_probs(scorer.start(2), np.array([[5], [7]], dtype=kind))
+    assert np.array_equal(both[:, 0], want)
+
+
 def test_no_hypotheses(made):
     for name in ("lstm_lm", "transformer_lm", "ffnn_lm"):
         scorer = made(name)
@@ -143,9 +154,14 @@ def test_what_is_asked_wrongly(made):
         (1.0, 2.0): "word_ids: required integers of shape",
         (1, types): f"word_ids: required numbers from 0 to {types - 1}, got 1 to {types}",
         (-1, 1): "got -1 to 1",
+        ((1,), (2, 3)): "word_ids: required integers of shape",
+        ("w1", "w2"): "word_ids: required integers of shape",
+        (None, 1): "word_ids: required integers of shape",
+        torch.ones(2): "word_ids: required integers of shape",
     }.items():
-        with pytest.raises(ScoringError, match=said):
-            scorer.extend(state, words)
+        for extend in (scorer.extend, scorer.next_log_probs):
+            with pytest.raises(ScoringError, match=said):
+                extend(state, words)
     with pytest.raises(ScoringError, match="indices: required numbers from 0 to 1, got 2 to 2"):
         state.select([2])
     with pytest.raises(ScoringError, match="states: required at least one"):

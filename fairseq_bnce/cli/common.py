@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import math
 import sys
-from typing import TYPE_CHECKING, Any, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Dict, Type, TypeVar, Union
 
 import torch
 
@@ -32,8 +32,8 @@ __all__ = [
     "load_scorer",
     "note",
     "note_bad_lines",
-    "open_text",
     "progress_bar",
+    "without_nan",
     "word_maker",
 ]
 
@@ -132,15 +132,10 @@ def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: An
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    """FILE...: for :func:`open_text`."""
+    """FILE...: for :class:`TextLines`."""
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="UTF-8 text; standard input by default, and for -"
     )
-
-
-def open_text(names: Any) -> TextLines:
-    """Lines of these files, or of standard input; see :class:`TextLines`."""
-    return TextLines(names)
 
 
 def note_bad_lines(text: TextLines) -> None:
@@ -158,6 +153,12 @@ def note(message: str) -> None:
     """Say something on stderr that is no error."""
     with contextlib.suppress(OSError):  # a full disk under it is no reason to stop
         print(f"fairseq-bnce: {message}", file=sys.stderr, flush=True)
+
+
+def without_nan(numbers: Dict[str, Any]) -> Dict[str, Any]:
+    """For JSON, which has no NaN and no infinity: null in their place."""
+    is_none = (isinstance(value, float) and not math.isfinite(value) for value in numbers.values())
+    return {key: None if none else numbers[key] for key, none in zip(numbers, is_none)}
 
 
 def progress_bar(is_wanted: bool = True, **kwargs: Any) -> Any:

@@ -29,8 +29,8 @@ from fairseq_bnce.cli.common import (
     load_scorer,
     note,
     note_bad_lines,
-    open_text,
     progress_bar,
+    without_nan,
     word_maker,
 )
 from fairseq_bnce.scoring import pictures
@@ -187,7 +187,7 @@ def _draw(measures: Measures, folder: Path) -> None:
 
 
 def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
-    text, kept = open_text(options.files), scorer.contexts
+    text, kept = TextLines(options.files), scorer.contexts
     lines: Iterable[str] = text
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
@@ -262,7 +262,5 @@ def _context_line(context: Context) -> str:
 
 
 def _as_json(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
-    """JSON has no NaN: null."""
-    known = {key: value if value == value else None for key, value in numbers.items()}
     worst: List[Dict[str, Any]] = [context._asdict() for context in contexts]
-    return json.dumps({**known, "farthest": worst}, indent=1, ensure_ascii=False)
+    return json.dumps({**without_nan(numbers), "farthest": worst}, indent=1, ensure_ascii=False)

@@ -31,8 +31,8 @@ from fairseq_bnce.cli.common import (
     load_scorer,
     note,
     note_bad_lines,
-    open_text,
     progress_bar,
+    without_nan,
     word_maker,
 )
 from fairseq_bnce.errors import InputError, quoted
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         InputError, ScoringError, UnsupportedModelError: for what the user has to mend.
     """
     make_words = word_maker(options.tokenize, options.lowercase)
-    text = open_text(options.files)
+    text = TextLines(options.files)
     beams = _Beams(options, make_words) if options.nemo else None
     make_words = beams.words if beams else make_words
     report = _Report(options, text, beams.format if beams else None)
@@ -144,8 +144,8 @@ class _Report:
     """Writes scores as they come, and what there is to say of the whole text."""
 
     def __init__(self, options: argparse.Namespace, text: TextLines, line: Optional[Format]):
-        self.text, self.summary = text, _Summary() if options.summary else None
         unit = math.log(10) if options.base == "10" else 1.0
+        self.text, self.summary = text, _Summary(unit) if options.summary else None
         columns = _json_format if options.json else _column_format
         self._format = line or columns(options.per_word, unit)
         self._is_json = options.json
@@ -169,7 +169,9 @@ class _Report:
         self._bar.close()
         if self.summary is not None:
             found = self.summary.as_dict()
-            self._out.write(json.dumps(found) if self._is_json else _as_kenlm_has_it(found))
+            self._out.write(
+                json.dumps(without_nan(found)) if self._is_json else _as_kenlm_has_it(found)
+            )
             self._out.flush()
         note_bad_lines(self.text)
         if self._in_blocks > 1:
@@ -186,9 +188,10 @@ class _Report:
 
 
 class _Summary:
-    """Sums over all lines."""
+    """Sums over all lines; ``unit``: nats of what log-probabilities are said in."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: float) -> None:
+        self.unit = unit
         self.log_prob = self.oov_log_prob = 0.0
         self.lines = self.tokens = self.oov = 0
 
@@ -209,7 +212,7 @@ class _Summary:
             "oov": self.oov,
             "tokens": self.tokens,
             "lines": self.lines,
-            "log_prob": self.log_prob,
+            "log_prob": self.log_prob / self.unit,
         }
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, Sequence
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
 from fairseq_bnce.preparation.reading import total_bytes
-from fairseq_bnce.text.lines import unmarked
-from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, tokenize
+from fairseq_bnce.text.lines import decoded
+from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, words_of
 
 
 class TextOptions(NamedTuple):
@@ -38,28 +38,13 @@ def sentences(words: list[str]) -> list[list[str]]:
     return [sentence for sentence in found if sentence]
 
 
-def decode(line: bytes) -> tuple[str, bool]:
-    """The text of a line, and whether it had to be mended."""
-    try:
-        return unmarked(line.decode("utf-8")), False
-    except UnicodeDecodeError:
-        return unmarked(line.decode("utf-8", "replace")), True
-
-
-def line_words(text: str, options: TextOptions) -> list[str]:
-    """The words of one line of text."""
-    words = text.split() if options.language is None else tokenize(text, options.language)
-    # Afterwards: a capital behind a full stop tells the tokeniser that a sentence ended.
-    return [word.lower() for word in words] if options.lowercase else words
-
-
 def tokenize_chunk(options: TextOptions, lines: list[bytes]) -> tuple[str, Counter]:
     """The tokenised text of some lines, and counts of what was met in them."""
     notes: Counter = Counter(read=len(lines))
     written: list[str] = []
     for line in lines:
-        text, mended = decode(line)
-        words = line_words(text, options)
+        text, mended = decoded(line)
+        words = words_of(text, options.language, options.lowercase)
         found = sentences(words)
         notes.update(
             bad_utf8=int(mended),

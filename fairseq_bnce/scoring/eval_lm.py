@@ -115,19 +115,6 @@ def make_exact(model: nn.Module) -> None:
     _mix_in(model, Normalisation(None, squashing.is_squashed(model)))
 
 
-def make_unnormalized(model: nn.Module, log_z_and_shift: float) -> None:
-    """Let ``model`` score targets as m(w, c) - log Z - shift, one dot product a token.
-
-    Args:
-        model: a self-normalised model.
-        log_z_and_shift: nats.
-
-    Raises:
-        UnsupportedModelError: see :class:`OutputLayer`.
-    """
-    _mix_in(model, Normalisation(log_z_and_shift, squashing.is_squashed(model)))
-
-
 def _is_of_fairseq(model: nn.Module) -> bool:
     """Whether a model and its decoder are fairseq's or this plugin's, of which all is known.
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.errors import ScoringError
+from fairseq_bnce.errors import ScoringError, quoted
 from fairseq_bnce.scoring.readers import Reader
 
 
@@ -163,7 +164,7 @@ class Incremental:
 
     def next_log_probs(self, state: State, word_ids: Any) -> Tensor:
         """(n,) or (n, K) log-probabilities of words that may come next, one or K for each."""
-        shape = (len(state), -1) if torch.as_tensor(word_ids).dim() == 2 else (len(state),)
+        shape = (len(state), -1) if _as_tensor(word_ids).dim() == 2 else (len(state),)
         words = self._checked(state, word_ids, shape)
         features = state.features
         if words.dim() == 2:
@@ -202,16 +203,29 @@ def _as_ids(
     name: str, values: Any, shape: Tuple[int, ...], below: int, device: Optional[torch.device]
 ) -> Tensor:
     """int64 of this shape (-1: any size), each from 0 to ``below`` - 1."""
-    ids = torch.as_tensor(values, device=device)
-    ids = ids.long() if ids.numel() == 0 else ids
+    ids = _as_tensor(values).to(device)
     fits = ids.dim() == len(shape) and all(w in (-1, g) for w, g in zip(shape, ids.shape))
-    if not fits or ids.is_floating_point() or ids.dtype == torch.bool:
+    if not fits or ids.dtype != torch.int64:
         wanted = ", ".join("any" if size < 0 else str(size) for size in shape)
         raise ScoringError(
-            f"{name}: required integers of shape ({wanted}), got {ids.dtype} of shape "
-            f"{tuple(ids.shape)}"
+            f"{name}: required integers of shape ({wanted}), got {quoted(values)} (shape "
+            f"{tuple(ids.shape)})"
         )
     least, most = map(int, ids.aminmax()) if ids.numel() else (0, -1)
     if least < 0 or most >= below:
         raise ScoringError(f"{name}: required numbers from 0 to {below - 1}, got {least} to {most}")
-    return ids.long()
+    return ids
+
+
+def _as_tensor(values: Any) -> Tensor:
+    """int64 where these are integers, or nothing; else of another dtype, or without a shape."""
+    if torch.is_tensor(values):
+        is_whole = not (values.is_floating_point() or values.dtype == torch.bool)
+        return values.long() if is_whole or not values.numel() else values
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of several lengths; a numpy before 1.24 makes objects of them
+        array = np.array(None)
+    if array.dtype.kind in "iu" or not array.size:
+        return torch.from_numpy(array.astype(np.int64))
+    return torch.zeros(array.shape)

@@ -75,6 +75,14 @@ def unmarked(text: str) -> str:
     return text.lstrip("\ufeff")
 
 
+def decoded(line: bytes) -> tuple[str, bool]:
+    """A line's text, unmarked, U+FFFD for what is no UTF-8, and whether there was any of that."""
+    try:
+        return unmarked(line.decode("utf-8")), False
+    except UnicodeDecodeError:
+        return unmarked(line.decode("utf-8", "replace")), True
+
+
 def _open(name: str) -> Any:
     if name == STDIN:
         if sys.stdin is None:

@@ -8,10 +8,11 @@ import sys
 from typing import IO, Any, Optional, Tuple
 
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import LINE_LIMIT, to_bytes
+from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, to_bytes
 
 STDOUT = "standard output"
 _KEPT = "kept"  # an attribute of errors
+_OPEN_FILES = ("/dev/", "/proc/")
 
 
 class Output:
@@ -19,20 +20,23 @@ class Output:
 
     A file is written under the name of :func:`part_of`, which it keeps if an error ends the work,
     with the whole lines until then; :func:`kept` tells of it. A device or a pipe is written to as
-    it is.
+    it is, and for a link the file that it names.
 
     Args:
-        name: of the file; None for standard output.
+        name: of the file; None or ``-`` for standard output.
 
     Raises:
         InputError: for a file that can't be written, here; later, where there is no more room.
     """
 
     def __init__(self, name: Optional[str]):
-        self.name = name
-        is_special = name is not None and os.path.exists(name) and not os.path.isfile(name)
+        self.name = name = None if name == STDIN else name
         # What it is called until it is whole, and then; None for what is written to as it is.
-        self._names = None if is_special or name is None else (part_of(name), name)
+        self._names: Optional[Tuple[str, str]] = None
+        if name is not None and not is_special(name):
+            _refuse_gzip(name)
+            real = os.path.realpath(name) if os.path.islink(name) else name
+            self._names = part_of(real), real
         self._stream = _open(name, self._names[0] if self._names else name)
 
     def __enter__(self) -> Output:
@@ -90,6 +94,14 @@ class Output:
                 os.remove(part)
 
 
+def is_special(name: str) -> bool:
+    """Whether it is a device or a pipe, or one of the names of an open file, as /dev/stdout is."""
+    ends = [name, os.readlink(name)] if os.path.islink(name) else [name]
+    if any(os.path.abspath(end).startswith(_OPEN_FILES) for end in ends):
+        return True
+    return os.path.exists(name) and not os.path.isfile(name)
+
+
 def part_of(name: str) -> str:
     """The name that a file has until it is whole."""
     return f"{name}.part"
@@ -123,9 +135,17 @@ def _open(name: Optional[str], path: Optional[str]) -> IO[bytes]:
             raise InputError(f"{STDOUT}: required an open one, got a closed one")
         return sys.stdout.buffer
     try:
-        return open(path, "wb")
+        # What is special is not cut down: /dev/stdout may be a file that has something already.
+        return open(path, "ab" if path == name else "wb")
     except OSError as error:
         raise InputError(f"{name}: required a file to write, got: {error.strerror}") from error
+
+
+def _refuse_gzip(name: str) -> None:
+    if name.endswith(".gz"):
+        raise InputError(
+            f"{name}: required a name without .gz, since plain text is written, got this one"
+        )
 
 
 def _cut_to_whole_lines(path: str) -> int:

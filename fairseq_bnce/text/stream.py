@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import heapq
 import os
 import random
 import select
 import stat
 import sys
+import zlib
 from collections import deque
 from typing import IO, Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, unmarked
-from fairseq_bnce.text.tokens import BOS, EOS, has_tokenizer, languages, tokenize
+from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, decoded
+from fairseq_bnce.text.tokens import BOS, EOS, has_tokenizer, languages, words_of
 
 _CHUNK = 2**16
+_GZIPPED = ".gz"
+# How other kinds of files begin; UTF-32's little-endian mark begins with UTF-16's.
+_MARKS = {
+    b"\x1f\x8b": "gzip (as *.gz it is read)",
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 
 
 class TextLines:
@@ -27,7 +38,7 @@ class TextLines:
     carriage return, or both in this order. All else that stands between words is a space.
 
     Args:
-        names: files; ``-`` is standard input, and so is an empty list.
+        names: files, also gzipped (*.gz); ``-`` is standard input, and so is an empty list.
 
     Attributes:
         bad_lines: how many lines so far were not UTF-8; in them U+FFFD stands for what was none.
@@ -37,7 +48,8 @@ class TextLines:
 
     Raises:
         InputError: for what can't be opened, here, before any other work; in the loop, for a
-            line of more than ``LINE_LIMIT`` bytes, or what can't be read.
+            line of more than ``LINE_LIMIT`` bytes, what can't be read, or is no UTF-8 by its
+            first bytes.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -84,8 +96,10 @@ class TextLines:
 
     def _chunks(self, stream: IO[bytes], name: str) -> Iterator[bytes]:
         """What is read, every line end a line feed; one in two parts is told by the first."""
-        after_return = False
+        after_return, start = False, self.read_bytes
         for chunk in iter(lambda: _read(stream, name), b""):
+            if self.read_bytes == start:
+                _check_encoding(chunk, name)
             self.read_bytes += len(chunk)
             if after_return and chunk.startswith(b"\n"):
                 chunk = chunk[1:]
@@ -97,12 +111,9 @@ class TextLines:
             yield chunk
 
     def _decode(self, line: bytes) -> str:
-        """Also without a byte order mark, which joined files have at the start of any line."""
-        try:
-            return unmarked(line.decode("utf-8"))
-        except UnicodeDecodeError:
-            self.bad_lines += 1
-            return unmarked(line.decode("utf-8", "replace"))
+        text, is_mended = decoded(line)
+        self.bad_lines += is_mended
+        return text
 
 
 def sampled(lines: Iterable[str], tokens: int, seed: int = 1) -> List[str]:
@@ -142,11 +153,9 @@ def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]
         _check_language(language)
 
     def make(line: str) -> str:
-        words = line.split() if language is None else tokenize(line, language)
+        words = words_of(line, language, lowercase)
         words = words[1:] if words[:1] == [BOS] else words
-        words = words[:-1] if words[-1:] == [EOS] else words
-        # After tokenising, for which a capital behind a full stop is the start of a sentence.
-        return " ".join(map(str.lower, words) if lowercase else words)
+        return " ".join(words[:-1] if words[-1:] == [EOS] else words)
 
     return make
 
@@ -176,8 +185,9 @@ def _check_readable(name: str) -> None:
         raise _input_error(name, error) from None
 
 
-def _input_error(name: str, error: OSError) -> InputError:
-    return InputError(f"input {quoted(name)}: required a text file, got: {error.strerror}")
+def _input_error(name: str, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(f"input {quoted(name)}: required a text file, got: {reason}")
 
 
 def _read(stream: IO[bytes], name: str) -> bytes:
@@ -188,8 +198,15 @@ def _read(stream: IO[bytes], name: str) -> bytes:
             if chunk is not None:
                 return chunk
             select.select([stream], [], [])  # it was opened not to wait
-    except OSError as error:
+    except (EOFError, OSError, zlib.error) as error:  # gzip: cut off, damaged, or in its data
         raise _input_error(name, error) from None
+
+
+def _check_encoding(start: bytes, name: str) -> None:
+    """Refuse what its first bytes say is something else."""
+    kind = next((kind for mark, kind in _MARKS.items() if start.startswith(mark)), None)
+    if kind is not None:
+        raise InputError(f"input {quoted(name)}: required UTF-8 text, got {kind}")
 
 
 def _check_length(size: int, name: str) -> None:
@@ -201,16 +218,16 @@ def _check_length(size: int, name: str) -> None:
 
 
 def _total_bytes(names: Sequence[str]) -> Optional[int]:
-    if all(name != STDIN and os.path.isfile(name) for name in names):
-        return sum(os.path.getsize(name) for name in names)
-    return None
+    if any(name == STDIN or name.endswith(_GZIPPED) for name in names):
+        return None
+    return sum(map(os.path.getsize, names)) if all(map(os.path.isfile, names)) else None
 
 
 def _open(name: str) -> Any:
     """Unbuffered: a buffered reader would wait until its buffer is full."""
     if name != STDIN:
         try:
-            return open(name, "rb", buffering=0)
+            return gzip.open(name) if name.endswith(_GZIPPED) else open(name, "rb", buffering=0)
         except OSError as error:
             raise _input_error(name, error) from None
     return contextlib.nullcontext(open(sys.stdin.fileno(), "rb", buffering=0, closefd=False))

@@ -32,11 +32,18 @@ def tokenizer(language: str) -> Callable[[str], list[str]]:
     return functools.partial(MosesTokenizer(language).tokenize, escape=False)
 
 
+def words_of(text: str, language: str | None, lowercase: bool) -> list[str]:
+    """The words of a line, by the rules for a language; None: they are separated already."""
+    words = text.split() if language is None else tokenize(text, language)
+    # Afterwards: a capital behind a full stop tells the tokeniser that a sentence ended.
+    return [word.lower() for word in words] if lowercase else words
+
+
 def tokenize(text: str, language: str) -> list[str]:
-    """Words of raw text; an ``<unk>`` that the text has already stays one word."""
+    """Words of raw text; fairseq's own symbols that the text has already stay one word each."""
     # Not sacremoses' protected_patterns: they glue the word to the full stop behind it,
     # and fail beyond 1,000 a line.
     words: list[str] = []
-    for part in re.split(f"({UNK})", text):
-        words += [part] if part == UNK else tokenizer(language)(part)
+    for part in re.split(f"({'|'.join(SPECIALS)})", text):
+        words += [part] if part in SPECIALS else tokenizer(language)(part)
     return words

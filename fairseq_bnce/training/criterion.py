@@ -217,6 +217,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
             untrained: whether its output bias may be set.
         """
         layer = OutputLayer(model)
+        self._check_size(layer)
         self._take_squashing(model)
         if self.row_sparse:
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
@@ -227,6 +228,13 @@ class SelfNormalizingCriterion(FairseqCriterion):
             output_bias.fill(layer, q, self.constant.start or 0.0, squash)
             self._start_is_set = True
         self._is_prepared = True
+
+    def _check_size(self, layer: OutputLayer) -> None:
+        """Not all architectures know of an output dictionary."""
+        words = len(self.task.target_dictionary)
+        required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
+        got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
+        require("--output-dictionary-size", required, got, len(layer) == words)
 
     def _take_squashing(self, model: nn.Module) -> None:
         """A model's scores are squashed for good, by whatever criterion it is read."""

@@ -1,0 +1,88 @@
+"""Lines in and out: what a name stands for, and what is no text."""
+
+import gzip
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.output import Output
+from fairseq_bnce.text.stream import TextLines, word_maker
+
+# ---------------------------------------------------------------- in
+
+
+def test_a_gzipped_file_is_read_as_its_text(tmp_path):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"one two\r\nthree\n"))
+    text = TextLines([str(path)])
+    assert list(text) == ["one two", "three"] and text.total_bytes is None
+    path.write_bytes(gzip.compress(b"one two\n" * 10_000)[:-20])
+    with pytest.raises(InputError, match=r"a\.txt\.gz.*: required a text file, got: .*end"):
+        list(TextLines([str(path)]))
+
+
+@pytest.mark.parametrize(
+    "content, kind",
+    [
+        (gzip.compress(b"one two\n"), r"gzip \(as \*\.gz it is read\)"),
+        ("one two\n".encode("utf-16"), "UTF-16"),
+        ("one two\n".encode("utf-32"), "UTF-32"),
+    ],
+)
+def test_what_is_no_utf8_from_the_first_byte_is_refused(content, kind, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"a\.txt.*: required UTF-8 text, got {kind}"):
+        list(TextLines([str(path)]))
+
+
+@pytest.mark.parametrize("language", [None, "en"])
+def test_the_ends_of_a_sentence_are_dropped(language):
+    if language:
+        pytest.importorskip("sacremoses")
+    assert word_maker(language, lowercase=True)("<s> One two <unk>. </s>").split()[:3] == [
+        "one",
+        "two",
+        "<unk>" if language else "<unk>.",
+    ]
+    assert word_maker(language, lowercase=False)("<s> a </s>") == "a"
+
+
+# ---------------------------------------------------------------- out
+
+
+def written_to(name, cwd, **options):
+    """By a process of its own, of "a line"."""
+    code = f"from fairseq_bnce.text.output import Output\nwith Output({name!r}) as out:\n"
+    code += "    out.write('a line')\n"
+    subprocess.run([sys.executable, "-c", code], cwd=cwd, check=True, **options)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "link", "-"])
+def test_standard_output_by_another_name(name, tmp_path):
+    """It stays what it is, a file too, to which more may have been written."""
+    (tmp_path / "link").symlink_to("/proc/self/fd/1")
+    with open(tmp_path / "got", "wb") as got:
+        got.write(b"before\n")
+        got.flush()
+        written_to(name, tmp_path, stdout=got)
+    assert (tmp_path / "got").read_bytes() == b"before\na line\n"
+    assert (tmp_path / "link").is_symlink() and sorted(os.listdir(tmp_path)) == ["got", "link"]
+
+
+def test_the_file_that_a_link_names_is_replaced(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "real").write_text("old\n")
+    (tmp_path / "link").symlink_to("disk/real")
+    written_to("link", tmp_path)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "real").read_text() == "a line\n"
+    assert os.listdir(tmp_path / "disk") == ["real"]
+
+
+def test_a_name_that_promises_gzip_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"b\.gz: required a name without \.gz"):
+        Output(str(tmp_path / "b.gz"))
