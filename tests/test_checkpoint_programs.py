@@ -11,10 +11,12 @@ import torch
 from checkpoint_edits import CONTAINERS, edited, set_options
 from fairseq import checkpoint_utils, utils
 from fairseq.models import lstm_lm
+from fairseq.modules import SinusoidalPositionalEmbedding
+from omegaconf import OmegaConf
 from tools import build, call_command, evaluate, modern
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.checkpoints import configurations, literals
+from fairseq_bnce.checkpoints import building, configurations, literals
 from fairseq_bnce.scoring import CheckpointError
 
 # The model of scoring_models.FLAGS, the field, and what has fairseq evaluate it.
@@ -140,6 +142,7 @@ _OF_ITS_SIZE = "required a configuration of a model of the size of its parameter
             ("fconv_lm", "decoder_layers", 10**7),
             ("lstm_lm", "decoder_hidden_size", 10**18),
             ("transformer_lm", "max_target_positions", 10**7),
+            ("transformer_lm", "max_target_positions", 3 * 10**6),
         ),
     ],
 )
@@ -155,6 +158,86 @@ def test_sizes_that_no_memory_holds(
     required = "--decoder-layers: required at most 1,000" if name == "rnn_lm" else _OF_ITS_SIZE
     for said in refusals(path, corpus, task, capsys):
         assert required in said
+
+
+def test_layers_without_numbers(corpus, language_model, task, tmp_path, capsys):
+    sizes = {"decoder_layers": 5000, "decoder_hidden_size": 0}
+    path = edited(
+        language_model("lstm_lm"), tmp_path / "e.pt", lambda content: set_options(content, **sizes)
+    )
+    for said in refusals(path, corpus, task, capsys):
+        assert _OF_ITS_SIZE in said
+
+
+_MILLION = torch.zeros(10**6)
+MAKERS = {
+    "a product": lambda: torch.zeros(3000, 1) * torch.zeros(1, 3000),
+    "positions": lambda: SinusoidalPositionalEmbedding(64, 1, 10**5),
+    "a join": lambda: torch.cat([_MILLION] * 5),
+    "many without numbers": lambda: [torch.empty(0) for _ in range(5000)],
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_counts_while_a_model_is_built(kind):
+    said = f"{_OF_ITS_SIZE}, got one of over 4,194,304"
+    with pytest.raises(CheckpointError, match=said), building.guarded({}, {}, "c.pt"):
+        MAKERS[kind]()
+
+
+def test_parameters_of_several_names_count_once():
+    shared = {str(number): _MILLION[number:] for number in range(100)}
+    said = "got one of over 8,194,304"
+    with pytest.raises(CheckpointError, match=said), building.guarded(shared, {}, "c.pt"):
+        torch.empty(10**7)
+
+
+def test_positions_of_usual_models_are_built(corpus, language_model, tmp_path):
+    """1024 of them, as by default: in a model of 1024 numbers a word, and in a tiny one."""
+    with building.guarded({}, {}, "c.pt"):
+        assert len(SinusoidalPositionalEmbedding(1024, 1, 1026).weights) == 1026
+    path = edited(
+        language_model("transformer_lm"),
+        tmp_path / "e.pt",
+        lambda content: set_options(content, max_target_positions=1024, tokens_per_sample=1024),
+    )
+    assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
+
+
+def doubled(times):
+    """A list of 2**times places, which is small in memory and in a file."""
+    grown = [0]
+    for _ in range(times):
+        grown = [grown, grown]
+    return grown
+
+
+@pytest.mark.parametrize("container", ["dict", "Namespace"])
+def test_lists_that_hold_others_twice(
+    container, corpus, language_model, task, tmp_path, capsys, monkeypatch
+):
+    def grow(content):
+        if container == "dict":
+            set_options(content, grown=doubled(18))
+        else:
+            content["args"].grown = doubled(18)
+
+    path = edited(language_model("lstm_lm"), tmp_path / "e.pt", lambda content: None, container)
+    edited(path, path, grow)
+    assert path.stat().st_size < 10**6
+    monkeypatch.setattr(OmegaConf, "create", None)  # which copies each place
+    for said in refusals(path, corpus, task, capsys):
+        assert "required a configuration of at most 100,000 fields, got one of more" in said
+
+
+def test_nodes_that_hold_others_twice():
+    grown = OmegaConf.create([0])
+    for _ in range(18):
+        twice = OmegaConf.create([])
+        twice.__dict__["_content"] = [grown, grown]
+        grown = twice
+    with pytest.raises(CheckpointError, match="some.pt: required a configuration of at most"):
+        configurations.check(grown, "some.pt")
 
 
 def test_an_architecture_that_evaluates_another_field(

@@ -3,16 +3,18 @@
 import math
 import os
 import shutil
+import warnings
+import zipfile
 from argparse import Namespace
 
 import pytest
 import torch
-from checkpoint_edits import CONTAINERS, edited, set_options
+from checkpoint_edits import CONTAINERS, compressed, edited, set_options
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from scoring_models import FLAGS
 from test_cli import train_translation
-from tools import build, evaluate, train, write_lines
+from tools import build, evaluate, modern, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.checkpoints import contents
@@ -105,6 +107,51 @@ def test_one_wrong_bit(language_model, any_torch, tmp_path):
     content[len(content) // 2] ^= 1
     (tmp_path / "wrong.pt").write_bytes(content)
     assert "got a damaged or other file: wrong checksum of" in refused(tmp_path / "wrong.pt")
+
+
+def refused_as_damaged(path, corpus, task, said):
+    assert f"got a damaged or other file: {said}" in refused(path, corpus)
+    with pytest.raises(
+        CheckpointError, match="required a whole checkpoint, got one that is"
+    ) as eval_lm:
+        checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
+    assert said in str(eval_lm.value)
+
+
+def test_a_compressed_archive(any_torch, corpus, language_model, task, tmp_path):
+    """Which torch takes, whatever becomes of it in memory."""
+    path = compressed(language_model("rnn_lm"), tmp_path / "small.pt")
+    assert torch.load(path, weights_only=False)["model"]
+    with zipfile.ZipFile(path) as archive:
+        first = archive.namelist()[0]
+    refused_as_damaged(path, corpus, task, f"{first} is compressed")
+    with open(path, "ab") as file:  # so that Python does not find the end
+        file.write(bytes(66_000))
+    assert torch.load(path, weights_only=False)["model"]
+    refused_as_damaged(path, corpus, task, "File is not a zip file")
+
+
+def test_an_archive_of_more_than_the_file(any_torch, corpus, language_model, task, tmp_path):
+    path = tmp_path / "large.pt"
+    shutil.copy(language_model("rnn_lm"), path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("more", b"")
+        archive.filelist *= 3
+    refused_as_damaged(path, corpus, task, "entries of ")
+
+
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
+def test_bytes_that_a_pickle_has_made(is_zip, any_torch, corpus, language_model, task, tmp_path):
+    """As many as it says; torch's own list of what is safe has them."""
+    path = tmp_path / "bytes.pt"
+    content = torch.load(language_model("rnn_lm"), weights_only=False)
+    content["more"] = bytearray(3)
+    torch.save(content, path, _use_new_zipfile_serialization=is_zip)
+    said = refused_by_all(path, corpus, task)
+    assert said.endswith("nothing in it was run. Unsupported global: builtins.bytearray")
+    content["more"] = "bytearray"
+    torch.save(content, path, _use_new_zipfile_serialization=is_zip)
+    assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
 
 
 def test_a_damaged_checkpoint(language_model, tmp_path):
@@ -339,6 +386,52 @@ NO_PARAMETERS = {
 def test_parameters_that_are_none(said, corpus, language_model, task, tmp_path):
     path = edited(language_model("rnn_lm"), tmp_path / "edited.pt", NO_PARAMETERS[said])
     assert said in refused_by_all(path, corpus, task)
+
+
+def nested():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that these are a prototype
+        return torch.nested.nested_tensor([torch.zeros(3), torch.zeros(2)])
+
+
+def shadowed():
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    parameter.numel = 5
+    return parameter
+
+
+class OtherTensor(torch.Tensor):
+    """Of a class of its own."""
+
+
+NO_TENSORS = {
+    "a dense tensor of numbers, stored whole, got nested torch.float32": nested,
+    "a tensor, got one with a numel of its own": shadowed,
+    "a tensor, got a OtherTensor": lambda: torch.zeros(3).as_subclass(OtherTensor),
+}
+
+
+@pytest.mark.parametrize("said", NO_TENSORS)
+def test_tensors_with_ways_of_their_own(said):
+    with pytest.raises(CheckpointError, match=f"c.pt: model.bias: required {said}"):
+        contents.check({"model": {"bias": NO_TENSORS[said]()}}, "c.pt")
+
+
+@pytest.mark.parametrize("said", modern(*list(NO_TENSORS)[:2]))
+def test_they_are_read_and_refused(said, corpus, language_model, task, tmp_path):
+    change = with_bias(lambda bias: NO_TENSORS[said]())
+    path = edited(language_model("rnn_lm"), tmp_path / "edited.pt", change)
+    assert said in refused_by_all(path, corpus, task)
+
+
+def test_a_model_that_takes_no_words(corpus, language_model, task, tmp_path):
+    path = edited(
+        language_model("transformer_lm"),
+        tmp_path / "e.pt",
+        lambda content: set_options(content, max_target_positions=0),
+    )
+    said = refused_by_all(path, corpus, task)
+    assert "positions: required at least 1 (word that the model reads at once), got 0" in said
 
 
 def part(name, value):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any, Iterator, Mapping
+from typing import Any, Callable, Dict, Iterator, Mapping
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from fairseq_bnce.checkpoints import configurations
+from fairseq_bnce.checkpoints import configurations, contents
 from fairseq_bnce.checkpoints.literals import NotALiteral, evaluating_literals
 from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, told
 
 # What a model may make besides its parameters: tables of positions, mostly.
 _TIMES, _BESIDES = 4, 2**22
+_LEAST = 1000  # that a tensor counts for, so that layers without numbers come to an end
 _MAKING = {"arange", "empty", "full", "ones", "rand", "randn", "zeros"}
 _FILLING = {"fill_", "normal_", "uniform_", "zero_"}  # which is when memory is taken
 
@@ -26,7 +28,8 @@ class _TooLarge(Exception):
 class _Bounded(TorchFunctionMode):
     """Counts the elements of tensors that are made in this thread, before they are.
 
-    Some are made by constructors that no mode sees: those are seen where they are filled.
+    Some are made by constructors that no mode sees: those are seen where they are filled. Of what
+    makes tensors of others, the products and joins that tables of positions are made by count.
     """
 
     def __init__(self, most: int):
@@ -37,7 +40,9 @@ class _Bounded(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name in _MAKING:
-            self._left -= _made(args, kwargs, name == "arange")
+            self._left -= max(_LEAST, _made(args, kwargs, name == "arange"))
+        elif name in _RESULTS:
+            self._left -= _RESULTS[name](*args, **kwargs)
         filled = args[0].numel() if args and name in _FILLING else 0
         if self._left < 0 or filled > self._most:
             raise _TooLarge(name)
@@ -59,7 +64,7 @@ def guarded(parameters: Mapping[str, Tensor], configuration: Any, path: str) -> 
         CheckpointError: for whatever goes wrong in here.
         InputError: as it comes, for data that the model is to be used on.
     """
-    most = _BESIDES + _TIMES * sum(values.numel() for values in parameters.values())
+    most = _BESIDES + _TIMES * _stored(parameters)
     try:
         with evaluating_literals(), _Bounded(most):
             yield
@@ -85,9 +90,31 @@ def no_model(path: str, error: Exception) -> CheckpointError:
     )
 
 
+def _stored(parameters: Mapping[str, Tensor]) -> int:
+    """How many numbers a file holds: names may share them."""
+    sizes: Dict[int, int] = {}
+    for values in parameters.values():
+        storage = contents.storage(values)
+        sizes[storage.data_ptr()] = storage.nbytes() // values.element_size()
+    return sum(sizes.values())
+
+
 def _made(args: Any, kwargs: Any, is_range: bool) -> int:
     """How many elements: sizes are the first list of numbers, or else all of them."""
     values = [*args, *(kwargs[name] for name in ("size", "end") if name in kwargs)]
     numbers = next((value for value in values if isinstance(value, (list, tuple))), values)
     sizes = [abs(number) for number in numbers if isinstance(number, int)]
     return max(sizes, default=0) if is_range else math.prod(sizes)
+
+
+def _product(*factors: Any, **_: Any) -> int:
+    """Of each by each, as of positions by frequencies."""
+    shapes = [factor.shape for factor in factors if isinstance(factor, Tensor)]
+    return math.prod(torch.broadcast_shapes(*shapes))
+
+
+def _join(tensors: Any, *_: Any, **__: Any) -> int:
+    return sum(values.numel() for values in tensors)
+
+
+_RESULTS: Mapping[str, Callable[..., int]] = {"mul": _product, "cat": _join}

@@ -11,12 +11,13 @@ options, or one of the first two with Namespaces in it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 from typing import Any, Iterator, Tuple
 
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, Node, OmegaConf
 
 from fairseq_bnce.checkpoints.literals import NotALiteral, literal
 from fairseq_bnce.errors import CheckpointError, quoted
@@ -34,8 +35,28 @@ EVALUATED = frozenset({
     "project_input", "self_attention", "weight_softmax", "wer_args", "xformers_att_config",
 })
 # fmt: on
+_MOST = 100_000  # of fields and what holds them; fairseq's own are some 600
 _PART = re.compile(r"^(encoder|decoder)_")
 _OPENED = re.compile(r".*_path|pretrained_.*|.*_checkpoint|load_.*_from")
+
+
+class _TooMany(CheckpointError):
+    """A configuration of over _MOST parts."""
+
+
+def check_size(configuration: Any, path: str) -> None:
+    """Refuse a configuration that grows without end, as where lists hold others twice.
+
+    omegaconf, and so fairseq when it reads a checkpoint, copies a part for each place that it has.
+
+    Raises:
+        CheckpointError: for one of over 100,000 parts.
+    """
+    try:
+        for _ in _fields(configuration):
+            pass
+    except _TooMany as error:
+        raise CheckpointError(f"--path {path}: {error}") from None
 
 
 def check(configuration: Any, path: str) -> None:
@@ -46,8 +67,10 @@ def check(configuration: Any, path: str) -> None:
         path: of the checkpoint, for the message.
 
     Raises:
-        CheckpointError: naming a field that fairseq evaluates and that is no literal.
+        CheckpointError: naming a field that fairseq evaluates and that is no literal, or for a
+            configuration without end.
     """
+    check_size(configuration, path)
     for name, value in _fields(configuration):
         if _is_evaluated(name) and isinstance(value, (str, bytes, bytearray)):
             try:
@@ -127,17 +150,25 @@ def is_opened(name: Any) -> bool:
     return isinstance(name, str) and _OPENED.fullmatch(name) is not None
 
 
-def _fields(part: Any, name: str = "") -> Iterator[Tuple[str, Any]]:
-    """(dotted name, value as it is written) of all that is not a container."""
-    if OmegaConf.is_config(part):
-        part = OmegaConf.to_container(part, resolve=False)
+def _fields(part: Any, name: str = "", count: Any = None) -> Iterator[Tuple[str, Any]]:
+    """(dotted name, value as it is written) of all that is not a container.
+
+    Raises:
+        _TooMany: on the way, where a part counts for each place that it has.
+    """
+    count = count or itertools.count(1)
+    if isinstance(part, Node):  # not by OmegaConf.to_container, which copies all at once
+        yield from _fields(part._value(), name, count)
+        return
+    if next(count) > _MOST:
+        raise _TooMany(f"required a configuration of at most {_MOST:,} fields, got one of more")
     if isinstance(part, argparse.Namespace):
         part = vars(part)
     if isinstance(part, dict):
         for key, value in part.items():
-            yield from _fields(value, f"{name}.{key}".lstrip("."))
+            yield from _fields(value, f"{name}.{key}".lstrip("."), count)
     elif isinstance(part, (list, tuple)):
         for value in part:
-            yield from _fields(value, f"{name}[]")
+            yield from _fields(value, f"{name}[]", count)
     else:
         yield name, part

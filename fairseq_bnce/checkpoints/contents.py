@@ -63,10 +63,14 @@ def _check_parameters(parameters: Any, path: str) -> None:
 
 
 def _check_tensor(values: Any, path: str, name: str) -> None:
-    if not isinstance(values, Tensor):
+    if type(values) not in (Tensor, nn.Parameter):
         raise _refusal(path, name, "a tensor", quoted(values))
+    shadows = [attribute for attribute in vars(values) if hasattr(Tensor, str(attribute))]
+    if shadows:
+        raise _refusal(path, name, "a tensor", f"one with a {shadows[0]} of its own")
     if not _is_plain(values):
         kind = f"{values.dtype}, {values.layout} on {values.device}"
+        kind = f"nested {kind}" if values.is_nested else kind
         raise _refusal(path, name, "a dense tensor of numbers, stored whole", kind)
     if name.endswith(f".{_NEVER_INITIALISED}"):
         return
@@ -77,13 +81,19 @@ def _check_tensor(values: Any, path: str, name: str) -> None:
 
 
 def _is_plain(values: Tensor) -> bool:
-    if values.layout != torch.strided or values.device.type != "cpu" or values.is_complex():
+    if values.is_nested or values.is_quantized or values.is_complex():
         return False
-    if values.is_quantized or (values.is_floating_point() and values.element_size() < 2):
+    if values.layout != torch.strided or values.device.type != "cpu":
+        return False
+    if values.is_floating_point() and values.element_size() < 2:
         return False
     # A view may say that it is larger than all memory.
-    stored = values.untyped_storage() if hasattr(values, "untyped_storage") else values.storage()
-    return values.numel() * values.element_size() <= stored.nbytes()
+    return values.numel() * values.element_size() <= storage(values).nbytes()
+
+
+def storage(values: Tensor) -> Any:
+    """What a tensor's numbers are kept in, which others may share; torch 1.13 has one kind."""
+    return values.untyped_storage() if hasattr(values, "untyped_storage") else values.storage()
 
 
 def _check_state(state: Any, path: str) -> None:

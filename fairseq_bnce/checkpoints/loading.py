@@ -10,7 +10,6 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 import torch
 from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -37,8 +36,9 @@ class Trained(NamedTuple):
     Attributes:
         model: in evaluation mode, on the CPU.
         source, target: dictionaries of the words that it reads and predicts.
-        state: log_z, mu_z, sigma_z (nats) and score_squashing, as far as they were saved; besides,
-            what tells of the dictionary (see :mod:`fairseq_bnce.checkpoints.dictionaries`).
+        state: log_z, mu_z, sigma_z (nats), score_squashing and reduced_partition, as far as they
+            were saved; besides, what tells of the dictionary (see
+            :mod:`fairseq_bnce.checkpoints.dictionaries`).
         bos: the id that every block starts with under --add-bos-token, or None.
     """
 
@@ -78,6 +78,21 @@ def load(path: str, data: Optional[str] = None) -> Trained:
 def is_language_model(task_cfg: Any) -> bool:
     """Whether a model was trained by the task ``language_modeling``."""
     return (getattr(task_cfg, "_name", None) or getattr(task_cfg, "task", None)) == _TASK
+
+
+def check_positions(model: Any, path: str) -> None:
+    """Refuse a model that takes no words.
+
+    Raises:
+        CheckpointError: naming how many positions it has.
+    """
+    longest = model.max_positions()
+    last = longest[-1] if isinstance(longest, (tuple, list)) else longest
+    if last is not None and not last >= 1:
+        raise CheckpointError(
+            f"--path {path}: positions: required at least 1 (word that the model reads at once), "
+            f"got {quoted(last)}"
+        )
 
 
 def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
@@ -122,7 +137,7 @@ def _of_any_year(content: Dict[str, Any]) -> Any:
     options = content.get("args")
     if options is None:
         return content.get("cfg")
-    return convert_namespace_to_omegaconf(checkpoint_utils._upgrade_state_dict(content)["args"])
+    return checkpoint_utils._upgrade_state_dict(content)["cfg"]
 
 
 def _as_config(part: Any) -> Any:
@@ -196,5 +211,6 @@ def _model(task: Any, cfg: Any, parameters: Dict[str, torch.Tensor], path: str) 
     with building.guarded(parameters, cfg, path):
         model = task.build_model(cfg)
         model.load_state_dict(parameters, strict=True, model_cfg=cfg)
+        check_positions(model, path)
     contents.check_kinds(kinds, model, path)
     return model.eval().requires_grad_(False)

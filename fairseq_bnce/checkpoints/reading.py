@@ -10,11 +10,12 @@ by ``torch.load(pickle_module=...)``, since torch 1.13 takes no notice of it.
 from __future__ import annotations
 
 import _compat_pickle
+import mmap
 import os
 import pickle
 import types
 import zipfile
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import torch
 
@@ -22,6 +23,9 @@ from fairseq_bnce import compatibility
 from fairseq_bnce.errors import CheckpointError
 
 _CAN_BE_TOLD = hasattr(torch.serialization, "add_safe_globals")
+# torch's own list has it, and bytearray(3 * 10**9) takes as much. A pickle that torch writes, or
+# reads, has the name on a line; no text of a configuration is likely to have it on one.
+_BYTES, _BYTES_IN_A_PICKLE = "builtins.bytearray", b"\nbytearray\n"
 REQUIRED = "required a checkpoint of fairseq-train (with 'model' and 'cfg' or 'args')"
 
 
@@ -35,7 +39,7 @@ def read(path: str) -> Dict[str, Any]:
     if not os.path.isfile(path):
         raise CheckpointError(f"--path {path}: required a checkpoint, got no such file")
     try:
-        check_sums(path)
+        check_file(path)
         content = _load(path)
     except pickle.UnpicklingError as error:
         raise unsafe(path, error) from None
@@ -48,19 +52,54 @@ def read(path: str) -> Dict[str, Any]:
     return content
 
 
+def check_file(path: str) -> None:
+    """Before anything of a file is loaded: it is whole, and takes no more memory than its size.
+
+    Raises:
+        zipfile.BadZipFile: for what :func:`check_sums` finds.
+        pickle.UnpicklingError: for a pickle that would take memory.
+    """
+    check_sums(path)
+    if os.path.getsize(path) and _find(path, _BYTES_IN_A_PICKLE) >= 0:
+        raise _unsupported(_BYTES)
+
+
 def check_sums(path: str) -> None:
     """Compare what a file holds with the checksums in it, which torch writes and does not read.
 
     A file of before torch 1.6 has none.
 
     Raises:
-        zipfile.BadZipFile: if one differs.
+        zipfile.BadZipFile: if one differs, or for an archive that would become larger.
     """
-    if zipfile.is_zipfile(path):
+    if _is_archive(path):
         with zipfile.ZipFile(path) as archive:
+            _check_sizes(archive.infolist(), os.path.getsize(path))
             wrong = archive.testzip()
         if wrong is not None:
             raise zipfile.BadZipFile(f"wrong checksum of {wrong}")
+
+
+def _find(path: str, searched: bytes) -> int:
+    """Anywhere in a file, whatever its format, without reading it into memory."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mapped.find(searched)
+
+
+def _is_archive(path: str) -> bool:
+    """For Python, or for torch, which finds an end that Python does not look for."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\3\4" or zipfile.is_zipfile(file)
+
+
+def _check_sizes(entries: List[zipfile.ZipInfo], size: int) -> None:
+    """torch writes all as it is, and takes memory for what an archive says of itself."""
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise zipfile.BadZipFile(f"{entry.filename} is compressed")
+    stated = sum(entry.file_size for entry in entries)
+    if stated > size:
+        raise zipfile.BadZipFile(f"entries of {stated:,} bytes in a file of {size:,}")
 
 
 def unsafe(path: str, error: Exception) -> CheckpointError:
@@ -77,14 +116,18 @@ def is_unsafe(error: Exception) -> bool:
     return isinstance(error, pickle.UnpicklingError) and ("GLOBAL" in text or "global" in text)
 
 
-def refuse_programs(path: str) -> None:
-    """Before fairseq reads a file: where torch's own check can't be told of fairseq's containers.
+def read_before_fairseq(path: str, is_ours: bool) -> Dict[str, Any]:
+    """What fairseq is about to read, but for the parameters where torch can do that.
+
+    Args:
+        path: the file, which :func:`check_file` has seen.
+        is_ours: whether it has to be of plain data, also where torch's own check can't be told of
+            fairseq's containers.
 
     Raises:
         CheckpointError: for a file that asks for more than plain data.
     """
-    if not _CAN_BE_TOLD:
-        read(path)
+    return read(path) if is_ours and not _CAN_BE_TOLD else read_if_whole(path)
 
 
 def read_if_whole(path: str) -> Dict[str, Any]:
@@ -122,7 +165,7 @@ def _restricted_pickle() -> Any:
             today = _compat_pickle.IMPORT_MAPPING.get(module, module), name
             full = ".".join(_compat_pickle.NAME_MAPPING.get((module, name), today))
             if full not in allowed:
-                raise pickle.UnpicklingError(f"Unsupported global: {full}")
+                raise _unsupported(full)
             return allowed[full]
 
     def load(file: Any, **kwargs: Any) -> Any:
@@ -137,7 +180,12 @@ def _allowed_names() -> Dict[str, Any]:
         # typing.Any is no class before Python 3.11.
         name = getattr(container, "__qualname__", None) or container._name
         known[f"{container.__module__}.{name}"] = container
+    known.pop(_BYTES, None)
     return known
+
+
+def _unsupported(name: str) -> pickle.UnpicklingError:
+    return pickle.UnpicklingError(f"Unsupported global: {name}")
 
 
 def _first_sentence(error: Exception) -> str:

@@ -147,24 +147,25 @@ def _with_care(load: Any, task_class: type) -> Any:
 def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any], Any, Any]:
     if not os.path.isfile(path):
         return load(task, None)  # fairseq says that there is none
-    if task is not None:
-        reading.refuse_programs(path)
-    state = _state(path, overrides)
+    state = _state(path, overrides, is_ours=task is not None)
     if task is None and not _is_language_model(state):
         return load(task, state)
     _prepare(state, path, task)
     kinds = contents.kinds(state["model"])
     with building.guarded(state["model"], state["cfg"], path):
         models, cfg, task = load(task, state)
+        for model in models:
+            loading.check_positions(model, path)
     for model in models:
         contents.check_kinds(kinds, model, path)
     return models, cfg, task
 
 
-def _state(path: str, overrides: Any) -> Dict[str, Any]:
+def _state(path: str, overrides: Any, is_ours: bool) -> Dict[str, Any]:
     """As fairseq reads it; whatever it stumbles over is told of."""
     try:
-        reading.check_sums(path)
+        reading.check_file(path)
+        _check_size(path, is_ours)
         return checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
     except (CheckpointError, OSError):
         raise
@@ -174,6 +175,13 @@ def _state(path: str, overrides: Any) -> Dict[str, Any]:
         raise _damaged(path, error) from None
     except Exception as error:
         raise building.no_model(path, error) from None
+
+
+def _check_size(path: str, is_ours: bool) -> None:
+    """Before fairseq has omegaconf copy the configuration."""
+    content = reading.read_before_fairseq(path, is_ours)
+    for name in ("args", "cfg"):
+        configurations.check_size(content.get(name), path)
 
 
 def _is_language_model(state: Dict[str, Any]) -> bool:
