@@ -96,7 +96,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._own_states: Dict[nn.Module, Dict[str, Any]] = {}
         self._untrained: Optional[nn.Module] = None
         self._criterion: Optional[SelfNormalizingCriterion] = None
-        self._measured = self._is_checked = False
+        self._measured = self._is_checked = self._validates_on_training = False
         self._carried: Optional[streams.CarriedState] = None
         self._kept_dictionary: Optional[KeptDictionary] = None
 
@@ -198,12 +198,19 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if self._carried is None:
             return super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
         streams.check_contiguous(self.args)
+        count = streams.streams_within(max_sentences, max_tokens, self.args.tokens_per_sample)
+        made = self.dataset_to_epoch_iter.get(dataset)
+        if made is not None and made.streams == count:
+            return made
         taken = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "skip_remainder_batch")
         options = {name: kwargs[name] for name in taken if name in kwargs}
         trains = dataset is self.datasets.get(self.args.train_subset)
-        count = streams.streams_within(max_sentences, max_tokens, self.args.tokens_per_sample)
         logger.info(f"--stateful: {count} streams a batch")
-        return streams.StreamIterator(dataset, count, self._carried, trains, **options)
+        made = streams.StreamIterator(dataset, count, self._carried, trains, **options)
+        # Kept as fairseq keeps its own, but for one of data that are trained and validated on.
+        if not (trains and self._validates_on_training) and self.can_reuse_epoch_itr(dataset):
+            self.dataset_to_epoch_iter[dataset] = made
+        return made
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> Any:
         """Load a split, after a check of its files.
@@ -217,6 +224,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         folders = utils.split_paths(self.args.data)
         folder = folders[(epoch - 1) % len(folders)]
         is_training = split == self.args.train_subset
+        # fairseq-train combines the files of the training data, and of nothing else.
+        self._validates_on_training |= is_training and not combine
         data.check_split(folder, split, self.dictionary, combine=combine, cache=is_training)
         return super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
 

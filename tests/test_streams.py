@@ -50,6 +50,24 @@ def test_every_batch_starts_where_the_last_one_ended(corpus):
     assert torch.equal(rows[0], words[: rows.size(1)])
 
 
+def test_an_iterator_is_made_once(corpus):
+    """Each has worker processes, and one that is dropped keeps them, and the next ones waiting."""
+    _, task, _ = build(corpus, *STATEFUL)
+    task.args.train_subset = "train"
+    for split, combine in (("valid", False), ("train", True)):
+        task.load_dataset(split, combine=combine)
+        dataset = task.dataset(split)
+        first = task.get_batch_iterator(dataset, max_sentences=4, num_workers=1)
+        for _ in range(2):
+            list(first.next_epoch_itr(shuffle=False))
+            again = task.get_batch_iterator(dataset, max_sentences=4, num_workers=1)
+            assert again is first and again.reuse_dataloader
+        assert task.get_batch_iterator(dataset, max_sentences=3).streams == 3
+    task.load_dataset("train")  # as a --valid-subset: training keeps its place in its own
+    one, other = (task.get_batch_iterator(task.dataset("train"), max_sentences=4) for _ in "ab")
+    assert one is not other
+
+
 def test_scored_as_one_text(corpus, tmp_path):
     """eval-lm --stateful in blocks of 2 is eval-lm in one block; without, it is not."""
     train(corpus, tmp_path, *STATEFUL, "--max-epoch", "4", "--clip-norm", "1")

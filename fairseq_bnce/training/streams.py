@@ -6,6 +6,7 @@ through which no gradient flows. The state is zero at the start of an epoch or o
 subset, and never reset in between; a checkpoint holds it beside the position in the data.
 """
 
+import inspect
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple
 
@@ -211,6 +212,9 @@ class StreamIterator(EpochBatchIterator):
     ):
         self.carried, self.trains, self.streams = carried, trains, streams
         self.restored: Optional[List[State]] = None
+        # A loader that is dropped keeps the next one waiting for its workers; not in 0.12.2.
+        known = inspect.signature(EpochBatchIterator).parameters
+        kwargs.update({name: True for name in ("reuse_dataloader",) if name in known})
         super().__init__(
             dataset=dataset,
             collate_fn=dataset.collater,
