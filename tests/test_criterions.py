@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 from test_output_layer import FCONV
-from tools import LSTM, TIED_TRANSFORMER, build, first_batch, modern
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, first_batch, modern
 
 from fairseq_bnce import losses
 from fairseq_bnce.projection.batch import TokenBatch
 from fairseq_bnce.training.criterion import random_share
+from fairseq_bnce.training.token_counts import training_target_counts
 
 PAD = 1
 FLAGS = {
@@ -120,6 +121,20 @@ def test_loss_over_the_batchs_words_is_the_loss_over_all(flags, corpus):
         torch.autograd.grad(want, parameters),
     ):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["none", "eos"])
+@pytest.mark.parametrize("flag", [[], ["--add-bos-token"], ["--output-dictionary-size", "40"]])
+def test_noise_is_counted_as_the_targets_are(mode, flag, corpus):
+    """Also <s>, which is in front of every block, and <unk> for words that are not predicted."""
+    _, task, _ = build(
+        corpus, *TRANSFORMER, *flag, "--criterion", "bnce", "--sample-break-mode", mode
+    )
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    targets = torch.cat([dataset[number]["target"] for number in range(len(dataset))])
+    want = torch.bincount(targets, minlength=len(task.target_dictionary))
+    assert torch.equal(training_target_counts(task), want)
 
 
 def test_time_groups_are_those_of_the_paper(corpus):

@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import re
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -422,6 +423,21 @@ def test_optimisers_of_halves_leave_the_start_alone(halves, corpus):
 
 
 # Through fairseq's commands.
+
+
+def test_a_resumed_run_knows_of_the_last_validation(corpus, tmp_path):
+    """What it saves before the next one is scored less the same shift, of the same constant."""
+    flags = [*LSTM, *AUTO, "--validate-interval", "2"]
+    train(corpus, tmp_path, *flags, "--max-epoch", "2")
+    second = shutil.copy(tmp_path / "checkpoint_last.pt", tmp_path / "second.pt")
+    before = saved(tmp_path)["task_state"]
+    train(corpus, tmp_path, *flags, "--max-epoch", "3")
+    after = saved(tmp_path)["task_state"]
+    assert [after[name] for name in ("mu_z", "sigma_z")] == [before["mu_z"], before["sigma_z"]]
+    flags += ["--restore-file", str(second), "--log-z", "7", "--max-epoch", "3"]
+    train(corpus, tmp_path / "other", *flags)
+    found = saved(tmp_path / "other")["task_state"]
+    assert found["log_z"] == 7 and "mu_z" not in found
 
 
 @pytest.mark.parametrize("learned", [[], *slow(["--learn-log-z"])], ids=["constant", "learned"])

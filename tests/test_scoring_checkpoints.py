@@ -14,7 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from scoring_models import FLAGS
 from test_cli import train_translation
-from tools import build, evaluate, modern, train, write_lines
+from tools import LSTM, build, evaluate, modern, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.checkpoints import contents
@@ -31,6 +31,17 @@ class Malicious:
 
     def __reduce__(self):
         return os.mkdir, (str(self.made),)
+
+
+def test_fairseqs_commands_run_none_where_torch_checks_nothing(corpus, tmp_path, monkeypatch):
+    """As torch 2.4 and 2.5 do, and others that are told to."""
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    checkpoint = tmp_path / "bad.pt"
+    torch.save({"model": {}, "cfg": {}, "extra": Malicious(tmp_path / "made")}, checkpoint)
+    _, task, _ = build(corpus, *LSTM)
+    with pytest.raises(CheckpointError, match="nothing in it was run.*mkdir"):
+        checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.fixture(params=["as it is", "by our list"])

@@ -6,7 +6,7 @@ the same rule by which fairseq chooses the file.
 
 import math
 import os
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from fairseq.file_io import PathManager
 
@@ -43,10 +43,12 @@ class Restored(NamedTuple):
     Attributes:
         path: the file.
         log_z: the constant that it carries, nats, or None.
+        normaliser: mu_z and sigma_z of its last validation, nats, if there was one.
     """
 
     path: str
     log_z: Optional[float]
+    normaliser: Mapping[str, float] = {}
 
 
 def restored(choice: CheckpointChoice) -> Optional[Restored]:
@@ -58,20 +60,29 @@ def restored(choice: CheckpointChoice) -> Optional[Restored]:
     found = None
     if ranks.rank() == 0:
         path = choice.path()
-        found = None if path is None else Restored(path, _carried(path))
+        found = None if path is None else _read(path)
     return ranks.from_first(found)
 
 
-def _carried(path: str) -> Optional[float]:
+def _read(path: str) -> Restored:
     content = reading.read_if_whole(PathManager.get_local_path(path))
+    state = content.get("task_state") or {}
+    normaliser = {name: state[name] for name in ("mu_z", "sigma_z") if _is_finite(state.get(name))}
+    return Restored(path, _log_z(content, path), normaliser)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _log_z(content: Dict[str, Any], path: str) -> Optional[float]:
     value = _learned(content)
     if value is None:
         value = (content.get("task_state") or {}).get("log_z")
     if value is None:
         return None
-    fits = isinstance(value, (int, float)) and math.isfinite(value)
     required = f"a finite number as log_z in the task state of {path}, or a number in its place"
-    require("--log-z", required, repr(value), fits)
+    require("--log-z", required, repr(value), _is_finite(value))
     return float(value)
 
 

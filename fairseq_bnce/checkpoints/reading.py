@@ -121,13 +121,18 @@ def read_before_fairseq(path: str, is_ours: bool) -> Dict[str, Any]:
 
     Args:
         path: the file, which :func:`check_file` has seen.
-        is_ours: whether it has to be of plain data, also where torch's own check can't be told of
-            fairseq's containers.
+        is_ours: whether it has to be of plain data, also where fairseq reads it unchecked.
 
     Raises:
         CheckpointError: for a file that asks for more than plain data.
     """
-    return read(path) if is_ours and not _CAN_BE_TOLD else read_if_whole(path)
+    return read(path) if is_ours and not _is_checked_by_default() else read_if_whole(path)
+
+
+def _is_checked_by_default() -> bool:
+    """Whether torch checks what it is not asked to check: from 2.6 on, but where told not to."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    return version >= (2, 6) and not os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
 
 
 def read_if_whole(path: str) -> Dict[str, Any]:

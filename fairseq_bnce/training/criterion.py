@@ -256,6 +256,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """Before the first batch: what log Z is, or that it is to be measured there."""
         carried = self.task.state.state_dict.get("log_z")
         self.constant.decide(carried, by_bias, self.normalises_itself)
+        # Until the next validation; fairseq's trainer hands no task state on.
+        self.task.state.merge_state_dict(dict(self.constant.normaliser))
 
     def _begin(self, batch: TokenBatch) -> None:
         """On the first training batch that has a token: check, measure log Z, say what it is."""

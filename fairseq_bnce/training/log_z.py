@@ -8,7 +8,7 @@ A number of ``--log-z`` is taken as it is. Under ``auto`` log Z is, in this orde
 """
 
 import math
-from typing import Any, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ class Constant:
         start: nats; None until it is measured.
         is_decided: whether it is known where it starts, or that it is to be measured.
         goes_on: whether the training goes on from a checkpoint.
+        normaliser: mu_z and sigma_z of that one's last validation, nats, if log Z is still its own.
     """
 
     def __init__(self, flag: Any, choice: CheckpointChoice):
@@ -53,6 +54,7 @@ class Constant:
         self.given = self.start = parsed(flag)
         self.origin = ""
         self.is_decided = self.goes_on = False
+        self.normaliser: Mapping[str, float] = {}
 
     def decide(self, carried: Optional[float], by_bias: Optional[float], normalises: bool) -> None:
         """Before the first batch.
@@ -68,6 +70,8 @@ class Constant:
             found = restored(self._choice)
             self.goes_on = found is not None
             self._take(start(self.given, found, by_bias))
+            if found is not None and found.log_z == self.start:
+                self.normaliser = found.normaliser
         else:
             of_bias = self.given if self.given is not None else by_bias or 0.0
             self._take(Start(of_bias, "none, since this loss does not normalise scores"))

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 import uuid
-from typing import List, Optional
+from typing import Any, List, Optional
 
 import numpy as np
 import torch
@@ -46,7 +46,8 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
 
     Returns:
         (V,) int64, V the size of the task's target dictionary; words outside of an
-        ``--output-dictionary-size`` are counted as ``<unk>``, as the task replaces them.
+        ``--output-dictionary-size`` are counted as ``<unk>``, as the task replaces them, and
+        ``<s>`` as often as ``--add-bos-token`` puts one in front of a block.
 
     Raises:
         InputError: if there are no training data, or they don't fit the dictionary.
@@ -60,7 +61,16 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
     logger.info(f"noise: counted {counts.sum():,} training targets in {len(prefixes)} file(s)")
     of_targets = counts[: len(dictionary)].copy()
     of_targets[dictionary.unk()] += counts[len(dictionary) :].sum()
+    args = getattr(task, "args", None)  # of language_modeling; others cut no blocks
+    if getattr(args, "add_bos_token", False):
+        of_targets[dictionary.bos()] += _blocks(args, counts, dictionary.eos())
     return torch.from_numpy(of_targets)
+
+
+def _blocks(args: Any, counts: np.ndarray, eos: int) -> int:
+    """How many blocks a text is cut into; those that keep sentences whole may be some more."""
+    mode = str(getattr(args.sample_break_mode, "value", args.sample_break_mode))
+    return int(counts[eos]) if mode == "eos" else -(-int(counts.sum()) // args.tokens_per_sample)
 
 
 def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np.ndarray:
