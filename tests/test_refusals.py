@@ -4,6 +4,7 @@ import os
 import random
 import re
 import shutil
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -101,6 +102,31 @@ def test_draws_by_epoch_under_a_task_that_does_not_tell_the_epoch(pairs):
 def test_a_bad_flag_ends_the_command(corpus, tmp_path):
     output = refused(corpus, tmp_path, *BNCE, "--log-z", "nan")
     assert "ValueError: --log-z: required a finite number or 'auto', got nan" in output
+
+
+@pytest.mark.parametrize(
+    "metric, rate, fits",
+    [
+        *(("ppl", "0", False), ("sigma_z", "0", False), ("mu_z", "0", False), ("u_ppl", "0", True)),
+        *(("ppl", "0.5", True), ("ppl_se", "0.5", True), ("ppl_se", "1", False)),
+        *(("ppl_se", "0", False), ("ppl", "1", True), ("loss", "0", True)),
+    ],
+)
+def test_the_best_checkpoint_is_by_what_is_logged(metric, rate, fits, corpus):
+    flags = ["--valid-partition-rate", rate, "--best-checkpoint-metric", metric]
+    cfg, task, _ = build(corpus, *BNCE, *flags)
+    required = f"--best-checkpoint-metric: required what is logged under .*-rate {rate} .*, got"
+    with nullcontext() if fits else pytest.raises(ValueError, match=f"{required} '{metric}'"):
+        task.build_criterion(cfg.criterion)
+
+
+@pytest.mark.parametrize("criterion", ["bnce", "nce_regularized"])
+@pytest.mark.parametrize("flags", [["--noise", "uniform"], ["--noise-power", "0.75"]])
+def test_noise_of_which_nothing_is_drawn(criterion, flags, corpus, caplog):
+    for draws, count in ((["--noise-samples", "3"], 0), ([], 1)):
+        cfg, task, _ = build(corpus, *LSTM, "--criterion", criterion, *flags, *draws)
+        task.build_criterion(cfg.criterion)
+        assert caplog.text.count("change nothing without --noise-samples") == count
 
 
 def test_an_architecture_that_knows_of_no_output_dictionary(corpus, tmp_path):

@@ -66,6 +66,7 @@ class SelfNormalizingConfig(FairseqDataclass):
     continue_once: Optional[str] = II("checkpoint.continue_once")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
+    best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
 
 @dataclass
@@ -73,10 +74,11 @@ class NoiseConfig(SelfNormalizingConfig):
     """What every criterion with noise takes."""
 
     noise: Noise = field(
-        default="unigram", metadata={"help": "noise distribution that draws come from"}
+        default="unigram",
+        metadata={"help": "distribution of the draws, which bnce has with --noise-samples alone"},
     )
     noise_power: float = field(
-        default=1.0, metadata={"help": "exponent on the unigram counts of the noise"}
+        default=1.0, metadata={"help": "exponent on the unigram counts, for the draws"}
     )
     noise_samples: Optional[int] = field(default=None, metadata={"help": _EXTRA_DRAWS_HELP})
     noise_samples_by_epoch: Optional[str] = field(
@@ -211,6 +213,7 @@ def options(config: Any, kind: type) -> Namespace:
     for name, (required, fits) in _REQUIRED.items():
         if name in names:
             _require(name, required, getattr(values, name), fits(getattr(values, name)))
+    _check_metric(values.best_checkpoint_metric, values.valid_partition_rate)
     if "bnce_group" in names:
         whole = values.bnce_group == "batch" or not values.gather_noise
         _require("bnce_group", "'batch' with --gather-noise", values.bnce_group, whole)
@@ -254,6 +257,13 @@ _REQUIRED = {
     "self_norm_rate": ("above 0 and at most 1", lambda rate: 0 < rate <= 1),
     "bnce_group": (f"'batch', 'time' or a size of at least 2, at most {_MOST:,}", _is_group),
 }
+
+
+def _check_metric(name: str, rate: float) -> None:
+    """At the first validation, before anything is saved, fairseq would find that there is none."""
+    logged = rate > 0 if name in ("ppl", "mu_z", "sigma_z") else 0 < rate < 1 or name != "ppl_se"
+    required = f"what is logged under --valid-partition-rate {rate:g} (loss, u_ppl)"
+    _require("best_checkpoint_metric", required, name, logged)
 
 
 def _refuse_flattening(values: Namespace) -> None:

@@ -30,6 +30,7 @@ class BatchNCECriterion(SelfNormalizingCriterion):
 
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task, options)
+        self.noise.warn_without_draws()
         self.groups = {"group": options.bnce_group, "gather_noise": options.gather_noise}
         self._loss = losses.batch_nce_loss
         if str(options.objective) == "ranking":
@@ -100,7 +101,9 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
         dense = not self.row_sparse
         require("--row-sparse", "off: the penalty's gradient has every row", "on", dense)
         self.nce_base = str(options.nce_base)
-        if self.nce_base != "bnce":
+        if self.nce_base == "bnce":
+            self.noise.warn_without_draws()
+        else:
             self.noise.require_draws()
         self.groups = {"group": options.bnce_group, "gather_noise": options.gather_noise}
         self.self_norm_alpha, self.self_norm_rate = options.self_norm_alpha, options.self_norm_rate

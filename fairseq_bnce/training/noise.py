@@ -1,6 +1,7 @@
 """Where a criterion's noise comes from: draws of words, and log q of what is noise."""
 
 import functools
+import logging
 import math
 from argparse import Namespace
 
@@ -13,6 +14,8 @@ from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.sparse import ranks
 from fairseq_bnce.training.configs import draws_by_epoch
 from fairseq_bnce.training.token_counts import training_target_counts
+
+logger = logging.getLogger(__name__)
 
 
 class NoiseSource:
@@ -52,6 +55,14 @@ class NoiseSource:
         """Raise ValueError for an epoch without a draw."""
         for count in self._by_epoch:
             require(self._flag, "at least 1 for this loss", count, count is None or count >= 1)
+
+    def warn_without_draws(self) -> None:
+        """For a loss whose noise is the batch's own targets, and draws if there are any."""
+        if not any(self._by_epoch) and (self._kind != "unigram" or self._power != 1):
+            logger.warning(
+                "--noise and --noise-power change nothing without --noise-samples: the noise is "
+                "the batch's other targets, which are unigram"
+            )
 
     @functools.cached_property
     def unigram(self) -> NoiseDistribution:
