@@ -94,6 +94,12 @@ def test_tables_as_spreadsheets_save_them(put):
     assert question == ("7", ("x 1", "x 2", "x 3", "x 4", "x 5"))
 
 
+def test_a_gap_may_be_longer(put):
+    table = "id,question,a,b,c,d,e\n1,I ______ it.,a,b,c,d,e\n2,________ I,a,b,c,d,e\n"
+    found = read_questions(put("q.csv", table))
+    assert [question.sentences[1] for question in found] == ["I b it.", "b I"]
+
+
 def test_words_are_those_of_the_training_data(put):
     """get-data, which prepares that data, makes the same sentences of the same questions."""
     path = put("q.csv", TABLE)
@@ -110,7 +116,8 @@ def test_words_are_those_of_the_training_data(put):
          "table with columns id, question, a, b, c, d, e, got a, b"),
         (TABLE + "3,x _____,1,2,3,4\n", "q, line 4: required 7 columns, got 6"),
         (TABLE + "3,x,1,2,3,4,5\n", "q, line 4: required a question with one _____, got 'x'"),
-        (TABLE + "3,_____ _____,1,2,3,4,5\n", "line 4: required a question with one _____"),
+        (TABLE + "3,_____ ______,1,2,3,4,5\n", "line 4: required a question with one _____"),
+        (TABLE + "3,____,1,2,3,4,5\n", "line 4: required a question with one _____"),
         (TABLE + "3,_____,1,2,,4,5\n", "line 4: required an id and choices a to e, got an empty"),
         (b"id,question,a),b),c),d),e)\n1,\xff _____,1,2,3,4,5\n", "q, line 2: required UTF-8, got"),
         (MACHINE.replace("12d) w1 [W7]", "12d) w1 W7"), r"q, line 9: required '1a\) words"),
@@ -242,7 +249,8 @@ def test_tokenized_sentences_stay_as_they_are(complete, put):
         rows(complete(put("q", text), *flags)[1])[0] for flags in ([], ["--tokenized"])
     )
     assert plain["exact_a"] == plain["exact_b"]  # lower-cased
-    assert tokenized["exact_a"] == plain["exact_a"]
+    # In another batch, which may change the last digit.
+    assert float(tokenized["exact_a"]) == pytest.approx(float(plain["exact_a"]), abs=2e-6)
     assert tokenized["exact_b"] != tokenized["exact_a"]
     assert tokenized["exact_b"] == tokenized["exact_c"]  # both one <unk>
 

@@ -502,7 +502,11 @@ def test_bad_questions(tmp_path, question: str, answer: str, message: str) -> No
         (["ptb", "--questions", "{tmp}/x"], "the corpus mscc is required, but came ptb"),
         (["mscc", "--questions", "{tmp}/x"], "{tmp}/x is not a file"),
         (["mscc", "--answers", "{tmp}/x"], "--questions is required with it"),
-        (["ptb", "--split", "1", "1", "1"], "1.0 1.0 1.0 (sum 3)"),
+        (["ltcb", "--split", "1", "1", "1"], "1.0 1.0 1.0 (sum 3)"),
+        (["ptb", "--split", "1", "0", "0"], "--split: required a corpus that is split here, got p"),
+        (["obwb", "--split-by", "line"], "--split-by: required a corpus that is split here, got o"),
+        (["ptb", "--seed", "2"], "--seed: required a corpus that is split here, got ptb, whose sp"),
+        (["mscc", "--dict", "{tmp}/wrong.tgz", "--min-count", "2"], "--dict: cannot be combined"),
     ],
 )
 def test_what_is_refused(tmp_path, capsys, monkeypatch, arguments, message) -> None:
@@ -519,6 +523,31 @@ def test_what_is_refused(tmp_path, capsys, monkeypatch, arguments, message) -> N
     assert error.startswith("fairseq-bnce: error: ")
     assert message.format(tmp=tmp_path) in error
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dictionary_stands_for_the_vocabulary_of_the_recipe(tmp_path) -> None:
+    (tmp_path / "dict.txt").write_text("ran 5\n")
+    extra = ("--dict", tmp_path / "dict.txt", "--split", 0.8, 0.1, 0.1)
+    assert run("mscc", mscc(tmp_path), tmp_path, *extra) == 0
+    assert "<unk> ran <unk> <unk>" in splits(tmp_path)["train"]
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert (report["settings"]["vocab_size"], report["settings"]["min_count"]) == (None, 1)
+
+
+@pytest.mark.parametrize("out", [".", "data/novels"])
+def test_results_inside_the_source_are_no_part_of_it(tmp_path, out: str) -> None:
+    """The second run reads what the first one read; the questions of the first one go."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "A.TXT").write_text(HEADER + "He ran home. " * 300)
+    command = ["mscc", "--source", source, "--out", source / out, "--overwrite", "--text-only"]
+    command += ["--workers", 1, "--split", 0.8, 0.1, 0.1]
+    reports = []
+    for extra in (questions(tmp_path), []):
+        assert call_command("get-data", *command, *extra) == 0
+        reports.append(json.loads((source / out / "report.json").read_text())["splits"])
+        assert (source / out / "questions").exists() == bool(extra)
+    assert reports[0] == reports[1]
 
 
 def test_counts_are_compared() -> None:

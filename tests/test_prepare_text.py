@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Iterator
 
 import forks
 import pytest
 from tools import call_command
 
+from fairseq_bnce import cli
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation import (
     binarising,
+    folder,
     parallel,
     pipeline,
     reading,
@@ -25,8 +31,9 @@ from fairseq_bnce.preparation import (
     vocabulary,
     words,
 )
-from fairseq_bnce.text import stream
+from fairseq_bnce.text import stream, tokens
 
+ROOT = Path(__file__).resolve().parents[1]
 WORDS = words.TextOptions(language=None, lowercase=False, keep_empty=False)
 
 
@@ -44,22 +51,24 @@ def read(path: Path) -> list[str]:
 
 def test_raw_text_is_tokenised_without_escapes() -> None:
     pytest.importorskip("sacremoses")
-    assert words.tokenize("It's Mr. Smith's \"dog & cat\".", "en") == (
+    assert tokens.tokenize("It's Mr. Smith's \"dog & cat\".", "en") == (
         ["It", "'s", "Mr.", "Smith", "'s", '"', "dog", "&", "cat", '"', "."]
     )
 
 
 def test_languages_have_their_own_rules() -> None:
     pytest.importorskip("sacremoses")
-    assert words.tokenize("l'ami", "fr") == ["l'", "ami"]
-    assert words.tokenize("l'ami", "en") == ["l", "'ami"]
+    assert tokens.tokenize("l'ami", "fr") == ["l'", "ami"]
+    assert tokens.tokenize("l'ami", "en") == ["l", "'ami"]
 
 
 def test_unk_in_raw_text_stays_one_word() -> None:
     pytest.importorskip("sacremoses")
-    found = words.tokenize("the <unk>, (<unk>) and <unk>." + " <unk>" * 1001, "en")
+    found = tokens.tokenize("the <unk>, (<unk>) and <unk>." + " <unk>" * 1001, "en")
     assert found[:9] == ["the", "<unk>", ",", "(", "<unk>", ")", "and", "<unk>", "."]
     assert found.count("<unk>") == 1004
+    ends = "<s> one. </s> two</s>"
+    assert tokens.tokenize(ends, "en") == ["<s>", "one", ".", "</s>", "two", "</s>"]
 
 
 def test_lower_casing_does_not_hide_the_ends_of_sentences() -> None:
@@ -155,8 +164,9 @@ def die(_, lines) -> None:
 
 
 def test_killed_worker_is_noticed() -> None:
-    with pytest.raises(BrokenProcessPool):
-        list(parallel._pooled(die, None, [[b"a\n"]], 2))
+    """Also where other chunks, larger than a pipe, wait for it."""
+    with pytest.raises(InputError, match="a worker process was killed"):
+        list(parallel._pooled(die, None, [[b"a" * 2**18]] * 9, 2))
 
 
 # ---------------------------------------------------------------- splits
@@ -408,6 +418,141 @@ def test_overwrite_replaces_its_own_and_nothing_else(tmp_path) -> None:
     text_only(tmp_path, "--train", tmp_path / "a", "--overwrite")
     assert sorted(os.listdir(tmp_path / "out")) == ["notes", "report.json", "text"]
     assert sorted(os.listdir(tmp_path / "out" / "text")) == ["dict.txt", "train.txt"]
+
+
+def test_overwrite_leaves_nothing_of_the_earlier_result(tmp_path) -> None:
+    corpus(tmp_path / "a")
+    for name in ("bin", "questions"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        (tmp_path / "out" / name / "dict.txt").write_text("old 1\n")
+    text_only(tmp_path, "--train", tmp_path / "a", "--overwrite")
+    assert sorted(os.listdir(tmp_path / "out")) == ["questions", "report.json", "text"]
+
+
+def test_what_cannot_be_installed_leaves_the_earlier_result(tmp_path) -> None:
+    for name in ("out", "result"):
+        (tmp_path / name / "text").mkdir(parents=True)
+        (tmp_path / name / "text" / "train.txt").write_text(name)
+    (tmp_path / "out" / "zoo").mkdir()
+    (tmp_path / "result" / "zoo").write_text("no folder")
+    (tmp_path / "scratch").mkdir()
+    with pytest.raises(OSError):
+        folder.install(tmp_path / "result", tmp_path / "out", tmp_path / "scratch")
+    assert sorted(os.listdir(tmp_path / "out")) == ["text", "zoo"]
+    assert (tmp_path / "out" / "text" / "train.txt").read_text() == "out"
+
+
+# ---------------------------------------------------------------- signals
+
+# Workers that say who they are, in the place of those that tokenise.
+SLOW = """
+import os, sys, time
+from fairseq_bnce import cli
+from fairseq_bnce.preparation import reading, words
+
+def slow(*_):
+    os.write(1, b"%d " % os.getpid())
+    time.sleep(float(sys.argv[1]))
+
+reading.CHUNK_BYTES = 2**17
+words.tokenize_chunk = slow
+arguments = ["--train", "a", "--tokenized", "--text-only", "--workers", "3", "--out", "out"]
+sys.exit(cli.main(["prepare-text", *arguments]))
+"""
+
+
+@contextlib.contextmanager
+def working(tmp_path: Path, seconds: float) -> Iterator[tuple[subprocess.Popen, list[int]]]:
+    """A run, and its workers, in the midst of chunks that take so long."""
+    numbered(tmp_path / "a", 80_000)
+    command = [sys.executable, "-c", SLOW, str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
+        printed = b""
+        while printed.count(b" ") < 3:
+            printed += os.read(process.stdout.fileno(), 100)
+        yield process, list(map(int, printed.split()[:3]))
+        process.kill()
+
+
+def wait_for_end(pids: list[int], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while any(map(is_running, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc/PID/stat is Linux's")
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("signals", "status"), [([signal.SIGTERM] * 2, 143), ([signal.SIGINT], 130)]
+)
+def test_a_run_that_is_ended_leaves_nothing(tmp_path, signals, status) -> None:
+    """Neither workers nor folders; coreutils' timeout sends two signals."""
+    with working(tmp_path, 600) as (process, pids):
+        for number in signals:
+            process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+        wait_for_end(pids)
+    assert process.returncode == status and b"Traceback" not in errors
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@on_linux
+def test_workers_do_not_outlive_a_run_that_is_killed(tmp_path) -> None:
+    with working(tmp_path, 0.2) as (process, pids):
+        process.kill()
+        wait_for_end(pids)
+
+
+@on_linux
+def test_what_binarises_ends_with_the_run(tmp_path, monkeypatch) -> None:
+    """And so do its children."""
+    script = "import os, time; pid = os.fork(); print(os.getpid(), flush=True); time.sleep(600)"
+
+    class Bar(contextlib.nullcontext):
+        n = 0
+
+        def update(self, _) -> None:
+            if (tmp_path / "log").read_text().count("\n") == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(binarising, "progress_bar", lambda *_: Bar(Bar()))
+    with (tmp_path / "log").open("wb") as log, pytest.raises(KeyboardInterrupt):
+        binarising.run_watched([sys.executable, "-c", script], tmp_path, log, 1)
+    wait_for_end(list(map(int, read(tmp_path / "log"))))
+
+
+def test_a_signal_is_handled_as_before_afterwards() -> None:
+    """SIGTERM is an exception where it had its usual end, and in the main thread, alone."""
+    found = []
+
+    def call() -> None:
+        with cli._ended_in_order():
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    other = threading.Thread(target=call)
+    other.start()
+    other.join()
+    call()
+    assert found[0] is signal.SIG_DFL and found[1] is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        call()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert found[2] is signal.SIG_IGN
 
 
 # ---------------------------------------------------------------- with fairseq

@@ -274,7 +274,6 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
         (["--weights", "TM=1", "--tune-features", "x"], "--tune-features: required --tune"),
         (["--weights", "TM=1", "--cost", "a=b"], "--cost: required --format kaldi"),
         (["--weights", "TM=1", "--format", "kaldi", "--cost", "a"], "--cost: required NAME=FILE"),
-        (["--weights", "LM=1"], "required a feature 'LM', which is to have a weight, got TM, sco"),
         (["--weights", "TM=1 2"], "weights: TM requires 1, got 2"),
         (["--weights", "TM"], "TM: required a file, got: No such file"),
         (["--tune", "none"], "none: required a file, got: No such file"),
@@ -289,6 +288,22 @@ def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message
     assert (status, lines) == (2, [])
     assert errors.startswith("fairseq-bnce: error: ") and message in errors
     assert [path.name for path in tmp_path.iterdir()] == ["nbest"]
+
+
+def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
+    """In the first or another: lists in another order are ranked alike."""
+    lines = ["0 ||| a ||| TM= -1 ||| -1", "0 ||| b ||| TM= -2 ||| -2", "1 ||| c ||| LM= 3 ||| 0"]
+    for order in (lines, [*lines[2:], *lines[:2]]):
+        write_lines(nbest, order)
+        status, found, _ = rescore(nbest, "--weights", "TM=1,LM=2", model=None)
+        assert status == 0 and sorted(line.split(" ||| ")[3] for line in found) == ["-1", "-2", "6"]
+    out = tmp_path / "out"
+    status, _, errors = rescore(nbest, "--weights", "TM=1,MT=1", "--out", out, model=None)
+    assert status == 2 and not out.exists()
+    assert "required a feature 'MT', which is to have a weight, got LM, score alone" in errors
+    flags = ["--tune", nbest, "--tune-features", "score,LM,MT", "--weights", "MT=1"]
+    status, _, errors = rescore(nbest, *flags, model=None)
+    assert status == 2 and "required a feature 'MT', which is to have a weight" in errors
 
 
 def test_one_feature_cannot_be_tuned(rescore, nbest):
@@ -467,6 +482,7 @@ def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
     for flags, said in {
         ("-", "--weights", "-"): "standard input ('-'): required once, got it for NBEST and",
         ("-", *WEIGHTED, "--ref", "-"): "got it for NBEST and --ref",
+        (nbest, *WEIGHTED, "--best", "-"): "--best: required another file than --out, got -",
         (nbest, *WEIGHTED, "--out", out, "--best", out): "--best: required another file than --out",
         (nbest, "--tune", nbest, "--weights-out", out, "--out", tmp_path / "." / "out"): (
             "--weights-out: required another file than --out"

@@ -161,10 +161,9 @@ def test_malformed_lines_name_the_line_and_what_was_expected(text, got):
 
 
 def test_a_feature_that_is_there_already():
-    hypothesis = parse("0 ||| a ||| BNCE= 1 ||| 3")
-    hypothesis.added["BNCE"] = 1.0
+    nbest = lists.NBest("0", [parse("0 ||| a ||| BNCE= 1 ||| 3")])
     with pytest.raises(InputError, match="line 1: required no feature 'BNCE' .or another"):
-        MosesFormat().annotated(hypothesis)
+        list(add_features([nbest], Added({"BNCE": None})))
 
 
 def test_numbers_as_they_are_written():
@@ -362,6 +361,22 @@ def test_features_as_columns_and_back():
         weights.Space(["y"], first)
 
 
+def test_a_feature_that_the_first_list_lacks_has_the_size_of_its_weights():
+    first = lists.NBest("0", [parse("0 ||| a ||| x= 1 ||| 3")])
+    second = lists.NBest("1", [parse("1 ||| a ||| x= 1 s= 4 5 ||| 3")])
+    given = {"x": (1.0,), "s": (0.5, 0.25)}
+    space = weights.Space(["x", "s"], first, given)
+    np.testing.assert_array_equal(space.vector(given), [1, 0.5, 0.25])
+    np.testing.assert_array_equal(space.matrix(first), [[1, 0, 0]])
+    with pytest.raises(InputError, match="line 1: required a feature 's', .* got x, score alone"):
+        space.check_met()
+    np.testing.assert_array_equal(space.matrix(second), [[1, 4, 5]])
+    space.check_met()
+    other = weights.Space(["x"], first, {"x": (1.0, 2.0)})
+    with pytest.raises(InputError, match="weights: x requires 1, got 2"):
+        other.vector({"x": (1.0, 2.0)})
+
+
 def test_ranking_keeps_the_order_of_equals():
     matrix = np.array([[1.0, 0], [2, 0], [0, 1], [2, 0]])
     order, totals = weights.ranking(matrix, np.array([1.0, 2.0]))
@@ -404,3 +419,11 @@ def test_devices_are_not_replaced():
 def test_a_file_that_cannot_be_written(tmp_path):
     with pytest.raises(InputError, match="none/out: required a file to write, got: No such"):
         Output(str(tmp_path / "none" / "out"))
+
+
+def test_references_are_cut_at_the_spaces_that_hypotheses_are_cut_at(tmp_path):
+    text = "a\u00a0b\tc  d\x0c"
+    (tmp_path / "reference").write_text(f"{text}\n", encoding="utf-8")
+    references = MosesFormat().references([str(tmp_path / "reference")])
+    assert references == {"0": ["a b c d"]}
+    assert parse(f"0 ||| {text} ||| x= 1 ||| 3").words == "a b c d"

@@ -40,6 +40,21 @@ def test_scores_are_those_of_whole_sentences(language_model, name, monkeypatch):
     assert max(one.oov for one in found) > 0
 
 
+def test_words_beyond_the_output_dictionary_are_not_known(language_model):
+    scorer = Scorer.from_checkpoint(language_model("rnn_lm"), exact=True)
+    beyond = scorer.ids(["w1"])[0]
+
+    class Smaller:
+        def __getattr__(self, name):
+            return getattr(scorer, name)
+
+        def is_oov(self, ids):
+            return scorer.is_oov(ids) | (np.asarray(ids) == beyond)
+
+    texts = [f"w1 w2 w3 w4 unheard w{number}" for number in (1, 5, 6, 7)]
+    assert [one.oov for one in prefixes.score(Smaller(), texts)] == [3, 2, 2, 2]
+
+
 def test_no_prefix_is_read_twice(language_model):
     scorer = Scorer.from_checkpoint(language_model("rnn_lm"), exact=True)
     read = []

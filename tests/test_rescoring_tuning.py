@@ -255,6 +255,17 @@ def test_tuning_for_a_rate_of_errors():
     assert tuning.tune(lists, start, Hits(-1)).value < Hits().value(lists.sums(start))
 
 
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_a_start_of_zeros_is_not_taken_for_weights(restarts):
+    """It chooses the first of each list, here the only good one: no weights do as well."""
+    lists = problem(3, size=30)
+    lists.counts[:] = [0, 9]
+    lists.counts[lists.starts] = [9, 9]
+    found = tuning.tune(lists, np.zeros(3), Hits(), restarts=restarts)
+    assert np.abs(found.weights).sum() == pytest.approx(1)
+    assert found.value == Hits().value(decoded(lists, found.weights)) < 1
+
+
 def test_starts_fit_features_of_any_scale():
     """Scaling a feature scales its weight, and changes nothing else."""
     lists, start = problem(5, size=30), np.array([1.0, 0, 0])
@@ -314,3 +325,15 @@ def test_resamples_are_the_same_for_both_and_for_the_same_seed():
     other = counts[::-1].copy()
     assert compare(counts, other, Hits(), seed=2) == compare(counts, other, Hits(), seed=2)
     assert compare(counts, other, Hits(), seed=2) != compare(counts, other, Hits(), seed=3)
+
+
+def test_resamples_without_words_in_the_references_are_drawn_again():
+    pytest.importorskip("jiwer")
+    empty = [[0, 0]] * 4
+    before, after = np.array([[1, 4], *empty]), np.array([[0, 4], *empty])
+    for resamples in (1, 300):
+        found = compare(before, after, WordErrorRate(), resamples=resamples)
+        assert (found.before, found.after) == (25, 0)
+        assert found.before_interval == (25, 25) and found.gain_interval == (-25, -25)
+    with pytest.raises(InputError, match="WER: required words in the references, got none"):
+        compare(np.array(empty), np.array(empty), WordErrorRate())

@@ -14,7 +14,8 @@ import signal
 import sys
 import textwrap
 import threading
-from typing import Iterator, List, Optional, Sequence
+import time
+from typing import Any, Iterator, List, Optional, Sequence
 
 from fairseq_bnce.cli.requirements import missing_package
 from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, one_line
@@ -33,7 +34,12 @@ COMMANDS = {
 BAD_INPUT = 2
 # What the user has to mend; anything else is a bug with a trace.
 USER_ERRORS = (InputError, ScoringError, UnsupportedModelError)
-INTERRUPTED, BROKEN_PIPE = 130, 141  # as the shell has it: 128 + the signal
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as the shell has it: 128 + the signal
+TIDYING = 2  # seconds in which a second SIGTERM is ignored: coreutils' timeout sends two
+
+
+class _Terminated(BaseException):
+    """By a SIGTERM."""
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -44,13 +50,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
     Returns:
         The exit status: that of the sub-command, 2 for bad input and a full disk, 130 after
-        Ctrl-C, 141 where nobody reads what is written.
+        Ctrl-C, 141 where nobody reads what is written, 143 after a SIGTERM.
     """
     try:
         with _flushed_output():
             return _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except _Terminated:
+        return TERMINATED
     except BrokenPipeError:
         return BROKEN_PIPE
     except InputError as error:  # of the flush
@@ -65,7 +73,8 @@ def _run(arguments: List[str]) -> int:
         options = parser.parse_args(arguments)
         form = "fairseq-bnce: %(message)s"
         logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
-        return options.run(options)
+        with _ended_in_order():
+            return options.run(options)
     except ModuleNotFoundError as error:
         return _told(missing_package(error))
     except USER_ERRORS as error:
@@ -108,16 +117,41 @@ def _ended_at_once() -> Iterator[None]:
 
     Where it is ignored, as in the background, or handled otherwise, that stays so.
     """
-    before = signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or before is not signal.default_int_handler:
+    with _handled(signal.SIGINT, signal.default_int_handler, lambda *_: os._exit(INTERRUPTED)):
+        yield
+
+
+@contextlib.contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """In here SIGTERM is an exception: scratch folders and child processes go with this one."""
+    received: List[float] = []
+
+    def end(*_: Any) -> None:
+        if not received or time.monotonic() - received[-1] > TIDYING:
+            received.append(time.monotonic())
+            raise _Terminated
+
+    with _handled(signal.SIGTERM, signal.SIG_DFL, end):
+        try:
+            yield
+        except Exception:
+            if received:  # torch, being imported, makes another error of it
+                raise _Terminated from None
+            raise
+
+
+@contextlib.contextmanager
+def _handled(number: int, usual: Any, handler: Any) -> Iterator[None]:
+    """A signal handled so in the main thread, where it was handled as usual until now."""
+    before = signal.getsignal(number)
+    if threading.current_thread() is not threading.main_thread() or before is not usual:
         yield
         return
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def _check_values(parser: argparse.ArgumentParser, arguments: List[str]) -> None:

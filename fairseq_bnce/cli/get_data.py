@@ -77,5 +77,5 @@ def _make(corpus: Corpus, options: argparse.Namespace) -> dict:
     print(f"{corpus.title}: {source}")
     with staging_folder(out) as scratch:
         report = recipe.make(corpus, source, options, scratch)
-        install(scratch / "result", out, scratch)
+        install(scratch / "result", out, scratch, recipe.RESULTS)
     return report

@@ -43,7 +43,7 @@ from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.rescoring.tuning import tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
 from fairseq_bnce.text.lines import STDIN, LineSource, readable
-from fairseq_bnce.text.output import Output, write_error
+from fairseq_bnce.text.output import Output, is_special, write_error
 
 FEATURE_NAME = re.compile(r"[\w.+-]+")
 
@@ -145,7 +145,7 @@ def _add_output_options(group: Any) -> None:
     add(
         "--out",
         metavar="FILE",
-        help="appears when it is whole, FILE.part until then (default: standard output)",
+        help="appears when it is whole, FILE.part until then (default: standard output, also -)",
     )
     add("--best", metavar="FILE", help="the first hypotheses, with --weights or --tune")
 
@@ -203,12 +203,13 @@ def _check_files(options: argparse.Namespace) -> None:
         raise InputError(
             f"standard input ({STDIN!r}): required once, got it for {' and '.join(waiting)}"
         )
+    outputs = {"--out": options.out or STDIN, "--best": options.best}
     written: Dict[str, str] = {}
-    for flag in ("--out", "--best", "--weights-out"):
-        name = getattr(options, flag[2:].replace("-", "_"))
+    for flag, name in {**outputs, "--weights-out": options.weights_out}.items():
         if name is not None:
-            other = written.setdefault(os.path.realpath(name), flag)
-            if other != flag and not _is_special(name):
+            place = STDIN if name == STDIN else os.path.realpath(name)
+            other = written.setdefault(place, flag)
+            if other != flag and (name == STDIN or not is_special(name)):
                 raise InputError(f"{flag}: required another file than {other}, got {name}")
 
 
@@ -218,11 +219,6 @@ def _cost_files(options: argparse.Namespace) -> List[str]:
 
 def _as_list(given: Any) -> List[str]:
     return given if isinstance(given, list) else [given]
-
-
-def _is_special(name: str) -> bool:
-    """A device or a pipe, which may be written to twice."""
-    return os.path.exists(name) and not os.path.isfile(name)
 
 
 class _Job:
@@ -292,13 +288,14 @@ class _Job:
         features: List[np.ndarray] = []
         counts: List[np.ndarray] = []
         for nbest in lists:
-            space = space or Space(self._tuned_names(), nbest)
+            space = space or Space(self._tuned_names(), nbest, self.weights)
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
             _to_spool(nbest, spool)
         if space is None:
             raise InputError(f"{self.source.name}: required n-best lists, got nothing")
+        space.check_met()
         self.weights = self._fit(space, Lists.of(features, counts))
         return _from_spool(spool, len(features))
 
@@ -358,7 +355,7 @@ class _Job:
         after: List[np.ndarray] = []
         for nbest in lists:
             if space is None:
-                space = Space(list(weights), nbest)
+                space = Space(list(weights), nbest, weights)
                 vector = space.vector(weights)
             order, totals = ranking(space.matrix(nbest), vector)
             ranked = [nbest.hypotheses[number] for number in order]
@@ -370,6 +367,8 @@ class _Job:
                 counts = distinct_counts(self.measure, pair, self._reference(nbest))
                 before.append(counts[0])
                 after.append(counts[1])
+        if space is not None:
+            space.check_met()
         if before:
             self._report(np.array(before), np.array(after))
 

@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Iterator, Tuple
+from typing import IO, Collection, Iterator, Tuple
 
 from tqdm import tqdm
 
@@ -19,11 +19,14 @@ Member = Tuple[str, IO[bytes]]  # the name inside the archive, with slashes, and
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError)
 
 
-def folder_members(folder: Path) -> Iterator[Member]:
-    """The files under a folder, by name."""
+def folder_members(folder: Path, without: Collection[Path] = ()) -> Iterator[Member]:
+    """The files under a folder, by name, but for those at or below the paths ``without``."""
+    folder = folder.resolve()
+    left_out = {path.resolve() for path in without}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with path.open("rb") as stream:
-            yield path.relative_to(folder).as_posix(), stream
+        if left_out.isdisjoint((path, *path.parents)):
+            with path.open("rb") as stream:
+                yield path.relative_to(folder).as_posix(), stream
 
 
 def zip_members(path: Path) -> Iterator[Member]:
@@ -54,13 +57,14 @@ def is_tar(path: Path) -> bool:
         return False
 
 
-def members(source: Path) -> Iterator[Member]:
+def members(source: Path, without: Collection[Path] = ()) -> Iterator[Member]:
     """(name, stream) of every file of a folder, a zip or tar archive, or of the file itself.
 
-    A stream is read before the next member is asked for.
+    A stream is read before the next member is asked for. Of a folder, what is at or below the
+    paths ``without`` is left out.
     """
     if source.is_dir():
-        yield from folder_members(source)
+        yield from folder_members(source, without)
     elif zipfile.is_zipfile(source):
         yield from zip_members(source)
     elif is_tar(source):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # preparing data needs none
 
 LETTERS = "abcde"
 BLANK = "_____"
+GAP = re.compile("_{5,}")
 # Of a line without spaces around it.
 MACHINE_LINE = re.compile(r"([0-9]+)\s*([a-e])\)(.*)", re.DOTALL)
 MACHINE_FORM = "'1a) words [choice] words'"
@@ -196,12 +197,13 @@ def _plain(text: str) -> str:
 
 
 def _filled(where: str, name: str, question: str, *choices: str) -> Question:
-    if question.count(BLANK) != 1:
+    before, *after = GAP.split(question)
+    if len(after) != 1:
         got = quoted(question)
         raise InputError(f"{where}: required a question with one {BLANK}, got {got}")
     if not name or not all(choices):
         raise InputError(f"{where}: required an id and choices a to e, got an empty field")
-    return Question(name, tuple(question.replace(BLANK, choice) for choice in choices))
+    return Question(name, tuple(before + choice + after[0] for choice in choices))
 
 
 def _named_letters(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, str, str]]:

@@ -11,6 +11,7 @@ from fairseq_bnce.corpora import novels
 from fairseq_bnce.corpora.table import WHOLE, Corpus, Published
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation import options as text_options
+from fairseq_bnce.preparation.folder import RESULTS as TEXT_RESULTS
 from fairseq_bnce.preparation.pipeline import prepare
 from fairseq_bnce.preparation.splits import SPLITS
 
@@ -19,6 +20,7 @@ CHOICES = (
     *("split", "split_by", "seed", "lowercase", "keep_empty_lines"),
     *("vocab_size", "min_count", "dict", "padding_factor"),
 )
+RESULTS = (*TEXT_RESULTS, "questions")
 
 
 def comparisons(published: Published, report: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
@@ -58,8 +60,11 @@ def text_settings(corpus: Corpus, args: argparse.Namespace, raw: Path) -> argpar
         command += [f"--{name}", str(raw / name)]
     command += ["--overwrite"] * args.overwrite + ["--text-only"] * args.text_only
     settings = text_options.parse(command)
+    if args.dict:  # it stands for what the recipe says of the vocabulary
+        settings.vocab_size, settings.min_count = None, 1
     chosen = {name: getattr(args, name) for name in CHOICES}
     vars(settings).update({name: value for name, value in chosen.items() if value is not None})
+    check_splitting(corpus, args)
     if settings.split:
         text_options.check_split(settings.split)
     text_options.check_requirements(settings)
@@ -84,7 +89,8 @@ def make(corpus: Corpus, source: Path, args: argparse.Namespace, scratch: Path) 
     """Make the result in ``scratch / "result"``; return the report, completed."""
     raw = scratch / "raw"
     raw.mkdir()
-    corpus.write(source, raw)
+    own = [args.out / name for name in RESULTS]  # of an earlier run, where --out is in --source
+    corpus.write(source, raw, [*own, scratch])
     settings = text_settings(corpus, args, raw)
     text_options.check_sources(settings)
     report = prepare(settings, scratch)
@@ -104,6 +110,16 @@ def _about(corpus: Corpus, name: str, source: Path, report: dict[str, Any]) -> d
         for what, expected, found in comparisons(corpus.published, report)
     ]
     return {"name": name, "title": corpus.title, "source": source.name, "counts": counts}
+
+
+def check_splitting(corpus: Corpus, args: argparse.Namespace) -> None:
+    """Refuse to split what comes in splits."""
+    for name in ("split", "split_by", "seed"):
+        if getattr(args, name) is not None and WHOLE not in corpus.files:
+            raise InputError(
+                f"--{name.replace('_', '-')}: required a corpus that is split here, got "
+                f"{args.corpus}, whose splits are given"
+            )
 
 
 def check_questions(args: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import IO, Callable, Iterable, Iterator, Mapping, NamedTuple
+from typing import IO, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple
 
 from tqdm import tqdm
 
@@ -32,11 +32,14 @@ class Published(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A recipe. ``write`` streams the archive into a text file for each split (or WHOLE)."""
+    """A recipe. ``write`` streams the archive into a text file for each split (or WHOLE).
+
+    Its arguments: the archive, the folder of the text files, and what of a folder to leave out.
+    """
 
     title: str
     archive: Archive
-    write: Callable[[Path, Path], None]
+    write: Callable[[Path, Path, Collection[Path]], None]
     files: tuple[str, ...]  # that ``write`` makes
     options: tuple[str, ...]  # of prepare-text
     published: Published = Published()
@@ -64,14 +67,18 @@ def copy_text(stream: IO[bytes], out: IO[bytes]) -> None:
 
 
 def write_members(
-    source: Path, target: Path, split_of: Callable[[str], str | None], required: Mapping[str, str]
+    source: Path,
+    target: Path,
+    without: Collection[Path],
+    split_of: Callable[[str], str | None],
+    required: Mapping[str, str],
 ) -> Counter:
     """Copy the members of an archive into their split's file; return how many each split has."""
     seen: list[str] = []
     counts: Counter = Counter()
     with contextlib.ExitStack() as stack, archives.damage_named(source):
         files = {split: stack.enter_context((target / split).open("w+b")) for split in required}
-        for name, stream in archives.members(source):
+        for name, stream in archives.members(source, without):
             seen.append(name)
             split = split_of(name)
             if split:
@@ -86,6 +93,7 @@ def write_members(
 def write_sentences(
     source: Path,
     target: Path,
+    without: Collection[Path],
     wanted: Callable[[str], bool],
     sentences: Callable[[IO[bytes]], Iterator[str]],
     required: str,
@@ -96,7 +104,7 @@ def write_sentences(
     with (target / WHOLE).open("w", encoding="utf-8", newline="\n") as out, tqdm(
         desc="sentences", unit="", unit_scale=True, disable=None
     ) as progress, archives.damage_named(source):
-        for name, stream in archives.members(source):
+        for name, stream in archives.members(source, without):
             seen.append(name)
             if wanted(name):
                 some = False
@@ -115,12 +123,12 @@ def base(name: str) -> str:
     return name.rsplit("/", 1)[-1]
 
 
-def write_named(names: Mapping[str, str]) -> Callable[[Path, Path], None]:
+def write_named(names: Mapping[str, str]) -> Callable[[Path, Path, Collection[Path]], None]:
     """A writer for archives with one file a split."""
 
-    def write(source: Path, target: Path) -> None:
+    def write(source: Path, target: Path, without: Collection[Path]) -> None:
         splits = {name: split for split, name in names.items()}
-        counts = write_members(source, target, lambda name: splits.get(base(name)), names)
+        counts = write_members(source, target, without, lambda name: splits.get(base(name)), names)
         for split, name in names.items():
             if counts[split] > 1:
                 raise InputError(f"{source}: one {name} is required, but it has {counts[split]}")
@@ -146,14 +154,14 @@ def billion_split(name: str) -> str | None:
     return "valid" if int(found.group(1)) < VALID_SHARDS else "test"
 
 
-def write_billion(source: Path, target: Path) -> None:
+def write_billion(source: Path, target: Path, without: Collection[Path]) -> None:
     """The shards of every split, in the archive's order."""
     required = {
         "train": "news.en-00001-of-00100 or another training shard",
         "valid": "news.en.heldout-00000-of-00050 or another of the first five held-out shards",
         "test": "news.en.heldout-00005-of-00050 or another of the last 45 held-out shards",
     }
-    counts = write_members(source, target, billion_split, required)
+    counts = write_members(source, target, without, billion_split, required)
     for split, shards in SHARDS.items():
         if counts[split] != shards:
             print(f"warning: {split}: {shards} shards are published, but came {counts[split]}")
@@ -162,11 +170,12 @@ def write_billion(source: Path, target: Path) -> None:
 # ---------------------------------------------------------------- text that is cleaned here
 
 
-def write_wikipedia(source: Path, target: Path) -> None:
+def write_wikipedia(source: Path, target: Path, without: Collection[Path]) -> None:
     """The sentences of enwik9."""
     write_sentences(
         source,
         target,
+        without,
         lambda name: base(name) == "enwik9" or source.is_file() and base(name) == source.name,
         wikipedia.dump_sentences,
         "enwik9 (a dump with <text> in it)",
@@ -176,11 +185,12 @@ def write_wikipedia(source: Path, target: Path) -> None:
 NOVELS = 522
 
 
-def write_novels(source: Path, target: Path) -> None:
+def write_novels(source: Path, target: Path, without: Collection[Path]) -> None:
     """The sentences of the novels."""
     used = write_sentences(
         source,
         target,
+        without,
         lambda name: name.lower().endswith(".txt"),
         lambda stream: novels.novel_sentences(stream.read()),
         "at least one novel (*.TXT)",

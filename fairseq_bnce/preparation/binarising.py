@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import IO, AbstractSet, NamedTuple, Sequence
+from typing import IO, AbstractSet, Any, Iterator, NamedTuple, Sequence
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
@@ -57,11 +59,25 @@ def binary_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.bin*") if path.exists())
 
 
+@contextlib.contextmanager
+def ended_with_us(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """End a process, and those that it started in its session, where what is done here fails."""
+    try:
+        yield
+    except BaseException:
+        if hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        else:
+            process.terminate()
+        raise
+
+
 def run_watched(command: Sequence[str], folder: Path, log: IO[bytes], size: int) -> int:
     """Run a command in ``folder``; its progress is how much of ``size`` bytes ``bin`` has."""
     with subprocess.Popen(
-        command, cwd=folder, stdout=log, stderr=subprocess.STDOUT
-    ) as process, progress_bar("binarise", size) as progress:
+        command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    ) as process, ended_with_us(process), progress_bar("binarise", size) as progress:
         while process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=0.5)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from fairseq_bnce.errors import InputError
+
+RESULTS = ("text", "bin", "report.json")
 
 
 def check_output(out: Path, overwrite: bool) -> None:
@@ -45,14 +48,18 @@ def staging_folder(out: Path) -> Iterator[Path]:
         yield Path(scratch)
 
 
-def install(result: Path, out: Path, scratch: Path) -> None:
-    """Move the finished result to its place."""
+def install(result: Path, out: Path, scratch: Path, names: Sequence[str] = RESULTS) -> None:
+    """Move the finished result to its place; whatever ``out`` has of these names goes."""
     if not out.exists():
         result.rename(out)
         return
     replaced = scratch / "replaced"
     replaced.mkdir()
-    for entry in sorted(result.iterdir()):
-        if (out / entry.name).exists():
-            (out / entry.name).rename(replaced / entry.name)
-        entry.rename(out / entry.name)
+    old = [name for name in names if os.path.lexists(out / name)]
+    moves = [(out / name, replaced / name) for name in old]
+    moves += [(entry, out / entry.name) for entry in sorted(result.iterdir())]
+    with contextlib.ExitStack() as undone:  # where one of them fails
+        for source, target in moves:
+            source.rename(target)
+            undone.callback(target.rename, source)
+        undone.pop_all()

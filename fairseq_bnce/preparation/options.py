@@ -142,7 +142,7 @@ def add_result_options(group: Any) -> None:
     group.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace those three in a FOLDER that has data in it",
+        help="replace what an earlier run of this command left in a FOLDER that has data in it",
     )
     group.add_argument(
         "--text-only",

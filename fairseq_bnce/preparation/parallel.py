@@ -2,26 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import multiprocessing
+import queue
 import signal
 from collections import deque
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation import reading
 from fairseq_bnce.preparation.progress import progress_bar
 
-_shared: Any = None  # in a worker process: what all its chunks need, sent once
 
-
-def _start_worker(shared: Any) -> None:
-    global _shared
+def _serve(
+    function: Callable[[Any, list[bytes]], Any],
+    shared: Any,
+    pipe: Connection,
+    other_end: Connection,
+) -> None:
+    """A worker process: answers every chunk, until the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    _shared = shared
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    other_end.close()  # a fork's copy of it would keep the pipe open
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            pipe.send(function(shared, pipe.recv()))
 
 
-def _work(function: Callable[[Any, list[bytes]], Any], lines: list[bytes]) -> Any:
-    return function(_shared, lines)
+@contextlib.contextmanager
+def _workers(
+    function: Callable[[Any, list[bytes]], Any], shared: Any, count: int
+) -> Iterator[Callable[[list[bytes]], Any]]:
+    """What has a chunk worked on by the next free process; these end when the work here does."""
+    free: queue.SimpleQueue[Connection] = queue.SimpleQueue()
+    processes = []
+
+    def ask(chunk: list[bytes]) -> Any:
+        pipe = free.get()
+        try:
+            pipe.send(chunk)
+            return pipe.recv()
+        except (EOFError, ConnectionError) as error:
+            raise InputError(
+                "a worker process was killed (out of memory? try fewer --workers)"
+            ) from error
+        finally:
+            free.put(pipe)
+
+    try:
+        for _ in range(count):
+            ours, theirs = multiprocessing.Pipe()
+            arguments = (function, shared, theirs, ours)
+            process = multiprocessing.Process(target=_serve, args=arguments, daemon=True)
+            processes.append(process)
+            process.start()
+            theirs.close()
+            free.put(ours)
+        yield ask
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
 
 
 def _pooled(
@@ -30,12 +75,13 @@ def _pooled(
     chunks: Iterable[list[bytes]],
     workers: int,
 ) -> Iterator[tuple[list[bytes], Any]]:
-    # Not Pool.imap: it reads its whole input ahead, here gigabytes, and waits for ever
-    # for a worker that was killed.
+    # Not Pool.imap: it reads its whole input ahead, here gigabytes. Not ProcessPoolExecutor: where
+    # its workers are killed in the middle of a chunk, before Python 3.12, it waits for ever.
     pending: deque = deque()
-    with ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(shared,)) as pool:
+    # Threads wait for the processes, which end first: no thread waits for an answer then.
+    with ThreadPoolExecutor(workers) as threads, _workers(function, shared, workers) as ask:
         for chunk in chunks:
-            pending.append((chunk, pool.submit(_work, function, chunk)))
+            pending.append((chunk, threads.submit(ask, chunk)))
             if len(pending) > 2 * workers:
                 done, future = pending.popleft()
                 yield done, future.result()

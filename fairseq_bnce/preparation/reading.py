@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Iterable, Iterator
 
@@ -47,6 +46,4 @@ def read_chunks(names: Iterable[str]) -> Iterator[list[bytes]]:
 
 def total_bytes(names: Iterable[str]) -> int | None:
     """The size of all files together; None where one cannot be known (a pipe)."""
-    if not all(name != STDIN and os.path.isfile(name) for name in names):
-        return None
-    return sum(os.path.getsize(name) for name in names)
+    return TextLines(list(names)).total_bytes

@@ -38,6 +38,7 @@ def compare(
         resamples: how often as many sentences are drawn with replacement, the same for both.
         seed: the result is the same for the same one.
     """
+    values_of_all = measure.value(before.sum(0)), measure.value(after.sum(0))
     generator = np.random.default_rng(seed)
     values = [
         _resampled(np.stack([before, after]), measure, min(CHUNK, resamples - start), generator)
@@ -45,8 +46,7 @@ def compare(
     ]
     old, new = np.concatenate(values, axis=1)
     return Comparison(
-        measure.value(before.sum(0)),
-        measure.value(after.sum(0)),
+        *values_of_all,
         _interval(old),
         _interval(new),
         _interval(new - old),
@@ -57,11 +57,15 @@ def compare(
 def _resampled(
     counts: np.ndarray, measure: Any, resamples: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """(2, resamples) the measure of both."""
+    """(2, resamples) the measure of both; a resample that has none (nan) is drawn again."""
     size = counts.shape[1]
     drawn = generator.integers(size, size=(resamples, size))
     times = np.stack([np.bincount(row, minlength=size) for row in drawn])
-    return np.stack([measure.values(times @ system) for system in counts])
+    values = np.stack([measure.values(times @ system) for system in counts])
+    has_none = np.isnan(values).any(0)
+    if has_none.any():
+        values[:, has_none] = _resampled(counts, measure, int(has_none.sum()), generator)
+    return values
 
 
 def _interval(values: np.ndarray) -> Tuple[float, float]:

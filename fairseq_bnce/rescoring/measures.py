@@ -24,7 +24,7 @@ class Bleu:
             sacrebleu.
     """
 
-    name, sign, width = "BLEU", 1, 2 + 2 * ORDER
+    sign = 1
 
     def __init__(self, tokenize: str = "none"):
         self._class = _sacrebleu(tokenize)
@@ -72,7 +72,7 @@ class WordErrorRate:
         InputError: without jiwer, saying how to get it.
     """
 
-    name, sign, width = "WER", -1, 2
+    sign = -1
 
     def __init__(self) -> None:
         self._process = _jiwer().process_words
@@ -94,13 +94,14 @@ class WordErrorRate:
         Raises:
             InputError: if the references have no word.
         """
+        if not sums[1]:
+            raise InputError("WER: required words in the references, got none")
         return float(self.values(sums[None])[0])
 
     def values(self, sums: np.ndarray) -> np.ndarray:
-        """The same of many summed counts (n, 2) at once."""
-        if not sums[:, 1].all():
-            raise InputError("WER: required words in the references, got none")
-        return 100 * sums[:, 0] / sums[:, 1]
+        """The same of many summed counts (n, 2) at once; nan where the references have no word."""
+        errors, words = sums.astype(np.float64).T
+        return np.divide(100 * errors, words, out=np.full(len(sums), np.nan), where=words > 0)
 
     def _count(self, hypothesis: str, reference: str) -> List[int]:
         try:

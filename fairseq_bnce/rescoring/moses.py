@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.rescoring.lists import Features, Hypothesis, check_new, number
+from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
 from fairseq_bnce.text.lines import Line, LineSource, readable, unmarked
 
 SEPARATOR = "|||"
@@ -97,7 +97,9 @@ def format_number(value: float) -> str:
 
 
 def _reference(line: Line) -> str:
-    return readable(unmarked(line.text) if line.number == 1 else line.text)
+    """Its words, cut as those of a hypothesis are."""
+    text = unmarked(line.text) if line.number == 1 else line.text
+    return readable(" ".join(text.split()))
 
 
 def _plain_id(text: str) -> str:
@@ -120,7 +122,6 @@ def _with_added(hypothesis: Hypothesis) -> List[str]:
     fields = list(hypothesis.parts)
     if not hypothesis.added:
         return fields
-    check_new(hypothesis, hypothesis.added)
     sign = "=" if _is_tight(fields[2]) else "= "
     items = (f"{name}{sign}{format_number(value)}" for name, value in hypothesis.added.items())
     fields[2] = _append(fields[2], " ".join(items))

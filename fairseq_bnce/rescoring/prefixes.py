@@ -34,9 +34,11 @@ def score(scorer: Any, texts: Sequence[str]) -> List[Scored]:
         stream = scorer.score_stream(texts)
         return [Scored(found.total, len(found.words) - 1, found.oov) for found in stream]
     ids = [scorer.ids(text.split()) for text in texts]
-    unk = scorer.dictionary.unk()
     totals = np.concatenate([totals_by_prefixes(scorer, some) for some in _groups(scorer, ids)])
-    return [Scored(float(t), len(some), some.count(unk)) for t, some in zip(totals, ids)]
+    return [
+        Scored(float(total), len(some), int(scorer.is_oov(some).sum()))
+        for total, some in zip(totals, ids)
+    ]
 
 
 def pays(texts: Sequence[str]) -> bool:

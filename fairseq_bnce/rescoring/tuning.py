@@ -31,7 +31,8 @@ def tune(
 
     Args:
         lists: of all sentences.
-        start: (F,) weights.
+        start: (F,) weights; zeros, which would leave the lists' own order, stand for the first
+            feature alone.
         measure: of :mod:`fairseq_bnce.rescoring.measures`.
         restarts: how many random starts.
         seed: of these; the result is the same for the same seed.
@@ -42,7 +43,7 @@ def tune(
     """
     generator = np.random.default_rng(seed)
     spread = _spread(lists)
-    found = climb(lists, start, measure, on_line)
+    found = climb(lists, start if start.any() else np.eye(len(start))[0], measure, on_line)
     for _ in range(restarts):
         random = generator.uniform(-1, 1, len(start)) / spread
         other = climb(lists, random, measure, on_line)

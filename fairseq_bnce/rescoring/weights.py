@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -52,15 +52,27 @@ class Space:
     """The features that have a weight, as columns.
 
     Args:
-        names: of the features; each has as many columns as it has values in ``example``.
-        example: a list that has all of them.
+        names: of the features; each has as many columns as it has values in ``example``, or else
+            weights.
+        example: the first list.
+        weights: of some of the features.
 
     Raises:
-        InputError: for a feature that no hypothesis of ``example`` has.
+        InputError: for a feature that has neither.
     """
 
-    def __init__(self, names: Sequence[str], example: NBest):
-        self.sizes = {name: _size(name, example) for name in names}
+    def __init__(
+        self,
+        names: Sequence[str],
+        example: NBest,
+        weights: Optional[Mapping[str, Sequence[float]]] = None,
+    ):
+        given = weights or {}
+        self.sizes = {name: _size(name, example) or len(given.get(name, ())) for name in names}
+        self._unmet = {name: _lack(name, example) for name in names if not _size(name, example)}
+        for name, error in self._unmet.items():
+            if not self.sizes[name]:
+                raise error
 
     def matrix(self, nbest: NBest) -> np.ndarray:
         """(hypotheses, columns) float64; what a hypothesis does not have is 0.
@@ -77,6 +89,11 @@ class Space:
                 got = f"{one_line(str(row.tolist()), QUOTED)} (at most {LARGEST:g} can be weighted)"
                 raise hypothesis.line.error(required, got)
         return found
+
+    def check_met(self) -> None:
+        """Raises InputError for a feature that was in none of the lists, as one misspelt."""
+        for error in self._unmet.values():
+            raise error
 
     def vector(self, weights: Mapping[str, Sequence[float]]) -> np.ndarray:
         """(columns,) float64; 0 for a feature without a weight.
@@ -103,7 +120,11 @@ class Space:
     def _row(self, hypothesis: Hypothesis) -> List[float]:
         row: List[float] = []
         for name, size in self.sizes.items():
-            values = hypothesis.values(name) or (0.0,) * size
+            values = hypothesis.values(name)
+            if values:
+                self._unmet.pop(name, None)
+            else:
+                values = (0.0,) * size
             if len(values) != size:
                 raise hypothesis.line.error(f"{size} value(s) of {quoted(name)}", len(values))
             row += values
@@ -134,11 +155,12 @@ def _finite(numbers: Sequence[float]) -> bool:
 
 
 def _size(name: str, example: NBest) -> int:
-    sizes = [len(hypothesis.values(name)) for hypothesis in example.hypotheses]
-    if not max(sizes):
-        known = dict.fromkeys(n for hypothesis in example.hypotheses for n in hypothesis.names())
-        raise example.hypotheses[0].line.error(
-            f"a feature {quoted(name)}, which is to have a weight",
-            f"{one_line(', '.join(known), 200) or 'none'} alone",
-        )
-    return max(sizes)
+    return max(len(hypothesis.values(name)) for hypothesis in example.hypotheses)
+
+
+def _lack(name: str, example: NBest) -> InputError:
+    known = dict.fromkeys(n for hypothesis in example.hypotheses for n in hypothesis.names())
+    return example.hypotheses[0].line.error(
+        f"a feature {quoted(name)}, which is to have a weight",
+        f"{one_line(', '.join(known), 200) or 'none'} alone",
+    )
