@@ -9,11 +9,13 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import (
+    MODEL_DATACLASS_REGISTRY,
     FairseqIncrementalDecoder,
     FairseqLanguageModel,
     register_model_architecture,
 )
 from fairseq.tasks import FairseqTask
+from hydra.core.config_store import ConfigStore
 from torch import Tensor, nn
 
 from fairseq_bnce.errors import require
@@ -234,9 +236,15 @@ def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> 
 
 
 def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
-    """Register architectures of ``model``: names and the values of flags that they set."""
+    """Register architectures of ``model``: names and the values of flags that they set.
+
+    For hydra, too (``model=NAME``), which fairseq does for models alone.
+    """
     for name, values in presets.items():
         register_model_architecture(model, name)(partial(_fill, values))
+        node = MODEL_DATACLASS_REGISTRY[model](**values)
+        node._name = name
+        ConfigStore.instance().store(name=name, group="model", node=node, provider="fairseq")
 
 
 def _fill(values: Mapping[str, Any], args: Any) -> None:
