@@ -219,13 +219,11 @@ def _as_ids(
 
 def _as_tensor(values: Any) -> Tensor:
     """int64 where these are integers, or nothing; else of another dtype, or without a shape."""
-    if torch.is_tensor(values):
-        is_whole = not (values.is_floating_point() or values.dtype == torch.bool)
-        return values.long() if is_whole or not values.numel() else values
+    if isinstance(values, np.ndarray) and values.dtype.kind == "u":  # which torch hardly knows
+        values = values.astype(np.int64)
     try:
-        array = np.asarray(values)
-    except ValueError:  # rows of several lengths; a numpy before 1.24 makes objects of them
-        array = np.array(None)
-    if array.dtype.kind in "iu" or not array.size:
-        return torch.from_numpy(array.astype(np.int64))
-    return torch.zeros(array.shape)
+        found = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):  # of other things, or of rows of several lengths
+        return torch.zeros(())
+    is_whole = not (found.is_floating_point() or found.dtype == torch.bool)
+    return found.long() if is_whole or not found.numel() else found
