@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import random
@@ -339,6 +340,12 @@ def test_standard_input(tmp_path, monkeypatch) -> None:
     with (tmp_path / "in").open() as standard_input:
         monkeypatch.setattr(sys, "stdin", standard_input)
         text = text_only(tmp_path, "--train", "-")
+    assert read(text / "train.txt") == ["a b", "b c"]
+
+
+def test_a_gzipped_file(tmp_path: Path) -> None:
+    (tmp_path / "in.gz").write_bytes(gzip.compress(b"a b\nb c\n"))
+    text = text_only(tmp_path, "--train", str(tmp_path / "in.gz"), "--workers", "2")
     assert read(text / "train.txt") == ["a b", "b c"]
 
 

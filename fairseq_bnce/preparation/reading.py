@@ -7,7 +7,7 @@ from typing import Iterable, Iterator
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.lines import STDIN
-from fairseq_bnce.text.stream import TextLines
+from fairseq_bnce.text.stream import GZIPPED, TextLines
 
 CHUNK_BYTES = 1 << 18  # of text handed to a worker at a time: seconds of work, not minutes
 
@@ -20,12 +20,13 @@ def check_input(name: str) -> None:
     if not path.exists() or path.is_dir():
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise InputError(f"input: a text file is required, but {name} {kind}")
-    if path.is_file():  # reading ahead in a pipe would lose its beginning
+    # Reading ahead in a pipe would lose its beginning.
+    if path.is_file() and not name.endswith(GZIPPED):
         with path.open("rb") as stream:
             if b"\0" in stream.read(8192):
                 raise InputError(
-                    f"input: UTF-8 text is required, but {name} holds zero bytes: compressed, "
-                    f"binary or UTF-16 (decompress or convert it and pipe it in as '{STDIN}')"
+                    f"input: UTF-8 text is required, but {name} holds zero bytes: compressed (only "
+                    f"*.gz is read), binary or UTF-16 (convert it and pipe it in as '{STDIN}')"
                 )
 
 

@@ -19,7 +19,7 @@ from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, decoded
 from fairseq_bnce.text.tokens import BOS, EOS, has_tokenizer, languages, words_of
 
 _CHUNK = 2**16
-_GZIPPED = ".gz"
+GZIPPED = ".gz"
 # How other kinds of files begin; UTF-32's little-endian mark begins with UTF-16's.
 _MARKS = {
     b"\x1f\x8b": "gzip (as *.gz it is read)",
@@ -218,7 +218,7 @@ def _check_length(size: int, name: str) -> None:
 
 
 def _total_bytes(names: Sequence[str]) -> Optional[int]:
-    if any(name == STDIN or name.endswith(_GZIPPED) for name in names):
+    if any(name == STDIN or name.endswith(GZIPPED) for name in names):
         return None
     return sum(map(os.path.getsize, names)) if all(map(os.path.isfile, names)) else None
 
@@ -227,7 +227,7 @@ def _open(name: str) -> Any:
     """Unbuffered: a buffered reader would wait until its buffer is full."""
     if name != STDIN:
         try:
-            return gzip.open(name) if name.endswith(_GZIPPED) else open(name, "rb", buffering=0)
+            return gzip.open(name) if name.endswith(GZIPPED) else open(name, "rb", buffering=0)
         except OSError as error:
             raise _input_error(name, error) from None
     return contextlib.nullcontext(open(sys.stdin.fileno(), "rb", buffering=0, closefd=False))
