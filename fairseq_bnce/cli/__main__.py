@@ -1,8 +1,20 @@
-"""``python -m fairseq_bnce.cli``."""
+"""The command ``fairseq-bnce``, and ``python -m fairseq_bnce.cli``."""
 
+import logging
+import os
 import sys
 
-from fairseq_bnce.cli import main
+from fairseq_bnce import cli
+
+
+def main() -> int:
+    """See :func:`fairseq_bnce.cli.main`; here is what has to be settled before torch is imported."""
+    logging.disable(logging.INFO)  # fairseq would chat while it is imported
+    # Before torch starts its threads: on a busy machine those that wait for others by turning round
+    # and round take the cores from them.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    return cli.main()
+
 
 if __name__ == "__main__":
     sys.exit(main())

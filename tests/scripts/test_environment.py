@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -101,6 +104,22 @@ def test_preparing_text_needs_no_fairseq(checkout, tmp_path) -> None:
     done = run_bare(script, *command, "--text-only")
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "out" / "text" / "train.txt").read_text() == "a b\n" * 27
+
+
+def test_the_command_that_is_installed(monkeypatch, capsys) -> None:
+    """An entry point, for which pip writes a script that works from a folder with a space, too."""
+    (target,) = re.findall(r'^fairseq-bnce = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    module, name = target.split(":")
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setattr(sys, "argv", ["fairseq-bnce", "--version"])
+    try:
+        with pytest.raises(SystemExit) as ended:
+            getattr(importlib.import_module(module), name)()
+        assert logging.root.manager.disable == logging.INFO
+    finally:
+        logging.disable(logging.NOTSET)
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith("fairseq-bnce ")
+    assert os.environ.pop("OMP_WAIT_POLICY") == "PASSIVE"
 
 
 @pytest.mark.parametrize("command", ["prepare-text", "get-data"])
