@@ -8,7 +8,7 @@ from fairseq_bnce import cli
 
 
 def main() -> int:
-    """See :func:`fairseq_bnce.cli.main`; here is what has to be settled before torch is imported."""
+    """See :func:`fairseq_bnce.cli.main`; here is what is settled before torch is imported."""
     logging.disable(logging.INFO)  # fairseq would chat while it is imported
     # Before torch starts its threads: on a busy machine those that wait for others by turning round
     # and round take the cores from them.
