@@ -118,6 +118,7 @@ def test_the_command_that_is_installed(monkeypatch, capsys) -> None:
         assert logging.root.manager.disable == logging.INFO
     finally:
         logging.disable(logging.NOTSET)
+        sys.modules.pop(module, None)  # python -m would warn of it, in forks of this process
     assert ended.value.code == 0 and capsys.readouterr().out.startswith("fairseq-bnce ")
     assert os.environ.pop("OMP_WAIT_POLICY") == "PASSIVE"
 
