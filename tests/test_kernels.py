@@ -120,6 +120,17 @@ def test_agrees_where_every_token_has_its_weight(dtype, forced, in_chunks):
     assert len(forced) == 4
 
 
+def test_weights_that_are_one_number(forced):
+    """As the gradient of a plain sum is: expanded, with nothing behind it in memory."""
+    inputs, objective = make_inputs(torch.float32)
+    found = shared_loss(*inputs, objective, "none")
+    filler = torch.full((1000,), float("nan"))
+    found.backward(filler[:1].fill_(1.0).expand(75).to(DEVICE))
+    wanted = in_float64(inputs, objective, torch.ones(75, device=DEVICE))[1]
+    for tensor, gradient in zip(inputs, wanted):
+        assert_near(tensor.grad, gradient, 1e-5)
+
+
 @ALL_TYPES
 def test_agrees_where_scores_are_extreme(dtype, forced):
     """Scores in the hundreds: e^score overflows float32."""

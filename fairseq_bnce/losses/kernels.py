@@ -93,9 +93,17 @@ def binary_nce(
     matrix = _empty_rows(features, words) if gradient else None
     if tiles[0] * tiles[1]:
         features, weight = _with_dense_rows(features), _with_dense_rows(weight)
+        factor = None if factor is None else factor.contiguous()  # a sum's gradient is expanded
         with torch.cuda.device_of(features):
             _binary_nce[(tiles[0] * tiles[1],)](
-                *(features, weight, _shift(bias, offset), counts.float(), target, factor),
+                *(
+                    features,
+                    weight,
+                    _shift(bias, offset),
+                    counts.float().contiguous(),
+                    target.contiguous(),
+                    factor,
+                ),
                 *(losses, matrix, count, words, features.size(1)),
                 *(features.stride(0), weight.stride(0), 0 if matrix is None else matrix.stride(0)),
                 BLOCK_N=blocks.contexts,
