@@ -157,8 +157,10 @@ def note(message: str) -> None:
 
 def without_nan(numbers: Dict[str, Any]) -> Dict[str, Any]:
     """For JSON, which has no NaN and no infinity: null in their place."""
-    is_none = (isinstance(value, float) and not math.isfinite(value) for value in numbers.values())
-    return {key: None if none else numbers[key] for key, none in zip(numbers, is_none)}
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in numbers.items()
+    }
 
 
 def progress_bar(is_wanted: bool = True, **kwargs: Any) -> Any:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Iterable, Iterator
 
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import STDIN
-from fairseq_bnce.text.stream import GZIPPED, TextLines
+from fairseq_bnce.text.lines import GZIPPED, STDIN
+from fairseq_bnce.text.stream import TextLines
 
 CHUNK_BYTES = 1 << 18  # of text handed to a worker at a time: seconds of work, not minutes
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.errors import ScoringError, quoted
+from fairseq_bnce.errors import ScoringError, quoted, told
 from fairseq_bnce.scoring.readers import Reader
 
 
@@ -164,8 +164,9 @@ class Incremental:
 
     def next_log_probs(self, state: State, word_ids: Any) -> Tensor:
         """(n,) or (n, K) log-probabilities of words that may come next, one or K for each."""
-        shape = (len(state), -1) if _as_tensor(word_ids).dim() == 2 else (len(state),)
-        words = self._checked(state, word_ids, shape)
+        ids = _as_tensor("word_ids", word_ids)
+        shape = (len(state), -1) if ids.dim() == 2 else (len(state),)
+        words = self._checked(state, ids, shape)
         features = state.features
         if words.dim() == 2:
             features = features.repeat_interleave(words.size(1), dim=0)
@@ -203,13 +204,13 @@ def _as_ids(
     name: str, values: Any, shape: Tuple[int, ...], below: int, device: Optional[torch.device]
 ) -> Tensor:
     """int64 of this shape (-1: any size), each from 0 to ``below`` - 1."""
-    ids = _as_tensor(values).to(device)
+    ids = _as_tensor(name, values).to(device)
     fits = ids.dim() == len(shape) and all(w in (-1, g) for w, g in zip(shape, ids.shape))
     if not fits or ids.dtype != torch.int64:
         wanted = ", ".join("any" if size < 0 else str(size) for size in shape)
         raise ScoringError(
-            f"{name}: required integers of shape ({wanted}), got {quoted(values)} (shape "
-            f"{tuple(ids.shape)})"
+            f"{name}: required integers of shape ({wanted}), got {ids.dtype} of shape "
+            f"{tuple(ids.shape)}"
         )
     least, most = map(int, ids.aminmax()) if ids.numel() else (0, -1)
     if least < 0 or most >= below:
@@ -217,13 +218,14 @@ def _as_ids(
     return ids
 
 
-def _as_tensor(values: Any) -> Tensor:
-    """int64 where these are integers, or nothing; else of another dtype, or without a shape."""
+def _as_tensor(name: str, values: Any) -> Tensor:
+    """int64 where these are integers, or nothing; else of another dtype."""
     if isinstance(values, np.ndarray) and values.dtype.kind == "u":  # which torch hardly knows
         values = values.astype(np.int64)
     try:
         found = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):  # of other things, or of rows of several lengths
-        return torch.zeros(())
+    except (TypeError, ValueError, RuntimeError) as error:  # other things; rows of several lengths
+        required = f"{name}: required integers of shape (n) or (n, K)"
+        raise ScoringError(f"{required}, got {quoted(values)} ({told(error)})") from None
     is_whole = not (found.is_floating_point() or found.dtype == torch.bool)
     return found.long() if is_whole or not found.numel() else found

@@ -12,6 +12,7 @@ from typing import IO, Any, Iterator, NamedTuple
 from fairseq_bnce.errors import InputError
 
 STDIN = "-"
+GZIPPED = ".gz"
 LINE_LIMIT = 2**24  # bytes; a longer line is a file without line ends, and would fill the memory
 
 
@@ -89,6 +90,6 @@ def _open(name: str) -> Any:
             raise InputError("standard input: required an open one, got a closed one")
         return nullcontext(sys.stdin.buffer)
     try:
-        return gzip.open(name) if name.endswith(".gz") else open(name, "rb")
+        return gzip.open(name) if name.endswith(GZIPPED) else open(name, "rb")
     except OSError as error:
         raise InputError(f"{name}: required a file, got: {error.strerror}") from error

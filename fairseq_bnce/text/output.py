@@ -8,7 +8,7 @@ import sys
 from typing import IO, Any, Optional, Tuple
 
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, to_bytes
+from fairseq_bnce.text.lines import GZIPPED, LINE_LIMIT, STDIN, to_bytes
 
 STDOUT = "standard output"
 _KEPT = "kept"  # an attribute of errors
@@ -142,7 +142,7 @@ def _open(name: Optional[str], path: Optional[str]) -> IO[bytes]:
 
 
 def _refuse_gzip(name: str) -> None:
-    if name.endswith(".gz"):
+    if name.endswith(GZIPPED):
         raise InputError(
             f"{name}: required a name without .gz, since plain text is written, got this one"
         )

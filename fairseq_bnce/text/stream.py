@@ -15,11 +15,10 @@ from collections import deque
 from typing import IO, Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, decoded
+from fairseq_bnce.text.lines import GZIPPED, LINE_LIMIT, STDIN, decoded
 from fairseq_bnce.text.tokens import BOS, EOS, has_tokenizer, languages, words_of
 
 _CHUNK = 2**16
-GZIPPED = ".gz"
 # How other kinds of files begin; UTF-32's little-endian mark begins with UTF-16's.
 _MARKS = {
     b"\x1f\x8b": "gzip (as *.gz it is read)",

@@ -261,9 +261,10 @@ _REQUIRED = {
 
 def _check_metric(name: str, rate: float) -> None:
     """At the first validation, before anything is saved, fairseq would find that there is none."""
-    logged = rate > 0 if name in ("ppl", "mu_z", "sigma_z") else 0 < rate < 1 or name != "ppl_se"
+    needs_contexts = name in ("ppl", "mu_z", "sigma_z", "ppl_se")
+    is_missing = (rate == 0 and needs_contexts) or (rate == 1 and name == "ppl_se")
     required = f"what is logged under --valid-partition-rate {rate:g} (loss, u_ppl)"
-    _require("best_checkpoint_metric", required, name, logged)
+    _require("best_checkpoint_metric", required, name, not is_missing)
 
 
 def _refuse_flattening(values: Namespace) -> None:

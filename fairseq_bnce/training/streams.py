@@ -77,9 +77,14 @@ def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]
     ]
 
 
+def break_mode(args: Any) -> str:
+    """The value of --sample-break-mode, which may be fairseq's enumeration."""
+    return str(getattr(args.sample_break_mode, "value", args.sample_break_mode))
+
+
 def check_contiguous(args: Any) -> None:
     """Raise ValueError for blocks that are sentences."""
-    mode = str(getattr(args.sample_break_mode, "value", args.sample_break_mode))
+    mode = break_mode(args)
     required = "'none', one running text, with --stateful"
     require("--sample-break-mode", required, repr(mode), mode == "none")
 
@@ -213,8 +218,8 @@ class StreamIterator(EpochBatchIterator):
         self.carried, self.trains, self.streams = carried, trains, streams
         self.restored: Optional[List[State]] = None
         # A loader that is dropped keeps the next one waiting for its workers; not in 0.12.2.
-        known = inspect.signature(EpochBatchIterator).parameters
-        kwargs.update({name: True for name in ("reuse_dataloader",) if name in known})
+        if "reuse_dataloader" in inspect.signature(EpochBatchIterator).parameters:
+            kwargs["reuse_dataloader"] = True
         super().__init__(
             dataset=dataset,
             collate_fn=dataset.collater,

@@ -10,6 +10,7 @@ import glob
 import hashlib
 import io
 import logging
+import math
 import os
 import time
 import uuid
@@ -28,6 +29,7 @@ from fairseq.data.indexed_dataset import (
 from fairseq.tasks import FairseqTask
 
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.training.streams import break_mode
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +71,9 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
 
 def _blocks(args: Any, counts: np.ndarray, eos: int) -> int:
     """How many blocks a text is cut into; those that keep sentences whole may be some more."""
-    mode = str(getattr(args.sample_break_mode, "value", args.sample_break_mode))
-    return int(counts[eos]) if mode == "eos" else -(-int(counts.sum()) // args.tokens_per_sample)
+    if break_mode(args) == "eos":
+        return int(counts[eos])
+    return math.ceil(counts.sum() / args.tokens_per_sample)
 
 
 def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np.ndarray:
