@@ -105,13 +105,15 @@ def test_the_file_is_the_one_that_fairseq_loads(
         (tmp_path / name).touch()
     if last:
         (tmp_path / "run" / f"checkpoint_last{suffix}.pt").touch()
-    choice = constants.CheckpointChoice("run", restore, once, tuned, suffix)
+    choice = constants.CheckpointChoice("run", restore, once, tuned, suffix, False)
     asked = []
-    flags = {f"reset_{n}": False for n in ("optimizer", "lr_scheduler", "meters", "dataloader")}
+    flags = {f"reset_{n}": False for n in ("lr_scheduler", "meters", "dataloader")}
     cfg = SimpleNamespace(**choice._asdict(), **flags, optimizer_overrides="{}")
     trainer = SimpleNamespace(
         checkpoint_suffix=suffix,
-        load_checkpoint=lambda path, *_, **__: asked.append(path),
+        load_checkpoint=lambda path, reset_optimizer, *_, **__: asked.extend(
+            [path, reset_optimizer]
+        ),
         get_train_iterator=lambda **_: SimpleNamespace(epoch=1),
         lr_step=lambda _: None,
     )
@@ -121,10 +123,13 @@ def test_the_file_is_the_one_that_fairseq_loads(
         return  # of --restore-file beside --finetune-from-model, which fairseq refuses
     path = asked[0] if os.path.isfile(asked[0]) else None
     assert choice.path() == path
+    if path is not None:
+        assert choice.keeps_optimizer() == (not asked[1])
+    assert not choice._replace(reset_optimizer=True).keeps_optimizer()
 
 
 def test_what_a_checkpoint_carries(tmp_path):
-    choice = constants.CheckpointChoice(str(tmp_path), "checkpoint_last.pt", None, None, "")
+    choice = constants.CheckpointChoice(str(tmp_path), "checkpoint_last.pt", None, None, "", False)
     path = tmp_path / "checkpoint_last.pt"
 
     def found(**content):
@@ -514,6 +519,21 @@ def test_a_model_of_ours_keeps_its_log_z(corpus, tuned, tmp_path):
         "initial_log_z": carried(tuned[0])
     }
     assert "carried by" in said(learn)
+
+
+@pytest.mark.modern
+@pytest.mark.parametrize("before, now", [([], ["--learn-log-z"]), (["--learn-log-z"], [])])
+def test_learning_it_is_not_switched_under_an_optimiser(corpus, tmp_path, before, now):
+    """torch's own error about parameter groups, before, after all was loaded."""
+    flags = [*LSTM, *AUTO, "--optimizer", "adam"]
+    train(corpus, tmp_path, *flags, *before, "--max-update", "1")
+    content = (tmp_path / "checkpoint_last.pt").read_bytes()
+    output = train(corpus, tmp_path, *flags, *now, "--max-update", "2", check=False)
+    required = (before or ["training without it"])[0]
+    assert f"--learn-log-z: required {required}, as {tmp_path}" in output
+    assert "or --reset-optimizer" in output
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == content
+    train(corpus, tmp_path, *flags, *now, "--max-update", "2", "--reset-optimizer")
 
 
 @pytest.mark.modern

@@ -361,6 +361,7 @@ def test_a_gzipped_file(tmp_path: Path) -> None:
         (["--train", "-", "--valid", "-"], "can be read only once"),
         (["--train", "{tmp}/a", "--input", "{tmp}/a"], "cannot be combined with --train"),
         (["--train", "{tmp}/a", "--split", "1", "0", "0"], "--input is required with it"),
+        (["--train", "{tmp}/a", "--split-by", "line"], "--split-by: --input is required with it"),
         (["--valid", "{tmp}/a"], "--train (or the vocabulary"),
         (["--input", "{tmp}/a", "--split", "0.5", "0.2", "0.2"], "0.5 0.2 0.2 (sum 0.9)"),
         (["--input", "{tmp}/a", "--split", "0", "0.5", "0.5"], "share above 0 for train"),

@@ -25,16 +25,25 @@ class CheckpointChoice(NamedTuple):
     continue_once: Optional[str]
     finetune_from_model: Optional[str]
     checkpoint_suffix: str
+    reset_optimizer: bool
 
     def path(self) -> Optional[str]:
         """The file that fairseq-train is going to load, or None if it starts from nothing."""
+        path = self._resumed() or self.finetune_from_model
+        return path if path and PathManager.isfile(path) else None
+
+    def keeps_optimizer(self) -> bool:
+        """Whether the state of the optimiser goes on, too."""
+        return self._resumed() is not None and not self.reset_optimizer
+
+    def _resumed(self) -> Optional[str]:
+        """The file whose training goes on, if there is one, and not its model alone."""
         suffix = self.checkpoint_suffix or ""
         path = self.restore_file.replace(".pt", f"{suffix}.pt")
-        if self.restore_file == _LAST:
-            path = os.path.join(self.save_dir, path)
-            if not PathManager.exists(path):
-                path = self.continue_once or self.finetune_from_model or path
-        return path if PathManager.isfile(path) else None
+        if self.restore_file != _LAST:
+            return path
+        path = os.path.join(self.save_dir, path)
+        return path if PathManager.exists(path) else self.continue_once
 
 
 class Restored(NamedTuple):
@@ -44,11 +53,14 @@ class Restored(NamedTuple):
         path: the file.
         log_z: the constant that it carries, nats, or None.
         normaliser: mu_z and sigma_z of its last validation, nats, if there was one.
+        optimizes_log_z: whether the optimiser, whose state goes on, learned log Z; None if it
+            starts anew.
     """
 
     path: str
     log_z: Optional[float]
     normaliser: Mapping[str, float] = {}
+    optimizes_log_z: Optional[bool] = None
 
 
 def restored(choice: CheckpointChoice) -> Optional[Restored]:
@@ -60,15 +72,16 @@ def restored(choice: CheckpointChoice) -> Optional[Restored]:
     found = None
     if ranks.rank() == 0:
         path = choice.path()
-        found = None if path is None else _read(path)
+        found = None if path is None else _read(path, choice.keeps_optimizer())
     return ranks.from_first(found)
 
 
-def _read(path: str) -> Restored:
+def _read(path: str, keeps_optimizer: bool) -> Restored:
     content = reading.read_if_whole(PathManager.get_local_path(path))
     state = content.get("task_state") or {}
     normaliser = {name: state[name] for name in ("mu_z", "sigma_z") if _is_finite(state.get(name))}
-    return Restored(path, _log_z(content, path), normaliser)
+    learns = "learned_log_z" in (content.get("criterion") or {})
+    return Restored(path, _log_z(content, path), normaliser, learns if keeps_optimizer else None)
 
 
 def _is_finite(value: Any) -> bool:

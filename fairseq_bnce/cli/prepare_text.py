@@ -30,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check everything, make the result, move it to its place and report."""
     text_options.check_sources(options)
-    options.split = options.split or list(text_options.DEFAULT_SPLIT)
-    text_options.check_split(options.split)
+    text_options.fill_in(options)
     text_options.check_requirements(options)
     out = options.out.resolve()
     with failures_named():

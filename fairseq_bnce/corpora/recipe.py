@@ -65,8 +65,6 @@ def text_settings(corpus: Corpus, args: argparse.Namespace, raw: Path) -> argpar
     chosen = {name: getattr(args, name) for name in CHOICES}
     vars(settings).update({name: value for name, value in chosen.items() if value is not None})
     check_splitting(corpus, args)
-    if settings.split:
-        text_options.check_split(settings.split)
     text_options.check_requirements(settings)
     return settings
 
@@ -93,6 +91,7 @@ def make(corpus: Corpus, source: Path, args: argparse.Namespace, scratch: Path) 
     corpus.write(source, raw, [*own, scratch])
     settings = text_settings(corpus, args, raw)
     text_options.check_sources(settings)
+    text_options.fill_in(settings)
     report = prepare(settings, scratch)
     if args.questions:
         prepare_questions(args, scratch / "result", scratch)

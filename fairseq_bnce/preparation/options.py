@@ -17,6 +17,7 @@ from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.tokens import BOS, EOS, UNK, has_tokenizer, languages
 
 DEFAULT_SPLIT = (0.9, 0.05, 0.05)
+DEFAULT_SPLIT_BY = "block"
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
@@ -64,7 +65,6 @@ def add_split_options(group: Any) -> None:
     group.add_argument(
         "--split-by",
         choices=("block", "paragraph", "line"),
-        default="block",
         help="block (default): train is the first part of the text, test the last, so that no "
         "valid or test line stood beside a train line; paragraph: paragraphs (ended by an empty "
         "line) drawn at random; line: lines drawn at random, for text whose lines have nothing to "
@@ -180,6 +180,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def fill_in(args: argparse.Namespace) -> None:
+    """How --input is split, where the user did not say."""
+    if args.input:
+        args.split = args.split or list(DEFAULT_SPLIT)
+        args.split_by = args.split_by or DEFAULT_SPLIT_BY
+
+
 def check_split(split: Sequence[float]) -> None:
     """Refuse shares that are none."""
     if not split[0] > 0 or min(split) < 0 or not math.isclose(sum(split), 1, abs_tol=1e-6):
@@ -194,8 +201,9 @@ def check_sources(args: argparse.Namespace) -> None:
     given = {split: getattr(args, split) for split in SPLITS if getattr(args, split)}
     if args.input and given:
         raise InputError(f"--input: cannot be combined with --{' --'.join(given)}")
-    if args.split and not args.input:
-        raise InputError("--split: --input is required with it, but was not given")
+    for name, value in (("split", args.split), ("split-by", args.split_by)):
+        if value and not args.input:
+            raise InputError(f"--{name}: --input is required with it, but was not given")
     if not args.input and not given:
         raise InputError("--train or --input is required, but neither was given")
     if not args.input and not args.train and not args.dict:
@@ -209,6 +217,8 @@ def check_sources(args: argparse.Namespace) -> None:
 
 def check_requirements(args: argparse.Namespace) -> None:
     """Find out before the work whether what it needs is there."""
+    if args.split:
+        check_split(args.split)
     if args.dict and (args.vocab_size or args.min_count > 1):
         raise InputError("--dict: cannot be combined with --vocab-size or --min-count")
     if args.dict and not args.dict.is_file():

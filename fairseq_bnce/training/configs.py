@@ -66,6 +66,7 @@ class SelfNormalizingConfig(FairseqDataclass):
     continue_once: Optional[str] = II("checkpoint.continue_once")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
+    reset_optimizer: bool = II("checkpoint.reset_optimizer")
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
 
 

@@ -255,7 +255,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
     def _decide_log_z(self, by_bias: Optional[float]) -> None:
         """Before the first batch: what log Z is, or that it is to be measured there."""
         carried = self.task.state.state_dict.get("log_z")
-        self.constant.decide(carried, by_bias, self.normalises_itself)
+        is_learned = self.learned_log_z is not None
+        self.constant.decide(carried, by_bias, self.normalises_itself, is_learned)
         # Until the next validation; fairseq's trainer hands no task state on.
         self.task.state.merge_state_dict(dict(self.constant.normaliser))
 

@@ -56,18 +56,29 @@ class Constant:
         self.is_decided = self.goes_on = False
         self.normaliser: Mapping[str, float] = {}
 
-    def decide(self, carried: Optional[float], by_bias: Optional[float], normalises: bool) -> None:
+    def decide(
+        self,
+        carried: Optional[float],
+        by_bias: Optional[float],
+        normalises: bool,
+        is_learned: bool = False,
+    ) -> None:
         """Before the first batch.
 
         Args:
             carried: by the task that was loaded with the model, as fairseq-validate does it.
             by_bias: what the output bias of an untrained model carries, if there is one to set.
             normalises: whether the loss draws scores to log Z.
+            is_learned: whether log Z is learned.
+
+        Raises:
+            ValueError: for ``--learn-log-z`` switched on or off while the optimiser goes on.
         """
         if carried is not None:
             self._take(Start(carried, "carried by the checkpoint"))
         elif normalises:
             found = restored(self._choice)
+            check_learned(found, is_learned)
             self.goes_on = found is not None
             self._take(start(self.given, found, by_bias))
             if found is not None and found.log_z == self.start:
@@ -93,6 +104,20 @@ class Constant:
     def _take(self, chosen: Start) -> None:
         self.start, self.origin = chosen
         self.is_decided = True
+
+
+def check_learned(found: Optional[Restored], is_learned: bool) -> None:
+    """The state of an optimiser is that of the parameters that it had.
+
+    Raises:
+        ValueError: naming the flag, what is required and what came.
+    """
+    if found is None or found.optimizes_log_z is None:
+        return
+    given, missing = "--learn-log-z", "training without it"
+    before, now = (given, missing) if found.optimizes_log_z else (missing, given)
+    required = f"{before}, as {found.path} was trained, or --reset-optimizer"
+    require(given, required, now, is_learned == found.optimizes_log_z)
 
 
 def parsed(flag: Any) -> Optional[float]:
