@@ -517,6 +517,19 @@ def test_a_run_that_is_ended_leaves_nothing(tmp_path, signals, status) -> None:
 
 
 @on_linux
+def test_workers_end_although_they_miss_a_sigterm(tmp_path) -> None:
+    """As where it comes before the fork has begun to run: Python forgets it there."""
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"a b\nb c\n"))
+    blocked = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
+    arguments = ["--train", "a.gz", "--tokenized", "--text-only", "--workers", "2", "--out", "out"]
+    program = f"{blocked}\nfrom fairseq_bnce import cli\ncli.main({['prepare-text', *arguments]})"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=60)
+    assert read(tmp_path / "out" / "text" / "train.txt") == ["a b", "b c"]
+
+
+@on_linux
 def test_workers_do_not_outlive_a_run_that_is_killed(tmp_path) -> None:
     with working(tmp_path, 0.2) as (process, pids):
         process.kill()

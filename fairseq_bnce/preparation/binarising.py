@@ -67,9 +67,9 @@ def ended_with_us(process: subprocess.Popen[Any]) -> Iterator[None]:
     except BaseException:
         if hasattr(os, "killpg"):
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
+                os.killpg(process.pid, signal.SIGKILL)
         else:
-            process.terminate()
+            process.kill()
         raise
 
 

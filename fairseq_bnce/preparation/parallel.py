@@ -64,7 +64,7 @@ def _workers(
         yield ask
     finally:
         for process in processes:
-            process.terminate()
+            process.kill()  # not SIGTERM, which Python forgets in a fork that has hardly begun
         for process in processes:
             process.join()
 
