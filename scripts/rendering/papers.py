@@ -73,9 +73,7 @@ def ptb_seeds(*recipes: Dict[str, Any]) -> List[str]:
     Args:
         recipes: of one table each, with another seed each.
     """
-    found: Dict[str, List[Row]] = {}
-    for row in (row for recipe in recipes for row in recipe["rows"] if row.get("ours")):
-        found.setdefault(row["label"], []).append(row)
+    found = _by_label(recipes)
     sizes = {_size(rows[0]) for rows in found.values() if len(rows) > 1}
     titles = ["", "seeds", "valid PPL^f", "over softmax", "σ_z", "test PPL^f", "over softmax"]
     shown = [label for label, rows in found.items() if _size(rows[0]) in sizes]
@@ -97,13 +95,36 @@ def _seeds(label: str, found: Mapping[str, Sequence[Row]]) -> List[str]:
 
 
 def noise(*recipes: Dict[str, Any]) -> List[str]:
-    """Mnih & Teh on PTB: noise distribution, number of draws, context."""
-    return _table(NOISE, _rows(recipes))
+    """Mnih & Teh on PTB: noise distribution, number of draws, context; mean ± deviation.
+
+    Args:
+        recipes: of mt2012_ptb, with another seed each.
+    """
+    titles = ["", *(title for title, _, _ in NOISE)]
+    lines = []
+    for label, rows in _by_label(recipes).items():
+        cells = [spread(_values(rows, name), form) for _, name, form in NOISE]
+        lines.append([f"`{label}`", *cells])
+    return table(titles, lines)
 
 
 def completion(*recipes: Dict[str, Any]) -> List[str]:
     """Sentence completion: gm2018_mscc and mt2012_mscc."""
     return _table(COMPLETION, _rows(recipes))
+
+
+def _by_label(recipes: Iterable[Dict[str, Any]]) -> Dict[str, List[Row]]:
+    """The rows that have run, of several recipes that have other seeds."""
+    found: Dict[str, List[Row]] = {}
+    for row in (row for recipe in recipes for row in recipe["rows"] if row.get("ours")):
+        found.setdefault(row["label"], []).append(row)
+    return found
+
+
+def _values(rows: Iterable[Row], name: str) -> List[float]:
+    """A measurement of the rows that have it."""
+    values = (_ours(row, name) for row in rows)
+    return [value for value in values if value is not None]
 
 
 def _rows(recipes: Iterable[Dict[str, Any]]) -> List[Row]:

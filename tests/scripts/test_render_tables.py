@@ -211,6 +211,25 @@ def test_a_softmaxs_raw_scores_have_no_perplexity():
     assert papers.ptb_test(found)[0] == "| | test PPL^f | paper | over it |"
 
 
+def test_noise_has_the_mean_of_its_seeds():
+    """And no measurement that a row has not: here the softmax's unnormalised perplexity."""
+    recipes = [
+        {
+            "rows": [
+                row("ml", {"test_ppl": 100.0, "test_u_ppl": 0.1}, criterion="cross_entropy"),
+                row("unigram-1", {"test_ppl": ppl, "test_u_ppl": 120.0}),
+                row("uniform-1"),
+            ]
+        }
+        for ppl in (200.0, 202.0)
+    ]
+    cells = [line.split("|")[1:4] for line in papers.noise(*recipes)[2:]]
+    assert cells == [
+        [" `ml` ", " 100.0 ± 0.0 ", " – "],
+        [" `unigram-1` ", " 201.0 ± 1.4 ", " 120.0 ± 0.0 "],
+    ]
+
+
 def test_sentence_completion_has_every_row_with_a_number():
     rows = [row("nce-650", accuracy=51.6), row("bnce-650"), row("bnce-200", {"accuracy": 43.75})]
     assert papers.completion({"rows": rows}) == [
