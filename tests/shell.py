@@ -17,6 +17,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import forks
 from fairseq import options
+from tools import write_program
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = {
@@ -34,8 +35,7 @@ PARSERS = {
     "fairseq-eval-lm": options.get_eval_lm_parser,
 }
 
-_CLIENT = """#!{python} -IS
-import os, socket, sys
+_CLIENT = """import os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
     request = "\\0".join([os.getcwd(), os.path.basename(sys.argv[0]), *sys.argv[1:]])
@@ -76,8 +76,7 @@ class Shell:
         return self._bash(text, path, ["-e", "-u", "-o", "pipefail"])
 
     def _write_client(self, path: Path) -> None:
-        path.write_text(_CLIENT.format(python=sys.executable, address=self._address))
-        path.chmod(0o755)
+        write_program(path, _CLIENT.format(address=self._address))
 
     def _bash(self, text: str, path: str, flags: Sequence[str]) -> Result:
         log = self._folder / "commands" / "log"

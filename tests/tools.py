@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -102,6 +103,17 @@ def binarise(folder: Path, destination: Path, *flags: str) -> Path:
     only_source = [] if flags else ["--only-source"]
     run("fairseq_cli.preprocess", *only_source, *flags, *prefix, "--destdir", destination)
     return destination
+
+
+def write_program(path: Path, text: str) -> None:
+    """A Python program that is called by its name.
+
+    This Python's path may have a space, which a #! line can't carry: sh starts it, for which the
+    second line is a command, as it is a string for Python.
+    """
+    start = f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} -IS \"$0\" \"$@\"\n' '''\n"
+    path.write_text(start + text)
+    path.chmod(0o755)
 
 
 def train(data: Path, save_dir: Path, *flags: str, check: bool = True, plugin: bool = True) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -91,7 +92,8 @@ def test_whole_run(small_run) -> None:
 
 def test_commands_to_try_next_work_as_they_are_printed(small_run) -> None:
     folder, printed = small_run
-    lines = [line.split() for line in printed.split("Try next:")[1].splitlines()]
+    commands = printed.split("Try next:")[1].split("README.md has the rest")[0]
+    lines = [shlex.split(line) for line in commands.splitlines()]
     rescore = next(line for line in lines if line[1:2] == ["rescore"])
     done = forks.run([sys.executable, *rescore], cwd=folder)
     assert done.returncode == 0, done.stdout.decode("utf-8")

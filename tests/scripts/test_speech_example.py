@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import forks
 import pytest
 from conftest import zipf_lines
-from tools import write_lines
+from tools import write_lines, write_program
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -171,7 +171,6 @@ def test_paths_come_with_their_parts_and_best_first():
 
 # The sound is the text itself; what is said is noted.
 FLITE = """\
-#!{python} -IS
 import sys, wave
 text, path = sys.argv[sys.argv.index("-t") + 1], sys.argv[sys.argv.index("-o") + 1]
 assert sys.argv[1:3] == ["-voice", "slt"]
@@ -239,9 +238,7 @@ def voice(tmp_path, monkeypatch):
 
 
 def write_flite(folder, said, rate, times=1):
-    program = folder / "flite"
-    program.write_text(FLITE.format(python=sys.executable, said=str(said), rate=rate, times=times))
-    program.chmod(0o755)
+    write_program(folder / "flite", FLITE.format(said=str(said), rate=rate, times=times))
 
 
 def test_hypotheses_have_sound_and_trigram_apart(voice):
