@@ -92,8 +92,8 @@ def test_whole_run(small_run) -> None:
 
 def test_commands_to_try_next_work_as_they_are_printed(small_run) -> None:
     folder, printed = small_run
-    commands = printed.split("Try next:")[1].split("README.md has the rest")[0]
-    lines = [shlex.split(line) for line in commands.splitlines()]
+    printed_last = printed.split("Try next:")[1].splitlines()
+    lines = [shlex.split(line) for line in printed_last if line.startswith("  ")]
     rescore = next(line for line in lines if line[1:2] == ["rescore"])
     done = forks.run([sys.executable, *rescore], cwd=folder)
     assert done.returncode == 0, done.stdout.decode("utf-8")
