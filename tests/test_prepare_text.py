@@ -484,7 +484,7 @@ def working(tmp_path: Path, seconds: float) -> Iterator[tuple[subprocess.Popen, 
         process.kill()
 
 
-def wait_for_end(pids: list[int], seconds: float = 20) -> None:
+def wait_for_end(pids: list[int], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while any(map(is_running, pids)):
         assert time.monotonic() < deadline
@@ -510,7 +510,7 @@ def test_a_run_that_is_ended_leaves_nothing(tmp_path, signals, status) -> None:
     with working(tmp_path, 600) as (process, pids):
         for number in signals:
             process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         wait_for_end(pids)
     assert process.returncode == status and b"Traceback" not in errors
     assert os.listdir(tmp_path) == ["a"]
