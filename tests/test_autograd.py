@@ -29,6 +29,11 @@ def of_each(features, weight, bias):
     return losses.batch_nce_loss(features, WORDS, weight, bias, LOG_Q, reduction="none")
 
 
+def of_fresh_draws(features, weight, bias):
+    draws = torch.tensor([[1, 4], [0, 0], [6, 2], [2, 3], [5, 1]])
+    return losses.nce_loss(features, WORDS, weight, bias, LOG_Q, draws)
+
+
 def of_rows(features, weight, bias):
     setattr(weight, row_sparse._MARK, True)
     return features.sum() + bias.sum() + row_sparse.gather(weight, WORDS).square().sum(1)
@@ -39,6 +44,7 @@ WORDS, LOG_Q = torch.tensor([2, 0, 6, 2, 5]), torch.full((7,), -2.0)
 CALLS = {
     "_LogPartition": [of_log_partition, of_tiles],
     "_SharedLoss": [of_sum, of_each],
+    "_RowwiseScores": [of_fresh_draws],
     "_GatherRows": [of_rows],
 }
 ALL_CALLS = pytest.mark.parametrize("call", [call for calls in CALLS.values() for call in calls])

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_bnce.losses.autograd import FirstOrderFunction
 from fairseq_bnce.losses.checks import check_int64, check_projection, check_values
 from fairseq_bnce.losses.precision import at_least_float32, without_autocast
 from fairseq_bnce.losses.words import distinct
@@ -58,13 +59,41 @@ class Gathered(NamedTuple):
 
     def rowwise_scores(self, ids: Tensor) -> Tensor:
         """(N, K), for ids (N, K): other words in every context."""
-        scores = torch.bmm(F.embedding(ids, self.weight), self.features.unsqueeze(2))
-        return scores.squeeze(2) if self.bias is None else scores.squeeze(2) + self.bias[ids]
+        scores = _RowwiseScores.apply(self.features, self.weight, ids)
+        if self.bias is None:
+            return scores
+        return scores + self.bias.index_select(0, ids.flatten()).view_as(ids)
 
     def target_scores(self) -> Tensor:
         """(N,)"""
         scores = (F.embedding(self.ids[0], self.weight) * self.features).sum(dim=1)
         return scores if self.bias is None else scores + self.bias.index_select(0, self.ids[0])
+
+
+class _RowwiseScores(FirstOrderFunction):
+    """m(r_ik, i) = W_r . h_i, without the N x K rows of D numbers that they are made from.
+
+    With a_ik as weights of the rows, torch's embedding bag is sum_k a_ik W_r: its derivative by a,
+    times h, is the scores, and with their gradients in the place of a it is the gradient of h.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, ids: Tensor) -> Tensor:
+        ctx.save_for_backward(features, weight, ids)
+        with torch.enable_grad():
+            parts = features.new_zeros(ids.shape, requires_grad=True)
+            weight = weight.detach().requires_grad_()  # without it torch 1.13 fails
+            bags = F.embedding_bag(ids, weight, per_sample_weights=parts, mode="sum")
+            return torch.autograd.grad(bags, parts, features.detach())[0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, Tensor, None]:
+        features, weight, ids = ctx.saved_tensors
+        with torch.enable_grad():
+            weight = weight.detach().requires_grad_()
+            bags = F.embedding_bag(ids, weight, per_sample_weights=grad, mode="sum")
+            (weight_grad,) = torch.autograd.grad(bags, weight, features)
+        return bags.detach(), weight_grad, None
 
 
 def gather(
