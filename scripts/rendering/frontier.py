@@ -20,7 +20,10 @@ from .comparisons import PTB, RANKING, SAMPLED
 Content = Dict[str, Any]
 Points = Sequence[Tuple[float, float]]
 # By the fingerprint of the data, or the number of words, where a file says nothing else.
-CORPORA = {"843bee06371f": "PTB", 10008: "PTB", "2e5455782f16": "novels", 52600: "novels"}
+CORPORA = {
+    **dict.fromkeys(("843bee06371f", 10008), "PTB"),
+    **dict.fromkeys(("2e5455782f16", "030cefd015bc", 52600), "novels"),
+}
 TITLES = dict([*SAMPLED, *PTB, *RANKING])  # of compare.py's labels
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
 _NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--max-valid-steps"}
