@@ -464,26 +464,32 @@ def test_shared_scores_in_chunks(name, scores, monkeypatch):
         assert_near(got[key], gradient, 1e-12)
 
 
-SHARED_MEMORY_PROBE = """
-import sys, torch
+MEASURED = """
+import math, sys, torch
 from fairseq_bnce import losses
 
-def status(field):
+def status(field):  # in MB; ru_maxrss would start from the parent process's peak
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
-def run(count, words):
-    features = torch.ones(count, 16, requires_grad=True)
-    weight = torch.zeros(words, 16, requires_grad=True)
+def measure(run, small, large, *others):
+    run(small, *others)
+    before = status("VmRSS")
+    run(large, *others)
+    print(status("VmHWM") - before)
+"""
+
+SHARED_MEMORY_PROBE = """
+def run(count, words, features, *draws):
+    features = torch.ones(count, features, requires_grad=True)
+    weight = torch.zeros(words, features.size(1), requires_grad=True)
     target = torch.arange(count) % words
     log_q = torch.full((words,), 1 / words).log()
-    getattr(losses, sys.argv[1])(features, target, weight, None, log_q).backward()
+    noise = [torch.arange(count * each).view(count, each) % words for each in draws]
+    getattr(losses, sys.argv[1])(features, target, weight, None, log_q, *noise).backward()
     assert weight.grad.abs().sum() > 0
 
-run(3, 10000)
-before = status("VmRSS")
-run(10000, 10000)
-print(status("VmHWM") - before)
+measure(run, *map(int, sys.argv[2:]))
 """
 
 
@@ -492,13 +498,21 @@ print(status("VmHWM") - before)
 @pytest.mark.parametrize("function", ["batch_nce_loss", "ranking_nce_loss"])
 def test_memory_of_a_large_batch_is_that_of_a_chunk(function, tmp_path):
     """10,000 x 10,000 scores would take 400 MB: forward and backward stay under 200 MB."""
-    assert 0 < measured(SHARED_MEMORY_PROBE, tmp_path, function) < 200
+    assert 0 < measured(SHARED_MEMORY_PROBE, tmp_path, function, 3, 10_000, 10_000, 16) < 200
+
+
+@pytest.mark.modern
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
+def test_memory_of_fresh_draws_is_that_of_their_scores(tmp_path):
+    """The rows of 1,000 x 200 draws would take 400 MB: forward and backward stay under 100 MB."""
+    sizes = (3, 1000, 2000, 512, 200)
+    assert 0 < measured(SHARED_MEMORY_PROBE, tmp_path, "nce_loss", *sizes) < 100
 
 
 def measured(probe, folder, *arguments):
     """What a program prints at last; in a fork, whose peak starts at what it has then."""
-    (folder / "probe.py").write_text(probe, encoding="utf-8")
-    done = forks.run([sys.executable, folder / "probe.py", *arguments])
+    (folder / "probe.py").write_text(MEASURED + probe, encoding="utf-8")
+    done = forks.run([sys.executable, folder / "probe.py", *map(str, arguments)])
     assert done.returncode == 0, done.stdout.decode()
     return float(done.stdout.split()[-1])
 
@@ -614,14 +628,6 @@ def test_log_partition_chunks_are_summed_in_float32(half):
 
 
 MEMORY_PROBE = """
-import math
-import torch
-from fairseq_bnce import losses
-
-def status(field):  # in MB; ru_maxrss would start from the parent process's peak
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
-
 def run(count, vocab):
     features = torch.ones(count, 16, requires_grad=True)
     weight = torch.zeros(vocab, 16, requires_grad=True)
@@ -632,10 +638,7 @@ def run(count, vocab):
     assert abs(chunked.item() / count - math.log(vocab)) < 0.01
     assert abs(penalty.item() / count - math.log(vocab) ** 2) < 0.1
 
-run(3, 50000)
-before = status("VmRSS")
-run(2000, 50000)
-print(status("VmHWM") - before)
+measure(run, 3, 2000, 50000)
 """
 
 
