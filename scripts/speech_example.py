@@ -273,7 +273,7 @@ def errors(run: Run) -> Dict[str, Any]:
     chosen = {"first": run.folder / "lists" / "test.first"}
     chosen.update((variant, run.folder / "best" / variant) for variant in (*VARIANTS, EXCHANGED))
     counts = {name: word_errors.counts(lines_of(path), references) for name, path in chosen.items()}
-    counts["oracle"] = np.array([found[found[:, 0].argmin()] for found in every])
+    counts["oracle"] = np.array([found[np.argmin(found[:, 0])] for found in every])
     return {
         "words": int(counts["first"][:, 1].sum()),
         "wer": {name: word_errors.rate(found) for name, found in counts.items()},
