@@ -61,8 +61,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
         self.noise = NoiseSource(task, options)
         if self.needs_draws:
             self.noise.require_draws()
-        choice = {name: getattr(options, name) for name in CheckpointChoice._fields}
-        self.constant = log_z.Constant(options.log_z, CheckpointChoice(**choice))
+        choice = CheckpointChoice(*(getattr(options, name) for name in CheckpointChoice._fields))
+        self.constant = log_z.Constant(options.log_z, choice, options.learn_log_z)
         self.learned_log_z: Optional[nn.Parameter] = None
         if options.learn_log_z:
             # Of one dimension: fairseq's legacy_ddp can't reduce one of none.
@@ -255,8 +255,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
     def _decide_log_z(self, by_bias: Optional[float]) -> None:
         """Before the first batch: what log Z is, or that it is to be measured there."""
         carried = self.task.state.state_dict.get("log_z")
-        is_learned = self.learned_log_z is not None
-        self.constant.decide(carried, by_bias, self.normalises_itself, is_learned)
+        self.constant.decide(carried, by_bias, self.normalises_itself)
         # Until the next validation; fairseq's trainer hands no task state on.
         self.task.state.merge_state_dict(dict(self.constant.normaliser))
 

@@ -40,6 +40,7 @@ class Constant:
     Args:
         flag: the value of ``--log-z``.
         choice: which checkpoint the training goes on from.
+        is_learned: whether log Z is learned from there.
 
     Attributes:
         given: the flag's number, nats; None for ``auto``.
@@ -49,27 +50,20 @@ class Constant:
         normaliser: mu_z and sigma_z of that one's last validation, nats, if log Z is still its own.
     """
 
-    def __init__(self, flag: Any, choice: CheckpointChoice):
-        self._choice = choice
+    def __init__(self, flag: Any, choice: CheckpointChoice, is_learned: bool):
+        self._choice, self._is_learned = choice, is_learned
         self.given = self.start = parsed(flag)
         self.origin = ""
         self.is_decided = self.goes_on = False
         self.normaliser: Mapping[str, float] = {}
 
-    def decide(
-        self,
-        carried: Optional[float],
-        by_bias: Optional[float],
-        normalises: bool,
-        is_learned: bool = False,
-    ) -> None:
+    def decide(self, carried: Optional[float], by_bias: Optional[float], normalises: bool) -> None:
         """Before the first batch.
 
         Args:
             carried: by the task that was loaded with the model, as fairseq-validate does it.
             by_bias: what the output bias of an untrained model carries, if there is one to set.
             normalises: whether the loss draws scores to log Z.
-            is_learned: whether log Z is learned.
 
         Raises:
             ValueError: for ``--learn-log-z`` switched on or off while the optimiser goes on.
@@ -78,7 +72,7 @@ class Constant:
             self._take(Start(carried, "carried by the checkpoint"))
         elif normalises:
             found = restored(self._choice)
-            check_learned(found, is_learned)
+            check_learned(found, self._is_learned)
             self.goes_on = found is not None
             self._take(start(self.given, found, by_bias))
             if found is not None and found.log_z == self.start:
