@@ -300,10 +300,12 @@ def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
     out = tmp_path / "out"
     status, _, errors = rescore(nbest, "--weights", "TM=1,MT=1", "--out", out, model=None)
     assert status == 2 and not out.exists()
+    assert errors.startswith("fairseq-bnce: the first list has no feature 'TM', 'MT'\n")
     assert "required a feature 'MT', which is to have a weight, got LM, score alone" in errors
     flags = ["--tune", nbest, "--tune-features", "score,LM,MT", "--weights", "MT=1"]
     status, _, errors = rescore(nbest, *flags, model=None)
     assert status == 2 and "required a feature 'MT', which is to have a weight" in errors
+    assert "the first list has no feature 'MT'\n" in errors
 
 
 def test_one_feature_cannot_be_tuned(rescore, nbest):

@@ -288,7 +288,7 @@ class _Job:
         features: List[np.ndarray] = []
         counts: List[np.ndarray] = []
         for nbest in lists:
-            space = space or Space(self._tuned_names(), nbest, self.weights)
+            space = space or _space(self._tuned_names(), nbest, self.weights)
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
@@ -355,7 +355,7 @@ class _Job:
         after: List[np.ndarray] = []
         for nbest in lists:
             if space is None:
-                space = Space(list(weights), nbest, weights)
+                space = _space(list(weights), nbest, weights)
                 vector = space.vector(weights)
             order, totals = ranking(space.matrix(nbest), vector)
             ranked = [nbest.hypotheses[number] for number in order]
@@ -398,6 +398,14 @@ def _format(options: argparse.Namespace) -> Any:
 def _measure(options: argparse.Namespace) -> Any:
     metric = options.metric or ("wer" if options.format == "kaldi" else "bleu")
     return WordErrorRate() if metric == "wer" else Bleu(options.bleu_tokenize)
+
+
+def _space(names: List[str], first: NBest, weights: Optional[Weights]) -> Space:
+    """Of what may be misspelt this tells now, and an error after the last list."""
+    space = Space(names, first, weights)
+    if space.unmet():
+        note(f"the first list has no feature {', '.join(map(quoted, space.unmet()))}")
+    return space
 
 
 def _write_lines(out: Output, lines: Iterable[str]) -> None:

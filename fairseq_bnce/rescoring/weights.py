@@ -90,6 +90,10 @@ class Space:
                 raise hypothesis.line.error(required, got)
         return found
 
+    def unmet(self) -> List[str]:
+        """The features that no list has had until now."""
+        return list(self._unmet)
+
     def check_met(self) -> None:
         """Raises InputError for a feature that was in none of the lists, as one misspelt."""
         for error in self._unmet.values():
