@@ -2,15 +2,16 @@
 
 import json
 import re
+import shutil
 import sys
 
 import forks
 import pytest
 import torch
-from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.checkpoint_utils import load_model_ensemble, load_model_ensemble_and_task
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from test_output_layer import MODELS
-from tools import LSTM, TRANSFORMER, build, evaluate, first_batch, loss_bits, modern, train
+from tools import LSTM, TRANSFORMER, build, evaluate, first_batch, loss_bits, modern, run, train
 
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import OutputLayer
@@ -185,6 +186,28 @@ def test_fairseqs_generators_squash(corpus, squashed):
     text = task.dictionary.string(best["tokens"])
     (scores,) = Scorer.from_checkpoint(str(squashed), exact=True).score_words([text])
     assert best["positional_scores"].tolist() == pytest.approx(scores.tolist(), abs=1e-5)
+
+
+def test_shallow_fusion(pairs, tmp_path):
+    """fairseq-generate --lm-path; beside so large a weight the translator's share is none."""
+    words = ["--srcdict", pairs / "dict.en.txt", "--validpref", pairs.parent / "valid.en"]
+    words += ["--trainpref", pairs.parent / "train.en", "--destdir", tmp_path]
+    run("fairseq_cli.preprocess", "--only-source", *words)
+    train(tmp_path, tmp_path, *LSTM, "--criterion", "bnce", "--disable-validation")
+    checkpoint, data = (
+        str(tmp_path / "checkpoint_last.pt"),
+        shutil.copytree(pairs, tmp_path / "bin"),
+    )
+    shutil.copy(pairs / "dict.en.txt", data / "dict.txt")
+    (model,), _ = load_model_ensemble([checkpoint], {"data": str(data)})
+    _, task, translator = build(pairs, *MODELS["transformer"])
+    fusion = {"lm_model": model.eval(), "lm_weight": 1e4}
+    models = [translator.eval()]
+    generator = task.build_generator(models, Arguments, extra_gen_cls_kwargs=fusion)
+    (best, *_), *_ = task.inference_step(generator, models, first_batch(task, "valid"))
+    text = task.target_dictionary.string(best["tokens"])
+    (scores,) = Scorer.from_checkpoint(checkpoint, exact=True).score_words([text])
+    assert (best["positional_scores"] / 1e4).tolist() == pytest.approx(scores.tolist(), abs=2e-3)
 
 
 class Arguments:
