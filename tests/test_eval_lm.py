@@ -10,8 +10,20 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble, load_model_ensemble_and_task
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.models import MODEL_REGISTRY
 from test_output_layer import MODELS
-from tools import LSTM, TRANSFORMER, build, evaluate, first_batch, loss_bits, modern, run, train
+from tools import (
+    LSTM,
+    PLUGIN,
+    TRANSFORMER,
+    build,
+    evaluate,
+    first_batch,
+    loss_bits,
+    modern,
+    run,
+    train,
+)
 
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import OutputLayer
@@ -186,6 +198,19 @@ def test_fairseqs_generators_squash(corpus, squashed):
     text = task.dictionary.string(best["tokens"])
     (scores,) = Scorer.from_checkpoint(str(squashed), exact=True).score_words([text])
     assert best["positional_scores"].tolist() == pytest.approx(scores.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["transformer_lm", "rnn_lm"])
+def test_fairseqs_interface_from_python(corpus, language_model, name):
+    """What ``from_pretrained`` returns draws text from a model, and scores as Scorer does."""
+    checkpoint = language_model(name)
+    files = (str(checkpoint.parent), checkpoint.name, str(corpus))
+    hub = MODEL_REGISTRY[name].from_pretrained(*files, user_dir=str(PLUGIN)).eval()
+    text = hub.sample("w1 w2", beam=1, max_len_b=8)
+    assert text.startswith("w1 w2")
+    (want,) = Scorer.from_checkpoint(str(checkpoint), exact=True).score_words([text])
+    scores = hub.score(text)["positional_scores"]  # not that of </s>
+    assert scores.tolist() == pytest.approx(want[:-1].tolist(), abs=1e-5)
 
 
 def test_shallow_fusion(pairs, tmp_path):
