@@ -223,17 +223,26 @@ def test_resumed_run_repeats_the_uninterrupted_one(criterion, corpus, tmp_path):
 
 
 @pytest.mark.modern
-def test_draws_by_epoch(corpus, tmp_path):
-    """As an epoch without draws, from which a run with 7 goes on; here, one interrupted run.
+@pytest.mark.parametrize(
+    "criterion, flag, values",
+    [
+        (["bnce"], "--noise-samples", ("0", "7")),
+        (["bnce", "--objective", "ranking"], "--self-norm-alpha", ("2", "0.5")),
+        (["self_norm_softmax"], "--self-norm-alpha", ("2", "0")),
+        (["nce_regularized"], "--self-norm-alpha", ("0", "2")),
+    ],
+)
+def test_a_value_by_epoch(criterion, flag, values, corpus, tmp_path):
+    """As an epoch with the first one, from which a run with the other goes on.
 
     Interrupted both: fairseq makes other batches where it starts an epoch anew.
     """
-    flags = [*LSTM, "--criterion", "bnce", "--dropout", "0.2"]
-    by_epoch = ["--noise-samples-by-epoch", "0,7"]
+    flags, (first, then) = [*LSTM, "--dropout", "0.2", "--criterion", *criterion], values
+    by_epoch = [f"{flag}-by-epoch", f"{first},{then}"]
     train(corpus, tmp_path / "whole", *flags, *by_epoch)
     train(corpus, tmp_path / "whole", *flags, *by_epoch, "--max-epoch", "3")
-    train(corpus, tmp_path / "parts", *flags)
-    train(corpus, tmp_path / "parts", *flags, "--noise-samples", "7", "--max-epoch", "3")
+    train(corpus, tmp_path / "parts", *flags, flag, first)
+    train(corpus, tmp_path / "parts", *flags, flag, then, "--max-epoch", "3")
     want = parameters(tmp_path / "parts" / "checkpoint_last.pt")
     got = parameters(tmp_path / "whole" / "checkpoint_last.pt")
     assert all(torch.equal(got[name], value) for name, value in want.items())

@@ -65,6 +65,9 @@ def refused(data, tmp_path, *flags):
         ("sampled_bce", "--noise-samples", "0", "at least 1"),
         ("bnce", "--noise-samples-by-epoch", "8,,9", "numbers of at least 0 with commas"),
         ("bnce", "--noise-samples-by-epoch", "8,-9", "numbers of at least 0 with commas"),
+        ("self_norm_softmax", "--self-norm-alpha-by-epoch", "1,", "finite numbers of at least 0"),
+        ("nce_regularized", "--self-norm-alpha-by-epoch", "1,-2", "finite numbers of at least 0"),
+        ("self_norm_softmax", "--self-norm-alpha-by-epoch", "inf", "finite numbers of at least 0"),
         ("nce_regularized", "--self-norm-rate", "0", "above 0 and at most 1"),
         ("nce_regularized", "--self-norm-rate", "1.01", "above 0 and at most 1"),
         ("nce_regularized", "--self-norm-alpha", "-1", "at least 0"),
@@ -91,12 +94,23 @@ def test_draws_by_epoch(corpus, pairs):
         criterion("shared_nce", *by_epoch)
 
 
-def test_draws_by_epoch_under_a_task_that_does_not_tell_the_epoch(pairs):
-    flags = [*SEQ2SEQ, "--criterion", "bnce", "--noise-samples-by-epoch", "3,0"]
+@pytest.mark.parametrize(
+    "name, flag", [("bnce", "--noise-samples"), ("self_norm_softmax", "--self-norm-alpha")]
+)
+def test_a_task_that_does_not_tell_the_epoch(pairs, name, flag):
+    flags = [*SEQ2SEQ, "--criterion", name, f"{flag}-by-epoch", "3,0"]
     cfg, task, model = build(pairs, *flags)
     criterion = task.build_criterion(cfg.criterion)
-    with pytest.raises(ValueError, match="by-epoch: required --task language_modeling, got Transl"):
+    required = f"{flag}-by-epoch: required --task language_modeling, got Transl"
+    with pytest.raises(ValueError, match=required):
         criterion(model.train(), first_batch(task))
+
+
+def test_a_penalty_by_epoch_needs_one(corpus):
+    cfg, task, _ = build(corpus, *BNCE, "--self-norm-alpha-by-epoch", "1,0.5")
+    required = "--self-norm-alpha-by-epoch: required --objective ranking, .* got 'binary'"
+    with pytest.raises(ValueError, match=required):
+        task.build_criterion(cfg.criterion)
 
 
 def test_a_bad_flag_ends_the_command(corpus, tmp_path):

@@ -4,12 +4,13 @@ import math
 import re
 from argparse import Namespace
 from dataclasses import dataclass, field, fields
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Sequence
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
 
 from fairseq_bnce.errors import require
+from fairseq_bnce.text.numerals import decimal
 
 _EXTRA_DRAWS_HELP = (
     "noise draws K: extra ones that join the batch's own targets (bnce; default 0), shared by the "
@@ -142,7 +143,20 @@ class GroupConfig(NoiseContrastiveConfig):
 
 
 @dataclass
-class BatchNCEConfig(GroupConfig):
+class PenaltyConfig(FairseqDataclass):
+    """What every criterion with an ``--self-norm-alpha`` takes; its default is their own."""
+
+    self_norm_alpha_by_epoch: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "in the place of --self-norm-alpha: a number for each epoch, as in "
+            "0.3,0.3,0.15, of which the last one holds for all later epochs"
+        },
+    )
+
+
+@dataclass
+class BatchNCEConfig(GroupConfig, PenaltyConfig):
     objective: BatchObjective = field(
         default="binary",
         metadata={
@@ -160,7 +174,7 @@ class BatchNCEConfig(GroupConfig):
 
 
 @dataclass
-class RegularizedConfig(GroupConfig):
+class RegularizedConfig(GroupConfig, PenaltyConfig):
     nce_base: BaseLoss = field(default="bnce", metadata={"help": "the NCE loss to regularise"})
     # Goldberger & Melamud's table 1 says 10, with gamma 0.1. Its figures fit a penalty that is not
     # divided by gamma, as their eq. 10 divides it: what they call 10 is 1 in that equation.
@@ -175,7 +189,7 @@ class RegularizedConfig(GroupConfig):
 
 
 @dataclass
-class SelfNormSoftmaxConfig(SelfNormalizingConfig):
+class SelfNormSoftmaxConfig(SelfNormalizingConfig, PenaltyConfig):
     self_norm_alpha: float = field(default=1.0, metadata={"help": _ALPHA_HELP})
     self_norm_rate: float = field(
         default=1.0,
@@ -193,6 +207,8 @@ _OFF = {
     "noise_power": 1.0,
     "noise_samples": None,
     "noise_samples_by_epoch": None,
+    "self_norm_alpha": 0.0,
+    "self_norm_alpha_by_epoch": None,
     "row_sparse": False,
     "learn_log_z": False,
     "score_squashing": False,
@@ -218,6 +234,10 @@ def options(config: Any, kind: type) -> Namespace:
     if "bnce_group" in names:
         whole = values.bnce_group == "batch" or not values.gather_noise
         _require("bnce_group", "'batch' with --gather-noise", values.bnce_group, whole)
+    if "objective" in names:
+        has_penalty = str(values.objective) == "ranking" or values.self_norm_alpha_by_epoch is None
+        required = "--objective ranking, which has the penalty"
+        _require("self_norm_alpha_by_epoch", required, str(values.objective), has_penalty)
     if values.row_sparse:
         _refuse_flattening(values)
     return values
@@ -239,6 +259,26 @@ def draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Option
     required = f"numbers of at least 0 with commas between them, at most {_MOST:,}"
     _require("noise_samples_by_epoch", required, by_epoch, fits and max(numbers) <= _MOST)
     return list(numbers)
+
+
+def alphas_by_epoch(alpha: float, by_epoch: Optional[str]) -> List[float]:
+    """What the two flags of the penalty's weight say.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+    if by_epoch is None:
+        return [alpha]
+    numbers = [decimal(number) for number in by_epoch.split(",")]
+    alphas = [number for number in numbers if number is not None and _from_zero(number)]
+    required = "finite numbers of at least 0 with commas between them"
+    _require("self_norm_alpha_by_epoch", required, by_epoch, len(alphas) == len(numbers))
+    return alphas
+
+
+def of_epoch(values: Sequence[Any], epoch: int) -> Any:
+    """That of an epoch, counted from 1; the last one holds on."""
+    return values[min(epoch, len(values)) - 1]
 
 
 def _from_zero(number: float) -> bool:

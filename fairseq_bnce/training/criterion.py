@@ -45,6 +45,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         learned_log_z: (1,) how far a learned log Z went from there, or None. The start may be
             known on the first batch only, when --fp16 has copied the parameters, and halves tell
             small numbers well apart.
+        self_norm_alpha: the penalty's weight in this epoch, of those that have one.
         normalises_itself: whether the loss draws log Z_c to log Z, so that scores need no softmax.
 
     Raises:
@@ -67,6 +68,10 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if options.learn_log_z:
             # Of one dimension: fairseq's legacy_ddp can't reduce one of none.
             self.learned_log_z = nn.Parameter(torch.zeros(1))
+        self._alphas = configs.alphas_by_epoch(
+            options.self_norm_alpha, options.self_norm_alpha_by_epoch
+        )
+        self.self_norm_alpha = self._alphas[0]
         self.initial_bias = str(options.init_output_bias)
         self.valid_partition_rate = options.valid_partition_rate
         self.row_sparse, self.score_squashing = options.row_sparse, options.score_squashing
@@ -101,6 +106,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
     def begin_epoch(self, epoch: int) -> None:
         """Do as flags say of this epoch, counted from 1; the language_modeling task calls it."""
         self.noise.begin_epoch(epoch)
+        self.self_norm_alpha = configs.of_epoch(self._alphas, epoch)
 
     def scoring_state(self) -> Dict[str, Any]:
         """What a checkpoint has to know in order to score: log Z only if scores come near it."""
@@ -282,6 +288,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         for flag, is_given in {
             "--row-sparse": self.row_sparse,
             "--noise-samples-by-epoch": self.noise.changes,
+            "--self-norm-alpha-by-epoch": len(self._alphas) > 1,
             "--score-squashing": self.score_squashing,
         }.items():
             task = type(self.task).__name__

@@ -32,14 +32,15 @@ class BatchNCECriterion(SelfNormalizingCriterion):
         super().__init__(task, options)
         self.noise.warn_without_draws()
         self.groups = {"group": options.bnce_group, "gather_noise": options.gather_noise}
-        self._loss = losses.batch_nce_loss
-        if str(options.objective) == "ranking":
-            self._loss = partial(losses.ranking_nce_loss, alpha=options.self_norm_alpha)
-            self.normalises_itself = options.self_norm_alpha > 0
+        self.is_ranking = str(options.objective) == "ranking"
+        self.normalises_itself = not self.is_ranking or any(self._alphas)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         noise = (self.noise, self.differentiable_log_z, reduction)
-        return objectives.batch_nce(batch, *noise, **self.groups, loss=self._loss)
+        loss = losses.batch_nce_loss
+        if self.is_ranking:
+            loss = partial(losses.ranking_nce_loss, alpha=self.self_norm_alpha)
+        return objectives.batch_nce(batch, *noise, **self.groups, loss=loss)
 
 
 @register_criterion("shared_nce", dataclass=NoiseContrastiveConfig)
@@ -106,7 +107,7 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
         else:
             self.noise.require_draws()
         self.groups = {"group": options.bnce_group, "gather_noise": options.gather_noise}
-        self.self_norm_alpha, self.self_norm_rate = options.self_norm_alpha, options.self_norm_rate
+        self.self_norm_rate = options.self_norm_rate
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         bases: Dict[str, Callable[..., Tensor]] = {
@@ -130,8 +131,8 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
 
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task, options)
-        self.self_norm_alpha, self.self_norm_rate = options.self_norm_alpha, options.self_norm_rate
-        self.normalises_itself = options.self_norm_alpha > 0
+        self.self_norm_rate = options.self_norm_rate
+        self.normalises_itself = any(self._alphas)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         if self.self_norm_rate < 1:

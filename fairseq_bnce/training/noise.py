@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_bnce.errors import require
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.sparse import ranks
-from fairseq_bnce.training.configs import draws_by_epoch
+from fairseq_bnce.training.configs import draws_by_epoch, of_epoch
 from fairseq_bnce.training.token_counts import training_target_counts
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class NoiseSource:
 
     def begin_epoch(self, epoch: int) -> None:
         """Draw as many as the flags say of this epoch, counted from 1."""
-        self.samples = self._by_epoch[min(epoch, len(self._by_epoch)) - 1]
+        self.samples = of_epoch(self._by_epoch, epoch)
 
     def require_draws(self) -> None:
         """Raise ValueError for an epoch without a draw."""
