@@ -205,7 +205,7 @@ def test_fairseqs_interface_from_python(corpus, language_model, name):
     """What ``from_pretrained`` returns draws text from a model, and scores as Scorer does."""
     checkpoint = language_model(name)
     files = (str(checkpoint.parent), checkpoint.name, str(corpus))
-    hub = MODEL_REGISTRY[name].from_pretrained(*files, user_dir=str(PLUGIN)).eval()
+    hub = MODEL_REGISTRY[name].from_pretrained(*files, user_dir=PLUGIN).eval()
     text = hub.sample("w1 w2", beam=1, max_len_b=8)
     assert text.startswith("w1 w2")
     (want,) = Scorer.from_checkpoint(str(checkpoint), exact=True).score_words([text])
@@ -219,10 +219,8 @@ def test_shallow_fusion(pairs, tmp_path):
     words += ["--trainpref", pairs.parent / "train.en", "--destdir", tmp_path]
     run("fairseq_cli.preprocess", "--only-source", *words)
     train(tmp_path, tmp_path, *LSTM, "--criterion", "bnce", "--disable-validation")
-    checkpoint, data = (
-        str(tmp_path / "checkpoint_last.pt"),
-        shutil.copytree(pairs, tmp_path / "bin"),
-    )
+    checkpoint = str(tmp_path / "checkpoint_last.pt")
+    data = shutil.copytree(pairs, tmp_path / "bin")
     shutil.copy(pairs / "dict.en.txt", data / "dict.txt")
     (model,), _ = load_model_ensemble([checkpoint], {"data": str(data)})
     _, task, translator = build(pairs, *MODELS["transformer"])
