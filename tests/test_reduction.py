@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import zipf_lines
 from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, train, write_lines
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_bnce import Scorer, checkpoints, losses
 from fairseq_bnce.cli import diagnose
@@ -50,6 +51,31 @@ def test_where_it_starts_from():
     assert set(likely[:10].tolist()) <= {
         int((weight - row).abs().sum(1).argmin()) for row in found.weight[:15]
     }
+
+
+class Largest(TorchDispatchMode):
+    """Remembers how many numbers the largest tensor has that torch makes."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        if torch.is_tensor(made) and function._schema.returns[0].alias_info is None:
+            self.numbers = max(self.numbers, made.numel())
+        return made
+
+
+def test_the_start_needs_no_more_memory_than_the_vocabulary(monkeypatch):
+    """At a million words, all clusters' scores are gigabytes, and so is a copy of the rows."""
+    features, _, weight, bias = problem(words=20_000, size=16, contexts=200)
+    start = functools.partial(reduction._start, features, weight, bias, 40)
+    whole = start(torch.Generator().manual_seed(1))
+    monkeypatch.setattr(reduction, "_MOST_SCORES", len(weight))
+    with Largest() as largest:
+        parts = start(torch.Generator().manual_seed(1))
+    assert len(weight) <= largest.numbers <= 2 * len(weight)
+    for expected, found in zip(whole, parts):
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ _KEY = "reduced_partition"
 _CONTEXTS_A_ROW = 10  # at least
 _CONTEXTS_LOOKED_AT = 4096  # to see which words are likely
 _ROUNDS = 8  # of k-means
+_MOST_SCORES = 2**24  # at once: 64 MiB, at any vocabulary size
 _UPDATES = 2000
 _BATCH = 512
 _RATE = 3e-3  # of Adam, down to 0
@@ -151,42 +152,67 @@ def _start(
 ) -> ReducedPartition:
     looked_at = features[torch.randperm(len(features), generator=generator)[:_CONTEXTS_LOOKED_AT]]
     share = weight.new_zeros(len(weight))
-    for some in looked_at.split(_BATCH):
+    for some in looked_at.split(min(_BATCH, _at_once(len(weight)))):
         share += torch.addmm(bias, some, weight.t()).softmax(1).sum(0)
     words = share.argsort(descending=True)
     likely, others = words[: rows // 2], words[rows // 2 :]
-    cluster = _clusters(weight[others], share[others], rows - rows // 2, generator)
-    means, mean_biases = _merged(weight[others], bias[others], cluster, features.mean(0))
+    cluster = _clusters(weight, others, share[others], rows - rows // 2, generator)
+    means, mean_biases = _merged(weight, bias, others, cluster, features.mean(0))
     return ReducedPartition(
         torch.cat([weight[likely], means]), torch.cat([bias[likely], mean_biases])
     )
 
 
-def _clusters(points: Tensor, share: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """(n,) numbers of the clusters of points (n, D), by k-means; ``share`` is what each counts."""
+def _clusters(
+    weight: Tensor, words: Tensor, share: Tensor, count: int, generator: torch.Generator
+) -> Tensor:
+    """(n,) numbers of the clusters of words (n,), by k-means of their rows (V, D).
+
+    ``share`` (n,) is what each counts.
+    """
     share = share.clamp(min=1e-9)
-    centres = points[torch.multinomial(share, count, generator=generator)]
+    centres = weight[words[torch.multinomial(share, count, generator=generator)]]
     for _ in range(_ROUNDS):
-        nearest = (points @ centres.t() * 2 - centres.square().sum(1)).argmax(1)
-        total = share.new_zeros(count).index_add_(0, nearest, share)
-        sums = torch.zeros_like(centres).index_add_(0, nearest, points * share[:, None])
+        nearest = _nearest(weight, words, centres)
+        total, sums = _sums(weight, words, share, nearest, count)
         centres = torch.where(total[:, None] > 0, sums / total[:, None].clamp(min=1e-12), centres)
     return nearest
 
 
+def _nearest(weight: Tensor, words: Tensor, centres: Tensor) -> Tensor:
+    """(n,) numbers of the centres (K, D) that the words' rows are nearest to."""
+    squares = centres.square().sum(1)
+    parts = words.split(_at_once(len(centres)))
+    return torch.cat([(weight[some] @ centres.t() * 2 - squares).argmax(1) for some in parts])
+
+
+def _sums(
+    weight: Tensor, words: Tensor, share: Tensor, cluster: Tensor, count: int
+) -> Tuple[Tensor, Tensor]:
+    """Of each cluster, the words' shares (K,) and rows, each times its share (K, D)."""
+    total = share.new_zeros(count).index_add_(0, cluster, share)
+    sums = weight.new_zeros(count, weight.size(1))
+    size = _at_once(weight.size(1))
+    for some, its, shares in zip(words.split(size), cluster.split(size), share.split(size)):
+        sums.index_add_(0, its, weight[some] * shares[:, None])
+    return total, sums
+
+
 def _merged(
-    weight: Tensor, bias: Tensor, cluster: Tensor, feature: Tensor
+    weight: Tensor, bias: Tensor, words: Tensor, cluster: Tensor, feature: Tensor
 ) -> Tuple[Tensor, Tensor]:
     """A row for each cluster that has words: to first order around one feature, their sum."""
-    scores = weight @ feature + bias
+    scores = (weight @ feature + bias)[words]
     top = scores.max()
-    share = (scores - top).exp()
     _, cluster = cluster.unique(return_inverse=True)
-    count = int(cluster.max()) + 1
-    total = share.new_zeros(count).index_add_(0, cluster, share)
-    sums = weight.new_zeros(count, weight.size(1)).index_add_(0, cluster, weight * share[:, None])
+    total, sums = _sums(weight, words, (scores - top).exp(), cluster, int(cluster.max()) + 1)
     means = sums / total[:, None]
     return means, total.log() + top - means @ feature
+
+
+def _at_once(width: int) -> int:
+    """How many rows of a matrix of this width are in memory at a time."""
+    return max(1, _MOST_SCORES // width)
 
 
 def _fitted(
