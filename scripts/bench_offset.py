@@ -8,7 +8,8 @@ Partition functions of several numbers of rows are fitted to the first contexts 
 used on another, a sentence a sample: mean and standard deviation of log Z_c less what they say,
 perplexities of scores without a softmax and of exact ones, and tokens scored in a second of the
 processor's time, as Scorer.score_stream does it. A model without rows is scored less one constant,
-the mean of log Z_c over the contexts that the others are measured on.
+the mean of log Z_c over the contexts that the others are measured on. With --shift also what
+perplexity is less the means of that text: what a model was trained on it knows.
 
 OUT gets offset.md and offset.json. The texts have words separated by spaces.
 """
@@ -21,11 +22,12 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
+import itertools
 import json
 import math
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from experiments import command, machine
@@ -33,7 +35,7 @@ from experiments.command import UsageError
 from rendering import scoring
 
 from fairseq_bnce import Scorer, checkpoints
-from fairseq_bnce.errors import InputError
+from fairseq_bnce.errors import InputError, require
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis, fit_offset, summary
 from fairseq_bnce.text.stream import sampled
@@ -53,6 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", metavar="FOLDER", help="with the dict.txt of the models")
     add("--fit", type=Path, required=True, metavar="FILE", help="text to fit to")
     add("--text", type=Path, required=True, metavar="FILE", help="text to measure on")
+    add(
+        "--shift",
+        type=Path,
+        metavar="FILE",
+        help="text of other means than those of FILE, all of it",
+    )
     add("--contexts", type=command.positive, default=100_000, help="of FILE (default: %(default)s)")
     add("--lines", type=command.positive, default=1000, help="of the text (default: %(default)s)")
     rows: Dict[str, Any] = {"type": command.positive, "nargs": "+", "default": [50, 100, 200, 500]}
@@ -66,7 +74,8 @@ def _measure(options: argparse.Namespace) -> int:
     try:
         with options.fit.open(encoding="utf-8") as text:
             drawn = sampled(map(str.strip, text), options.contexts)
-        found = {name: _model(path, drawn, options) for name, path in models}
+        texts = _Texts(drawn, _lines(options.shift), _lines(options.text, options.lines))
+        found = {name: _model(path, texts, options) for name, path in models}
     except (InputError, OSError, ValueError) as error:  # of a text that is not there, too
         raise UsageError(str(error)) from None
     about = {"hardware": machine.hardware(), "versions": machine.versions()}
@@ -86,46 +95,67 @@ def _named(model: str) -> Tuple[str, str]:
     return name, path
 
 
-def _model(path: str, drawn: Sequence[str], options: argparse.Namespace) -> Dict[str, Any]:
+class _Texts(NamedTuple):
+    """Lines to fit to, of other means (there may be none), and to measure on."""
+
+    fit: Sequence[str]
+    shift: Sequence[str]
+    measure: Sequence[str]
+
+
+def _model(path: str, texts: _Texts, options: argparse.Namespace) -> Dict[str, Any]:
     fitting = DiagnosingScorer(_trained(path, options, {}), exact=True)
     fitting.contexts = contexts = reduction.Contexts(options.contexts)
-    for _ in fitting.score_stream(drawn):
+    for _ in fitting.score_stream(texts.fit):
         pass
-    lines = list(_lines(options.text, options.lines))
     mean = contexts.parts()[1][1].mean().item()
     state = {"mu_z": mean - fitting.log_z}
-    found: List[Dict[str, Any]] = [{"rows": 0, **_way(path, options, state, lines)}]
+    found: List[Dict[str, Any]] = [{"rows": 0, **_way(path, options, state, texts)}]
     for rows in options.rows:
         reduced, measured = fit_offset(fitting, contexts, rows)
         state = {"mu_z": measured["mu_z"], **reduced.state()}
-        found.append({"rows": rows, **_way(path, options, state, lines)})
+        found.append({"rows": rows, **_way(path, options, state, texts)})
     exact = Scorer(_trained(path, options, {}), exact=True)
-    return {"words": len(fitting.dictionary), "exact_speed": _speed(exact, lines), "ways": found}
+    speed = _speed(exact, texts.measure)
+    return {"words": len(fitting.dictionary), "exact_speed": speed, "ways": found}
 
 
-def _lines(path: Path, count: int) -> List[str]:
-    """The first ones; every line has a word at least."""
+def _lines(path: Optional[Path], count: Optional[int] = None) -> List[str]:
+    """The first ones, or all; every line has a word at least."""
+    if path is None:
+        return []
     with path.open(encoding="utf-8") as lines:
-        return [line.strip() for line, _ in zip(lines, range(count))]
+        found = [line.strip() for line in itertools.islice(lines, count)]
+    require(str(path), "at least one line", "none", bool(found))
+    return found
 
 
 def _way(
+    path: str, options: argparse.Namespace, state: Dict[str, Any], texts: _Texts
+) -> Dict[str, float]:
+    numbers = _summary(path, options, state, texts.measure)
+    shifted = {"u_ppl": numbers["u_ppl"] * math.exp(state["mu_z"])}
+    if texts.shift:
+        mean = _summary(path, options, state, texts.shift)["mu_z"]
+        shifted["u_ppl_other_mean"] = numbers["u_ppl"] * math.exp(mean)
+    known = {name: numbers[name] for name in ("sigma_z", "lowest", "highest", "ppl")}
+    off = {"mu_z": numbers["mu_z"] - state["mu_z"]}
+    return {
+        **known,
+        **off,
+        **shifted,
+        "speed": _speed(Scorer(_trained(path, options, state)), texts.measure),
+    }
+
+
+def _summary(
     path: str, options: argparse.Namespace, state: Dict[str, Any], lines: Sequence[str]
 ) -> Dict[str, float]:
     diagnosis = Diagnosis(worst=0)
     scorer = DiagnosingScorer(_trained(path, options, state), exact=True)
     for _ in diagnosis.fill(scorer, lines):
         pass
-    numbers = summary(diagnosis.measures)
-    shifted = numbers["u_ppl"] * math.exp(state["mu_z"])
-    known = {name: numbers[name] for name in ("sigma_z", "lowest", "highest", "ppl")}
-    off = {"mu_z": numbers["mu_z"] - state["mu_z"]}
-    return {
-        **known,
-        **off,
-        "u_ppl": shifted,
-        "speed": _speed(Scorer(_trained(path, options, state)), lines),
-    }
+    return summary(diagnosis.measures)
 
 
 def _trained(

@@ -38,11 +38,33 @@ def test_the_command(language_model, texts, tmp_path):
     assert (tmp_path / "out" / "offset.md").read_text("utf-8") in output
 
 
+def test_means_of_another_text(language_model, texts, tmp_path):
+    """Of the text that is measured, they leave no mean at all."""
+    write_lines(tmp_path / "shift", zipf_lines(300, seed=4)[:40])
+    options = [*texts, "--rows", "4", "--contexts", "1500", "--lines", "40"]
+    status, output = command(
+        f"mine={language_model('rnn_lm')}", *options, "--shift", tmp_path / "shift"
+    )
+    assert status == 0, output
+    found = json.loads((tmp_path / "out" / "offset.json").read_text("utf-8"))
+    for way in found["models"]["mine"]["ways"]:
+        assert way["u_ppl_other_mean"] == pytest.approx(way["ppl"], rel=1e-9) != way["u_ppl"]
+    assert "less the mean of another text" in output
+
+
 def test_a_text_that_is_not_there_is_named(language_model, texts, tmp_path):
     (tmp_path / "fit").unlink()
     status, output = command(f"m={language_model('rnn_lm')}", *texts)
     assert status == 2 and f"No such file or directory: '{tmp_path / 'fit'}'" in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("flag", ["--text", "--shift"])
+def test_a_text_without_a_line_is_named(flag, language_model, texts, tmp_path):
+    (tmp_path / "empty").touch()
+    model = language_model("rnn_lm")
+    status, output = command(f"m={model}", *texts, flag, tmp_path / "empty")
+    assert status == 2 and f"{tmp_path / 'empty'}: required at least one line, got none" in output
 
 
 @pytest.mark.parametrize(
