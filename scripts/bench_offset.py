@@ -8,8 +8,9 @@ Partition functions of several numbers of rows are fitted to the first contexts 
 used on another, a sentence a sample: mean and standard deviation of log Z_c less what they say,
 perplexities of scores without a softmax and of exact ones, and tokens scored in a second of the
 processor's time, as Scorer.score_stream does it. A model without rows is scored less one constant,
-the mean of log Z_c over the contexts that the others are measured on. With --shift also what
-perplexity is less the means of that text: what a model was trained on it knows.
+the mean of log Z_c over the contexts that the others are measured on. With --shift there is one
+more perplexity, of scores less the mean over that text in the place of the mean over --fit's:
+log Z_c differs on text that a model was trained on.
 
 OUT gets offset.md and offset.json. The texts have words separated by spaces.
 """
@@ -59,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "--shift",
         type=Path,
         metavar="FILE",
-        help="text of other means than those of FILE, all of it",
+        help="text whose mean, over all of it, gives one more perplexity",
     )
     add("--contexts", type=command.positive, default=100_000, help="of FILE (default: %(default)s)")
     add("--lines", type=command.positive, default=1000, help="of the text (default: %(default)s)")
@@ -74,7 +75,8 @@ def _measure(options: argparse.Namespace) -> int:
     try:
         with options.fit.open(encoding="utf-8") as text:
             drawn = sampled(map(str.strip, text), options.contexts)
-        texts = _Texts(drawn, _lines(options.shift), _lines(options.text, options.lines))
+        shift = [] if options.shift is None else _lines(options.shift)
+        texts = _Texts(drawn, shift, _lines(options.text, options.lines))
         found = {name: _model(path, texts, options) for name, path in models}
     except (InputError, OSError, ValueError) as error:  # of a text that is not there, too
         raise UsageError(str(error)) from None
@@ -96,7 +98,7 @@ def _named(model: str) -> Tuple[str, str]:
 
 
 class _Texts(NamedTuple):
-    """Lines to fit to, of other means (there may be none), and to measure on."""
+    """Lines to fit to, of another mean (there may be none), and to measure on."""
 
     fit: Sequence[str]
     shift: Sequence[str]
@@ -120,10 +122,8 @@ def _model(path: str, texts: _Texts, options: argparse.Namespace) -> Dict[str, A
     return {"words": len(fitting.dictionary), "exact_speed": speed, "ways": found}
 
 
-def _lines(path: Optional[Path], count: Optional[int] = None) -> List[str]:
+def _lines(path: Path, count: Optional[int] = None) -> List[str]:
     """The first ones, or all; every line has a word at least."""
-    if path is None:
-        return []
     with path.open(encoding="utf-8") as lines:
         found = [line.strip() for line in itertools.islice(lines, count)]
     require(str(path), "at least one line", "none", bool(found))

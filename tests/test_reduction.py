@@ -65,10 +65,11 @@ class Largest(TorchDispatchMode):
         return made
 
 
-def test_the_start_needs_no_more_memory_than_the_vocabulary(monkeypatch):
+@pytest.mark.parametrize("rows", [8, 40])
+def test_the_start_needs_no_more_memory_than_the_vocabulary(rows, monkeypatch):
     """At a million words, all clusters' scores are gigabytes, and so is a copy of the rows."""
     features, _, weight, bias = problem(words=20_000, size=16, contexts=200)
-    start = functools.partial(reduction._start, features, weight, bias, 40)
+    start = functools.partial(reduction._start, features, weight, bias, rows)
     whole = start(torch.Generator().manual_seed(1))
     monkeypatch.setattr(reduction, "_MOST_SCORES", len(weight))
     with Largest() as largest:

@@ -182,7 +182,7 @@ def _clusters(
 def _nearest(weight: Tensor, words: Tensor, centres: Tensor) -> Tensor:
     """(n,) numbers of the centres (K, D) that the words' rows are nearest to."""
     squares = centres.square().sum(1)
-    parts = words.split(_at_once(len(centres)))
+    parts = words.split(_at_once(max(centres.shape)))
     return torch.cat([(weight[some] @ centres.t() * 2 - squares).argmax(1) for some in parts])
 
 

@@ -104,16 +104,17 @@ def diagnosis(found: Dict[str, Any]) -> List[str]:
 
 def offsets(*found: Dict[str, Any]) -> List[str]:
     """bench_offset.py: models without a softmax, by the rows of a reduced partition function."""
-    titles = ["", "rows", "σ_z, nats", "perplexity, exact", "without a softmax"]
+    perplexities = {"perplexity, exact": "ppl", "without a softmax": "u_ppl"}
     ways = [way for one in found for model in one["models"].values() for way in model["ways"]]
-    other = ["u_ppl_other_mean"] if any("u_ppl_other_mean" in way for way in ways) else []
-    titles += ["less the mean of another text" for _ in other]
+    if any("u_ppl_other_mean" in way for way in ways):
+        perplexities["less the mean of another text"] = "u_ppl_other_mean"
+    titles = ["", "rows", "σ_z, nats", *perplexities]
     lines = [
         [
             f"{name}, V = {model['words']:,}",
             number(way["rows"], ",d") if way["rows"] else "a constant",
             number(way["sigma_z"], ".3f"),
-            *(number(way.get(which), ".2f") for which in ("ppl", "u_ppl", *other)),
+            *(number(way.get(which), ".2f") for which in perplexities.values()),
             *(number(speed, ",.0f") for speed in (model["exact_speed"], way["speed"])),
         ]
         for one in found
