@@ -5,6 +5,7 @@ import gc
 import importlib
 import os
 import random
+import signal
 import sys
 
 import pytest
@@ -20,6 +21,8 @@ TYPES = 60
 _HAS_DECODERS = (3, 11) <= sys.version_info < (3, 13)
 collect_ignore_glob = [] if _HAS_DECODERS else ["test_decod*.py", "scripts/test_bench_decod*.py"]
 
+# What a shell starts in the background ignores Ctrl-C, and what that starts does in turn.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests read checkpoints by torch.load, and name what the plugin registers.
 fairseq_bnce.register()
 if not torch.cuda.is_available():

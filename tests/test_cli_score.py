@@ -59,7 +59,7 @@ def start(language_model):
         command = [*COMMAND, "--path", str(language_model(model)), *map(str, arguments)]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"}
-        named = {**pipes, **named, "env": environment, "preexec_fn": _heed_interrupts}
+        named = {**pipes, **named, "env": environment}
         processes.append(start(command, **named))
         timers.append(threading.Timer(100, processes[-1].kill))  # what waits for it fails then
         timers[-1].start()
@@ -69,11 +69,6 @@ def start(language_model):
     for process, timer in zip(processes, timers):
         timer.cancel()
         forks.end(process)
-
-
-def _heed_interrupts():
-    """What a shell starts in the background does not, nor what that starts in turn."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -459,7 +454,6 @@ def test_ctrl_c_while_torch_is_imported(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        preexec_fn=_heed_interrupts,
     )
     assert process.stdout.readline() == b"importing\n"
     process.send_signal(signal.SIGINT)
