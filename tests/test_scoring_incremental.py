@@ -8,7 +8,7 @@ import torch
 from conftest import zipf_lines
 from scoring_models import BOS, CAUSAL
 
-from fairseq_bnce import Scorer
+from fairseq_bnce import Scorer, losses
 from fairseq_bnce.scoring import ScoringError
 from fairseq_bnce.scoring.incremental import State
 
@@ -122,6 +122,20 @@ def test_words_that_may_come_next(name, made):
         ids = [words[column], words[2 - column]]
         np.testing.assert_allclose(several[:, column], scorer.extend(state, ids)[1], atol=1e-6)
         np.testing.assert_allclose(several[:, column], scorer.next_log_probs(state, ids), atol=1e-6)
+
+
+def test_a_context_is_normalised_once_whatever_comes_next(made, monkeypatch):
+    """The softmax's normaliser is work over the vocabulary, and the same for all K words."""
+    scorer, contexts, log_partition = made("rnn_lm", exact=True), [], losses.log_partition
+
+    def counting(features, *layer, **options):
+        contexts.append(len(features))
+        return log_partition(features, *layer, **options)
+
+    monkeypatch.setattr(losses, "log_partition", counting)
+    words = list(range(len(scorer.dictionary)))
+    assert scorer.next_log_probs(scorer.start(2), [words, words]).shape == (2, len(words))
+    assert contexts == [2]
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint32, np.uint64])

@@ -120,7 +120,7 @@ class Incremental:
         reader: of the model.
         prefix, first: the words before every block, and after those before every text.
         keep: how many words stay in sight where a text outgrows the model's positions.
-        score: log-probabilities (N,) of words (N,) after features (N, D).
+        score: log-probabilities of words (N,) or (N, K) after features (N, D).
         vocabulary: how many word ids there are.
     """
 
@@ -166,11 +166,7 @@ class Incremental:
         """(n,) or (n, K) log-probabilities of words that may come next, one or K for each."""
         ids = _as_tensor("word_ids", word_ids)
         shape = (len(state), -1) if ids.dim() == 2 else (len(state),)
-        words = self._checked(state, ids, shape)
-        features = state.features
-        if words.dim() == 2:
-            features = features.repeat_interleave(words.size(1), dim=0)
-        return self.score(features, words.reshape(-1)).view(words.shape)
+        return self.score(state.features, self._checked(state, ids, shape))
 
     def _shortened(self, context: Any) -> Any:
         return self.reader.shortened(context, self.prefix, self.keep)

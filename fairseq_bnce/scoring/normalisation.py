@@ -39,9 +39,13 @@ class Normalisation(NamedTuple):
     reduced: Optional[ReducedPartition] = None
 
     def log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
-        """(N,) float32 nats, of words (N,) after features (N, D)."""
-        scores = target_scores(layer, features, target, self.squash)
-        return scores - self.normalisers(layer, features)
+        """float32 nats of words (N,), or of K each (N, K), after features (N, D)."""
+        normalisers = self.normalisers(layer, features)
+        if target.dim() == 1:
+            return target_scores(layer, features, target, self.squash) - normalisers
+        repeated = features.repeat_interleave(target.size(1), dim=0)
+        scores = target_scores(layer, repeated, target.flatten(), self.squash)
+        return scores.view(target.shape) - normalisers.unsqueeze(-1)
 
     def normalisers(self, layer: OutputLayer, features: Tensor) -> Tensor:
         """What scores after features (N, D) are lessened by: (N,) or (), float32 nats."""

@@ -309,7 +309,7 @@ class Scorer:
         return Incremental(self._reader, *first, keep, self._log_probs, known)
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
-        """(N,) float32 nats, of words (N,) after features (N, D)."""
+        """float32 nats of words (N,) or (N, K) after features (N, D)."""
         layer = self._reader.layer
         return self._normalisation.log_probs(layer, features, self._predicted(targets))
 
