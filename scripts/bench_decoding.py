@@ -83,7 +83,7 @@ class Bench:
         return {"system": system, "vocab": vocab, **found}
 
     def _model(self, vocab: int) -> Path:
-        folder = self.out / f"model-{vocab}"
+        folder = self.out / f"model-{self.options.size}-{self._of(vocab)}"
         if not (folder / "checkpoint_last.pt").is_file():
             say(f"training lstm_lm for a moment, V = {vocab:,}")
             line = ["-m", "fairseq_cli.train", self._data(vocab), "--save-dir", folder]
@@ -93,7 +93,7 @@ class Bench:
         return folder / "checkpoint_last.pt"
 
     def _data(self, vocab: int) -> Path:
-        folder = self.out / f"data-{vocab}"
+        folder = self.out / f"data-{self._of(vocab)}"
         if not folder.is_dir():
             flags = ["--out", folder, "--vocab", vocab, "--tokens", self.options.tokens]
             self._python("experiments/measures/data.py", *flags)
@@ -101,7 +101,7 @@ class Bench:
 
     def _words(self, vocab: int) -> Path:
         """The dictionary's, the commonest first."""
-        path = self.out / f"words-{vocab}.txt"
+        path = self.out / f"words-{self._of(vocab)}.txt"
         if not path.is_file():
             lines = (self._data(vocab) / "dict.txt").read_text(encoding="utf-8").splitlines()
             words = [line.split()[0] for line in lines]
@@ -109,12 +109,16 @@ class Bench:
         return path
 
     def _arpa(self, vocab: int) -> Path:
-        path = self.out / f"trigram-{vocab}.arpa"
+        path = self.out / f"trigram-{self._of(vocab)}.arpa"
         if "kenlm" in self.options.systems and not path.is_file():
-            text = self.out / f"text-{vocab}.txt"
+            text = self.out / f"text-{self._of(vocab)}.txt"
             self._python("experiments/measures/as_text.py", self._data(vocab), "train", text)
             self._python("decoders/ngrams.py", text, self._words(vocab), path)
         return path
+
+    def _of(self, vocab: int) -> str:
+        """What made data, and all that is made of it, depend on."""
+        return f"{vocab}-{self.options.tokens}"
 
     def _python(self, script: str, *arguments: Any) -> None:
         self._run_python([_HERE / script, *arguments])

@@ -76,8 +76,10 @@ class Bench:
         self.options, self.out, self.threads = options, options.out, options.threads
         self.device = find_device(options)
         self.flags = device_flags(self.device["device"])
-        self.checkpoint = self.out / f"model-{options.arch}" / "checkpoint_last.pt"
-        data = self._data(options.tokens[1])
+        tokens = options.tokens[1]
+        model = f"model-{options.arch}-{options.size}-{options.vocab}-{tokens}"
+        self.checkpoint = self.out / model / "checkpoint_last.pt"
+        data = self._data(tokens)
         flags = words([_RECIPE["models"][options.arch].format(d=options.size), _RECIPE["training"]])
         flags += tuple(self.flags)
         sentences.train(data, self.checkpoint, flags, self.out / "training.log", self.threads)

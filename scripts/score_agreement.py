@@ -114,7 +114,8 @@ def _both_ways(name: str, given: str, options: argparse.Namespace) -> Dict[str, 
 
 
 def _trained(name: str, options: argparse.Namespace) -> Path:
-    checkpoint = options.out / name / "checkpoint_last.pt"
+    folder = f"{name}-{options.updates}-{machine.data_fingerprint(options.data)}"
+    checkpoint = options.out / folder / "checkpoint_last.pt"
     flags = ["--arch", name, *words([_RECIPE["training"], _MODELS[name]])]
     flags += ["--cpu", "--max-update", str(options.updates)]
     sentences.train(options.data, checkpoint, flags, options.out / "train.log", options.threads)
@@ -136,7 +137,8 @@ def _our_scores(
 
     scorer = Scorer.from_checkpoint(str(checkpoint), exact=exact)
     unk, split = scorer.dictionary.unk_word, options.gen_subset
-    text, log = options.out / f"{split}.txt", options.out / "text.log"
+    of_data = machine.data_fingerprint(options.data)
+    text, log = options.out / f"{split}-{of_data}.txt", options.out / "text.log"
     with sentences.write_text(options.data, split, text, log, options.threads).open() as lines:
         for line in scorer.score_stream(lines):
             shown = (unk if oov else word for word, oov in zip(line.words, line.is_oov))

@@ -28,8 +28,10 @@ def write_arpa(path: Path, sentences: Iterable[Sequence[str]], vocabulary: Seque
                 counts[order][tuple(words[end - order : end + 1])] += 1
     estimates, back_offs = _estimate(counts, ["<unk>", "</s>", *vocabulary])
     estimates[0][("<s>",)] = 10**-9.9  # never predicted
-    with path.open("w", encoding="utf-8") as stream:
+    part = path.with_name(f"{path.name}.part")  # the file appears when it is whole
+    with part.open("w", encoding="utf-8") as stream:
         _write(stream, estimates, back_offs)
+    part.replace(path)
 
 
 def _estimate(counts: Sequence[Counts], words: Sequence[str]) -> Tuple[List[Dict], Dict]:

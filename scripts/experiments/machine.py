@@ -62,12 +62,23 @@ def vocabulary_size(folder: Path) -> int:
 def data_fingerprint(folder: Path) -> str:
     """Changes with the content of the dictionary or of any split, and with nothing else."""
     names = ["dict.txt", *(f"{split}.{part}" for split in _SPLITS for part in ("bin", "idx"))]
-    return _fingerprint(folder / name for name in names)
+    return fingerprint(folder / name for name in names)
 
 
 def plugin_fingerprint(folder: Path) -> str:
     """Changes with the plugin's source."""
-    return _fingerprint(sorted(folder.rglob("*.py")))
+    return fingerprint(sorted(folder.rglob("*.py")))
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """Changes with the files' names and content."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+        with path.open("rb") as stream:
+            for block in iter(partial(stream.read, _BLOCK), b""):
+                digest.update(block)
+    return digest.hexdigest()[:12]
 
 
 def versions() -> Dict[str, Optional[str]]:
@@ -99,13 +110,3 @@ def version(distribution: str) -> Optional[str]:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _fingerprint(paths: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(f"{path.name} {path.stat().st_size}\n".encode())
-        with path.open("rb") as stream:
-            for block in iter(partial(stream.read, _BLOCK), b""):
-                digest.update(block)
-    return digest.hexdigest()[:12]

@@ -83,7 +83,8 @@ class Training(Run):
             if batches and self.system.criterion != ADAPTIVE:  # no features of a plain projection
                 found.append(("profile", [plugin, batches], self._profile))
             if self.settings.questions:
-                found.append(("complete", plugin, self._complete))
+                asked = machine.fingerprint(self.settings.questions)
+                found.append(("complete", [plugin, asked], self._complete))
         return found
 
     def complete(self, say: Say = print) -> Outcome:
@@ -94,13 +95,23 @@ class Training(Run):
     def finished(self) -> Optional[Outcome]:
         """What an earlier call left, None unless it came to the end; does no work.
 
+        Not what it measured otherwise (scoring flags, questions) than this call would; but the
+        plugin that measured may be another one.
+
         Raises:
             logs.UnreadableLog: the log is gone or not understood.
         """
-        if not {"train", "score"} <= set(self._stored):
+        parts = [name for name, key, _ in self.parts() if self._is_of(name, key)]
+        if not {"train", "score"} <= set(parts):
             return None
-        stages = {name: self.read(name, stored) for name, stored in self._stored.items()}
+        stages = {name: self.read(name, self._stored[name]) for name in parts}
         return Outcome(self.system, self.case, self._place, self._stages(stages))
+
+    def _is_of(self, name: str, key: Any) -> bool:
+        if name not in self._stored:
+            return False
+        stored = self._stored[name].get("key")
+        return stored == key if name == "train" else stored[1:] == key[1:]
 
     def read(self, name: str, stored: Dict[str, Any]) -> Dict[str, Any]:
         """The value; of a training, what its log tells, so that a better reader serves old logs."""

@@ -145,7 +145,7 @@ def overview(*comparisons: Dict[str, Any]) -> List[str]:
             METHODS[_method(label)],
             _shown([_at(run, update) for run in runs]),
             _shown([_after(run, end) for run in runs]),
-            *_values([max(runs, key=_length)], _SPEED[2:4]),
+            *_values(_longest(runs), _SPEED[2:4]),
             _pair(comparisons, label, _SCORING[3:5], " → "),
             _pair(comparisons, label, _SCORING[5:7], " / "),
         ]
@@ -160,12 +160,12 @@ def _pair(comparisons: Sequence[Dict[str, Any]], label: str, columns: Columns, s
 
 
 def speed(*comparisons: Dict[str, Any]) -> List[str]:
-    """Speed and memory of every method, of its longest run."""
+    """Speed and memory of every method, of its longest runs."""
     runs = _runs(comparisons)
     lines = []
     for method in _methods(runs):
         own = [run for label, some in runs.items() if _method(label) == method for run in some]
-        lines.append([METHODS[method], *_values([max(own, key=_length)], _SPEED)])
+        lines.append([METHODS[method], *_values(_longest(own), _SPEED)])
     return table(["training", *(title for title, _, _ in _SPEED)], lines)
 
 
@@ -215,6 +215,11 @@ def _runs(comparisons: Sequence[Dict[str, Any]], is_scored: bool = False) -> Dic
 
 def _length(run: Optional[Run]) -> int:
     return 0 if run is None else run["updates"]
+
+
+def _longest(runs: Sequence[Run]) -> List[Run]:
+    """Those that no other one outlasts: of them speed is best known."""
+    return [run for run in runs if _length(run) == max(map(_length, runs))]
 
 
 def _common_update(runs: Dict[str, List[Run]]) -> int:
@@ -286,7 +291,8 @@ def _known(runs: Sequence[Run], name: str) -> List[float]:
 
 
 def _shown(values: Sequence[Optional[float]], form: str = ".1f") -> str:
-    return spread([value for value in values if value is not None], form)
+    known = [value for value in values if value is not None]
+    return spread(known if len(set(known)) > 1 else known[:1], form)  # updates, parameters
 
 
 def _method(label: str) -> str:

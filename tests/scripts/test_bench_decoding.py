@@ -99,6 +99,17 @@ def test_the_table():
     assert prefix.endswith("full softmax | 0.50 | 1.0 | 500 | 25 | 80.00 | 512 |")
 
 
+def test_a_model_of_other_options_is_another_one(tmp_path, monkeypatch):
+    """A second call in the same folder would report the first one's model as its own."""
+    monkeypatch.setattr(bench_decoding.Bench, "_run_python", lambda *_: None)
+    places = set()
+    for other in ([], ["--size", "300"], ["--tokens", "5000"]):
+        options = bench_decoding._parser().parse_args(["--out", str(tmp_path), *other])
+        bench = bench_decoding.Bench(options)
+        places |= {bench._model(vocab) for vocab in (200, 300)}
+    assert len(places) == 6
+
+
 @pytest.mark.slow
 def test_a_small_run(tmp_path, capsys):
     """As a user calls it; the table is that of the file."""

@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import bench_scoring  # noqa: E402
 from experiments.measures import as_text, data  # noqa: E402
 
+LESS = ["--vocab", "50", "--tokens", "300", "400"]
 SPEED = bench_scoring.Speed("a command", (10, 110), (200, 2200), (5.0, 7.0), (4.0, 5.0))
 
 
@@ -34,7 +35,32 @@ def test_text_of_binarised_data(tmp_path):
     lines = text.read_text(encoding="utf-8").splitlines()
     assert sum(len(line.split()) + 1 for line in lines) == 400
     assert set(" ".join(lines).split()) <= {f"w{rank}" for rank in range(1, 47)}
+    assert sorted(tmp_path.iterdir()) == [folder, text]
     bench_scoring._repeat(text, tmp_path / "long", 1000)
     repeated = (tmp_path / "long").read_text(encoding="utf-8").splitlines()
     assert len(repeated) == 1000 == bench_scoring._lines(tmp_path / "long")
     assert repeated[0] == " ".join(lines[0].split()[:3]) == repeated[len(lines)]
+
+
+def test_a_text_that_is_cut_off_is_not_taken_for_whole(tmp_path, monkeypatch):
+    folder, text = tmp_path / "data", tmp_path / "text"
+    data.main(["--out", str(folder), "--vocab", "50", "--tokens", "400"])
+    load = as_text.data_utils.load_indexed_dataset
+    monkeypatch.setattr(as_text.data_utils, "load_indexed_dataset", lambda *a: [load(*a)[0], None])
+    with pytest.raises(TypeError):
+        as_text.main([str(folder), "train", str(text)])
+    assert not text.exists()
+
+
+def test_a_model_of_other_options_is_another_one(tmp_path, monkeypatch):
+    """A second call in the same folder would report the first one's model as its own."""
+    for name in ("find_device", "make_data"):
+        monkeypatch.setattr(bench_scoring, name, lambda *_, **__: {"device": "cpu"})
+    monkeypatch.setattr(bench_scoring.sentences, "train", lambda *_: None)
+    others = ([], ["--size", "300"], ["--arch", "rnn_lm"])
+    others += (["--vocab", "60"], ["--tokens", "300", "500"])
+    models = set()
+    for other in others:
+        options = bench_scoring._parser().parse_args(["--out", str(tmp_path), *LESS, *other])
+        models.add(bench_scoring.Bench(options).checkpoint)
+    assert len(models) == len(others)

@@ -268,6 +268,34 @@ def test_a_gpu_makes_another_run_which_is_not_told_to_stay_on_the_cpu(tmp_path):
     assert len({run.folder for run in (here, there, other)}) == 3
 
 
+def test_what_was_measured_otherwise_is_not_taken_for_this(tmp_path, monkeypatch):
+    """Other questions, or other flags of scoring, are asked anew; another plugin is named."""
+    tables = [tmp_path / name for name in ("first.csv", "second.csv", "answers.csv")]
+    for path in tables:
+        path.write_text(path.name, encoding="utf-8")
+    first, second, answers = tables
+    variant = recipes.Variant("bnce", "bnce")
+
+    def training(questions, **others):
+        asked = settings(tmp_path, tmp_path, questions=(questions, answers), **others)
+        return Training(asked, variant, 1)
+
+    monkeypatch.setattr(Training, "_training", lambda _: {})  # what its log tells
+    run = training(first)
+    stored = {name: {"key": key, "value": {}} for name, key, _ in run.parts()}
+    stored["score"]["key"][0] = stored["complete"]["key"][0] = "another plugin"
+    stored["train"].update(plugin="p", hardware={}, date="2026-01-01")
+    run.folder.mkdir(parents=True)
+    (run.folder / "result.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert set(stored) == {"train", "score", "complete"}
+    assert set(training(first).finished().parts) >= {"train", "complete"}
+    assert "complete" not in training(second).finished().parts
+    assert training(first, scoring=("--max-tokens", "9")).finished() is None
+    same = {name: key for name, key, _ in training(first).parts()}
+    other = {name: key for name, key, _ in training(second).parts()}
+    assert [name for name in same if same[name] != other[name]] == ["complete"]
+
+
 def test_data_fingerprint_is_of_the_content(corpus, tmp_path):
     for path in corpus.iterdir():
         if path.suffix in (".bin", ".idx", ".txt"):

@@ -408,6 +408,19 @@ def test_a_migration_begins_with_the_adaptive_softmax():
     assert lines[4].startswith("| after 250 updates of `bnce` | 150.0 |")
 
 
+def test_speed_and_memory_are_those_of_all_the_longest_runs():
+    """A first seed alone would stand beside the perplexities of three."""
+    of_seed = {1: (8000, 900), 2: (9000, 1000), 3: (10000, 1100)}
+    runs = [
+        run("bnce@0.05", [(1000, 100, 8.0)], s, words_per_processor_second=speed, peak_mib=memory)
+        for s, (speed, memory) in of_seed.items()
+    ]
+    short = run("bnce@0.1", [(500, 9, 8.0)], words_per_processor_second=1, peak_mib=1)
+    found = {"runs": [short, *runs]}
+    assert "| 9,000 ± 1,000 | 1,000 ± 100 |" in adaptive.overview(found)[2]
+    assert "| 9,000 ± 1,000 | 1,000 ± 100 |" in adaptive.speed(found)[2]
+
+
 def test_the_readmes_table_has_equal_updates_and_equal_time():
     scored = {"accuracy": 30.0, "u_accuracy": 29.0, "exact_tokens_per_second": 900.0}
     longer = [(500, 50, 160.0), (1000, 100, 140.0)]

@@ -48,6 +48,8 @@ def test_the_command(corpus, tmp_path, language_model):
     for ways in found.values():
         assert all(way["words"] > 300 and way["difference"] < 1e-5 for way in ways.values())
     assert (tmp_path / "agreement.md").read_text(encoding="utf-8") in output
+    assert len(list(tmp_path.glob("rnn_lm-3-*/checkpoint_last.pt"))) == 1
+    assert len(list(tmp_path.glob("valid-*.txt"))) == 1
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,16 @@ from fairseq.data import Dictionary, data_utils
 
 
 def main(arguments: List[str]) -> None:
-    """The words of every item, without its </s>."""
+    """The words of every item, without its </s>; the file appears when it is whole."""
     folder, split, out = arguments
+    part = Path(f"{out}.part")
     dictionary = Dictionary.load(str(Path(folder, "dict.txt")))
     items = data_utils.load_indexed_dataset(str(Path(folder, split)), dictionary)
-    with open(out, "w", encoding="utf-8") as stream:
+    with part.open("w", encoding="utf-8") as stream:
         for number in range(len(items)):
             words = (dictionary[word] for word in items[number][:-1].tolist())
             stream.write(" ".join(words) + "\n")
+    part.replace(out)
 
 
 if __name__ == "__main__":
