@@ -40,11 +40,13 @@ def test_claims_compare_runs_at_the_right_vocabularies():
     assert [claim.is_met for claim in of_vocabulary(outcomes[:1])] == [None] * 5
 
 
-def test_the_committed_benchmark_shows_what_it_says():
+def test_what_the_committed_benchmark_shows():
+    """On that machine 29 times the dense bnce and 38 times the softmax, for 30 and 50 aimed at."""
     path = ROOT / "docs" / "vocabulary" / "lstm200" / "benchmark.json"
     found = json.loads(path.read_text(encoding="utf-8"))
-    for claim, said in zip(claims.of_vocabulary(found), found["claims"]):
-        assert claim.found == pytest.approx(said["found"]) and claim.is_met == said["is_met"]
+    found = claims.of_vocabulary(found)
+    assert [claim.is_met for claim in found] == [True, False, False, True, True]
+    assert [claim.found for claim in found[1:3]] == pytest.approx([29.0, 38.5], abs=0.05)
 
 
 def numbers(ms, extra_bytes=1e6):
