@@ -238,6 +238,25 @@ def test_words_out_of_the_vocabulary(made, language_model):
     assert [(length, oov) for _, length, oov in found] == [(2, True), (3, False), (4, False)]
 
 
+def test_words_out_of_the_vocabulary_may_be_ruled_out(made, language_model):
+    """0 times infinity is no number: the others keep their scores."""
+    scorer = made("lstm_lm")
+    unheard, known = WORDS.index("unheard"), WORDS.index("w1")
+    lm, plain = FlashlightLM(scorer, WORDS, unk_score_offset=-math.inf), FlashlightLM(scorer, WORDS)
+    start = lm.start(False)
+    assert lm.score(start, unheard)[1] == -math.inf
+    assert lm.score(start, known)[1] == plain.score(plain.start(False), known)[1]
+    found, want = lm.unigram_scores(), plain.unigram_scores()
+    assert found[unheard] == -math.inf and found[known] == want[known]
+    model = KenlmModel(str(language_model("lstm_lm")), unk_score_offset=-math.inf)
+    scores = [score for score, _, _ in model.full_scores("unheard w1")]
+    assert scores[0] == -math.inf and math.isfinite(scores[1])
+    first, after = kenlm_look_alike.State(), kenlm_look_alike.State()
+    model.BeginSentenceWrite(first)
+    assert math.isfinite(model.BaseScore(first, "w1", after))
+    assert model.BaseScore(first, "unheard", after) == -math.inf
+
+
 class Unigrams:
     """What pyctcdecode's n-gram class asks of a kenlm.Model."""
 

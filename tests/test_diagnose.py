@@ -15,6 +15,7 @@ from scoring_models import FEW_TARGETS
 from tools import call_command, evaluate, full_disk, perplexity, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
+from fairseq_bnce.scoring import diagnosis as diagnosing
 from fairseq_bnce.scoring.diagnosis import (
     DiagnosingScorer,
     Diagnosis,
@@ -167,6 +168,20 @@ def test_the_farthest_contexts_are_those_of_all(language_model):
     for context in found.farthest():
         assert len(context.before.split()) <= 3
         assert f"{context.before} {context.word}".strip() in " ".join(words.split())
+
+
+def test_a_long_line_makes_no_more_contexts_than_are_kept(language_model, monkeypatch):
+    """Each copies the words before it: of all places of a line they would be its length squared."""
+    made, context = [], diagnosing.Diagnosis._context
+
+    def counting(self, line, place, before):
+        made.append(place)
+        return context(self, line, place, before)
+
+    monkeypatch.setattr(diagnosing.Diagnosis, "_context", counting)
+    found = diagnosis(language_model("rnn_lm"), [" ".join(LINES)], worst=3, context_words=4)
+    assert found.count > 100 and len(made) <= 2 * 3
+    assert len(found.farthest()) == 3
 
 
 def test_contexts_of_a_running_text_go_over_lines(language_model):

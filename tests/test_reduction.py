@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
+from dispatch import Largest
 from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, train, write_lines
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_bnce import Scorer, checkpoints, losses
 from fairseq_bnce.cli import diagnose
@@ -51,18 +51,6 @@ def test_where_it_starts_from():
     assert set(likely[:10].tolist()) <= {
         int((weight - row).abs().sum(1).argmin()) for row in found.weight[:15]
     }
-
-
-class Largest(TorchDispatchMode):
-    """Remembers how many numbers the largest tensor has that torch makes."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        made = function(*args, **(kwargs or {}))
-        if torch.is_tensor(made) and function._schema.returns[0].alias_info is None:
-            self.numbers = max(self.numbers, made.numel())
-        return made
 
 
 @pytest.mark.parametrize("rows", [8, 40])

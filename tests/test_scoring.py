@@ -1,5 +1,6 @@
 """Scorer, apart from fairseq's commands: running texts, long lines, threads, precision, errors."""
 
+import math
 import threading
 
 import numpy as np
@@ -216,6 +217,24 @@ def test_the_word_pad_is_no_padding(made):
         found = list(scorer.score_stream(["w1 <pad> w2", "w1 <unk> w2"]))
         assert [score.oov for score in found] == [1, 1]
         np.testing.assert_array_equal(found[0].log_probs, found[1].log_probs)
+
+
+@pytest.mark.parametrize("name", ["rnn_lm", "ffnn_lm", "transformer_lm"])
+def test_numbers_that_overflow(name, made):
+    """However a text is read: line by line, carried on, in parts."""
+    scorer = made(name, batch_tokens=8)
+    with torch.no_grad():
+        scorer._reader.layer.full()[0].fill_(math.inf)
+    for lines, document in (["w1 w2"], False), (["w1 w2"], True), (["w1 w2 " * 60], False):
+        with pytest.raises(ScoringError, match="the model's numbers overflow"):
+            list(scorer.score_stream(lines, document=document))
+
+
+def test_lines_that_are_no_strings(made):
+    """A file that was opened for bytes: each of its words would be one that the model lacks."""
+    for line in (b"w1 w2", ["w1", "w2"], None):
+        with pytest.raises(ScoringError, match="sentences: required strings, got"):
+            made("rnn_lm").score([line])
 
 
 def test_what_is_asked_wrongly(made):

@@ -4,8 +4,10 @@ import math
 import os
 import shutil
 import warnings
+import weakref
 import zipfile
 from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -169,6 +171,33 @@ def test_a_damaged_checkpoint(language_model, tmp_path):
     whole = language_model("rnn_lm").read_bytes()
     (tmp_path / "half.pt").write_bytes(whole[: len(whole) // 2])
     assert "required a checkpoint" in refused(tmp_path / "half.pt")
+
+
+def test_the_optimisers_state_does_not_stay_while_the_model_is_built(language_model, monkeypatch):
+    """It is of the size of two models."""
+    states = []
+
+    def reading(path):
+        content = checkpoints.reading.read(path)
+        states.append(weakref.ref(next(find_tensors(content["last_optimizer_state"]))))
+        return content
+
+    def building(*arguments):
+        states.append(states[0]())
+        return make(*arguments)
+
+    make = checkpoints.loading._model
+    monkeypatch.setattr(checkpoints.loading, "reading", SimpleNamespace(read=reading))
+    monkeypatch.setattr(checkpoints.loading, "_model", building)
+    checkpoints.load(str(language_model("rnn_lm")))
+    assert states[1:] == [None]
+
+
+def find_tensors(content):
+    for value in content.values() if isinstance(content, dict) else ():
+        if torch.is_tensor(value):
+            yield value
+        yield from find_tensors(value)
 
 
 def test_a_translation_model(pairs, tmp_path):

@@ -63,6 +63,7 @@ def load(path: str, data: Optional[str] = None) -> Trained:
     content = reading.read(path)
     contents.check(content, path)
     task_cfg, model_cfg = _configurations(content, path)
+    content.pop("last_optimizer_state", None)  # of the size of two models, and read by nothing here
     state = dict(content.get("task_state") or {})
     task = _task_with_dictionary(path, data, task_cfg, content["model"], state)
     task.load_state_dict(state)

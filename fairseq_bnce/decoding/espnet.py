@@ -47,7 +47,7 @@ class EspnetScorer(_INTERFACE):
         tokens = [end if t in _ENDS else t for t in as_words("token_list", token_list)]
         known = DecoderWords(scorer, tokens, max_oov)
         self._ids = np.array(known.ids)
-        self._offsets = unk_score_offset * np.array(known.is_oov, dtype=np.float64)
+        self._offsets = known.offsets(unk_score_offset)
 
     def init_state(self, x: Tensor) -> Optional[History]:
         """Nothing was read."""

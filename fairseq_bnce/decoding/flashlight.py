@@ -62,7 +62,7 @@ class FlashlightLM(_LM):
         known = DecoderWords(scorer, words, max_oov)
         self.histories = Histories(scorer, **options)
         self._ids, self._is_oov = known.ids, known.is_oov
-        self._offsets: List[float] = [unk_score_offset * is_oov for is_oov in known.is_oov]
+        self._offsets: List[float] = known.offsets(unk_score_offset).tolist()
         self._reached: Dict[Any, _Reached] = {}  # by the decoder's states
         self._searches: Deque[List[Any]] = collections.deque()
         self._most = searches

@@ -89,7 +89,9 @@ class Histories:
 
     Args:
         scorer: of the model.
-        cached: of how many histories, the ones used last, the context is kept.
+        cached: of how many histories, the ones used last, the context is kept, also after an
+            utterance has ended. An LSTM's is small, but a transformer's has keys and values of all
+            its words: layers x 2 x D numbers a word.
         read_ahead: how many waiting histories are read along with one that is asked for.
 
     Raises:
@@ -124,13 +126,8 @@ class Histories:
     def score(self, history: History, word: int) -> float:
         """Log-probability of a word that may come next, nats."""
         with self._lock:
-            batch = history._batch()
-            if batch is None:
-                batch = self._read_asked(history)
-            elif batch in self._batches:  # not the first; nor one that another thread still holds
-                self._batches.move_to_end(batch)
+            batch, row = self._batch_of(history), history._row
             self._counts[0] += 1
-            row = history._row
             return self._raw.score(batch.features[row], word) - batch.normalisers[row]
 
     def end(self, history: History) -> float:
@@ -152,8 +149,7 @@ class Histories:
     def scores(self, history: History, words: Union[Sequence[int], np.ndarray]) -> np.ndarray:
         """(n,) float64 nats, of n words that may come next."""
         with self._lock:
-            self._read([history])
-            batch, row = history._batch(), history._row
+            batch, row = self._batch_of(history), history._row
             self._counts[0] += len(words)
             found = self._raw.scores(batch.features[row], words)
             return found.astype(np.float64) - batch.normalisers[row]
@@ -173,6 +169,15 @@ class Histories:
             what = "another model's" if isinstance(history, History) else type(history).__name__
             raise ScoringError(f"state: required one that this language model gave, got {what}")
         return history
+
+    def _batch_of(self, history: History) -> _Batch:
+        """Reads what was not read yet; what is asked for is kept for longer."""
+        batch = history._batch()
+        if batch is None:
+            return self._read_asked(history)
+        if batch in self._batches:  # not the first; nor one that another thread still holds
+            self._batches.move_to_end(batch)
+        return batch
 
     def _read_asked(self, history: History) -> _Batch:
         """Reads some of those that wait along: the decoder may well go on with them."""

@@ -12,6 +12,8 @@ import os
 import sys
 from typing import Any, Iterator, NamedTuple, Optional, Tuple, Union
 
+import numpy as np
+
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
@@ -124,7 +126,7 @@ class KenlmModel:
     ) -> Iterator[Tuple[float, int, bool]]:
         """(log10, n-gram length, whether it is out of the vocabulary) of each word."""
         (found,) = self.scorer.score_stream([" ".join(_text(sentence).split())])
-        scores = found.log_probs / _LOG_10 + self._offset * found.is_oov
+        scores = found.log_probs / _LOG_10 + np.where(found.is_oov, self._offset, 0.0)
         end = len(scores) if eos else len(scores) - 1
         for place, (score, is_oov) in enumerate(zip(scores[:end].tolist(), found.is_oov.tolist())):
             yield score, min(place + 2, self.order), is_oov
@@ -161,7 +163,8 @@ class KenlmModel:
         after, nats = self.histories.extend(history, ids[0])
         _checked(out_state).history = after
         length = min(history.length + 2, self.order)
-        return FullScoreReturn(nats / _LOG_10 + self._offset * is_oov, length, is_oov)
+        offset = self._offset if is_oov else 0.0
+        return FullScoreReturn(nats / _LOG_10 + offset, length, is_oov)
 
     def __contains__(self, word: Text) -> bool:
         return not self.scorer.is_oov(self.scorer.ids([_text(word)]))[0]

@@ -38,6 +38,10 @@ class DecoderWords:
         self.is_oov: List[bool] = scorer.is_oov(self.ids).tolist()
         self._check(words, scorer.dictionary.unk_word, max_oov)
 
+    def offsets(self, unk_score_offset: float) -> np.ndarray:
+        """(n,) float64: the offset, which may be -inf, for those that are scored as ``<unk>``."""
+        return np.where(self.is_oov, unk_score_offset, 0.0)
+
     def _check(self, words: Sequence[str], unk: str, max_oov: float) -> None:
         lacking = [w for w, is_oov in zip(words, self.is_oov) if is_oov and w != unk]
         if not lacking:

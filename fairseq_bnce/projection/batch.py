@@ -10,6 +10,8 @@ from fairseq_bnce import losses
 from fairseq_bnce.losses import words
 from fairseq_bnce.projection.output_layer import OutputLayer
 
+_MOST_NUMBERS = 2**22  # of the rows that are laid out at once for K words a context
+
 
 @dataclass(frozen=True)
 class TokenBatch:
@@ -90,8 +92,29 @@ class BatchVocabulary:
 def target_scores(
     layer: OutputLayer, features: Tensor, target: Tensor, squash: bool = False
 ) -> Tensor:
-    """m(w_i, i) (N,), with no work that grows with V, whatever the projection is made of."""
+    """m(w_i, i) (N,), or (N, K) for K words after each context, whatever the projection is made of.
+
+    No work grows with V.
+    """
     vocabulary = BatchVocabulary(layer, target)
-    rows = (vocabulary.weight, vocabulary.bias)
-    scores = losses.target_scores(features, vocabulary.ids[0], *rows, gathered=True)
+    ids, rows = vocabulary.ids[0], (vocabulary.weight, vocabulary.bias)
+    if target.dim() == 1:
+        scores = losses.target_scores(features, ids, *rows, gathered=True)
+    else:
+        scores = _scores_of_several(features, ids, *rows)
     return losses.squashed(scores) if squash else scores
+
+
+def _scores_of_several(
+    features: Tensor, ids: Tensor, weight: Tensor, bias: Optional[Tensor]
+) -> Tensor:
+    """(N, K), a few contexts at a time, since each needs K rows of D numbers."""
+    count = ids.size(1)
+    at_once = max(1, _MOST_NUMBERS // max(1, count * features.size(1)))
+    parts = [
+        losses.target_scores(
+            some.repeat_interleave(count, dim=0), some_ids.flatten(), weight, bias, gathered=True
+        )
+        for some, some_ids in zip(features.split(at_once), ids.split(at_once))
+    ]
+    return torch.cat(parts).view(ids.shape)

@@ -99,6 +99,7 @@ class Diagnosis:
         self.worst, self.context_words = worst, context_words
         self._parts: List[np.ndarray] = []
         self._far: Dict[int, List[Any]] = {-1: [], 1: []}  # heaps, by the sign of the deviation
+        self._sum = 0.0  # of the deviations
         self.count = 0
 
     def add(self, line: SentenceScore, before: Sequence[str] = ()) -> None:
@@ -106,6 +107,7 @@ class Diagnosis:
         self._parts.append(line.log_probs.astype(np.float32))
         if self.worst:
             self._keep_far(line, before)
+        self._sum += float(line.log_probs[:, 1].sum(dtype=np.float64))
         self.count += len(line.words)
 
     def fill(
@@ -137,7 +139,7 @@ class Diagnosis:
 
     def farthest(self) -> List[Context]:
         """Those farthest from the mean of log Z_c, the farthest first."""
-        mean = float(self.measures.deviations.mean()) if self.count else 0.0
+        mean = self._sum / max(1, self.count)
         by_number = {entry[1]: entry[2] for heap in self._far.values() for entry in heap}
         ordered = sorted(by_number.values(), key=lambda context: -abs(context.deviation - mean))
         return ordered[: self.worst]
@@ -146,15 +148,18 @@ class Diagnosis:
         """The farthest from any mean are among the lowest and the highest of all."""
         deviations = line.log_probs[:, 1]
         for sign, heap in self._far.items():
-            floor = heap[0][0] if len(heap) == self.worst else -math.inf
-            for place in np.flatnonzero(sign * deviations > floor):
-                entry = (sign * deviations[place], self.count + int(place))
-                heapq.heappush(heap, (*entry, self._context(line, int(place), before)))
+            for place in np.argsort(-sign * deviations, kind="stable")[: self.worst].tolist():
+                distance = sign * deviations[place]
+                if len(heap) == self.worst and distance <= heap[0][0]:
+                    break  # the line's others are nearer yet
+                context = self._context(line, place, before)
+                heapq.heappush(heap, (distance, self.count + place, context))
                 if len(heap) > self.worst:
                     heapq.heappop(heap)
 
     def _context(self, line: SentenceScore, place: int, before: Sequence[str]) -> Context:
-        words = [*before, *line.words[:place]][-self.context_words :] if self.context_words else []
+        recent = line.words[max(0, place - self.context_words) : place]
+        words = [*before, *recent][-self.context_words :] if self.context_words else []
         _, deviation, entropy, *_ = line.log_probs[place].tolist()
         return Context(deviation, entropy, " ".join(words), line.words[place])
 

@@ -40,12 +40,9 @@ class Normalisation(NamedTuple):
 
     def log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
         """float32 nats of words (N,), or of K each (N, K), after features (N, D)."""
+        scores = target_scores(layer, features, target, self.squash)
         normalisers = self.normalisers(layer, features)
-        if target.dim() == 1:
-            return target_scores(layer, features, target, self.squash) - normalisers
-        repeated = features.repeat_interleave(target.size(1), dim=0)
-        scores = target_scores(layer, repeated, target.flatten(), self.squash)
-        return scores.view(target.shape) - normalisers.unsqueeze(-1)
+        return scores - (normalisers if target.dim() == 1 else normalisers.unsqueeze(-1))
 
     def normalisers(self, layer: OutputLayer, features: Tensor) -> Tensor:
         """What scores after features (N, D) are lessened by: (N,) or (), float32 nats."""

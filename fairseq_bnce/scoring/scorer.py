@@ -194,8 +194,8 @@ class Scorer:
                 there are scored.
 
         Raises:
-            ScoringError: for a model of both sides' words and ``document``, a context window that
-                leaves no room.
+            ScoringError: for lines that are no strings, a model of both sides' words and
+                ``document``, a context window that leaves no room.
         """
         if isinstance(lines, (str, bytes)):
             raise ScoringError("sentences: required an iterable of strings, got a single string")
@@ -333,6 +333,8 @@ class Scorer:
             yield window
 
     def _line(self, line: str) -> _Line:
+        if not isinstance(line, str):  # bytes would be split, too, and no word of theirs known
+            raise ScoringError(f"sentences: required strings, got {type(line).__name__}")
         words = line.split()
         ids = np.array([*self.ids(words), self.dictionary.eos()], dtype=np.int64)
         return _Line([*words, self.dictionary.eos_word], ids)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairseq_bnce.scoring.host import checked
 from fairseq_bnce.scoring.readers import Reader
 
 
@@ -154,7 +155,7 @@ class CarriedText:
         features = self._read(np.concatenate([self._last, targets[:-1]]))
         self._last = targets[-1:]
         scores = self.score(features, torch.from_numpy(targets).to(self.device))
-        return scores.cpu().numpy()
+        return checked(scores.cpu().numpy())
 
     @torch.no_grad()
     def _read(self, words: np.ndarray) -> Tensor:
