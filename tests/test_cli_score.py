@@ -379,6 +379,24 @@ def test_a_stream_that_is_closed(language_model, descriptor, name):
     assert errors == want
 
 
+def test_closed_stderr_changes_nothing(language_model, tmp_path):
+    """As by a shell's 2>&-: no bar, and no note among the scores."""
+    write_lines(tmp_path / "text", ["w1 w2"])
+    with (tmp_path / "text").open("ab") as text:
+        text.write(b"\xff\n")  # which is told of
+    line = [*COMMAND, "--path", str(language_model("lstm_lm")), str(tmp_path / "text")]
+    found = []
+    for how in ({}, {"preexec_fn": functools.partial(os.close, 2)}):
+        process = forks.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **how)
+        try:
+            output, _ = process.communicate(timeout=60)
+        finally:
+            forks.end(process)
+        found.append((process.returncode, output))
+    assert found[0] == found[1] and found[0][0] == 0
+    assert len(found[0][1].splitlines()) == 2
+
+
 def test_what_cannot_be_read_on(score):
     """Its first page is not mapped."""
     status, output, errors = score("/proc/self/mem")
@@ -518,5 +536,6 @@ def test_beams_of_nemo(score, tmp_path, language_model):
         write_lines(tmp_path / "beams", [bad])
         status, _, errors = score("--nemo", "1", "0", tmp_path / "beams")
         assert status == 2 and "--nemo: required a text, a tab and a number, got" in errors
+        assert "(line 1 of all)" in errors
     status, _, errors = score("--nemo", "1", "0", "--json", tmp_path / "beams")
     assert status == 2 and "--nemo: required no --json" in errors

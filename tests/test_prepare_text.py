@@ -18,7 +18,7 @@ from typing import Iterator
 
 import forks
 import pytest
-from tools import call_command
+from tools import call_command, write_lines
 
 from fairseq_bnce import cli
 from fairseq_bnce.errors import InputError
@@ -262,6 +262,23 @@ def test_bad_dictionaries_are_refused(tmp_path, text: str, message: str) -> None
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         vocabulary.read_dictionary(path)
+
+
+def test_a_file_name_that_is_not_utf8_is_reported(tmp_path) -> None:
+    """The report comes last: all work was lost where it could not be written."""
+    name = tmp_path / os.fsdecode(b"caf\xe9 \xc3\xa9.txt")
+    write_lines(name, ["a b", "c d"])
+    text_only(tmp_path, "--train", name)
+    report = (tmp_path / "out" / "report.json").read_text(encoding="utf-8")
+    assert json.loads(report)["settings"]["train"] == [str(name)]
+    assert "\u00e9.txt" in report
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, capfd) -> None:
+    """Root may read any but this one, whose first page is not mapped."""
+    assert run("--input", "/proc/self/mem", "--split", 1, 0, 0, "--out", tmp_path / "out") == 2
+    errors = capfd.readouterr().err
+    assert "input: a file that can be read is required, but /proc/self/mem" in errors
 
 
 def test_dictionary_that_is_not_utf8_is_refused(tmp_path) -> None:

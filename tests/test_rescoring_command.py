@@ -308,6 +308,23 @@ def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
     assert "the first list has no feature 'MT'\n" in errors
 
 
+def test_what_cannot_be_tuned_is_refused_before_the_model_is_loaded(rescore, nbest, tmp_path):
+    write_lines(tmp_path / "words", ["u-1 w1 w2"])
+    write_lines(tmp_path / "text", ["u w1 w2"])
+    kaldi = ["--format", "kaldi", "--tune", tmp_path / "text", tmp_path / "words"]
+    for flags, message in {
+        (nbest, "--metric", "wer", "--tune", nbest, "--tune", nbest): (
+            "--tune: required once with --metric wer, got 2 of them"
+        ),
+        (nbest, "--metric", "wer", "--weights", "TM=1", "--ref", nbest, "--ref", nbest): (
+            "--ref: required once with --metric wer, got 2 of them"
+        ),
+        tuple(kaldi): "--tune: required at least two features (--path, --tune-features), got",
+    }.items():
+        status, _, errors = rescore("--path", tmp_path / "nowhere.pt", *flags, model=None)
+        assert status == 2 and message in errors
+
+
 def test_one_feature_cannot_be_tuned(rescore, nbest):
     status, _, errors = rescore(nbest, "--tune", nbest, model=None)
     assert status == 2

@@ -5,11 +5,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tools import write_lines
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.rescoring import language_model, lists, moses, weights
 from fairseq_bnce.rescoring.kaldi import KaldiFormat
 from fairseq_bnce.rescoring.language_model import Added, add_features
+from fairseq_bnce.rescoring.line_search import Lists
 from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.text import lines
 from fairseq_bnce.text.output import Output
@@ -385,6 +387,26 @@ def test_ranking_keeps_the_order_of_equals():
     equals = np.tile([[1.0], [0.0]], (50, 1))
     order, _ = weights.ranking(equals, np.array([1.0]))
     assert order.tolist() == [*range(0, 100, 2), *range(1, 100, 2)]
+
+
+@pytest.mark.parametrize("columns", [8, 16, 31])
+def test_equals_are_equal_however_many_features_they_have(columns):
+    """The first of equals stays first, in the lists and in what tuning takes for chosen."""
+    generator = np.random.default_rng(1)
+    for hypotheses in range(2, 40):
+        row, vector = generator.normal(size=(2, columns))
+        matrix = np.tile(row, (hypotheses, 1))
+        order, _ = weights.ranking(matrix, vector)
+        assert order.tolist() == list(range(hypotheses))
+        lists = Lists.of([matrix], [np.zeros((hypotheses, 1), dtype=np.int64)])
+        assert lists.best(vector).tolist() == [0]
+
+
+def test_weights_are_read_as_they_were_written(tmp_path):
+    """A sparse feature's name may hold what stands after a name."""
+    written = {"x=y": (-1.0,), "TM": (0.5, 2.0)}
+    write_lines(tmp_path / "weights", weights.weight_lines(written))
+    assert weights.read_weights(str(tmp_path / "weights")) == written
 
 
 # ---------------------------------------------------------------- output

@@ -29,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check everything, make the result, move it to its place and report."""
-    text_options.check_sources(options)
-    text_options.fill_in(options)
-    text_options.check_requirements(options)
     out = options.out.resolve()
     with failures_named():
+        text_options.check_sources(options)
+        text_options.fill_in(options)
+        text_options.check_requirements(options)
         check_output(out, options.overwrite)
         with staging_folder(out) as scratch:
             report = prepare(options, scratch)

@@ -46,6 +46,8 @@ from fairseq_bnce.text.lines import STDIN, LineSource, readable
 from fairseq_bnce.text.output import Output, is_special, write_error
 
 FEATURE_NAME = re.compile(r"[\w.+-]+")
+# What else is added by flags: the ends of the features' names.
+_SUFFIXES = {"both": "Exact", "count_words": "Words", "count_oov": "OOV"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -229,11 +231,11 @@ class _Job:
         self.format = _format(options)
         self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
         names = options.tune or options.ref
-        self.measure = _measure(options) if names else None
+        self.measure = _measure(options, names) if names else None
         self.references = self.format.references(names) if names else {}
         self.source = LineSource(options.list)
         self.make_words = word_maker(options.tokenize, options.lowercase)
-        self.added: Optional[Added] = None
+        self.tuned = self._tuned_names() if options.tune else []
         self.weights_out: Optional[Output] = None
 
     def run(self) -> None:
@@ -251,22 +253,22 @@ class _Job:
         if self.weights or self.options.tune:
             lists = each_once(lists)
         if self.options.path is not None:
-            self.added = self._added()
-            lists = add_features(lists, self.added)
+            lists = add_features(lists, self._added())
         return iter(progress_bar(iterable=lists, unit=" lists"))
 
     def _added(self) -> Added:
         from fairseq_bnce.scoring import Scorer  # and with it fairseq
 
-        options, name = self.options, self.options.feature
+        options = self.options
+        exact, words, oov = (_name(options, flag) for flag in _SUFFIXES)
         scorer = load_scorer(Scorer, options)
-        scorers = {name: scorer}
-        if options.both:
-            scorers[f"{name}Exact"] = scorer.with_exact(True)
+        scorers = {options.feature: scorer}
+        if exact is not None:
+            scorers[exact] = scorer.with_exact(True)
         return Added(
             scorers,
-            f"{name}Words" if options.count_words else None,
-            f"{name}OOV" if options.count_oov else None,
+            words,
+            oov,
             -1 if self.format.name == "kaldi" else 1,
             self.make_words,
         )
@@ -288,7 +290,7 @@ class _Job:
         features: List[np.ndarray] = []
         counts: List[np.ndarray] = []
         for nbest in lists:
-            space = space or _space(self._tuned_names(), nbest, self.weights)
+            space = space or _space(self.tuned, nbest, self.weights)
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
@@ -296,8 +298,10 @@ class _Job:
         if space is None:
             raise InputError(f"{self.source.name}: required n-best lists, got nothing")
         space.check_met()
-        self.weights = self._fit(space, Lists.of(features, counts))
-        return _from_spool(spool, len(features))
+        count, joined = len(features), Lists.of(features, counts)
+        del features, counts  # as large once more
+        self.weights = self._fit(space, joined)
+        return _from_spool(spool, count)
 
     def _fit(self, space: Space, lists: Lists) -> Weights:
         options = self.options
@@ -322,8 +326,7 @@ class _Job:
         if self.options.tune_features:
             names = [name.strip() for name in self.options.tune_features.split(",")]
         else:
-            added = self.added.names() if self.added else []
-            names = [*self._own_names(), *added, *(self.weights or {})]
+            names = [*self._own_names(), *_added_names(self.options), *(self.weights or {})]
         names = list(dict.fromkeys(names))
         if len(names) < 2:
             raise InputError(
@@ -395,8 +398,21 @@ def _format(options: argparse.Namespace) -> Any:
     return KaldiFormat(costs)
 
 
-def _measure(options: argparse.Namespace) -> Any:
+def _name(options: argparse.Namespace, flag: str) -> Optional[str]:
+    """Of the feature that a flag adds; None if it is not given."""
+    return options.feature + _SUFFIXES[flag] if getattr(options, flag) else None
+
+
+def _added_names(options: argparse.Namespace) -> List[str]:
+    others = (_name(options, flag) for flag in _SUFFIXES)
+    return [options.feature, *filter(None, others)] if options.path else []
+
+
+def _measure(options: argparse.Namespace, references: List[str]) -> Any:
     metric = options.metric or ("wer" if options.format == "kaldi" else "bleu")
+    if metric == "wer" and len(references) > 1:
+        flag = "--tune" if options.tune else "--ref"
+        raise InputError(f"{flag}: required once with --metric wer, got {len(references)} of them")
     return WordErrorRate() if metric == "wer" else Bleu(options.bleu_tokenize)
 
 

@@ -124,13 +124,16 @@ class _Beams:
         self._make_words, (self._alpha, self._beta) = make_words, options.nemo
         self._unit = math.log(10) if options.base == "10" else 1.0
         self._read: Deque[Tuple[str, float]] = collections.deque()
+        self._lines = 0
 
     def words(self, line: str) -> str:
         """The model's words of a line; the rest is kept until they are scored."""
+        self._lines += 1
         text, _, number = line.rpartition("\t")
         score = decimal(number.strip())
         if score is None or "\t" in text:
-            raise InputError(f"--nemo: required a text, a tab and a number, got {quoted(line)}")
+            required = "--nemo: required a text, a tab and a number"
+            raise InputError(f"{required}, got {quoted(line)} (line {self._lines:,} of all)")
         self._read.append((text, score))
         return self._make_words(text)
 

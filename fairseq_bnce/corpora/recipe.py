@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -13,6 +12,7 @@ from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation import options as text_options
 from fairseq_bnce.preparation.folder import RESULTS as TEXT_RESULTS
 from fairseq_bnce.preparation.pipeline import prepare
+from fairseq_bnce.preparation.report import write_report
 from fairseq_bnce.preparation.splits import SPLITS
 
 # Of prepare-text: what the command line may say in the recipe's place.
@@ -98,8 +98,7 @@ def make(corpus: Corpus, source: Path, args: argparse.Namespace, scratch: Path) 
     for name in (*SPLITS, WHOLE):  # they named files that are gone by then
         del report["settings"][name]
     report["corpus"] = _about(corpus, args.corpus, source, report)
-    text = json.dumps(report, indent=1, default=str, ensure_ascii=False)
-    (scratch / "result" / "report.json").write_text(text + "\n", encoding="utf-8")
+    write_report(scratch / "result", report)
     return report
 
 

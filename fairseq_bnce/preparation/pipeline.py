@@ -6,7 +6,6 @@ Files are streamed: only the word counts are held in memory.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -16,6 +15,7 @@ from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.binarising import binarise, replace_rare
 from fairseq_bnce.preparation.parallel import needed_workers
 from fairseq_bnce.preparation.reading import total_bytes
+from fairseq_bnce.preparation.report import write_report
 from fairseq_bnce.preparation.splits import SPLITS, share_out, split_sizes
 from fairseq_bnce.preparation.vocabulary import (
     count_words,
@@ -124,6 +124,5 @@ def prepare(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "vocabulary": vocabulary,
         "splits": {split: found._asdict() for split, found in stats.items()},
     }
-    text = json.dumps(report, indent=1, default=str, ensure_ascii=False)
-    (result / "report.json").write_text(text + "\n", encoding="utf-8")
+    write_report(result, report)
     return report

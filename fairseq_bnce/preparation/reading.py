@@ -21,13 +21,20 @@ def check_input(name: str) -> None:
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise InputError(f"input: a text file is required, but {name} {kind}")
     # Reading ahead in a pipe would lose its beginning.
-    if path.is_file() and not name.endswith(GZIPPED):
+    if path.is_file() and not name.endswith(GZIPPED) and b"\0" in _first_bytes(path):
+        raise InputError(
+            f"input: UTF-8 text is required, but {name} holds zero bytes: compressed (only *.gz "
+            f"is read), binary or UTF-16 (convert it and pipe it in as '{STDIN}')"
+        )
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
         with path.open("rb") as stream:
-            if b"\0" in stream.read(8192):
-                raise InputError(
-                    f"input: UTF-8 text is required, but {name} holds zero bytes: compressed (only "
-                    f"*.gz is read), binary or UTF-16 (convert it and pipe it in as '{STDIN}')"
-                )
+            return stream.read(8192)
+    except OSError as error:
+        required = "input: a file that can be read is required"
+        raise InputError(f"{required}, but {path}: {error.strerror}") from error
 
 
 def read_chunks(names: Iterable[str]) -> Iterator[list[bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Iterator, Mapping
 
@@ -15,6 +16,12 @@ NOTES = {
     "cut": f"line break(s) made at a {BOS} or {EOS} inside a line",
     "pad": f"{PAD} in the text, written as {UNK}",
 }
+
+
+def write_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """report.json; what is no UTF-8 in a file's name is escaped, as JSON has it."""
+    text = json.dumps(report, indent=1, default=str, ensure_ascii=False)
+    (folder / "report.json").write_text(text + "\n", "utf-8", errors="backslashreplace")
 
 
 def table(stats: Mapping[str, SplitStats]) -> str:

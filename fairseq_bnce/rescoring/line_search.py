@@ -12,6 +12,8 @@ from typing import Any, List, NamedTuple, Tuple
 
 import numpy as np
 
+from fairseq_bnce.rescoring.weights import totals
+
 # Relative: on a narrower interval of γ the winner would depend on how numbers are rounded.
 NARROWEST = 1e-9
 # Where lines are all but parallel they cross beyond any number: corners are no farther than this,
@@ -45,7 +47,7 @@ class Lists(NamedTuple):
 
     def best(self, weights: np.ndarray) -> np.ndarray:
         """(S,) the hypothesis of the highest total in each list, and of equals the first."""
-        return _first_largest(self.features @ weights, self.starts, self.owners())
+        return _first_largest(totals(self.features, weights), self.starts, self.owners())
 
     def sums(self, weights: np.ndarray) -> np.ndarray:
         """(C,) the counts of what these weights choose."""
@@ -88,7 +90,7 @@ def best_step(lists: Lists, weights: np.ndarray, direction: np.ndarray, measure:
 
 def error_surface(lists: Lists, weights: np.ndarray, direction: np.ndarray) -> Surface:
     """The counts on every interval of γ, exactly."""
-    intercepts, slopes = lists.features @ weights, lists.features @ direction
+    intercepts, slopes = totals(lists.features, weights), totals(lists.features, direction)
     first, corners, before, after = _envelopes(intercepts, slopes, lists)
     order = np.argsort(corners, kind="stable")
     changes = lists.counts[after[order]] - lists.counts[before[order]]

@@ -135,14 +135,22 @@ class Space:
         return row
 
 
+def totals(matrix: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(hypotheses,) weighted sums of (hypotheses, columns); those of equal rows are equal.
+
+    A BLAS, which ``matrix @ weights`` calls, rounds a row as its place in the matrix has it.
+    """
+    return np.einsum("ij,j->i", matrix, weights)
+
+
 def ranking(matrix: np.ndarray, weights: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
     """(order, totals): best first, and of equals the one that came first."""
-    totals = matrix @ weights
-    return np.argsort(-totals, kind="stable"), totals
+    found = totals(matrix, weights)
+    return np.argsort(-found, kind="stable"), found
 
 
 def _parse(where: str, item: str) -> Tuple[str, Tuple[float, ...]]:
-    name, sign, values = item.partition("=")
+    name, sign, values = item.rpartition("=")  # names of sparse features may hold others
     read = [decimal(value) for value in values.split()]
     numbers = [np.nan if number is None else number for number in read]
     got = quoted(item.strip())
