@@ -207,8 +207,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         trains = dataset is self.datasets.get(self.args.train_subset)
         logger.info(f"--stateful: {count} streams a batch")
         made = streams.StreamIterator(dataset, count, self._carried, trains, **options)
-        # Kept as fairseq keeps its own, but for one of data that are trained and validated on.
-        if not (trains and self._validates_on_training) and self.can_reuse_epoch_itr(dataset):
+        # Kept as fairseq keeps its own, but for one of data that are trained and validated on. Of
+        # sharded data every epoch has others, and what was kept of them would never be used again.
+        is_shared = trains and self._validates_on_training
+        is_kept = not (is_shared or kwargs.get("disable_iterator_cache", False))
+        if is_kept and self.can_reuse_epoch_itr(dataset):
             self.dataset_to_epoch_iter[dataset] = made
         return made
 
@@ -242,9 +245,12 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     def post_validate(self, model: nn.Module, stats: Dict[str, Any], meters: Mapping) -> None:
         """Called by fairseq-train after each validation subset, the first one first."""
-        if not self._measured and "mu_z" in meters:
-            mu_z, sigma_z = metrics.normaliser(meters)
-            self.state.merge_state_dict({"mu_z": mu_z, "sigma_z": sigma_z})
+        if not self._measured:
+            for name in ("mu_z", "sigma_z"):  # of the model before, if nothing is measured
+                self.state.state_dict.pop(name, None)
+            if "mu_z" in meters:
+                mu_z, sigma_z = metrics.normaliser(meters)
+                self.state.merge_state_dict({"mu_z": mu_z, "sigma_z": sigma_z})
         self._measured = True
 
     def eval_lm_dataloader(self, dataset: Any, **kwargs: Any) -> Any:

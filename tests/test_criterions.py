@@ -172,6 +172,24 @@ def test_regulariser_is_weighted_by_its_share(corpus):
     assert touched.sum() <= round(0.3 * len(batch))
 
 
+def test_a_penalty_without_weight_takes_no_time(corpus, monkeypatch):
+    """Of work over the vocabulary; epochs of --self-norm-alpha-by-epoch may be without."""
+    flags = [*LSTM, "--self-norm-alpha-by-epoch", "1,0"]
+    criterion, model, sample = make(corpus, "nce_regularized", *flags)
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    monkeypatch.setattr(losses, "partition_penalty", None)
+    with pytest.raises(TypeError):
+        criterion.objective(batch)
+    criterion.begin_epoch(2)
+    assert torch.isfinite(criterion.objective(batch))
+
+
+@pytest.mark.parametrize("flags", [["--bnce-group", "5"], ["--gather-noise"]])
+def test_what_says_whose_targets_are_noise_is_for_noise_of_targets(flags, corpus):
+    with pytest.raises(ValueError, match="--nce-base: required bnce with --bnce-group or --gather"):
+        make(corpus, "nce_regularized", *LSTM, *flags)
+
+
 def test_noise_of_targets_and_draws_is_their_mixture(corpus):
     criterion = make(corpus, "bnce with draws")[0]
     words = torch.arange(64)

@@ -4,11 +4,13 @@ import os
 import random
 import re
 import shutil
+import tracemalloc
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
 from test_output_layer import SEQ2SEQ
 from tools import (
     LSTM,
@@ -354,14 +356,33 @@ def test_counts_of_the_training_subset_are_kept(corpus, tmp_path):
     assert len(list(data.glob("valid.target-counts-*.npy"))) == 1
 
 
-def test_other_formats_and_several_files_are_counted(corpus, tmp_path):
+def test_a_file_of_any_size_is_counted_in_bounded_memory(corpus, monkeypatch):
+    """Not the counts of all its parts at once, each of the vocabulary's size."""
+    dictionary = Dictionary.load(str(corpus / "dict.txt"))
+    words, parts = 100_000, 20
+    tokens = np.full(10 * parts, words - 1, dtype=np.int32)
+    monkeypatch.setattr(token_counts, "_mapped_tokens", lambda _: tokens)
+    monkeypatch.setattr(token_counts, "_COUNT_AT_ONCE", 10)
+    tracemalloc.start()
+    try:
+        counts = token_counts._count(str(corpus / "train"), dictionary)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert counts[-1] == 10 * parts and len(counts) == words
+    assert peak < 4 * counts.nbytes
+
+
+def test_other_formats_and_several_files_are_counted(corpus, tmp_path, monkeypatch):
     write_lines(tmp_path / "train.txt", ["w0 w1", "w0"])
     arguments = ["--only-source", "--trainpref", tmp_path / "train.txt", "--dataset-impl", "lazy"]
     arguments += ["--srcdict", corpus / "dict.txt", "--destdir", tmp_path / "bin"]
     run("fairseq_cli.preprocess", *arguments)
     _, task, _ = build(corpus, *LSTM)
     dictionary = task.dictionary
-    counts = count_tokens(str(tmp_path / "bin" / "train"), dictionary)
-    assert counts.sum() == 5 and counts[dictionary.index("w0")] == 2
+    for joined in (token_counts._JOINED, 1):
+        monkeypatch.setattr(token_counts, "_JOINED", joined)
+        counts = count_tokens(str(tmp_path / "bin" / "train"), dictionary)
+        assert counts.sum() == 5 and counts[dictionary.index("w0")] == 2
     with pytest.raises(InputError, match="test.idx: required a binarised index"):
         count_tokens(str(tmp_path / "bin" / "test"), dictionary)

@@ -12,8 +12,13 @@ from fairseq.trainer import Trainer
 from test_output_layer import FCONV
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, modern, slow, train
 
+from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.sparse import row_sparse, update_rules
-from fairseq_bnce.sparse.optimizers import UnsupportedOptimizerError, take_row_sparse
+from fairseq_bnce.sparse.optimizers import (
+    UnsupportedOptimizerError,
+    _shrink_buffer,
+    take_row_sparse,
+)
 
 TIED_LSTM = [*LSTM, "--share-decoder-input-output-embed"]
 ARCHITECTURES = {"lstm": LSTM, "tied lstm": TIED_LSTM, "fconv": FCONV}
@@ -55,6 +60,45 @@ def assert_same(one, other, tolerance=1e-6):
     for name, value in one.items():
         error = (value - other[name]).norm() / other[name].norm()
         assert error <= tolerance, (name, error)
+
+
+def test_a_use_that_is_none_by_rows_is_refused(corpus):
+    """Its gradient would be V x D, without a word; on several ranks another error."""
+    flags = ["--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]
+    cfg, task, model = build(corpus, *TIED_LSTM, *flags, "--num-workers", "0")
+    words = model.decoder.embed_tokens
+    words.forward = lambda ids: torch.nn.functional.embedding(ids, words.weight)
+    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
+    samples = list(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False))[:1]
+    with pytest.raises(UnsupportedModelError, match="--row-sparse: required a decoder that reads"):
+        trainer.train_step(samples)
+
+
+def test_legacy_ddps_buffer_is_found_under_every_wrapper():
+    """--heartbeat-timeout is one more; the buffer would be of the size of all parameters."""
+    model = torch.nn.Sequential(torch.nn.Embedding(1000, 8), torch.nn.Linear(8, 2))
+    row_sparse.mark(model, legacy_ddp=True)
+    for wrappers in (1, 2, 3):
+        wrapped = wrapper = Wrapper(model)
+        wrapper.buffer_size, wrapper.buffer = 9000, None
+        for _ in range(wrappers - 1):
+            wrapped = Wrapper(wrapped)
+        _shrink_buffer(wrapped)
+        assert wrapper.buffer_size == 18
+
+
+class Wrapper(torch.nn.Module):
+    """Has the attributes of what it wraps, as fairseq's."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.module, name)
 
 
 # In every run, Adagrad with rows of an output layer alone, and shared with the embeddings.

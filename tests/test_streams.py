@@ -68,6 +68,18 @@ def test_an_iterator_is_made_once(corpus):
     assert one is not other
 
 
+def test_iterators_of_shards_are_not_kept(corpus):
+    """Every epoch has a data set of its own; kept, its worker processes would stay to the end."""
+    _, task, _ = build(corpus, *STATEFUL)
+    task.args.train_subset = "train"
+    for _ in range(3):
+        task.load_dataset("train", combine=True)
+        dataset = task.dataset("train")
+        made = task.get_batch_iterator(dataset, max_sentences=4, disable_iterator_cache=True)
+        assert made.streams == 4
+    assert not task.dataset_to_epoch_iter
+
+
 def test_scored_as_one_text(corpus, tmp_path):
     """eval-lm --stateful in blocks of 2 is eval-lm in one block; without, it is not."""
     train(corpus, tmp_path, *STATEFUL, "--max-epoch", "4", "--clip-norm", "1")

@@ -17,7 +17,7 @@ from fairseq.optim import AMPOptimizer, FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_bnce.errors import require
+from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.sparse import ranks, row_sparse, update_rules
 
@@ -80,7 +80,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
-        """The rule's options; on resume they override the checkpoint's.
+        """The rule's options; of a run that is resumed, the checkpoint's but for the lr.
 
         Raises:
             ValueError: naming the flag, what was required and what came.
@@ -245,8 +245,18 @@ def _first(lr: Any) -> float:
 
 
 def _gradient(parameter: Tensor) -> Tensor:
-    """A row-sparse parameter's: one without rows where a batch has not used it."""
+    """A row-sparse parameter's: one without rows where a batch has not used it.
+
+    Raises:
+        UnsupportedModelError: for a dense one, by a use of the parameter that is none by rows.
+    """
     if parameter.grad is not None:
+        if not parameter.grad.is_sparse:
+            raise UnsupportedModelError(
+                "--row-sparse: required a decoder that reads its embeddings and its output layer "
+                "by rows alone (torch.nn.Embedding, output_projection), got a dense gradient of "
+                f"{' x '.join(map(str, parameter.shape))} numbers: train without it"
+            )
         return parameter.grad
     ids = torch.empty(0, dtype=torch.int64, device=parameter.device)
     return row_sparse.sparse_rows(
@@ -257,6 +267,8 @@ def _gradient(parameter: Tensor) -> Tensor:
 def _shrink_buffer(module: nn.Module) -> None:
     """legacy_ddp's buffer, made at its first use, need not hold what legacy_ddp leaves alone."""
     if getattr(module, "buffer_size", None) and getattr(module, "buffer", None) is None:
-        wrapper: Any = module if "buffer_size" in vars(module) else module.module
+        wrapper: Any = module
+        while "buffer_size" not in vars(wrapper):  # --heartbeat-timeout wraps once more
+            wrapper = wrapper.module
         dense = (p.numel() for p in module.parameters() if not row_sparse.is_marked(p))
         wrapper.buffer_size = max(min(wrapper.buffer_size, sum(dense)), 1)

@@ -95,7 +95,8 @@ class NoiseConfig(SelfNormalizingConfig):
         metadata={
             "help": "gradients and updates of the embeddings' and the output layer's rows that a "
             "batch touches, and no others, so that an update costs the same at any vocabulary "
-            "size; with --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam"
+            "size; with --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam; not "
+            "under nce_regularized, whose penalty touches all rows"
         },
     )
     # What --row-sparse can't be used with.
@@ -231,13 +232,7 @@ def options(config: Any, kind: type) -> Namespace:
         if name in names:
             _require(name, required, getattr(values, name), fits(getattr(values, name)))
     _check_metric(values.best_checkpoint_metric, values.valid_partition_rate)
-    if "bnce_group" in names:
-        whole = values.bnce_group == "batch" or not values.gather_noise
-        _require("bnce_group", "'batch' with --gather-noise", values.bnce_group, whole)
-    if "objective" in names:
-        has_penalty = str(values.objective) == "ranking" or values.self_norm_alpha_by_epoch is None
-        required = "--objective ranking, which has the penalty"
-        _require("self_norm_alpha_by_epoch", required, str(values.objective), has_penalty)
+    _check_together(values)
     if values.row_sparse:
         _refuse_flattening(values)
     return values
@@ -298,6 +293,19 @@ _REQUIRED = {
     "self_norm_rate": ("above 0 and at most 1", lambda rate: 0 < rate <= 1),
     "bnce_group": (f"'batch', 'time' or a size of at least 2, at most {_MOST:,}", _is_group),
 }
+
+
+def _check_together(values: Namespace) -> None:
+    """Flags that others make meaningless; a criterion that has no such flag fits."""
+    group, gathers = getattr(values, "bnce_group", "batch"), getattr(values, "gather_noise", False)
+    _require("bnce_group", "'batch' with --gather-noise", group, group == "batch" or not gathers)
+    base = str(getattr(values, "nce_base", "bnce"))
+    fits = base == "bnce" or (group == "batch" and not gathers)
+    _require("nce_base", "bnce with --bnce-group or --gather-noise", base, fits)
+    objective = str(getattr(values, "objective", "ranking"))
+    fits = objective == "ranking" or values.self_norm_alpha_by_epoch is None
+    required = "--objective ranking, which has the penalty"
+    _require("self_norm_alpha_by_epoch", required, objective, fits)
 
 
 def _check_metric(name: str, rate: float) -> None:

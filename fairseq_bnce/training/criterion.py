@@ -199,7 +199,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
     ) -> Tensor:
         """Plus (alpha / rate) (log Z_c - log Z)^2 on a random share ``rate`` of the contexts."""
         chosen = random_share(batch, rate, seeded_generator(torch.device("cpu")))
-        if not len(chosen):
+        if not alpha or not len(chosen):
             return loss
         penalty = losses.partition_penalty(
             batch.features.index_select(0, chosen),
@@ -224,6 +224,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """
         layer = OutputLayer(model)
         self._check_size(layer)
+        self._check_reach(layer)
         self._take_squashing(model)
         if self.row_sparse:
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
@@ -241,6 +242,14 @@ class SelfNormalizingCriterion(FairseqCriterion):
         required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
         got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
         require("--output-dictionary-size", required, got, len(layer) == words)
+
+    def _check_reach(self, layer: OutputLayer) -> None:
+        """That log Z_c can come to a log Z that was given."""
+        log_v, given = math.log(len(layer)), self.constant.given
+        if given is not None and self.normalises_itself and self.score_squashing:
+            low, high = log_v - output_bias.SQUASHED, log_v + output_bias.SQUASHED
+            reach = f"from {low:.1f} to {high:.1f}, since --score-squashing keeps scores within 10"
+            require("--log-z", reach, given, low < given < high)
 
     def _take_squashing(self, model: nn.Module) -> None:
         """A model's scores are squashed for good, by whatever criterion it is read."""
@@ -296,13 +305,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
             require(flag, "--task language_modeling", task, fits)
 
     def _check_start(self, layer: OutputLayer) -> None:
-        """That log Z can be reached; warn of a start that is far from it, or not as asked for."""
+        """Warn of a start that is far from log Z, or not as asked for."""
         log_v, given = math.log(len(layer)), self.constant.given
         given = given if self.normalises_itself else None
-        if given is not None and self.score_squashing:
-            low, high = log_v - output_bias.SQUASHED, log_v + output_bias.SQUASHED
-            reach = f"from {low:.1f} to {high:.1f}, since --score-squashing keeps scores within 10"
-            require("--log-z", reach, given, low < given < high)
         can_start_there = layer.bias is not None or self._start_is_set or self.constant.goes_on
         if given is not None and abs(given - log_v) > _FAR_START and not can_start_there:
             logger.warning(

@@ -14,7 +14,7 @@ import math
 import os
 import time
 import uuid
-from typing import Any, List, Optional
+from typing import Any, Iterable, Iterator, List, Optional
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from fairseq_bnce.training.streams import break_mode
 logger = logging.getLogger(__name__)
 
 _COUNT_AT_ONCE = 2**26  # tokens, so that a file of any size is counted in bounded memory
+_JOINED = 2**20  # tokens of items that are counted together: a count takes the vocabulary's time
 _HASH_BLOCKS, _BLOCK_BYTES = 256, 2**16
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _ABANDONED = 3600  # seconds after which an unfinished file has nobody who writes on
@@ -113,13 +114,18 @@ def _count(prefix: str, dictionary: Dictionary) -> np.ndarray:
     if infer_dataset_impl(prefix) not in ("mmap", None):
         return _count_items(prefix, dictionary)
     tokens = _mapped_tokens(prefix)
-    parts = [
-        np.bincount(tokens[start : start + _COUNT_AT_ONCE].astype(np.int64))
-        for start in range(0, len(tokens), _COUNT_AT_ONCE)
-    ]
-    counts = np.zeros(max((len(part) for part in parts), default=0), dtype=np.int64)
+    starts = range(0, len(tokens), _COUNT_AT_ONCE)
+    return _sum_of_counts(tokens[start : start + _COUNT_AT_ONCE] for start in starts)
+
+
+def _sum_of_counts(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """(largest id + 1,) int64, of word ids in arrays."""
+    counts = np.zeros(0, dtype=np.int64)
     for part in parts:
-        counts[: len(part)] += part
+        found = np.bincount(part.astype(np.int64))
+        if len(found) > len(counts):
+            counts = np.pad(counts, (0, len(found) - len(counts)))
+        counts[: len(found)] += found
     return counts
 
 
@@ -163,13 +169,20 @@ def _count_items(prefix: str, dictionary: Dictionary) -> np.ndarray:
     # "cached" would have to be told beforehand which items to read.
     format_ = "lazy" if format_ == "cached" else format_
     dataset = data_utils.load_indexed_dataset(prefix, dictionary, format_)
-    counts = np.zeros(0, dtype=np.int64)
-    for item in range(len(dataset)):
-        part = np.bincount(dataset[item].numpy())
-        if len(part) > len(counts):
-            counts = np.pad(counts, (0, len(part) - len(counts)))
-        counts[: len(part)] += part
-    return counts
+    return _sum_of_counts(_joined(dataset[item].numpy() for item in range(len(dataset))))
+
+
+def _joined(items: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    waiting: List[np.ndarray] = []
+    size = 0
+    for item in items:
+        waiting.append(item)
+        size += len(item)
+        if size >= _JOINED:
+            yield np.concatenate(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 def split_prefixes(folders: List[str], name: str) -> List[str]:
