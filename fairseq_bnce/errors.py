@@ -23,7 +23,7 @@ class CheckpointError(ScoringError):
 
 
 class UnsupportedModelError(ValueError):
-    """The model's output layer is not one that this plugin can take apart."""
+    """The model is not one that this plugin can take apart."""
 
 
 def require(name: str, required: str, got: object, fits: bool) -> None:

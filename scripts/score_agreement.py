@@ -93,6 +93,7 @@ def agreement(want: Scores, got: Scores, what: str) -> Agreement:
 def _compare(options: argparse.Namespace) -> int:
     machine.check_fairseq()
     machine.check_data(options.data)
+    options.fingerprint = machine.data_fingerprint(options.data)
     sys.path.insert(0, str(machine.plugin_folder().parent))
     models = dict(map(_named, options.models))
     if len(models) < len(options.models):
@@ -114,7 +115,7 @@ def _both_ways(name: str, given: str, options: argparse.Namespace) -> Dict[str, 
 
 
 def _trained(name: str, options: argparse.Namespace) -> Path:
-    folder = f"{name}-{options.updates}-{machine.data_fingerprint(options.data)}"
+    folder = f"{name}-{options.updates}-{options.fingerprint}"
     checkpoint = options.out / folder / "checkpoint_last.pt"
     flags = ["--arch", name, *words([_RECIPE["training"], _MODELS[name]])]
     flags += ["--cpu", "--max-update", str(options.updates)]
@@ -137,8 +138,8 @@ def _our_scores(
 
     scorer = Scorer.from_checkpoint(str(checkpoint), exact=exact)
     unk, split = scorer.dictionary.unk_word, options.gen_subset
-    of_data = machine.data_fingerprint(options.data)
-    text, log = options.out / f"{split}-{of_data}.txt", options.out / "text.log"
+    text = options.out / f"{split}-{options.fingerprint}.txt"
+    log = options.out / "text.log"
     with sentences.write_text(options.data, split, text, log, options.threads).open() as lines:
         for line in scorer.score_stream(lines):
             shown = (unk if oov else word for word, oov in zip(line.words, line.is_oov))
@@ -177,7 +178,7 @@ def _write(found: Dict[str, Dict[str, Agreement]], options: argparse.Namespace) 
     parts = [", ".join(f"{k} {v}" for k, v in versions.items())]
     parts.append(tables.measured([""], columns, lines))
     models = {name: {way: asdict(one) for way, one in ways.items()} for name, ways in found.items()}
-    content = {"versions": versions, "data": machine.data_fingerprint(options.data)}
+    content = {"versions": versions, "data": options.fingerprint}
     tables.write(options.out / "agreement", parts, {**content, "models": models})
     print((options.out / "agreement.md").read_text(encoding="utf-8"))
 

@@ -384,17 +384,24 @@ def test_closed_stderr_changes_nothing(language_model, tmp_path):
     write_lines(tmp_path / "text", ["w1 w2"])
     with (tmp_path / "text").open("ab") as text:
         text.write(b"\xff\n")  # which is told of
-    line = [*COMMAND, "--path", str(language_model("lstm_lm")), str(tmp_path / "text")]
-    found = []
-    for how in ({}, {"preexec_fn": functools.partial(os.close, 2)}):
-        process = forks.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **how)
-        try:
-            output, _ = process.communicate(timeout=60)
-        finally:
-            forks.end(process)
-        found.append((process.returncode, output))
+    usual = [*COMMAND, "--path", str(language_model("lstm_lm")), str(tmp_path / "text")]
+    mistaken = [*COMMAND, "--path", os.fsdecode(b"\xe9"), str(tmp_path / "text")]
+    closing = functools.partial(os.close, 2)
+    found = [output_of(usual), output_of(usual, closing), output_of(mistaken, closing)]
     assert found[0] == found[1] and found[0][0] == 0
     assert len(found[0][1].splitlines()) == 2
+    assert found[2] == (2, b"")
+
+
+def output_of(command, preexec_fn=None):
+    process = forks.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=preexec_fn
+    )
+    try:
+        output, _ = process.communicate(timeout=60)
+    finally:
+        forks.end(process)
+    return process.returncode, output
 
 
 def test_what_cannot_be_read_on(score):
@@ -536,6 +543,6 @@ def test_beams_of_nemo(score, tmp_path, language_model):
         write_lines(tmp_path / "beams", [bad])
         status, _, errors = score("--nemo", "1", "0", tmp_path / "beams")
         assert status == 2 and "--nemo: required a text, a tab and a number, got" in errors
-        assert "(line 1 of all)" in errors
+        assert "(line 1 of the input)" in errors
     status, _, errors = score("--nemo", "1", "0", "--json", tmp_path / "beams")
     assert status == 2 and "--nemo: required no --json" in errors

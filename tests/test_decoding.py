@@ -248,6 +248,11 @@ def test_words_out_of_the_vocabulary_may_be_ruled_out(made, language_model):
     assert lm.score(start, known)[1] == plain.score(plain.start(False), known)[1]
     found, want = lm.unigram_scores(), plain.unigram_scores()
     assert found[unheard] == -math.inf and found[known] == want[known]
+    lm = PyctcdecodeLM(scorer, unk_score_offset=-math.inf, beta=0.0)
+    assert lm.score(lm.get_start_state(), "unheard")[0] == -math.inf
+    assert math.isfinite(lm.score(lm.get_start_state(), "w1")[0])
+    lm.reset_params(alpha=0.0)
+    assert lm.score(lm.get_start_state(), "unheard")[0] == 0
     model = KenlmModel(str(language_model("lstm_lm")), unk_score_offset=-math.inf)
     scores = [score for score, _, _ in model.full_scores("unheard w1")]
     assert scores[0] == -math.inf and math.isfinite(scores[1])

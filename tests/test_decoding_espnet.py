@@ -4,6 +4,7 @@ ESPnet itself is not there: ``espnet_interface`` states what of it matters here,
 test_decoding_libraries.py compares that with the library and runs its searches.
 """
 
+import math
 import random
 import sys
 
@@ -35,6 +36,17 @@ def espnet_scorer(monkeypatch):
 
 def test_beam_searches_take_it(espnet_scorer):
     assert issubclass(espnet_scorer, espnet_interface.BatchPartialScorerInterface)
+
+
+def test_tokens_that_the_model_lacks_may_be_ruled_out(made, espnet_scorer):
+    plain, lm = (
+        espnet_scorer(made("lstm_lm"), [*TOKENS, "unheard"], unk_score_offset=offset)
+        for offset in (0.0, -math.inf)
+    )
+    tokens = torch.tensor([2, len(TOKENS)])
+    want, _ = plain.score_partial(torch.tensor([END]), tokens, None, None)
+    found, _ = lm.score_partial(torch.tensor([END]), tokens, None, None)
+    assert found.tolist() == [want[0].item(), -math.inf]
 
 
 @pytest.mark.parametrize("name", ["lstm_lm", "transformer_lm"])

@@ -336,6 +336,7 @@ def test_weights_of_a_command_and_of_a_file(tmp_path):
         ("LM=1,TM=x", "weights, item 2: required 'name= value', got 'TM=x'"),
         ("LM=nan", "item 1: required 'name= value', got 'LM=nan'"),
         ("=1", "item 1: required 'name= value', got '=1'"),
+        ("TM=1 LM=2", "item 1: required 'name= value', got 'TM=1 LM=2'"),
         ("LM=1,LM=2", "item 2: required every name once, got 'LM' again"),
         ("none", "none: required a file, got: No such file"),
         (",=", "required 'name= value', got '='"),

@@ -133,7 +133,7 @@ class _Beams:
         score = decimal(number.strip())
         if score is None or "\t" in text:
             required = "--nemo: required a text, a tab and a number"
-            raise InputError(f"{required}, got {quoted(line)} (line {self._lines:,} of all)")
+            raise InputError(f"{required}, got {quoted(line)} (line {self._lines:,} of the input)")
         self._read.append((text, score))
         return self._make_words(text)
 

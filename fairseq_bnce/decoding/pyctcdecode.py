@@ -110,7 +110,8 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         after, nats = self.histories.extend(history, self.scorer.ids([word])[0])
         if known is None:
             nats += self.unk_score_offset * math.log(10)
-        return after, self.alpha * nats + self.beta
+        weighted = self.alpha * nats if self.alpha else 0.0  # the offset may be -inf
+        return after, weighted + self.beta
 
 
 def _known(scorer: Scorer, unigrams: Optional[Iterable[str]], max_oov: float) -> Dict[str, int]:

@@ -154,7 +154,7 @@ def _parse(where: str, item: str) -> Tuple[str, Tuple[float, ...]]:
     read = [decimal(value) for value in values.split()]
     numbers = [np.nan if number is None else number for number in read]
     got = quoted(item.strip())
-    if not sign or not name.strip() or not numbers or not _finite(numbers):
+    if not sign or len(name.split()) != 1 or not numbers or not _finite(numbers):
         raise InputError(f"{where}: required 'name= value', got {got}")
     if max(map(abs, numbers)) > LARGEST:
         required = f"'name= value', numbers of at most {LARGEST:g}"

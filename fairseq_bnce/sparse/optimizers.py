@@ -255,7 +255,7 @@ def _gradient(parameter: Tensor) -> Tensor:
             raise UnsupportedModelError(
                 "--row-sparse: required a decoder that reads its embeddings and its output layer "
                 "by rows alone (torch.nn.Embedding, output_projection), got a dense gradient of "
-                f"{' x '.join(map(str, parameter.shape))} numbers: train without it"
+                f"{' x '.join(map(str, parameter.shape))} numbers: train without --row-sparse"
             )
         return parameter.grad
     ids = torch.empty(0, dtype=torch.int64, device=parameter.device)

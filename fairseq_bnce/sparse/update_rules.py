@@ -141,8 +141,8 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             if group[option]:
                 raise ValueError(
                     f"--{option.replace('_', '-')}: required 0 with --row-sparse, got "
-                    f"{group[option]}: {reason} (a checkpoint's value holds on: --optimizer-"
-                    "overrides, --reset-optimizer)"
+                    f"{group[option]}: {reason}; if it is the checkpoint's: --reset-optimizer, or "
+                    f"--optimizer-overrides \"{{'{option}': 0}}\""
                 )
 
 

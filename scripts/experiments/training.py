@@ -95,23 +95,22 @@ class Training(Run):
     def finished(self) -> Optional[Outcome]:
         """What an earlier call left, None unless it came to the end; does no work.
 
-        Not what it measured otherwise (scoring flags, questions) than this call would; but the
-        plugin that measured may be another one.
+        Not what was measured otherwise (scoring flags, questions) than this call would; but what it
+        would not measure at all, and what another plugin measured.
 
         Raises:
             logs.UnreadableLog: the log is gone or not understood.
         """
-        parts = [name for name, key, _ in self.parts() if self._is_of(name, key)]
-        if not {"train", "score"} <= set(parts):
+        keys = {name: key for name, key, _ in self.parts()}
+        kept = {
+            name: stored
+            for name, stored in self._stored.items()
+            if name not in keys or _is_same(name, stored.get("key"), keys[name])
+        }
+        if not {"train", "score"} <= set(kept):
             return None
-        stages = {name: self.read(name, self._stored[name]) for name in parts}
+        stages = {name: self.read(name, stored) for name, stored in kept.items()}
         return Outcome(self.system, self.case, self._place, self._stages(stages))
-
-    def _is_of(self, name: str, key: Any) -> bool:
-        if name not in self._stored:
-            return False
-        stored = self._stored[name].get("key")
-        return stored == key if name == "train" else stored[1:] == key[1:]
 
     def read(self, name: str, stored: Dict[str, Any]) -> Dict[str, Any]:
         """The value; of a training, what its log tells, so that a better reader serves old logs."""
@@ -186,3 +185,8 @@ class Training(Run):
         settings = self.settings
         same = [*device_flags(settings.device), "--num-workers", "0", *inherited(self.flags)]
         return [*same, *settings.recipe.scoring, *settings.scoring]
+
+
+def _is_same(name: str, key: Any, other: Any) -> bool:
+    """Whether parts' keys are, but for the plugin, which begins those of what measures."""
+    return key == other if name == "train" else key[1:] == other[1:]

@@ -219,7 +219,8 @@ def _length(run: Optional[Run]) -> int:
 
 def _longest(runs: Sequence[Run]) -> List[Run]:
     """Those that no other one outlasts: of them speed is best known."""
-    return [run for run in runs if _length(run) == max(map(_length, runs))]
+    most = max(map(_length, runs))
+    return [run for run in runs if _length(run) == most]
 
 
 def _common_update(runs: Dict[str, List[Run]]) -> int:
@@ -292,7 +293,9 @@ def _known(runs: Sequence[Run], name: str) -> List[float]:
 
 def _shown(values: Sequence[Optional[float]], form: str = ".1f") -> str:
     known = [value for value in values if value is not None]
-    return spread(known if len(set(known)) > 1 else known[:1], form)  # updates, parameters
+    if len(set(known)) == 1:  # as updates, which are no measurement, are in all runs
+        return spread(known[:1], form)
+    return spread(known, form)
 
 
 def _method(label: str) -> str:

@@ -17,7 +17,7 @@ SYSTEMS = {
 def speeds(benchmark: Dict[str, Any]) -> List[str]:
     """What each system did a processor second, at every V."""
     titles = ["V", "language model", "utterances/s", "× fairseq's way", "words scored"]
-    titles += ["contexts read", "ms of decoding by contexts read", "memory MiB"]
+    titles += ["contexts read", "ms of decoding per context read", "memory MiB"]
     runs = {(run["vocab"], run["system"]): run for run in benchmark["runs"]}
     return table(titles, [_line(runs, *key) for key in sorted(runs, key=_order)], text=2)
 

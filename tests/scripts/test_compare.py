@@ -290,6 +290,8 @@ def test_what_was_measured_otherwise_is_not_taken_for_this(tmp_path, monkeypatch
     assert set(stored) == {"train", "score", "complete"}
     assert set(training(first).finished().parts) >= {"train", "complete"}
     assert "complete" not in training(second).finished().parts
+    nothing_asked = Training(settings(tmp_path, tmp_path), variant, 1)
+    assert "complete" in nothing_asked.finished().parts
     assert training(first, scoring=("--max-tokens", "9")).finished() is None
     same = {name: key for name, key, _ in training(first).parts()}
     other = {name: key for name, key, _ in training(second).parts()}
