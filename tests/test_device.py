@@ -199,8 +199,9 @@ def test_row_sparse_updates(name, optimizer, corpus, same_draws):
 
 
 def after_row_sparse_updates(corpus, flags, device):
-    """The parameters after three."""
-    cfg, task, model = build(corpus, *flags, "--lr", "0.05")
+    """The parameters after three, each of which can be seen."""
+    lr = "5" if flags[-1] == "sparse_sgd" else "0.05"
+    cfg, task, model = build(corpus, *flags, "--lr", lr)
     criterion, sample = task.build_criterion(cfg.criterion), first_batch(task)
     criterion.prepare(model, untrained=True)
     for module in (model, criterion):

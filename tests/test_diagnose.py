@@ -303,6 +303,9 @@ def test_a_full_disk(checkpoint, text, tmp_path, flag, room):
     assert last.startswith(f"fairseq-bnce: error: {out}") and "required room to write, got" in last
     left = [path for path in tmp_path.rglob("*") if path not in (checkpoint, text, out)]
     assert {path.name for path in left} <= {"model.pt", "text", "diagnosis.json"}
+    assert flag == "--out" or not out.exists()
+    if (out / "diagnosis.json").exists():
+        json.loads((out / "diagnosis.json").read_text("utf-8"))
 
 
 def test_calibrate_to_a_folder_is_said_before_the_work(diagnose, checkpoint, text, tmp_path):

@@ -188,7 +188,10 @@ def on_two_ranks(function, *arguments):
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
-            context.Process(target=in_rank, args=(rank, Path(folder), function, arguments))
+            # Of daemons none waits for a rank that has failed once the tests are over.
+            context.Process(
+                target=in_rank, args=(rank, Path(folder), function, arguments), daemon=True
+            )
             for rank in (0, 1)
         ]
         for rank in ranks:

@@ -129,6 +129,7 @@ def test_part_that_is_whole_is_taken(server, tmp_path) -> None:
     (tmp_path / "a.zip.part").write_bytes(CONTENT)
     fetch.download(server.url, tmp_path / "a.zip", MD5)
     assert (tmp_path / "a.zip").read_bytes() == CONTENT
+    assert server.asked == ["bytes=10240-"]
 
 
 def test_wrong_checksum_is_refused_and_not_kept(server, tmp_path) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from test_distributed import results, train_on_two_ranks, trained_on_two_ranks
-from tools import LSTM, build, evaluate, loss_bits, train
+from tools import LSTM, build, evaluate, goes_on_from, loss_bits, train
 
 from fairseq_bnce.training.streams import stream_batches
 
@@ -84,14 +84,14 @@ def test_scored_as_one_text(corpus, tmp_path):
     """eval-lm --stateful in blocks of 2 is eval-lm in one block; without, it is not."""
     train(corpus, tmp_path, *STATEFUL, "--max-epoch", "4", "--clip-norm", "1")
     checkpoint = tmp_path / "checkpoint_best.pt"
-    one_block = loss_bits(evaluate(corpus, checkpoint, "--tokens-per-sample", "5000"))
     for unnormalized in ([], ["--unnormalized"]):
+        long = ["--tokens-per-sample", "5000", *unnormalized]
         short = ["--tokens-per-sample", "2", *unnormalized]
+        one_block = loss_bits(evaluate(corpus, checkpoint, *long))
         stateful = evaluate(corpus, checkpoint, "--stateful", "--batch-size", "1", *short)
         blocks = evaluate(corpus, checkpoint, *short)
-        if not unnormalized:
-            assert loss_bits(stateful) == pytest.approx(one_block, abs=2e-4)
-            assert abs(loss_bits(blocks) - one_block) > 1e-3
+        assert loss_bits(stateful) == pytest.approx(one_block, abs=2e-4)
+        assert abs(loss_bits(blocks) - one_block) > 1e-3
         streams = evaluate(corpus, checkpoint, "--stateful", "--batch-size", "3", *short)
         words = {
             re.findall(r"Evaluated ([\d,]+) tokens", o)[0] for o in (stateful, blocks, streams)
@@ -109,7 +109,8 @@ def test_resumed_run_repeats_the_uninterrupted_one(flags, updates, corpus, tmp_p
     middle = torch.load(tmp_path / "parts" / "checkpoint_last.pt", weights_only=False)
     (state,) = middle["extra_state"]["train_iterator"]["carried_state"]
     assert [part.shape for part in state] == [(1, 8, 16)] * 2 and state[0].abs().max() > 0
-    train(corpus, tmp_path / "parts", *flags, "--max-update", end)
+    resumed = train(corpus, tmp_path / "parts", *flags, "--max-update", end)
+    assert goes_on_from(resumed, int(until))
     want, got = (
         torch.load(tmp_path / run / "checkpoint_last.pt", weights_only=False)["model"]
         for run in ("whole", "parts")
@@ -132,9 +133,11 @@ def test_state_matters_to_training(corpus, tmp_path):
 @pytest.mark.slow  # three runs of two ranks
 def test_two_ranks_resume(corpus, tmp_path):
     flags = [*STATEFUL, "--batch-size", "4", "--save-interval-updates", "5", "--max-epoch", "2"]
-    train_on_two_ranks(corpus, tmp_path / "whole", *flags, "--max-update", "9")
-    train_on_two_ranks(corpus, tmp_path / "parts", *flags, "--max-update", "5")
-    train_on_two_ranks(corpus, tmp_path / "parts", *flags, "--max-update", "9")
+    for name, updates in (("whole", "9"), ("parts", "5"), ("parts", "9")):
+        arguments = [*flags, "--max-update", updates]
+        statuses, output = train_on_two_ranks(corpus, tmp_path / name, *arguments)
+        assert statuses == [0, 0]
+    assert goes_on_from(output, 5)
     whole, parts = (results(tmp_path / run)[1]["parameters"] for run in ("whole", "parts"))
     assert all(torch.equal(parts[name], value) for name, value in whole.items())
 

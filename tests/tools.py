@@ -174,6 +174,11 @@ def loss_bits(output: str) -> float:
     return float(re.findall(r"Loss \(base 2\): ([-\d.]+)", output)[-1])
 
 
+def goes_on_from(output: str, update: int) -> bool:
+    """Whether fairseq-train says that it went on from a checkpoint of this update."""
+    return re.search(rf"Loaded checkpoint .* @ {update} updates", output) is not None
+
+
 def build(data: Path, *flags: str) -> Tuple[Any, Any, torch.nn.Module]:
     """(configuration, task, model) as fairseq-train would make them."""
     cfg = copy.deepcopy(_configuration(data, *flags))

@@ -1,5 +1,6 @@
 """What the scripts' command lines share: here, how they end."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,10 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 )
 def test_a_list_that_nobody_reads_ends_quietly(line):
     """As under ``| head``."""
-    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    with forks.Popen([sys.executable, SCRIPTS / line[0], *line[1:]], **pipes) as process:
-        process.stdout.close()
+    reading, writing = os.pipe()
+    os.close(reading)  # before anything is written, which a pipe would hold
+    command = [sys.executable, SCRIPTS / line[0], *line[1:]]
+    with forks.Popen(command, stdout=writing, stderr=subprocess.PIPE) as process:
+        os.close(writing)
         assert process.stderr.read() == b""
     assert process.returncode == 141
