@@ -18,6 +18,9 @@ import migrate_checkpoint  # noqa: E402
 MODEL = [*LSTM, "--max-epoch", "2"]
 ADAPTIVE = ["--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "12"]
 ADAPTIVE += ["--ddp-backend", "legacy_ddp"]
+# Until it knows of contexts: a new output layer starts as the unigram model, which has 35.
+LONGER = ["--optimizer", "adam", "--lr", "0.02", "--max-epoch", "5"]
+UNIGRAM = 35
 BNCE = ["--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]
 SOFTMAX = ["--criterion", "cross_entropy"]
 # fairseq's four flags for "these weights, and nothing else of that training".
@@ -28,7 +31,8 @@ RESET = ["--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset
 def trained(corpus, tmp_path_factory):
     """A checkpoint of each criterion by its name."""
     folder = tmp_path_factory.mktemp("trained")
-    for name, flags in (("adaptive", ADAPTIVE), ("bnce", BNCE), ("softmax", SOFTMAX)):
+    adaptive = [*ADAPTIVE, *LONGER]
+    for name, flags in (("adaptive", adaptive), ("bnce", BNCE), ("softmax", SOFTMAX)):
         train(corpus, folder / name, *MODEL, *flags)
     return {path.parent.name: path for path in folder.glob("*/checkpoint_best.pt")}
 
@@ -65,13 +69,13 @@ def test_fairseq_alone_refuses_an_adaptive_checkpoint(corpus, trained, tmp_path)
 def test_a_transformer_keeps_it_without_a_bias(corpus, tmp_path, own, tied):
     """One feature, made constant, carries what the bias would."""
     model = [*TRANSFORMER, *own, "--max-epoch", "4"]
-    train(corpus, tmp_path, *model, *ADAPTIVE, *tied)
+    train(corpus, tmp_path, *model, *ADAPTIVE, *tied, *LONGER)
     adaptive, start = tmp_path / "checkpoint_best.pt", tmp_path / "start.pt"
     status, output = migrate(corpus, adaptive, start, *model, "--criterion", "bnce")
     assert status == 0, output
     assert "made of the adaptive softmax: decoder.output_projection.weight" in output
     before, exact = (perplexity(evaluate(corpus, at)) for at in (adaptive, start))
-    assert exact < 1.1 * before
+    assert exact < 1.4 * before < UNIGRAM
     assert perplexity(evaluate(corpus, start, "--unnormalized")) == pytest.approx(exact, rel=0.1)
 
 
@@ -82,7 +86,7 @@ def test_an_adaptive_softmax_becomes_a_projection_that_bnce_trains_on(corpus, tr
     assert "made of the adaptive softmax: decoder.fc_out.bias, decoder.fc_out.weight" in output
     assert "left out: decoder.adaptive_softmax.head.weight" in output
     before, after = (perplexity(evaluate(corpus, at)) for at in (trained["adaptive"], start))
-    assert after < 1.1 * before
+    assert after < 1.1 * before < UNIGRAM
     # The constants are in the bias, so that log Z is 0, which the checkpoint says.
     raw = evaluate(corpus, start, "--unnormalized")
     assert perplexity(raw) == pytest.approx(after, rel=0.1)
