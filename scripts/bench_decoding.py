@@ -41,16 +41,14 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from experiments import command, machine, processes
+from experiments import command, machine, processes, sentences, tables
+from experiments.recipes import words
+from experiments.run import make_data
 from rendering import decoding
 
 _HERE = Path(__file__).resolve().parent
 SYSTEMS = ("ours", "ours exact", "prefix", "kenlm")
-_LSTM = "--arch lstm_lm --decoder-layers 2 --decoder-embed-dim {d} --decoder-hidden-size {d}"
-_LSTM += " --decoder-out-embed-dim {d}"
-_TRAINING = "--sample-break-mode eos --tokens-per-sample 400 --cpu --criterion bnce"
-_TRAINING += " --optimizer sgd --lr 1 --batch-size 20 --max-update 2 --no-epoch-checkpoints"
-_TRAINING += " --no-progress-bar --valid-partition-rate 0.1 --num-workers 0"
+_RECIPE = tables.load("recipes")["scoring"]  # bench_scoring.py's
 
 
 class Bench:
@@ -61,7 +59,8 @@ class Bench:
     """
 
     def __init__(self, options: argparse.Namespace):
-        self.options, self.out = options, options.out
+        self.options, self.out, self.threads = options, options.out, options.threads
+        self.log = self.out / "runs.log"
 
     def runs(self) -> List[Dict[str, Any]]:
         """Of each system at each V, the fastest of all rounds."""
@@ -83,21 +82,15 @@ class Bench:
         return {"system": system, "vocab": vocab, **found}
 
     def _model(self, vocab: int) -> Path:
-        folder = self.out / f"model-{self.options.size}-{self._of(vocab)}"
-        if not (folder / "checkpoint_last.pt").is_file():
-            say(f"training lstm_lm for a moment, V = {vocab:,}")
-            line = ["-m", "fairseq_cli.train", self._data(vocab), "--save-dir", folder]
-            line += ["--user-dir", machine.plugin_folder(), "--task", "language_modeling"]
-            line += _LSTM.format(d=self.options.size).split() + _TRAINING.split()
-            self._run_python(line)
-        return folder / "checkpoint_last.pt"
+        size = self.options.size
+        checkpoint = self.out / f"model-{size}-{self._of(vocab)}" / "checkpoint_last.pt"
+        flags = words([_RECIPE["models"]["lstm_lm"].format(d=size), _RECIPE["training"], "--cpu"])
+        sentences.train(self._data(vocab), checkpoint, flags, self.log, self.threads)
+        return checkpoint
 
     def _data(self, vocab: int) -> Path:
         folder = self.out / f"data-{self._of(vocab)}"
-        if not folder.is_dir():
-            flags = ["--out", folder, "--vocab", vocab, "--tokens", self.options.tokens]
-            self._python("experiments/measures/data.py", *flags)
-        return folder
+        return make_data(folder, self.log, self.threads, vocab=vocab, tokens=self.options.tokens)
 
     def _words(self, vocab: int) -> Path:
         """The dictionary's, the commonest first."""
@@ -112,7 +105,7 @@ class Bench:
         path = self.out / f"trigram-{self._of(vocab)}.arpa"
         if "kenlm" in self.options.systems and not path.is_file():
             text = self.out / f"text-{self._of(vocab)}.txt"
-            self._python("experiments/measures/as_text.py", self._data(vocab), "train", text)
+            sentences.write_text(self._data(vocab), "train", text, self.log, self.threads)
             self._python("decoders/ngrams.py", text, self._words(vocab), path)
         return path
 
@@ -121,11 +114,8 @@ class Bench:
         return f"{vocab}-{self.options.tokens}"
 
     def _python(self, script: str, *arguments: Any) -> None:
-        self._run_python([_HERE / script, *arguments])
-
-    def _run_python(self, arguments: Sequence[Any]) -> None:
-        line = [sys.executable, *map(str, arguments)]
-        processes.run(line, self.out / "runs.log", self.options.threads)
+        line = [sys.executable, *map(str, (_HERE / script, *arguments))]
+        processes.run(line, self.log, self.threads)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -143,7 +143,7 @@ def test_what_a_checkpoint_carries(tmp_path):
     assert found(task_state={"log_z": 1.0}, criterion=learned) == 0.25
     learned["_extra_state"] = {"initial_log_z": 7.5}
     assert found(task_state={"log_z": 1.0}, criterion=learned) == 7.75
-    for bad in (math.nan, math.inf, "7.6"):
+    for bad in (math.nan, math.inf, "7.6", True, 10**400):
         with pytest.raises(ValueError, match="--log-z: required a finite number as log_z in the t"):
             found(task_state={"log_z": bad})
     path.write_bytes(path.read_bytes()[:200])

@@ -102,7 +102,7 @@ def _check_state(state: Any, path: str) -> None:
     if not isinstance(state, dict):
         raise _refusal(path, "task_state", "a dictionary", quoted(state))
     for name, required in _NUMBERS.items():
-        if name in state and not _is_finite(state[name], name == "sigma_z"):
+        if name in state and not is_finite(state[name], name == "sigma_z"):
             raise _refusal(path, f"task_state.{name}", required, quoted(state[name], _DIGITS))
     squashing = state.get("score_squashing", False)
     if not isinstance(squashing, bool):
@@ -127,7 +127,8 @@ def _check_reduced_partition(found: Any, path: str) -> None:
         raise _refusal(path, name, "weight of shape (K, D) and bias of shape (K)", got)
 
 
-def _is_finite(number: Any, from_zero: bool) -> bool:
+def is_finite(number: Any, from_zero: bool = False) -> bool:
+    """Whether it is a number, and one that a float can hold."""
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         return False
     try:

@@ -4,14 +4,14 @@ fairseq's trainer does not hand a checkpoint's task state on, so that it is read
 the same rule by which fairseq chooses the file.
 """
 
-import math
 import os
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from fairseq.file_io import PathManager
 
 from fairseq_bnce.checkpoints import reading
-from fairseq_bnce.errors import require
+from fairseq_bnce.checkpoints.contents import is_finite
+from fairseq_bnce.errors import quoted, require
 from fairseq_bnce.sparse import ranks
 
 _LAST = "checkpoint_last.pt"
@@ -79,13 +79,9 @@ def restored(choice: CheckpointChoice) -> Optional[Restored]:
 def _read(path: str, keeps_optimizer: bool) -> Restored:
     content = reading.read_if_whole(PathManager.get_local_path(path))
     state = content.get("task_state") or {}
-    normaliser = {name: state[name] for name in ("mu_z", "sigma_z") if _is_finite(state.get(name))}
+    normaliser = {name: state[name] for name in ("mu_z", "sigma_z") if is_finite(state.get(name))}
     learns = "learned_log_z" in (content.get("criterion") or {})
     return Restored(path, _log_z(content, path), normaliser, learns if keeps_optimizer else None)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _log_z(content: Dict[str, Any], path: str) -> Optional[float]:
@@ -95,7 +91,7 @@ def _log_z(content: Dict[str, Any], path: str) -> Optional[float]:
     if value is None:
         return None
     required = f"a finite number as log_z in the task state of {path}, or a number in its place"
-    require("--log-z", required, repr(value), _is_finite(value))
+    require("--log-z", required, quoted(value), is_finite(value))
     return float(value)
 
 

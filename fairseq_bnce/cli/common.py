@@ -16,26 +16,11 @@ from typing import TYPE_CHECKING, Any, Dict, Type, TypeVar, Union
 import torch
 
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.text.numerals import decimal, whole_number
-from fairseq_bnce.text.stream import TextLines, word_maker
+from fairseq_bnce.text.numerals import at_least, decimal
+from fairseq_bnce.text.stream import TextLines
 
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer
-
-__all__ = [
-    "InputError",
-    "TextLines",
-    "add_files",
-    "add_model_options",
-    "add_text_options",
-    "at_least",
-    "load_scorer",
-    "note",
-    "note_bad_lines",
-    "progress_bar",
-    "without_nan",
-    "word_maker",
-]
 
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 MOST_THREADS = 1024
@@ -168,20 +153,6 @@ def progress_bar(is_wanted: bool = True, **kwargs: Any) -> Any:
     from tqdm import tqdm
 
     return tqdm(disable=None if is_wanted else True, file=sys.stderr, **kwargs)
-
-
-def at_least(least: int, most: int = 10**9) -> Any:
-    """An argparse type: whole numbers from ``least`` to ``most``."""
-
-    def parse(text: str) -> int:
-        number = whole_number(text)
-        if number is None or not least <= number <= most:
-            raise argparse.ArgumentTypeError(
-                f"required a whole number from {least:,} to {most:,}, got {quoted(text)}"
-            )
-        return number
-
-    return parse
 
 
 def _dtype(options: argparse.Namespace) -> torch.dtype:

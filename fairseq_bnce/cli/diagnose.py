@@ -21,18 +21,16 @@ import torch
 
 from fairseq_bnce import checkpoints
 from fairseq_bnce.cli.common import (
-    InputError,
     add_files,
     add_model_options,
     add_text_options,
-    at_least,
     load_scorer,
     note,
     note_bad_lines,
     progress_bar,
     without_nan,
-    word_maker,
 )
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.scoring import pictures
 from fairseq_bnce.scoring.diagnosis import (
     Context,
@@ -43,8 +41,9 @@ from fairseq_bnce.scoring.diagnosis import (
     summary,
 )
 from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, Contexts
+from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.output import Output, write_error
-from fairseq_bnce.text.stream import TextLines, sampled
+from fairseq_bnce.text.stream import TextLines, sampled, word_maker
 
 _SHOWN = (
     ("contexts", "contexts", ",d"),

@@ -26,11 +26,9 @@ import numpy as np
 from fairseq_bnce.cli.common import (
     add_model_options,
     add_text_options,
-    at_least,
     load_scorer,
     note,
     progress_bar,
-    word_maker,
 )
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.bootstrap import Comparison, compare
@@ -43,7 +41,9 @@ from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.rescoring.tuning import tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
 from fairseq_bnce.text.lines import STDIN, LineSource, readable
+from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.output import Output, is_special, write_error
+from fairseq_bnce.text.stream import word_maker
 
 FEATURE_NAME = re.compile(r"[\w.+-]+")
 # What else is added by flags: the ends of the features' names.

@@ -23,22 +23,20 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from fairseq_bnce.cli.common import (
-    TextLines,
     add_files,
     add_model_options,
     add_text_options,
-    at_least,
     load_scorer,
     note,
     note_bad_lines,
     progress_bar,
     without_nan,
-    word_maker,
 )
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
-from fairseq_bnce.text.numerals import decimal
+from fairseq_bnce.text.numerals import at_least, decimal
 from fairseq_bnce.text.output import Output
+from fairseq_bnce.text.stream import TextLines, word_maker
 
 Format = Callable[[SentenceScore], str]
 MOST_NATS = 709  # of which a float64 has an exponential

@@ -8,29 +8,17 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.reading import check_input
 from fairseq_bnce.preparation.splits import SPLITS
 from fairseq_bnce.text.lines import STDIN
-from fairseq_bnce.text.tokens import BOS, EOS, UNK, has_tokenizer, languages
+from fairseq_bnce.text.numerals import at_least
+from fairseq_bnce.text.tokens import BOS, EOS, UNK, check_language
 
 DEFAULT_SPLIT = (0.9, 0.05, 0.05)
 DEFAULT_SPLIT_BY = "block"
-
-
-def at_least(minimum: int) -> Callable[[str], int]:
-    """An argparse type: whole numbers from ``minimum``."""
-
-    def parse(text: str) -> int:
-        if not text.lstrip("-").isdecimal() or int(text) < minimum:
-            raise argparse.ArgumentTypeError(
-                f"a whole number of at least {minimum} is required, but came {text!r}"
-            )
-        return int(text)
-
-    return parse
 
 
 def usable_cpus() -> int:
@@ -224,15 +212,7 @@ def check_requirements(args: argparse.Namespace) -> None:
     if args.dict and not args.dict.is_file():
         raise InputError(f"--dict: a dict.txt is required, but {args.dict} is not a file")
     if not args.tokenized:
-        if not has_tokenizer():
-            raise InputError(
-                "sacremoses, which tokenises, is missing: pip install sacremoses "
-                "(or give --tokenized text)"
-            )
-        if args.language not in languages():
-            raise InputError(
-                f"--language: one of {' '.join(languages())} is required, but came {args.language}"
-            )
+        check_language("--language", args.language)
     if not args.text_only and importlib.util.find_spec("fairseq_cli") is None:
         raise InputError(
             f"fairseq, which binarises, is missing from {sys.executable}: see Install in README.md "

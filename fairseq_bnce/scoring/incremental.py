@@ -113,66 +113,33 @@ class State:
         return features[:, -1].clone(), context  # what else was read need not be kept
 
 
-class Incremental:
-    """Starts and extends states.
-
-    Args:
-        reader: of the model.
-        prefix, first: the words before every block, and after those before every text.
-        keep: how many words stay in sight where a text outgrows the model's positions.
-        score: log-probabilities of words (N,) or (N, K) after features (N, D).
-        vocabulary: how many word ids there are.
-    """
-
-    def __init__(
-        self,
-        reader: Reader,
-        prefix: Sequence[int],
-        first: Sequence[int],
-        keep: int,
-        score: Callable[[Tensor, Tensor], Tensor],
-        vocabulary: int,
-    ):
-        self.reader, self.prefix, self.first, self.keep = reader, prefix, first, keep
-        self.score, self.vocabulary = score, vocabulary
-
-    def start(self, count: int, device: torch.device) -> State:
-        """The state of ``count`` hypotheses without a word."""
-        if not self.reader.is_causal:
-            raise ScoringError(
-                "--bidirectional-context: required a model of past words for incremental scoring, "
-                "got one that reads the words on both sides; score whole sentences"
-            )
-        if count < 0:
-            raise ScoringError(f"n: required at least 0, got {count}")
-        context = self.reader.start(count, device)
-        for word in (*self.prefix, *self.first):
-            tokens = torch.full((count, 1), word, device=device)
-            features, context = self.reader.read_on(context, tokens)
-        return State(
-            self.reader, features[:, -1], [_Group(torch.arange(count).to(device), context)]
+def start(reader: Reader, words: Sequence[int], count: int, device: torch.device) -> State:
+    """The state of ``count`` hypotheses that begin with these words, one at least."""
+    if not reader.is_causal:
+        raise ScoringError(
+            "--bidirectional-context: required a model of past words for incremental scoring, "
+            "got one that reads the words on both sides; score whole sentences"
         )
+    if count < 0:
+        raise ScoringError(f"n: required at least 0, got {count}")
+    context = reader.start(count, device)
+    for word in words:
+        tokens = torch.full((count, 1), word, device=device)
+        features, context = reader.read_on(context, tokens)
+    return State(reader, features[:, -1], [_Group(torch.arange(count).to(device), context)])
 
-    def extend(self, state: State, word_ids: Any) -> Tuple[State, Tensor]:
-        """(state after one more word each, the words' log-probabilities (n,))."""
-        read = self.read_on(state, word_ids)
-        return read, self.next_log_probs(state, word_ids)
 
-    def read_on(self, state: State, word_ids: Any) -> State:
-        """The state after one more word each, which are not scored."""
-        return state._read(self._checked(state, word_ids, (len(state),)), self._shortened)
+def read_on(state: State, word_ids: Any, below: int, shortened: Callable[[Any], Any]) -> State:
+    """After a word each, of ids ``below`` a number; a context that is full is ``shortened``."""
+    words = _as_ids("word_ids", word_ids, (len(state),), below, state.features.device)
+    return state._read(words, shortened)
 
-    def next_log_probs(self, state: State, word_ids: Any) -> Tensor:
-        """(n,) or (n, K) log-probabilities of words that may come next, one or K for each."""
-        ids = _as_tensor("word_ids", word_ids)
-        shape = (len(state), -1) if ids.dim() == 2 else (len(state),)
-        return self.score(state.features, self._checked(state, ids, shape))
 
-    def _shortened(self, context: Any) -> Any:
-        return self.reader.shortened(context, self.prefix, self.keep)
-
-    def _checked(self, state: State, word_ids: Any, shape: Tuple[int, ...]) -> Tensor:
-        return _as_ids("word_ids", word_ids, shape, self.vocabulary, state.features.device)
+def next_words(state: State, word_ids: Any, below: int) -> Tensor:
+    """Ids (n,) or (n, K), ``below`` a number, of words that may come next, one or K for each."""
+    ids = _as_tensor("word_ids", word_ids)
+    shape = (len(state), -1) if ids.dim() == 2 else (len(state),)
+    return _as_ids("word_ids", ids, shape, below, state.features.device)
 
 
 def _merged(reader: Reader, groups: Sequence[_Group]) -> List[_Group]:

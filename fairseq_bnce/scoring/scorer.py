@@ -7,7 +7,6 @@ comes ``</s>``: what ``fairseq-eval-lm --sample-break-mode eos`` scores.
 from __future__ import annotations
 
 import copy
-import functools
 from typing import (
     Any,
     Callable,
@@ -31,11 +30,11 @@ from torch import Tensor
 
 from fairseq_bnce import checkpoints
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.scoring import normalisation
+from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores, checked
-from fairseq_bnce.scoring.incremental import Incremental, State
+from fairseq_bnce.scoring.incremental import State
 from fairseq_bnce.scoring.readers import make_reader
-from fairseq_bnce.scoring.texts import Batch, Blocks, BlockText, CarriedText, Piece, batches
+from fairseq_bnce.scoring.texts import Batch, Blocks, CarriedText, Piece, batches
 
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 # What a CPU's caches hold of a small LSTM's states; measured there, a GPU is given more.
@@ -43,6 +42,7 @@ _BATCH_TOKENS = {"cpu": 4096}
 # Words of a window, in batches: among so many lines there are enough of a length.
 _WINDOW = 8
 _CARRIED = 1024  # words of a long text that are read at once
+Running = Callable[[np.ndarray], np.ndarray]  # scores the next words (S,) of a text: nats (S,)
 
 
 class SentenceScore(NamedTuple):
@@ -201,10 +201,9 @@ class Scorer:
             raise ScoringError("sentences: required an iterable of strings, got a single string")
         context = self._context_window(context_window)
         running = self._running_text(context, is_document=True) if document else None
-        score = functools.partial(self._score_lines, context=context)
         for window in self._windows(lines, is_ready):
             if running is None:
-                yield score(window)
+                yield self._score_lines(window, context)
             else:
                 yield self._score_document(window, running)
 
@@ -243,7 +242,8 @@ class Scorer:
             ScoringError: for a model that reads words on both sides.
         """
         with torch.no_grad():
-            return self._incremental().start(n, self.device)
+            self._context_window(None)  # raises where a model has no room for a word
+            return incremental.start(self._reader, [*self._prefix, *self._first], n, self.device)
 
     def extend(self, state: State, word_ids: Any) -> Tuple[State, np.ndarray]:
         """Extend each hypothesis by a word.
@@ -258,9 +258,7 @@ class Scorer:
         Raises:
             ScoringError: for ids of a wrong shape, or that the model does not know.
         """
-        with torch.no_grad():
-            state, log_probs = self._incremental().extend(state, word_ids)
-        return state, _as_float64(log_probs)
+        return self.read_on(state, word_ids), self.next_log_probs(state, word_ids)
 
     def next_log_probs(self, state: State, word_ids: Any) -> np.ndarray:
         """Log-probabilities of words that may come next, which are not read.
@@ -273,12 +271,13 @@ class Scorer:
             float64 of that shape, nats.
         """
         with torch.no_grad():
-            return _as_float64(self._incremental().next_log_probs(state, word_ids))
+            ids = incremental.next_words(state, word_ids, len(self.dictionary))
+            return _as_float64(self._log_probs(state.features, ids))
 
     def read_on(self, state: State, word_ids: Any) -> State:
         """The state after a word for each of n hypotheses, as :meth:`extend` has it, unscored."""
         with torch.no_grad():
-            return self._incremental().read_on(state, word_ids)
+            return incremental.read_on(state, word_ids, len(self.dictionary), self._shortened)
 
     def normalisers(self, state: State) -> np.ndarray:
         """What raw scores after n hypotheses are lessened by: (n,) float64 nats.
@@ -303,10 +302,9 @@ class Scorer:
                 self._state, self.shift, self._reader.layer, self._squash
             )
 
-    def _incremental(self) -> Incremental:
-        keep, known = self._context_window(None), len(self.dictionary)
-        first = self._prefix, self._first
-        return Incremental(self._reader, *first, keep, self._log_probs, known)
+    def _shortened(self, context: Any) -> Any:
+        """Of a text that has outgrown the model's positions, half of them stay in sight."""
+        return self._reader.shortened(context, self._prefix, self._context_window(None))
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         """float32 nats of words (N,) or (N, K) after features (N, D)."""
@@ -343,9 +341,7 @@ class Scorer:
         """Each for itself."""
         long = {n for n, line in enumerate(lines) if self._is_long(line)}
         short = [n for n in range(len(lines)) if n not in long]
-        scores: Dict[int, np.ndarray] = {
-            n: self._running_text(context).log_probs(lines[n].ids) for n in long
-        }
+        scores: Dict[int, np.ndarray] = {n: self._running_text(context)(lines[n].ids) for n in long}
         pieces = [self._piece(lines[n].ids) for n in short]
         scores.update(zip(short, self._score_pieces(pieces)))
         has_blocks = self._reader.longest is not None
@@ -353,8 +349,8 @@ class Scorer:
             self._result(line, scores[n], has_blocks and n in long) for n, line in enumerate(lines)
         ]
 
-    def _score_document(self, lines: Sequence[_Line], running: Any) -> List[SentenceScore]:
-        scores = running.log_probs(np.concatenate([line.ids for line in lines]))
+    def _score_document(self, lines: Sequence[_Line], running: Running) -> List[SentenceScore]:
+        scores = running(np.concatenate([line.ids for line in lines]))
         ends = np.cumsum([len(line.ids) for line in lines])
         parts = np.split(scores, ends[:-1])
         return [self._result(line, part) for line, part in zip(lines, parts)]
@@ -396,7 +392,7 @@ class Scorer:
         longest = self._reader.longest
         return None if longest is None else longest - len(self._prefix)
 
-    def _running_text(self, context: int, is_document: bool = False) -> Any:
+    def _running_text(self, context: int, is_document: bool = False) -> Running:
         if not self.is_causal:
             raise ScoringError(
                 "document: required a model of past words, got one with --bidirectional-context; "
@@ -404,10 +400,11 @@ class Scorer:
             )
         longest, first = self._longest(), [*self._prefix, *self._first]
         if longest is None:
-            return CarriedText(self._reader, self._log_probs, first, self.device, _CARRIED)
+            text = CarriedText(self._reader, self._log_probs, first, self.device, _CARRIED)
+            return text.log_probs
         first_block = longest - context if is_document else longest
         blocks = Blocks(self._first[0], self._prefix, longest, context, first_block)
-        return BlockText(blocks, self._score_pieces)
+        return lambda words: np.concatenate(self._score_pieces(list(blocks.pieces(words))))
 
     def _context_window(self, wanted: Optional[int]) -> int:
         longest = self._longest()

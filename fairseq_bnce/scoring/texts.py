@@ -83,22 +83,6 @@ class Blocks:
             yield Piece(np.concatenate([self.prefix, self._read]), targets)
 
 
-class BlockText:
-    """A running text for models that read so many words at once.
-
-    Args:
-        blocks: the text's.
-        score: log-probabilities (S,) of the targets of each of some pieces.
-    """
-
-    def __init__(self, blocks: Blocks, score: Callable[[Sequence[Piece]], Sequence[np.ndarray]]):
-        self.blocks, self.score = blocks, score
-
-    def log_probs(self, words: np.ndarray) -> np.ndarray:
-        """(S,) float32 nats, of the next words (S,) of the text."""
-        return np.concatenate(self.score(list(self.blocks.pieces(words))))
-
-
 def batches(pieces: Sequence[Piece], most: int) -> List[List[int]]:
     """Numbers of pieces that go together, short ones first.
 

@@ -6,8 +6,11 @@ lists does; ``str.isdigit`` is true of ², which ``int`` refuses, as it does 5,0
 
 from __future__ import annotations
 
+import argparse
 import re
-from typing import Optional
+from typing import Any, Optional
+
+from fairseq_bnce.errors import quoted
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _DECIMAL = re.compile(
@@ -15,9 +18,18 @@ _DECIMAL = re.compile(
 )
 
 
-def whole_number(text: str) -> Optional[int]:
-    """The number that at most 18 digits stand for; None for any other text."""
-    return int(text) if _WHOLE.fullmatch(text) else None
+def at_least(least: int, most: int = 10**9) -> Any:
+    """An argparse type: whole numbers from ``least`` to ``most``."""
+
+    def parse(text: str) -> int:
+        number = int(text) if _WHOLE.fullmatch(text) else None
+        if number is None or not least <= number <= most:
+            raise argparse.ArgumentTypeError(
+                f"required a whole number from {least:,} to {most:,}, got {quoted(text)}"
+            )
+        return number
+
+    return parse
 
 
 def decimal(text: str) -> Optional[float]:

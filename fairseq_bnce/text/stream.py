@@ -16,7 +16,7 @@ from typing import IO, Any, Callable, Deque, Iterable, Iterator, List, Optional,
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.lines import GZIPPED, LINE_LIMIT, STDIN, decoded
-from fairseq_bnce.text.tokens import BOS, EOS, has_tokenizer, languages, words_of
+from fairseq_bnce.text.tokens import BOS, EOS, check_language, words_of
 
 _CHUNK = 2**16
 # How other kinds of files begin; UTF-32's little-endian mark begins with UTF-16's.
@@ -146,10 +146,10 @@ def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]
         lowercase: whether to lower-case them.
 
     Raises:
-        InputError: for a language that sacremoses has no rules for, or without sacremoses.
+        InputError: for a language that sacremoses has no rules for.
     """
     if language is not None:
-        _check_language(language)
+        check_language("--tokenize", language)
 
     def make(line: str) -> str:
         words = words_of(line, language, lowercase)
@@ -157,17 +157,6 @@ def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]
         return " ".join(words[:-1] if words[-1:] == [EOS] else words)
 
     return make
-
-
-def _check_language(language: str) -> None:
-    if not has_tokenizer():
-        raise InputError(
-            "--tokenize: required sacremoses, which is not installed: pip install "
-            "sacremoses (or give text whose words are separated by spaces)"
-        )
-    known = " ".join(languages())
-    if language not in known.split():
-        raise InputError(f"--tokenize: required one of {known}, got {quoted(language)}")
 
 
 def _check_readable(name: str) -> None:

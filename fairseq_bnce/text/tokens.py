@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
 from typing import Callable
+
+from fairseq_bnce.errors import InputError, quoted
 
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIALS = frozenset({BOS, PAD, EOS, UNK})
 
 
-def has_tokenizer() -> bool:
-    """Whether sacremoses is installed."""
-    return importlib.util.find_spec("sacremoses") is not None
-
-
-def languages() -> list[str]:
-    """The language codes that sacremoses has rules for."""
+def check_language(flag: str, language: str) -> None:
+    """Raise InputError for a language that sacremoses has no rules for."""
     from sacremoses.corpus import NonbreakingPrefixes
 
     codes = set(NonbreakingPrefixes().available_langs.values())
-    return sorted(codes | {"ja", "ko", "cjk"})  # these have rules, but no prefix lists
+    known = sorted(codes | {"ja", "ko", "cjk"})  # these have rules, but no prefix lists
+    if language not in known:
+        raise InputError(f"{flag}: required one of {' '.join(known)}, got {quoted(language)}")
 
 
 @functools.lru_cache(maxsize=None)

@@ -21,40 +21,13 @@ def run(benchmark: Benchmark, system: str, vocab: int) -> Dict[str, Any]:
     return found[0] if found else {}
 
 
-def speeds(benchmark: Benchmark) -> List[str]:
-    """Words/s of every system at every V."""
-    return _by_vocabulary(benchmark, "words/s", "words_per_second", ",.0f")
-
-
-def speeds_and_exponents(benchmark: Benchmark) -> List[str]:
-    """The same, with the fitted exponents."""
-    head, rule, *lines = speeds(benchmark)
-    exponents = [
-        number(benchmark["growth"][system]["update_exponent"], ".2f")
-        for system in SYSTEMS
-        if system in benchmark["growth"]
-    ]
-    lines = [f"{line} {exponent} |" for line, exponent in zip(lines, exponents)]
-    return [f"{head} exponent of cost in V |", f"{rule}---:|", *lines]
-
-
-def processor_speeds(benchmark: Benchmark) -> List[str]:
-    """Words over processor time, of every system at every V."""
-    measure = "words_per_processor_second"
-    return _by_vocabulary(benchmark, "words/processor s", measure, ",.0f")
-
-
-def memory(benchmark: Benchmark) -> List[str]:
-    """Memory of an update, MiB, of every system at every V."""
-    return _by_vocabulary(benchmark, "MiB", "update_mib", ",.1f")
-
-
-def readme(benchmark: Benchmark) -> List[str]:
-    """README.md's table of words/s."""
-    return _by_vocabulary(benchmark, "", "words_per_second", ",.0f")
-
-
-def _by_vocabulary(benchmark: Benchmark, title: str, measure: str, form: str) -> List[str]:
+def by_vocabulary(
+    benchmark: Benchmark,
+    title: str = "words/s",
+    measure: str = "words_per_second",
+    form: str = ",.0f",
+) -> List[str]:
+    """A measurement of every system at every V."""
     vocabs = sorted({one["vocab"] for one in benchmark["runs"]})
     lines = []
     for system, name in SYSTEMS.items():
@@ -62,6 +35,18 @@ def _by_vocabulary(benchmark: Benchmark, title: str, measure: str, form: str) ->
         if any(values):
             lines.append([name, *(number(value, form) for value in values)])
     return table([title, f"V = {vocabs[0]:,}", *(f"{vocab:,}" for vocab in vocabs[1:])], lines)
+
+
+def speeds_and_exponents(benchmark: Benchmark) -> List[str]:
+    """Words/s, with the fitted exponents."""
+    head, rule, *lines = by_vocabulary(benchmark)
+    exponents = [
+        number(benchmark["growth"][system]["update_exponent"], ".2f")
+        for system in SYSTEMS
+        if system in benchmark["growth"]
+    ]
+    lines = [f"{line} {exponent} |" for line, exponent in zip(lines, exponents)]
+    return [f"{head} exponent of cost in V |", f"{rule}---:|", *lines]
 
 
 def phases(benchmark: Benchmark) -> List[str]:

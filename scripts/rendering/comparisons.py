@@ -88,17 +88,7 @@ def _profile(comparison: Comparison, label: str) -> List[str]:
     return [*(number(time, ".1f") for time in times), f"{share} %"]
 
 
-def epochs(comparison: Comparison) -> List[str]:
-    """docs/ptb.md's first rows after each of their epochs."""
-    return _epochs(comparison, PTB)
-
-
-def ranking_epochs(comparison: Comparison) -> List[str]:
-    """The same of alpha and the number of draws."""
-    return _epochs(comparison, RANKING)
-
-
-def _epochs(comparison: Comparison, labels: Labels) -> List[str]:
+def epochs(comparison: Comparison, labels: Labels = PTB) -> List[str]:
     """Validation perplexity after each epoch, of the first seed."""
     runs = {run["label"]: run for run in reversed(comparison["runs"])}
     count = _epochs_trained(comparison)
@@ -173,11 +163,6 @@ _SAMPLED = {
     "sigma_z": ".3f",
     "words_per_processor_second": ",.0f",
 }
-
-
-def sampled_epochs(comparison: Comparison) -> List[str]:
-    """The same after each epoch."""
-    return _epochs(comparison, SAMPLED)
 
 
 _SEEDS = ("valid_ppl", "test_ppl", "sigma_z")

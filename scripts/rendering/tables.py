@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Dict
 
 from . import (
@@ -23,16 +24,20 @@ TABLES: Dict[str, Table] = {
     "ptb-profile": comparisons.profiles,
     "ptb-ranking": comparisons.ranking,
     "ptb-epochs": comparisons.epochs,
-    "ptb-ranking-epochs": comparisons.ranking_epochs,
+    "ptb-ranking-epochs": partial(comparisons.epochs, labels=comparisons.RANKING),
     "ptb-ranking-seeds": comparisons.seeds,
     "ptb-sampled": comparisons.sampled,
-    "ptb-sampled-epochs": comparisons.sampled_epochs,
+    "ptb-sampled-epochs": partial(comparisons.epochs, labels=comparisons.SAMPLED),
     "ptb-fused": comparisons.fused,
-    "words-by-vocabulary": benchmarks.speeds,
+    "words-by-vocabulary": benchmarks.by_vocabulary,
     "words-by-vocabulary-exponents": benchmarks.speeds_and_exponents,
-    "words-by-vocabulary-readme": benchmarks.readme,
-    "processor-words-by-vocabulary": benchmarks.processor_speeds,
-    "memory-of-updates": benchmarks.memory,
+    "words-by-vocabulary-readme": partial(benchmarks.by_vocabulary, title=""),
+    "processor-words-by-vocabulary": partial(
+        benchmarks.by_vocabulary, title="words/processor s", measure="words_per_processor_second"
+    ),
+    "memory-of-updates": partial(
+        benchmarks.by_vocabulary, title="MiB", measure="update_mib", form=",.1f"
+    ),
     "phases-of-updates": benchmarks.phases,
     "vocabulary-batches": benchmarks.batches,
     "scoring-speed": scoring.speeds,

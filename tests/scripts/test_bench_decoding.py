@@ -101,7 +101,8 @@ def test_the_table():
 
 def test_a_model_of_other_options_is_another_one(tmp_path, monkeypatch):
     """A second call in the same folder would report the first one's model as its own."""
-    monkeypatch.setattr(bench_decoding.Bench, "_run_python", lambda *_: None)
+    monkeypatch.setattr(bench_decoding, "make_data", lambda *_, **__: None)
+    monkeypatch.setattr(bench_decoding.sentences, "train", lambda *_: None)
     places = set()
     for other in ([], ["--size", "300"], ["--tokens", "5000"]):
         options = bench_decoding._parser().parse_args(["--out", str(tmp_path), *other])
