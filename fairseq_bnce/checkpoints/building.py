@@ -71,7 +71,7 @@ def guarded(parameters: Mapping[str, Tensor], configuration: Any, path: str) -> 
     except (InputError, ScoringError):
         raise
     except NotALiteral as error:
-        names = configurations.names_of(configuration, error.text)
+        names = configurations.names_of(configuration, error.text, path)
         raise configurations.not_a_literal(path, names, error) from None
     except _TooLarge:
         raise CheckpointError(

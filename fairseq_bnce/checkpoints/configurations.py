@@ -40,10 +40,6 @@ _PART = re.compile(r"^(encoder|decoder)_")
 _OPENED = re.compile(r".*_path|pretrained_.*|.*_checkpoint|load_.*_from")
 
 
-class _TooMany(CheckpointError):
-    """A configuration of over _MOST parts."""
-
-
 def check_size(configuration: Any, path: str) -> None:
     """Refuse a configuration that grows without end, as where lists hold others twice.
 
@@ -52,11 +48,8 @@ def check_size(configuration: Any, path: str) -> None:
     Raises:
         CheckpointError: for one of over 100,000 parts.
     """
-    try:
-        for _ in _fields(configuration):
-            pass
-    except _TooMany as error:
-        raise CheckpointError(f"--path {path}: {error}") from None
+    for _ in _fields(configuration, path):
+        pass
 
 
 def check(configuration: Any, path: str) -> None:
@@ -70,8 +63,7 @@ def check(configuration: Any, path: str) -> None:
         CheckpointError: naming a field that fairseq evaluates and that is no literal, or for a
             configuration without end.
     """
-    check_size(configuration, path)
-    for name, value in _fields(configuration):
+    for name, value in _fields(configuration, path):
         if _is_evaluated(name) and isinstance(value, (str, bytes, bytearray)):
             try:
                 literal(value)
@@ -87,12 +79,10 @@ def not_a_literal(path: str, name: str, error: NotALiteral) -> CheckpointError:
     )
 
 
-def names_of(configuration: Any, value: Any) -> str:
+def names_of(configuration: Any, value: Any, path: str) -> str:
     """Which fields have a value."""
-    kind = type(value)
-    found = [
-        name for name, other in _fields(configuration) if type(other) is kind and other == value
-    ]
+    fields = _fields(configuration, path)
+    found = [name for name, other in fields if type(other) is type(value) and other == value]
     return " or ".join(found) or "configuration"
 
 
@@ -150,25 +140,27 @@ def is_opened(name: Any) -> bool:
     return isinstance(name, str) and _OPENED.fullmatch(name) is not None
 
 
-def _fields(part: Any, name: str = "", count: Any = None) -> Iterator[Tuple[str, Any]]:
+def _fields(part: Any, path: str, name: str = "", count: Any = None) -> Iterator[Tuple[str, Any]]:
     """(dotted name, value as it is written) of all that is not a container.
 
     Raises:
-        _TooMany: on the way, where a part counts for each place that it has.
+        CheckpointError: on the way, for over _MOST parts, each counted for each of its places.
     """
     count = count or itertools.count(1)
     if isinstance(part, Node):  # not by OmegaConf.to_container, which copies all at once
-        yield from _fields(part._value(), name, count)
+        yield from _fields(part._value(), path, name, count)
         return
     if next(count) > _MOST:
-        raise _TooMany(f"required a configuration of at most {_MOST:,} fields, got one of more")
+        raise CheckpointError(
+            f"--path {path}: required a configuration of at most {_MOST:,} fields, got one of more"
+        )
     if isinstance(part, argparse.Namespace):
         part = vars(part)
     if isinstance(part, dict):
         for key, value in part.items():
-            yield from _fields(value, f"{name}.{key}".lstrip("."), count)
+            yield from _fields(value, path, f"{name}.{key}".lstrip("."), count)
     elif isinstance(part, (list, tuple)):
         for value in part:
-            yield from _fields(value, f"{name}[]", count)
+            yield from _fields(value, path, f"{name}[]", count)
     else:
         yield name, part

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import tempfile
@@ -109,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
         options.calibrate, options.offset = "", options.offset or 0
     calibrated = _calibrated_path(options)
     if options.out is not None:
-        pictures.check_drawable()
+        importlib.import_module("matplotlib")  # told of before the work where it is missing
         _make_folder(options.out)
     scorer = load_scorer(DiagnosingScorer, options, exact=True)
     kept = scorer.contexts = None if options.offset is None else Contexts()

@@ -20,14 +20,18 @@ class Bleu:
         tokenize: a tokeniser of sacrebleu's; "none" compares the words as they are.
 
     Raises:
-        InputError: for a tokeniser that sacrebleu does not have or cannot run here, or without
-            sacrebleu.
+        InputError: for a tokeniser that sacrebleu does not have or cannot run here.
     """
 
     sign = 1
 
     def __init__(self, tokenize: str = "none"):
-        self._class = _sacrebleu(tokenize)
+        from sacrebleu.metrics import BLEU
+
+        if tokenize not in BLEU.TOKENIZERS:
+            known = ", ".join(BLEU.TOKENIZERS)
+            raise InputError(f"BLEU: required a tokeniser of {known}, got {quoted(tokenize)}")
+        self._class = BLEU
         # With the effective order sacrebleu does not warn of single sentences; counts are the same.
         try:
             self._metric = self._class(tokenize=tokenize, effective_order=True)
@@ -69,13 +73,17 @@ class WordErrorRate:
     """Word error rate, per cent, from jiwer's counts: errors, words of the reference.
 
     Raises:
-        InputError: without jiwer, saying how to get it.
+        InputError: for a jiwer before 3.
     """
 
     sign = -1
 
     def __init__(self) -> None:
-        self._process = _jiwer().process_words
+        import jiwer
+
+        if not hasattr(jiwer, "process_words"):
+            raise InputError("WER: required jiwer 3 or later: pip install --upgrade jiwer")
+        self._process = jiwer.process_words
         self.description = "word error rate (jiwer), per cent"
 
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -117,29 +125,3 @@ def distinct_counts(measure: Any, words: Sequence[str], references: Sequence[str
     numbers: Dict[str, int] = {}
     rows = [numbers.setdefault(text, len(numbers)) for text in words]
     return measure.counts(list(numbers), references)[rows]
-
-
-def _sacrebleu(tokenize: str) -> Any:
-    try:
-        from sacrebleu.metrics import BLEU
-    except ImportError as error:
-        raise InputError(
-            "BLEU: required sacrebleu, which is not installed: pip install sacrebleu"
-        ) from error
-    if tokenize not in BLEU.TOKENIZERS:
-        raise InputError(
-            f"BLEU: required a tokeniser of {', '.join(BLEU.TOKENIZERS)}, got {quoted(tokenize)}"
-        )
-    return BLEU
-
-
-def _jiwer() -> Any:
-    try:
-        import jiwer
-    except ImportError as error:
-        raise InputError(
-            "WER: required jiwer, which is not installed: pip install jiwer"
-        ) from error
-    if not hasattr(jiwer, "process_words"):
-        raise InputError("WER: required jiwer 3 or later: pip install --upgrade jiwer")
-    return jiwer

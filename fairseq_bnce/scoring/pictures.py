@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any, List
 
-from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.diagnosis import Measures, calibration
 
 BINS = 80
-
-
-def check_drawable() -> None:
-    """Raise ScoringError where matplotlib is missing."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ScoringError(
-            "pictures: required matplotlib, got none; pip install matplotlib, or leave out --out"
-        )
 
 
 def draw(measures: Measures, folder: Path) -> List[Path]:
@@ -29,11 +19,7 @@ def draw(measures: Measures, folder: Path) -> List[Path]:
 
     Returns:
         the files.
-
-    Raises:
-        ScoringError: without matplotlib.
     """
-    check_drawable()
     pictures = {
         "log-z.png": _histogram,
         "entropy.png": _entropy,
