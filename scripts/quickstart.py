@@ -15,6 +15,7 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
+import csv
 import importlib
 import json
 import logging
@@ -26,7 +27,7 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import median
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from experiments import recipes, tables
 
@@ -68,7 +69,9 @@ def main(argv: Optional[List[str]] = None) -> None:
     print()
     print(table(rows))
     print(notes(data, out / "bnce"))
-    write_nbest(out / "data" / "text" / "test.txt", out / "nbest.txt")
+    sentences = some_sentences(out / "data" / "text" / "test.txt")
+    write_nbest(sentences, out / "nbest.txt")
+    write_questions(sentences, out / "questions.csv")
     print(next_commands(out))
 
 
@@ -232,6 +235,7 @@ def next_commands(out: Path) -> str:
 Try next:
   {command} score --path {checkpoint} --per-word {text} | head
   {command} rescore --path {checkpoint} --weights BNCE=1 {shown(out / "nbest.txt")}
+  {command} complete --path {checkpoint} {shown(out / "questions.csv")}
   {command} diagnose --path {checkpoint} {text}
   {command} prepare-text --help      # your own text
 {shown(ROOT / "README.md")} has the rest. With torch 2.6 or later give fairseq's commands
@@ -239,17 +243,31 @@ Try next:
 for any model: until a plugin allows them, torch refuses all checkpoints of fairseq's."""
 
 
-def write_nbest(text: Path, target: Path) -> None:
-    """A Moses n-best list: of each of three sentences, two with neighbours changed, and itself."""
+def some_sentences(text: Path) -> List[List[str]]:
+    """The words of five that are neither short nor long, all of them known."""
     sentences = [line.split() for line in text.read_text(encoding="utf-8").splitlines()]
-    chosen = [words for words in sentences if 6 <= len(words) <= 12 and "<unk>" not in words][:3]
+    return [words for words in sentences if 6 <= len(words) <= 12 and "<unk>" not in words][:5]
+
+
+def write_nbest(sentences: Sequence[Sequence[str]], target: Path) -> None:
+    """A Moses n-best list: of each of three sentences, two with neighbours changed, and itself."""
     lines = []
-    for number, words in enumerate(chosen):
+    for number, words in enumerate(sentences[:3]):
         for i in (1, 3):
             swapped = [*words[:i], words[i + 1], words[i], *words[i + 2 :]]
             lines.append(f"{number} ||| {' '.join(swapped)} ||| TM0= 0 ||| 0")
         lines.append(f"{number} ||| {' '.join(words)} ||| TM0= 0 ||| 0")
     target.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def write_questions(sentences: Sequence[Sequence[str]], target: Path) -> None:
+    """Which of the sentences' third words fits each of them: the first one's is a), and so on."""
+    choices = [words[2] for words in sentences]
+    with target.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["id", "question", "a)", "b)", "c)", "d)", "e)"])
+        for number, words in enumerate(sentences, 1):
+            table.writerow([number, " ".join([*words[:2], "_____", *words[3:]]), *choices])
 
 
 def unigram_perplexity(data: Path) -> float:

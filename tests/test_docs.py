@@ -89,6 +89,7 @@ def presupposed(corpus, language_model, tmp_path_factory):
     (quickstart / "data" / "text").mkdir()
     write_lines(quickstart / "data" / "text" / "test.txt", zipf_lines(40, 41))
     write_lines(quickstart / "nbest.txt", moses(3, 3)[0])
+    write_lines(quickstart / "questions.csv", QUESTIONS)
     checkpoint = language_model("rnn_lm")
     for place in (folder, folder / "checkpoints"):
         place.mkdir(exist_ok=True)

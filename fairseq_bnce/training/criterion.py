@@ -1,8 +1,8 @@
 """What the registered criteria share: all but the objective.
 
 A training step: features through ``model(...)`` (projection/batch.py), padding dropped, noise drawn
-(noise.py), the loss over the batch's own words (objectives.py, losses/). A validation step: the
-target's score and the exact partition function (metrics.py says what is logged).
+(training/noise.py), the loss over the batch's own words (objectives.py, losses/). A validation
+step: the target's score and the exact partition function (metrics.py says what is logged).
 """
 
 import logging

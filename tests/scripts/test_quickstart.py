@@ -98,6 +98,9 @@ def test_commands_to_try_next_work_as_they_are_printed(small_run) -> None:
     done = forks.run([sys.executable, *rescore], cwd=folder)
     assert done.returncode == 0, done.stdout.decode("utf-8")
     assert done.stdout.count(b"BNCE=") == 9
+    complete = next(line for line in lines if line[1:2] == ["complete"])
+    done = forks.run([sys.executable, *complete], cwd=folder)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 1 + 5
     score = next(line for line in lines if line[1:2] == ["score"])
     done = forks.run([sys.executable, *score[: score.index("|")]], cwd=folder)
     assert done.returncode == 0 and len(done.stdout.splitlines()) > 200
