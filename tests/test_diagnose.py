@@ -85,6 +85,7 @@ def test_measures_are_those_of_all_scores(language_model, name):
             torch.distributions.Categorical(logits=scores).entropy(),
             scores.max(1).values - log_z,
             (scores.argmax(1) == target).double(),
+            scores.logsumexp(1),
         )
         for field, got, want in zip(Measures._fields, measured, expected):
             np.testing.assert_allclose(got, want.numpy(), atol=2e-5, err_msg=field)
@@ -121,7 +122,8 @@ def made_up(count=500, seed=1):
     top = np.log(rng.uniform(0.05, 0.95, count)) + deviations
     is_top = (rng.uniform(size=count) < np.exp(top - deviations)).astype(float)
     scores = top - rng.exponential(1.0, count)
-    return Measures(scores, deviations, 3 - deviations + rng.normal(0, 0.1, count), top, is_top)
+    entropies = 3 - deviations + rng.normal(0, 0.1, count)
+    return Measures(scores, deviations, entropies, top, is_top, deviations + 4)
 
 
 def test_summary_of_made_up_measures():
@@ -143,7 +145,7 @@ def test_summary_of_made_up_measures():
 def test_calibration_by_hand():
     logs = np.log([0.32, 0.38, 0.95, 0.91, 1.0])
     zeros = np.zeros(5)
-    measures = Measures(zeros, zeros, zeros, logs, np.array([0, 1, 1, 0, 1.0]))
+    measures = Measures(zeros, zeros, zeros, logs, np.array([0, 1, 1, 0, 1.0]), zeros)
     low, high = calibration(measures)
     assert low == pytest.approx((2, 0.35, 0.5))
     assert high == pytest.approx((3, 2.86 / 3, 2 / 3))
@@ -154,7 +156,7 @@ def test_calibration_by_hand():
 
 def test_a_correlation_with_what_does_not_vary_is_not_a_number():
     ones = np.ones(4)
-    assert math.isnan(summary(Measures(-ones, ones, ones, ones, ones))["entropy_correlation"])
+    assert math.isnan(summary(Measures(-ones, ones, ones, ones, ones, ones))["entropy_correlation"])
 
 
 def test_the_farthest_contexts_are_those_of_all(language_model):

@@ -444,6 +444,32 @@ def test_a_resumed_run_knows_of_the_last_validation(corpus, tmp_path):
     assert found["log_z"] == 7 and "mu_z" not in found
 
 
+def test_the_shift_of_a_model_without_log_z_is_not_taken_off_beside_one(corpus, tmp_path):
+    """It was measured from 0, and what log Z is measured to lies in its place."""
+    train(corpus, tmp_path / "raw", *LSTM, "--criterion", "sampled_softmax", "--max-epoch", "1")
+    before = tmp_path / "raw" / "checkpoint_last.pt"
+    state = saved(before.parent)["task_state"]
+    assert "mu_z" in state and "log_z" not in state
+    flags = [*LSTM, *AUTO, "--finetune-from-model", before, "--disable-validation"]
+    train(corpus, tmp_path / "on", *flags, "--max-epoch", "1")
+    state = saved(tmp_path / "on")["task_state"]
+    assert "log_z" in state and "mu_z" not in state
+
+
+def test_the_shift_beside_rows_that_are_dropped_is_gone_with_them(corpus, tmp_path):
+    """It was measured from what they say of log Z, and not from the constant."""
+    flags = [*LSTM, *AUTO, "--disable-validation"]
+    train(corpus, tmp_path, *flags, "--max-epoch", "1")
+    content = saved(tmp_path)
+    rows = {"weight": torch.zeros(2, 32), "bias": torch.zeros(2)}
+    content["task_state"].update(mu_z=0.5, sigma_z=0.1, reduced_partition=rows)
+    torch.save(content, tmp_path / "rows.pt")
+    train(
+        corpus, tmp_path / "on", *flags, "--restore-file", tmp_path / "rows.pt", "--max-epoch", "2"
+    )
+    assert not {"mu_z", "reduced_partition"} & set(saved(tmp_path / "on")["task_state"])
+
+
 def test_a_shift_that_is_measured_no_more_is_gone(corpus, tmp_path):
     """Another model's would be taken off every score, and nobody told."""
     flags = [*LSTM, *AUTO]

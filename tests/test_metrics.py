@@ -43,13 +43,35 @@ def test_mean_and_deviation_of_log_z_and_perplexities():
     assert "ppl_se" not in values
 
 
-def test_sampled_contexts_have_a_standard_error():
-    batches = make_batches(sampled=5)
-    log_odds, _ = (torch.cat(parts).double() for parts in zip(*batches))
-    (_, sigma_z), values = logged(batches)
-    share = 15 / len(log_odds)
-    expected = values["ppl"] * sigma_z * math.sqrt((1 - share) / 15)
-    assert values["ppl_se"] == pytest.approx(expected, rel=1e-3)
+def test_sampled_contexts_stand_for_all_of_their_batch():
+    """Short lines make batches of few words, long ones of many; as many contexts may be drawn."""
+    sizes, deviations = (100, 3900), (0.3, 0.1)
+    batches = [
+        (torch.full((n,), -5.0), torch.full((2,), log_z)) for n, log_z in zip(sizes, deviations)
+    ]
+    (mu_z, sigma_z), values = logged(batches)
+    assert mu_z == pytest.approx((100 * 0.3 + 3900 * 0.1) / 4000)
+    assert sigma_z == pytest.approx(0.2 * math.sqrt(100 * 3900) / 4000, rel=1e-4)
+    assert values["u_ppl"] * math.exp(mu_z) == pytest.approx(values["ppl"], rel=1e-3)
+
+
+@pytest.mark.parametrize("counts", [(5, 5, 5), (2, 6, 12), (1, 1, 1)])
+def test_the_standard_error_is_that_of_many_samples(counts):
+    rng = torch.Generator().manual_seed(1)
+    everything = [torch.randn(n, generator=rng) / 4 for n in (20, 60, 120)]
+    found = []
+    for _ in range(400):
+        chosen = (torch.randperm(len(z), generator=rng)[:m] for z, m in zip(everything, counts))
+        batches = [(torch.full_like(z, -5.0), z[some]) for z, some in zip(everything, chosen)]
+        found.append(logged(batches)[1])
+    spread = torch.tensor([values["ppl"] for values in found]).std().item()
+    said = torch.tensor([values["ppl_se"] for values in found]).square().mean().sqrt().item()
+    assert said == pytest.approx(spread, rel=0.15)
+
+
+def test_one_context_says_nothing_of_its_error():
+    values = logged([(torch.full((50,), -5.0), torch.zeros(1))])[1]
+    assert values["ppl_se"] == math.inf
 
 
 def test_no_contexts_leave_the_unnormalised_perplexity():

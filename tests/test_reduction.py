@@ -191,6 +191,24 @@ def test_no_more_is_read_than_is_fitted_to(softmax, corpus, tmp_path, capfd, mon
         assert (500 <= found["contexts"] < 1000) == bool(offset)
 
 
+def test_rows_change_neither_entropy_nor_log_z_of_a_context(softmax, calibrated, corpus, tmp_path):
+    """So their correlation stays, while log Z_c less what the rows say of it is another thing."""
+    write_lines(tmp_path / "text", LINES)
+    without, with_rows = (
+        diagnosed(path, corpus, tmp_path / "text") for path in (softmax, calibrated)
+    )
+    assert with_rows["sigma_z"] < 0.5 * without["sigma_z"]
+    want = pytest.approx(without["entropy_correlation"], abs=1e-5)
+    assert with_rows["entropy_correlation"] == want
+
+
+def diagnosed(path, corpus, text):
+    out = text.with_name(f"{path.name}.pictures")
+    called = ["diagnose", "--path", path, "--data", corpus, "--worst", "0", "--out", out, text]
+    assert call_command(*called) == 0
+    return json.loads((out / "diagnosis.json").read_text())
+
+
 def test_a_shift_of_another_text_is_of_what_the_rows_leave(calibrated, corpus, tmp_path):
     write_lines(tmp_path / "text", LINES)
     shifted = tmp_path / "shifted.pt"

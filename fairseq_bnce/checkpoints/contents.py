@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from fairseq_bnce.errors import CheckpointError, quoted
 
+# Of the task's state: the rows that stand for log Z of each context (scoring/reduction.py).
+REDUCED_PARTITION = "reduced_partition"
 _NUMBERS = {"log_z": "a finite number (nats)", "mu_z": "a finite number (nats)"}
 _NUMBERS["sigma_z"] = "a finite number from 0 on (nats)"
 # fairseq's buffer of one number, which tells it a dtype and a device. It is never initialised, so
@@ -107,8 +109,8 @@ def _check_state(state: Any, path: str) -> None:
     squashing = state.get("score_squashing", False)
     if not isinstance(squashing, bool):
         raise _refusal(path, "task_state.score_squashing", "True or False", quoted(squashing))
-    if "reduced_partition" in state:
-        _check_reduced_partition(state["reduced_partition"], path)
+    if REDUCED_PARTITION in state:
+        _check_reduced_partition(state[REDUCED_PARTITION], path)
     for name in ("dictionary_sha256", "data_folder"):
         if not isinstance(state.get(name, ""), str):
             raise _refusal(path, f"task_state.{name}", "a text", quoted(state[name]))
@@ -116,7 +118,7 @@ def _check_state(state: Any, path: str) -> None:
 
 def _check_reduced_partition(found: Any, path: str) -> None:
     """The rows of :class:`fairseq_bnce.scoring.reduction.ReducedPartition`."""
-    name = "task_state.reduced_partition"
+    name = f"task_state.{REDUCED_PARTITION}"
     if not isinstance(found, dict) or set(found) != {"weight", "bias"}:
         raise _refusal(path, name, "a dictionary of weight and bias", quoted(found))
     for part, values in found.items():

@@ -10,7 +10,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 from fairseq.file_io import PathManager
 
 from fairseq_bnce.checkpoints import reading
-from fairseq_bnce.checkpoints.contents import is_finite
+from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION, is_finite
 from fairseq_bnce.errors import quoted, require
 from fairseq_bnce.sparse import ranks
 
@@ -52,7 +52,8 @@ class Restored(NamedTuple):
     Attributes:
         path: the file.
         log_z: the constant that it carries, nats, or None.
-        normaliser: mu_z and sigma_z of its last validation, nats, if there was one.
+        normaliser: mu_z and sigma_z of its last validation, nats, if there was one and they are
+            those of the constant, not of rows in its place, which training drops.
         optimizes_log_z: whether the optimiser, whose state goes on, learned log Z; None if it
             starts anew.
     """
@@ -79,7 +80,8 @@ def restored(choice: CheckpointChoice) -> Optional[Restored]:
 def _read(path: str, keeps_optimizer: bool) -> Restored:
     content = reading.read_if_whole(PathManager.get_local_path(path))
     state = content.get("task_state") or {}
-    normaliser = {name: state[name] for name in ("mu_z", "sigma_z") if is_finite(state.get(name))}
+    measured = () if REDUCED_PARTITION in state else ("mu_z", "sigma_z")
+    normaliser = {name: state[name] for name in measured if is_finite(state.get(name))}
     learns = "learned_log_z" in (content.get("criterion") or {})
     return Restored(path, _log_z(content, path), normaliser, learns if keeps_optimizer else None)
 

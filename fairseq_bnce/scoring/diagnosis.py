@@ -29,6 +29,7 @@ class Measures(NamedTuple):
         entropies: (T,) of the normalised p(. | c).
         top_scores: (T,) m(v, c) - log Z of the likeliest word v.
         is_top: (T,) 1 where that is the word that came, else 0.
+        log_partition: (T,) log Z_c itself, whatever stands for log Z.
     """
 
     scores: np.ndarray
@@ -36,10 +37,11 @@ class Measures(NamedTuple):
     entropies: np.ndarray
     top_scores: np.ndarray
     is_top: np.ndarray
+    log_partition: np.ndarray
 
 
 class DiagnosingScorer(Scorer):
-    """A scorer whose ``log_probs`` are (T, 5): the columns of :class:`Measures`.
+    """A scorer whose ``log_probs`` are (T, 6): the columns of :class:`Measures`.
 
     It does the work of exact scoring, whatever ``exact`` says, and takes no shift off. log Z is
     what unnormalised scores are less, from context to context if by a reduced partition function.
@@ -64,6 +66,7 @@ class DiagnosingScorer(Scorer):
             found.entropy,
             found.best_score - log_z,
             (found.best == targets).to(scores.dtype),
+            found.log_z,
         )
         return torch.stack(columns, dim=1)
 
@@ -214,7 +217,7 @@ def summary(measures: Measures) -> Dict[str, float]:
         "u_ppl": _exp(raw),
         "u_ppl_shifted": _exp(raw + mu_z),
         "entropy": float(measures.entropies.mean()),
-        "entropy_correlation": _correlation(measures.entropies, deviations),
+        "entropy_correlation": _correlation(measures.entropies, measures.log_partition),
         "accuracy": float(measures.is_top.mean()),
         "calibration_error": expected_error(calibration(measures)),
         "u_calibration_error": expected_error(calibration(measures, shift=mu_z)),

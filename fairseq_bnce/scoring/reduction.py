@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce import losses
+from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
 from fairseq_bnce.errors import CheckpointError, require
 from fairseq_bnce.projection.output_layer import OutputLayer
 
 MOST_CONTEXTS = 100_000  # of a text
-_KEY = "reduced_partition"
 _CONTEXTS_A_ROW = 10  # at least
 _CONTEXTS_LOOKED_AT = 4096  # to see which words are likely
 _ROUNDS = 8  # of k-means
@@ -43,12 +43,12 @@ class ReducedPartition(NamedTuple):
 
     def state(self) -> Dict[str, Any]:
         """What a checkpoint carries of it, in the task's state."""
-        return {_KEY: self._asdict()}
+        return {REDUCED_PARTITION: self._asdict()}
 
 
 def is_carried(state: Mapping[str, Any]) -> bool:
     """Whether a task's state has one."""
-    return _KEY in state
+    return REDUCED_PARTITION in state
 
 
 def carried(state: Mapping[str, Any], layer: OutputLayer) -> Optional[ReducedPartition]:
@@ -60,18 +60,20 @@ def carried(state: Mapping[str, Any], layer: OutputLayer) -> Optional[ReducedPar
     if not is_carried(state):
         return None
     own = layer.full()[0]
-    weight, bias = (state[_KEY][name].to(own.device, torch.float32) for name in ("weight", "bias"))
+    weight, bias = (
+        state[REDUCED_PARTITION][name].to(own.device, torch.float32) for name in ("weight", "bias")
+    )
     if weight.size(1) != own.size(1):
         raise CheckpointError(
-            f"task_state.{_KEY}: required rows of {own.size(1)} numbers, as the model's features "
-            f"have, got {weight.size(1)}"
+            f"task_state.{REDUCED_PARTITION}: required rows of {own.size(1)} numbers, as the "
+            f"model's features have, got {weight.size(1)}"
         )
     return ReducedPartition(weight, bias)
 
 
 def without(state: Mapping[str, Any]) -> Dict[str, Any]:
     """The state of a model that was trained on, which it no longer fits."""
-    return {name: value for name, value in state.items() if name != _KEY}
+    return {name: value for name, value in state.items() if name != REDUCED_PARTITION}
 
 
 class Contexts:

@@ -75,7 +75,7 @@ class Constant:
             check_learned(found, self._is_learned)
             self.goes_on = found is not None
             self._take(start(self.given, found, by_bias))
-            if found is not None and found.log_z == self.start:
+            if found is not None and found.log_z is not None and found.log_z == self.start:
                 self.normaliser = found.normaliser
         else:
             of_bias = self.given if self.given is not None else by_bias or 0.0

@@ -20,8 +20,9 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 Number = Union[float, Tensor]
-# Of log Z_c - log Z: hidden (fairseq shows no name with a leading underscore), for sigma_z.
-_MEAN_SQUARE = "_z_square"
+# fairseq shows no name with a leading underscore. For sigma_z: (log Z_c - log Z)^2; for ppl_se:
+# N / M - 1, and how many contexts were sampled.
+_MEAN_SQUARE, _LEFT_OUT, _SAMPLED = "_z_square", "_left_out", "_sampled"
 
 
 def evaluation_sums(target_log_odds: Tensor, deviations: Tensor) -> Dict[str, float]:
@@ -33,15 +34,18 @@ def evaluation_sums(target_log_odds: Tensor, deviations: Tensor) -> Dict[str, fl
     """
     u_nll = -target_log_odds.double().sum().item()
     deviations = deviations.double()
-    z_sum, z_count = deviations.sum().item(), deviations.numel()
+    targets, contexts = target_log_odds.numel(), deviations.numel()
+    each = targets / contexts if contexts else 0.0  # contexts of the batch that one stands for
+    z_sum = deviations.sum().item() * each
     return {
         # All target scores are known; only the mean of log Z_c is estimated where M < N.
-        "loss": u_nll + (z_sum / z_count * target_log_odds.numel() if z_count else 0.0),
+        "loss": u_nll + z_sum,
         "u_nll": u_nll,
         "z_sum": z_sum,
-        "z_square_sum": deviations.square().sum().item(),
-        "z_count": z_count,
-        "target_count": target_log_odds.numel(),
+        "z_square_sum": deviations.square().sum().item() * each,
+        "z_count": contexts,
+        "left_out": targets * (each - 1) if contexts else 0.0,
+        "target_count": targets,
     }
 
 
@@ -80,10 +84,12 @@ def _log_evaluation(logging_outputs: List[Dict[str, Any]]) -> None:
     if not contexts:
         return
     metrics.log_derived("ppl", _perplexity)
-    metrics.log_scalar("mu_z", _total(logging_outputs, "z_sum") / contexts, contexts, round=4)
-    mean_square = _total(logging_outputs, "z_square_sum") / contexts
-    metrics.log_scalar(_MEAN_SQUARE, mean_square, contexts)
+    metrics.log_scalar("mu_z", _total(logging_outputs, "z_sum") / targets, targets, round=4)
+    mean_square = _total(logging_outputs, "z_square_sum") / targets
+    metrics.log_scalar(_MEAN_SQUARE, mean_square, targets)
     metrics.log_derived("sigma_z", lambda m: round(normaliser(m)[1], 4))
+    metrics.log_scalar(_LEFT_OUT, _total(logging_outputs, "left_out") / targets, targets)
+    metrics.log_scalar(_SAMPLED, 1, contexts)
     if contexts < targets:
         metrics.log_derived("ppl_se", _perplexity_error)
 
@@ -94,11 +100,17 @@ def _perplexity(meters: Mapping[str, Any]) -> float:
 
 
 def _perplexity_error(meters: Mapping[str, Any]) -> float:
-    """ppl times the standard error of the mean log Z_c, sampled without replacement."""
-    contexts, targets = meters["mu_z"].count, meters["_u_bits"].count
-    share_left_out = max(1 - float(contexts) / float(targets), 0.0)
-    error = normaliser(meters)[1] * math.sqrt(share_left_out / float(contexts))
-    return round(_perplexity(meters) * error, 4)
+    """ppl times the standard error of the mean log Z_c; infinite where one context was sampled.
+
+    M of a batch's N contexts, drawn without replacement, estimate their sum with the variance
+    N (N / M - 1) sigma^2; sigma is taken to be that of all batches.
+    """
+    contexts, targets = float(meters[_SAMPLED].count), float(meters[_LEFT_OUT].count)
+    if contexts < 2:
+        return math.inf
+    unbiased = contexts / (contexts - 1)
+    variance = float(meters[_LEFT_OUT].avg) / targets * unbiased
+    return round(_perplexity(meters) * normaliser(meters)[1] * math.sqrt(variance), 4)
 
 
 def _total(logging_outputs: List[Dict[str, Any]], key: str) -> Number:
