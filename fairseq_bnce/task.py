@@ -97,7 +97,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._untrained: Optional[nn.Module] = None
         self._criterion: Optional[SelfNormalizingCriterion] = None
         self._measured = self._is_checked = self._validates_on_training = False
-        self._carried: Optional[streams.CarriedState] = None
+        self._carried: Optional[streams.CarriedState] = None  # of the model that was built last
+        self._carries: List[streams.CarriedState] = []
         self._kept_dictionary: Optional[KeptDictionary] = None
 
     @classmethod
@@ -117,6 +118,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             squashing.squash(model)
         if self.args.stateful:
             self._carried = streams.CarriedState(model)
+            self._carries.append(self._carried)
         self._models.append(model)
         self._untrained = None if from_checkpoint else model
         return model
@@ -198,6 +200,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if self._carried is None:
             return super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
         streams.check_contiguous(self.args)
+        for carried in self._carries:  # not before: who loads a model may have no streams for it
+            carried.attach()
         count = streams.streams_within(max_sentences, max_tokens, self.args.tokens_per_sample)
         made = self.dataset_to_epoch_iter.get(dataset)
         if made is not None and made.streams == count:

@@ -287,6 +287,14 @@ def test_partition_rate(corpus, tmp_path):
     assert 2 ** none["loss"] == pytest.approx(none["u_ppl"], rel=2e-3)
 
 
+def test_bfloat16_needs_no_tpu(corpus, tmp_path):
+    """fairseq takes the flag for one, and would look for torch_xla's device."""
+    flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "lazy_adam"]
+    train(corpus, tmp_path, *flags, "--max-epoch", "1", "--memory-efficient-bf16")
+    rows = parameters(tmp_path / "checkpoint_last.pt")["decoder.fc_out.weight"]
+    assert torch.equal(rows, rows.bfloat16().float())
+
+
 @pytest.mark.modern
 @pytest.mark.parametrize("group", ["time", "7"])
 def test_groups_and_other_flags(group, corpus, tmp_path):

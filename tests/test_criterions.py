@@ -4,8 +4,18 @@ import math
 
 import pytest
 import torch
+from conftest import zipf_lines
 from test_output_layer import FCONV
-from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, first_batch, modern
+from tools import (
+    LSTM,
+    TIED_TRANSFORMER,
+    TRANSFORMER,
+    binarise,
+    build,
+    first_batch,
+    modern,
+    write_lines,
+)
 
 from fairseq_bnce import losses
 from fairseq_bnce.projection.batch import TokenBatch
@@ -123,12 +133,24 @@ def test_loss_over_the_batchs_words_is_the_loss_over_all(flags, corpus):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["none", "eos"])
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    """Binarised, an empty line between them."""
+    folder = tmp_path_factory.mktemp("documents")
+    for split in ("train", "valid"):
+        lines = zipf_lines(120, seed=3)
+        lines = [line if n % 4 else "" for n, line in enumerate(lines, 1)]
+        write_lines(folder / f"{split}.txt", lines)
+    return binarise(folder, folder / "bin")
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")  # fairseq's, in a short block
+@pytest.mark.parametrize("mode", ["none", "eos", "complete", "complete_doc"])
 @pytest.mark.parametrize("flag", [[], ["--add-bos-token"], ["--output-dictionary-size", "40"]])
-def test_noise_is_counted_as_the_targets_are(mode, flag, corpus):
+def test_noise_is_counted_as_the_targets_are(mode, flag, documents):
     """Also <s>, which is in front of every block, and <unk> for words that are not predicted."""
     _, task, _ = build(
-        corpus, *TRANSFORMER, *flag, "--criterion", "bnce", "--sample-break-mode", mode
+        documents, *TRANSFORMER, *flag, "--criterion", "bnce", "--sample-break-mode", mode
     )
     task.load_dataset("train")
     dataset = task.dataset("train")

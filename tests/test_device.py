@@ -233,7 +233,7 @@ def losses_of_updates(corpus, flags, is_on_cpu):
     """The first and the last, of the same batch."""
     flags = [*flags, "--criterion", "bnce", "--noise-samples", "7", "--num-workers", "0"]
     cfg, task, model = build(corpus, *flags)
-    cfg.common.cpu, cfg.common.tpu = is_on_cpu, False  # --bf16 without a GPU implies a TPU
+    cfg.common.cpu = is_on_cpu
     trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
     batch = next(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False))
     found = []

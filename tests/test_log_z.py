@@ -416,7 +416,6 @@ def test_what_was_learned_is_loaded(corpus):
 def test_optimisers_of_halves_leave_the_start_alone(halves, corpus):
     """They copied the parameters before the first batch, on which log Z is measured."""
     cfg, task, model = build(corpus, *RANDOM_START, *AUTO, "--learn-log-z", halves)
-    cfg.common.tpu = False  # which --bf16 without a GPU implies
     criterion = task.build_criterion(cfg.criterion)
     trainer = Trainer(cfg, task, model, criterion)
     for samples in itertools.islice(trainer.get_train_iterator(1).next_epoch_itr(), 4):

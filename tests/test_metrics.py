@@ -74,6 +74,17 @@ def test_one_context_says_nothing_of_its_error():
     assert values["ppl_se"] == math.inf
 
 
+def test_perplexity_is_that_of_tokens_under_sentence_avg():
+    """Also of a batch of empty lines, in which every token is a sentence."""
+    with fairseq_metrics.aggregate() as meters:
+        for log_odds, sentences in ((torch.full((4,), -1.0), 4), (torch.full((12,), -5.0), 3)):
+            sums = metrics.evaluation_sums(log_odds, torch.zeros(len(log_odds)))
+            counts = {"ntokens": len(log_odds), "nsentences": sentences, "sample_size": sentences}
+            metrics.reduce([{**sums, **counts}])
+        values = meters.get_smoothed_values()
+    assert values["ppl"] == values["u_ppl"] == pytest.approx(math.exp(4), rel=1e-3)
+
+
 def test_no_contexts_leave_the_unnormalised_perplexity():
     log_odds = torch.tensor([-3.0, -5.0])
     with fairseq_metrics.aggregate() as meters:

@@ -39,7 +39,6 @@ def trained(corpus, *flags, updates=UPDATES, frequency=1, dtype=torch.float64, s
     In float64, where a difference between two ways is none of rounding.
     """
     cfg, task, model = build(corpus, *flags, "--num-workers", "0")
-    cfg.common.tpu = False  # which --bf16 without a GPU implies
     criterion = task.build_criterion(cfg.criterion)
     trainer = Trainer(cfg, task, model.to(dtype), criterion)
     batches = itertools.cycle(list(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False)))

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from test_distributed import results, train_on_two_ranks, trained_on_two_ranks
 from tools import LSTM, build, evaluate, goes_on_from, loss_bits, train
 
-from fairseq_bnce.training.streams import stream_batches
+from fairseq_bnce.training.streams import CarriedState, stream_batches
 
 RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]
 STATEFUL = [*RNN, "--criterion", "bnce", "--stateful", "--lr", "2"]
@@ -244,6 +245,28 @@ def test_ranks_with_uneven_numbers_of_batches(corpus, tmp_path):
     trained_on_two_ranks(corpus, tmp_path, *flags, "--max-epoch", "1")
     first, second = (result["parameters"] for result in results(tmp_path))
     assert all(torch.equal(second[name], value) for name, value in first.items())
+
+
+def test_no_state_is_carried_where_no_streams_are_read(corpus, tmp_path):
+    """fairseq's own interface and shallow fusion read whole sentences, any number of them."""
+    train(corpus, tmp_path, *STATEFUL, "--max-update", "5")
+    path = str(tmp_path / "checkpoint_last.pt")
+    (model,), _ = checkpoint_utils.load_model_ensemble([path])
+    tokens = torch.arange(4, 24).reshape(2, 10)
+    with torch.no_grad():
+        first, again, wider = (model(batch)[0] for batch in (tokens, tokens, tokens.repeat(2, 1)))
+    assert torch.equal(first, again) and torch.equal(first, wider[:2])
+
+
+def test_a_state_of_another_precision_goes_on(corpus):
+    """A run in halves, resumed in float32 with --reset-optimizer."""
+    _, model, dataset = stateful(corpus)
+    carried = CarriedState(model)
+    carried.attach()
+    carried.start_epoch([tuple(torch.ones(1, 4, 16, dtype=torch.bfloat16) for _ in range(2))])
+    with torch.no_grad():
+        model(torch.stack([dataset[n]["source"] for n in range(4)]))
+    assert {part.dtype for part in model.decoder.final_state} == {torch.float32}
 
 
 def test_another_number_of_streams_cannot_go_on(corpus):

@@ -21,7 +21,8 @@ from torch import Tensor
 
 Number = Union[float, Tensor]
 # fairseq shows no name with a leading underscore. For sigma_z: (log Z_c - log Z)^2; for ppl_se:
-# N / M - 1, and how many contexts were sampled.
+# N / M - 1, and how many contexts were sampled. For ppl: bits a token, which the loss may not be.
+_BITS = "_bits"
 _MEAN_SQUARE, _LEFT_OUT, _SAMPLED = "_z_square", "_left_out", "_sampled"
 
 
@@ -83,6 +84,7 @@ def _log_evaluation(logging_outputs: List[Dict[str, Any]]) -> None:
     metrics.log_derived("u_ppl", lambda m: utils.get_perplexity(m["_u_bits"].avg))
     if not contexts:
         return
+    metrics.log_scalar(_BITS, _total(logging_outputs, "loss") / targets / math.log(2), targets)
     metrics.log_derived("ppl", _perplexity)
     metrics.log_scalar("mu_z", _total(logging_outputs, "z_sum") / targets, targets, round=4)
     mean_square = _total(logging_outputs, "z_square_sum") / targets
@@ -95,8 +97,7 @@ def _log_evaluation(logging_outputs: List[Dict[str, Any]]) -> None:
 
 
 def _perplexity(meters: Mapping[str, Any]) -> float:
-    bits = meters["nll_loss"] if "nll_loss" in meters else meters["loss"]
-    return utils.get_perplexity(bits.avg)
+    return utils.get_perplexity(meters[_BITS].avg)
 
 
 def _perplexity_error(meters: Mapping[str, Any]) -> float:

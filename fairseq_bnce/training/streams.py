@@ -100,7 +100,7 @@ def eval_lm_options(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
 
 
 class CarriedState:
-    """What a decoder ended a batch in, to be what it starts the next one in.
+    """What a decoder ended a batch in, to be what it starts the next one in, once attached.
 
     Args:
         model: a language model with a :class:`StatefulDecoder`.
@@ -117,9 +117,15 @@ class CarriedState:
         self.decoder: StatefulDecoder = decoder
         self._training: State = None  # that of the last training batch
         self._of_all_ranks: List[State] = [None]  # the same, of all ranks
-        self._is_training = False
-        decoder.register_forward_pre_hook(self._before)
-        decoder.register_forward_hook(self._after)
+        self._is_training = self._is_attached = False
+
+    def attach(self) -> None:
+        """Have the decoder carry its state over from now on: it reads streams."""
+        if not self._is_attached:
+            decoder: Any = self.decoder
+            decoder.register_forward_pre_hook(self._before)
+            decoder.register_forward_hook(self._after)
+            self._is_attached = True
 
     def start_epoch(self, states: Optional[List[State]] = None) -> None:
         """Zero, or as a checkpoint has it, one for each rank."""
@@ -179,16 +185,15 @@ class CarriedState:
             for state in self._of_all_ranks
         ]
 
-    def _before(self, decoder: StatefulDecoder, inputs: Tuple) -> None:
+    def _before(self, decoder: Any, inputs: Tuple) -> None:
         """Streams that have ended are the last ones; the state may come from a checkpoint."""
         if decoder.carried_state is not None:
-            tokens = inputs[0]
+            tokens, own = inputs[0], next(decoder.parameters())
             decoder.carried_state = tuple(
-                part[:, : len(tokens)].to(tokens.device).contiguous()
-                for part in decoder.carried_state
+                part[:, : len(tokens)].to(own).contiguous() for part in decoder.carried_state
             )
 
-    def _after(self, decoder: StatefulDecoder, inputs: Tuple, output: Any) -> None:
+    def _after(self, decoder: Any, inputs: Tuple, output: Any) -> None:
         decoder.carried_state = decoder.final_state
         if self._is_training:
             self._training = decoder.final_state

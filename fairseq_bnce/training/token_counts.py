@@ -9,12 +9,12 @@ import contextlib
 import glob
 import hashlib
 import io
+import itertools
 import logging
-import math
 import os
 import time
 import uuid
-from typing import Any, Iterable, Iterator, List, Optional
+from typing import Any, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from fairseq.data.indexed_dataset import (
     index_file_path,
     infer_dataset_impl,
 )
+from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
 from fairseq.tasks import FairseqTask
 
 from fairseq_bnce.errors import InputError
@@ -37,6 +38,7 @@ _COUNT_AT_ONCE = 2**26  # tokens, so that a file of any size is counted in bound
 _JOINED = 2**20  # tokens of items that are counted together: a count takes the vocabulary's time
 _HASH_BLOCKS, _BLOCK_BYTES = 256, 2**16
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_SEPARATOR = 1  # tokens of a line that ends a document, as fairseq's data sets have it
 _ABANDONED = 3600  # seconds after which an unfinished file has nobody who writes on
 
 
@@ -61,20 +63,39 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
     prefixes = _target_prefixes(task, subset)
     for prefix in prefixes:
         counts += count_tokens(prefix, full, cache=True)
+    args = getattr(task, "args", None)
+    if hasattr(args, "sample_break_mode"):  # of language_modeling; others cut no blocks
+        _count_as_cut(counts, args, prefixes, full)
     logger.info(f"noise: counted {counts.sum():,} training targets in {len(prefixes)} file(s)")
     of_targets = counts[: len(dictionary)].copy()
     of_targets[dictionary.unk()] += counts[len(dictionary) :].sum()
-    args = getattr(task, "args", None)  # of language_modeling; others cut no blocks
-    if getattr(args, "add_bos_token", False):
-        of_targets[dictionary.bos()] += _blocks(args, counts, dictionary.eos())
     return torch.from_numpy(of_targets)
 
 
-def _blocks(args: Any, counts: np.ndarray, eos: int) -> int:
-    """How many blocks a text is cut into; those that keep sentences whole may be some more."""
-    if break_mode(args) == "eos":
-        return int(counts[eos])
-    return math.ceil(counts.sum() / args.tokens_per_sample)
+def _count_as_cut(
+    counts: np.ndarray, args: Any, prefixes: Sequence[str], dictionary: Dictionary
+) -> None:
+    """What blocks have beside the text's words: <s> in front, and no </s> between documents."""
+    mode = break_mode(args)
+    leaves_out = mode == "complete_doc"
+    if not (leaves_out or args.add_bos_token):
+        return
+    for _, files in itertools.groupby(prefixes, os.path.dirname):  # a folder's are one text
+        sizes = np.concatenate([_item_sizes(prefix, dictionary) for prefix in files])
+        if leaves_out:
+            empty_lines = (sizes == _SEPARATOR).sum()
+            counts[dictionary.eos()] -= min(empty_lines, counts[dictionary.eos()])
+        if args.add_bos_token:
+            blocks = _get_slice_indices_fast(sizes, mode, args.tokens_per_sample, _SEPARATOR)
+            counts[dictionary.bos()] += len(blocks)
+
+
+def _item_sizes(prefix: str, dictionary: Dictionary) -> np.ndarray:
+    """(items,) int64: tokens of each line."""
+    if infer_dataset_impl(prefix) in ("mmap", None):
+        index = _mapped_index(prefix)  # which, once collected, closes the file that sizes are in
+        return index.sizes.astype(np.int64)
+    return np.array(data_utils.load_indexed_dataset(prefix, dictionary).sizes, dtype=np.int64)
 
 
 def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np.ndarray:
