@@ -112,6 +112,22 @@ def test_fairseq_validate_repeats_the_validation(criterion, corpus, trained):
     assert loss == pytest.approx(valid_stats(output)["loss"], abs=2e-3)
 
 
+def test_fairseq_validate_of_all_contexts_where_training_looked_at_few(corpus, tmp_path):
+    train(corpus, tmp_path, *LSTM, "--criterion", "bnce", "--valid-partition-rate", "0")
+    path = tmp_path / "checkpoint_last.pt"
+    few, every = (
+        run(
+            *["fairseq_cli.validate", corpus, "--user-dir", PLUGIN, "--path", path, "--cpu"],
+            *["--valid-subset", "valid", "--batch-size", "8", "--num-workers", "0"],
+            *["--task", "language_modeling", "--no-progress-bar", "--tokens-per-sample", "16"],
+            *["--model-overrides", overrides],
+        )
+        for overrides in ("{}", "{'valid_partition_rate': 1}")
+    )
+    assert " u_ppl " in few and " ppl " not in few
+    assert " u_ppl " in every and " ppl " in every
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_stock_fairseq_reads_the_checkpoint(architecture, corpus, trained):
     checkpoint, _ = trained("bnce", architecture)

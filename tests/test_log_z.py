@@ -469,12 +469,13 @@ def test_the_shift_beside_rows_that_are_dropped_is_gone_with_them(corpus, tmp_pa
     assert not {"mu_z", "reduced_partition"} & set(saved(tmp_path / "on")["task_state"])
 
 
-def test_a_shift_that_is_measured_no_more_is_gone(corpus, tmp_path):
+@pytest.mark.parametrize("off", [["--valid-partition-rate", "0"], ["--disable-validation"]])
+def test_a_shift_that_is_measured_no_more_is_gone(off, corpus, tmp_path):
     """Another model's would be taken off every score, and nobody told."""
     flags = [*LSTM, *AUTO]
     train(corpus, tmp_path, *flags, "--max-epoch", "1")
     assert "mu_z" in saved(tmp_path)["task_state"]
-    train(corpus, tmp_path, *flags, "--max-epoch", "2", "--valid-partition-rate", "0")
+    train(corpus, tmp_path, *flags, "--max-epoch", "2", *off)
     found = saved(tmp_path)["task_state"]
     assert "log_z" in found and not {"mu_z", "sigma_z"} & set(found)
 
@@ -588,6 +589,16 @@ def test_translation_resumes_with_its_log_z(pairs, tmp_path):
     first = carried(tmp_path)
     output = train_translation(pairs, tmp_path, *flags, "--max-update", "4")
     assert carried(tmp_path) == first > 3 and "carried by" in said(output)
+
+
+def test_translation_saves_what_log_z_was_learned_to(pairs, tmp_path):
+    """For fairseq-validate, which loads no criterion's parameters."""
+    flags = [*SEQ2SEQ, *AUTO, "--learn-log-z", "--optimizer", "adam", "--lr", "0.01"]
+    train_translation(pairs, tmp_path, *flags, "--max-update", "4")
+    state = saved(tmp_path)
+    start = state["criterion"]["_extra_state"]["initial_log_z"]
+    learned = state["criterion"]["learned_log_z"].item()
+    assert abs(learned) > 0.01 and carried(tmp_path) == pytest.approx(start + learned)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ class SelfNormalizingConfig(FairseqDataclass):
     sentence_avg: bool = II("optimization.sentence_avg")
     ddp_backend: str = II("distributed_training.ddp_backend")
     train_subset: str = II("dataset.train_subset")
+    disable_validation: bool = II("dataset.disable_validation")
     save_dir: str = II("checkpoint.save_dir")
     restore_file: str = II("checkpoint.restore_file")
     continue_once: Optional[str] = II("checkpoint.continue_once")

@@ -74,6 +74,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         self.self_norm_alpha = self._alphas[0]
         self.initial_bias = str(options.init_output_bias)
         self.valid_partition_rate = options.valid_partition_rate
+        self._is_validated = not options.disable_validation
         self.row_sparse, self.score_squashing = options.row_sparse, options.score_squashing
         self.is_legacy_ddp = options.ddp_backend in ("legacy_ddp", "no_c10d")
         self.sentence_avg = options.sentence_avg
@@ -116,7 +117,12 @@ class SelfNormalizingCriterion(FairseqCriterion):
         return state
 
     def get_extra_state(self) -> Dict[str, Any]:
-        """Saved beside what is learned."""
+        """Saved beside what is learned.
+
+        A checkpoint's task state comes after it, and the tasks of others know no more of log Z
+        than they were told.
+        """
+        self.task.state.merge_state_dict(self.scoring_state())
         return {"initial_log_z": self.constant.start}
 
     def set_extra_state(self, state: Dict[str, Any]) -> None:
@@ -271,8 +277,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """Before the first batch: what log Z is, or that it is to be measured there."""
         carried = self.task.state.state_dict.get("log_z")
         self.constant.decide(carried, by_bias, self.normalises_itself)
-        # Until the next validation; fairseq's trainer hands no task state on.
-        self.task.state.merge_state_dict(dict(self.constant.normaliser))
+        if self._is_validated:  # until the next validation; fairseq's trainer hands no state on
+            self.task.state.merge_state_dict(dict(self.constant.normaliser))
 
     def _begin(self, batch: TokenBatch) -> None:
         """On the first training batch that has a token: check, measure log Z, say what it is."""
