@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,6 +65,16 @@ def complete(language_model, capfd):
         return (call_command("complete", "--path", path, *arguments), *capfd.readouterr())
 
     return call
+
+
+def test_a_path_with_a_colon(complete, put, language_model, tmp_path):
+    """Which also stands between several checkpoints."""
+    (tmp_path / "12:30").mkdir()
+    model = language_model("rnn_lm")
+    for name in (model.name, "dict.txt"):
+        shutil.copy(model.with_name(name), tmp_path / "12:30" / name)
+    path = tmp_path / "12:30" / model.name
+    assert call_command("complete", "--path", path, put("q.csv", TABLE)) == 0
 
 
 def rows(text):

@@ -3,8 +3,10 @@
 import copy
 import importlib
 import math
+import os
 import pickle
 import random
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -155,6 +157,17 @@ def test_half_precision(dtype, made):
             total += log_prob
         got.append(total + histories.end(history))
     np.testing.assert_allclose(got, scorer.score(lines), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_fork_does_not_wait_for_threads_that_it_has_none_of():
+    """pyctcdecode's pool: without the hook, the product below waits for ever."""
+    program = "import os, signal, torch\nfrom fairseq_bnce import decoding\n"
+    program += "decoding.FlashlightLM\ntorch.set_num_threads(2)\n"
+    program += "ones = torch.ones(600, 600)\nones @ ones\nif os.fork() == 0:\n"
+    program += "    signal.alarm(60)\n    ones @ ones\n    os._exit(torch.get_num_threads())\n"
+    program += "assert os.waitstatus_to_exitcode(os.wait()[1]) == 1"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_beam_is_read_in_one_batch(made):
@@ -311,6 +324,10 @@ def test_what_code_for_kenlm_does(language_model, tmp_path):
     whole = model.score("w1 w2")
     assert model.score(b"w1 w2") == whole
     assert model.perplexity("w1 w2") == pytest.approx(10 ** (-whole / 3))
+    for offset in (-1000.0, -math.inf):
+        path, config = language_model("lstm_lm"), kenlm_look_alike.Config()
+        unlikely = KenlmModel(path, config, unk_score_offset=offset)
+        assert unlikely.perplexity("unheard") == math.inf
     assert model.score("w1 w2 </s>", eos=False) == pytest.approx(whole, abs=1e-6)
     assert model.score("w1 w2", bos=False) == whole
     begin, null, after = (kenlm_look_alike.State() for _ in range(3))

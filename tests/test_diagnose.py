@@ -247,6 +247,15 @@ def test_a_file_that_is_there_is_not_written_over(diagnose, checkpoint, text):
     assert checkpoints.read(str(checkpoint))["task_state"] != before
 
 
+@pytest.mark.parametrize("flags", [[], ["--overwrite"]])
+def test_a_text_is_not_written_over_by_a_checkpoint(flags, diagnose, checkpoint, text):
+    """Behind --calibrate it is taken for the name of the new one."""
+    before = text.read_bytes()
+    status, _, errors = diagnose("--path", checkpoint, *flags, "--calibrate", text)
+    assert status == 2 and text.read_bytes() == before
+    assert "got a file that is none; a text goes before --calibrate" in errors
+
+
 def test_calibrate_into_no_folder_is_said_before_the_work(diagnose, checkpoint, text, tmp_path):
     missing = tmp_path / "none" / "x.pt"
     status, output, errors = diagnose("--path", checkpoint, "--calibrate", missing, text)

@@ -427,13 +427,14 @@ def test_failure_leaves_nothing_and_loses_nothing(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(pipeline, "replace_rare", fail)
     corpus(tmp_path / "a")
     (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "text").write_text("precious")
+    for name in ("text", "report.json"):
+        (tmp_path / "old" / name).write_text("precious")
     for name in ("new", "old"):
         arguments = ("--train", tmp_path / "a", "--out", tmp_path / name, "--overwrite")
         assert run("--tokenized", "--text-only", *arguments) == 2
     assert "no disk" in capsys.readouterr().err
     assert sorted(os.listdir(tmp_path)) == ["a", "old"]
-    assert os.listdir(tmp_path / "old") == ["text"]
+    assert sorted(os.listdir(tmp_path / "old")) == ["report.json", "text"]
 
 
 def test_overwrite_replaces_its_own_and_nothing_else(tmp_path) -> None:
@@ -445,11 +446,28 @@ def test_overwrite_replaces_its_own_and_nothing_else(tmp_path) -> None:
     assert sorted(os.listdir(tmp_path / "out" / "text")) == ["dict.txt", "train.txt"]
 
 
+def test_overwrite_replaces_no_text_that_it_reads_and_none_of_others(tmp_path, capsys) -> None:
+    """A folder of one's own texts, whose name is that of a result's."""
+    (tmp_path / "out" / "text").mkdir(parents=True)
+    corpus(tmp_path / "out" / "text" / "train.txt")
+    corpus(tmp_path / "a")
+    mine, flags = tmp_path / "out" / "text" / "train.txt", ["--tokenized", "--text-only"]
+    flags += ["--out", tmp_path / "out", "--overwrite"]
+    before = mine.read_bytes()
+    assert run(*flags, "--train", tmp_path / "a") == 2
+    assert "with its report.json, but" in capsys.readouterr().err
+    (tmp_path / "out" / "report.json").write_text("{}")
+    assert run(*flags, "--train", mine) == 2
+    assert f"another folder is required, since {mine} is" in capsys.readouterr().err
+    assert mine.read_bytes() == before
+
+
 def test_overwrite_leaves_nothing_of_the_earlier_result(tmp_path) -> None:
     corpus(tmp_path / "a")
     for name in ("bin", "questions"):
         (tmp_path / "out" / name).mkdir(parents=True)
         (tmp_path / "out" / name / "dict.txt").write_text("old 1\n")
+    (tmp_path / "out" / "report.json").write_text("{}")
     text_only(tmp_path, "--train", tmp_path / "a", "--overwrite")
     assert sorted(os.listdir(tmp_path / "out")) == ["questions", "report.json", "text"]
 

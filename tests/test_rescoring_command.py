@@ -496,6 +496,16 @@ def test_a_byte_order_mark_is_no_part_of_an_id(rescore, nbest, tmp_path):
     assert [line.split()[0] for line in rescore("--format", "kaldi", words)[1]] == ["u-1", "u-2"]
 
 
+def test_lists_that_are_not_in_the_order_of_their_numbers(rescore, tmp_path):
+    """Their first hypotheses are no text that goes with the references line by line."""
+    for numbers, is_told in (("0 1 2", False), ("0 2 1", True)):
+        lists = [f"{n} ||| w{n} ||| TM0= 0 ||| 0" for n in numbers.split()]
+        (tmp_path / "lists").write_text("".join(f"{line}\n" for line in lists))
+        flags = ["--weights", "score=1", "--best", tmp_path / "best"]
+        status, _, errors = rescore(tmp_path / "lists", *flags, model=None)
+        assert status == 0 and ("--best: line 2 is of list '2'" in errors) == is_told
+
+
 def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
     out = tmp_path / "out"
     for flags, said in {
@@ -505,6 +515,12 @@ def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
         (nbest, *WEIGHTED, "--out", out, "--best", out): "--best: required another file than --out",
         (nbest, "--tune", nbest, "--weights-out", out, "--out", tmp_path / "." / "out"): (
             "--weights-out: required another file than --out"
+        ),
+        (f"{out}.part", *WEIGHTED, "--out", out): (
+            f"NBEST: required another file than {out}.part, which is that of --out until it is"
+        ),
+        (nbest, *WEIGHTED, "--out", out, "--best", f"{out}.part"): (
+            f"--best: required another file than {out}.part, which is that of --out until it is"
         ),
     }.items():
         status, lines, errors = rescore(*flags, model=None)

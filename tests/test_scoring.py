@@ -51,6 +51,25 @@ def reference_of_empty(scorer):
     return scorer.next_log_probs(scorer.start(), [scorer.dictionary.eos()])[0]
 
 
+def test_batches_that_do_not_fit_into_memory(made, monkeypatch):
+    scorer = made("lstm_lm", batch_tokens=5000)
+
+    def read(*_):
+        torch.empty(2**50)
+
+    monkeypatch.setattr(scorer._reader, "read", read)
+    message = (
+        r"--batch-tokens\): required batches that fit into memory, got 5,000, .*: RuntimeError"
+    )
+    with pytest.raises(ScoringError, match=message):
+        scorer.score(LINES)
+
+
+def test_a_string_is_no_words(made):
+    with pytest.raises(ScoringError, match="words: required several strings, got the one 'w1 w2'"):
+        made("lstm_lm").ids("w1 w2")
+
+
 @pytest.mark.parametrize("name", EACH)
 def test_batches_change_nothing(name, made):
     lines = zipf_lines(30, seed=5)

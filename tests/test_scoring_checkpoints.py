@@ -14,9 +14,10 @@ import torch
 from checkpoint_edits import CONTAINERS, compressed, edited, set_options
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from scoring_models import FLAGS
 from test_cli import train_translation
-from tools import LSTM, build, evaluate, modern, train, write_lines
+from tools import LSTM, build, call_command, evaluate, modern, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.checkpoints import contents
@@ -224,11 +225,36 @@ def test_an_architecture_that_is_not_known_here(language_model, tmp_path):
     content["cfg"]["model"]["_name"] = "elsewhere_lm"
     torch.save(content, tmp_path / "elsewhere.pt")
     said = refused(tmp_path / "elsewhere.pt", corpus_of(content))
-    assert "required a model of an architecture that is known here" in said
+    assert "required a model of an architecture that is known here, got 'elsewhere_lm'" in said
     content["cfg"]["model"]["_name"] = "rnn_lm"
     del content["model"]["decoder.output_projection.bias"]
     torch.save(content, tmp_path / "part.pt")
     assert "output_projection.bias" in refused(tmp_path / "part.pt", corpus_of(content))
+
+
+def test_an_architecture_of_a_user_dir(language_model, tmp_path, capfd):
+    content = torch.load(language_model("rnn_lm"), weights_only=False)
+    content["cfg"]["model"]["_name"] = "user_dir_lm"
+    torch.save(content, tmp_path / "elsewhere.pt")
+    (tmp_path / "user_dir").mkdir()
+    (tmp_path / "user_dir" / "__init__.py").write_text(
+        "from fairseq.models import register_model\n"
+        "from fairseq_bnce.models.rnn_lm import RecurrentConfig, RecurrentModel\n"
+        "@register_model('user_dir_lm', dataclass=RecurrentConfig)\n"
+        "class UserDirModel(RecurrentModel): pass\n"
+    )
+    (tmp_path / "text").write_text("w1 w2\n")
+    called = ["score", "--path", tmp_path / "elsewhere.pt", "--data", corpus_of(content)]
+    for flags, status in (([], 2), (["--user-dir", tmp_path / "none"], 2)):
+        assert call_command(*called, *flags, tmp_path / "text") == status
+    assert "--user-dir: required a folder, got" in capfd.readouterr().err
+    want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])[0]
+    try:
+        assert call_command(*called, "--user-dir", tmp_path / "user_dir", tmp_path / "text") == 0
+    finally:
+        for registry in (MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, ARCH_MODEL_REGISTRY):
+            registry.pop("user_dir_lm", None)
+    assert float(capfd.readouterr().out.split()[0]) == pytest.approx(want, abs=1e-5)
 
 
 def corpus_of(content):

@@ -1,6 +1,8 @@
 """Lines in and out: what a name stands for, and what is no text."""
 
+import bz2
 import gzip
+import lzma
 import os
 import subprocess
 import sys
@@ -28,7 +30,10 @@ def test_a_gzipped_file_is_read_as_its_text(tmp_path):
     "content, kind",
     [
         (gzip.compress(b"one two\n"), r"gzip \(as \*\.gz it is read\)"),
+        (bz2.compress(b"one two\n"), "bzip2"),
+        (lzma.compress(b"one two\n"), "xz"),
         ("one two\n".encode("utf-16"), "UTF-16"),
+        ("one two\n".encode("utf-16-le"), "as many zero bytes as UTF-16 has"),
         ("one two\n".encode("utf-32"), "UTF-32"),
     ],
 )

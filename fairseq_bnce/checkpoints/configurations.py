@@ -110,13 +110,18 @@ def forget_others(options: argparse.Namespace) -> None:
 
 
 def check_architecture(model: Any, path: str) -> None:
-    """Refuse fairseq's architectures that are no language models before they are built.
+    """Refuse, before they are built, what is not known and what is no language model.
 
     Raises:
-        CheckpointError: for one of them.
+        CheckpointError: for an architecture that is not registered, or one of fairseq's others.
     """
     name = getattr(model, "_name", None) or getattr(model, "arch", None)
     known = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
+    if isinstance(name, str) and name not in known:
+        raise CheckpointError(
+            f"--path {path}: required a model of an architecture that is known here, got "
+            f"{quoted(name)}; --user-dir, or an import, makes others known"
+        )
     if not _is_in(name, known) or not known[name].__module__.startswith("fairseq."):
         return
     if not hasattr(known[name], "supported_targets"):

@@ -30,10 +30,10 @@ MOST_NATS = 1e6  # a shift of more would leave no digit of a float32 score
 def add_model_options(
     parser: argparse.ArgumentParser, ways: bool = True, required: bool = True
 ) -> None:
-    """--path, --data, --device, --fp16, --bf16, --batch-tokens, --threads; --exact, --log-z-shift.
+    """What says which model it is, where it scores, and in which of two ways.
 
     Args:
-        ways: whether there is a choice between ways to score, which the last two make.
+        ways: whether there is a choice, --exact and --log-z-shift.
         required: whether there has to be a --path.
     """
     group = parser.add_argument_group("model")
@@ -43,6 +43,12 @@ def add_model_options(
         "--data",
         metavar="DIR",
         help="folder with its dict.txt (default: its own, or the one it was trained on)",
+    )
+    add(
+        "--user-dir",
+        metavar="DIR",
+        help="folder of Python code that registers the model's architecture, as fairseq-train has "
+        "it; it is run",
     )
     if ways:
         _add_ways(add)
@@ -110,10 +116,21 @@ def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: An
         kwargs["batch_tokens"] = options.batch_tokens
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    if options.user_dir is not None:
+        _import_user_dir(options)
     dtype = _dtype(options)
     return kind.from_checkpoint(
         options.path, options.data, device=options.device, dtype=dtype, **kwargs
     )
+
+
+def _import_user_dir(options: argparse.Namespace) -> None:
+    from fairseq import utils
+
+    try:
+        utils.import_user_module(options)
+    except FileNotFoundError:
+        raise InputError(f"--user-dir: required a folder, got {quoted(options.user_dir)}") from None
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:

@@ -94,7 +94,7 @@ def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Score
     sentences = [make_words(text) for question in questions for text in question.sentences]
     models = [
         load_scorer(Scorer, argparse.Namespace(**{**vars(options), "path": path}))
-        for path in options.path.split(os.pathsep)
+        for path in _paths(options.path)
     ]
     ways = {"exact": [model.with_exact(True) for model in models]}
     if not options.exact:
@@ -103,6 +103,11 @@ def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Score
         name: np.sum([_scored(one, sentences, name) for one in scorers], axis=0)
         for name, scorers in ways.items()
     }
+
+
+def _paths(given: str) -> List[str]:
+    """One whose own name has the separator is one."""
+    return [given] if os.path.isfile(given) else given.split(os.pathsep)
 
 
 def _scored(scorer: Scorer, sentences: Sequence[str], name: str) -> np.ndarray:

@@ -216,16 +216,30 @@ def _calibrated_path(options: argparse.Namespace) -> Any:
         return None
     own = Path(options.path)
     path = Path(options.calibrate or own.with_name(f"{own.stem}.calibrated{own.suffix}"))
+    if path.is_dir():
+        raise InputError(f"--calibrate {path}: required a file, got a folder")
+    if path.exists() and not _is_checkpoint(path):
+        raise InputError(
+            f"--calibrate {path}: required the name of a checkpoint to write, got a file that is "
+            "none; a text goes before --calibrate"
+        )
     if path.exists() and not options.overwrite:
         raise InputError(
             f"--calibrate {path}: required a file that is not there yet, or --overwrite; got one "
             "that is"
         )
-    if path.is_dir():
-        raise InputError(f"--calibrate {path}: required a file, got a folder")
     if not path.parent.is_dir():
         raise InputError(f"--calibrate {path}: required a folder that is there, got none")
     return path
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """By its first bytes: torch writes zip archives, and wrote pickles."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2) in (b"PK", b"\x80\x02")
+    except OSError as error:
+        raise InputError(f"--calibrate {path}: required a file, got: {error.strerror}") from None
 
 
 def _make_folder(folder: Path) -> None:

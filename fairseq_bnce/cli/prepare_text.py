@@ -17,7 +17,7 @@ import argparse
 
 from fairseq_bnce.preparation import options as text_options
 from fairseq_bnce.preparation.errors import failures_named
-from fairseq_bnce.preparation.folder import check_output, install, staging_folder
+from fairseq_bnce.preparation.folder import check_inputs, check_output, install, staging_folder
 from fairseq_bnce.preparation.pipeline import prepare
 from fairseq_bnce.preparation.report import print_report
 
@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
         text_options.fill_in(options)
         text_options.check_requirements(options)
         check_output(out, options.overwrite)
+        check_inputs(out, text_options.inputs(options))
         with staging_folder(out) as scratch:
             report = prepare(options, scratch)
             install(scratch / "result", out, scratch)

@@ -19,7 +19,7 @@ import pickle
 import re
 import tempfile
 from contextlib import ExitStack
-from typing import IO, Any, Dict, Iterable, Iterator, List, Optional
+from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from fairseq_bnce.rescoring.tuning import tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
 from fairseq_bnce.text.lines import STDIN, LineSource, readable
 from fairseq_bnce.text.numerals import at_least
-from fairseq_bnce.text.output import Output, is_special, write_error
+from fairseq_bnce.text.output import Output, is_special, part_of, write_error
 from fairseq_bnce.text.stream import word_maker
 
 FEATURE_NAME = re.compile(r"[\w.+-]+")
@@ -213,6 +213,19 @@ def _check_files(options: argparse.Namespace) -> None:
             other = written.setdefault(place, flag)
             if other != flag and (name == STDIN or not is_special(name)):
                 raise InputError(f"{flag}: required another file than {other}, got {name}")
+    _check_parts(written, names)
+
+
+def _check_parts(written: Dict[str, str], read: List[Tuple[str, str]]) -> None:
+    """What an output is called until it is whole is no other file's name."""
+    used = {os.path.realpath(name): flag for flag, name in read if name not in (None, STDIN)}
+    for place, flag in written.items():
+        other = {**written, **used}.get(part_of(place))
+        if other is not None and place != STDIN and not is_special(place):
+            raise InputError(
+                f"{other}: required another file than {part_of(place)}, which is that of {flag} "
+                "until it is whole"
+            )
 
 
 def _cost_files(options: argparse.Namespace) -> List[str]:
@@ -228,6 +241,7 @@ class _Job:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
+        self.in_order = True  # the lines of --best so far, by the numbers of the lists
         self.format = _format(options)
         self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
         names = options.tune or options.ref
@@ -286,18 +300,15 @@ class _Job:
 
     def _tune(self, lists: Iterator[NBest], spool: IO[bytes]) -> Iterator[NBest]:
         """Fit the weights; the lists wait in a file meanwhile."""
-        space: Optional[Space] = None
         features: List[np.ndarray] = []
         counts: List[np.ndarray] = []
-        for nbest in lists:
-            space = space or _space(self.tuned, nbest, self.weights)
+        for space, nbest in _in_space(self.tuned, lists, self.weights):
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
             _to_spool(nbest, spool)
-        if space is None:
+        if not features:
             raise InputError(f"{self.source.name}: required n-best lists, got nothing")
-        space.check_met()
         count, joined = len(features), Lists.of(features, counts)
         del features, counts  # as large once more
         self.weights = self._fit(space, joined)
@@ -353,27 +364,31 @@ class _Job:
     def _write_ranked(
         self, lists: Iterable[NBest], weights: Weights, out: Output, best: Optional[Output]
     ) -> None:
-        space: Optional[Space] = None
-        before: List[np.ndarray] = []
-        after: List[np.ndarray] = []
-        for nbest in lists:
-            if space is None:
-                space = _space(list(weights), nbest, weights)
-                vector = space.vector(weights)
-            order, totals = ranking(space.matrix(nbest), vector)
+        counts: List[np.ndarray] = []
+        written = 0
+        for space, nbest in _in_space(list(weights), lists, weights):
+            order, totals = ranking(space.matrix(nbest), space.vector(weights))
             ranked = [nbest.hypotheses[number] for number in order]
             _write_lines(out, map(self.format.rescored, ranked, totals[order]))
             if best is not None:
                 _write_lines(best, [self.format.best(ranked[0])])
+                written += 1
+                self._note_order(nbest, written)
             if self.measure is not None:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
-                counts = distinct_counts(self.measure, pair, self._reference(nbest))
-                before.append(counts[0])
-                after.append(counts[1])
-        if space is not None:
-            space.check_met()
-        if before:
-            self._report(np.array(before), np.array(after))
+                counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
+        if counts:
+            before, after = np.array(counts).swapaxes(0, 1)
+            self._report(before, after)
+
+    def _note_order(self, nbest: NBest, line: int) -> None:
+        """Once, where the lines of --best are not those of a reference text."""
+        if self.format.name == "moses" and self.in_order and nbest.list_id != str(line - 1):
+            self.in_order = False
+            note(
+                f"--best: line {line} is of list {quoted(nbest.list_id)}: the lines are in the "
+                "order of the lists, and not of their numbers"
+            )
 
     def _report(self, before: np.ndarray, after: np.ndarray) -> None:
         options = self.options
@@ -414,6 +429,18 @@ def _measure(options: argparse.Namespace, references: List[str]) -> Any:
         flag = "--tune" if options.tune else "--ref"
         raise InputError(f"{flag}: required once with --metric wer, got {len(references)} of them")
     return WordErrorRate() if metric == "wer" else Bleu(options.bleu_tokenize)
+
+
+def _in_space(
+    names: List[str], lists: Iterable[NBest], weights: Optional[Weights]
+) -> Iterator[Tuple[Space, NBest]]:
+    """Each list, with the space that the first one makes; at the end all features were met."""
+    space: Optional[Space] = None
+    for nbest in lists:
+        space = space or _space(names, nbest, weights)
+        yield space, nbest
+    if space is not None:
+        space.check_met()
 
 
 def _space(names: List[str], first: NBest, weights: Optional[Weights]) -> Space:

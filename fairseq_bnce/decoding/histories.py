@@ -10,6 +10,8 @@ asked for.
 from __future__ import annotations
 
 import collections
+import functools
+import os
 import threading
 import weakref
 from typing import (
@@ -27,6 +29,7 @@ from typing import (
 )
 
 import numpy as np
+import torch
 
 from fairseq_bnce.errors import ScoringError, require
 from fairseq_bnce.scoring import Scorer
@@ -37,6 +40,10 @@ _WAITING = 128  # histories from among which some are read along
 # Nats, by which a history's last word has to be likelier than another's to make up for each history
 # that was made between: a beam goes on with what is as old, and likely.
 _FAR = 0.1
+
+# A fork has none of torch's threads, and would wait for them for ever: pyctcdecode decodes so.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
 class History:

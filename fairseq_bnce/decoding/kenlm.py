@@ -70,6 +70,10 @@ class FullScoreReturn(NamedTuple):
     oov: bool
 
 
+class Config:
+    """KenLM's options of loading a file, which a neural model does not need."""
+
+
 class KenlmModel:
     """A checkpoint as a ``kenlm.Model``.
 
@@ -118,8 +122,9 @@ class KenlmModel:
         return float(sum(score for score, _, _ in self.full_scores(sentence, bos, eos)))
 
     def perplexity(self, sentence: Text) -> float:
-        """Of a sentence, ``</s>`` counted in."""
-        return 10.0 ** (-self.score(sentence) / (len(_text(sentence).split()) + 1))
+        """Of a sentence, ``</s>`` counted in; infinite where it is too large a number."""
+        log_10 = -self.score(sentence) / (len(_text(sentence).split()) + 1)
+        return 10.0**log_10 if log_10 < sys.float_info.max_10_exp else math.inf
 
     def full_scores(
         self, sentence: Text, bos: bool = True, eos: bool = True

@@ -6,11 +6,12 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Iterable, Iterator, Sequence
 
 from fairseq_bnce.errors import InputError
 
-RESULTS = ("text", "bin", "report.json")
+REPORT = "report.json"
+RESULTS = ("text", "bin", REPORT)
 
 
 def check_output(out: Path, overwrite: bool) -> None:
@@ -22,6 +23,24 @@ def check_output(out: Path, overwrite: bool) -> None:
             f"--out: an empty or new folder is required, but {out} has data in it "
             "(--overwrite replaces its text, bin and report.json)"
         )
+    there = [name for name in RESULTS if os.path.lexists(out / name)]
+    if there and REPORT not in there:
+        raise InputError(
+            f"--out: with --overwrite, what an earlier run left is required, with its {REPORT}, "
+            f"but {out} has {' and '.join(there)} without one"
+        )
+
+
+def check_inputs(out: Path, names: Iterable[str]) -> None:
+    """Refuse texts that ``--overwrite`` would replace by what is made of them."""
+    replaced = [out.resolve() / name for name in RESULTS]
+    for name in names:
+        place = Path(name).resolve()
+        if any(result in (place, *place.parents) for result in replaced):
+            raise InputError(
+                f"--out: another folder is required, since {name} is of what would be replaced "
+                f"in {out}"
+            )
 
 
 @contextlib.contextmanager

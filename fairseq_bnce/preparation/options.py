@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, List, Sequence
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.reading import check_input
@@ -196,11 +196,17 @@ def check_sources(args: argparse.Namespace) -> None:
         raise InputError("--train or --input is required, but neither was given")
     if not args.input and not args.train and not args.dict:
         raise InputError("--train (or the vocabulary of an earlier one, --dict) is required")
-    names = [name for files in ([args.input or []] + list(given.values())) for name in files]
+    names = inputs(args)
     if names.count(STDIN) > 1:
         raise InputError(f"input: standard input ('{STDIN}') can be read only once")
     for name in names:
         check_input(name)
+
+
+def inputs(args: argparse.Namespace) -> List[str]:
+    """All texts that are read."""
+    given = [args.input, *(getattr(args, split) for split in SPLITS)]
+    return [name for files in given for name in files or ()]
 
 
 def check_requirements(args: argparse.Namespace) -> None:

@@ -205,7 +205,8 @@ def _decoder(model: nn.Module) -> nn.Module:
             f"{type(decoder).__name__}: required a plain output projection, got an adaptive "
             "softmax; take an architecture without one (transformer_lm and its sizes in the place "
             "of transformer_lm_wiki103 or transformer_lm_gbw) and leave out "
-            "--adaptive-softmax-cutoff, or train with --criterion adaptive_loss"
+            "--adaptive-softmax-cutoff, or train with --criterion adaptive_loss and score with "
+            "fairseq-eval-lm"
         )
     return decoder
 

@@ -29,7 +29,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_bnce import checkpoints
-from fairseq_bnce.errors import ScoringError
+from fairseq_bnce.errors import ScoringError, quoted, told
 from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores, checked
 from fairseq_bnce.scoring.incremental import State
@@ -208,7 +208,13 @@ class Scorer:
                 yield self._score_document(window, running)
 
     def ids(self, words: Sequence[str]) -> List[int]:
-        """Word ids; that of ``<unk>`` for words that the model does not know."""
+        """Word ids; that of ``<unk>`` for words that the model does not know.
+
+        Raises:
+            ScoringError: for a single string, whose characters are no words.
+        """
+        if isinstance(words, (str, bytes)):
+            raise ScoringError(f"words: required several strings, got the one {quoted(words)}")
         known, unk = self.dictionary.indices, self.dictionary.unk()
         pad = self.dictionary.pad()
         ids = [known.get(word, unk) for word in words]
@@ -377,9 +383,17 @@ class Scorer:
         known = self.dictionary
         padding = known.pad() if self._reader.sees_padding else known.eos()
         batch = Batch.of(pieces, padding, self.device)
-        with torch.no_grad():
-            features = self._reader.read(batch.tokens, batch.lengths)[batch.is_scored]
-            return checked(self._log_probs(features, batch.targets).cpu().numpy())
+        try:
+            with torch.no_grad():
+                features = self._reader.read(batch.tokens, batch.lengths)[batch.is_scored]
+                return checked(self._log_probs(features, batch.targets).cpu().numpy())
+        except RuntimeError as error:
+            if "memory" not in str(error):
+                raise
+            raise ScoringError(
+                "batch_tokens (--batch-tokens): required batches that fit into memory, got "
+                f"{self.batch_tokens:,}, or lines of more: {told(error)}"
+            ) from None
 
     def _is_long(self, line: _Line) -> bool:
         """Whether it is read in parts; what reads words on both sides reads them all at once."""

@@ -22,6 +22,10 @@ _CHUNK = 2**16
 # How other kinds of files begin; UTF-32's little-endian mark begins with UTF-16's.
 _MARKS = {
     b"\x1f\x8b": "gzip (as *.gz it is read)",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\3\4": "a zip archive",
     b"\xff\xfe\0\0": "UTF-32",
     b"\0\0\xfe\xff": "UTF-32",
     b"\xff\xfe": "UTF-16",
@@ -193,6 +197,8 @@ def _read(stream: IO[bytes], name: str) -> bytes:
 def _check_encoding(start: bytes, name: str) -> None:
     """Refuse what its first bytes say is something else."""
     kind = next((kind for mark, kind in _MARKS.items() if start.startswith(mark)), None)
+    if kind is None and 4 * start.count(0) > len(start):  # without a mark
+        kind = "as many zero bytes as UTF-16 has"
     if kind is not None:
         raise InputError(f"input {quoted(name)}: required UTF-8 text, got {kind}")
 
