@@ -17,13 +17,16 @@ from conftest import zipf_lines
 from flashlight.lib.text.decoder import LMState
 from pyctcdecode.language_model import LanguageModel
 from scoring_models import CAUSAL
-from tools import LSTM, slow, train
+from tools import LSTM, build, slow, train
 
 from fairseq_bnce import Scorer, decoding
 from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
 from fairseq_bnce.decoding import kenlm as kenlm_look_alike
 from fairseq_bnce.decoding.histories import Histories
+from fairseq_bnce.projection.batch import target_scores
+from fairseq_bnce.projection.output_layer import OutputLayer
 from fairseq_bnce.scoring import ScoringError
+from fairseq_bnce.scoring.host import HostScores
 
 WORDS = ["<unk>", *(f"w{number}" for number in range(60)), "unheard"]
 LN_10 = math.log(10)
@@ -452,3 +455,41 @@ def test_a_library_that_is_not_there(monkeypatch):
     assert decoding.KenlmModel is KenlmModel
     with pytest.raises(AttributeError, match="no attribute 'Flashlight'"):
         _ = decoding.Flashlight
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("squash", [False, True])
+def test_words_scored_on_the_host_have_the_layers_scores(squash, corpus):
+    layer = OutputLayer(build(corpus, *LSTM)[2].eval())
+    for parameter in layer.parameters():
+        parameter.mul_(20)
+    features = torch.randn(1, 16, generator=torch.Generator().manual_seed(1))
+    host, ids = HostScores(layer, squash, unk=3), [5, 9, 64, 200]  # the last are not predicted
+    want = target_scores(layer, features, torch.tensor([[5, 9, 3, 3]]), squash)[0].numpy()
+    np.testing.assert_allclose(host.scores(features[0].numpy(), ids), want, rtol=1e-5)
+    one_by_one = [host.score(features[0].numpy(), word) for word in ids]
+    np.testing.assert_allclose(one_by_one, want, rtol=1e-5)
+
+
+def test_kenlm_word_by_word_is_the_sentence(language_model):
+    """Offsets are log10, as scores are; an n-gram model sees no more than its words."""
+    model = KenlmModel(str(language_model("ffnn_lm")), unk_score_offset=-2.0)
+    sentence, state, found = "w1 unheard w2 w3 w4", kenlm_look_alike.State(), []
+    model.BeginSentenceWrite(state)
+    for word in [*sentence.split(), "</s>"]:
+        after = kenlm_look_alike.State()
+        found.append(tuple(model.BaseFullScore(state, word, after)))
+        state = after
+    wanted = list(model.full_scores(sentence))
+    assert len(found) == len(wanted)
+    for (score, *rest), (want, *others) in zip(found, wanted):
+        assert score == pytest.approx(want, abs=1e-5) and rest == others
+    assert [length for _, length, _ in found] == [2, 3, 4, 4, 4, 4]
+
+
+def test_what_was_used_last_is_kept(made):
+    histories = Histories(made("lstm_lm"), cached=2, read_ahead=0)
+    first, second, third = (histories.after(histories.start(), word) for word in (5, 6, 7))
+    for history in (first, second, first, third):
+        histories.score(history, 9)
+    assert first._batch() is not None and second._batch() is None

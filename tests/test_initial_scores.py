@@ -67,3 +67,10 @@ def test_none_leaves_the_model_alone(corpus):
     cfg, task, model = build(corpus, *TRANSFORMER, *BNCE, "--init-output-bias", "none")
     task.build_criterion(cfg.criterion)
     assert all(map(torch.equal, stock.parameters(), model.parameters()))
+
+
+def test_no_other_feature_sees_the_constant(corpus):
+    flags = [*NORMALISED_LAST["projected"], *BNCE]
+    cfg, task, model = build(corpus, *flags)
+    task.build_criterion(cfg.criterion)
+    assert not model.decoder.project_out_dim.weight[1:, 0].any()

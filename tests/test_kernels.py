@@ -414,3 +414,10 @@ def test_the_kernel_compiles_for_gpus_that_are_not_here(capability, tmp_path):
     assert done.returncode == 0, done.stderr.decode()
     # What a program may have on the smallest GPUs of these generations, 8.6 and 8.9.
     assert int(done.stdout.split()[-1]) <= 99 * 1024
+
+
+def test_groups_of_blocks(forced, monkeypatch):
+    """More blocks of contexts than a group has: each tile is some program's."""
+    monkeypatch.setattr(kernels, "_GROUP", 2)  # of 3
+    inputs, objective = make_inputs(torch.float32)
+    assert_right(inputs, objective, forced)

@@ -194,13 +194,13 @@ def test_a_decoder_without_bias_is_measured(flags, corpus, caplog):
 @pytest.mark.modern
 def test_measuring_draws_nothing(corpus):
     """The first update's noise is what it is with a number."""
-    criterion, model, sample = make(corpus, "shared_nce", *TRANSFORMER)
+    criterion, model, sample = make(corpus, "shared_nce", *RANDOM_START)
     after = []
     for _ in range(2):  # measured on the first
         torch.manual_seed(1)
         criterion(model, sample)
         after.append(torch.get_rng_state())
-    assert torch.equal(*after)
+    assert "measured" in criterion.constant.origin and torch.equal(*after)
 
 
 @pytest.mark.parametrize("flags", [[], ["--init-output-bias", "uniform"]])
@@ -351,9 +351,21 @@ def test_log_z_is_for_models_that_normalise_themselves(name, flags, corpus):
 
 @pytest.mark.modern
 def test_a_loss_that_does_not_normalise_measures_nothing(corpus):
-    criterion, model, sample = make(corpus, "sampled_softmax", *TRANSFORMER)
+    criterion, model, sample = make(corpus, "sampled_softmax", *RANDOM_START)
     criterion(model, sample)
     assert criterion.constant.start == 0 and "log_z" not in criterion.task.state_dict()
+
+
+def test_the_first_validation_subset_gives_the_shift(corpus):
+    _, task, model = build(corpus, *LSTM, *AUTO)
+    for epoch, mu_z in enumerate((0.5, 1.5), 1):
+        task.begin_valid_epoch(epoch, model)
+        for of_subset in (mu_z, 7.0):
+            logged = {"mu_z": of_subset, "_z_square": of_subset**2 + 0.25}
+            meters = {name: SimpleNamespace(avg=value) for name, value in logged.items()}
+            task.post_validate(model, {}, meters)
+        state = task.state_dict()
+        assert (state["mu_z"], state["sigma_z"]) == (mu_z, 0.5)
 
 
 # Learned.

@@ -471,3 +471,9 @@ def test_tied_vocabularies_must_be_one():
     cfg = MODEL_DATACLASS_REGISTRY["lbl_lm"](**TIED)
     with pytest.raises(ValueError, match="required one vocabulary, got 10 words in and 9 out"):
         lbl_lm.LogBilinearModel.build_model(cfg, task)
+
+
+def test_nothing_stands_for_words_that_are_not_there():
+    """Before a text and after it: padding's row is zero from the start."""
+    table = made("lbl_lm", words(20), **LBL, **BOTH_SIDES).decoder.embed_tokens.weight
+    assert not table[1].any() and table[0].any() and table[2:].any(1).all()

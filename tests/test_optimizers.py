@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from fairseq import optim
 from fairseq.trainer import Trainer
 from test_refusals import refused
 from test_row_sparse import trained
@@ -201,3 +202,33 @@ def test_momentum_by_an_override_in_a_training(corpus, tmp_path):
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
     of_first = state["last_optimizer_state"]["state"][0]
     assert "velocity" in of_first and of_first["step"] == 6
+
+
+ADAGRAD = {"eps": 0.001, "initial_accumulator": 0.5}
+ADAGRAD_FLAGS = ["--adagrad-eps", "0.001", "--adagrad-initial-accumulator", "0.5"]
+ADAM_FLAGS = ["--adam-betas", "(0.7, 0.95)", "--adam-eps", "0.001", "--lr", "0.2"]
+
+
+@pytest.mark.parametrize(
+    "name, flags, want",
+    [
+        ("lazy_adam", ADAM_FLAGS, {"betas": (0.7, 0.95), "eps": 0.001, "lr": 0.2}),
+        ("sparse_adagrad", ADAGRAD_FLAGS, ADAGRAD),
+        ("rowwise_adagrad", ADAGRAD_FLAGS, ADAGRAD),
+        (
+            "sparse_sgd",
+            ["--momentum", "0.5", "--wd", "0.1"],
+            {"momentum": 0.5, "weight_decay": 0.1},
+        ),
+    ],
+)
+def test_flags_reach_the_rule(name, flags, want, corpus):
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", name, *flags]
+    cfg, _, model = build(corpus, *flags)
+    (group,) = optim.build_optimizer(cfg.optimizer, list(model.parameters())).param_groups
+    assert {option: group[option] for option in want} == want
+
+
+def test_rules_of_rows_take_no_flat_parameters():
+    parameter = torch.nn.Parameter(torch.ones(2, 2))
+    assert not update_rules.RowwiseAdagrad([parameter], lr=1.0).supports_flat_params

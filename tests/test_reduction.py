@@ -2,18 +2,30 @@
 
 import functools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
 from dispatch import Largest
-from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, train, write_lines
+from tools import (
+    LSTM,
+    TRANSFORMER,
+    build,
+    call_command,
+    evaluate,
+    perplexity,
+    slow,
+    train,
+    write_lines,
+)
 
 from fairseq_bnce import Scorer, checkpoints, losses
 from fairseq_bnce.cli import diagnose
 from fairseq_bnce.errors import CheckpointError
-from fairseq_bnce.scoring import reduction
+from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.scoring import diagnosis, normalisation, reduction
 from fairseq_bnce.text.stream import sampled
 
 pytestmark = pytest.mark.modern
@@ -272,3 +284,26 @@ def test_rows_that_cannot_be(required, change, calibrated, corpus, tmp_path):
     torch.save(content, tmp_path / "bad.pt")
     with pytest.raises(CheckpointError, match=f"task_state.reduced_partition.*required {required}"):
         Scorer.from_checkpoint(tmp_path / "bad.pt", corpus)
+
+
+def test_rows_stand_in_the_place_of_a_constant(corpus):
+    """Of a model that was trained to normalise itself, too."""
+    layer = OutputLayer(build(corpus, *LSTM)[2])
+    rows = {"weight": torch.zeros(2, 16), "bias": torch.zeros(2)}
+    state = {"log_z": 4.0, "mu_z": 0.5, "reduced_partition": rows}
+    found = normalisation.unnormalised(state, 0.5, layer, False)
+    values = found.normalisers(layer, torch.zeros(3, 16))
+    torch.testing.assert_close(values, torch.full((3,), 2.0).log() + 0.5)
+
+
+def test_the_shift_of_rows_is_what_they_lack(monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    weight, features = (torch.randn(n, 4, generator=generator) for n in (9, 50))
+    contexts = reduction.Contexts()
+    contexts.add(features, losses.log_partition(features, weight, torch.zeros(9)))
+    layer = SimpleNamespace(full=lambda: (weight, torch.zeros(9)))
+    low = reduction.ReducedPartition(weight, torch.full((9,), -0.5))
+    monkeypatch.setattr(reduction, "fit", lambda *_: low)
+    scorer = SimpleNamespace(_reader=SimpleNamespace(layer=layer))
+    _, measured = diagnosis.fit_offset(scorer, contexts, 9)
+    assert measured["mu_z"] == pytest.approx(0.5, abs=1e-5)

@@ -458,15 +458,11 @@ def test_features_that_overflow(rescore, nbest, value):
 def test_extreme_features_can_be_tuned(rescore, tmp_path):
     trial = Trial(tmp_path, lists=4, size=3)
     lines = trial.nbest.read_text().splitlines()
-    write_lines(trial.nbest, [*lines[:-1], lines[-1].replace("A= ", "A= 1e38 B2= 1e-300 #= ")])
-    flags = ["--tune", trial.reference, "--tune-features", "score,A,B,B2", "--restarts", "2"]
-    status, out, errors = rescore(trial.nbest, *flags, model=None)
-    assert status == 2 and "A" in errors or status == 0
     write_lines(
         trial.nbest,
         [line.replace("B=", f"B2= {i % 5}e-300 B3= {i % 3}e37 B=") for i, line in enumerate(lines)],
     )
-    flags[3] = "score,A,B2,B3"
+    flags = ["--tune", trial.reference, "--tune-features", "score,A,B2,B3", "--restarts", "2"]
     status, out, errors = rescore(trial.nbest, *flags, model=None)
     assert status == 0 and sorted(map(words, out)) == sorted(map(words, lines))
     assert "nan" not in errors and "inf" not in errors

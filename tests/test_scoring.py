@@ -280,3 +280,11 @@ def test_it_is_imported_when_asked_for():
     assert fairseq_bnce.Scorer is Scorer
     with pytest.raises(AttributeError, match="no attribute 'Scorers'"):
         fairseq_bnce.Scorers  # noqa: B018
+
+
+def test_a_carried_text_has_the_start_that_bos_adds(language_model):
+    def score(**options):
+        trained = checkpoints.load(str(language_model("rnn_lm")))
+        return Scorer(trained._replace(bos=trained.source.bos()), **options).score(["w1 w2 w3"])
+
+    np.testing.assert_allclose(score(batch_tokens=1), score(), rtol=0, atol=1e-5)

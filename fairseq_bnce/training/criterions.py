@@ -37,10 +37,10 @@ class BatchNCECriterion(SelfNormalizingCriterion):
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         noise = (self.noise, self.differentiable_log_z, reduction)
-        loss = losses.batch_nce_loss
-        if self.is_ranking:
-            loss = partial(losses.ranking_nce_loss, alpha=self.self_norm_alpha)
-        return objectives.batch_nce(batch, *noise, **self.groups, loss=loss)
+        if not self.is_ranking:
+            return objectives.batch_nce(batch, *noise, **self.groups)
+        loss = partial(losses.ranking_nce_loss, alpha=self.self_norm_alpha)
+        return objectives.batch_nce(batch, *noise, **self.groups, loss=loss, own=1)
 
 
 @register_criterion("shared_nce", dataclass=NoiseContrastiveConfig)

@@ -30,6 +30,7 @@ def batch_nce(
     group: str = "batch",
     gather_noise: bool = False,
     loss: Callable[..., Tensor] = losses.batch_nce_loss,
+    own: int = 0,
 ) -> Tensor:
     """Over groups of targets that are each other's noise, the source's draws added to each.
 
@@ -38,6 +39,7 @@ def batch_nce(
         group: "batch", "time", or how many tokens make a group.
         gather_noise: whether the other ranks' targets are noise too.
         loss: of one group.
+        own: 1 where a target is one of the words that it is ranked among, and not noise to itself.
     """
     groups = _groups(batch, group)
     foreign = _targets_elsewhere(batch) if gather_noise else batch.target[:0]
@@ -51,7 +53,7 @@ def batch_nce(
     for features, words, drawn in zip(
         _split(batch.features, groups), _split(target, groups), draws
     ):
-        in_batch = len(words) - 1 + len(foreign)
+        in_batch = len(words) - 1 + own + len(foreign)
         log_q = noise.mixture_log_q(vocabulary.words, in_batch, len(drawn))
         extra = torch.cat([foreign, drawn])
         options = {"log_z": log_z, "reduction": reduction, "gathered": len(groups) == 1}

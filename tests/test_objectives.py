@@ -1,0 +1,137 @@
+"""What the criteria minimise, with the flags that they were given, against the losses themselves.
+
+At values that are no defaults: a weight that is lost, draws from another distribution than the
+loss takes them to be from, or a penalty of other scores trains another model, and nothing is said.
+"""
+
+import pytest
+import torch
+from test_criterions import PAD, make, with_targets
+from tools import LSTM
+
+from fairseq_bnce import losses
+from fairseq_bnce.noise import NoiseDistribution
+from fairseq_bnce.projection.batch import TokenBatch
+from fairseq_bnce.training.token_counts import training_target_counts
+
+
+@pytest.fixture(autouse=True)
+def no_kernel(monkeypatch):
+    monkeypatch.setenv("FAIRSEQ_BNCE_KERNEL", "torch")
+
+
+def recorded(criterion):
+    """What is drawn from now on."""
+    drawn, draw = [], criterion.noise.draw
+    criterion.noise.draw = lambda *shape: drawn.append(draw(*shape)) or drawn[-1]
+    return drawn
+
+
+def test_noise_has_the_power_of_the_flag(corpus):
+    noise = make(corpus, "shared_nce")[0].noise  # --noise-power 0.75
+    want = NoiseDistribution(training_target_counts(noise._task), 0.75).log_q
+    assert torch.equal(noise.distribution.log_q, want)
+    assert not torch.allclose(want, noise.unigram.log_q, atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["bnce with draws", "shared_nce", "nce"])
+def test_draws_are_from_the_distribution_that_the_loss_takes(name, corpus):
+    noise = make(corpus, name)[0].noise
+    torch.manual_seed(1)
+    ids = noise.draw(torch.device("cpu"), 50_000)
+    share = torch.bincount(ids, minlength=64) / len(ids)
+    torch.testing.assert_close(share, noise.log_q(torch.arange(64)).exp(), rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize("objective, in_batch", [("binary", 5), ("ranking", 6)])
+def test_targets_and_draws_are_scored_as_their_mixture(objective, in_batch, corpus):
+    """Of 6 targets and 6 uniform draws: a word is no noise of its own, but ranks with the rest."""
+    flags = [*LSTM, "--noise-samples", "6", "--noise", "uniform", "--objective", objective]
+    criterion, model, sample = make(corpus, "bnce of both", *flags)
+    batch = TokenBatch.from_sample(model, with_targets(sample, 6), PAD)
+    drawn = recorded(criterion)
+    got = criterion.objective(batch)
+    q = (in_batch * criterion.noise.unigram.log_q.exp() + 6 / 64) / (in_batch + 6)
+    inputs = (batch.features, batch.target, *batch.layer.full(), q.log())
+    loss = losses.batch_nce_loss
+    if objective == "ranking":
+        want = losses.ranking_nce_loss(*inputs, noise_ids=drawn[0], alpha=0.1)
+    else:
+        want = loss(*inputs, noise_ids=drawn[0])
+    assert got.item() == pytest.approx(want.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bnce by time step", "bnce by groups"])
+def test_every_tokens_loss_is_that_of_its_group(name, corpus):
+    criterion, model, sample = make(corpus, name)
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    group = batch.time_steps if "time" in name else torch.arange(len(batch)) // 5
+    got, log_q = criterion.objective(batch, "none"), criterion.noise.unigram.log_q
+    for number in group.unique():
+        here = group == number
+        if here.sum() > 1:
+            inputs = (batch.features[here], batch.target[here], *batch.layer.full(), log_q)
+            want = losses.batch_nce_loss(*inputs, reduction="none")
+            torch.testing.assert_close(got[here], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["nce", "nce_regularized"])
+def test_nce_draws_anew_for_every_token(name, corpus):
+    criterion, model, sample = make(corpus, name)
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    drawn = recorded(criterion)
+    got = criterion.objective(batch)
+    assert drawn[0].shape == (len(batch), 4)
+    if name == "nce":
+        log_q = criterion.noise.unigram.log_q
+        inputs = (batch.features, batch.target, *batch.layer.full(), log_q)
+        want = losses.nce_loss(*inputs, drawn[0])
+        assert got.item() == pytest.approx(want.item(), rel=1e-5)
+
+
+def test_groups_of_the_regularised_loss(corpus):
+    flags = [*LSTM, "--bnce-group", "time", "--self-norm-alpha", "0"]
+    criterion, model, sample = make(corpus, "nce_regularized in groups", *flags)
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    want = make(corpus, "bnce by time step")[0].objective(batch).item()
+    assert criterion.objective(batch).item() == pytest.approx(want, rel=1e-5)
+    assert want != pytest.approx(make(corpus, "bnce")[0].objective(batch).item(), rel=1e-2)
+
+
+@pytest.mark.parametrize("squash", [False, True])
+@pytest.mark.parametrize("rate", ["1", "0.999"])  # a share of 0.999 is all contexts of the batch
+def test_the_penalty_is_weighted_and_of_squashed_scores(rate, squash, corpus):
+    flags = [*LSTM, "--self-norm-alpha", "0.3", "--self-norm-rate", rate]
+    flags += ["--score-squashing"] if squash else []
+    criterion, model, sample = make(corpus, "self_norm_softmax weighted", *flags)
+    criterion.constant.start = 2.0
+    with torch.no_grad():
+        model.decoder.fc_out.weight.mul_(30)
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    scores = torch.nn.functional.linear(batch.features, *batch.layer.full()).double()
+    scores = 10 * torch.tanh(scores / 5) if squash else scores
+    log_z, own = scores.logsumexp(1), scores.gather(1, batch.target[:, None])[:, 0]
+    want = (log_z if rate == "1" else 2.0) - own + 0.3 * (log_z - 2.0) ** 2
+    got = criterion.objective(batch, "none").double()
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_the_weight_of_the_regulariser_is_the_flags(corpus):
+    flags = [*LSTM, "--self-norm-alpha", "0.3", "--self-norm-rate", "1"]
+    criterion, model, sample = make(corpus, "nce_regularized weighted", *flags)
+    plain = make(corpus, "bnce")[0]
+    plain.constant.start = criterion.constant.start = 2.0  # or the penalty would be 1e-6
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    log_z = losses.log_partition(batch.features, *batch.layer.full())
+    got = criterion.objective(batch, "none") - plain.objective(batch, "none")
+    torch.testing.assert_close(got, 0.3 * (log_z - 2.0).square(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_weight_of_ranking_is_the_flags(corpus):
+    flags = [*LSTM, "--objective", "ranking", "--self-norm-alpha", "0.7"]
+    criterion, model, sample = make(corpus, "bnce weighted", *flags)
+    criterion.constant.start = 3.0
+    batch = TokenBatch.from_sample(model, sample, PAD)
+    inputs = (batch.features, batch.target, *batch.layer.full(), criterion.noise.unigram.log_q)
+    want = losses.ranking_nce_loss(*inputs, alpha=0.7, log_z=3.0)
+    assert criterion.objective(batch).item() == pytest.approx(want.item(), rel=1e-5)
