@@ -11,6 +11,8 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))
-        if torch.is_tensor(made) and function._schema.returns[0].alias_info is None:
-            self.numbers = max(self.numbers, made.numel())
+        parts = made if isinstance(made, (tuple, list)) else [made]
+        for part, returned in zip(parts, function._schema.returns):
+            if torch.is_tensor(part) and returned.alias_info is None:
+                self.numbers = max(self.numbers, part.numel())
         return made

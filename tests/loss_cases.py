@@ -97,7 +97,7 @@ def with_gradients(problem: Problem, dtype: torch.dtype, names=PARAMETERS) -> Pr
     return copy
 
 
-def call(module, name: str, problem: Problem, suffix: str = "", **options):
+def call(module, name: str, problem: Problem, **options):
     """Calls the row's function of the module by keywords; drops options that it does not take."""
     row = ROWS[name]
     if not row.takes_log_z:
@@ -107,7 +107,7 @@ def call(module, name: str, problem: Problem, suffix: str = "", **options):
     tensors = {key: problem[key] for key in row.tensors}
     if "fresh_ids" in tensors:
         tensors["noise_ids"] = tensors.pop("fresh_ids")
-    return getattr(module, row.function + suffix)(**tensors, **(row.options or {}), **options)
+    return getattr(module, row.function)(**tensors, **(row.options or {}), **options)
 
 
 def gradients(loss: Tensor, problem: Problem) -> Dict[str, Tensor]:

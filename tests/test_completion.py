@@ -5,10 +5,8 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import forks
@@ -399,32 +397,3 @@ def test_a_full_disk(language_model, put, tmp_path, has_table):
     want = f"fairseq-bnce: error: {name}: required room to write, got: "
     assert process.returncode == 2 and errors.splitlines()[-1].startswith(want)
     assert "Traceback" not in errors and not list(tmp_path.glob("out*"))
-
-
-def start(path, *arguments):
-    return forks.Popen(
-        [*COMMAND, "--path", str(path), *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def test_ctrl_c(language_model, put):
-    question = ",".join(["w1 w2 w3 " * 100 + "_____", "a", "b", "c", "d", "e"])
-    text = "id,question,a,b,c,d,e\n" + "".join(f"{i},{question}\n" for i in range(3000))
-    process = start(language_model("rnn_lm"), put("q", text))
-    time.sleep(2)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and output == b""
-    assert b"Traceback" not in errors
-
-
-def test_broken_pipe(language_model, put):
-    lines = "".join(f"{i},w1 _____,a,b,c,d,e\n" for i in range(1500))
-    questions = put("q", "id,question,a,b,c,d,e\n" + lines)
-    with start(language_model("rnn_lm"), questions) as process:
-        process.stdout.close()
-        assert process.wait(60) == 141
-        assert b"Traceback" not in process.stderr.read()

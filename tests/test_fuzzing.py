@@ -5,7 +5,6 @@ import copy
 import io
 import random
 import shutil
-import signal
 import sys
 
 import fuzzing
@@ -17,7 +16,6 @@ from tools import call_command
 from fairseq_bnce import checkpoints
 
 pytestmark = pytest.mark.modern
-SECONDS = 30  # of a case, on a machine that has other work
 CHUNK = 100  # cases of a test
 FEW = {"score": 1, "rescore": 3, "complete": 1}
 MANY = {"score": 30, "rescore": 40, "complete": 20}
@@ -25,22 +23,6 @@ MANY = {"score": 30, "rescore": 40, "complete": 20}
 
 def chunks(counts, start=0):
     return [(name, start + number) for name, count in counts.items() for number in range(count)]
-
-
-@contextlib.contextmanager
-def alarm(seconds):
-    """TimeoutError after so many seconds."""
-
-    def ring(*_):
-        raise TimeoutError(f"no end after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +53,7 @@ def loaded_once(path, monkeypatch):
 
 def run(arguments):
     output, errors = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), alarm(SECONDS):
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         status = call_command(*arguments)
         sys.stdout.flush()
     return fuzzing.Result(status, output.buffer.getvalue(), errors.getvalue())
@@ -127,7 +109,7 @@ def check_flags(part, arguments, corpus):
     """Whether there is an object; else there is an error that names one of the flags."""
     errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors), alarm(SECONDS):
+        with contextlib.redirect_stderr(errors):
             assert fuzzing_flags.built(part, arguments, corpus) is not None
     except SystemExit:
         said = errors.getvalue().splitlines()[-1]

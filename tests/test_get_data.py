@@ -470,27 +470,6 @@ def test_sentence_completion(tmp_path, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "answer", "message"),
-    [
-        (
-            "1,no blank,a,b,c,d,e",
-            "1,a",
-            "q.csv, line 2: required a question with one _____, got 'no blank'",
-        ),
-        ("1,_____,a,b", "1,a", "q.csv, line 2: required 7 columns, got 4"),
-        ("1,_____,a,b,c,d,e", "2,a", "a.csv: required an answer to question 1"),
-        ("1,_____,a,b,c,d,e", "1,f", "a.csv, line 2: required an answer from a to e, got 'f'"),
-    ],
-)
-def test_bad_questions(tmp_path, question: str, answer: str, message: str) -> None:
-    (tmp_path / "q.csv").write_text(f"id,question,a,b,c,d,e\n{question}\n")
-    (tmp_path / "a.csv").write_text(f"id,answer\n{answer}\n")
-    with pytest.raises(InputError) as caught:
-        novels.write_questions(tmp_path / "q.csv", tmp_path / "a.csv", tmp_path)
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["ptb", "--source", "{tmp}/none"], "{tmp}/none does not exist"),

@@ -105,13 +105,6 @@ def test_no_draws(name):
     refuse(name, ["noise_ids", "0|none"], noise_ids=torch.zeros(0, dtype=LONG))
 
 
-def test_one_target_without_draws():
-    """Batch NCE of one token has no noise but extra draws."""
-    one = {"features": torch.zeros(1, 8), "target": torch.tensor([4])}
-    refuse("bnce", ["noise_ids", "1|single"], **one)
-    refuse("bnce_noise", ["noise_ids", "1|single"], noise_ids=torch.zeros(0, dtype=LONG), **one)
-
-
 @pytest.mark.parametrize(
     "name, key",
     [
@@ -164,13 +157,15 @@ def test_probabilities_are_no_log_probabilities(name):
     refuse(name, ["log_q: required log-probabilities, 0 at most and finite"], log_q=log_q)
 
 
-@pytest.mark.parametrize("name", ["bnce", "ranking"])
+@pytest.mark.parametrize("name", ["bnce", "bnce_noise", "ranking"])
 def test_one_target_needs_a_draw(name):
+    """It has no noise but extra draws."""
     refuse(
         name,
         ["noise_ids: required at least one draw when there is a single target, got none"],
         features=torch.zeros(1, 8),
         target=torch.tensor([2]),
+        **({"noise_ids": torch.zeros(0, dtype=LONG)} if name == "bnce_noise" else {}),
     )
 
 

@@ -126,16 +126,6 @@ def test_draws_follow_q(power):
     assert not fits(ids, normalised(zipf(200) ** (power + 0.05)))
 
 
-@pytest.mark.parametrize("moved", [0, 10, 40])
-def test_draws_of_another_distribution_do_not_fit(moved):
-    """The test above can fail: one probability moved by a fifth is enough."""
-    counts = zipf(200)
-    counts[moved] *= 1.2
-    ids = NoiseDistribution(counts).sample(10**6, generator=seeded(1))
-    assert fits(ids, normalised(counts))
-    assert not fits(ids, normalised(zipf(200)))
-
-
 def test_uniform_draws():
     """Chi-squared of uniform draws."""
     ids = NoiseDistribution.uniform(100).sample(10**5, generator=seeded(2))

@@ -168,12 +168,6 @@ def test_bytes_that_a_pickle_has_made(is_zip, any_torch, corpus, language_model,
     assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
 
 
-def test_a_damaged_checkpoint(language_model, tmp_path):
-    whole = language_model("rnn_lm").read_bytes()
-    (tmp_path / "half.pt").write_bytes(whole[: len(whole) // 2])
-    assert "required a checkpoint" in refused(tmp_path / "half.pt")
-
-
 def test_the_optimisers_state_does_not_stay_while_the_model_is_built(language_model, monkeypatch):
     """It is of the size of two models."""
     states = []

@@ -16,13 +16,7 @@ _ADAPTERS = {
     "SpeechbrainRescorer": "speechbrain",
 }
 
-__all__ = [
-    "EspnetScorer",
-    "FlashlightLM",
-    "KenlmModel",
-    "PyctcdecodeLM",
-    "SpeechbrainRescorer",
-]
+__all__ = sorted(_ADAPTERS)
 
 
 def __getattr__(name: str) -> Any:

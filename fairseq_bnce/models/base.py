@@ -37,12 +37,6 @@ _ACTIVATIONS: Dict[str, Type[nn.Module]] = {
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
 }
-_GAINS = {
-    "none": nn.init.calculate_gain("linear"),
-    "relu": nn.init.calculate_gain("relu"),
-    "tanh": nn.init.calculate_gain("tanh"),
-    "sigmoid": nn.init.calculate_gain("sigmoid"),
-}
 Activation: Any = ChoiceEnum(list(_ACTIVATIONS))
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
@@ -230,7 +224,9 @@ def feature_size(hidden: int, bottleneck: Optional[int]) -> Tuple[int, str]:
 def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Sequential:
     """A dense layer; weights as Glorot & Bengio (2010) have it for this activation, biases 0."""
     linear = nn.Linear(inputs, outputs)
-    nn.init.xavier_uniform_(linear.weight, _GAINS[activation])
+    kind: Any = "linear" if activation == "none" else activation
+    gain = nn.init.calculate_gain(kind)
+    nn.init.xavier_uniform_(linear.weight, gain)
     nn.init.zeros_(linear.bias)
     return nn.Sequential(linear, _ACTIVATIONS[activation](), nn.Dropout(dropout))
 

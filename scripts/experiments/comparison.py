@@ -6,10 +6,12 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from rendering.cells import ratio
+
 from . import tables
 from .recipes import INHERITED, SOFTMAX, Variant
 from .run import Outcome
-from .tables import MIB, Cell, Line, ratio
+from .tables import MIB, Cell, Line
 from .training import Settings
 
 SPLITS = ("valid", "test")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from rendering.cells import ratio
+
 from . import plot, tables
 from .recipes import SOFTMAX
 from .run import Outcome, failed
-from .tables import MIB, Line, ratio
+from .tables import MIB, Line
 from .vocabulary import LEAST_UPDATES, Settings, own_flags
 
 Numbers = Dict[str, Optional[float]]

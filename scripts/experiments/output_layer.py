@@ -6,10 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from rendering.cells import NONE, ratio
+
 from . import machine, plot, tables
 from .measures.layers import EXACT, LIMIT, OWN, Shape
 from .run import Outcome, Part, Run
-from .tables import Line, ratio
+from .tables import Line
 
 _MB = 1e6
 _PACKAGES = ("triton", "liger-kernel", "cut-cross-entropy")
@@ -105,7 +107,7 @@ def markdown(outcomes: Sequence[Outcome], settings: Settings) -> List[str]:
         heads = {o.system: o for o in outcomes if o.case == shape}
         words = [one["distinct_targets"] for (_, of), one in found.items() if of == shape]
         lines = [Line([h], found.get((h, shape), {}), o.error) for h, o in heads.items()]
-        place = title.format(words=words[0] if words else tables.NONE, **asdict(shape))
+        place = title.format(words=words[0] if words else NONE, **asdict(shape))
         parts.append(tables.section(place, shown, ["head"], lines, **values))
     return parts
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import yaml  # that of omegaconf, which fairseq needs
-from rendering.cells import table
+from rendering.cells import NONE, table
 
 Numbers = Mapping[str, Any]
 # (title, name of the number, format)
 Columns = Sequence[Tuple[str, str, str]]
-NONE = "–"
 MIB = 2**20
 
 
@@ -154,8 +153,3 @@ def strict(content: Any) -> Any:
     if isinstance(content, float) and not math.isfinite(content):
         return str(content)
     return content
-
-
-def ratio(above: Optional[float], below: Optional[float]) -> Optional[float]:
-    """None where one of them is not known."""
-    return above / below if above is not None and below else None

@@ -2,20 +2,15 @@
 
 import json
 import sys
-from pathlib import Path
 
+import bench_decoding
 import numpy as np
 import pytest
+from decoders import made, measure, ngrams
 from flashlight.lib.text.decoder.kenlm import KenLM
 from flashlight.lib.text.dictionary import Dictionary
+from rendering import decoding
 from tools import write_lines
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import bench_decoding  # noqa: E402
-from decoders import made, measure, ngrams  # noqa: E402
-from rendering import decoding  # noqa: E402
 
 
 def test_what_is_made():

@@ -5,23 +5,18 @@ import json
 import math
 import subprocess
 import sys
-from pathlib import Path
 
+import bench_output_layer
 import forks
 import pytest
 import torch
+from experiments import output_layer, processes
+from experiments.measures import layers as heads
+from experiments.measures import meter
+from experiments.run import Outcome
 from tools import run
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import bench_output_layer  # noqa: E402
-from experiments import output_layer, processes  # noqa: E402
-from experiments.measures import layers as heads  # noqa: E402
-from experiments.measures import meter  # noqa: E402
-from experiments.run import Outcome  # noqa: E402
-
-from fairseq_bnce.losses import shared_scores  # noqa: E402
+from fairseq_bnce.losses import shared_scores
 
 SHAPE = heads.Shape(40, 16, 2000)
 HERE = ["cross_entropy", *heads.OWN]

@@ -1,15 +1,8 @@
 """scripts/bench_scoring.py: what it makes of times, and its text."""
 
-import sys
-from pathlib import Path
-
+import bench_scoring
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import bench_scoring  # noqa: E402
-from experiments.measures import as_text, data  # noqa: E402
+from experiments.measures import as_text, data
 
 LESS = ["--vocab", "50", "--tokens", "300", "400"]
 SPEED = bench_scoring.Speed("a command", (10, 110), (200, 2200), (5.0, 7.0), (4.0, 5.0))

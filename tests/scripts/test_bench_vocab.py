@@ -9,24 +9,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bench_vocab
 import forks
 import numpy as np
 import pytest
 import reference
 import torch
+from experiments import growth, logs, machine, processes, vocabulary
+from experiments.measures import data, layers, meter, updates
+from experiments.run import Outcome
+from experiments.vocabulary import RECIPES, SYSTEMS, Benchmark, own_flags
 from fairseq.data import Dictionary, data_utils
 from tools import PLUGIN
 
+from fairseq_bnce.noise import NoiseDistribution
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import bench_vocab  # noqa: E402
-from experiments import growth, logs, machine, processes, vocabulary  # noqa: E402
-from experiments.measures import data, layers, meter, updates  # noqa: E402
-from experiments.run import Outcome  # noqa: E402
-from experiments.vocabulary import RECIPES, SYSTEMS, Benchmark, own_flags  # noqa: E402
-
-from fairseq_bnce.noise import NoiseDistribution  # noqa: E402
 
 VOCAB = 200
 
@@ -420,3 +418,13 @@ def test_the_command_itself_in_processes_of_its_own(tmp_path, zipf):
     assert "\n100 targets a batch." in printed
     # matplotlib, which draws at the end, imports numpy.
     assert set(re.findall(r"'(\w+)'", printed.splitlines()[-1])) <= {"numpy"}
+
+
+def test_growth_over_the_vocabulary():
+    ends = [
+        outcome("bnce_sparse", 10**4, 9000.0),
+        outcome("bnce_sparse", 10**6, 8100.0, 1.1 * 2**20),
+    ]
+    found = growth.growth(growth.rows(ends))["bnce_sparse"]
+    assert (found["speed_kept"], found["memory_growth"]) == pytest.approx((0.9, 1.1))
+    assert 0 < found["update_exponent"] < 0.05

@@ -14,17 +14,15 @@ from pathlib import Path
 import forks
 import pytest
 import torch
+from experiments import command, comparison, logs, machine, processes, recipes
+from experiments.run import Outcome
+from experiments.tables import Cell
+from experiments.train import CLOCK
+from experiments.training import Settings, Training
 from fairseq import checkpoint_utils, utils
 from tools import PLUGIN
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from experiments import command, comparison, logs, machine, processes, recipes  # noqa: E402
-from experiments.run import Outcome  # noqa: E402
-from experiments.tables import Cell  # noqa: E402
-from experiments.train import CLOCK  # noqa: E402
-from experiments.training import Settings, Training  # noqa: E402
 
 TINY = shlex.split(
     "--decoder-layers 1 --decoder-embed-dim 16 --decoder-hidden-size 16 --decoder-out-embed-dim 16 "

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-import embedded_corpus as ec  # noqa: E402
+import embedded_corpus as ec
 
 TOPIC = """The "pass" statement
 ********************

@@ -6,20 +6,18 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import first_pass_example
 import forks
 import numpy as np
 import pytest
 import torch
+from decoders import ngrams
+from experiments.command import UsageError
+from rendering import first_pass
+from speech import acoustics, features, searches, training
 from test_speech_example import novels, voice, write_flite  # noqa: F401 - two are fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import first_pass_example  # noqa: E402
-from decoders import ngrams  # noqa: E402
-from experiments.command import UsageError  # noqa: E402
-from rendering import first_pass  # noqa: E402
-from speech import acoustics, features, searches, training  # noqa: E402
 
 # ---------------------------------------------------------------- features
 

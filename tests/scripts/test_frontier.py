@@ -2,17 +2,14 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
+import frontier
 import pytest
+from experiments import plot
+from rendering import frontier as systems
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import frontier  # noqa: E402
-from experiments import plot  # noqa: E402
-from rendering import frontier as systems  # noqa: E402
 
 PTB, NOVELS = "843bee06371f", "2e5455782f16"
 

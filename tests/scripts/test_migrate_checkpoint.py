@@ -5,15 +5,13 @@ import sys
 from pathlib import Path
 
 import forks
+import migrate_checkpoint
 import pytest
 import torch
 from fairseq.modules import AdaptiveSoftmax
 from tools import LSTM, PLUGIN, TRAINING, TRANSFORMER, evaluate, perplexity, train
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "migrate_checkpoint.py"
-sys.path.insert(0, str(SCRIPT.parent))
-
-import migrate_checkpoint  # noqa: E402
 
 MODEL = [*LSTM, "--max-epoch", "2"]
 ADAPTIVE = ["--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "12"]

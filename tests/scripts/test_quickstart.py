@@ -9,11 +9,9 @@ from pathlib import Path
 
 import forks
 import pytest
+import quickstart
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-sys.path.insert(0, str(SCRIPTS))
-
-import quickstart  # noqa: E402
 
 VALID = '2026 | INFO | valid | {"epoch": 3, "valid_loss": "6.5", "valid_ppl": "90.51"}'
 TRAIN = '2026 | INFO | train | {"epoch": 3, "train_loss": "9.25", "train_wps": "3842.6", '

@@ -11,17 +11,15 @@ import forks
 import numpy as np
 import pytest
 import torch
+from experiments import papers
 from fairseq import checkpoint_utils, options, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from tools import PLUGIN, write_lines
 
+from fairseq_bnce import Scorer
+from fairseq_bnce.training.streams import stream_batches
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from experiments import papers  # noqa: E402
-
-from fairseq_bnce import Scorer  # noqa: E402
-from fairseq_bnce.training.streams import stream_batches  # noqa: E402
 
 TABLES = papers.all_tables()
 # Tables of one regime share rows.

@@ -3,16 +3,11 @@
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import render_tables  # noqa: E402
-from rendering import (  # noqa: E402
+import render_tables
+from rendering import (
     adaptive,
     benchmarks,
     cells,
@@ -22,6 +17,8 @@ from rendering import (  # noqa: E402
     papers,
     scoring,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
 
 START = re.compile(r"^<!-- table: ", re.MULTILINE)
 PLACE = re.compile(r"^<!-- table: .*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -430,3 +427,23 @@ def test_the_readmes_table_has_equal_updates_and_equal_time():
     assert lines[0].startswith("| `adaptive_loss` | 150.0 | 180.0 |")
     assert lines[1].startswith("| `bnce --row-sparse` | 140.0 | 140.0 |")
     assert lines[1].endswith("| 900 → – | 30.0 / 29.0 |")
+
+
+def committed(name):
+    return json.loads((ROOT / "docs" / name).read_text(encoding="utf-8"))
+
+
+def test_what_the_pages_say_of_the_vocabulary():
+    grown = committed("vocabulary/lstm200/benchmark.json")["growth"]["bnce_sparse"]
+    assert grown["speed_kept"] > 0.8 and grown["update_exponent"] < 0.05
+    assert grown["memory_growth"] == pytest.approx(1, abs=0.05)
+
+
+def test_what_the_pages_say_of_speech():
+    """Unnormalised scores are as good as exact ones, and better than none, beyond chance."""
+    found = committed("rescoring/speech.json")["differences"]
+    assert abs(found["unnormalized - exact"][0]) < 0.2
+    assert all(found[f"unnormalized - {name}"][2] < 0 for name in ("first", "trigram"))
+    found = committed("decoding/first-pass.json")["differences"]
+    for name in ("flashlight", "pyctcdecode"):
+        assert abs(found[f"{name} ours - {name} ours exact"][0]) < 0.2

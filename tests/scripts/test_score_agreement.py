@@ -6,11 +6,9 @@ from pathlib import Path
 
 import forks
 import pytest
+import score_agreement
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "score_agreement.py"
-sys.path.insert(0, str(SCRIPT.parent))
-
-import score_agreement  # noqa: E402
 
 
 def command(*arguments):

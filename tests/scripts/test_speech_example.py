@@ -10,16 +10,14 @@ from types import SimpleNamespace
 
 import forks
 import pytest
+import speech_example
 from conftest import zipf_lines
+from experiments.command import UsageError
+from rendering import rescoring
+from speech import lattice, sentences, sound
 from tools import write_lines, write_program
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import speech_example  # noqa: E402
-from experiments.command import UsageError  # noqa: E402
-from rendering import rescoring  # noqa: E402
-from speech import lattice, sentences, sound  # noqa: E402
 
 # ---------------------------------------------------------------- sentences
 
