@@ -13,10 +13,10 @@ import torch
 from conftest import zipf_lines
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
-from test_cli import parameters, train_translation, valid_stats
 from test_criterions import PAD, make, with_targets
 from test_distributed import on_two_ranks, results, trained_on_two_ranks
 from test_output_layer import LIGHTCONV, LSTM_SEQ2SEQ, SEQ2SEQ
+from test_training import parameters, train_translation, valid_stats
 from tools import (
     LSTM,
     PLUGIN,

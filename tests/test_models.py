@@ -15,8 +15,8 @@ from fairseq.models import (
     MODEL_DATACLASS_REGISTRY,
 )
 from fairseq.sequence_generator import SequenceGenerator
-from test_cli import valid_stats
 from test_output_layer import logits, scores
+from test_training import valid_stats
 from tools import LSTM, build, evaluate, first_batch, perplexity, slow, train
 
 from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scoring_models import EACH, FLAGS
-from test_cli import word_scores
+from test_training import word_scores
 from tools import LSTM, evaluate, train
 
 from fairseq_bnce import Scorer

@@ -17,8 +17,7 @@ from pathlib import Path
 from fairseq_bnce.corpora import fetch, recipe
 from fairseq_bnce.corpora.table import CORPORA, Corpus
 from fairseq_bnce.preparation import options as text_options
-from fairseq_bnce.preparation.errors import failures_named
-from fairseq_bnce.preparation.folder import check_output, install, staging_folder
+from fairseq_bnce.preparation.folder import check_output, failures_named, install, staging_folder
 from fairseq_bnce.preparation.report import print_report
 
 

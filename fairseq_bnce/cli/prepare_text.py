@@ -16,8 +16,13 @@ from __future__ import annotations
 import argparse
 
 from fairseq_bnce.preparation import options as text_options
-from fairseq_bnce.preparation.errors import failures_named
-from fairseq_bnce.preparation.folder import check_inputs, check_output, install, staging_folder
+from fairseq_bnce.preparation.folder import (
+    check_inputs,
+    check_output,
+    failures_named,
+    install,
+    staging_folder,
+)
 from fairseq_bnce.preparation.pipeline import prepare
 from fairseq_bnce.preparation.report import print_report
 

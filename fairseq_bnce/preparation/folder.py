@@ -14,6 +14,17 @@ REPORT = "report.json"
 RESULTS = ("text", "bin", REPORT)
 
 
+@contextlib.contextmanager
+def failures_named() -> Iterator[None]:
+    """Tell of files that fail as InputError."""
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads what is printed: not a file's failure
+        raise
+    except OSError as error:
+        raise InputError(str(error)) from error
+
+
 def check_output(out: Path, overwrite: bool) -> None:
     """Refuse to write where something is already."""
     if out.exists() and not out.is_dir():

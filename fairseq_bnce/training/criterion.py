@@ -1,8 +1,8 @@
 """What the registered criteria share: all but the objective.
 
 A training step: features through ``model(...)`` (projection/batch.py), padding dropped, noise drawn
-(training/noise.py), the loss over the batch's own words (objectives.py, losses/). A validation
-step: the target's score and the exact partition function (metrics.py says what is logged).
+(noise_source.py), the loss over the batch's own words (objectives.py, losses/). A validation step:
+the target's score and the exact partition function (metrics.py says what is logged).
 """
 
 import logging
@@ -25,7 +25,7 @@ from fairseq_bnce.projection.batch import TokenBatch, target_scores
 from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.sparse import row_sparse
 from fairseq_bnce.training import configs, log_z, metrics, output_bias
-from fairseq_bnce.training.noise import NoiseSource, seeded_generator
+from fairseq_bnce.training.noise_source import NoiseSource, seeded_generator
 
 logger = logging.getLogger(__name__)
 

@@ -134,7 +134,9 @@ class CarriedState:
                 f"checkpoint: required the recurrent states of {ranks.count()} rank(s), got "
                 f"{len(states)}; go on with as many, or with --reset-dataloader from a new epoch"
             )
-        self._training = None if states is None else states[ranks.rank()]
+        own = None if states is None else states[ranks.rank()]
+        # Here, and not by the first batch alone, which a rank's may be a dummy.
+        self._training = None if own is None else tuple(map(self._as_parameters, own))
         self._of_all_ranks = [None] * ranks.count() if states is None else states
         self.decoder.carried_state = self._training
         self._is_training = True
@@ -188,10 +190,16 @@ class CarriedState:
     def _before(self, decoder: Any, inputs: Tuple) -> None:
         """Streams that have ended are the last ones; the state may come from a checkpoint."""
         if decoder.carried_state is not None:
-            tokens, own = inputs[0], next(decoder.parameters())
+            tokens = inputs[0]
             decoder.carried_state = tuple(
-                part[:, : len(tokens)].to(own).contiguous() for part in decoder.carried_state
+                self._as_parameters(part)[:, : len(tokens)].contiguous()
+                for part in decoder.carried_state
             )
+
+    def _as_parameters(self, part: Tensor) -> Tensor:
+        """On the decoder's device, in its precision."""
+        decoder: Any = self.decoder
+        return part.to(next(decoder.parameters()))
 
     def _after(self, decoder: Any, inputs: Tuple, output: Any) -> None:
         decoder.carried_state = decoder.final_state
