@@ -83,3 +83,21 @@ def language_model(corpus, tmp_path_factory):
         return done[name]
 
     return make
+
+
+@pytest.fixture
+def made(language_model):
+    """A scorer of a model by its name (scoring_models.py)."""
+
+    def make(name, **options):
+        from fairseq_bnce import Scorer
+
+        return Scorer.from_checkpoint(language_model(name), **options)
+
+    return make
+
+
+@pytest.fixture
+def empty_folder(monkeypatch, tmp_path):
+    """For fairseq's trainer, which saves into the current one."""
+    monkeypatch.chdir(tmp_path)

@@ -20,7 +20,6 @@ from pyctcdecode import build_ctcdecoder
 from pyctcdecode.alphabet import Alphabet
 from pyctcdecode.decoder import BeamSearchDecoderCTC
 
-from fairseq_bnce import Scorer
 from fairseq_bnce.decoding import FlashlightLM, PyctcdecodeLM
 
 KINDS = ["lstm_lm", "rnn_lm", "transformer_lm", "ffnn_lm"]
@@ -32,11 +31,6 @@ SENTENCES = [
     " ".join(f"w{ten}{unit}" for ten, unit in zip(TENS, units))
     for units in itertools.product(*UNITS)
 ]
-
-
-@pytest.fixture
-def made(language_model):
-    return lambda name, **options: Scorer.from_checkpoint(language_model(name), **options)
 
 
 def emissions():

@@ -32,11 +32,6 @@ WORDS = ["<unk>", *(f"w{number}" for number in range(60)), "unheard"]
 LN_10 = math.log(10)
 
 
-@pytest.fixture
-def made(language_model):
-    return lambda name, **options: Scorer.from_checkpoint(language_model(name), **options)
-
-
 def sentences(count, seed):
     """Many begin alike, some hold a word that the model lacks, one is empty, one long."""
     rng = random.Random(seed)

@@ -13,16 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_bnce import Scorer, decoding
+from fairseq_bnce import decoding
 from fairseq_bnce.scoring import ScoringError
 
 TOKENS = ["<blank>", "<unk>", *(f"w{number}" for number in range(60)), "<sos/eos>"]
 END = len(TOKENS) - 1
-
-
-@pytest.fixture
-def made(language_model):
-    return lambda name: Scorer.from_checkpoint(language_model(name))
 
 
 @pytest.fixture

@@ -14,16 +14,11 @@ import torch
 from test_decoding_espnet import END, TOKENS
 from tools import write_lines
 
-from fairseq_bnce import Scorer, decoding
+from fairseq_bnce import decoding
 from fairseq_bnce.decoding import SpeechbrainRescorer
 from fairseq_bnce.decoding import kenlm as kenlm_look_alike
 
 pytestmark = [pytest.mark.decoders, pytest.mark.filterwarnings("ignore")]  # the libraries' own
-
-
-@pytest.fixture
-def made(language_model):
-    return lambda name: Scorer.from_checkpoint(language_model(name))
 
 
 @pytest.fixture

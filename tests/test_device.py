@@ -39,7 +39,7 @@ from fairseq_bnce.scoring.reduction import Contexts
 from fairseq_bnce.sparse.optimizers import take_row_sparse
 from fairseq_bnce.training.noise_source import seeded_generator
 
-pytestmark = pytest.mark.modern
+pytestmark = [pytest.mark.modern, pytest.mark.usefixtures("empty_folder")]
 
 # Of a whole model: cuDNN's LSTM multiplies in TF32, features and gradients are rounded.
 TOLERANCE = {torch.float32: 2e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -63,12 +63,6 @@ UPDATES = [(name, "dense") for name in (PRECISIONS if HAS_GPU else ON_CPU)]
 UPDATES += [(name, "row-sparse") for name, _ in UPDATES if name not in WITH_COPIES]
 ADAM = ["--lr", "0.02", "--optimizer"]
 ROW_SPARSE = [*ADAM, "lazy_adam", "--row-sparse"]
-
-
-@pytest.fixture(autouse=True)
-def empty_folder(monkeypatch, tmp_path):
-    """fairseq's trainer saves into the current one."""
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -13,18 +13,14 @@ from tools import LSTM, build, modern, set_flag, slow, train
 from fairseq_bnce.sparse import update_rules
 from fairseq_bnce.sparse.optimizers import RowSparseFairseqOptimizer
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 OURS = {
     "sparse_sgd": update_rules.SparseSGD,
     "sparse_adagrad": update_rules.SparseAdagrad,
     "rowwise_adagrad": update_rules.RowwiseAdagrad,
     "lazy_adam": update_rules.LazyAdam,
 }
-
-
-@pytest.fixture(autouse=True)
-def empty_folder(monkeypatch, tmp_path):
-    """fairseq's trainer saves into the current one."""
-    monkeypatch.chdir(tmp_path)
 
 
 # Flags that add a parameter to the model's, with criteria that have them.

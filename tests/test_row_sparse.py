@@ -20,17 +20,13 @@ from fairseq_bnce.sparse.optimizers import (
     take_row_sparse,
 )
 
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
 TIED_LSTM = [*LSTM, "--share-decoder-input-output-embed"]
 ARCHITECTURES = {"lstm": LSTM, "tied lstm": TIED_LSTM, "fconv": FCONV}
 ARCHITECTURES.update({"transformer": TRANSFORMER, "tied transformer": TIED_TRANSFORMER})
 SAME = {"sparse_sgd": "sgd", "sparse_adagrad": "adagrad"}
 UPDATES = 20
-
-
-@pytest.fixture(autouse=True)
-def empty_folder(monkeypatch, tmp_path):
-    """fairseq's trainer saves into the current one."""
-    monkeypatch.chdir(tmp_path)
 
 
 def trained(corpus, *flags, updates=UPDATES, frequency=1, dtype=torch.float64, seen=None):

@@ -17,11 +17,6 @@ CARRIED = ["lstm_lm", "lstm_lm bottleneck tied", "rnn_lm", "rnn_lm gru tied"]
 CARRIED += ["ffnn_lm", "ffnn_lm bigram", "lbl_lm"]
 
 
-@pytest.fixture
-def made(language_model):
-    return lambda name, **options: Scorer.from_checkpoint(language_model(name), **options)
-
-
 def reference(checkpoint, words):
     """log_softmax of the model itself on one text from </s> on."""
     trained = checkpoints.load(str(checkpoint))

@@ -9,15 +9,10 @@ from conftest import zipf_lines
 from dispatch import Largest
 from scoring_models import BOS, CAUSAL
 
-from fairseq_bnce import Scorer, losses
+from fairseq_bnce import losses
 from fairseq_bnce.projection import batch
 from fairseq_bnce.scoring import ScoringError
 from fairseq_bnce.scoring.incremental import State
-
-
-@pytest.fixture
-def made(language_model):
-    return lambda name, **options: Scorer.from_checkpoint(language_model(name), **options)
 
 
 def grow(scorer, lines):
