@@ -5,9 +5,10 @@
     compare.py DATA --out FOLDER --seeds 1 2 3 -- --max-epoch 5
     compare.py DATA --out FOLDER --criteria bnce nce300=shared_nce \\
         --flags-for nce300 "--noise-samples 300"
-    compare.py DATA --out FOLDER --recipe adagrad200 --only-train --profile-batches 0 \\
+    compare.py DATA --out FOLDER --recipe adagrad200 --only-train \\
         --criteria adaptive=adaptive_loss bnce --learning-rates 0.025 0.05 0.1 \\
-        --flags-for bnce "--row-sparse --optimizer sparse_adagrad --warmup-updates 100"
+        --flags-for bnce \\
+        "--row-sparse --optimizer sparse_adagrad --warmup-updates 100"
 
 DATA is a folder that fairseq-preprocess --only-source made of train, valid and test. What follows
 a lone ``--`` are flags of fairseq-train for all criteria; they override the recipe's.
