@@ -237,7 +237,7 @@ def _is_checkpoint(path: Path) -> bool:
     """By its first bytes: torch writes zip archives, and wrote pickles."""
     try:
         with path.open("rb") as file:
-            return file.read(2) in (b"PK", b"\x80\x02")
+            return file.read(2).startswith((b"PK", b"\x80"))
     except OSError as error:
         raise InputError(f"--calibrate {path}: required a file, got: {error.strerror}") from None
 
