@@ -97,8 +97,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._untrained: Optional[nn.Module] = None
         self._criterion: Optional[SelfNormalizingCriterion] = None
         self._measured = self._is_checked = self._validates_on_training = False
-        self._carried: Optional[streams.CarriedState] = None  # of the model that was built last
-        self._carries: List[streams.CarriedState] = []
+        self._carried_by_models: List[streams.CarriedState] = []  # under --stateful
         self._kept_dictionary: Optional[KeptDictionary] = None
 
     @classmethod
@@ -110,6 +109,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         data.check_folders(args.data)
         return super().setup_task(args, **kwargs)
 
+    @property
+    def _carried(self) -> Optional[streams.CarriedState]:
+        """Of the model that was built last, which alone is trained."""
+        return self._carried_by_models[-1] if self._carried_by_models else None
+
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
         model = super().build_model(args, from_checkpoint)
         own, self._loaded_state = self._loaded_state, {}
@@ -117,8 +121,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if own.get("score_squashing", False):
             squashing.squash(model)
         if self.args.stateful:
-            self._carried = streams.CarriedState(model)
-            self._carries.append(self._carried)
+            self._carried_by_models.append(streams.CarriedState(model))
         self._models.append(model)
         self._untrained = None if from_checkpoint else model
         return model
@@ -200,7 +203,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if self._carried is None:
             return super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
         streams.check_contiguous(self.args)
-        for carried in self._carries:  # not before: who loads a model may have no streams for it
+        # Not before: who loads a model may have no streams for it.
+        for carried in self._carried_by_models:
             carried.attach()
         count = streams.streams_within(max_sentences, max_tokens, self.args.tokens_per_sample)
         made = self.dataset_to_epoch_iter.get(dataset)

@@ -241,7 +241,6 @@ class _Job:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
-        self.in_order = True  # the lines of --best so far, by the numbers of the lists
         self.format = _format(options)
         self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
         names = options.tune or options.ref
@@ -365,15 +364,15 @@ class _Job:
         self, lists: Iterable[NBest], weights: Weights, out: Output, best: Optional[Output]
     ) -> None:
         counts: List[np.ndarray] = []
-        written = 0
-        for space, nbest in _in_space(list(weights), lists, weights):
-            order, totals = ranking(space.matrix(nbest), space.vector(weights))
+        vector, in_order = None, True  # in_order: the lines of --best, by the lists' numbers
+        for line, (space, nbest) in enumerate(_in_space(list(weights), lists, weights)):
+            vector = space.vector(weights) if vector is None else vector
+            order, totals = ranking(space.matrix(nbest), vector)
             ranked = [nbest.hypotheses[number] for number in order]
             _write_lines(out, map(self.format.rescored, ranked, totals[order]))
             if best is not None:
                 _write_lines(best, [self.format.best(ranked[0])])
-                written += 1
-                self._note_order(nbest, written)
+                in_order = in_order and self._is_in_order(nbest, line)
             if self.measure is not None:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
@@ -381,14 +380,15 @@ class _Job:
             before, after = np.array(counts).swapaxes(0, 1)
             self._report(before, after)
 
-    def _note_order(self, nbest: NBest, line: int) -> None:
-        """Once, where the lines of --best are not those of a reference text."""
-        if self.format.name == "moses" and self.in_order and nbest.list_id != str(line - 1):
-            self.in_order = False
+    def _is_in_order(self, nbest: NBest, line: int) -> bool:
+        """Whether a line of --best, from 0, is that of a reference text; told of if not."""
+        is_there = self.format.name != "moses" or nbest.list_id == str(line)
+        if not is_there:
             note(
-                f"--best: line {line} is of list {quoted(nbest.list_id)}: the lines are in the "
+                f"--best: line {line + 1} is of list {quoted(nbest.list_id)}: the lines are in the "
                 "order of the lists, and not of their numbers"
             )
+        return is_there
 
     def _report(self, before: np.ndarray, after: np.ndarray) -> None:
         options = self.options
