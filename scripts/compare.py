@@ -18,8 +18,10 @@ validation.png (validation perplexity against training time; needs matplotlib) a
 every run's logs and checkpoints. The runs come one after the other, on the GPU or with
 ``--threads`` threads on the CPU, and nothing else should be busy meanwhile. A second call trains
 nothing that is finished, goes on with what was interrupted, and trains what its recipe, data,
-threads, GPU or versions make a new run. A run that dies is a row of the tables that says why; the
-others are still run, and the exit status is 1.
+threads, GPU or versions make a new run. An interrupted training starts from its last checkpoint:
+fairseq saves one after each epoch, and within one if it is given (after the lone ``--``)
+``--save-interval-updates N --keep-interval-updates 1``. A run that dies is a row of the tables that
+says why; the others are still run, and the exit status is 1.
 
 Words/s come from fairseq's own train_inner log lines: targets over time, summed over the intervals
 that lie past the first 100 updates after a start and hold no validation; where a run is too short

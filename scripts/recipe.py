@@ -11,9 +11,10 @@ flags of fairseq-train for all rows; they override the recipe's, and make other 
 
 OUT gets TABLE.md, TABLE.json, TABLE.png for a table that has a figure (needs matplotlib), and
 runs/ with every run's logs and checkpoints. Tables that share rows share their runs in one OUT.
-A second call trains nothing that is finished and goes on with what was interrupted; rows that are
-not asked for are in the tables if an earlier call finished them. A run that dies is a row that
-says why; the others are still run, and the exit status is 1.
+A second call trains nothing that is finished and goes on with what was interrupted, from its last
+whole epoch (of the novels, from its last 10,000 updates); rows that are not asked for are in the
+tables if an earlier call finished them. A run that dies is a row that says why; the others are
+still run, and the exit status is 1.
 """
 
 from __future__ import annotations

@@ -262,11 +262,13 @@ def _end(chosen: Dict[str, List[Run]]) -> float:
 
 
 def _milestones(chosen: Dict[str, List[Run]]) -> List[int]:
-    """Updates to show: halves of the longest run's, as long as they were validated."""
+    """Updates to show: the last validated ones within a quarter, a half and all of a run."""
     curves = [run["train"]["curve"] for runs in chosen.values() for run in runs]
     known = {point["update"] for curve in curves for point in curve}
     ends = {curve[-1]["update"] for curve in curves}
-    return sorted({update for end in ends for update in (end // 4, end // 2, end)} & known)
+    wanted = [most for end in ends for most in (end // 4, end // 2, end)]
+    within = [[update for update in known if update <= most] for most in wanted]
+    return sorted({max(updates) for updates in within if updates})
 
 
 def _at(run: Run, update: int) -> Optional[float]:
