@@ -60,9 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--calls", type=int, default=50, help="timed calls at most (default: %(default)s)")
     about = "for the timed calls of a head at a shape; three at least (default: %(default)s)"
     add("--max-seconds", type=float, default=10, help=about)
-    add("--draws", type=int, default=100, help="of shared_nce (default: %(default)s)")
-    add("--zipf", nargs=2, type=float, default=[1.1, 2.7], metavar=("S", "Q"))
-    add("--seed", type=int, default=1, help="of features, weight and targets (default: 1)")
     return parser
 
 

@@ -7,9 +7,9 @@
     bench_vocab.py --out FOLDER --sentences 80   # batches unlike the recipe's
 
 Every system is trained by fairseq-train itself on Zipf-distributed data of every vocabulary, with
-the same model and batches; watched from within for where an update's time goes and for its memory;
-and measured as a bare output layer. linear_cross_entropy (torch 2.13's F.linear_cross_entropy) has
-no fairseq criterion, so it is a bare layer alone; NAME_sparse is NAME with row-sparse gradients.
+the same model and batches, and watched from within for where an update's time goes and for its
+memory. NAME_sparse is NAME with row-sparse gradients. bench_output_layer.py has the output layer
+alone.
 
 FOLDER gets benchmark.md (tables and the fitted exponents), benchmark.json, benchmark.png (log-log;
 needs matplotlib), data/ and runs/ with every run's logs.
@@ -65,9 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), metavar="NAME")
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     command.add_device(parser)
-    add("--seed", type=int, default=1, help="of the data (default: 1)")
-    about = "the data's law, 1 / (rank + Q)^S (default: 1.1 2.7)"
-    add("--zipf", nargs=2, type=float, default=[1.1, 2.7], metavar=("S", "Q"), help=about)
     _add_limits(parser)
     return parser
 

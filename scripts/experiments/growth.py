@@ -14,12 +14,7 @@ from .tables import MIB, Line
 from .vocabulary import LEAST_UPDATES, Settings, own_flags
 
 Numbers = Dict[str, Optional[float]]
-_PANELS = {
-    "update_ms": "training update (ms)",
-    "layer_ms": "bare output layer (ms)",
-    "update_mib": "memory of an update (MiB)",
-}
-_FITS = {"update_exponent": "update_ms", "layer_exponent": "layer_ms"}
+_PANELS = {"update_ms": "training update (ms)", "update_mib": "memory of an update (MiB)"}
 _END_RATIOS = {"speed_kept": "words_per_second", "memory_growth": "update_mib"}
 
 
@@ -60,10 +55,6 @@ def _own(parts: Mapping[str, Any]) -> Numbers:
         found["parameters_mib"] = value["parameter_bytes"] / MIB
         found["state_mib"] = value["state_bytes"] / MIB
         found["distinct_targets"] = value["distinct_targets"]
-    if "layer" in parts:
-        value = parts["layer"]["value"]
-        found.update(layer_ms=value["ms"], layer_calls=value["calls"])
-        found["layer_mib"] = value["peak_bytes"] / MIB
     return found
 
 
@@ -73,15 +64,14 @@ def _ratios(outcome: Outcome, own: Dict[Tuple[str, int], Numbers]) -> Numbers:
     for name, system in (("x_softmax", SOFTMAX), ("x_dense", outcome.system.dense)):
         other = own.get((system, outcome.case), {})
         ratios[name] = ratio(found.get("words_per_second"), other.get("words_per_second"))
-        ratios[f"layer_{name}"] = ratio(other.get("layer_ms"), found.get("layer_ms"))
     return ratios
 
 
 def growth(found: Sequence[Row]) -> Dict[str, Numbers]:
-    """For each system, what V does to it: fits, and its largest V over its smallest."""
+    """For each system, what V does to it: the fit, and its largest V over its smallest."""
     return {
         system: {
-            **{name: exponent(_points(found, system, of)) for name, of in _FITS.items()},
+            "update_exponent": exponent(_points(found, system, "update_ms")),
             **{name: _end_ratio(found, system, of) for name, of in _END_RATIOS.items()},
         }
         for system in dict.fromkeys(row.system for row in found)
@@ -129,15 +119,15 @@ def markdown(found: Sequence[Row], settings: Settings) -> List[str]:
     """The whole report, in paragraphs."""
     recipe = settings.recipe
     parts = [f"# Cost by vocabulary, {recipe.name}: {recipe.about}", _conditions(found, settings)]
-    values = {"least": LEAST_UPDATES, "targets": recipe.targets, "features": recipe.features}
     growths = [Line([system], numbers) for system, numbers in growth(found).items()]
     for title, shown in tables.load("reports")["vocabulary"].items():
         part = shown.get("part")
         if part is None:
             parts.append(tables.section(title, shown, ["system"], growths))
         elif part in settings.parts:
-            lines = [_line(r, part) for r in found if part == "layer" or r.outcome.system.criterion]
-            parts.append(tables.section(title, shown, ["system", "V"], lines, **values))
+            lines = [_line(row, part) for row in found]
+            heads = ["system", "V"]
+            parts.append(tables.section(title, shown, heads, lines, least=LEAST_UPDATES))
     return [*parts, *_failures(found), "## Flags", _flags(found, settings)]
 
 
@@ -164,16 +154,13 @@ def draw(outcomes: Sequence[Outcome], settings: Settings) -> str:
 def _run(row: Row) -> Dict[str, Any]:
     outcome = row.outcome
     run: Dict[str, Any] = {"system": row.system, "vocab": row.vocab, "folder": outcome.folder}
-    if outcome.skipped is not None:
-        return {**run, "skipped": outcome.skipped}
     if outcome.errors:
         run["failed"] = outcome.errors
     return {**run, **row.numbers, "parts": outcome.parts}
 
 
 def _line(row: Row, part: str) -> Line:
-    error, skipped = row.outcome.errors.get(part), row.outcome.skipped
-    return Line([row.system, f"{row.vocab:,}"], row.numbers, error, skipped)
+    return Line([row.system, f"{row.vocab:,}"], row.numbers, row.outcome.errors.get(part))
 
 
 def _failures(found: Sequence[Row]) -> List[str]:
@@ -199,12 +186,11 @@ def _flags(found: Sequence[Row], settings: Settings) -> str:
 def _conditions(found: Sequence[Row], settings: Settings) -> str:
     """Where and when; more than one machine or day if a run was taken from disk."""
     parts = [part for row in found for part in row.outcome.parts.values()]
-    exponent, shift = settings.zipf
     lines = [
         f"Device: {settings.device} ({settings.device_name}), {settings.threads} thread(s). "
         f"{tables.where(parts)}",
-        f"{settings.recipe.targets} targets a batch. Data: words of rank r as 1 / (r + {shift:g})^"
-        f"{exponent:g}, independent; {settings.tokens:,} training tokens, seed {settings.seed}.",
+        f"{settings.recipe.targets} targets a batch. Data: Zipf-distributed words, independent; "
+        f"{settings.tokens:,} training tokens.",
         *tables.load_average([load for part in parts for load in part["ended"]["load"]]),
     ]
     own = {p["plugin"] for r in found if r.outcome.system.is_own for p in r.outcome.parts.values()}

@@ -7,7 +7,7 @@
     complete    sentence completion: --data DATA --checkpoint CHECKPOINT --questions Q --answers A
     profile     a trained model's update by part: --data DATA --user-dir DIR --checkpoint CHECKPOINT
     update      an update's phases and memory: [--updates N --seconds S], fairseq-train's arguments
-    layer, head a bare output layer: see measures/layer_speeds.py
+    head        the output layer alone: see measures/layer_speeds.py
     device      the accelerator
 
 A command of its own, so that the experiments, whose children's peak memory is measured, import no
@@ -29,7 +29,6 @@ _MODULES = {
     "complete": "models",
     "profile": "updates",
     "update": "updates",
-    "layer": "layer_speeds",
     "head": "layer_speeds",
     "device": "layer_speeds",
 }

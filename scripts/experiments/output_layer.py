@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from rendering.cells import NONE, ratio
 
 from . import machine, plot, tables
-from .measures.layers import EXACT, LIMIT, OWN, Shape
+from .measures.layers import DRAWS, EXACT, LIMIT, OWN, ZIPF, Shape
 from .run import Outcome, Part, Run
 from .tables import Line
 
@@ -24,8 +24,6 @@ class Settings:
     Attributes:
         device_name: the GPU's or the processor's.
         calls: timed ones at most, within ``seconds``.
-        draws: of shared_nce.
-        zipf: (s, q) of the targets' law; ``seed`` is theirs, features' and weight's.
     """
 
     out: Path
@@ -35,9 +33,6 @@ class Settings:
     dtype: str
     calls: int
     seconds: float
-    draws: int
-    zipf: Tuple[float, float]
-    seed: int
     threads: int
 
 
@@ -65,9 +60,7 @@ class HeadRun(Run):
         settings = self.settings
         limits = ["--updates", settings.calls, "--seconds", settings.seconds]
         arguments = ["--head", self.system, "--shape", self.case, "--device", settings.device]
-        arguments += ["--dtype", settings.dtype, "--draws", settings.draws]
-        arguments += ["--zipf", *settings.zipf, "--seed", settings.seed]
-        return self.measure("head", *limits, *arguments)
+        return self.measure("head", *limits, *arguments, "--dtype", settings.dtype)
 
 
 def versions() -> Dict[str, Optional[str]]:
@@ -140,13 +133,12 @@ def draw(outcomes: Sequence[Outcome], settings: Settings) -> str:
 
 def _conditions(outcomes: Sequence[Outcome], settings: Settings) -> str:
     parts = [part for outcome in outcomes for part in outcome.parts.values()]
-    exponent, shift = settings.zipf
+    exponent, shift = ZIPF
     lines = [
         f"Device: {settings.device} ({settings.device_name}), {settings.dtype}, "
         f"{settings.threads} thread(s). {tables.where(parts)}",
         *tables.load_average([load for part in parts for load in part["ended"]["load"]]),
-        f"Targets: words of rank r as 1 / (r + {shift:g})^{exponent:g}, independent, seed "
-        f"{settings.seed}; U of them are distinct. Scores about standard normal, no bias. "
-        f"shared_nce draws {settings.draws}.",
+        f"Targets: words of rank r as 1 / (r + {shift:g})^{exponent:g}, independent; U of them are "
+        f"distinct. Scores about standard normal, no bias. shared_nce draws {DRAWS}.",
     ]
     return "\n".join(lines)

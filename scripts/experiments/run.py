@@ -35,7 +35,6 @@ class Outcome:
         folder: relative to the experiment's.
         parts: what was found, by the part's name.
         errors: what parts died of, by name; by no name ("") if that was the end of the run.
-        skipped: why nothing was run.
     """
 
     system: Any
@@ -43,7 +42,6 @@ class Outcome:
     folder: str = ""
     parts: Dict[str, Any] = field(default_factory=dict)
     errors: Dict[str, str] = field(default_factory=dict)
-    skipped: Optional[str] = None
 
     @property
     def error(self) -> Optional[str]:
@@ -77,20 +75,12 @@ class Run:
     def parts(self) -> List[Part]:
         raise NotImplementedError
 
-    def skipped(self) -> Optional[str]:
-        """Why the run can't be made here."""
-        return None
-
     def complete(self, say: Say = print) -> Outcome:
         """Go through the parts that are not done yet.
 
         Args:
             say: called with what is about to be done, and with why it failed.
         """
-        skipped = self.skipped()
-        if skipped is not None:
-            say(f"{self.name}: skipped: {skipped}")
-            return Outcome(self.system, self.case, skipped=skipped)
         found: Dict[str, Any] = {}
         errors: Dict[str, str] = {}
         for name, key, do in self.parts():
@@ -221,7 +211,7 @@ def _outcome(run: Run, position: str) -> Outcome:
         print(position, text, flush=True)
 
     outcome = run.complete(say)
-    if not outcome.errors and outcome.skipped is None:
+    if not outcome.errors:
         took = f"done in {time.perf_counter() - start:.0f} s" if said else "taken from disk"
         print(f"{position} {run.name}: {took}", flush=True)
     return outcome

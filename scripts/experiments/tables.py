@@ -33,13 +33,12 @@ class Line:
     """A line of a table: its labels, and numbers by name, or why there are none.
 
     Attributes:
-        error: what it died of; ``skipped``: why it was not tried.
+        error: what it died of.
     """
 
     labels: Sequence[str]
     numbers: Numbers
     error: Optional[str] = None
-    skipped: Optional[str] = None
 
 
 @functools.lru_cache(maxsize=None)
@@ -75,9 +74,8 @@ def measured(heads: Sequence[str], chosen: Columns, lines: Iterable[Line]) -> st
 
 
 def _cells(line: Line, chosen: Columns) -> List[str]:
-    reason = line.skipped if line.error is None else f"failed: {line.error}"
-    if reason is not None:
-        return [escaped(reason), *("" for _ in chosen[1:])]
+    if line.error is not None:
+        return [escaped(f"failed: {line.error}"), *("" for _ in chosen[1:])]
     return [shown(line.numbers.get(name), form) for _, name, form in chosen]
 
 

@@ -16,7 +16,7 @@ from . import logs, machine, processes, run, tables
 from .recipes import ADAPTIVE, SOFTMAX, criterion_flags, words
 from .run import TRAIN, Outcome, Part, Run, Say
 
-PARTS = ("update", "train", "layer")
+PARTS = ("update", "train")
 LEAST_UPDATES = 10  # timed ones of a training, however long they take
 _INTERVALS = 10  # timed ones; as many lines of the training log
 _WARM_INTERVALS = 2
@@ -38,14 +38,11 @@ class System:
 
     Attributes:
         name: what ``--systems`` calls it.
-        criterion: fairseq's name for it; None where there is none, so that it has no training
-            and is measured as a bare output layer alone.
-        torch: the first version that has it.
+        criterion: fairseq's name for it.
     """
 
     name: str
-    criterion: Optional[str]
-    torch: Tuple[int, int] = (1, 13)
+    criterion: str
 
     @property
     def is_row_sparse(self) -> bool:
@@ -67,7 +64,6 @@ SYSTEMS: Dict[str, System] = {
     for system in (
         System(SOFTMAX, SOFTMAX),
         System(ADAPTIVE, ADAPTIVE),
-        System("linear_cross_entropy", None, torch=(2, 13)),
         *(System(f"{name}{kind}", name) for name in _OWN for kind in ("", _SPARSE)),
     )
 }
@@ -82,7 +78,6 @@ class Recipe:
         about: one line for the report.
         training: flags of fairseq-train, those of the batch and the optimiser left out.
         optimizers: of the dense systems and of the row-sparse ones.
-        features: D, the size of what goes into the output projection.
         batch: (sentences, tokens each).
         has_bias: of the output projection.
     """
@@ -91,7 +86,6 @@ class Recipe:
     about: str
     training: Tuple[str, ...]
     optimizers: Tuple[str, str]
-    features: int
     batch: Tuple[int, int]
     has_bias: bool
 
@@ -123,7 +117,6 @@ class Settings:
         device: cpu or cuda, and ``device_name``.
         threads: OMP_NUM_THREADS.
         parts: which of PARTS.
-        zipf: (exponent, shift) of the data; ``seed`` is theirs, too.
     """
 
     out: Path
@@ -135,8 +128,6 @@ class Settings:
     device_name: str
     threads: int = 1
     parts: Tuple[str, ...] = PARTS
-    zipf: Tuple[float, float] = (1.1, 2.7)
-    seed: int = 1
 
     @property
     def tokens(self) -> int:
@@ -152,15 +143,11 @@ class Settings:
         return [*self.recipe.training, *batch, *shlex.split(_COMMON), *device]
 
     def data(self, vocab: int) -> Path:
-        exponent, shift = self.zipf
-        name = f"V{vocab}-zipf{exponent:g}+{shift:g}-tokens{self.tokens}-seed{self.seed}"
-        return self.out / "data" / name
+        return self.out / "data" / f"V{vocab}-tokens{self.tokens}"
 
 
 def own_flags(system: System, recipe: Recipe, vocab: int) -> List[str]:
-    """What of fairseq-train's flags differs between systems; none for one without a criterion."""
-    if system.criterion is None:
-        return []
+    """What of fairseq-train's flags differs between systems."""
     optimizer = recipe.optimizers[system.is_row_sparse]
     flags = ["--criterion", system.criterion, "--optimizer", optimizer]
     if system.is_row_sparse:
@@ -172,14 +159,13 @@ def own_flags(system: System, recipe: Recipe, vocab: int) -> List[str]:
 
 def make_data(settings: Settings, vocab: int) -> None:
     """Make the data of one vocabulary, unless they are there."""
-    folder, (exponent, shift) = settings.data(vocab), settings.zipf
-    law = {"seed": settings.seed, "exponent": exponent, "shift": shift}
+    folder = settings.data(vocab)
     log = folder.with_name(f"{folder.name}.log")
-    run.make_data(folder, log, settings.threads, vocab=vocab, tokens=settings.tokens, **law)
+    run.make_data(folder, log, settings.threads, vocab=vocab, tokens=settings.tokens)
 
 
 class Benchmark(Run):
-    """A system at one vocabulary: watched from within, trained, and its bare output layer."""
+    """A system at one vocabulary: watched from within, and trained."""
 
     def __init__(self, settings: Settings, system: System, vocab: int):
         self.data = settings.data(vocab)
@@ -203,25 +189,11 @@ class Benchmark(Run):
 
     def parts(self) -> List[Part]:
         """One that dies leaves the others alone."""
-        makers = {"update": self._update, "train": self._train, "layer": self._layer}
-        trains = self.system.criterion is not None
-        wanted = [part for part in self.settings.parts if trains or part == "layer"]
-        return [(part, None, makers[part]) for part in wanted]
-
-    def skipped(self) -> Optional[str]:
-        version = str(machine.versions()["torch"])
-        if tuple(map(int, re.findall(r"\d+", version)[:2])) >= self.system.torch:
-            return None
-        return f"not in torch {version}, since {'.'.join(map(str, self.system.torch))}"
+        makers = {"update": self._update, "train": self._train}
+        return [(part, None, makers[part]) for part in self.settings.parts]
 
     def _update(self) -> Measured:
         return self.measure("update", *self._limits(), *self._arguments())
-
-    def _layer(self) -> Measured:
-        recipe = self.settings.recipe
-        arguments = ["--head", self.system.name, "--targets", recipe.targets]
-        arguments += ["--size", recipe.features, "--device", self.settings.device, self.data]
-        return self.measure("layer", *self._limits(), *arguments)
 
     def _train(self) -> Measured:
         log, interval = self.folder / "train.log", self._interval()

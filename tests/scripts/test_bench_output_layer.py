@@ -26,7 +26,7 @@ if hasattr(torch.nn.functional, "linear_cross_entropy"):
 
 @pytest.fixture
 def problem():
-    return heads.make_problem(SHAPE, torch.float32, torch.device("cpu"), (1.1, 2.7), seed=1)
+    return heads.make_problem(SHAPE, torch.float32, torch.device("cpu"))
 
 
 # ---- heads -------------------------------------------------------------------------------------
@@ -43,9 +43,8 @@ def test_a_shape_is_read_as_it_is_written():
 
 
 def test_targets_follow_the_law_and_the_seed(problem):
-    device, law = torch.device("cpu"), (1.1, 2.7)
-    shape = heads.Shape(20_000, 1, 50)
-    made = [heads.make_problem(shape, torch.float32, device, law, seed) for seed in (1, 1, 2)]
+    device, shape = torch.device("cpu"), heads.Shape(20_000, 1, 50)
+    made = [heads.make_problem(shape, torch.float32, device, seed) for seed in (1, 1, 2)]
     assert torch.equal(made[0].target, made[1].target)
     assert not torch.equal(made[0].target, made[2].target)
     p = (torch.arange(1, 51) + 2.7) ** -1.1
@@ -65,7 +64,7 @@ def test_every_head_computes_its_gradients_and_drops_them(name, problem, monkeyp
         self.features.grad = self.weight.grad = None
 
     monkeypatch.setattr(heads.Problem, "drop_gradients", drop)
-    loss = heads.HEADS[name](problem, 30)()
+    loss = heads.HEADS[name](problem)()
     ((of_features, of_weight),) = found
     assert math.isfinite(loss) and not loss.requires_grad
     assert of_features.any(dim=1).all() and of_weight.shape == (2000, 16)
@@ -74,7 +73,7 @@ def test_every_head_computes_its_gradients_and_drops_them(name, problem, monkeyp
 
 
 def test_heads_of_one_loss_agree(problem):
-    losses = {name: heads.HEADS[name](problem, 30)().item() for name in HERE}
+    losses = {name: heads.HEADS[name](problem)().item() for name in HERE}
     exact = torch.nn.functional.cross_entropy(problem.features @ problem.weight.t(), problem.target)
     for name, loss in losses.items():
         if name in heads.EXACT:
@@ -85,8 +84,7 @@ def test_heads_of_one_loss_agree(problem):
 
 def test_row_sparse_heads_hold_nothing_of_the_vocabularys_size(problem):
     dense, sparse = (
-        meter.peak_bytes(heads.HEADS[name](problem, 30), cuda=False)
-        for name in ("bnce", "bnce_sparse")
+        meter.peak_bytes(heads.HEADS[name](problem), cuda=False) for name in ("bnce", "bnce_sparse")
     )
     of_vocabulary = 4 * 2000 * 16
     assert sparse < of_vocabulary / 2 < of_vocabulary < dense
@@ -94,7 +92,7 @@ def test_row_sparse_heads_hold_nothing_of_the_vocabularys_size(problem):
 
 def test_the_limit_is_three_products(problem):
     with torch.profiler.profile() as profiled:
-        assert heads.HEADS[heads.LIMIT](problem, 0)() is None
+        assert heads.HEADS[heads.LIMIT](problem)() is None
     calls = {event.key: event.count for event in profiled.key_averages()}
     assert calls["aten::mm"] == 3
 
@@ -109,7 +107,7 @@ def test_the_limit_is_three_products(problem):
 def test_a_missing_package_is_named_with_its_remedy(name, module, package, problem, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(RuntimeError, match=rf"required {package} \(pip install '\.\[bench\]'"):
-        heads.HEADS[name](problem, 0)
+        heads.HEADS[name](problem)
 
 
 def test_who_makes_the_scores(problem, monkeypatch):

@@ -13,16 +13,13 @@ import bench_vocab
 import forks
 import numpy as np
 import pytest
-import reference
 import torch
 from experiments import growth, logs, machine, processes, vocabulary
-from experiments.measures import data, layers, meter, updates
+from experiments.measures import data, meter, updates
 from experiments.run import Outcome
 from experiments.vocabulary import RECIPES, SYSTEMS, Benchmark, own_flags
 from fairseq.data import Dictionary, data_utils
 from tools import PLUGIN
-
-from fairseq_bnce.noise import NoiseDistribution
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -110,69 +107,6 @@ def test_the_clock_gives_all_time_to_a_phase(monkeypatch):
     assert sum(clock.seconds.values()) == 3.5
 
 
-@pytest.mark.parametrize("name", [name for name in SYSTEMS if name != "linear_cross_entropy"])
-def test_a_bare_layer_makes_one_step_of_sgd(name):
-    check_layer(name)
-
-
-@pytest.mark.skipif(
-    not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="torch 2.13 has it"
-)
-def test_torchs_own_bare_layer_makes_one_step_of_sgd():
-    check_layer("linear_cross_entropy")
-
-
-def check_layer(name):
-    """Down the gradient of the mean loss, as float64 references have it; no gradient is left."""
-    torch.manual_seed(1)
-    noise = NoiseDistribution(torch.arange(1, VOCAB + 1))
-    problem = layers.trained_problem(noise, 16, tokens=20, rate=0.1)
-    layer = layers.LAYERS[name](problem, 30)
-    weights = problem.others or problem.parameters
-    before = [weight.detach().double().requires_grad_() for weight in weights]
-    features = problem.features.detach().double()
-    target = problem.target = torch.randint(VOCAB, (20,))
-    torch.manual_seed(2)
-    layer()
-    assert all(weight.grad is None for weight in weights)
-    torch.manual_seed(2)
-    loss = summed_loss(SYSTEMS[name].criterion, features, target, before, noise)
-    gradients = torch.autograd.grad(loss / len(target), before)
-    for weight, old, gradient in zip(weights, before, gradients):
-        # A step is 5e-3 and more where a word is the target; float32 has a bias of 5 to 5e-7.
-        torch.testing.assert_close(weight.double() - old, -0.1 * gradient, rtol=1e-3, atol=1e-6)
-
-
-def summed_loss(criterion, features, target, weights, noise):
-    log_q = noise.log_q.double()
-    if criterion == "bnce":
-        return reference.batch_nce_loss(features, target, *weights, log_q).sum()
-    if criterion == "shared_nce":
-        drawn = noise.sample(30)
-        return reference.shared_nce_loss(features, target, *weights, log_q, drawn).sum()
-    if criterion == "adaptive_loss":
-        head, down, up = weights  # the last row of the head is the cluster of rare words
-        common = (features @ head.t()).log_softmax(1)
-        rare = common[:, -1:] + (features @ down.t() @ up.t()).log_softmax(1)
-        return -torch.cat([common[:, :-1], rare], 1).gather(1, target[:, None]).sum()
-    logits = features @ weights[0].t() + weights[1]
-    return torch.nn.functional.cross_entropy(logits, target, reduction="sum")
-
-
-def test_dense_and_row_sparse_layers_do_the_same_update():
-    noise = NoiseDistribution(torch.arange(1, VOCAB + 1))
-    updated = []
-    for name in ("bnce", "bnce_sparse"):
-        torch.manual_seed(1)
-        problem = layers.trained_problem(noise, 16, tokens=20, rate=0.1)
-        start = [weight.detach().clone() for weight in problem.parameters]
-        layers.LAYERS[name](problem, 30)()
-        updated.append([weight.detach() for weight in problem.parameters])
-    assert not any(map(torch.equal, start, updated[0]))
-    for dense, sparse in zip(*updated):
-        torch.testing.assert_close(dense, sparse)
-
-
 # ---------------------------------------------------------------- numbers
 
 
@@ -237,14 +171,13 @@ def test_what_changes_a_result_is_another_run(tmp_path):
         Benchmark(settings(tmp_path, **other), system, VOCAB)
         for other in (
             {"updates": 20},
-            {"seed": 2},
             {"threads": 2},
             {"device_name": "another"},
             {"recipe": RECIPES["lstm200"].with_sentences(5)},
         )
     ]
-    assert len({here.folder, *(other.folder for other in others)}) == 7
-    assert Benchmark(settings(tmp_path, parts=("layer",)), system, VOCAB).folder == here.folder
+    assert len({here.folder, *(other.folder for other in others)}) == 6
+    assert Benchmark(settings(tmp_path, parts=("train",)), system, VOCAB).folder == here.folder
 
 
 @pytest.mark.parametrize("update_ms, interval", [(1.0, 40), (1000.0, 2), (60_000.0, 1)])
@@ -271,7 +204,6 @@ def test_flags_follow_system_recipe_and_vocabulary():
     assert "--log-z" not in own_flags(SYSTEMS["bnce"], lstm, 1000)
     for vocab, cutoff in ((200, "40"), (60_000, "2000,10000")):
         assert cutoff in own_flags(SYSTEMS["adaptive_loss"], lstm, vocab)
-    assert own_flags(SYSTEMS["linear_cross_entropy"], lstm, 1000) == []
 
 
 # ---------------------------------------------------------------- the command
@@ -313,7 +245,6 @@ def test_a_benchmark_has_every_number(benchmark):
             "words_per_processor_second",
             "phases_ms",
             "update_mib",
-            "layer_ms",
             "x_softmax",
         ):
             assert math.isfinite(row[number]) and row[number] > 0, number
@@ -329,9 +260,9 @@ def test_a_benchmark_has_every_number(benchmark):
 
 def test_a_benchmark_is_written_as_tables_and_picture(benchmark):
     text = (benchmark[1] / "benchmark.md").read_text(encoding="utf-8")
-    for title in ("Training", "Where an update's time goes", "Memory", "Bare output layer"):
+    for title in ("Training", "Where an update's time goes", "Memory"):
         assert f"## {title}" in text
-    assert text.count("| bnce | 200 |") == 4
+    assert text.count("| bnce | 200 |") == 3
     if importlib.util.find_spec("matplotlib") is not None:
         assert (benchmark[1] / "benchmark.png").read_bytes().startswith(b"\x89PNG")
 
@@ -341,7 +272,7 @@ def test_a_dead_run_is_reported_and_its_other_parts_are_kept(benchmark):
     assert status == 1
     dead = runs_of(out)["shared_nce"]
     assert dead["failed"] == {"train": "killed by signal 9 (see train.log)"}
-    assert dead["layer_ms"] > 0 and dead["update_mib"] > 0 and "words_per_second" not in dead
+    assert dead["update_mib"] > 0 and "words_per_second" not in dead
     text = (out / "benchmark.md").read_text(encoding="utf-8")
     assert "| shared_nce | 200 | failed: killed by signal 9" in text
     assert "- shared_nce V=200: train failed: killed by signal 9" in text
@@ -362,16 +293,6 @@ def test_a_second_call_makes_only_what_is_missing(benchmark, monkeypatch, capsys
     assert made == ["train.log"] and capsys.readouterr().out.count("taken from disk") == 2
     after = runs_of(out)
     assert after["bnce"] == before["bnce"] and "failed" not in after["shared_nce"]
-
-
-def test_what_this_torch_lacks_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "versions", lambda: {"torch": "2.6.0+cpu"})
-    system = SYSTEMS["linear_cross_entropy"]
-    skipped = Benchmark(settings(tmp_path), system, VOCAB).complete()
-    assert skipped.skipped == "not in torch 2.6.0+cpu, since 2.13"
-    growth.write([skipped], settings(tmp_path))
-    assert "| not in torch" in (tmp_path / "benchmark.md").read_text(encoding="utf-8")
-    assert not skipped.errors
 
 
 @pytest.mark.parametrize(
@@ -410,11 +331,11 @@ def test_the_command_itself_in_processes_of_its_own(tmp_path, zipf):
     program += "print(sorted({'torch', 'numpy', 'fairseq'} & set(sys.modules))); exit(status)"
     command = [sys.executable, "-c", program, "--out", str(tmp_path), "--device", "cpu"]
     command += ["--vocab", str(VOCAB), "--updates", "10", "--max-seconds", "1"]
-    command += ["--systems", "bnce_sparse", "--parts", "layer", "--sentences", "5"]
+    command += ["--systems", "bnce_sparse", "--parts", "update", "--sentences", "5"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
     printed = subprocess.check_output(command, env=env).decode("utf-8")
     row = runs_of(tmp_path)["bnce_sparse"]
-    assert row["layer_ms"] > 0 and "bnce_sparse V=200: done in" in printed
+    assert row["update_mib"] > 0 and "bnce_sparse V=200: done in" in printed
     assert "\n100 targets a batch." in printed
     # matplotlib, which draws at the end, imports numpy.
     assert set(re.findall(r"'(\w+)'", printed.splitlines()[-1])) <= {"numpy"}

@@ -1,9 +1,8 @@
 """Ways to do the output layer alone, forward and backward: torch's, other packages', this plugin's.
 
 A head is made for a problem and called without arguments: it computes the loss and the gradients
-of features and weights, makes an SGD update if the problem has a rate, drops the gradients, and
-returns the loss in nats a token. Every package is imported when a head that needs it is made, so
-that the others are measured without it.
+of features and weight, drops them, and returns the loss in nats a token. Every package is imported
+when a head that needs it is made, so that the others are measured without it.
 """
 
 from __future__ import annotations
@@ -11,20 +10,19 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..recipes import cutoffs
-
 Head = Callable[[], Optional[Tensor]]
-# (features, weight, target, bias) -> mean loss
-Loss = Callable[[Tensor, Tensor, Tensor, Optional[Tensor]], Tensor]
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # (features, weight, target) -> mean loss
 
 LIMIT = "three_matmuls"
 _EXTRA = "pip install '.[bench]'"
+DRAWS = 100  # of shared_nce, its default
+ZIPF = 1.1, 2.7  # (s, q) of the targets' law: p(rank) proportional to 1 / (rank + q)^s
 _ALIGNED = 64  # numbers: where rows of a matrix have to start for the fast products
 
 
@@ -52,53 +50,34 @@ class Problem:
 
     Attributes:
         features: (N, D).
-        target: (N,), may be replaced between calls.
+        target: (N,).
         noise: NoiseDistribution over the V words.
-        weight: (V, D), and ``bias`` (V,) or None; ``others``: parameters of a head's own.
+        weight: (V, D).
         log_z: about where log Z_c of such scores is.
-        rate: of SGD after each call; 0 for no update.
     """
 
     features: Tensor
     target: Tensor
     noise: Any
     weight: Tensor
-    bias: Optional[Tensor] = None
-    others: Sequence[Tensor] = ()
-    log_z: float = 0.0
-    rate: float = 0.0
-
-    @property
-    def parameters(self) -> List[Tensor]:
-        return [one for one in (self.weight, self.bias, *self.others) if one is not None]
+    log_z: float
 
     def step(self, loss: Tensor) -> Tensor:
-        """The way back from a loss, and the update; the loss without its graph."""
+        """The way back from a loss, which is returned without its graph."""
         loss.backward()
-        with torch.no_grad():
-            for parameter in self.parameters if self.rate else ():
-                if parameter.grad is not None:
-                    parameter.add_(parameter.grad, alpha=-self.rate)
         self.drop_gradients()
         return loss.detach()
 
     def drop_gradients(self) -> None:
-        for tensor in (self.features, *self.parameters):
-            tensor.grad = None
+        self.features.grad = self.weight.grad = None
 
 
-def make_problem(
-    shape: Shape, dtype: torch.dtype, device: torch.device, zipf: Tuple[float, float], seed: int
-) -> Problem:
-    """Random scores, about standard normal, and targets of a Zipf-Mandelbrot law, the noise too.
-
-    Args:
-        zipf: (s, q) of p(rank) proportional to 1 / (rank + q)^s.
-    """
+def make_problem(shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 1) -> Problem:
+    """Random scores, about standard normal, and targets of a Zipf-Mandelbrot law, the noise too."""
     from fairseq_bnce.noise import NoiseDistribution
 
     rng = torch.Generator(device=device).manual_seed(seed)
-    exponent, shift = zipf
+    exponent, shift = ZIPF
     ranks = torch.arange(1, shape.vocab + 1, dtype=torch.float64)
     noise = NoiseDistribution((ranks + shift) ** -exponent).to(device)
 
@@ -109,19 +88,6 @@ def make_problem(
     target = noise.sample(shape.tokens, generator=rng)
     features, weight = random(shape.tokens, 1.0), random(shape.vocab, shape.size**-0.5)
     return Problem(features, target, noise, weight, log_z=math.log(shape.vocab) + 0.5)
-
-
-def trained_problem(noise: Any, size: int, tokens: int, rate: float) -> Problem:
-    """Weights as at the start of a training, the bias that of the unigram model, random features.
-
-    Args:
-        noise: over V words, on its device.
-    """
-    device = noise.log_q.device
-    weight = torch.empty(len(noise), size, device=device).uniform_(-0.1, 0.1).requires_grad_()
-    features = torch.randn(tokens, size, device=device).requires_grad_()
-    bias, target = noise.log_q.clone().requires_grad_(), noise.sample(tokens)
-    return Problem(features, target, noise, weight, bias, rate=rate)
 
 
 def scored_by(name: str, problem: Problem) -> Optional[str]:
@@ -136,20 +102,18 @@ def scored_by(name: str, problem: Problem) -> Optional[str]:
     return "kernel" if is_kernels and shared_scores.is_fused(*parts, kernel="auto") else "torch"
 
 
-def _exact(loss: Callable[[], Loss]) -> Callable[[Problem, int], Head]:
+def _exact(loss: Callable[[], Loss]) -> Callable[[Problem], Head]:
     """Of a loss over all V words, made where it is used; gradients of V x D."""
 
-    def make(problem: Problem, draws: int) -> Head:
+    def make(problem: Problem) -> Head:
         function = loss()
-        return lambda: problem.step(
-            function(problem.features, problem.weight, problem.target, problem.bias)
-        )
+        return lambda: problem.step(function(problem.features, problem.weight, problem.target))
 
     return make
 
 
-def _cross_entropy(features: Tensor, weight: Tensor, target: Tensor, bias: Any) -> Tensor:
-    return F.cross_entropy(F.linear(features, weight, bias), target)
+def _cross_entropy(features: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(features, weight), target)
 
 
 def _compiled() -> Loss:
@@ -162,7 +126,7 @@ def _torchs_own() -> Loss:
         raise RuntimeError(f"not in torch {torch.__version__}, since 2.13")
     # Without options it would be the plain cross_entropy.
     options = nn.LinearCrossEntropyOptions()
-    return lambda h, w, y, b: F.linear_cross_entropy(h, w, y, linear_bias=b, options=options)
+    return lambda h, w, y: F.linear_cross_entropy(h, w, y, options=options)
 
 
 def _cut_cross_entropy() -> Loss:
@@ -170,7 +134,7 @@ def _cut_cross_entropy() -> Loss:
         from cut_cross_entropy import linear_cross_entropy
     except ImportError as error:
         raise _missing("cut-cross-entropy", error) from error
-    return lambda h, w, y, _: linear_cross_entropy(h, w, y)
+    return linear_cross_entropy
 
 
 def _liger() -> Loss:
@@ -178,7 +142,7 @@ def _liger() -> Loss:
         from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy as liger
     except ImportError as error:
         raise _missing("liger-kernel", error) from error
-    return lambda h, w, y, _: liger(h, w, y)
+    return liger
 
 
 def _liger_cute() -> Loss:
@@ -189,11 +153,11 @@ def _liger_cute() -> Loss:
         if torch.cuda.get_device_capability()[0] == 9:
             from liger_kernel.ops.cutedsl.ops import fused_linear_cross_entropy_sm90 as hopper
 
-            return lambda h, w, y, _: hopper.liger_fused_linear_cross_entropy_sm90(h, w, y)
+            return hopper.liger_fused_linear_cross_entropy_sm90
         from liger_kernel.ops.cutedsl.ops import LigerFusedLinearCrossEntropyFunction as blackwell
     except ImportError as error:
         raise _missing("liger-kernel[cutedsl]", error) from error
-    return lambda h, w, y, _: blackwell.apply(h, w, y)[0]
+    return lambda h, w, y: blackwell.apply(h, w, y)[0]
 
 
 def _missing(package: str, error: ImportError) -> RuntimeError:
@@ -201,26 +165,7 @@ def _missing(package: str, error: ImportError) -> RuntimeError:
     return RuntimeError(f"required {package} ({remedy}), got: {error}")
 
 
-def _adaptive(problem: Problem, draws: int) -> Head:
-    """fairseq's adaptive softmax, cut by the size of the vocabulary, with weights of its own."""
-    from fairseq.modules import AdaptiveSoftmax
-
-    vocab, size = problem.weight.shape
-    softmax = AdaptiveSoftmax(vocab, size, cutoffs(vocab), dropout=0.0).to(problem.weight.device)
-    problem.others = list(softmax.parameters())
-
-    def head() -> Tensor:
-        logits, targets = softmax(problem.features, problem.target)
-        pairs = [(x, y) for x, y in zip(logits, targets) if y is not None]
-        value: Any = sum(F.cross_entropy(x, y, reduction="sum") for x, y in pairs) / len(
-            problem.target
-        )
-        return problem.step(value)
-
-    return head
-
-
-def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[..., Head]:
+def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[[Problem], Head]:
     """This plugin's: batch NCE, or with shared draws.
 
     Args:
@@ -228,12 +173,12 @@ def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[.
         kernel: for batch NCE.
     """
 
-    def make(problem: Problem, draws: int) -> Head:
+    def make(problem: Problem) -> Head:
         from fairseq_bnce.sparse import row_sparse
 
         if sparse:
-            row_sparse.mark(nn.Module(), *problem.parameters)
-        draws = draws if shared else 0
+            row_sparse.mark(nn.Module(), problem.weight)
+        draws = DRAWS if shared else 0
         return lambda: problem.step(_nce(problem, sparse, draws, kernel) / len(problem.target))
 
     return make
@@ -245,7 +190,7 @@ def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
     from fairseq_bnce.losses import words
     from fairseq_bnce.sparse import row_sparse
 
-    target, weight, bias, log_q = problem.target, problem.weight, problem.bias, problem.noise.log_q
+    target, weight, log_q = problem.target, problem.weight, problem.noise.log_q
     options: Dict[str, Any] = {"log_z": problem.log_z, "gathered": sparse}
     drawn = problem.noise.sample(draws) if draws else None
     if sparse and drawn is not None:
@@ -255,14 +200,13 @@ def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
         used, (target,) = words.distinct(target)
     if sparse:
         weight, log_q = row_sparse.gather(weight, used), log_q[used]
-        bias = None if bias is None else row_sparse.gather(bias, used)
-    arguments = (problem.features, target, weight, bias, log_q)
+    arguments = (problem.features, target, weight, None, log_q)
     if drawn is not None:
         return losses.shared_nce_loss(*arguments, drawn, **options)
     return losses.batch_nce_loss(*arguments, kernel=kernel, **options)
 
 
-def _three_matmuls(problem: Problem, draws: int) -> Head:
+def _three_matmuls(problem: Problem) -> Head:
     """The products that batch NCE can't do without, on rows gathered before: no loss, no softplus.
 
     N x U scores, the features' gradient, the rows' gradient; all in the problem's own dtype.
@@ -280,7 +224,7 @@ def _three_matmuls(problem: Problem, draws: int) -> Head:
     return head
 
 
-EXACT: Dict[str, Callable[[Problem, int], Head]] = {
+EXACT: Dict[str, Callable[[Problem], Head]] = {
     "cross_entropy": _exact(lambda: _cross_entropy),
     "compiled": _exact(_compiled),
     "linear_cross_entropy": _exact(_torchs_own),
@@ -288,7 +232,7 @@ EXACT: Dict[str, Callable[[Problem, int], Head]] = {
     "liger_cute": _exact(_liger_cute),
     "cut_cross_entropy": _exact(_cut_cross_entropy),
 }
-OWN: Dict[str, Callable[[Problem, int], Head]] = {
+OWN: Dict[str, Callable[[Problem], Head]] = {
     "shared_nce": _own(sparse=False, shared=True),
     "shared_nce_sparse": _own(sparse=True, shared=True),
     "bnce_sparse_torch": _own(sparse=True, kernel="torch"),
@@ -296,4 +240,3 @@ OWN: Dict[str, Callable[[Problem, int], Head]] = {
     "bnce_sparse": _own(sparse=True),
 }
 HEADS = {**EXACT, LIMIT: _three_matmuls, **OWN}
-LAYERS = {**HEADS, "adaptive_loss": _adaptive}  # normalised, but another model
