@@ -125,7 +125,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    machine.check_fairseq()
     options.out.mkdir(parents=True, exist_ok=True)
     found = {"runs": Bench(options).runs(), "machine": _machine(), "flags": _flags(options)}
     content = json.dumps(found, indent=1)

@@ -144,7 +144,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    machine.check_fairseq()
     bench = Bench(options)
     _write(bench.speeds(), bench.memory(), options, bench.device)
     return 0

@@ -29,7 +29,7 @@ if __name__ == "__main__":
 import argparse
 from typing import Sequence
 
-from experiments import command, growth, machine, run
+from experiments import command, growth, run
 from experiments.vocabulary import (
     LEAST_UPDATES,
     PARTS,
@@ -84,7 +84,6 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def _prepare(options: argparse.Namespace) -> Settings:
     """Check all that can be checked before hours of measuring."""
-    machine.check_fairseq()
     for name in ("vocab", "systems", "parts"):
         command.each_once(f"--{name}", getattr(options, name))
     recipe = RECIPES[options.recipe].with_sentences(options.sentences)

@@ -109,7 +109,6 @@ def _add_measures(parser: argparse.ArgumentParser) -> None:
 
 def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings, List[Training]]:
     """Check all that can be checked before hours of training."""
-    machine.check_fairseq()
     machine.check_data(options.data)
     recipes.refuse_own_flags(training, "after --")
     recipes.refuse_own_flags(options.eval_flags, "--eval-flags")

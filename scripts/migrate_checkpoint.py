@@ -29,13 +29,12 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from experiments.command import HelpFormatter, positive, split, start
+from experiments.command import HelpFormatter, UsageError, positive, split, start, status
 from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import BaseFairseqModel
@@ -49,10 +48,6 @@ from fairseq_bnce.projection import initial_scores
 from fairseq_bnce.projection.output_layer import OutputLayer
 
 Batch = Dict[str, Any]  # of fairseq's
-
-
-class MigrationError(Exception):
-    """What can't be migrated; the message says why."""
 
 
 class Normalisers(NamedTuple):
@@ -71,12 +66,12 @@ def main(arguments: Sequence[str]) -> int:
     """Exit status: 0, or 2 for what can't be done."""
     own, training = split(arguments)
     chosen = _parser().parse_args(own)
-    try:
-        for line in migrate(chosen, training):
-            print(line)
-    except MigrationError as error:
-        print(f"migrate_checkpoint.py: error: {error}", file=sys.stderr)
-        return 2
+    return status(lambda: _migrate(chosen, training))
+
+
+def _migrate(chosen: argparse.Namespace, training: Sequence[str]) -> int:
+    for line in migrate(chosen, training):
+        print(line)
     return 0
 
 
@@ -84,7 +79,7 @@ def migrate(chosen: argparse.Namespace, training: Sequence[str]) -> Iterator[str
     """Write the new checkpoint; yields what was kept and what was not.
 
     Raises:
-        MigrationError: if the checkpoint can't be read, or is of another size.
+        UsageError: if the checkpoint can't be read, or is of another size.
     """
     cfg, task, model = _new_model(training)
     old = _read(chosen.checkpoint)
@@ -181,7 +176,7 @@ def _new_model(training: Sequence[str]) -> Tuple[Any, Any, BaseFairseqModel]:
 
 def _read(path: Path) -> Dict[str, Any]:
     if not path.is_file():
-        raise MigrationError(f"{path}: required a checkpoint of fairseq-train, got no such file")
+        raise UsageError(f"{path}: required a checkpoint of fairseq-train, got no such file")
     return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
@@ -192,7 +187,7 @@ def _put(old: Dict[str, Tensor], model: BaseFairseqModel) -> Tuple[List[str], Li
     for name in kept:
         wanted, got = tuple(state[name].shape), tuple(old[name].shape)
         if wanted != got:
-            raise MigrationError(f"{name}: required shape {wanted} by the new flags, got {got}")
+            raise UsageError(f"{name}: required shape {wanted} by the new flags, got {got}")
     model.load_state_dict({**state, **{name: old[name] for name in kept}})
     return kept, [name for name in state if name not in old]
 

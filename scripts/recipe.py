@@ -89,7 +89,6 @@ def _settings(table: Table, options: argparse.Namespace, training: List[str]) ->
         if value is None:
             raise UsageError(f"{flag}: required with a table, got none")
     questions = command.questions(options)
-    machine.check_fairseq()
     machine.check_data(options.data)
     recipes.refuse_own_flags(training, "after --")
     data, fingerprint = options.data.resolve(), machine.data_fingerprint(options.data)

@@ -91,7 +91,6 @@ def agreement(want: Scores, got: Scores, what: str) -> Agreement:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    machine.check_fairseq()
     machine.check_data(options.data)
     options.fingerprint = machine.data_fingerprint(options.data)
     sys.path.insert(0, str(machine.plugin_folder().parent))

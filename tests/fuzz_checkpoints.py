@@ -1,16 +1,12 @@
 """Seeded edits of checkpoints: wrong types, NaN, missing keys, programs, damaged bytes.
 
 Each has to end in scores that are finite and right, or in one error that says what is wrong; see
-test_fuzz_checkpoints.py. By hand, thousands of them, in a checkout:
-
-  python tests/fuzz_checkpoints.py checkpoint_last.pt DATA --count 5000 --seed 1
+test_fuzz_checkpoints.py.
 """
 
-import argparse
 import copy
 import math
 import random
-import tempfile
 from argparse import Namespace
 from pathlib import Path
 
@@ -202,20 +198,3 @@ _CHANGES = [
 ]
 _KINDS = [Fuzzer.option] * 8 + [Fuzzer.part] * 4 + [Fuzzer.parameter] * 3
 _KINDS += [Fuzzer.bytes] * 3 + [Fuzzer.names]
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("checkpoint")
-    parser.add_argument("data")
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        fuzzer = Fuzzer(options.checkpoint, options.data, folder)
-        for number in range(options.count):
-            print(number, *map(ascii, fuzzer.run(f"{options.seed}-{number}")), sep="\t", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -418,16 +418,6 @@ def test_errors_are_one_line_whatever_is_in_a_name(score, tmp_path):
         assert len(errors.splitlines()) == 1 and len(errors) < 700 and "\x1b" not in errors
 
 
-@pytest.mark.parametrize("name", ["score", "rescore", "complete", "diagnose"])
-def test_help_is_read_in_eighty_columns(name, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert call_command(name, "--help") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) < 80
-    ragged = [a for a, b in zip(lines, lines[1:]) if a and b and not a.startswith((" ", "usage"))]
-    assert all(len(line) > 60 for line in ragged if not line.endswith((":", ".")))
-
-
 def test_threads(score, file, monkeypatch):
     given = []
     monkeypatch.setattr(torch, "set_num_threads", given.append)

@@ -159,20 +159,6 @@ def test_noise_is_counted_as_the_targets_are(mode, flag, documents):
     assert torch.equal(training_target_counts(task), want)
 
 
-def test_time_groups_are_those_of_the_paper(corpus):
-    criterion, model, sample = make(corpus, "bnce by time step")
-    batch = TokenBatch.from_sample(model, sample, PAD)
-    log_q = criterion.noise.unigram.log_q
-    want = sum(
-        losses.batch_nce_loss(h, w, *batch.layer.full(), log_q)
-        for h, w in (
-            (batch.features[here], batch.target[here])
-            for here in (batch.time_steps == step for step in batch.time_steps.unique())
-        )
-    )
-    assert criterion.objective(batch).item() == pytest.approx(want.item(), rel=1e-5)
-
-
 def test_regulariser_is_weighted_by_its_share(corpus):
     """With gamma = 1 it is alpha (log Z_c - log Z)^2 on every context; on a share, its mean is."""
     criterion, model, sample = make(corpus, "nce_regularized")
@@ -289,36 +275,6 @@ def test_estimators_are_a_flag_of_sampled_bce(estimator, corpus):
         batch.features, batch.target, *rows, log_q, draws, estimator=estimator or "complementary"
     )
     assert got.item() == pytest.approx(want.item(), rel=1e-5)
-
-
-def test_ranking_is_a_flag_of_bnce(corpus):
-    criterion, model, sample = make(corpus, "bnce ranking")
-    criterion.noise.samples = 0
-    batch = TokenBatch.from_sample(model, sample, PAD)
-    log_q = criterion.noise.unigram.log_q
-    rows = batch.layer.full()
-    want = losses.ranking_nce_loss(batch.features, batch.target, *rows, log_q, alpha=0.1)
-    assert criterion.objective(batch).item() == pytest.approx(want.item(), rel=1e-5)
-
-
-@pytest.mark.parametrize("squash", [False, True])
-def test_self_norm_softmax(squash, corpus):
-    """Devlin's loss, from the logits themselves."""
-    criterion, model, sample = make(corpus, "self_norm_softmax")
-    criterion.score_squashing, criterion.constant.start = squash, 2.0
-    batch = TokenBatch.from_sample(model, sample, PAD)
-    logits = torch.nn.functional.linear(batch.features, *batch.layer.full()).double()
-    logits = 10 * torch.tanh(logits / 5) if squash else logits
-    log_z = logits.logsumexp(1)
-    want = log_z - logits.gather(1, batch.target[:, None])[:, 0] + 1.0 * (log_z - 2.0) ** 2
-    got = criterion.objective(batch, "none")
-    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
-    parameters = list(model.parameters())
-    for one, other in zip(
-        torch.autograd.grad(got.sum(), parameters, retain_graph=True),
-        torch.autograd.grad(want.sum(), parameters),
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_self_norm_softmax_on_a_share(corpus):

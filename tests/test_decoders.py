@@ -1,14 +1,9 @@
 """Real beam searches on made emissions, of which the language model decides."""
 
-import importlib.util
 import itertools
-import sys
-import types
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from flashlight.lib.text.decoder import (
     CriterionType,
     LexiconDecoder,
@@ -89,41 +84,6 @@ def test_an_error_in_the_language_model_reaches_the_caller(made):
     lm._ids = lm._ids[:15]  # a trie of more words than the language model was given
     with pytest.raises(Exception, match="usr_token_idx: required 0 to 14, got"):
         decoder.decode(frames.ctypes.data, *frames.shape)
-
-
-@pytest.fixture
-def ctc_decoder(monkeypatch):
-    """torchaudio's own, without torchaudio's compiled parts, which need a torch of its version."""
-    package = Path(importlib.util.find_spec("torchaudio").origin).parent
-    utils = types.ModuleType("torchaudio.utils")
-    utils._download_asset = None
-    monkeypatch.setitem(sys.modules, "torchaudio", types.ModuleType("torchaudio"))
-    monkeypatch.setitem(sys.modules, "torchaudio.utils", utils)
-    path = package / "models" / "decoder" / "_ctc_decoder.py"
-    spec = importlib.util.spec_from_file_location("its_ctc_decoder", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.ctc_decoder
-
-
-def test_torchaudio_finds_the_likeliest_sentence(made, ctc_decoder, tmp_path):
-    scorer = made("lstm_lm")
-    lexicon, words = tmp_path / "lexicon.txt", tmp_path / "words.txt"
-    spelled = [f"{word} {' '.join(word)} |" for word in WORDS[1:]]
-    lexicon.write_text("\n".join(spelled) + "\n", encoding="utf-8")
-    words.write_text("\n".join(WORDS) + "\n", encoding="utf-8")
-    lm = FlashlightLM(scorer, WORDS)
-    decoder = ctc_decoder(
-        lexicon=str(lexicon),
-        tokens=TOKENS,
-        lm=lm,
-        lm_dict=str(words),
-        lm_weight=1.0,
-        beam_size=200,
-        nbest=3,
-    )
-    (found,) = decoder(torch.from_numpy(emissions())[None])
-    assert [" ".join(hypothesis.words) for hypothesis in found] == best(scorer, 3)
 
 
 @pytest.mark.parametrize("name", KINDS)

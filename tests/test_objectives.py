@@ -114,6 +114,10 @@ def test_the_penalty_is_weighted_and_of_squashed_scores(rate, squash, corpus):
     want = (log_z if rate == "1" else 2.0) - own + 0.3 * (log_z - 2.0) ** 2
     got = criterion.objective(batch, "none").double()
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(got.sum(), parameters, retain_graph=True)
+    for one, other in zip(gradients, torch.autograd.grad(want.sum(), parameters)):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_the_weight_of_the_regulariser_is_the_flags(corpus):

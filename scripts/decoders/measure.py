@@ -29,8 +29,7 @@ def main(arguments: Sequence[str]) -> None:
     system = systems.make(options.system, options.checkpoint, words, options.arpa)
     before = _peak_bytes()
     trie = search.smeared_trie(task.spellings, task.counts.tolist(), len(made.TOKENS), system)
-    beam = search.Beam(options.beam, options.beam_tokens, options.beam_threshold)
-    decoder = search.decoder(trie, system, beam)
+    decoder = search.decoder(trie, system, search.Beam(options.beam))
     gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them
     found = decode(decoder, task, system, options.seconds)
     found["peak_mib"] = _peak_bytes() / 2**20
@@ -51,8 +50,6 @@ def parser() -> argparse.ArgumentParser:
     add("--length", type=int, default=10, help="words of an utterance")
     add("--noise", type=float, default=2.0)
     add("--beam", type=int, default=50)
-    add("--beam-tokens", type=int, default=10)
-    add("--beam-threshold", type=float, default=20)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import platform
 import re
@@ -19,26 +18,8 @@ _BLOCK = 2**20
 
 
 def plugin_folder() -> Path:
-    """The folder for ``--user-dir``: this checkout's fairseq_bnce, else the installed one.
-
-    Raises:
-        UsageError: if there is neither.
-    """
-    checkout = Path(__file__).resolve().parents[2] / "fairseq_bnce"
-    if (checkout / "__init__.py").is_file():
-        return checkout
-    found = importlib.util.find_spec("fairseq_bnce")
-    if found is None or found.origin is None:
-        raise UsageError("required fairseq_bnce beside this script or installed, got neither")
-    return Path(found.origin).parent
-
-
-def check_fairseq() -> None:
-    """Raise UsageError where this Python has no fairseq."""
-    if importlib.util.find_spec("fairseq_cli") is None:
-        raise UsageError(
-            "required a Python with fairseq, got one without: see Install in README.md"
-        )
+    """The folder for ``--user-dir``: this checkout's fairseq_bnce."""
+    return Path(__file__).resolve().parents[2] / "fairseq_bnce"
 
 
 def check_data(folder: Path) -> None:
