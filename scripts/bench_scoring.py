@@ -31,7 +31,8 @@ from typing import Any, Dict, List, Sequence, Tuple
 from experiments import command, machine, processes, sentences, tables
 from experiments.recipes import words
 from experiments.run import HERE, device_flags, find_device, make_data
-from experiments.tables import MIB, Line
+from experiments.tables import MIB
+from rendering import scoring
 
 _RECIPE = tables.load("recipes")["scoring"]
 # By name: whether it is fairseq-eval-lm, and whether it is exact.
@@ -58,11 +59,6 @@ class Speed:
     tokens: Tuple[int, ...]
     seconds: Tuple[float, float]
     cpu_seconds: Tuple[float, float]
-
-    def rate(self, of: str = "sentences", by: str = "seconds") -> float:
-        """Sentences or tokens a second, by what the longer text took more."""
-        (less, more), (short, long) = getattr(self, of), getattr(self, by)
-        return (more - less) / max(long - short, 1e-9)
 
 
 class Bench:
@@ -92,7 +88,7 @@ class Bench:
             lines = tuple(_lines(self._text(size)) for size in sizes)
             times = zip(*ends)
             found.append(Speed(system, lines, tuple(sizes), *times))
-            say(f"{system}: {found[-1].rate():,.0f} sentences/s")
+            say(f"{system}: {found[-1].seconds[1]:.1f} s")
         return found
 
     def memory(self) -> Dict[int, Dict[str, float]]:
@@ -192,27 +188,12 @@ def _write(
 ) -> None:
     where = {**machine.versions(), **machine.hardware(), **device, "load": os.getloadavg()}
     flags = {name: str(value) for name, value in vars(options).items() if name != "out"}
-    parts = _report(speeds, memory, f"{options.arch}, V = {options.vocab:,}: {where}")
-    rates = {"speeds": [asdict(speed) for speed in speeds], "memory": memory}
-    tables.write(options.out / "scoring", parts, {"flags": flags, "machine": where, **rates})
+    found = {"flags": flags, "machine": where, "memory": memory}
+    found["speeds"] = [asdict(speed) for speed in speeds]
+    made = [[f"{options.arch}, V = {options.vocab:,}: {where}"]]
+    made += [scoring.speeds(found), scoring.memory(found)]
+    tables.write(options.out / "scoring", ["\n".join(lines) for lines in made], found)
     print((options.out / "scoring.md").read_text(encoding="utf-8"))
-
-
-def _report(
-    speeds: Sequence[Speed], memory: Dict[int, Dict[str, float]], conditions: str
-) -> List[str]:
-    """In paragraphs."""
-    columns = tables.load("reports")
-    rates = []
-    for one in speeds:
-        found = {"sentences": one.rate(), "tokens": one.rate("tokens")}
-        rates.append(Line([f"`{one.system}`"], {**found, "processor": one.rate(by="cpu_seconds")}))
-    peaks = [Line([f"{lines:,}"], found) for lines, found in memory.items()]
-    return [
-        conditions,
-        tables.measured([""], tables.columns(columns["scoring"]), rates),
-        tables.measured(["lines"], tables.columns(columns["scoring memory"]), peaks),
-    ]
 
 
 if __name__ == "__main__":

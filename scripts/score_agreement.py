@@ -31,7 +31,7 @@ from typing import Dict, Iterable, List, Sequence, Tuple
 from experiments import command, machine, processes, sentences, tables
 from experiments.command import UsageError
 from experiments.recipes import words
-from experiments.tables import Line
+from rendering import scoring
 
 _RECIPE = tables.load("recipes")["agreement"]
 _MODELS = _RECIPE["models"]
@@ -169,16 +169,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _write(found: Dict[str, Dict[str, Agreement]], options: argparse.Namespace) -> None:
     versions = machine.versions()
-    lines = []
-    for name, ways in found.items():
-        differences = {way: one.difference for way, one in ways.items()}
-        lines.append(Line([f"`{name}`"], {**asdict(ways["exact"]), **differences}))
-    columns = tables.columns(tables.load("reports")["agreement"])
-    parts = [", ".join(f"{k} {v}" for k, v in versions.items())]
-    parts.append(tables.measured([""], columns, lines))
     models = {name: {way: asdict(one) for way, one in ways.items()} for name, ways in found.items()}
-    content = {"versions": versions, "data": options.fingerprint}
-    tables.write(options.out / "agreement", parts, {**content, "models": models})
+    content = {"versions": versions, "data": options.fingerprint, "models": models}
+    parts = [", ".join(f"{k} {v}" for k, v in versions.items())]
+    parts.append("\n".join(scoring.agreement(content)))
+    tables.write(options.out / "agreement", parts, content)
     print((options.out / "agreement.md").read_text(encoding="utf-8"))
 
 

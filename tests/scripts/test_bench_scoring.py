@@ -5,20 +5,6 @@ import pytest
 from experiments.measures import as_text, data
 
 LESS = ["--vocab", "50", "--tokens", "300", "400"]
-SPEED = bench_scoring.Speed("a command", (10, 110), (200, 2200), (5.0, 7.0), (4.0, 5.0))
-
-
-def test_rates_leave_out_what_any_text_takes():
-    assert SPEED.rate() == pytest.approx(50)
-    assert SPEED.rate("tokens") == pytest.approx(1000)
-    assert SPEED.rate(by="cpu_seconds") == pytest.approx(100)
-
-
-def test_report():
-    memory = {1000: {"peak_mib": 512.4, "seconds": 3.2}}
-    text = "\n".join(bench_scoring._report([SPEED], memory, "somewhere"))
-    assert "| `a command` | 50 | 1,000 | 100 |" in text
-    assert "| 1,000 | 512 | 3 |" in text and text.startswith("somewhere\n")
 
 
 def test_text_of_binarised_data(tmp_path):
