@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 from scoring_models import FLAGS
-from tools import binarise, compose_once, train, write_lines
+from tools import binarise, build, compose_once, train, write_lines
 
 import fairseq_bnce
 
@@ -95,6 +95,12 @@ def made(language_model):
         return Scorer.from_checkpoint(language_model(name), **options)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def task(corpus):
+    """As fairseq-eval-lm sets it up."""
+    return build(corpus, "--arch", "rnn_lm", "--criterion", "bnce")[1]
 
 
 @pytest.fixture

@@ -14,11 +14,14 @@ import sys
 import tempfile
 import traceback
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 # hydra asks for the stack of its callers. For every frame of a file that is no module's, inspect
 # looks through all modules, unless it has found one before: for 13 ms each of runpy's.
 inspect.modulesbyfile["<frozen runpy>"] = "runpy"
+
+_SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 
 class Popen(subprocess.Popen):
@@ -56,6 +59,12 @@ def run(args: List[Any], **others: Any) -> "subprocess.CompletedProcess[bytes]":
     with Popen(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **others) as process:
         output, _ = process.communicate()
     return subprocess.CompletedProcess(args, process.returncode, output)
+
+
+def script(name: str, *arguments: Any, **others: Any) -> Tuple[int, str]:
+    """(exit status, what it printed) of a script of this checkout."""
+    done = run([sys.executable, _SCRIPTS / name, *arguments], **others)
+    return done.returncode, done.stdout.decode("utf-8")
 
 
 def end(process: "subprocess.Popen[Any]") -> None:

@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.models import lstm_lm
 from fairseq.modules import SinusoidalPositionalEmbedding
 from omegaconf import OmegaConf
-from tools import build, call_command, evaluate, modern
+from tools import call_command, evaluate, modern
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.checkpoints import building, configurations, literals
@@ -44,12 +44,6 @@ PROGRAMS = ["print(1)", "a", "a.b", "a[0]", "[x for x in (1,)]", "lambda: 1", "f
 PROGRAMS += ["[1] * 10 ** 9", "*a", "{**a}", "1 if a else 2", "(a := 1)", "${task.data}", "", "\0"]
 LARGE = ["[(1, 1)] * 1000000000", "[[1] * 9000] * 9000", "'a' * 10 * 10000000", "1" * 400, "1e999"]
 LARGE += ["(" * 4000, "-" * 4000 + "1", "1" + "+1" * 2000, "[" + "1," * 5000 + "]"]
-
-
-@pytest.fixture(scope="module")
-def task(corpus):
-    """As fairseq-eval-lm sets it up."""
-    return build(corpus, "--arch", "rnn_lm", "--criterion", "bnce")[1]
 
 
 def refusals(path, corpus, task, capsys):

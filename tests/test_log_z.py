@@ -19,16 +19,15 @@ from test_output_layer import LIGHTCONV, LSTM_SEQ2SEQ, SEQ2SEQ
 from test_training import parameters, train_translation, valid_stats
 from tools import (
     LSTM,
-    PLUGIN,
     TIED_TRANSFORMER,
     TRANSFORMER,
     binarise,
     build,
     first_batch,
     modern,
-    run,
     slow,
     train,
+    validate,
     write_lines,
 )
 
@@ -508,12 +507,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(learned, corpus, tmp_path):
     got = parameters(tmp_path / "parts" / "checkpoint_last.pt")
     assert all(torch.equal(got[name], value) for name, value in want.items())
     # Validation knows it, where nothing is trained.
-    checked = run(
-        *["fairseq_cli.validate", corpus, "--user-dir", PLUGIN, "--cpu", "--batch-size", "8"],
-        *["--path", tmp_path / "whole" / "checkpoint_last.pt", "--no-progress-bar"],
-        *["--task", "language_modeling", "--valid-subset", "valid", "--num-workers", "0"],
-        *["--required-batch-size-multiple", "1", "--tokens-per-sample", "16"],
-    )
+    checked = validate(corpus, tmp_path / "whole" / "checkpoint_last.pt")
     mu_z = float(re.findall(r" mu_z (-?[\d.]+)", checked)[-1])
     assert mu_z == pytest.approx(saved(tmp_path / "whole")["task_state"]["mu_z"], abs=2e-4)
 

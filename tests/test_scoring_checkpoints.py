@@ -345,12 +345,6 @@ def test_any_container_of_the_configuration(
     assert Scorer.from_checkpoint(path, corpus).score(["w1 w2"]) == want
 
 
-@pytest.fixture(scope="module")
-def task(corpus):
-    """As fairseq-eval-lm sets it up."""
-    return build(corpus, "--arch", "rnn_lm", "--criterion", "bnce")[1]
-
-
 def refused_by_all(path, corpus, task):
     """What Scorer and fairseq-eval-lm say of a checkpoint: the same."""
     said = refused(path, corpus)

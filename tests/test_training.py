@@ -19,6 +19,7 @@ from tools import (
     run,
     slow,
     train,
+    validate,
 )
 
 from fairseq_bnce.training import criterions
@@ -102,13 +103,7 @@ BY_BASIS = ("bnce", "self_norm_softmax")  # what is evaluated differs by nothing
 )
 def test_fairseq_validate_repeats_the_validation(criterion, corpus, trained):
     checkpoint, output = trained(criterion, "lstm_lm")
-    checked = run(
-        *["fairseq_cli.validate", corpus, "--user-dir", PLUGIN, "--path", checkpoint, "--cpu"],
-        *["--valid-subset", "valid", "--batch-size", "8", "--num-workers", "0"],
-        *["--required-batch-size-multiple", "1"],
-        *["--task", "language_modeling", "--no-progress-bar", "--tokens-per-sample", "16"],
-    )
-    loss = float(re.findall(r" loss ([\d.]+)", checked)[-1])
+    loss = float(re.findall(r" loss ([\d.]+)", validate(corpus, checkpoint))[-1])
     assert loss == pytest.approx(valid_stats(output)["loss"], abs=2e-3)
 
 
@@ -116,12 +111,7 @@ def test_fairseq_validate_of_all_contexts_where_training_looked_at_few(corpus, t
     train(corpus, tmp_path, *LSTM, "--criterion", "bnce", "--valid-partition-rate", "0")
     path = tmp_path / "checkpoint_last.pt"
     few, every = (
-        run(
-            *["fairseq_cli.validate", corpus, "--user-dir", PLUGIN, "--path", path, "--cpu"],
-            *["--valid-subset", "valid", "--batch-size", "8", "--num-workers", "0"],
-            *["--task", "language_modeling", "--no-progress-bar", "--tokens-per-sample", "16"],
-            *["--model-overrides", overrides],
-        )
+        validate(corpus, path, "--model-overrides", overrides)
         for overrides in ("{}", "{'valid_partition_rate': 1}")
     )
     assert " u_ppl " in few and " ppl " not in few

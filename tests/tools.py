@@ -127,6 +127,16 @@ def train(data: Path, save_dir: Path, *flags: str, check: bool = True, plugin: b
     )
 
 
+def validate(data: Path, checkpoint: Path, *flags: str) -> str:
+    """Everything that fairseq-validate prints for the validation split."""
+    return run(
+        *["fairseq_cli.validate", data, "--user-dir", PLUGIN, "--path", checkpoint, "--cpu"],
+        *["--task", "language_modeling", "--valid-subset", "valid", "--no-progress-bar"],
+        *["--batch-size", "8", "--required-batch-size-multiple", "1", "--num-workers", "0"],
+        *["--tokens-per-sample", "16", *flags],
+    )
+
+
 def evaluate(data: Path, checkpoint: Path, *flags: str, check: bool = True, plugin: bool = True):
     """Everything that fairseq-eval-lm prints for the validation split.
 

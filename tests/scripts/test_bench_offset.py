@@ -1,21 +1,16 @@
 """scripts/bench_offset.py: what it measures, and what it refuses."""
 
 import json
-import sys
-from pathlib import Path
 
 import forks
 import pytest
 from conftest import zipf_lines
 from tools import write_lines
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_offset.py"
-
 
 def command(*arguments):
     """(exit status, what it printed)"""
-    done = forks.run([sys.executable, SCRIPT, *arguments])
-    return done.returncode, done.stdout.decode("utf-8")
+    return forks.script("bench_offset.py", *arguments)
 
 
 @pytest.fixture

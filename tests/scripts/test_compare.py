@@ -32,9 +32,7 @@ TINY = shlex.split(
 
 def compare(*arguments, **kwargs):
     """(exit status, what it printed)"""
-    command = [sys.executable, str(ROOT / "scripts" / "compare.py"), *map(str, arguments)]
-    done = forks.run(command, **kwargs)
-    return done.returncode, done.stdout.decode("utf-8")
+    return forks.script("compare.py", *arguments, **kwargs)
 
 
 # ---------------------------------------------------------------- reading logs

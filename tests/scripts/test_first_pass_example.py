@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -211,9 +210,7 @@ def test_a_library_that_is_missing_is_said(make, model, module, monkeypatch):
 
 def run_script(novels, name, *arguments):  # noqa: F811
     """(exit status, what it printed)"""
-    command = [sys.executable, ROOT / "scripts" / name, "--data", novels, *arguments]
-    done = forks.run(command, cwd=novels.parent)
-    return done.returncode, done.stdout.decode("utf-8")
+    return forks.script(name, "--data", novels, *arguments, cwd=novels.parent)
 
 
 @pytest.fixture

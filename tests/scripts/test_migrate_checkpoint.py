@@ -1,8 +1,6 @@
 """Changing criteria in mid-training, with the commands of docs/adaptive-softmax.md."""
 
 import re
-import sys
-from pathlib import Path
 
 import forks
 import migrate_checkpoint
@@ -10,8 +8,6 @@ import pytest
 import torch
 from fairseq.modules import AdaptiveSoftmax
 from tools import LSTM, PLUGIN, TRAINING, TRANSFORMER, evaluate, perplexity, train
-
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "migrate_checkpoint.py"
 
 MODEL = [*LSTM, "--max-epoch", "2"]
 ADAPTIVE = ["--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "12"]
@@ -37,9 +33,7 @@ def trained(corpus, tmp_path_factory):
 
 def migrate(corpus, checkpoint, out, *flags):
     training = [corpus, "--user-dir", PLUGIN, "--task", "language_modeling", *TRAINING, *flags]
-    command = [sys.executable, SCRIPT, checkpoint, "--out", out, "--", *training]
-    done = forks.run(command)
-    return done.returncode, done.stdout.decode("utf-8")
+    return forks.script("migrate_checkpoint.py", checkpoint, "--out", out, "--", *training)
 
 
 def first_perplexity(output):

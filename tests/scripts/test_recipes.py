@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import sys
 from operator import eq, ne
 from pathlib import Path
 
@@ -37,13 +36,9 @@ QUICK = (
 )
 
 
-RECIPE = [sys.executable, str(ROOT / "scripts" / "recipe.py")]
-
-
 def recipe(*arguments):
     """(exit status, what it printed)"""
-    done = forks.run([*RECIPE, *map(str, arguments)])
-    return done.returncode, done.stdout.decode("utf-8")
+    return forks.script("recipe.py", *arguments)
 
 
 def test_every_table_is_listed():

@@ -1,20 +1,15 @@
 """scripts/score_agreement.py: what it reads, what it refuses, and the command."""
 
 import json
-import sys
-from pathlib import Path
 
 import forks
 import pytest
 import score_agreement
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "score_agreement.py"
-
 
 def command(*arguments):
     """(exit status, what it printed)"""
-    done = forks.run([sys.executable, SCRIPT, *arguments])
-    return done.returncode, done.stdout.decode("utf-8")
+    return forks.script("score_agreement.py", *arguments)
 
 
 def test_words_are_in_the_order_of_the_data():

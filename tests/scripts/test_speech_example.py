@@ -307,10 +307,8 @@ def novels(tmp_path):
 
 def example(novels, *arguments):
     """(exit status, what it printed)"""
-    script, out = ROOT / "scripts" / "speech_example.py", novels.parent / "run"
-    command = [sys.executable, script, "--data", novels, "--out", out, "--sentences", 8]
-    done = forks.run([*command, "--updates", 3, *arguments], cwd=novels.parent)
-    return done.returncode, done.stdout.decode("utf-8")
+    flags = ["--data", novels, "--out", novels.parent / "run", "--sentences", 8, "--updates", 3]
+    return forks.script("speech_example.py", *flags, *arguments, cwd=novels.parent)
 
 
 def test_the_example_from_novels_to_the_table(novels, voice):
