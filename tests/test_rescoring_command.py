@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,6 +19,9 @@ import sacrebleu
 from tools import call_command, full_disk, write_lines
 
 from fairseq_bnce import Scorer
+from fairseq_bnce.cli import rescore as rescoring
+from fairseq_bnce.rescoring.bootstrap import compare
+from fairseq_bnce.rescoring.measures import Bleu
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "rescore"]
@@ -135,6 +139,27 @@ def test_standard_input_gzip_and_a_file_out(rescore, nbest, tmp_path, monkeypatc
     assert nbest.read_text().splitlines() == want
 
 
+def test_words_are_made_of_hypotheses_as_of_text(rescore, nbest, scorer):
+    write_lines(nbest, ["0 ||| W1 W2, w3 ||| TM= 1 ||| 1"])
+    _, lines, _ = rescore(nbest, "--lowercase")
+    np.testing.assert_allclose(scores(lines), scorer.score(["w1 w2, w3"]), atol=2e-6)
+    pytest.importorskip("sacremoses")
+    _, lines, _ = rescore(nbest, "--lowercase", "--tokenize", "en")
+    np.testing.assert_allclose(scores(lines), scorer.score(["w1 w2 , w3"]), atol=2e-6)
+
+
+def test_a_file_in_memory_is_a_file(rescore, nbest):
+    """/dev/shm is no device: what is written there is replaced, not added to."""
+    if not os.path.isdir("/dev/shm"):
+        pytest.skip("no /dev/shm")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        out = Path(folder) / "out"
+        for _ in range(2):
+            assert rescore(nbest, *WEIGHTED, "--out", out, model=None)[0] == 0
+        assert len(out.read_text().splitlines()) == len(LIST)
+        assert rescore(out, *WEIGHTED, "--out", out, model=None)[0] == 0  # in place
+
+
 def test_no_lists_at_all(rescore, nbest):
     nbest.write_bytes(b"")
     assert rescore(nbest) == (0, [], "")
@@ -184,11 +209,18 @@ def test_tuning_reports_what_sacrebleu_says(rescore, tmp_path):
         model=None,
     )
     assert (status, lines) == (0, [])
-    before = trial.bleu([words(line) for line in trial.nbest.read_text().splitlines()[::8]])
+    first = [words(line) for line in trial.nbest.read_text().splitlines()[::8]]
+    before = trial.bleu(first)
     after = trial.bleu((tmp_path / "best").read_text().splitlines())
     assert after > before + 5
     assert f"before {before:.2f} [" in errors and f"after {after:.2f} [" in errors
-    assert f"difference {after - before:+.2f} [" in errors
+    counts = Bleu().counts
+    sums = [
+        np.concatenate([counts([text], [ref]) for text, ref in zip(texts, trial.references)])
+        for texts in (first, (tmp_path / "best").read_text().splitlines())
+    ]
+    low, high = compare(*sums, Bleu(), resamples=1000, seed=1).gain_interval
+    assert f"difference {after - before:+.2f} [{low:+.2f}, {high:+.2f}] (95" in errors
     assert "1,000 resamples of 30 sentences, seed 1" in errors
     # The weights that were written do the same again, without and with references.
     again = [trial.nbest, "--weights", weights]
@@ -208,8 +240,38 @@ def test_tuning_with_the_model_is_tuning_on_what_it_wrote(rescore, tmp_path):
     assert with_model == rescore(tmp_path / "scored", "--tune", trial.reference, *names, model=None)
 
 
+@pytest.fixture
+def spied(monkeypatch):
+    """What tune and compare are called with."""
+    calls = {}
+
+    def spy(name):
+        real = getattr(rescoring, name)
+
+        def call(*arguments, **named):
+            calls[name] = {**named, "arguments": arguments}
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(rescoring, name, call)
+
+    for name in ("tune", "compare"):
+        spy(name)
+    return calls
+
+
+def test_the_numbers_of_the_search_are_the_flags(rescore, tmp_path, spied):
+    trial = Trial(tmp_path, lists=4, size=3)
+    flags = ["--tune-features", "score,B", "--restarts", "3", "--seed", "7", "--resamples", "50"]
+    rescore(trial.nbest, "--tune", trial.reference, *flags, model=None)
+    assert (spied["tune"]["restarts"], spied["tune"]["seed"]) == (3, 7)
+    assert (spied["compare"]["resamples"], spied["compare"]["seed"]) == (50, 7)
+    assert spied["tune"]["arguments"][1].tolist() == [1, 0]  # the list's own score
+    rescore(trial.nbest, "--tune", trial.reference, *flags, "--weights", "B=0.5", model=None)
+    assert spied["tune"]["arguments"][1].tolist() == [0, 0.5]
+
+
 def test_default_features_of_tuning(rescore, tmp_path):
-    """The list's score, what is added, and what --weights names; the latter is the start."""
+    """The list's score, what is added, and what --weights names."""
     trial = Trial(tmp_path)
     flags = [trial.nbest, "--tune", trial.reference, "--restarts", "0", "--count-words"]
     weights = re.compile("weights: (.*)")
@@ -250,11 +312,39 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
     assert f"word error rate (jiwer), per cent: before {before:.2f} [" in errors
     assert "after 0.00 [0.00, 0.00]" in errors
     assert "2 of 3 references have a list" in errors
-    tuned = rescore(
-        *["--format", "kaldi", tmp_path / "words", *costs, "--tune", tmp_path / "text"],
-        model=None,
-    )
-    assert tuned[:2] == (0, lines)
+    assert "--best:" not in errors  # its lines have names
+    kaldi = ["--format", "kaldi", tmp_path / "words", *costs]
+    assert rescore(*kaldi, "--tune", tmp_path / "text", model=None)[:2] == (0, lines)
+    kaldi += ["--weights", "ac=1", "--ref", tmp_path / "text"]
+    assert "BLEU (sacrebleu" in rescore(*kaldi, "--metric", "bleu", model=None)[2]
+
+
+def test_word_error_rate_of_moses_lists(rescore, nbest, tmp_path):
+    pytest.importorskip("jiwer")
+    write_lines(tmp_path / "reference", ["w1 w2 w3", "w1"])
+    flags = ["--ref", tmp_path / "reference", "--metric", "wer"]
+    errors = rescore(nbest, *WEIGHTED, *flags, model=None)[2]
+    assert "word error rate (jiwer), per cent: before 25.00 [" in errors  # one of four words
+
+
+@pytest.mark.parametrize("kind", ["moses", "kaldi"])
+def test_words_that_are_no_utf8_match_their_reference(rescore, tmp_path, kind):
+    nbest, reference = tmp_path / "nbest", tmp_path / "reference"
+    if kind == "moses":
+        nbest.write_bytes(b"0 ||| w1 \xff w2 w3 ||| A= 1 ||| 1\n0 ||| w4 ||| A= 2 ||| 0\n")
+        reference.write_bytes(b"w1 \xff w2 w3\n")
+        flags, want = WEIGHTED, "after 100.00 ["
+    else:
+        pytest.importorskip("jiwer")
+        nbest.write_bytes(b"u-1 w1 \xff w2\n")
+        reference.write_bytes(b"u w1 \xff w2\n")
+        write_lines(tmp_path / "cost", ["u-1 1"])
+        flags, want = [f"--cost=ac={tmp_path / 'cost'}", "--weights", "ac=1"], "after 0.00 ["
+    flags = ["--format", kind, *flags]
+    assert want in rescore(nbest, *flags, "--ref", reference, model=None)[2]
+    tuned = [*flags, "--tune", reference, "--tune-features", "score,A"]
+    if kind == "moses":
+        assert want in rescore(nbest, *tuned, model=None)[2]
 
 
 # ---------------------------------------------------------------- refusals
@@ -265,6 +355,10 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
     [
         ([], "--path: required it, or --weights or --tune"),
         (["--exact", "--weights", "TM=1"], "--exact: required --path beside it"),
+        (["--both", "--weights", "TM=1"], "--both: required --path beside it"),
+        (["--weights", ""], "--weights: required a value, got an empty one"),
+        (["--weights", "TM=1", "--best", ""], "--best: required a value, got an empty one"),
+        (["--weights", "TM=1", "--out", ""], "--out: required a value, got an empty one"),
         (["--count-oov", "--weights", "TM=1"], "--count-oov: required --path beside it"),
         (["--path", "x", "--exact", "--both"], "--both: required no --exact"),
         (["--tune", "x", "--ref", "x"], "--ref: required no --tune"),
@@ -482,19 +576,25 @@ def test_a_byte_order_mark_is_no_part_of_an_id(rescore, nbest, tmp_path):
     )
     assert status == 0 and "of 2 sentences" in errors
     assert lines[0] == "\ufeff" + LIST[0]
-    words = tmp_path / "words"
+    words, costs = tmp_path / "words", tmp_path / "costs"
     words.write_bytes(b"\xef\xbb\xbfu-1 w1\r\nu-2 w2\r\n")
-    assert [line.split()[0] for line in rescore("--format", "kaldi", words)[1]] == ["u-1", "u-2"]
+    costs.write_bytes(b"\xef\xbb\xbfu-1 2\nu-2 1\n")
+    kaldi = ["--format", "kaldi", words, f"--cost=ac={costs}", "--weights", "ac=1"]
+    _, lines, _ = rescore(*kaldi, model=None)
+    assert [line.split()[0] for line in lines] == ["u-2", "\ufeffu-1"]  # as it came
+    (key, _), *_ = (line.split() for line in rescore("--format", "kaldi", words)[1])
+    assert key == "u-1"
 
 
 def test_lists_that_are_not_in_the_order_of_their_numbers(rescore, tmp_path):
     """Their first hypotheses are no text that goes with the references line by line."""
-    for numbers, is_told in (("0 1 2", False), ("0 2 1", True)):
+    for numbers, is_told in (("0 1 2", False), ("0 2 1", True)):  # told of once
         lists = [f"{n} ||| w{n} ||| TM0= 0 ||| 0" for n in numbers.split()]
         (tmp_path / "lists").write_text("".join(f"{line}\n" for line in lists))
         flags = ["--weights", "score=1", "--best", tmp_path / "best"]
         status, _, errors = rescore(tmp_path / "lists", *flags, model=None)
         assert status == 0 and ("--best: line 2 is of list '2'" in errors) == is_told
+        assert errors.count("--best: ") == is_told
 
 
 def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
@@ -502,6 +602,8 @@ def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
     for flags, said in {
         ("-", "--weights", "-"): "standard input ('-'): required once, got it for NBEST and",
         ("-", *WEIGHTED, "--ref", "-"): "got it for NBEST and --ref",
+        ("-", "--tune", "-"): "got it for NBEST and --tune",
+        ("-", *WEIGHTED, "--format", "kaldi", "--cost", "a=-"): "got it for NBEST and --cost",
         (nbest, *WEIGHTED, "--best", "-"): "--best: required another file than --out, got -",
         (nbest, *WEIGHTED, "--out", out, "--best", out): "--best: required another file than --out",
         (nbest, "--tune", nbest, "--weights-out", out, "--out", tmp_path / "." / "out"): (

@@ -168,6 +168,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse what makes no sense together, before any work."""
+    for name in ("path", "weights", "tune_features", "weights_out", "out", "best"):
+        if getattr(options, name) == "":  # a shell's variable that is not set
+            raise InputError(f"--{name.replace('_', '-')}: required a value, got an empty one")
     has_weights = bool(options.weights or options.tune)
     for name in ("exact", "both", "count_words", "count_oov"):
         if getattr(options, name) and options.path is None:
@@ -206,8 +209,9 @@ def _check_files(options: argparse.Namespace) -> None:
             f"standard input ({STDIN!r}): required once, got it for {' and '.join(waiting)}"
         )
     outputs = {"--out": options.out or STDIN, "--best": options.best}
+    outputs["--weights-out"] = options.weights_out
     written: Dict[str, str] = {}
-    for flag, name in {**outputs, "--weights-out": options.weights_out}.items():
+    for flag, name in outputs.items():
         if name is not None:
             place = STDIN if name == STDIN else os.path.realpath(name)
             other = written.setdefault(place, flag)
@@ -316,8 +320,7 @@ class _Job:
     def _fit(self, space: Space, lists: Lists) -> Weights:
         options = self.options
         start = space.vector(self.weights or self._default_weights())
-        bar = progress_bar(unit=" lines searched")
-        with bar:
+        with progress_bar(unit=" lines searched") as bar:
             tuned = tune(
                 lists,
                 start,

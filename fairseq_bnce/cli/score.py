@@ -34,7 +34,7 @@ from fairseq_bnce.cli.common import (
 )
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
-from fairseq_bnce.text.numerals import at_least, decimal
+from fairseq_bnce.text.numerals import at_least, decimal, finite
 from fairseq_bnce.text.output import Output
 from fairseq_bnce.text.stream import TextLines, word_maker
 
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="a JSON object in each line")
     group.add_argument(
         "--nemo",
-        type=float,
+        type=finite,
         nargs=2,
         metavar=("ALPHA", "BETA"),
         help="the lines are beams as NeMo writes them, text, a tab and its score; out goes the "
@@ -129,7 +129,7 @@ class _Beams:
         self._lines += 1
         text, _, number = line.rpartition("\t")
         score = decimal(number.strip())
-        if score is None or "\t" in text:
+        if score is None or math.isnan(score) or "\t" in text:
             required = "--nemo: required a text, a tab and a number"
             raise InputError(f"{required}, got {quoted(line)} (line {self._lines:,} of the input)")
         self._read.append((text, score))

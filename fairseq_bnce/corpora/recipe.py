@@ -58,7 +58,7 @@ def text_settings(corpus: Corpus, args: argparse.Namespace, raw: Path) -> argpar
     command += ["--workers", str(args.workers)]
     for name in corpus.files:
         command += [f"--{name}", str(raw / name)]
-    command += ["--overwrite"] * args.overwrite + ["--text-only"] * args.text_only
+    command += ["--text-only"] * args.text_only
     settings = text_options.parse(command)
     if args.dict:  # it stands for what the recipe says of the vocabulary
         settings.vocab_size, settings.min_count = None, 1

@@ -15,6 +15,7 @@ from typing import Any, Iterator, NamedTuple, Optional, Tuple, Union
 import numpy as np
 
 from fairseq_bnce.decoding.histories import Histories, History
+from fairseq_bnce.decoding.words import checked_offset
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
@@ -107,7 +108,7 @@ class KenlmModel:
         self.path: bytes = os.path.abspath(os.fsencode(path))
         self.scorer = Scorer.from_checkpoint(os.fsdecode(path), **options)
         self.histories = Histories(self.scorer, **kept)
-        self._offset = unk_score_offset
+        self._offset = checked_offset(unk_score_offset)
 
     @property
     def order(self) -> int:
@@ -130,7 +131,7 @@ class KenlmModel:
         self, sentence: Text, bos: bool = True, eos: bool = True
     ) -> Iterator[Tuple[float, int, bool]]:
         """(log10, n-gram length, whether it is out of the vocabulary) of each word."""
-        (found,) = self.scorer.score_stream([" ".join(_text(sentence).split())])
+        (found,) = self.scorer.score_stream([_text(sentence)])
         scores = found.log_probs / _LOG_10 + np.where(found.is_oov, self._offset, 0.0)
         end = len(scores) if eos else len(scores) - 1
         for place, (score, is_oov) in enumerate(zip(scores[:end].tolist(), found.is_oov.tolist())):

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Optional, Tuple
 
 from fairseq_bnce.decoding.extras import imported
 from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words
+from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words, checked_offset
 from fairseq_bnce.errors import require
 from fairseq_bnce.scoring import Scorer
 
@@ -53,7 +53,8 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         **options: Any,
     ):
         self.alpha, self.beta = alpha, beta
-        self.unk_score_offset, self.score_boundary = unk_score_offset, score_boundary
+        self.unk_score_offset = checked_offset(unk_score_offset)
+        self.score_boundary = score_boundary
         self.scorer, self.histories = scorer, Histories(scorer, **options)
         self._ids = _known(scorer, unigrams, max_oov)
         self._beginnings = {word[:end] for word in self._ids for end in range(len(word) + 1)}
@@ -70,6 +71,8 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
                 wanted = _PARAMETERS[name]
                 got = type(value).__name__
                 require(name, f"a {wanted.__name__}", got, isinstance(value, wanted))
+                if name == "unk_score_offset":
+                    checked_offset(value)
                 setattr(self, name, value)
 
     @property

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Iterable, List, Sequence
 
 import numpy as np
 
-from fairseq_bnce.errors import ScoringError, require
+from fairseq_bnce.errors import ScoringError, quoted, require
 from fairseq_bnce.scoring import Scorer
 
 logger = logging.getLogger(__name__)
@@ -39,8 +40,8 @@ class DecoderWords:
         self._check(words, scorer.dictionary.unk_word, max_oov)
 
     def offsets(self, unk_score_offset: float) -> np.ndarray:
-        """(n,) float64: the offset, which may be -inf, for those that are scored as ``<unk>``."""
-        return np.where(self.is_oov, unk_score_offset, 0.0)
+        """(n,) float64: the offset for those that are scored as ``<unk>``."""
+        return np.where(self.is_oov, checked_offset(unk_score_offset), 0.0)
 
     def _check(self, words: Sequence[str], unk: str, max_oov: float) -> None:
         lacking = [w for w, is_oov in zip(words, self.is_oov) if is_oov and w != unk]
@@ -55,6 +56,18 @@ class DecoderWords:
                 f"least (max_oov), got a model that lacks {told}"
             )
         logger.warning("words of the decoder that the model lacks, scored as %s: %s", unk, told)
+
+
+def checked_offset(value: float) -> float:
+    """What is added to unknown words' scores.
+
+    Raises:
+        ValueError: for what is neither a finite number nor -inf, which forbids such words.
+    """
+    is_number = isinstance(value, (int, float, np.number))
+    fits = is_number and value < math.inf  # nan is not
+    require("unk_score_offset", "a finite number or -inf", quoted(value), bool(fits))
+    return float(value)
 
 
 def unigram_log_probs(counts: Sequence[float]) -> np.ndarray:

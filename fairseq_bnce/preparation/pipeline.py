@@ -71,12 +71,15 @@ def given_splits(args: argparse.Namespace, scratch: Path) -> tuple[dict[str, Pat
         names = getattr(args, split)
         if names:
             files[split] = scratch / split
-            notes += tokenize_files(
-                names,
-                files[split],
-                text_options(args),
-                workers=args.workers,
-                label=f"--{split}",
+            # update and not +=, which would leave out what there is none of.
+            notes.update(
+                tokenize_files(
+                    names,
+                    files[split],
+                    text_options(args),
+                    workers=args.workers,
+                    label=f"--{split}",
+                )
             )
     return files, notes
 

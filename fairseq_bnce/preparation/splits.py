@@ -12,7 +12,8 @@ SPLITS = ("train", "valid", "test")
 
 def split_sizes(total: int, proportions: Mapping[str, float]) -> dict[str, int]:
     """``total`` lines shared out: the largest remainders get the lines left by rounding."""
-    exact = {split: total * share for split, share in proportions.items()}
+    whole = sum(proportions.values())  # about 1: of millions of lines the difference is some
+    exact = {split: total * share / whole for split, share in proportions.items()}
     sizes = {split: int(value) for split, value in exact.items()}
     by_remainder = sorted(exact, key=lambda split: sizes[split] - exact[split])
     for split in by_remainder[: total - sum(sizes.values())]:

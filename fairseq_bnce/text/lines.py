@@ -50,7 +50,7 @@ class LineSource:
             for number, content in enumerate(iter(lambda: self._read(stream), b""), 1):
                 text = content.decode("utf-8", "surrogateescape")
                 line = Line(text[:-1] if text.endswith("\n") else text, self.name, number)
-                if len(content) > LINE_LIMIT:
+                if len(content) > LINE_LIMIT and not content.endswith(b"\n"):
                     raise line.error(f"at most {LINE_LIMIT:,} bytes", "more")
                 yield line
 

@@ -7,6 +7,7 @@ lists does; ``str.isdigit`` is true of ², which ``int`` refuses, as it does 5,0
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from typing import Any, Optional
 
@@ -30,6 +31,14 @@ def at_least(least: int, most: int = 10**9) -> Any:
         return number
 
     return parse
+
+
+def finite(text: str) -> float:
+    """An argparse type: numbers that are not infinite."""
+    number = decimal(text)
+    if number is None or not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"required a finite number, got {quoted(text)}")
+    return number
 
 
 def decimal(text: str) -> Optional[float]:

@@ -12,7 +12,7 @@ from fairseq_bnce.text.lines import GZIPPED, LINE_LIMIT, STDIN, to_bytes
 
 STDOUT = "standard output"
 _KEPT = "kept"  # an attribute of errors
-_OPEN_FILES = ("/dev/", "/proc/")
+_OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 class Output:
@@ -26,10 +26,13 @@ class Output:
         name: of the file; None or ``-`` for standard output.
 
     Raises:
-        InputError: for a file that can't be written, here; later, where there is no more room.
+        InputError: for a name that is empty or a file that can't be written, here; later, where
+            there is no more room.
     """
 
     def __init__(self, name: Optional[str]):
+        if name == "":
+            raise InputError("output: required a file's name, got an empty one")
         self.name = name = None if name == STDIN else name
         # What it is called until it is whole, and then; None for what is written to as it is.
         self._names: Optional[Tuple[str, str]] = None
