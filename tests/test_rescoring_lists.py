@@ -14,7 +14,7 @@ from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.rescoring.line_search import Lists
 from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.text import lines
-from fairseq_bnce.text.output import Output
+from fairseq_bnce.text.output import Output, kept
 
 pytestmark = pytest.mark.modern
 
@@ -82,6 +82,8 @@ def test_a_file_without_line_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "LINE_LIMIT", 10)
     with pytest.raises(InputError, match="list, line 2: required at most 10 bytes, got more"):
         list(read(tmp_path, b"a\n" + b"b" * 11 + b"\n"))
+    longest = [line.text for line in read(tmp_path, b"b" * 10 + b"\n" + b"c" * 10)]
+    assert longest == ["b" * 10, "c" * 10]
 
 
 # ---------------------------------------------------------------- Moses
@@ -196,6 +198,8 @@ def test_references_of_moses_lists(tmp_path):
     assert parse("007 ||| a ||| x= 1 ||| 1").list_id == "7"
     with pytest.raises(InputError, match="c: required 3 lines, as .*a has, got 1"):
         MosesFormat().references([names[0], str(tmp_path / "c")])
+    with pytest.raises(InputError, match="a: required 1 lines, as .*c has, got 3"):
+        MosesFormat().references([str(tmp_path / "c"), names[0]])
 
 
 # ---------------------------------------------------------------- Kaldi
@@ -323,7 +327,7 @@ def test_few_lists_are_read_ahead():
 def test_weights_of_a_command_and_of_a_file(tmp_path):
     want = {"LM": (0.5,), "TM": (1.0, -2.0)}
     assert weights.read_weights("LM=0.5, TM=1 -2") == want
-    (tmp_path / "w=1").write_text("# of today\nLM= 0.5\n\nTM= 1 -2\n")
+    (tmp_path / "w=1").write_text("# of today\nLM= 0.5\n\n  # and\nTM= 1 -2\n")
     assert weights.read_weights(str(tmp_path / "w=1")) == want
     (tmp_path / "w").write_text("\n".join(weights.weight_lines(want)))
     assert weights.read_weights(str(tmp_path / "w")) == want
@@ -442,6 +446,17 @@ def test_devices_are_not_replaced():
 def test_a_file_that_cannot_be_written(tmp_path):
     with pytest.raises(InputError, match="none/out: required a file to write, got: No such"):
         Output(str(tmp_path / "none" / "out"))
+    with pytest.raises(InputError, match="output: required a file's name, got an empty one"):
+        Output("")
+
+
+def test_an_error_tells_of_every_file_that_was_kept(tmp_path):
+    names = [str(tmp_path / name) for name in "ab"]
+    with pytest.raises(KeyboardInterrupt) as error, Output(names[0]) as a, Output(names[1]) as b:
+        a.write("x")
+        b.write("y")
+        raise KeyboardInterrupt
+    assert sorted(kept(error.value)) == [f"{name}.part" for name in names]
 
 
 def test_references_are_cut_at_the_spaces_that_hypotheses_are_cut_at(tmp_path):

@@ -88,6 +88,7 @@ def test_groups_keep_the_order_and_their_size():
     found = list(prefixes._groups(Small(), sentences))
     assert sum(found, []) == sentences
     assert [len(group) for group in found] == [2, 1, 1, 3]
+    assert [len(group) for group in prefixes._groups(Small(), [[1] * 3] * 12)] == [10, 2]
 
 
 @pytest.mark.parametrize("exact", [False, True])

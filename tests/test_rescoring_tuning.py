@@ -65,6 +65,14 @@ def test_bleu_is_sacrebleus(tokenize, references):
     assert want > 5
 
 
+def test_bleu_of_texts_without_a_match_of_four_words_is_smoothed_as_sacrebleus():
+    hypotheses, references = ["w1 w2 w3 w4", "w5"], ["w1 w2 w9 w4", "w6"]
+    measure = Bleu()
+    counts = sum(measure.counts([h], [r])[0] for h, r in zip(hypotheses, references))
+    want = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True).score
+    assert measure.value(counts) == want > 0
+
+
 def test_bleu_of_many_sums_at_once_is_that_of_each():
     measure, texts = Bleu(), sentences(60, 1)
     counts = [measure.counts([h], [r])[0] for h, r in zip(sentences(60, 2), texts)]
@@ -203,6 +211,20 @@ def test_the_widest_of_equally_good_intervals():
     assert best_step(lists, np.array([1.0, 0]), np.array([0, 1.0]), Hits()).length == 2.25
 
 
+def test_lines_that_are_all_but_parallel_cross_at_a_finite_place():
+    lists = Lists.of([np.array([[1e38, 0.0], [0.0, 1e-300]])], [np.array([[1, 2], [2, 2]])])
+    surface = error_surface(lists, np.array([1.0, 0]), np.array([0, 1.0]))
+    assert np.isfinite(surface.corners).all() and len(surface.corners) == 1
+    assert math.isfinite(best_step(lists, np.array([1.0, 0]), np.array([0, 1.0]), Hits()).length)
+
+
+@pytest.mark.parametrize("corner", [-1e6, 1e6])
+def test_a_step_past_a_single_corner_is_of_its_size(corner):
+    lists = Lists.of([np.array([[corner, 0.0], [0.0, 1.0]])], [np.array([[1, 2], [2, 2]])])
+    step = best_step(lists, np.array([1.0, 0]), np.array([0, 1.0]), Hits())
+    assert step.length == pytest.approx(corner + 1e5)
+
+
 # ---------------------------------------------------------------- tuning
 
 
@@ -230,8 +252,24 @@ def test_tuning_is_the_same_for_the_same_seed_and_never_worse_than_its_start():
 
 
 def test_tuning_for_a_rate_of_errors():
-    lists, start = problem(4, size=30), np.array([1.0, 0, 0])
-    assert tuning.tune(lists, start, Hits(-1)).value < Hits().value(lists.sums(start))
+    """The random starts serve what is to be low, too."""
+    gains = []
+    for seed in range(4):
+        lists, start = problem(seed, size=30, features=5), np.eye(5)[0]
+        alone, more = (tuning.tune(lists, start, Hits(-1), restarts=n).value for n in (0, 5))
+        assert more <= alone < Hits().value(lists.sums(start))
+        gains.append(alone - more)
+    assert max(gains) > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_climb_ends_where_no_coordinate_gains(seed):
+    lists, measure = problem(seed, size=40, features=5), Hits()
+    found = tuning.climb(lists, np.ones(5), measure)
+    for coordinate in np.eye(5):
+        step = best_step(lists, found.weights, coordinate, measure)
+        there = measure.value(lists.sums(found.weights + step.length * coordinate))
+        assert there <= found.value + tuning.SMALLEST_GAIN
 
 
 @pytest.mark.parametrize("restarts", [0, 3])
