@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -199,6 +200,54 @@ def test_the_cache_is_bounded_and_nothing_is_of_the_vocabularys_size(made):
     assert all(batch.features.shape == (1, 16) for batch in kept)
 
 
+def test_the_cache_counts_what_it_forgets(made):
+    """Batches of several: one that was forgotten makes room for as many as it held."""
+    lm = FlashlightLM(made("lstm_lm"), WORDS, cached=20, read_ahead=3)
+    state = lm.start(False)
+    for index in range(1, 40):
+        beam = [lm.score(state, (index + other) % 60)[0] for other in range(4)]
+        lm.updateCache(beam)
+        state = beam[0]
+    sizes = [len(batch.normalisers) for batch in lm.histories._batches]
+    assert lm.histories._kept == sum(sizes) <= 20 and len(sizes) > 2
+
+
+def test_a_word_after_a_state_is_scored_once(made):
+    lm = FlashlightLM(made("lstm_lm"), WORDS)
+    state = lm.start(False)
+    first, ended = lm.score(state, 3), lm.finish(state)
+    words = lm.histories.counts.words
+    assert lm.score(state, 3) == first and lm.finish(state) == ended
+    assert lm.histories.counts.words == words
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cached": 0}, "cached: required at least 1, got 0"),
+        ({"read_ahead": -1}, "read_ahead: required at least 0, got -1"),
+        ({"max_oov": 1.5}, "max_oov: required a share, 0 to 1, got 1.5"),
+        ({"unk_score_offset": math.nan}, "unk_score_offset: required a finite number or -inf, got"),
+        ({"unk_score_offset": math.inf}, "unk_score_offset: required a finite number or -inf, got"),
+        ({"unk_score_offset": None}, "unk_score_offset: required a finite number or -inf, got N"),
+        ({"unk_score_offset": "x"}, "unk_score_offset: required a finite number or -inf, got 'x'"),
+    ],
+)
+def test_options_that_are_none(options, message, made, language_model):
+    makers = [partial(FlashlightLM, made("lstm_lm"), WORDS)]
+    makers.append(partial(PyctcdecodeLM, made("lstm_lm"), WORDS))
+    if "max_oov" not in options:
+        makers.append(partial(KenlmModel, str(language_model("lstm_lm"))))
+    for make in makers:
+        with pytest.raises(ValueError, match=message):
+            make(**options)
+
+
+def test_searches_that_are_none(made):
+    with pytest.raises(ValueError, match="searches: required at least 1, got 0"):
+        FlashlightLM(made("lstm_lm"), WORDS, searches=0)
+
+
 def test_states_are_read_again_when_they_were_forgotten(made):
     histories = Histories(made("transformer_lm"), cached=1, read_ahead=0)
     history = histories.start()
@@ -289,8 +338,11 @@ def test_partial_words_as_the_n_gram_class_has_them(made):
     words = [f"w{number}" for number in range(0, 60, 3)]
     ours = PyctcdecodeLM(made("lstm_lm"), words, unk_score_offset=-7.0)
     theirs = LanguageModel(Unigrams(words), words, unk_score_offset=-7.0)
-    for partial in ("w", "w1", "w12", "w13", "x", "w123456789", "wwwwwwwwwww"):
-        assert ours.score_partial_token(partial) == theirs.score_partial_token(partial)
+    for beginning in ("w", "w1", "w12", "w13", "x", "w123456789", "wwwwwwwwwww"):
+        assert ours.score_partial_token(beginning) == theirs.score_partial_token(beginning)
+    without_unigrams = PyctcdecodeLM(made("lstm_lm"))
+    assert without_unigrams.score_partial_token("w1") == 0
+    assert without_unigrams.score_partial_token("<s") < 0  # no word of a text begins so
 
 
 def test_parameters_of_the_n_gram_class(made):
@@ -305,6 +357,8 @@ def test_parameters_of_the_n_gram_class(made):
         lm.reset_params(alpha="0.5")
     with pytest.raises(ValueError, match="params: required some of alpha, beta, .* got gamma"):
         lm.reset_params(gamma=1.0)
+    with pytest.raises(ValueError, match="unk_score_offset: required a finite number or -inf"):
+        lm.reset_params(unk_score_offset=math.nan)
 
 
 def test_order(made, language_model):
@@ -333,9 +387,28 @@ def test_what_code_for_kenlm_does(language_model, tmp_path):
     model.NullContextWrite(null)
     found = model.BaseFullScore(begin, "w1", after)
     assert found == (pytest.approx(next(model.full_scores("w1"))[0], abs=1e-6), 2, False)
-    assert begin == null and begin < after and hash(copy.deepcopy(after)) == hash(after)
-    again = pickle.loads(pickle.dumps(KenlmModel(path, exact=True, unk_score_offset=-1.0)))
-    assert again.scorer.exact and again.score("w1") != model.score("w1")
+    assert begin == null and begin < after
+    for copied in (copy.copy(begin), copy.deepcopy(begin)):
+        assert copied == begin and hash(copied) == hash(begin)
+        model.BaseScore(begin, "w1", copied)
+        assert copied == after and begin == null
+    with pytest.raises(TypeError, match="required a string, got int"):
+        model.score(7)
+    other = KenlmModel(path, exact=True, unk_score_offset=-1.0, cached=3, read_ahead=2)
+    again = pickle.loads(pickle.dumps(other))
+    assert again.scorer.exact and again.score("unheard") == other.score("unheard")
+    assert (again.histories.cached, again.histories.read_ahead) == (3, 2)
+    again.BeginSentenceWrite(begin)
+    with pytest.raises(ScoringError, match="this language model gave, got another model's"):
+        model.BaseScore(begin, "w1", after)
+
+
+def test_the_path_of_a_model_is_good_from_any_folder(language_model, monkeypatch, tmp_path):
+    path = language_model("lstm_lm")
+    monkeypatch.chdir(path.parent)
+    model = KenlmModel(path.name)
+    monkeypatch.chdir(tmp_path)
+    assert pickle.loads(pickle.dumps(model)).score("w1") == model.score("w1")
 
 
 def test_threads_share_an_adapter(made):
@@ -374,9 +447,10 @@ def test_a_model_that_does_not_normalise_itself(corpus, tmp_path):
     train(corpus, tmp_path, *LSTM, "--criterion", "cross_entropy")
     path = tmp_path / "checkpoint_last.pt"
     scorer = Scorer.from_checkpoint(path, shift=0.0)
-    for adapter in (lambda: FlashlightLM(scorer, WORDS), lambda: PyctcdecodeLM(scorer)):
+    flashlight = partial(FlashlightLM, words=WORDS)
+    for adapter in (flashlight, PyctcdecodeLM, SpeechbrainRescorer):
         with pytest.raises(ScoringError, match="exact: required True for a model that was not"):
-            adapter()
+            adapter(scorer)
     model = KenlmModel(str(path), exact=True)
     assert model.score("w1") == pytest.approx(scorer.with_exact(True).score(["w1"])[0] / LN_10)
 

@@ -42,6 +42,33 @@ def test_tokens_that_the_model_lacks_may_be_ruled_out(made, espnet_scorer):
     want, _ = plain.score_partial(torch.tensor([END]), tokens, None, None)
     found, _ = lm.score_partial(torch.tensor([END]), tokens, None, None)
     assert found.tolist() == [want[0].item(), -math.inf]
+    lm = espnet_scorer(made("lstm_lm"), [*TOKENS, "unheard"], unk_score_offset=-3.0)
+    found, _ = lm.score_partial(torch.tensor([END]), tokens, None, None)
+    assert found.tolist() == [want[0].item(), pytest.approx(want[1].item() - 3, abs=1e-5)]
+
+
+def test_options_are_handed_on(made, espnet_scorer):
+    with pytest.raises(ScoringError, match=r"least \(max_oov\), got a model that lacks 2 "):
+        espnet_scorer(made("lstm_lm"), [*TOKENS, "unheard"], max_oov=0.0)
+    assert espnet_scorer(made("lstm_lm"), TOKENS, cached=3).histories.cached == 3
+
+
+def test_both_names_of_the_end(made, espnet_scorer):
+    scores = [
+        espnet_scorer(made("lstm_lm"), [*TOKENS[:-1], name]).score_partial(
+            torch.tensor([END]), torch.tensor([END]), None, None
+        )[0]
+        for name in ("<sos/eos>", "<eos>")
+    ]
+    assert torch.equal(*scores)
+
+
+def test_hypotheses_are_read_in_one_batch(made, espnet_scorer):
+    lm = espnet_scorer(made("lstm_lm"), TOKENS, read_ahead=0)
+    _, states = lm.batch_score_partial(torch.tensor([[END]] * 4), None, [None] * 4, None)
+    ys = torch.tensor([[END, token] for token in (2, 3, 4, 5)])
+    lm.batch_score_partial(ys, None, states, None)
+    assert lm.histories.counts[1:] == (4, 1)
 
 
 @pytest.mark.parametrize("name", ["lstm_lm", "transformer_lm"])
