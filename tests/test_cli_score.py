@@ -109,13 +109,17 @@ def test_json(score, file, scorer):
     _, output, _ = score(file, "--json")
     _, longer, _ = score(file, "--json", "--per-word")
     totals = scorer.score(LINES)
-    for line, full, total, words in zip(output.splitlines(), longer.splitlines(), totals, LINES):
+    for line, full, total in zip(output.splitlines(), longer.splitlines(), totals):
         found = json.loads(full)
         assert json.loads(line) == {k: found[k] for k in ("log_prob", "tokens", "oov")}
         assert found["log_prob"] == pytest.approx(total, abs=1e-6)
-        assert found["words"] == [*words.split(), "</s>"]
-        assert len(found["log_probs"]) == len(found["is_oov"]) == found["tokens"]
-        assert sum(found["is_oov"]) == found["oov"]
+        assert sum(found["is_oov"]) == found["oov"] and len(found["words"]) == found["tokens"]
+    _, of_ten, _ = score(file, "--json", "--per-word", "--base", "10")
+    for unit, printed in ((1, longer), (math.log(10), of_ten)):
+        for line, want in zip(map(json.loads, printed.splitlines()), scorer.score_stream(LINES)):
+            assert (line["words"], line["is_oov"]) == (want.words, want.is_oov.tolist())
+            assert line["log_prob"] == pytest.approx(want.total / unit, abs=1e-6)
+            np.testing.assert_allclose(line["log_probs"], want.log_probs / unit, atol=1e-6)
 
 
 def test_summary(score, file, scorer):
@@ -536,10 +540,19 @@ def test_beams_of_nemo(score, tmp_path, language_model):
     lines = [line.split("\t") for line in out.splitlines()]
     assert status == 0 and [text for text, _ in lines] == texts
     np.testing.assert_allclose([float(number) for _, number in lines], want, atol=1e-5)
-    for bad in ("w1 w2 -3.5", "w1\tw2\t-3.5", "w1\tx"):
-        write_lines(tmp_path / "beams", [bad])
+    _, of_ten, _ = score("--nemo", "0.5", "-0.25", "--base", "10", tmp_path / "beams")
+    found = [float(line.split("\t")[1]) for line in of_ten.splitlines()]
+    np.testing.assert_allclose(found, want - 0.5 * nats * (1 - 1 / math.log(10)), atol=1e-5)
+    for bad in ("w1 w2 -3.5", "w1\tw2\t-3.5", "w1\tx", "w1\tnan"):
+        write_lines(tmp_path / "beams", ["w1\t-1", bad])
         status, _, errors = score("--nemo", "1", "0", tmp_path / "beams")
         assert status == 2 and "--nemo: required a text, a tab and a number, got" in errors
-        assert "(line 1 of the input)" in errors
-    status, _, errors = score("--nemo", "1", "0", "--json", tmp_path / "beams")
-    assert status == 2 and "--nemo: required no --json" in errors
+        assert "(line 2 of the input)" in errors
+    for flag in ("--json", "--per-word", "--summary"):
+        status, _, errors = score("--nemo", "1", "0", flag, tmp_path / "beams")
+        assert status == 2 and f"--nemo: required no {flag}" in errors
+    for number in ("nan", "inf", "1_0", "x"):
+        status, _, errors = score("--nemo", number, "0", tmp_path / "beams")
+        assert (
+            status == 2 and f"argument --nemo: required a finite number, got '{number}'" in errors
+        )

@@ -15,6 +15,7 @@ from scoring_models import FEW_TARGETS
 from tools import call_command, evaluate, full_disk, perplexity, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
+from fairseq_bnce.cli import diagnose as command
 from fairseq_bnce.scoring import diagnosis as diagnosing
 from fairseq_bnce.scoring.diagnosis import (
     DiagnosingScorer,
@@ -132,6 +133,10 @@ def test_summary_of_made_up_measures():
     assert found["contexts"] == 500
     assert found["mu_z"] == pytest.approx(measures.deviations.mean())
     assert found["sigma_z"] == pytest.approx(measures.deviations.std())
+    assert found["lowest"] == measures.deviations.min()
+    assert found["highest"] == measures.deviations.max()
+    assert found["entropy"] == pytest.approx(measures.entropies.mean())
+    assert found["accuracy"] == measures.is_top.mean()
     assert found["ppl"] == pytest.approx(np.exp(np.mean(measures.deviations - measures.scores)))
     assert found["u_ppl"] == pytest.approx(np.exp(-measures.scores.mean()))
     assert found["u_ppl_shifted"] == pytest.approx(found["ppl"])  # the same mean, on its own text
@@ -199,8 +204,11 @@ def test_the_command_prints_numbers_and_contexts(diagnose, checkpoint, text):
     assert status == 0, errors
     measures = diagnosis(checkpoint).measures
     numbers = summary(measures)
-    assert f"perplexity, exact{' ' * 19}{numbers['ppl']:.5g}\n" in output
-    assert f"{numbers['mu_z']:.4f}\n" in output and f"{numbers['sigma_z']:.4f}\n" in output
+    numbers["log_z"] = checkpoints.load(str(checkpoint)).state["log_z"]
+    printed = output.splitlines()
+    for title, name, form in command._SHOWN:
+        (line,) = (line for line in printed if line.startswith(f"{title}  "))
+        assert line.split("  ")[-1].strip() == format(numbers[name], form), title
     assert len(output.split("farthest from mu_z:\n")[1].splitlines()) == 3
 
 
@@ -213,8 +221,18 @@ def test_the_command_as_json_with_pictures(diagnose, checkpoint, text, tmp_path)
     assert found == json.loads((out / "diagnosis.json").read_text(encoding="utf-8"))
     assert found["contexts"] == sum(len(line.split()) + 1 for line in LINES)
     assert len(found["farthest"]) == 10
+    assert found["log_z"] == checkpoints.load(str(checkpoint)).state["log_z"]
     for name in ("log-z.png", "entropy.png", "calibration.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_words_and_lines_are_those_of_the_flags(diagnose, checkpoint, tmp_path):
+    write_lines(tmp_path / "text", [line.upper() for line in LINES])
+    flags = ["--lowercase", "--document", "--json", tmp_path / "text"]
+    found = json.loads(diagnose("--path", checkpoint, *flags)[1])
+    want = summary(diagnosis(checkpoint, document=True).measures)
+    assert found["ppl"] == pytest.approx(want["ppl"])
+    assert want["ppl"] != pytest.approx(summary(diagnosis(checkpoint).measures)["ppl"], rel=1e-4)
 
 
 def test_pictures_need_matplotlib(diagnose, checkpoint, text, tmp_path, monkeypatch):
@@ -245,6 +263,10 @@ def test_a_file_that_is_there_is_not_written_over(diagnose, checkpoint, text):
     overwrite = ["--calibrate", checkpoint, "--overwrite"]
     assert diagnose("--path", checkpoint, *overwrite, text)[0] == 0
     assert checkpoints.read(str(checkpoint))["task_state"] != before
+    # A checkpoint as torch wrote them before 1.6 is one, too.
+    content = torch.load(checkpoint, weights_only=False)
+    torch.save(content, checkpoint, _use_new_zipfile_serialization=False)
+    assert diagnose("--path", checkpoint, *overwrite, text)[0] == 0
 
 
 @pytest.mark.parametrize("flags", [[], ["--overwrite"]])

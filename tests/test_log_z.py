@@ -460,7 +460,7 @@ def test_the_shift_of_a_model_without_log_z_is_not_taken_off_beside_one(corpus, 
     before = tmp_path / "raw" / "checkpoint_last.pt"
     state = saved(before.parent)["task_state"]
     assert "mu_z" in state and "log_z" not in state
-    flags = [*LSTM, *AUTO, "--finetune-from-model", before, "--disable-validation"]
+    flags = [*LSTM, *AUTO, "--finetune-from-model", before, "--validate-interval", "9"]
     train(corpus, tmp_path / "on", *flags, "--max-epoch", "1")
     state = saved(tmp_path / "on")["task_state"]
     assert "log_z" in state and "mu_z" not in state
@@ -468,7 +468,7 @@ def test_the_shift_of_a_model_without_log_z_is_not_taken_off_beside_one(corpus, 
 
 def test_the_shift_beside_rows_that_are_dropped_is_gone_with_them(corpus, tmp_path):
     """It was measured from what they say of log Z, and not from the constant."""
-    flags = [*LSTM, *AUTO, "--disable-validation"]
+    flags = [*LSTM, *AUTO, "--validate-interval", "9"]  # saved before anything is measured
     train(corpus, tmp_path, *flags, "--max-epoch", "1")
     content = saved(tmp_path)
     rows = {"weight": torch.zeros(2, 32), "bias": torch.zeros(2)}

@@ -96,6 +96,14 @@ def test_the_first_contexts_are_kept_and_a_tenth_is_held_out():
     (features, fitted), (_, measured) = contexts.parts()
     assert sorted([*fitted.tolist(), *measured.tolist()]) == list(range(25))
     assert len(measured) == 2 and torch.equal(fitted, features[:, 0])
+    assert min(measured.tolist()) < 20  # of all of it, and not its end
+
+
+@pytest.mark.parametrize(
+    ("words", "rows"), [(9, 9), (64, 16), (5000, 100), (10**5, 1000), (10**6, 1000)]
+)
+def test_rows_by_default(words, rows):
+    assert reduction.default_rows(words) == rows
 
 
 def test_each_line_is_drawn_as_often():
@@ -122,10 +130,10 @@ def softmax(request, corpus, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def calibrated(softmax, corpus):
-    """The same, with 16 rows in the place of 64 words."""
+    """The same, with 16 rows in the place of 64 words, the default of so few."""
     text = softmax.with_name("text")
     write_lines(text, zipf_lines(400, seed=7))
-    options = ["--calibrate", "offset", "--offset", "16", "--worst", "0"]
+    options = ["--calibrate", "offset", "--worst", "0"]
     assert call_command("diagnose", "--path", softmax, "--data", corpus, *options, text) == 0
     return softmax.with_name("checkpoint_last.calibrated.pt")
 
@@ -175,6 +183,7 @@ def test_diagnose_says_how_close(softmax, calibrated, corpus, tmp_path, capfd):
     before, after = diagnosed(softmax), diagnosed(calibrated)
     assert after["sigma_z"] < 0.25 * before["sigma_z"] and abs(after["mu_z"]) < 0.1
     assert after["ppl"] == pytest.approx(before["ppl"], rel=1e-5)
+    assert diagnosed(softmax, "--offset", "8")["offset"]["rows"] == 8
     offset = diagnosed(softmax, "--offset")["offset"]
     assert (offset["rows"], offset["measured_on"]) == (16, before["contexts"] // 10)
     assert offset["fitted_on"] + offset["measured_on"] == before["contexts"]
@@ -201,6 +210,11 @@ def test_no_more_is_read_than_is_fitted_to(softmax, corpus, tmp_path, capfd, mon
             assert found["offset"]["fitted_on"] + found["offset"]["measured_on"] == 500
             assert found["ppl"] == pytest.approx(whole_ppl, rel=0.2)
         assert (500 <= found["contexts"] < 1000) == bool(offset)
+    # A running text is read from its beginning.
+    flags = ["--offset", "16", "--document", tmp_path / "text"]
+    assert call_command("diagnose", "--path", softmax, *arguments, *flags) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["contexts"] < 1000 and found["ppl"] < 0.8 * whole_ppl
 
 
 def test_rows_change_neither_entropy_nor_log_z_of_a_context(softmax, calibrated, corpus, tmp_path):
@@ -300,10 +314,17 @@ def test_the_shift_of_rows_is_what_they_lack(monkeypatch):
     generator = torch.Generator().manual_seed(1)
     weight, features = (torch.randn(n, 4, generator=generator) for n in (9, 50))
     contexts = reduction.Contexts()
-    contexts.add(features, losses.log_partition(features, weight, torch.zeros(9)))
+    off = torch.linspace(0, 1, 50).square()  # of which the fitted ones have another share
+    contexts.add(features, losses.log_partition(features, weight, torch.zeros(9)) + off)
     layer = SimpleNamespace(full=lambda: (weight, torch.zeros(9)))
     low = reduction.ReducedPartition(weight, torch.full((9,), -0.5))
     monkeypatch.setattr(reduction, "fit", lambda *_: low)
     scorer = SimpleNamespace(_reader=SimpleNamespace(layer=layer))
     _, measured = diagnosis.fit_offset(scorer, contexts, 9)
-    assert measured["mu_z"] == pytest.approx(0.5, abs=1e-5)
+    assert (measured["fitted_on"], measured["measured_on"]) == (45, 5)
+    held_out, log_z = contexts.parts()[1]
+    want = log_z - losses.log_partition(held_out, weight, torch.zeros(9)) + 0.5
+    assert measured["mu_z"] == pytest.approx(want.mean().item(), abs=1e-5)
+    assert measured["sigma_z"] == pytest.approx(want.std(unbiased=False).item(), abs=1e-5)
+    ends = measured["lowest"], measured["highest"]
+    assert ends == pytest.approx((want.min().item(), want.max().item()), abs=1e-5)
