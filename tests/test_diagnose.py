@@ -353,6 +353,7 @@ def test_the_shortest_texts(diagnose, checkpoint, tmp_path, words):
     write_lines(tmp_path / "text", [words])
     status, output, errors = diagnose("--path", checkpoint, tmp_path / "text", "--json")
     assert (status, errors) == (0, "") and json.loads(output)["contexts"] == 1 + len(words.split())
+    assert "NaN" not in output  # which is no JSON
     pytest.importorskip("matplotlib")
     flags = ["--out", tmp_path / "out"]
     assert diagnose("--path", checkpoint, tmp_path / "text", *flags)[0] == 0

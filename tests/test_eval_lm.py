@@ -25,9 +25,10 @@ from tools import (
     train,
 )
 
+from fairseq_bnce import checkpoints
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import OutputLayer
-from fairseq_bnce.scoring import Scorer
+from fairseq_bnce.scoring import Scorer, eval_lm
 
 AS_FAIRSEQ = "scored as fairseq does"
 
@@ -150,6 +151,12 @@ def test_ensembles_of_all_kinds(corpus, own, stock_checkpoints, language_model, 
     (stock, ours), (_, classes) = json.loads(line)
     assert ours == pytest.approx(stock, abs=1e-5)
     assert [kind == "_Scoring" for kind in classes] == [True, True, False, False, False]
+
+
+def test_models_that_are_loaded_from_python_are_no_ensemble_either(language_model):
+    trained = checkpoints.load(str(language_model("lstm_lm")))
+    with pytest.raises(ValueError, match="required one model, got an ensemble of 2"):
+        eval_lm.score_unnormalized([trained.model] * 2, trained.state, "checkpoint")
 
 
 def log_probs(model, sample):

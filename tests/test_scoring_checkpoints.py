@@ -84,15 +84,6 @@ def test_checkpoints_of_this_plugin_load(name, any_torch, language_model):
     assert checkpoints.load(str(language_model(name))).state["log_z"] == 0
 
 
-def test_stateful_training_leaves_no_trace(corpus, tmp_path):
-    """The task would have every batch start from the state that the one before ended in."""
-    flags = ["--stateful", "--sample-break-mode", "none", "--batch-size", "2"]
-    train(corpus, tmp_path, *FLAGS["rnn_lm"], *flags)
-    scorer = Scorer.from_checkpoint(tmp_path / "checkpoint_last.pt")
-    first = scorer.score(["w1 w2", "w3"])
-    assert (scorer.score(["w1 w2", "w3"]) == first).all()
-
-
 def refused(path, data=None, **options):
     with pytest.raises(CheckpointError) as caught:
         Scorer.from_checkpoint(path, data, **options)
@@ -321,6 +312,13 @@ def test_a_dictionary_that_cannot_be_written_stops_no_training(corpus, tmp_path,
         kept.keep(str(tmp_path))
     assert caplog.text.count("dict.txt can't be kept beside the checkpoints") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["dict.txt"]
+
+
+def test_a_dictionary_of_an_older_training_is_replaced(corpus, tmp_path):
+    content = (corpus / "dict.txt").read_bytes()
+    (tmp_path / "dict.txt").write_bytes(content[::-1])
+    KeptDictionary(str(corpus), Dictionary.load(str(corpus / "dict.txt"))).keep(str(tmp_path))
+    assert (tmp_path / "dict.txt").read_bytes() == content
 
 
 def test_dictionaries_that_do_not_fit(language_model, tmp_path):

@@ -176,9 +176,16 @@ def test_log_z_travels_in_the_checkpoint(corpus, tmp_path):
     assert abs(stats["mu_z"]) < 1
     checkpoint = tmp_path / "checkpoint_last.pt"
     assert torch.load(checkpoint, weights_only=False)["task_state"]["log_z"] == 9
+    output = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "0.25")
+    assert "m - log Z - shift, log Z 9, shift 0.2500 nats" in output
     assert perplexity(evaluate(corpus, checkpoint, "--unnormalized")) == pytest.approx(
         stats["ppl"], rel=1e-3
     )
+    content = torch.load(checkpoint, weights_only=False)
+    del content["task_state"]["mu_z"]
+    torch.save(content, tmp_path / "unmeasured.pt")
+    output = evaluate(corpus, tmp_path / "unmeasured.pt", "--unnormalized")
+    assert "this checkpoint was saved before any validation: no mu_z, shift 0" in output
 
 
 def test_cross_entropy_checkpoint_says_that_it_is_not_self_normalised(corpus, tmp_path):
