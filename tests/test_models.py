@@ -276,9 +276,34 @@ def test_state_can_be_carried_on(cell):
 
 
 def test_dropout_in_three_places():
-    layers = made("rnn_lm", words(9), dropout=0.1, decoder_dropout_out=0.3, decoder_layers=2)
-    decoder = layers.decoder
-    assert (decoder.dropout_in.p, decoder.rnn.dropout, decoder.dropout_out.p) == (0.1, 0.1, 0.3)
+    own = {"decoder_dropout_in": 0.2, "decoder_dropout_between": 0.3, "decoder_dropout_out": 0.4}
+    for flags, want in (({}, (0.1, 0.1, 0.1)), (own, (0.2, 0.3, 0.4))):
+        sizes = {"decoder_layers": 2, "decoder_output_dim": 8}
+        decoder = made("rnn_lm", words(9), dropout=0.1, **sizes, **flags).decoder
+        places = decoder.dropout_in.p, decoder.rnn.dropout, decoder.dropout_out.p
+        assert places == want and decoder.bottleneck[2].p == want[2]
+
+
+@pytest.mark.parametrize("arch, places", [("ffnn_lm", 3), ("lbl_lm", 1)])
+def test_dropout_of_the_models_of_a_few_words(arch, places):
+    sizes = {"decoder_layers": 2, "decoder_output_dim": 8} if arch == "ffnn_lm" else {}
+    model = made(arch, words(9), dropout=0.25, **sizes)
+    dropouts = [m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)]
+    assert dropouts == [0.25] * places
+
+
+@pytest.mark.parametrize("arch", FAMILIES)
+def test_weights_start_as_they_are_said_to(arch):
+    torch.manual_seed(1)
+    decoder = made(arch, words(500), init_range=0.01).decoder
+    for weight in (decoder.embed_tokens.weight, decoder.output_projection.weight):
+        assert 0.009 < weight.abs().max() <= 0.01
+    assert not decoder.embed_tokens.weight[decoder.pad].any()
+    for linear in (m for m in decoder.modules() if isinstance(m, torch.nn.Linear)):
+        if linear is not decoder.output_projection:  # Glorot & Bengio's bound, for ReLU
+            bound = math.sqrt(2) * math.sqrt(6 / sum(linear.weight.shape))
+            assert 0.95 * bound < linear.weight.abs().max() <= bound
+            assert not linear.bias.any()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -313,6 +338,22 @@ def test_all_presets_are_registered():
     for corpus in ("ltcb", "obwb"):
         names |= {f"rnn_lm_{corpus}_{cell}" for cell in ("rnn", "relu_rnn", "lstm", "relu_lstm")}
     assert set(PRESETS) == names
+
+
+def test_presets_are_the_papers():
+    """What their parameters' number does not tell: (cell, bottleneck's activation, dropout)."""
+    found = {}
+    for name in (name for name, family in PRESETS.items() if family == "rnn_lm"):
+        args = Namespace()
+        ARCH_CONFIG_REGISTRY[name](args)
+        cfg = MODEL_DATACLASS_REGISTRY["rnn_lm"].from_namespace(args)
+        found[name] = str(cfg.rnn_cell), str(cfg.bottleneck_activation), cfg.dropout, cfg.init_range
+    want = {f"rnn_lm_gm{size}": ("lstm", "none", 0.5, 0.05) for size in (30, 100, 300, 650)}
+    for corpus in ("ltcb", "obwb"):
+        for name, cell in (("rnn", "elman"), ("lstm", "lstm")):
+            want[f"rnn_lm_{corpus}_{name}"] = cell, "none", 0.0, 0.1
+            want[f"rnn_lm_{corpus}_relu_{name}"] = cell, "relu", 0.0, 0.1
+    assert found == {**want, "rnn_lm_zoph": ("lstm", "none", 0.2, 0.1)}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

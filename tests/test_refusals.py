@@ -27,7 +27,7 @@ from tools import (
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.training import token_counts
-from fairseq_bnce.training.token_counts import count_tokens
+from fairseq_bnce.training.token_counts import count_tokens, training_target_counts
 
 BNCE = [*LSTM, "--criterion", "bnce"]
 
@@ -371,6 +371,43 @@ def test_a_file_of_any_size_is_counted_in_bounded_memory(corpus, monkeypatch):
         tracemalloc.stop()
     assert counts[-1] == 10 * parts and len(counts) == words
     assert peak < 4 * counts.nbytes
+
+
+def folders_of_several_files(corpus, tmp_path):
+    """Two, of which the first has train and train1."""
+    for folder, names in (("a", ("train", "valid")), ("b", ("valid",))):
+        (tmp_path / folder).mkdir()
+        shutil.copy(corpus / "dict.txt", tmp_path / folder)
+        for number, name in enumerate(names):
+            for end in ("bin", "idx"):
+                target = tmp_path / folder / f"train{number or ''}.{end}"
+                shutil.copy(corpus / f"{name}.{end}", target)
+    return f"{tmp_path / 'a'}:{tmp_path / 'b'}"
+
+
+@pytest.mark.parametrize("flags", [[], ["--add-bos-token"]], ids=["plain", "bos"])
+def test_targets_of_all_files_and_folders_are_counted(flags, corpus, tmp_path):
+    data = folders_of_several_files(corpus, tmp_path)
+    _, task, _ = build(data, *LSTM, *flags)
+    task.args.train_subset = "train"
+    want = torch.zeros(len(task.dictionary), dtype=torch.int64)
+    for epoch in (1, 2):
+        task.load_dataset("train", epoch=epoch, combine=True)
+        dataset = task.dataset("train")
+        for number in range(len(dataset)):
+            want += torch.bincount(dataset[number]["target"], minlength=len(want))
+    assert torch.equal(training_target_counts(task), want)
+
+
+def test_every_folder_is_checked_before_it_is_read(corpus, tmp_path):
+    data = folders_of_several_files(corpus, tmp_path)
+    _, task, _ = build(data, *LSTM)
+    task.args.train_subset = "train"
+    with (tmp_path / "b" / "train.bin").open("ab") as file:
+        file.write(b"more")
+    task.load_dataset("train", epoch=1, combine=True)
+    with pytest.raises(InputError, match="b/train.bin: required .* bytes, as its index says, got"):
+        task.load_dataset("train", epoch=2, combine=True)
 
 
 def test_other_formats_and_several_files_are_counted(corpus, tmp_path, monkeypatch):

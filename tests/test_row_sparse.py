@@ -167,6 +167,18 @@ RULES = {
     "decay": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3, "weight_decay": 0.1}),
     "adagrad": (update_rules.SparseAdagrad, torch.optim.Adagrad, {"lr": 0.3, "weight_decay": 0.1}),
     "adam": (update_rules.LazyAdam, fairseq_adam.Adam, {"lr": 0.3, "weight_decay": 0.1}),
+    "adam's options": (
+        update_rules.LazyAdam,
+        fairseq_adam.Adam,
+        {"lr": 0.3, "betas": (0.7, 0.95), "eps": 0.01},
+    ),
+    "adagrad's options": (
+        update_rules.SparseAdagrad,
+        lambda parameters, initial_accumulator, **options: torch.optim.Adagrad(
+            parameters, initial_accumulator_value=initial_accumulator, **options
+        ),
+        {"lr": 0.3, "eps": 0.01, "initial_accumulator": 0.5},
+    ),
 }
 
 
@@ -272,7 +284,10 @@ REFUSED = {
     "adam": (["--optimizer", "adam"], "got FairseqAdam, which does not take row-sparse"),
     "bf16": (["--optimizer", "sparse_sgd", "--bf16"], "--memory-efficient-bf16 or --amp"),
     "momentum": (["--optimizer", "sparse_sgd", "--momentum", "0.9"], "--momentum: required 0"),
-    "decay": (["--optimizer", "sparse_adagrad", "--wd", "0.1"], "--weight-decay: required 0"),
+    **{
+        f"{rule}'s decay": (["--optimizer", rule, "--wd", "0.1"], "--weight-decay: required 0")
+        for rule in ("sparse_sgd", "sparse_adagrad", "rowwise_adagrad", "lazy_adam")
+    },
 }
 
 

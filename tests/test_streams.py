@@ -192,6 +192,9 @@ def test_scoring_is_of_one_stream_by_default(corpus):
         task.eval_lm_dataloader(dataset, max_tokens=36000, max_positions=512, num_workers=0)
     )
     assert len(batches) == len(dataset)
+    limits = {"max_tokens": 36000, "max_positions": 512, "batch_size": 3}
+    three = list(task.eval_lm_dataloader(dataset, **limits, num_workers=0))
+    assert len(three) == -(-len(dataset) // 3)
     with pytest.raises(ValueError, match="--context-window: required 0 with --stateful, .* got 4"):
         task.eval_lm_dataloader(dataset, context_window=4)
 
@@ -267,6 +270,31 @@ def test_a_state_of_another_precision_goes_on(corpus):
     with torch.no_grad():
         model(torch.stack([dataset[n]["source"] for n in range(4)]))
     assert {part.dtype for part in model.decoder.final_state} == {torch.float32}
+
+
+def test_an_epoch_starts_from_zero_whatever_the_last_one_was_resumed_with(corpus):
+    task, model, dataset = stateful(corpus)
+    iterator = task.get_batch_iterator(dataset, max_sentences=4)
+    batches = iterator.next_epoch_itr(shuffle=True)
+    read(model, batches, 2)
+    task._carried.end_update()
+    state = iterator.state_dict()
+    read(model, batches, len(batches) - 2)
+    assert "carried_state" not in iterator.state_dict()  # at the end of an epoch
+    resumed = task.get_batch_iterator(dataset, max_sentences=4)
+    resumed.load_state_dict(state)
+    resumed.next_epoch_itr(shuffle=True)
+    assert torch.equal(model.decoder.carried_state[0], state["carried_state"][0][0])
+    assert len(task._carried.of_all_ranks()) == 1  # before the first update, too
+    assert torch.equal(task._carried.of_all_ranks()[0][0], state["carried_state"][0][0])
+    resumed.next_epoch_itr(shuffle=True)
+    assert model.decoder.carried_state is None
+
+
+def test_states_of_more_ranks_cannot_go_on(corpus):
+    _, model, _ = stateful(corpus)
+    with pytest.raises(ValueError, match=r"required the recurrent states of 1 rank\(s\), got 2"):
+        CarriedState(model).start_epoch([None, None])
 
 
 def test_another_number_of_streams_cannot_go_on(corpus):
