@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+import socket
 import subprocess
 import sys
 import tarfile
@@ -119,7 +120,7 @@ def test_connection_that_keeps_breaking(server, tmp_path) -> None:
 
 
 def test_server_without_ranges_starts_anew(server, tmp_path) -> None:
-    (tmp_path / "a.zip.part").write_bytes(b"x" * 1000)
+    (tmp_path / "a.zip.part").write_bytes(b"x" * 20_000)  # longer than the file
     server.ranges = False
     fetch.download(server.url, tmp_path / "a.zip", MD5)
     assert (tmp_path / "a.zip").read_bytes() == CONTENT
@@ -135,7 +136,29 @@ def test_part_that_is_whole_is_taken(server, tmp_path) -> None:
 def test_wrong_checksum_is_refused_and_not_kept(server, tmp_path) -> None:
     with pytest.raises(InputError, match=r"sha256 00 is required, but came [0-9a-f]{64} \(10,240"):
         fetch.download(server.url, tmp_path / "new" / "a.zip", "sha256:00")
+    archive = Archive(("a.zip",), server.url, "", {"a.zip": "sha256:00"})
+    with pytest.raises(InputError, match=r"sha256 00 is required, but came [0-9a-f]{64} \(10,240"):
+        fetch.locate(archive, None, tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/a.zip"
+        with pytest.raises(InputError, match="a.zip is required, but .* cannot be had .*timed out"):
+            fetch.download(url, tmp_path / "a.zip", None)
+
+
+def test_recipes_make_the_published_vocabularies() -> None:
+    found = {name: " ".join(CORPORA[name].options) for name in ("ltcb", "obwb", "mscc")}
+    assert found == {
+        "ltcb": "--vocab-size 80000 --split 0.8944 0.0525 0.0531",
+        "obwb": "--min-count 3",
+        "mscc": "--min-count 10 --split 0.99 0.005 0.005 --split-by line",
+    }
 
 
 def test_without_a_network_the_file_and_its_place_are_named(tmp_path) -> None:
@@ -547,6 +570,7 @@ def test_result_is_what_fairseq_reads(tmp_path) -> None:
     mscc(tmp_path)
     command = [sys.executable, "-m", "fairseq_bnce.cli", "get-data", "mscc", "--source", tmp_path]
     command += ["--out", tmp_path / "out", "--workers", 1, "--split", 0.8, 0.1, 0.1]
+    command += questions(tmp_path)
     done = forks.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stdout.decode("utf-8")
     from fairseq.data import Dictionary, data_utils
@@ -555,3 +579,5 @@ def test_result_is_what_fairseq_reads(tmp_path) -> None:
     rows = data_utils.load_indexed_dataset(str(tmp_path / "out" / "bin" / "valid"), dictionary)
     text = read(tmp_path / "out" / "text" / "valid.txt")
     assert [dictionary.string(row) for row in rows] == text
+    asked = tmp_path / "out" / "questions" / "bin" / "test"
+    assert len(data_utils.load_indexed_dataset(str(asked), dictionary)) == 10

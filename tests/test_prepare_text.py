@@ -178,6 +178,9 @@ def test_split_sizes_add_up() -> None:
         sizes = splits.split_sizes(total, {"train": 0.8, "valid": 0.1, "test": 0.1})
         assert sum(sizes.values()) == total
         assert all(abs(sizes[s] - total * p) < 1 for s, p in [("train", 0.8), ("test", 0.1)])
+    # Shares that are accepted for 1 may lack some lines of millions.
+    thirds = {"train": 0.3333331, "valid": 0.3333331, "test": 0.333333}
+    assert sum(splits.split_sizes(12_000_000, thirds).values()) == 12_000_000
 
 
 def shared_out(tmp_path: Path, source: Path, sizes: dict[str, int], **settings) -> dict[str, list]:
@@ -336,6 +339,53 @@ def test_missing_unk_in_train_is_pointed_out(tmp_path, capsys) -> None:
     assert "train has no <unk>, but test have" in capsys.readouterr().out
 
 
+def test_flags_reach_the_text(tmp_path, capsys) -> None:
+    pytest.importorskip("sacremoses")
+    line = "Das ist z.B. GUT, usw. am 1. Mai."
+    german, english = (
+        words.tokenize_chunk(words.TextOptions(language, True, True), [line.encode()])[0].strip()
+        for language in ("de", "en")
+    )
+    assert german != english
+    (tmp_path / "a").write_bytes(f"{line}\n\n".encode() * 20 + b"caf\xe9\n")
+    (tmp_path / "empty").write_bytes(b"")
+    flags = ["--input", tmp_path / "a", tmp_path / "empty", "--split", 0.5, 0.5, 0]
+    flags += ["--split-by", "line", "--language", "de", "--lowercase", "--keep-empty-lines"]
+    flags += ["--padding-factor", 16, "--text-only", "--workers", 1]
+    made = []
+    for seed in (1, 2):
+        assert run(*flags, "--seed", seed, "--out", tmp_path / str(seed)) == 0
+        text = tmp_path / str(seed) / "text"
+        lines = [read(text / f"{split}.txt") for split in ("train", "valid")]
+        kept = Counter(sum(lines, []))
+        assert (len(lines[0]), len(lines[1])) in ((20, 21), (21, 20))
+        assert kept[german] == kept[""] == 20
+        assert (len(read(text / "dict.txt")) + 4) % 16 == 0
+        made.append(lines)
+    assert made[0] != made[1]
+    printed = capsys.readouterr().out
+    assert "20 line(s) without a word, kept" in printed and "1 empty input file(s)" in printed
+    assert "1 line(s) with bytes that are not UTF-8" in printed
+    assert call_command("prepare-text", *flags, "--out", tmp_path / "default") == 0
+    assert read(tmp_path / "default" / "text" / "train.txt") == made[0][0]
+
+
+def test_what_was_read_is_told_alike_of_splits_and_of_one_text(tmp_path) -> None:
+    numbered(tmp_path / "a", 30)
+    found = []
+    for flags in (["--input", tmp_path / "a"], ["--train", tmp_path / "a"]):
+        text_only(tmp_path, *flags, "--overwrite")
+        found.append(json.loads((tmp_path / "out" / "report.json").read_text())["read"])
+    assert found[0] == found[1] and found[0]["bad_utf8"] == 0
+
+
+def test_a_dictionary_alone_makes_no_remark_on_training_data(tmp_path, capsys) -> None:
+    (tmp_path / "dict").write_text("a 1\n")
+    (tmp_path / "b").write_text("a c\n")
+    text_only(tmp_path, "--valid", tmp_path / "b", "--dict", tmp_path / "dict")
+    assert "train has no" not in capsys.readouterr().out
+
+
 def test_vocabulary_comes_from_the_train_share_alone(tmp_path) -> None:
     (tmp_path / "a").write_text("a\n" * 8 + "b\n" * 2)
     text = text_only(tmp_path, "--input", tmp_path / "a", "--split", 0.8, 0.2, 0)
@@ -382,6 +432,7 @@ def test_a_gzipped_file(tmp_path: Path) -> None:
         (["--valid", "{tmp}/a"], "--train (or the vocabulary"),
         (["--input", "{tmp}/a", "--split", "0.5", "0.2", "0.2"], "0.5 0.2 0.2 (sum 0.9)"),
         (["--input", "{tmp}/a", "--split", "0", "0.5", "0.5"], "share above 0 for train"),
+        (["--input", "{tmp}/a", "--split", "1.1", "-0.1", "0"], "1.1 -0.1 0.0 (sum 1)"),
         (["--input", "{tmp}/one"], "at least one line for valid is required, but 1 usable"),
         (["--train", "{tmp}/a", "--dict", "{tmp}/none"], "{tmp}/none is not a file"),
         (
