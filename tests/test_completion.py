@@ -210,16 +210,16 @@ def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, language_mode
 def test_several_models_add_their_scores(complete, put, language_model, capfd):
     """Later flags win over what the fixture gives."""
     questions = put("q", MACHINE)
-    models = [str(language_model(name)) for name in ("rnn_lm", "transformer_lm")]
+    models = [str(language_model(name)) for name in ("rnn_lm", "transformer_lm", "lstm_lm")]
     paths = [*models, os.pathsep.join(models)]
-    one, other, both = (rows(complete(questions, "--path", path)[1]) for path in paths)
+    *single, together = (rows(complete(questions, "--path", path)[1]) for path in paths)
     for name in ("unnormalized", "exact"):
-        scores = [
+        *scores, total = (
             [[float(row[f"{name}_{letter}"]) for letter in "abcde"] for row in found]
-            for found in (one, other, both)
-        ]
-        np.testing.assert_allclose(scores[2], np.add(*scores[:2]), atol=2e-6)
-        assert [row[name] for row in both] == ["abcde"[n] for n in np.argmax(scores[2], axis=1)]
+            for found in (*single, together)
+        )
+        np.testing.assert_allclose(total, np.sum(scores, axis=0), atol=4e-6)
+        assert [row[name] for row in together] == ["abcde"[n] for n in np.argmax(total, axis=1)]
     status, _, errors = complete(questions, "--path", os.pathsep.join([models[0], "no.pt"]))
     assert status == 2 and "no.pt: required a checkpoint" in errors
 
@@ -229,8 +229,11 @@ def test_as_json(complete, put):
     text, found = complete(*flags)[1], json.loads(complete(*flags, "--json")[1])
     for name in ("unnormalized", "exact"):
         one = found[name]
-        assert f"{name}: {one['right']} of 2 right, {100 * one['share']:.1f} % [" in text
-        assert (one["low"], one["high"]) == Accuracy(one["right"], 2).interval()
+        low, high = Accuracy(one["right"], 2).interval()
+        assert (one["low"], one["high"]) == (low, high)
+        told = f"{100 * one['share']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]\n"
+        assert f"{name}: {one['right']} of 2 right, {told}" in text
+    assert found["path"].endswith(".pt")
     assert f"differ: {found['differ']['count']} of {found['differ']['asked']}," in text
 
 
@@ -244,12 +247,14 @@ def test_exact_alone(complete, put):
     assert output.startswith("exact: ") and len(output.splitlines()) == 1
 
 
-def test_without_answers_the_choices_are_printed(complete, put):
+def test_without_answers_the_choices_are_printed(complete, put, tmp_path):
     status, output, _ = complete(put("q", MACHINE))
     assert status == 0
     found = rows(output)
     assert [row["id"] for row in found] == ["1", "12"]
     assert list(found[0])[:3] == ["id", "unnormalized", "exact"] and "answer" not in found[0]
+    assert complete(put("q", MACHINE), "--out", tmp_path / "out")[:2] == (0, "")
+    assert (tmp_path / "out").read_text() == output
 
 
 def test_tokenized_sentences_stay_as_they_are(complete, put):

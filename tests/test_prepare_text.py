@@ -351,7 +351,7 @@ def test_flags_reach_the_text(tmp_path, capsys) -> None:
     (tmp_path / "empty").write_bytes(b"")
     flags = ["--input", tmp_path / "a", tmp_path / "empty", "--split", 0.5, 0.5, 0]
     flags += ["--split-by", "line", "--language", "de", "--lowercase", "--keep-empty-lines"]
-    flags += ["--padding-factor", 16, "--text-only", "--workers", 1]
+    flags += ["--padding-factor", 64, "--text-only", "--workers", 1]
     made = []
     for seed in (1, 2):
         assert run(*flags, "--seed", seed, "--out", tmp_path / str(seed)) == 0
@@ -360,7 +360,7 @@ def test_flags_reach_the_text(tmp_path, capsys) -> None:
         kept = Counter(sum(lines, []))
         assert (len(lines[0]), len(lines[1])) in ((20, 21), (21, 20))
         assert kept[german] == kept[""] == 20
-        assert (len(read(text / "dict.txt")) + 4) % 16 == 0
+        assert (len(read(text / "dict.txt")) + 4) % 64 == 0
         made.append(lines)
     assert made[0] != made[1]
     printed = capsys.readouterr().out

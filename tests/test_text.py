@@ -44,6 +44,15 @@ def test_what_is_no_utf8_from_the_first_byte_is_refused(content, kind, tmp_path)
         list(TextLines([str(path)]))
 
 
+def test_the_second_file_is_looked_at_as_the_first_is(tmp_path):
+    (tmp_path / "good").write_bytes(b"one two\n")
+    (tmp_path / "bad").write_bytes("one two\n".encode("utf-16"))
+    lines = iter(TextLines([str(tmp_path / "good"), str(tmp_path / "bad")]))
+    assert next(lines) == "one two"
+    with pytest.raises(InputError, match="bad.: required UTF-8 text, got UTF-16"):
+        next(lines)
+
+
 @pytest.mark.parametrize("language", [None, "en"])
 def test_the_ends_of_a_sentence_are_dropped(language):
     if language:

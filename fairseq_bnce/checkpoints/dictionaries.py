@@ -34,8 +34,7 @@ class KeptDictionary:
     """
 
     def __init__(self, folder: str, dictionary: Dictionary):
-        with open(os.path.join(folder, NAME), "rb") as file:
-            self._content = file.read()
+        self._content = _content(os.path.join(folder, NAME))
         self._state = {_WORDS: checksum(dictionary), _FOLDER: os.path.abspath(folder)}
         self._is_told = False
 
@@ -51,18 +50,17 @@ class KeptDictionary:
         """
         path = os.path.join(folder, NAME)
         try:
-            if not self._is_in(path):
+            if not (os.path.isfile(path) and _content(path) == self._content):
                 _write_at_once(path, self._content)
         except OSError as error:
             if not self._is_told:
                 logger.warning(f"dict.txt can't be kept beside the checkpoints: {error}")
             self._is_told = True
 
-    def _is_in(self, path: str) -> bool:
-        if not os.path.isfile(path) or os.path.getsize(path) != len(self._content):
-            return False
-        with open(path, "rb") as file:
-            return file.read() == self._content
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def checksum(dictionary: Dictionary) -> str:
