@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import threading
 from pathlib import Path
 
 import fairseq
@@ -276,6 +277,11 @@ def test_eval_is_what_it_was_outside_of_building():
     with literals.evaluating_literals():
         assert utils.eval_str_list("[1] * 2", int) == [1, 1]
         assert eval("before", {"before": 3}) == 3  # a library that brings its own names
+        found = []
+        other = threading.Thread(target=lambda: found.append(eval("max(3, 4)")))
+        other.start()
+        other.join()
+        assert found == [4]  # what another thread does meanwhile is no checkpoint's
         with pytest.raises(literals.NotALiteral), literals.evaluating_literals():
             utils.eval_bool("before")
     assert eval("before") is before is eval

@@ -23,6 +23,7 @@ from tools import (
     modern,
     run,
     train,
+    write_lines,
 )
 
 from fairseq_bnce import checkpoints
@@ -151,6 +152,15 @@ def test_ensembles_of_all_kinds(corpus, own, stock_checkpoints, language_model, 
     (stock, ours), (_, classes) = json.loads(line)
     assert ours == pytest.approx(stock, abs=1e-5)
     assert [kind == "_Scoring" for kind in classes] == [True, True, False, False, False]
+
+
+def test_lines_that_fairseq_skips_are_told_of(corpus, language_model, tmp_path):
+    write_lines(tmp_path / "valid.txt", [" ".join(["w1"] * 40), "w1 w2"])
+    words = ["--only-source", "--srcdict", corpus / "dict.txt", "--validpref"]
+    run("fairseq_cli.preprocess", *words, tmp_path / "valid.txt", "--destdir", tmp_path / "bin")
+    checkpoint = language_model("transformer_lm")  # reads 16 words at once
+    output = evaluate(tmp_path / "bin", checkpoint, "--sample-break-mode", "eos")
+    assert "1 sentences of over 16 tokens will be skipped" in output
 
 
 def test_models_that_are_loaded_from_python_are_no_ensemble_either(language_model):

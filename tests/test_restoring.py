@@ -49,6 +49,14 @@ def test_the_newest_whole_checkpoint_is_named(run):
     assert f"no other checkpoint in {run} is whole" in refused(last)
 
 
+def test_a_state_that_is_handed_in_is_taken(run):
+    path = str(run / "checkpoint1.pt")
+    state = checkpoint_utils.load_checkpoint_to_cpu(path)
+    state["model"]["decoder.output_projection.bias"].fill_(0.5)
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([path], state=state)
+    assert (model.decoder.output_projection.bias == 0.5).all()
+
+
 def test_zeros_as_a_full_disk_leaves_them(run):
     """The file's size is right, and its end was never written."""
     last = run / "checkpoint_last.pt"
