@@ -103,12 +103,12 @@ class KenlmModel:
         read_ahead: int = 15,
         **options: Any,
     ):
+        self._offset = checked_offset(unk_score_offset)
         kept = {"cached": cached, "read_ahead": read_ahead}
         self._options = {"unk_score_offset": unk_score_offset, **kept, **options}
         self.path: bytes = os.path.abspath(os.fsencode(path))
         self.scorer = Scorer.from_checkpoint(os.fsdecode(path), **options)
         self.histories = Histories(self.scorer, **kept)
-        self._offset = checked_offset(unk_score_offset)
 
     @property
     def order(self) -> int:
