@@ -242,6 +242,13 @@ def test_json_needs_answers(complete, put):
     assert status == 2 and not output and "--json: required --answers" in errors
 
 
+@pytest.mark.parametrize("flag", ["--answers", "--out", "--data"])
+def test_a_flag_without_a_value_is_not_taken_for_not_given(complete, put, flag):
+    """As of a shell's variable that is not set."""
+    status, output, errors = complete(put("q", MACHINE), flag, "")
+    assert (status, output) == (2, "") and f"{flag}: required a value, got an empty one" in errors
+
+
 def test_exact_alone(complete, put):
     _, output, _ = complete(put("q", MACHINE), "--answers", put("a", MACHINE_ANSWERS), "--exact")
     assert output.startswith("exact: ") and len(output.splitlines()) == 1

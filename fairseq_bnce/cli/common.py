@@ -99,6 +99,13 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lowercase", action="store_true", help="lower-case everything")
 
 
+def refuse_empty(options: argparse.Namespace, *names: str) -> None:
+    """Raise InputError for an option of no text, as a shell's variable that is not set gives."""
+    for name in names:
+        if getattr(options, name) == "":
+            raise InputError(f"--{name.replace('_', '-')}: required a value, got an empty one")
+
+
 def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: Any) -> AnyScorer:
     """The model of :func:`add_model_options`.
 
@@ -108,8 +115,9 @@ def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: An
         **kwargs: of :meth:`Scorer.from_checkpoint`, before what the command line says.
 
     Raises:
-        CheckpointError, ScoringError: which :func:`fairseq_bnce.cli.main` prints.
+        CheckpointError, InputError, ScoringError: which :func:`fairseq_bnce.cli.main` prints.
     """
+    refuse_empty(options, "path", "data")
     if "exact" in options:
         kwargs = {"exact": options.exact, "shift": _shift(options.log_z_shift), **kwargs}
     if options.batch_tokens is not None:

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, 
 
 import numpy as np
 
-from fairseq_bnce.cli.common import add_model_options, load_scorer, note, progress_bar
+from fairseq_bnce.cli.common import (
+    add_model_options,
+    load_scorer,
+    note,
+    progress_bar,
+    refuse_empty,
+)
 from fairseq_bnce.corpora.completion import (
     LETTERS,
     Question,
@@ -68,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
         InputError, ScoringError, UnsupportedModelError: for what the user
             has to mend.
     """
+    refuse_empty(options, "answers", "out")
     if options.json and not options.answers:
         raise InputError("--json: required --answers, of which it tells, got none")
     questions = read_questions(options.questions)

@@ -29,6 +29,7 @@ from fairseq_bnce.cli.common import (
     load_scorer,
     note,
     progress_bar,
+    refuse_empty,
 )
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.bootstrap import Comparison, compare
@@ -168,9 +169,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse what makes no sense together, before any work."""
-    for name in ("path", "weights", "tune_features", "weights_out", "out", "best"):
-        if getattr(options, name) == "":  # a shell's variable that is not set
-            raise InputError(f"--{name.replace('_', '-')}: required a value, got an empty one")
+    refuse_empty(options, "weights", "tune_features", "weights_out", "out", "best")
     has_weights = bool(options.weights or options.tune)
     for name in ("exact", "both", "count_words", "count_oov"):
         if getattr(options, name) and options.path is None:
