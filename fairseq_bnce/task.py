@@ -13,7 +13,7 @@ import math
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, ContextManager, Dict, List, Mapping, Optional
 
 import torch
 from fairseq import utils
@@ -177,7 +177,10 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             optimizers.take_row_sparse(optimizer)
         self._is_checked = True
         is_dummy = kwargs.get("ignore_grad", False)
-        with nullcontext() if self._carried is None else self._carried.training(is_dummy):
+        reads: ContextManager[None] = nullcontext()
+        if self._carried is not None:
+            reads = self._carried.training(sample["id"], is_dummy)
+        with reads:
             return super().train_step(sample, model, criterion, optimizer, *args, **kwargs)
 
     def optimizer_step(self, optimizer: Any, model: nn.Module, update_num: int) -> None:

@@ -218,17 +218,40 @@ def test_validation_on_the_training_data_does_not_disturb_training(corpus):
     assert all(a is b for a, b in zip(model.decoder.carried_state, want))
 
 
-def test_dummy_batch_leaves_no_trace(corpus):
-    """What a rank gets that has no batch left: the first one of validation, if that came last."""
+def steps(corpus):
+    """A training's task, its iterator, the batches of an epoch, and what a step takes."""
     cfg, task, model = build(corpus, *STATEFUL)
     task.args.train_subset = "train"
     task.load_dataset("train")
     criterion = task.build_criterion(cfg.criterion)
     iterator = task.get_batch_iterator(task.dataset("train"), max_sentences=4)
     batches = iterator.next_epoch_itr(shuffle=True)
-    wider = task.get_batch_iterator(task.dataset("train"), max_sentences=7).first_batch
-    optimizer = SimpleNamespace(backward=lambda loss: None)
+    optimizer = SimpleNamespace(backward=lambda loss: None, step=lambda **options: None)
     step = {"model": model, "criterion": criterion, "optimizer": optimizer, "update_num": 0}
+    return task, model, iterator, batches, step
+
+
+def test_an_update_that_amp_does_again_starts_where_it_started(corpus):
+    """After an overflow fairseq's trainer steps, and gives the same batches once more."""
+    task, model, _, batches, step = steps(corpus)
+
+    def update(*samples):
+        for sample in samples:
+            task.train_step(sample=sample, **step, ignore_grad=False)
+        task.optimizer_step(step["optimizer"], model, 0)
+        return model.decoder.carried_state
+
+    first, second, third, fourth = (next(batches) for _ in range(4))
+    update(first, second)
+    want = update(third, fourth)
+    for _ in range(2):
+        torch.testing.assert_close(update(third, fourth), want, rtol=0, atol=0)
+
+
+def test_dummy_batch_leaves_no_trace(corpus):
+    """What a rank gets that has no batch left: the first one of validation, if that came last."""
+    task, model, iterator, batches, step = steps(corpus)
+    wider = task.get_batch_iterator(task.dataset("train"), max_sentences=7).first_batch
     task.train_step(sample=next(batches), **step, ignore_grad=False)
     want = model.decoder.carried_state
     task.train_step(sample=wider, **step, ignore_grad=True)

@@ -118,6 +118,8 @@ class CarriedState:
         self._training: State = None  # that of the last training batch
         self._of_all_ranks: List[State] = [None]  # the same, of all ranks
         self._is_training = self._is_attached = False
+        self._begins_update = True
+        self._update: Tuple[List[int], State] = ([], None)  # its first blocks, and what it began in
 
     def attach(self) -> None:
         """Have the decoder carry its state over from now on: it reads streams."""
@@ -139,7 +141,8 @@ class CarriedState:
         self._training = None if own is None else tuple(map(self._as_parameters, own))
         self._of_all_ranks = [None] * ranks.count() if states is None else states
         self.decoder.carried_state = self._training
-        self._is_training = True
+        self._is_training = self._begins_update = True
+        self._update = ([], None)
 
     def start_other_data(self) -> None:
         """Zero, for validation or scoring; training goes on from where it was."""
@@ -153,13 +156,18 @@ class CarriedState:
             self._is_training = True
 
     @contextmanager
-    def training(self, is_dummy: bool) -> Iterator[None]:
+    def training(self, blocks: Tensor, is_dummy: bool) -> Iterator[None]:
         """In here a training batch is read, on from the one before, also after a validation.
 
         A dummy batch starts from zero, of whatever width, and leaves no trace.
+
+        Args:
+            blocks: the numbers of its blocks, shape (batch,).
+            is_dummy: whether it stands in for a batch that its rank does not have.
         """
         self.resume_training()
         if not is_dummy:
+            self._go_back_if_read_again(blocks)
             yield
             return
         before = self.decoder.carried_state, self._training
@@ -169,8 +177,19 @@ class CarriedState:
         finally:
             self.decoder.carried_state, self._training = before
 
+    def _go_back_if_read_again(self, blocks: Tensor) -> None:
+        """After an overflow under --amp fairseq's trainer gives an update's batches once more."""
+        if not self._begins_update:
+            return
+        self._begins_update = False
+        first_blocks = blocks.tolist()
+        if first_blocks == self._update[0]:
+            self._training = self.decoder.carried_state = self._update[1]
+        self._update = (first_blocks, self._training)
+
     def end_update(self) -> None:
         """Tell the ranks each other's states: rank 0 alone writes checkpoints."""
+        self._begins_update = True
         if ranks.count() > 1 and self._training is not None:
             parts = [ranks.gather_uneven(part.transpose(0, 1)) for part in self._training]
             self._of_all_ranks = [
