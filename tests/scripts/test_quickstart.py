@@ -98,7 +98,10 @@ def test_commands_to_try_next_work_as_they_are_printed(small_run) -> None:
     assert done.stdout.count(b"BNCE=") == 9
     complete = next(line for line in lines if line[1:2] == ["complete"])
     done = forks.run([sys.executable, *complete], cwd=folder)
-    assert done.returncode == 0 and len(done.stdout.splitlines()) == 1 + 5
+    assert done.returncode == 0
+    # The text is of this Python's documentation: there may be a line on unknown words first.
+    answers = done.stdout[done.stdout.index(b"id,unnormalized,") :]
+    assert len(answers.splitlines()) == 1 + 5
     score = next(line for line in lines if line[1:2] == ["score"])
     done = forks.run([sys.executable, *score[: score.index("|")]], cwd=folder)
     assert done.returncode == 0 and len(done.stdout.splitlines()) > 200
