@@ -40,7 +40,7 @@ stock_tests() {
 # Of .venv, which pyproject.toml leaves the slow ones out of.
 modern_marks=()
 [ -z "${SLOW:-}" ] || modern_marks=(-m "not gpu and not decoders")
-beside_stock=(tests/scripts tests/test_docs.py tests/test_reduction.py)
+beside_stock=(tests/scripts tests/test_{docs,reduction,fuzzing,fuzz_checkpoints}.py)
 
 # What goes beside the tests of .venv, their output to come when they are done.
 beside() {

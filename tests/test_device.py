@@ -277,7 +277,7 @@ def diagnosed(scorer):
     return [measured, *(part.numpy() for parts in scorer.contexts.parts() for part in parts)]
 
 
-@pytest.mark.parametrize("model", ["rnn_lm", *slow("transformer_lm")])
+@pytest.mark.parametrize("model", ["rnn_lm", *(slow("transformer_lm") if HAS_GPU else [])])
 @pytest.mark.parametrize("precision", PRECISIONS if HAS_GPU else slow("float32"))
 def test_commands(precision, model, corpus, tmp_path):
     """Trained, resumed and scored there; scored on the CPU, it has the same perplexities."""

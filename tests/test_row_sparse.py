@@ -114,7 +114,6 @@ LR = {"sparse_sgd": "0.1", "sparse_adagrad": "0.05"}
     [
         (2, 0.004),
         pytest.param(1, 0.0, marks=pytest.mark.slow),
-        pytest.param(1, 0.004, marks=pytest.mark.slow),
     ],
 )
 def test_same_as_dense(architecture, optimizer, frequency, clip, corpus):
