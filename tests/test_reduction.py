@@ -148,6 +148,15 @@ def test_scores_are_close_to_exact_ones(softmax, calibrated, corpus):
     torch.testing.assert_close(scorer.with_exact(True).score(LINES), exact.score(LINES))
 
 
+def test_rows_stand_in_the_place_of_log_z(calibrated, corpus):
+    trained = checkpoints.load(str(calibrated), str(corpus))
+    trained.state["log_z"] = 4.0
+    scorer = Scorer(trained)
+    assert scorer.log_z == 0  # what diagnose writes, too
+    want = Scorer.from_checkpoint(calibrated, corpus).score(LINES)
+    np.testing.assert_array_equal(scorer.score(LINES), want)
+
+
 def test_words_one_by_one(calibrated, corpus):
     scorer = Scorer.from_checkpoint(calibrated, corpus)
     words = LINES[0].split()

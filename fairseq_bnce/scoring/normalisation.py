@@ -61,9 +61,12 @@ def unnormalised(
     Raises:
         CheckpointError: for a reduced partition function of another model.
     """
-    reduced = reduction.carried(state, layer)
-    log_z = 0.0 if reduced is not None else float(state.get("log_z", 0.0))
-    return Normalisation(log_z + shift, squash, reduced)
+    return Normalisation(constant(state) + shift, squash, reduction.carried(state, layer))
+
+
+def constant(state: Mapping[str, Any]) -> float:
+    """log Z in nats; 0 where a task's state has none, or a reduced partition function for it."""
+    return 0.0 if reduction.is_carried(state) else float(state.get("log_z", 0.0))
 
 
 def is_self_normalised(state: Mapping[str, Any]) -> bool:

@@ -99,7 +99,8 @@ class Scorer:
     Attributes:
         exact: see above.
         dictionary: fairseq's, of the words that the model knows.
-        log_z, shift: nats; 0 where the checkpoint has none.
+        log_z, shift: nats; 0 where the checkpoint has none, log Z also where it depends on the
+            context.
 
     Raises:
         ScoringError: for a model that can't do it.
@@ -126,7 +127,7 @@ class Scorer:
         self._squash = bool(trained.state.get("score_squashing", False))
         self._first = [self.dictionary.eos()]
         self._prefix = [] if trained.bos is None else [trained.bos]
-        self.log_z = float(trained.state.get("log_z", 0.0))
+        self.log_z = normalisation.constant(trained.state)
         self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype))
         self._set_exact(exact)
         self._check_dtype(dtype)
