@@ -51,6 +51,19 @@ beside() {
   return "$status"
 }
 
+# Style, types and, where asked for, documentation.
+check_sources() {
+  local status=0
+  if [ -x .venv/bin/ruff ]; then
+    .venv/bin/ruff check . && .venv/bin/ruff format --check . || status=1
+  fi
+  if [ -x .venv/bin/mypy ]; then
+    .venv/bin/mypy || status=1
+  fi
+  [ "${DOCS:-0}" = 0 ] || scripts/docs.sh || status=1
+  return "$status"
+}
+
 status=0
 setup=
 if [ "${STOCK:-1}" != 0 ]; then
@@ -63,16 +76,9 @@ if [ -n "$setup" ]; then
   wait "$setup" || status=$?
   cat "$logs/setup"
 fi
-if [ -x .venv/bin/ruff ]; then
-  .venv/bin/ruff check . && .venv/bin/ruff format --check . || status=1
-fi
-if [ -x .venv/bin/mypy ]; then
-  .venv/bin/mypy || status=1
-fi
-[ "${DOCS:-0}" = 0 ] || scripts/docs.sh || status=1
-
 beside "$@" >"$logs/beside" 2>&1 &
 others=$!
+check_sources || status=1
 if [ $# -gt 0 ]; then
   run_tests .venv "${modern_marks[@]}" "$@" || status=$?
 else
