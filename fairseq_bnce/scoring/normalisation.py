@@ -61,10 +61,10 @@ def unnormalised(
     Raises:
         CheckpointError: for a reduced partition function of another model.
     """
-    return Normalisation(constant(state) + shift, squash, reduction.carried(state, layer))
+    return Normalisation(constant_log_z(state) + shift, squash, reduction.carried(state, layer))
 
 
-def constant(state: Mapping[str, Any]) -> float:
+def constant_log_z(state: Mapping[str, Any]) -> float:
     """log Z in nats; 0 where a task's state has none, or a reduced partition function for it."""
     return 0.0 if reduction.is_carried(state) else float(state.get("log_z", 0.0))
 

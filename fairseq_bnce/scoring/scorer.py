@@ -127,7 +127,7 @@ class Scorer:
         self._squash = bool(trained.state.get("score_squashing", False))
         self._first = [self.dictionary.eos()]
         self._prefix = [] if trained.bos is None else [trained.bos]
-        self.log_z = normalisation.constant(trained.state)
+        self.log_z = normalisation.constant_log_z(trained.state)
         self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype))
         self._set_exact(exact)
         self._check_dtype(dtype)
