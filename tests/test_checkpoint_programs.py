@@ -124,6 +124,48 @@ def test_bytes_are_evaluated_too(program):
         configurations.check({"model": {"decoder_layers": program}}, "some.pt")
 
 
+REFERENCES = [
+    "${oc.env:HOME}",
+    "${task.data}${task.data}",
+    "${nothing.there}",
+    "${model.other}",  # which refers to another, and might double what that is
+    "${model}",
+]
+
+
+@pytest.mark.parametrize("container", ["dict", "DictConfig"])
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_omegaconf_calls_nothing_and_copies_without_end_nothing(
+    reference, container, corpus, language_model, task, tmp_path, capsys
+):
+    options = {"decoder_embed_path": reference, "other": "${task.data}"}
+    path = edited(
+        language_model("rnn_lm"),
+        tmp_path / "edited.pt",
+        lambda content: set_options(content, **options),
+        container,
+    )
+    for said in refusals(path, corpus, task, capsys):
+        assert "model.decoder_embed_path: required a value, or ${...} with the name" in said
+
+
+def test_a_name_of_a_field_stands_for_it(corpus, language_model, tmp_path):
+    """As in checkpoints of 2021."""
+    path = edited(
+        language_model("rnn_lm"),
+        tmp_path / "edited.pt",
+        lambda content: set_options(content, other="${task.data}", lr="${optimization.lr}"),
+        "DictConfig",
+    )
+    assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
+
+
+def test_many_names_of_large_fields():
+    task = {"large": list(range(1000)), **{f"a{i}": "${task.large}" for i in range(101)}}
+    with pytest.raises(CheckpointError, match="at most 100,000 fields, got one of more"):
+        configurations.check({"task": task}, "some.pt")
+
+
 _OF_ITS_SIZE = "required a configuration of a model of the size of its parameters"
 
 

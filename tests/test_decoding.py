@@ -190,6 +190,25 @@ def test_likely_ones_of_about_its_age_are_read_along(made):
     assert read == [0, 3, 4, 5] and histories.counts[1:] == (4, 1)
 
 
+@pytest.mark.parametrize("cached", [40, 80])
+def test_a_small_cache_is_left_to_what_is_asked_for(cached, made):
+    """A beam of 20 out of 100: what is read along and then forgotten would be read again."""
+
+    def contexts(read_ahead):
+        histories = Histories(made("lstm_lm"), cached=cached, read_ahead=read_ahead)
+        rng, beam = random.Random(1), [(0.0, histories.start())]
+        for _ in range(10):
+            longer = []
+            for total, history in beam:
+                for word in rng.sample(range(4, 64), 5):
+                    new, log_prob = histories.extend(history, word)
+                    longer.append((total + log_prob + rng.gauss(0, 1), new))
+            beam = sorted(longer, key=lambda found: -found[0])[:20]
+        return histories.counts.contexts
+
+    assert contexts(15) < 2 * contexts(0)
+
+
 def test_the_cache_is_bounded_and_nothing_is_of_the_vocabularys_size(made):
     lm = FlashlightLM(made("lstm_lm", exact=True), WORDS, cached=20, read_ahead=0)
     state = lm.start(False)
@@ -378,6 +397,8 @@ def test_what_code_for_kenlm_does(language_model, tmp_path):
     assert model.perplexity("w1 w2") == pytest.approx(10 ** (-whole / 3))
     for offset in (-1000.0, -math.inf):
         path, config = language_model("lstm_lm"), kenlm_look_alike.Config()
+        config.load_method = kenlm_look_alike.LoadMethod.LAZY
+        config.arpa_complain = kenlm_look_alike.ARPALoadComplain.NONE
         unlikely = KenlmModel(path, config, unk_score_offset=offset)
         assert unlikely.perplexity("unheard") == math.inf
     assert model.score("w1 w2 </s>", eos=False) == pytest.approx(whole, abs=1e-6)
@@ -538,6 +559,8 @@ def test_words_scored_on_the_host_have_the_layers_scores(squash, corpus):
     np.testing.assert_allclose(host.scores(features[0].numpy(), ids), want, rtol=1e-5)
     one_by_one = [host.score(features[0].numpy(), word) for word in ids]
     np.testing.assert_allclose(one_by_one, want, rtol=1e-5)
+    of_all = host.scores(features[0].numpy(), np.arange(len(layer)))  # by another product
+    np.testing.assert_allclose(of_all[ids[:2]], want[:2], rtol=1e-5)
 
 
 def test_kenlm_word_by_word_is_the_sentence(language_model):

@@ -139,7 +139,6 @@ def test_summary_of_made_up_measures():
     assert found["accuracy"] == measures.is_top.mean()
     assert found["ppl"] == pytest.approx(np.exp(np.mean(measures.deviations - measures.scores)))
     assert found["u_ppl"] == pytest.approx(np.exp(-measures.scores.mean()))
-    assert found["u_ppl_shifted"] == pytest.approx(found["ppl"])  # the same mean, on its own text
     expected = np.corrcoef(measures.entropies, measures.deviations)[0, 1]
     assert found["entropy_correlation"] == pytest.approx(expected) and expected < -0.5
     assert found["calibration_error"] == expected_error(calibration(measures)) < 0.1
@@ -243,7 +242,7 @@ def test_pictures_need_matplotlib(diagnose, checkpoint, text, tmp_path, monkeypa
 
 
 def test_a_calibrated_checkpoint_has_the_measured_shift(diagnose, checkpoint, text, tmp_path):
-    status, _, errors = diagnose("--path", checkpoint, "--calibrate", "", text)
+    status, _, errors = diagnose("--path", checkpoint, text, "--calibrate")
     assert status == 0, errors
     calibrated = tmp_path / "model.calibrated.pt"
     numbers = summary(diagnosis(checkpoint).measures)
@@ -254,6 +253,27 @@ def test_a_calibrated_checkpoint_has_the_measured_shift(diagnose, checkpoint, te
     assert after["task_state"]["mu_z"] != before["task_state"].get("mu_z")
     assert set(after) == set(before)
     assert Scorer.from_checkpoint(str(calibrated)).shift == pytest.approx(numbers["mu_z"])
+
+
+@pytest.mark.parametrize("flag", ["--path", "--calibrate", "--out"])
+def test_empty_values(flag, diagnose, checkpoint, text):
+    """As of a shell's variable that is not set."""
+    status, _, errors = diagnose("--path", checkpoint, text, flag, "")
+    assert status == 2 and f"{flag}: required a value, got an empty one" in errors
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ("9001", "--offset: required a whole number from 1 to 9,000, got '9001'"),
+        ("9000", "--offset: required at most 64, a row a word, got 9,000"),
+    ],
+)
+def test_rows_that_are_too_many_are_told_of_before_the_work(
+    rows, message, diagnose, checkpoint, tmp_path
+):
+    status, _, errors = diagnose("--path", checkpoint, "--offset", rows, tmp_path / "no text")
+    assert status == 2 and message in errors and "no text" not in errors
 
 
 def test_a_file_that_is_there_is_not_written_over(diagnose, checkpoint, text):

@@ -60,6 +60,35 @@ def test_batches_that_do_not_fit_into_memory(made, monkeypatch):
         scorer.score(LINES)
 
 
+def test_other_errors_of_a_gpu_are_none_of_memory_that_ran_out(made, monkeypatch):
+    scorer = made("lstm_lm")
+
+    def read(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(scorer._reader, "read", read)
+    with pytest.raises(RuntimeError, match="^CUDA error"):
+        scorer.score(LINES)
+
+
+def test_blocks_that_share_most_of_their_words_are_not_all_in_memory(made, monkeypatch):
+    """A word a block: of a line of n words, each is read as often as a block has words."""
+    scorer = made("transformer_lm", batch_tokens=64)
+    read, score_pieces = [], scorer._score_pieces
+
+    def noted(pieces):
+        read.append(sum(len(piece.inputs) for piece in pieces))
+        return score_pieces(pieces)
+
+    line = " ".join(zipf_lines(40, seed=1))
+    longest = scorer._longest()
+    (want,) = scorer.score_stream([line], context_window=longest - 1)
+    monkeypatch.setattr(scorer, "_score_pieces", noted)
+    (found,) = scorer.score_stream([line], context_window=longest - 1)
+    assert len(found.log_probs) > 10 * longest and max(read) < 8 * 64 + longest < sum(read) / 2
+    np.testing.assert_allclose(found.log_probs, want.log_probs, rtol=0, atol=1e-5)
+
+
 def test_a_string_is_no_words(made):
     with pytest.raises(ScoringError, match="words: required several strings, got the one 'w1 w2'"):
         made("lstm_lm").ids("w1 w2")

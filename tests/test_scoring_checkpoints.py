@@ -145,16 +145,46 @@ def test_an_archive_of_more_than_the_file(any_torch, corpus, language_model, tas
     refused_as_damaged(path, corpus, task, "entries of ")
 
 
+def test_parameters_are_looked_at_in_parts(monkeypatch):
+    """A sum in float64 makes a copy of what it adds up."""
+    added, total = [], torch.Tensor.sum
+
+    def noted(values, *args, **kwargs):
+        added.append(values.numel())
+        return total(values, *args, **kwargs)
+
+    values = torch.zeros(3, 7).t()
+    with monkeypatch.context() as patch:
+        patch.setattr(contents, "_AT_ONCE", 4)
+        patch.setattr(torch.Tensor, "sum", noted)
+        contents.check({"model": {"w": values}}, "some.pt")
+        assert sum(added) == 21 and max(added) == 4
+        values[6, 2] = float("nan")
+        with pytest.raises(CheckpointError, match="finite numbers, got 1 of 21 that are not"):
+            contents.check({"model": {"w": values}}, "some.pt")
+
+
 @pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
-def test_bytes_that_a_pickle_has_made(is_zip, any_torch, corpus, language_model, task, tmp_path):
-    """As many as it says; torch's own list of what is safe has them."""
+@pytest.mark.parametrize(
+    "more, name",
+    [
+        (bytearray(3), "builtins.bytearray"),
+        (b"3", "_codecs.encode"),
+        (torch.FloatTensor, "torch.*Tensor"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_what_a_pickle_makes_much_with(
+    more, name, is_zip, any_torch, corpus, language_model, task, tmp_path
+):
+    """As much as it says; torch's own list of what is safe has them."""
     path = tmp_path / "bytes.pt"
     content = torch.load(language_model("rnn_lm"), weights_only=False)
-    content["more"] = bytearray(3)
+    content["more"] = more
     torch.save(content, path, _use_new_zipfile_serialization=is_zip)
     said = refused_by_all(path, corpus, task)
-    assert said.endswith("nothing in it was run. Unsupported global: builtins.bytearray")
-    content["more"] = "bytearray"
+    assert said.endswith(f"nothing in it was run. Unsupported global: {name}")
+    content["more"] = "bytearray encode FloatTensor"
     torch.save(content, path, _use_new_zipfile_serialization=is_zip)
     assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
 
@@ -233,6 +263,8 @@ def test_an_architecture_of_a_user_dir(language_model, tmp_path, capfd):
     for flags, status in (([], 2), (["--user-dir", tmp_path / "none"], 2)):
         assert call_command(*called, *flags, tmp_path / "text") == status
     assert "--user-dir: required a folder, got" in capfd.readouterr().err
+    assert call_command(*called, "--user-dir", "", tmp_path / "text") == 2
+    assert "--user-dir: required a value, got an empty one" in capfd.readouterr().err
     want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])[0]
     try:
         assert call_command(*called, "--user-dir", tmp_path / "user_dir", tmp_path / "text") == 0

@@ -1,8 +1,9 @@
 """What fairseq would do with the strings of a checkpoint's configuration, and may not.
 
-It evaluates some when it builds a model, and opens files that others name. Both are settled before
-anything is built: what is evaluated has to be a literal, and no file is opened, since what is read
-from it are initial values that the checkpoint's parameters replace.
+It evaluates some when it builds a model, opens files that others name, and omegaconf puts other
+fields, or what a function of its returns, in the place of "${...}". All is settled before anything
+is built: what is evaluated has to be a literal, no file is opened, since what is read from it are
+initial values that the checkpoint's parameters replace, and "${...}" is the name of a field.
 
 The configuration is fairseq's container of the year: a DictConfig, a dictionary, a Namespace of all
 options, or one of the first two with Namespaces in it.
@@ -11,9 +12,10 @@ options, or one of the first two with Namespaces in it.
 from __future__ import annotations
 
 import argparse
+import collections
 import itertools
 import re
-from typing import Any, Iterator, Tuple
+from typing import Any, Iterator, List, Tuple
 
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
@@ -37,19 +39,45 @@ EVALUATED = frozenset({
 # fmt: on
 _MOST = 100_000  # of fields and what holds them; fairseq's own are some 600
 _PART = re.compile(r"^(encoder|decoder)_")
+# As checkpoints of before 2022 have it; in later ones fairseq has put all fields in their places.
+_REFERENCE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")
 _OPENED = re.compile(r".*_path|pretrained_.*|.*_checkpoint|load_.*_from")
 
 
 def check_size(configuration: Any, path: str) -> None:
     """Refuse a configuration that grows without end, as where lists hold others twice.
 
-    omegaconf, and so fairseq when it reads a checkpoint, copies a part for each place that it has.
+    omegaconf, and so fairseq when it reads a checkpoint, copies a part for each place that it has,
+    and for each "${...}" with its name.
 
     Raises:
-        CheckpointError: for one of over 100,000 parts.
+        CheckpointError: for one of over 100,000 parts, or a "${...}" that is not the name of a
+            field, or of one that refers to others in turn.
     """
-    for _ in _fields(configuration, path):
-        pass
+    _check_references(list(_fields(configuration, path)), path)
+
+
+def _check_references(fields: List[Tuple[str, Any]], path: str) -> None:
+    references = [(name, v) for name, v in fields if isinstance(v, str) and "${" in v]
+    if not references:
+        return
+    sizes = collections.Counter(place for name, _ in fields for place in _places(name))
+    referring = {place for name, _ in references for place in _places(name)}
+    copied = 0
+    for name, value in references:
+        found = _REFERENCE.fullmatch(value)
+        if found is None or found[1] not in sizes or found[1] in referring:
+            raise CheckpointError(
+                f"--path {path}: {name}: required a value, or ${{...}} with the name of a field "
+                f"that has one, got {quoted(value)}"
+            )
+        copied += sizes[found[1]]
+    _check_count(copied, path)
+
+
+def _places(name: str) -> List[str]:
+    """A field's dotted name, and those of all that it is in."""
+    return list(itertools.accumulate(name.replace("[]", "").split("."), "{}.{}".format))
 
 
 def check(configuration: Any, path: str) -> None:
@@ -60,9 +88,10 @@ def check(configuration: Any, path: str) -> None:
         path: of the checkpoint, for the message.
 
     Raises:
-        CheckpointError: naming a field that fairseq evaluates and that is no literal, or for a
-            configuration without end.
+        CheckpointError: naming a field that fairseq evaluates and that is no literal, or for what
+            :func:`check_size` refuses.
     """
+    check_size(configuration, path)
     for name, value in _fields(configuration, path):
         if _is_evaluated(name) and isinstance(value, (str, bytes, bytearray)):
             try:
@@ -155,10 +184,7 @@ def _fields(part: Any, path: str, name: str = "", count: Any = None) -> Iterator
     if isinstance(part, Node):  # not by OmegaConf.to_container, which copies all at once
         yield from _fields(part._value(), path, name, count)
         return
-    if next(count) > _MOST:
-        raise CheckpointError(
-            f"--path {path}: required a configuration of at most {_MOST:,} fields, got one of more"
-        )
+    _check_count(next(count), path)
     if isinstance(part, argparse.Namespace):
         part = vars(part)
     if isinstance(part, dict):
@@ -169,3 +195,10 @@ def _fields(part: Any, path: str, name: str = "", count: Any = None) -> Iterator
             yield from _fields(value, path, f"{name}[]", count)
     else:
         yield name, part
+
+
+def _check_count(parts: int, path: str) -> None:
+    if parts > _MOST:
+        raise CheckpointError(
+            f"--path {path}: required a configuration of at most {_MOST:,} fields, got one of more"
+        )

@@ -22,6 +22,7 @@ _NUMBERS["sigma_z"] = "a finite number from 0 on (nats)"
 _NEVER_INITIALISED = "_float_tensor"
 Kinds = Dict[str, bool]
 _DIGITS = 60  # of a number that is shown
+_AT_ONCE = 2**22  # numbers that are added up together, 32 MiB of them
 
 
 def check(content: Mapping[str, Any], path: str) -> None:
@@ -76,8 +77,9 @@ def _check_tensor(values: Any, path: str, name: str) -> None:
         raise _refusal(path, name, "a dense tensor of numbers, stored whole", kind)
     if name.endswith(f".{_NEVER_INITIALISED}"):
         return
-    # In float64, which the sum of no float32 overflows, and without a copy of the whole.
-    if not torch.isfinite(values.detach().sum(dtype=torch.float64)):
+    # In float64, which the sum of no float32 overflows, and of which torch makes a copy first.
+    parts = values.detach().flatten().split(_AT_ONCE)
+    if not all(torch.isfinite(part.sum(dtype=torch.float64)) for part in parts):
         bad = int((~torch.isfinite(values)).sum())
         raise _refusal(path, name, "finite numbers", f"{bad:,} of {values.numel():,} that are not")
 

@@ -61,9 +61,9 @@ def load(path: str, data: Optional[str] = None) -> Trained:
         CheckpointError: naming what was required and what came.
     """
     content = reading.read(path)
+    content.pop("last_optimizer_state", None)  # of the size of two models, and read by nothing here
     contents.check(content, path)
     task_cfg, model_cfg = _configurations(content, path)
-    content.pop("last_optimizer_state", None)  # of the size of two models, and read by nothing here
     state = dict(content.get("task_state") or {})
     task = _task_with_dictionary(path, data, task_cfg, content["model"], state)
     task.load_state_dict(state)

@@ -23,9 +23,11 @@ from fairseq_bnce import compatibility
 from fairseq_bnce.errors import CheckpointError
 
 _CAN_BE_TOLD = hasattr(torch.serialization, "add_safe_globals")
-# torch's own list has it, and bytearray(3 * 10**9) takes as much. A pickle that torch writes, or
-# reads, has the name on a line; no text of a configuration is likely to have it on one.
-_BYTES, _BYTES_IN_A_PICKLE = "builtins.bytearray", b"\nbytearray\n"
+# What torch's own list has, and what makes much of little: bytearray(3 * 10**9), a tensor of so
+# many numbers, a text encoded in hex again and again. A pickle that torch writes, or reads, has the
+# names on a line; no text of a configuration is likely to have them on one.
+_BYTES = "builtins.bytearray"
+_GROWING = {b"\nbytearray\n": _BYTES, b"Tensor\n": "torch.*Tensor", b"\nencode\n": "_codecs.encode"}
 REQUIRED = "required a checkpoint of fairseq-train (with 'model' and 'cfg' or 'args')"
 
 
@@ -60,8 +62,9 @@ def check_file(path: str) -> None:
         pickle.UnpicklingError: for a pickle that would take memory.
     """
     check_sums(path)
-    if os.path.getsize(path) and _find(path, _BYTES_IN_A_PICKLE) >= 0:
-        raise _unsupported(_BYTES)
+    for searched, name in _GROWING.items():
+        if os.path.getsize(path) and _find(path, searched) >= 0:
+            raise _unsupported(name)
 
 
 def check_sums(path: str) -> None:

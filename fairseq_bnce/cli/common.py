@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Dict, Type, TypeVar, Union
 
 import torch
 
-from fairseq_bnce.errors import InputError, quoted
+from fairseq_bnce.errors import InputError, quoted, told
 from fairseq_bnce.text.numerals import at_least, decimal
 from fairseq_bnce.text.stream import TextLines
 
@@ -117,7 +117,7 @@ def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: An
     Raises:
         CheckpointError, InputError, ScoringError: which :func:`fairseq_bnce.cli.main` prints.
     """
-    refuse_empty(options, "path", "data")
+    refuse_empty(options, "path", "data", "user_dir")
     if "exact" in options:
         kwargs = {"exact": options.exact, "shift": _shift(options.log_z_shift), **kwargs}
     if options.batch_tokens is not None:
@@ -126,6 +126,8 @@ def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: An
         torch.set_num_threads(options.threads)
     if options.user_dir is not None:
         _import_user_dir(options)
+    # cuDNN's recurrent layers and convolutions would round their factors to TF32.
+    torch.backends.cudnn.allow_tf32 = False
     dtype = _dtype(options)
     return kind.from_checkpoint(
         options.path, options.data, device=options.device, dtype=dtype, **kwargs
@@ -137,8 +139,14 @@ def _import_user_dir(options: argparse.Namespace) -> None:
 
     try:
         utils.import_user_module(options)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if error.errno is not None:  # of a file that the user's own code opens
+            raise
         raise InputError(f"--user-dir: required a folder, got {quoted(options.user_dir)}") from None
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError):
+            raise
+        raise InputError(f"--user-dir: required code to import, got {told(error)}") from None
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:

@@ -2,8 +2,8 @@
 
 mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats; log Z is what
 unnormalised scores are less: a constant, or what --offset says of the context. Perplexities are
-exact, of the unnormalised scores m - log Z, and of those with mu_z taken off. Entropies are those
-of the normalised prediction. Calibration error is the expected one over ten bins: how far the
+exact, and of the unnormalised scores m - log Z; less mu_z, these have the exact one. Entropies are
+those of the normalised prediction. Calibration error is the expected one over ten bins: how far the
 probability of the likeliest word is from how often it comes.
 """
 
@@ -29,6 +29,7 @@ from fairseq_bnce.cli.common import (
     note,
     note_bad_lines,
     progress_bar,
+    refuse_empty,
     without_nan,
 )
 from fairseq_bnce.errors import InputError
@@ -41,7 +42,7 @@ from fairseq_bnce.scoring.diagnosis import (
     fit_offset,
     summary,
 )
-from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, Contexts
+from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, MOST_ROWS, Contexts
 from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.output import Output, write_error
 from fairseq_bnce.text.stream import TextLines, sampled, word_maker
@@ -54,7 +55,6 @@ _SHOWN = (
     ("highest log Z_c - log Z", "highest", ".3f"),
     ("perplexity, exact", "ppl", ".5g"),
     ("perplexity, unnormalised", "u_ppl", ".5g"),
-    ("perplexity, shifted by mu_z", "u_ppl_shifted", ".5g"),
     ("entropy (nats)", "entropy", ".3f"),
     ("correlation of entropy and log Z_c", "entropy_correlation", ".3f"),
     ("likeliest word came", "accuracy", ".2%"),
@@ -72,18 +72,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--document", action="store_true", help="the lines are one running text")
     add("--worst", type=at_least(0), default=10, metavar="N", help="contexts shown (default: 10)")
     add("--json", action="store_true", help="the numbers and contexts as one JSON object")
-    add("--out", type=Path, metavar="FOLDER", help="diagnosis.json and pictures (PNG) go there")
+    add("--out", metavar="FOLDER", help="diagnosis.json and pictures (PNG) go there")
     add(
         "--calibrate",
         nargs="?",
-        const="",
+        const=True,
         metavar="FILE",
         help="write a checkpoint whose mu_z and sigma_z are those measured here: to FILE, or "
         "beside the checkpoint, with .calibrated before its ending; 'offset' is --offset, too",
     )
     add(
         "--offset",
-        type=at_least(1),
+        type=at_least(1, MOST_ROWS),
         nargs="?",
         const=0,
         metavar="ROWS",
@@ -106,13 +106,16 @@ def run(options: argparse.Namespace) -> int:
         InputError, ScoringError, UnsupportedModelError: for what the user has
             to mend.
     """
+    refuse_empty(options, "path", "calibrate", "out")
     if options.calibrate == "offset":
-        options.calibrate, options.offset = "", options.offset or 0
+        options.calibrate, options.offset = True, options.offset or 0
     calibrated = _calibrated_path(options)
-    if options.out is not None:
+    folder = None if options.out is None else Path(options.out)
+    if folder is not None:
         importlib.import_module("matplotlib")  # told of before the work where it is missing
-        _make_folder(options.out)
+        _make_folder(folder)
     scorer = load_scorer(DiagnosingScorer, options, exact=True)
+    scorer.check_rows(options.offset or 1)
     kept = scorer.contexts = None if options.offset is None else Contexts()
     found = _diagnosed(scorer, options)
     measures, contexts = found.measures, found.farthest()
@@ -121,10 +124,10 @@ def run(options: argparse.Namespace) -> int:
     if kept is not None:
         numbers["offset"], state = _offset(scorer, kept, options.offset)
     _write(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
-    if options.out is not None:
-        with Output(str(options.out / "diagnosis.json")) as out:
+    if folder is not None:
+        with Output(str(folder / "diagnosis.json")) as out:
             out.write(_as_json(numbers, contexts))
-        _draw(measures, options.out)
+        _draw(measures, folder)
     if calibrated is not None:
         calibrate(options.path, calibrated, state)
         note(f"{calibrated}: written, mu_z {state['mu_z']:.4f}, sigma_z {state['sigma_z']:.4f}")
@@ -215,7 +218,8 @@ def _calibrated_path(options: argparse.Namespace) -> Any:
     if options.calibrate is None:
         return None
     own = Path(options.path)
-    path = Path(options.calibrate or own.with_name(f"{own.stem}.calibrated{own.suffix}"))
+    beside = own.with_name(f"{own.stem}.calibrated{own.suffix}")
+    path = beside if options.calibrate is True else Path(options.calibrate)
     if path.is_dir():
         raise InputError(f"--calibrate {path}: required a file, got a folder")
     if path.exists() and not _is_checkpoint(path):

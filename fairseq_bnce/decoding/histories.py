@@ -37,6 +37,7 @@ from fairseq_bnce.scoring.host import on_host
 from fairseq_bnce.scoring.incremental import State
 
 _WAITING = 128  # histories from among which some are read along
+_ROOM = 128  # histories kept for each that is read along, and may never be asked for
 # Nats, by which a history's last word has to be likelier than another's to make up for each history
 # that was made between: a beam goes on with what is as old, and likely.
 _FAR = 0.1
@@ -99,7 +100,8 @@ class Histories:
         cached: of how many histories, the ones used last, the context is kept, also after an
             utterance has ended. An LSTM's is small, but a transformer's has keys and values of all
             its words: layers x 2 x D numbers a word.
-        read_ahead: how many waiting histories are read along with one that is asked for.
+        read_ahead: how many waiting histories are read along with one that is asked for; fewer
+            where ``cached`` is small.
 
     Raises:
         ScoringError: for a model that cannot be used in a decoder.
@@ -189,10 +191,13 @@ class Histories:
     def _read_asked(self, history: History) -> _Batch:
         """Reads some of those that wait along: the decoder may well go on with them."""
         waiting = _unread(link() for link in self._waiting)
+        # Of one whose parent was forgotten, all words would have to be read again.
+        waiting = [h for h in waiting if h is history or _parent(h)._batch() is not None]
         here = waiting.index(history) if history in waiting else 0
         behind = {h: abs(place - here) * _FAR - h.log_prob for place, h in enumerate(waiting)}
         behind.pop(history, None)
-        self._read([history, *sorted(behind, key=behind.__getitem__)[: self.read_ahead]])
+        most = min(self.read_ahead, self.cached // _ROOM)
+        self._read([history, *sorted(behind, key=behind.__getitem__)[:most]])
         return history._batch()
 
     def _read(self, histories: Iterable[History]) -> None:

@@ -6,6 +6,7 @@ log10, as KenLM's are.
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
 import os
@@ -73,6 +74,24 @@ class FullScoreReturn(NamedTuple):
 
 class Config:
     """KenLM's options of loading a file, which a neural model does not need."""
+
+
+class LoadMethod(enum.IntEnum):
+    """How KenLM maps a file, for ``Config.load_method``."""
+
+    LAZY = 0
+    POPULATE_OR_LAZY = 1
+    POPULATE_OR_READ = 2
+    READ = 3
+    PARALLEL_READ = 4
+
+
+class ARPALoadComplain(enum.IntEnum):
+    """What KenLM warns of, for ``Config.arpa_complain``."""
+
+    ALL = 0
+    EXPENSIVE = 1
+    NONE = 2
 
 
 class KenlmModel:

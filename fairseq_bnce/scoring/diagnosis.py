@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce import losses
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.projection.batch import target_scores
 from fairseq_bnce.scoring import normalisation, reduction
 from fairseq_bnce.scoring.reduction import Contexts, ReducedPartition
@@ -51,6 +52,12 @@ class DiagnosingScorer(Scorer):
     """
 
     contexts: Optional[Contexts] = None
+
+    def check_rows(self, rows: int) -> None:
+        """Raise ScoringError for a reduced partition function of more rows than there are words."""
+        words = len(self._reader.layer)
+        if rows > words:
+            raise ScoringError(f"--offset: required at most {words:,}, a row a word, got {rows:,}")
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         layer, targets = self._reader.layer, self._predicted(targets)
@@ -199,9 +206,9 @@ def summary(measures: Measures) -> Dict[str, float]:
     """The numbers of a diagnosis, by their names.
 
     mu_z and sigma_z are mean and standard deviation of log Z_c - log Z; ppl is exact; u_ppl takes
-    m - log Z for the log-probability, and u_ppl_shifted mu_z off it besides; entropy_correlation
-    is Pearson's of entropy and log Z_c (table 5 of Goldberger & Melamud 2018), NaN where one of
-    them does not vary; the calibration errors are :func:`calibration`'s.
+    m - log Z for the log-probability (and less this text's own mu_z would be ppl);
+    entropy_correlation is Pearson's of entropy and log Z_c (table 5 of Goldberger & Melamud 2018),
+    NaN where one of them does not vary; the calibration errors are :func:`calibration`'s.
     """
     deviations = measures.deviations
     mu_z = float(deviations.mean())
@@ -215,7 +222,6 @@ def summary(measures: Measures) -> Dict[str, float]:
         "highest": float(deviations.max()),
         "ppl": _exp(nll),
         "u_ppl": _exp(raw),
-        "u_ppl_shifted": _exp(raw + mu_z),
         "entropy": float(measures.entropies.mean()),
         "entropy_correlation": _correlation(measures.entropies, measures.log_partition),
         "accuracy": float(measures.is_top.mean()),

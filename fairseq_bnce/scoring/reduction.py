@@ -18,6 +18,8 @@ from fairseq_bnce.projection.output_layer import OutputLayer
 
 MOST_CONTEXTS = 100_000  # of a text
 _CONTEXTS_A_ROW = 10  # at least
+_MEASURED = 10  # a tenth of the contexts is measured on, and not fitted to
+MOST_ROWS = (MOST_CONTEXTS - MOST_CONTEXTS // _MEASURED) // _CONTEXTS_A_ROW
 _CONTEXTS_LOOKED_AT = 4096  # to see which words are likely
 _ROUNDS = 8  # of k-means
 _MOST_SCORES = 2**24  # at once: 64 MiB, at any vocabulary size
@@ -106,7 +108,7 @@ class Contexts:
         """(features, log Z_c) to fit to, and those of a tenth, drawn at random, to measure on."""
         order = torch.randperm(self.count, generator=torch.Generator().manual_seed(1))
         features, log_z = torch.cat(self._features)[order], torch.cat(self._log_z)[order]
-        end = self.count - self.count // 10
+        end = self.count - self.count // _MEASURED
         return (features[:end], log_z[:end]), (features[end:], log_z[end:])
 
 

@@ -42,6 +42,7 @@ _BATCH_TOKENS = {"cpu": 4096}
 # Words of a window, in batches: among so many lines there are enough of a length.
 _WINDOW = 8
 _CARRIED = 1024  # words of a long text that are read at once
+_NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # torch, of a GPU and a CPU
 Running = Callable[[np.ndarray], np.ndarray]  # scores the next words (S,) of a text: nats (S,)
 
 
@@ -380,6 +381,22 @@ class Scorer:
                 scores[number] = part
         return scores
 
+    def _score_blocks(self, pieces: Iterable[Piece]) -> np.ndarray:
+        """Of all the pieces' targets (S,), with a window's words of them in memory.
+
+        A word may be read many times over, where ``--context-window`` leaves a block little room.
+        """
+        scores: List[np.ndarray] = []
+        window: List[Piece] = []
+        read = 0
+        for piece in pieces:
+            window.append(piece)
+            read += len(piece.inputs)
+            if read >= _WINDOW * self.batch_tokens:
+                scores += self._score_pieces(window)
+                window, read = [], 0
+        return np.concatenate([*scores, *self._score_pieces(window)])
+
     def _score_batch(self, pieces: Sequence[Piece]) -> np.ndarray:
         known = self.dictionary
         padding = known.pad() if self._reader.sees_padding else known.eos()
@@ -389,7 +406,7 @@ class Scorer:
                 features = self._reader.read(batch.tokens, batch.lengths)[batch.is_scored]
                 return checked(self._log_probs(features, batch.targets).cpu().numpy())
         except RuntimeError as error:
-            if "memory" not in str(error):
+            if not any(words in str(error) for words in _NO_MEMORY):
                 raise
             raise ScoringError(
                 "batch_tokens (--batch-tokens): required batches that fit into memory, got "
@@ -419,7 +436,7 @@ class Scorer:
             return text.log_probs
         first_block = longest - context if is_document else longest
         blocks = Blocks(self._first[0], self._prefix, longest, context, first_block)
-        return lambda words: np.concatenate(self._score_pieces(list(blocks.pieces(words))))
+        return lambda words: self._score_blocks(blocks.pieces(words))
 
     def _context_window(self, wanted: Optional[int]) -> int:
         longest = self._longest()
