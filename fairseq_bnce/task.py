@@ -19,6 +19,7 @@ import torch
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass import ChoiceEnum
+from fairseq.optim import AMPOptimizer
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from hydra.core.config_store import ConfigStore
@@ -179,7 +180,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         is_dummy = kwargs.get("ignore_grad", False)
         reads: ContextManager[None] = nullcontext()
         if self._carried is not None:
-            reads = self._carried.training(sample["id"], is_dummy)
+            may_repeat = isinstance(optimizer, AMPOptimizer)
+            reads = self._carried.training(sample["id"], is_dummy, may_repeat)
         with reads:
             return super().train_step(sample, model, criterion, optimizer, *args, **kwargs)
 

@@ -125,6 +125,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
+    words = min(options.vocab) - 4  # less fairseq's specials
+    if options.lexicon > words:
+        raise command.UsageError(
+            f"--lexicon: required at most the {words:,} words of the smallest --vocab, got "
+            f"{options.lexicon:,}"
+        )
     options.out.mkdir(parents=True, exist_ok=True)
     found = {"runs": Bench(options).runs(), "machine": _machine(), "flags": _flags(options)}
     content = json.dumps(found, indent=1)

@@ -63,7 +63,10 @@ def _parser() -> argparse.ArgumentParser:
         help="types, the specials counted in (default: %(default)s)",
     )
     add("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), metavar="NAME")
-    add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    about = (
+        "update: its phases, from within; train: words/s, of few updates if those were not timed"
+    )
+    add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help=about)
     command.add_device(parser)
     _add_limits(parser)
     return parser

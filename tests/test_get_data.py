@@ -103,6 +103,15 @@ def test_download(server, tmp_path) -> None:
     assert server.asked == [None]
 
 
+def test_a_full_disk_is_no_broken_connection(server, tmp_path, monkeypatch) -> None:
+    def full(*_, **__) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fetch.tqdm, "update", full)  # which follows a block's being written
+    with pytest.raises(InputError, match="cannot be had .*No space left on device"):
+        fetch.download(server.url, tmp_path / "a.zip", MD5)
+
+
 def test_download_goes_on_where_it_broke_off(server, tmp_path) -> None:
     (tmp_path / "a.zip.part").write_bytes(CONTENT[:1000])
     server.served = 5000  # then the connection breaks
@@ -288,6 +297,14 @@ ARTICLE = [
 
 def test_wikipedia_as_wikifil_has_it() -> None:
     assert list(wikipedia.dump_sentences(io.BytesIO(DUMP.encode("latin-1")))) == ARTICLE
+
+
+def test_a_byte_of_a_letter_ends_no_line() -> None:
+    """The second one of an A with a ring is that of a line end, U+0085, elsewhere."""
+    text = (
+        '<text xml:space="preserve">Born near \N{LATIN CAPITAL LETTER A WITH RING ABOVE}s.</text>'
+    )
+    assert list(wikipedia.dump_sentences(io.BytesIO(text.encode()))) == ["born near s"]
 
 
 def test_records_do_not_depend_on_blocks(monkeypatch) -> None:
@@ -505,6 +522,10 @@ def test_sentence_completion(tmp_path, capsys) -> None:
         (["ptb", "--questions", "{tmp}/x"], "the corpus mscc is required, but came ptb"),
         (["mscc", "--questions", "{tmp}/x"], "{tmp}/x is not a file"),
         (["mscc", "--answers", "{tmp}/x"], "--questions is required with it"),
+        (["mscc", "--questions", "{tmp}/twice/a/ptb.test.txt"], "ptb.test.txt"),
+        (["mscc", "--questions", "{tmp}/q.csv", "--answers", "{tmp}/a.csv"], "a.csv: "),
+        (["mscc", "--dict", "{tmp}/bad.txt"], "bad.txt, line 1"),
+        (["ltcb", "--split-by", "paragraph"], "--split-by: required block or line, since the text"),
         (["ltcb", "--split", "1", "1", "1"], "1.0 1.0 1.0 (sum 3)"),
         (["ptb", "--split", "1", "0", "0"], "--split: required a corpus that is split here, got p"),
         (["obwb", "--split-by", "line"], "--split-by: required a corpus that is split here, got o"),
@@ -515,6 +536,9 @@ def test_sentence_completion(tmp_path, capsys) -> None:
 def test_what_is_refused(tmp_path, capsys, monkeypatch, arguments, message) -> None:
     monkeypatch.chdir(tmp_path)
     make_tar(tmp_path / "wrong.tgz", {"b.txt": "x"})
+    (tmp_path / "bad.txt").write_text("word\n")
+    questions(tmp_path)
+    (tmp_path / "a.csv").write_text("id,answer\n1,a\n")  # of two
     for part in "ab":
         (tmp_path / "twice" / part).mkdir(parents=True)
         for split in ("train", "valid", "test"):

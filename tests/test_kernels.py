@@ -231,6 +231,15 @@ def test_the_kernel_is_for_halves_on_a_gpu():
     assert not is_fused(features[torch.float16], features[torch.bfloat16], **triton)
 
 
+def test_a_kernel_that_is_asked_for_in_vain_is_told_of_once(caplog):
+    """As under --amp, where rows are float32."""
+    shared_scores._tell_once.cache_clear()
+    features, rows = torch.zeros(3, 4, dtype=torch.float16), torch.zeros(3, 4)
+    with caplog.at_level(logging.INFO):
+        assert not any(is_fused(features, rows, kernel="triton") for _ in range(2))
+    assert caplog.text.count("not used for torch.float16 with torch.float32") == 1
+
+
 def test_an_argument_chooses_before_the_environment(monkeypatch, forced):
     """Which is read at the time of the call; without either it is torch."""
     problem = on_device(make_problem(7))

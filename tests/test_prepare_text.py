@@ -435,6 +435,7 @@ def test_a_gzipped_file(tmp_path: Path) -> None:
         (["--input", "{tmp}/a", "--split", "1.1", "-0.1", "0"], "1.1 -0.1 0.0 (sum 1)"),
         (["--input", "{tmp}/one"], "at least one line for valid is required, but 1 usable"),
         (["--train", "{tmp}/a", "--dict", "{tmp}/none"], "{tmp}/none is not a file"),
+        (["--train", "{tmp}/blank", "--dict", "{tmp}/one"], "--dict {tmp}/one, line 1"),
         (
             ["--train", "{tmp}/a", "--dict", "{tmp}/a", "--vocab-size", "9"],
             "--dict: cannot be combined",

@@ -126,10 +126,11 @@ def test_a_bad_flag_ends_the_command(corpus, tmp_path):
         *(("ppl", "0", False), ("sigma_z", "0", False), ("mu_z", "0", False), ("u_ppl", "0", True)),
         *(("ppl", "0.5", True), ("ppl_se", "0.5", True), ("ppl_se", "1", False)),
         *(("ppl_se", "0", False), ("ppl", "1", True), ("loss", "0", True)),
+        *(("nll_loss", "1", False), ("nll_loss --sentence-avg", "1", True)),
     ],
 )
 def test_the_best_checkpoint_is_by_what_is_logged(metric, rate, fits, corpus):
-    flags = ["--valid-partition-rate", rate, "--best-checkpoint-metric", metric]
+    flags = ["--valid-partition-rate", rate, "--best-checkpoint-metric", *metric.split()]
     cfg, task, _ = build(corpus, *BNCE, *flags)
     required = f"--best-checkpoint-metric: required what is logged under .*-rate {rate} .*, got"
     with nullcontext() if fits else pytest.raises(ValueError, match=f"{required} '{metric}'"):
@@ -143,6 +144,37 @@ def test_noise_of_which_nothing_is_drawn(criterion, flags, corpus, caplog):
         cfg, task, _ = build(corpus, *LSTM, "--criterion", criterion, *flags, *draws)
         task.build_criterion(cfg.criterion)
         assert caplog.text.count("change nothing without --noise-samples") == count
+
+
+def test_a_power_of_no_counts(corpus, caplog):
+    flags = ["--criterion", "shared_nce", "--noise", "uniform", "--noise-power"]
+    for power, count in (("1", 0), ("0.75", 1)):
+        cfg, task, _ = build(corpus, *LSTM, *flags, power)
+        task.build_criterion(cfg.criterion)
+        assert caplog.text.count("--noise-power changes nothing with --noise uniform") == count
+
+
+@pytest.mark.parametrize("alpha, fits", [("0.5", False), ("0.1", True)])
+def test_a_penalty_that_the_objective_does_not_have(alpha, fits, corpus):
+    """0.1 is in the checkpoints of before, under either objective."""
+    cfg, task, _ = build(corpus, *BNCE, "--self-norm-alpha", alpha)
+    message = "--self-norm-alpha: required --objective ranking, which has the penalty .* got 0.5"
+    with nullcontext() if fits else pytest.raises(ValueError, match=message):
+        criterion = task.build_criterion(cfg.criterion)
+        assert criterion.normalises_itself
+    cfg, task, _ = build(corpus, *BNCE, "--objective", "ranking")
+    assert task.build_criterion(cfg.criterion).self_norm_alpha == 0.1
+
+
+def test_what_concerns_training_is_nothing_to_a_validation(corpus):
+    """fairseq-validate builds the criterion with its own flags in the place of the training's."""
+    flags = ["--row-sparse", "--fp16", "--valid-partition-rate", "0"]
+    cfg, task, _ = build(corpus, *BNCE, *flags, "--best-checkpoint-metric", "ppl")
+    with pytest.raises(ValueError, match="--best-checkpoint-metric: required"):
+        task.build_criterion(cfg.criterion)
+    task = type(task).setup_task(cfg.task)
+    task.build_model(cfg.model, from_checkpoint=True)
+    assert task.build_criterion(cfg.criterion).row_sparse
 
 
 def test_an_architecture_that_knows_of_no_output_dictionary(corpus, tmp_path):

@@ -393,13 +393,28 @@ def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
         assert status == 0 and sorted(line.split(" ||| ")[3] for line in found) == ["-1", "-2", "6"]
     out = tmp_path / "out"
     status, _, errors = rescore(nbest, "--weights", "TM=1,MT=1", "--out", out, model=None)
-    assert status == 2 and not out.exists()
+    assert status == 0 and len(out.read_text().splitlines()) == len(lines)
     assert errors.startswith("fairseq-bnce: the first list has no feature 'TM', 'MT'\n")
-    assert "required a feature 'MT', which is to have a weight, got LM, score alone" in errors
+    assert "no list has a feature 'MT', which has a weight" in errors
     flags = ["--tune", nbest, "--tune-features", "score,LM,MT", "--weights", "MT=1"]
     status, _, errors = rescore(nbest, *flags, model=None)
     assert status == 2 and "required a feature 'MT', which is to have a weight" in errors
     assert "the first list has no feature 'MT'\n" in errors
+
+
+@pytest.mark.parametrize("flag", ["--tune", "--weights"])
+@pytest.mark.parametrize("last", ["1 ||| a ||| TM= -1 ||| -1", "0 ||| a ||| TM= -1", "0 |||"])
+def test_lists_are_read_to_their_end_before_the_model_is_loaded(
+    flag, last, rescore, nbest, tmp_path
+):
+    """One without a reference, or a line that is none, would else end hours of scoring."""
+    write_lines(tmp_path / "ref", ["w1"])
+    write_lines(nbest, ["0 ||| w1 ||| TM= -1 ||| -1", last])
+    flags = ["--tune", tmp_path / "ref"]
+    if flag == "--weights":
+        flags = ["--weights", "BNCE=1", "--ref", tmp_path / "ref"]
+    status, lines, errors = rescore(nbest, *flags, "--path", tmp_path / "none", model=None)
+    assert (status, lines) == (2, []) and "line 2" in errors and "none" not in errors
 
 
 def test_what_cannot_be_tuned_is_refused_before_the_model_is_loaded(rescore, nbest, tmp_path):

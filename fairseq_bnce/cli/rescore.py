@@ -262,7 +262,21 @@ class _Job:
                 for name in (self.options.best, self.options.weights_out)
             )
             spool = stack.enter_context(_spool())
+            self._check_lists()
             self._write(self._lists(), out, best, spool)
+
+    def _check_lists(self) -> None:
+        """Read them once without the model, where that is possible, if they need references.
+
+        A list that has none, or a line that can't be read, would else end hours of scoring.
+        """
+        files = [self.options.list, *_cost_files(self.options)]
+        can_be_read_again = all(name != STDIN and os.path.isfile(name) for name in files)
+        if self.measure is None or self.options.path is None or not can_be_read_again:
+            return
+        lists = group(_format(self.options).hypotheses(LineSource(self.options.list)))
+        for nbest in each_once(lists):
+            self._reference(nbest)
 
     def _lists(self) -> Iterator[NBest]:
         lists = group(self.format.hypotheses(self.source))
@@ -313,6 +327,7 @@ class _Job:
             raise InputError(f"{self.source.name}: required n-best lists, got nothing")
         count, joined = len(features), Lists.of(features, counts)
         del features, counts  # as large once more
+        space.check_met()
         self.weights = self._fit(space, joined)
         return _from_spool(spool, count)
 
@@ -378,6 +393,9 @@ class _Job:
             if self.measure is not None:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
+        if vector is not None and space.unmet():  # as sparse features may be of another text alone
+            unmet = ", ".join(map(quoted, space.unmet()))
+            note(f"no list has a feature {unmet}, which has a weight")
         if counts:
             before, after = np.array(counts).swapaxes(0, 1)
             self._report(before, after)
@@ -436,17 +454,15 @@ def _measure(options: argparse.Namespace, references: List[str]) -> Any:
 def _in_space(
     names: List[str], lists: Iterable[NBest], weights: Optional[Weights]
 ) -> Iterator[Tuple[Space, NBest]]:
-    """Each list, with the space that the first one makes; at the end all features were met."""
+    """Each list, with the space that the first one makes."""
     space: Optional[Space] = None
     for nbest in lists:
         space = space or _space(names, nbest, weights)
         yield space, nbest
-    if space is not None:
-        space.check_met()
 
 
 def _space(names: List[str], first: NBest, weights: Optional[Weights]) -> Space:
-    """Of what may be misspelt this tells now, and an error after the last list."""
+    """Of what may be misspelt this tells now."""
     space = Space(names, first, weights)
     if space.unmet():
         note(f"the first list has no feature {', '.join(map(quoted, space.unmet()))}")

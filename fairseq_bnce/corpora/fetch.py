@@ -8,7 +8,7 @@ import re
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple
 
 from tqdm import tqdm
 
@@ -83,6 +83,13 @@ def first_byte(response: Any) -> int:
     return int(found.group(1)) if response.status == 206 and found else 0
 
 
+def _blocks(response: Any) -> Iterator[bytes]:
+    try:
+        yield from iter(lambda: response.read(BLOCK), b"")
+    except (OSError, http.client.HTTPException) as error:
+        raise Interrupted(str(error)) from error
+
+
 def append_body(response: Any, part: Path, name: str) -> None:
     """Write the body to its place in ``part``."""
     start = first_byte(response)
@@ -93,12 +100,9 @@ def append_body(response: Any, part: Path, name: str) -> None:
     ) as progress:
         out.seek(start)
         out.truncate()
-        try:
-            for block in iter(lambda: response.read(BLOCK), b""):
-                out.write(block)
-                progress.update(len(block))
-        except (OSError, http.client.HTTPException) as error:
-            raise Interrupted(str(error)) from error
+        for block in _blocks(response):
+            out.write(block)
+            progress.update(len(block))
         if total is not None and out.tell() < total:
             raise Interrupted(f"{out.tell():,} of {total:,} bytes came")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from fairseq_bnce.corpora import novels
+from fairseq_bnce.corpora.completion import read_questions, right_letters
 from fairseq_bnce.corpora.table import WHOLE, Corpus, Published
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation import options as text_options
@@ -111,7 +112,12 @@ def _about(corpus: Corpus, name: str, source: Path, report: dict[str, Any]) -> d
 
 
 def check_splitting(corpus: Corpus, args: argparse.Namespace) -> None:
-    """Refuse to split what comes in splits."""
+    """Refuse to split what comes in splits, or by what the corpus' text does not have."""
+    if args.split_by == "paragraph" and WHOLE in corpus.files:
+        raise InputError(
+            f"--split-by: required block or line, since the text of {args.corpus} has no empty "
+            "lines between paragraphs, got paragraph"
+        )
     for name in ("split", "split_by", "seed"):
         if getattr(args, name) is not None and WHOLE not in corpus.files:
             raise InputError(
@@ -129,3 +135,6 @@ def check_questions(args: argparse.Namespace) -> None:
     for path in (args.questions, args.answers):
         if path and not path.is_file():
             raise InputError(f"a table (CSV) is required, but {path} is not a file")
+    asked = read_questions(str(args.questions)) if args.questions else []
+    if args.answers:
+        right_letters(asked, str(args.answers))

@@ -93,7 +93,7 @@ def words(text: str) -> list[str]:
 def dump_sentences(dump: IO[bytes]) -> Iterator[str]:
     """The sentences of a dump, words separated by spaces."""
     for text in article_texts(records(dump)):
-        for line in without_markup(text).splitlines():
+        for line in without_markup(text).split("\n"):  # U+0085 is a byte of a letter here
             for sentence in split_sentences(line):
                 found = words(sentence)
                 if found:

@@ -14,6 +14,7 @@ No fairseq and no vocabulary here: ``weight`` holds the rows of the U words and 
 """
 
 import functools
+import logging
 import os
 from types import ModuleType
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
@@ -25,6 +26,8 @@ from torch import Tensor
 from fairseq_bnce.errors import require
 from fairseq_bnce.losses.autograd import FirstOrderFunction
 from fairseq_bnce.losses.precision import HALVES, at_least_float32
+
+logger = logging.getLogger(__name__)
 
 # Scores held at once: 2^22 float32 are 16 MB, which a CPU's last-level cache about holds; a GPU
 # wants larger matrix products.
@@ -152,6 +155,7 @@ def is_fused(
         require("kernel", "the package triton for 'triton'", "none", chosen != "triton")
         return False
     if not kernels.supports(features, weight):
+        _tell_once(f"the Triton kernel is not used for {features.dtype} with {weight.dtype}")
         return False
     if chosen == "triton":
         return True
@@ -174,6 +178,11 @@ def chosen_kernel(kernel: Optional[str] = None) -> str:
     chosen = os.environ.get(name, "torch") if kernel is None else kernel
     require(name, "auto, torch or triton", repr(chosen), chosen in _KERNELS)
     return chosen
+
+
+@functools.lru_cache(maxsize=None)
+def _tell_once(message: str) -> None:
+    logger.info(message)
 
 
 def _has_kernel(objective: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, List, Sequence
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.reading import check_input
 from fairseq_bnce.preparation.splits import SPLITS
+from fairseq_bnce.preparation.vocabulary import read_dictionary
 from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.tokens import BOS, EOS, UNK, check_language
@@ -217,6 +218,8 @@ def check_requirements(args: argparse.Namespace) -> None:
         raise InputError("--dict: cannot be combined with --vocab-size or --min-count")
     if args.dict and not args.dict.is_file():
         raise InputError(f"--dict: a dict.txt is required, but {args.dict} is not a file")
+    if args.dict:
+        read_dictionary(args.dict)
     if not args.tokenized:
         check_language("--language", args.language)
     if not args.text_only and importlib.util.find_spec("fairseq_cli") is None:

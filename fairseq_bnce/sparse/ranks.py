@@ -1,6 +1,6 @@
 """What travels between the ranks of a training on several processes (torch.distributed)."""
 
-from typing import Any, List
+from typing import Any, List, Optional
 
 import torch
 import torch.distributed
@@ -17,13 +17,18 @@ def rank() -> int:
     return torch.distributed.get_rank() if _is_on() else 0
 
 
-def gather_uneven(tensor: Tensor) -> List[Tensor]:
+def lengths_of(tensor: Tensor) -> List[int]:
+    """Of every rank's tensor; a GPU makes the host wait once."""
+    return torch.cat(_gather(torch.tensor([len(tensor)], device=tensor.device))).tolist()
+
+
+def gather_uneven(tensor: Tensor, lengths: Optional[List[int]] = None) -> List[Tensor]:
     """Every rank's tensor (its own length, ...), in the order of the ranks.
 
-    What is sent is padded to the longest rank's length.
+    What is sent is padded to the longest rank's length. ``lengths`` is :func:`lengths_of` it, or of
+    another as long.
     """
-    length = torch.tensor([len(tensor)], device=tensor.device)
-    lengths = [int(one) for one in _gather(length)]
+    lengths = lengths_of(tensor) if lengths is None else lengths
     # At least 1: gloo crashes on nothing at all (torch 1.13).
     padded = tensor.new_zeros((max(1, *lengths), *tensor.shape[1:]))
     padded[: len(tensor)] = tensor

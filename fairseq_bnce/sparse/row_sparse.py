@@ -100,8 +100,9 @@ def mean_over_ranks(gradient: Tensor) -> Tensor:
     gradient = merge(gradient)
     ids, rows = gradient._indices()[0], gradient._values()
     exact = rows.to(at_least_float32(rows))
-    all_ids = torch.cat(ranks.gather_uneven(ids))
-    all_rows = torch.cat(ranks.gather_uneven(exact)).div_(ranks.count())
+    lengths = ranks.lengths_of(ids)
+    all_ids = torch.cat(ranks.gather_uneven(ids, lengths))
+    all_rows = torch.cat(ranks.gather_uneven(exact, lengths)).div_(ranks.count())
     total = merge(sparse_rows(all_ids, all_rows, gradient.shape))
     return total if exact.dtype == rows.dtype else total.to(rows.dtype).coalesce()
 

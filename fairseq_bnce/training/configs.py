@@ -20,6 +20,7 @@ _EXTRA_DRAWS_HELP = (
 _MOST = 1_000_000  # of noise draws, or tokens in a group: more is a slip of the keyboard
 _NUMBER = "[0-9]{1,7}"  # str.isdigit() holds for "²", too
 _ALPHA_HELP = "alpha, the weight of (log Z_c - log Z)^2"
+_RANKING_ALPHA = 0.1
 _RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
 
 # Types of fields, of which fairseq makes flags with choices, and which mypy takes for anything.
@@ -166,11 +167,11 @@ class BatchNCEConfig(GroupConfig, PenaltyConfig):
             "among the batch's words, which estimate log Z_c (Ma & Collins 2018)"
         },
     )
-    self_norm_alpha: float = field(
-        default=0.1,
+    self_norm_alpha: Optional[float] = field(
+        default=None,
         metadata={
             "help": "with --objective ranking: alpha, the weight of (log Z_c - log Z)^2 on the "
-            "batch's estimate of log Z_c"
+            f"batch's estimate of log Z_c (default: {_RANKING_ALPHA})"
         },
     )
 
@@ -230,13 +231,24 @@ def options(config: Any, kind: type) -> Namespace:
     names = [f.name for f in fields(kind) if f.name != "_name"]
     values = Namespace(**{**_OFF, **{name: getattr(config, name) for name in names}})
     for name, (required, fits) in _REQUIRED.items():
-        if name in names:
-            _require(name, required, getattr(values, name), fits(getattr(values, name)))
-    _check_metric(values.best_checkpoint_metric, values.valid_partition_rate)
+        value = getattr(values, name, None)
+        if name in names and value is not None:
+            _require(name, required, value, fits(value))
     _check_together(values)
+    if values.self_norm_alpha is None:
+        values.self_norm_alpha = _RANKING_ALPHA if values.objective == "ranking" else 0.0
+    return values
+
+
+def check_training(values: Namespace) -> None:
+    """What :func:`options` gave, for a training, and not for fairseq-validate.
+
+    Raises:
+        ValueError: naming the flag, what was required and what came.
+    """
+    _check_metric(values.best_checkpoint_metric, values.valid_partition_rate, values.sentence_avg)
     if values.row_sparse:
         _refuse_flattening(values)
-    return values
 
 
 def draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Optional[int]]:
@@ -307,12 +319,17 @@ def _check_together(values: Namespace) -> None:
     fits = objective == "ranking" or values.self_norm_alpha_by_epoch is None
     required = "--objective ranking, which has the penalty"
     _require("self_norm_alpha_by_epoch", required, objective, fits)
+    # Checkpoints of before have the default of ranking whatever their objective.
+    alpha = values.self_norm_alpha
+    fits = objective == "ranking" or alpha in (None, _RANKING_ALPHA)
+    _require("self_norm_alpha", f"{required} (or --criterion nce_regularized)", alpha, fits)
 
 
-def _check_metric(name: str, rate: float) -> None:
+def _check_metric(name: str, rate: float, sentence_avg: bool) -> None:
     """At the first validation, before anything is saved, fairseq would find that there is none."""
     needs_contexts = name in ("ppl", "mu_z", "sigma_z", "ppl_se")
     is_missing = (rate == 0 and needs_contexts) or (rate == 1 and name == "ppl_se")
+    is_missing |= name == "nll_loss" and not sentence_avg  # loss is the same then
     required = f"what is logged under --valid-partition-rate {rate:g} (loss, u_ppl)"
     _require("best_checkpoint_metric", required, name, not is_missing)
 

@@ -59,6 +59,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         super().__init__(task)
         if options.ddp_backend == "fully_sharded":
             refuse_fully_sharded()
+        self._options = options
         self.noise = NoiseSource(task, options)
         if self.needs_draws:
             self.noise.require_draws()
@@ -195,9 +196,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """m(w_i, i), (N,) nats."""
         return target_scores(batch.layer, batch.features, batch.target, self.score_squashing)
 
-    def log_partition(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
-        """log Z_c of the contexts with these indices, nats."""
-        features = batch.features.index_select(0, tokens)
+    def log_partition(self, batch: TokenBatch, tokens: Optional[Tensor] = None) -> Tensor:
+        """log Z_c of the contexts with these indices, or of all, nats."""
+        features = batch.features if tokens is None else batch.features.index_select(0, tokens)
         return losses.log_partition(features, *batch.layer.full(), squash=self.score_squashing)
 
     def with_penalty(
@@ -228,6 +229,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
             model: the model, not wrapped.
             untrained: whether its output bias may be set.
         """
+        if untrained:  # fairseq-validate's are not, and what concerns training is nothing to it
+            configs.check_training(self._options)
         layer = OutputLayer(model)
         self._check_size(layer)
         self._check_reach(layer)
@@ -284,6 +287,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """On the first training batch that has a token: check, measure log Z, say what it is."""
         if self._has_begun:
             return
+        if not self._is_prepared:
+            configs.check_training(self._options)
         self._check_task()
         self._check_start(batch.layer)
         if self.constant.start is None:

@@ -4,7 +4,6 @@ from argparse import Namespace
 from functools import partial
 from typing import Callable, Dict
 
-import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks import FairseqTask
 from torch import Tensor
@@ -140,8 +139,7 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
             unlikelihood = unlikelihood.sum() if reduction == "sum" else unlikelihood
             share = {"alpha": self.self_norm_alpha, "rate": self.self_norm_rate}
             return self.with_penalty(unlikelihood, batch, reduction, **share)
-        everyone = torch.arange(len(batch), device=batch.target.device)
-        log_partition = self.log_partition(batch, everyone)
+        log_partition = self.log_partition(batch)
         penalty = self.self_norm_alpha * (log_partition - self.log_z).square()
         loss = log_partition - self.target_scores(batch) + penalty
         return loss.sum() if reduction == "sum" else loss

@@ -41,6 +41,10 @@ class NoiseSource:
         by_epoch = options.noise_samples_by_epoch is not None
         self._flag = "--noise-samples-by-epoch" if by_epoch else "--noise-samples"
         self.samples = self._by_epoch[0]
+        if self._kind == "uniform" and self._power != 1:
+            logger.warning(
+                "--noise-power changes nothing with --noise uniform, which has no counts"
+            )
 
     @property
     def changes(self) -> bool:

@@ -136,7 +136,10 @@ def _groups(batch: TokenBatch, kind: str) -> List[Tensor]:
 
 def _split(tokens: Tensor, groups: List[Tensor]) -> List[Tensor]:
     """The parts of ``tokens`` in each group; all of them, uncopied, where there is one."""
-    return [tokens] if len(groups) == 1 else [tokens.index_select(0, group) for group in groups]
+    if len(groups) == 1:
+        return [tokens]
+    # One selection for all: each has a gradient as large as all tokens'.
+    return list(tokens.index_select(0, torch.cat(groups)).split([len(group) for group in groups]))
 
 
 def _targets_elsewhere(batch: TokenBatch) -> Tensor:

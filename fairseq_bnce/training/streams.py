@@ -156,7 +156,7 @@ class CarriedState:
             self._is_training = True
 
     @contextmanager
-    def training(self, blocks: Tensor, is_dummy: bool) -> Iterator[None]:
+    def training(self, blocks: Tensor, is_dummy: bool, may_repeat: bool) -> Iterator[None]:
         """In here a training batch is read, on from the one before, also after a validation.
 
         A dummy batch starts from zero, of whatever width, and leaves no trace.
@@ -164,10 +164,12 @@ class CarriedState:
         Args:
             blocks: the numbers of its blocks, shape (batch,).
             is_dummy: whether it stands in for a batch that its rank does not have.
+            may_repeat: whether an update's batches may come once more, as under --amp.
         """
         self.resume_training()
         if not is_dummy:
-            self._go_back_if_read_again(blocks)
+            if may_repeat:  # or else a GPU would be waited for in vain
+                self._go_back_if_read_again(blocks)
             yield
             return
         before = self.decoder.carried_state, self._training
@@ -191,7 +193,9 @@ class CarriedState:
         """Tell the ranks each other's states: rank 0 alone writes checkpoints."""
         self._begins_update = True
         if ranks.count() > 1 and self._training is not None:
-            parts = [ranks.gather_uneven(part.transpose(0, 1)) for part in self._training]
+            turned = [part.transpose(0, 1) for part in self._training]
+            lengths = ranks.lengths_of(turned[0])
+            parts = [ranks.gather_uneven(part, lengths) for part in turned]
             self._of_all_ranks = [
                 tuple(part[rank].transpose(0, 1).contiguous() for part in parts)
                 for rank in range(ranks.count())

@@ -12,7 +12,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 STARTED, ENDED = "=== started ", "=== ended "
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
@@ -107,9 +107,18 @@ def _wait(child: subprocess.Popen) -> Tuple[int, resource.struct_rusage]:
     return child.returncode, usage
 
 
-def _environment(threads: int) -> dict:
+def _environment(threads: int) -> Dict[str, str]:
     count = str(threads)
-    return {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+    own = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+    return {**os.environ, **own, **one_gpu()}
+
+
+def one_gpu() -> Dict[str, str]:
+    """For the environment of fairseq's commands, which take all GPUs that they see.
+
+    Each would then have a part of the data, and print what it found of that alone.
+    """
+    return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
 
 
 def _reason(status: int, log: Path) -> str:

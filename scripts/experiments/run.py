@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from . import machine, processes
 from .command import UsageError
@@ -72,7 +72,7 @@ class Run:
     def name(self) -> str:
         raise NotImplementedError
 
-    def parts(self) -> List[Part]:
+    def parts(self) -> Iterable[Part]:
         raise NotImplementedError
 
     def complete(self, say: Say = print) -> Outcome:

@@ -96,10 +96,7 @@ class Training(Run):
         """What an earlier call left, None unless it came to the end; does no work.
 
         Not what was measured otherwise (scoring flags, questions) than this call would; but what it
-        would not measure at all, and what another plugin measured.
-
-        Raises:
-            logs.UnreadableLog: the log is gone or not understood.
+        would not measure at all, and what another plugin measured. Nor where the log is gone.
         """
         keys = {name: key for name, key, _ in self.parts()}
         kept = {
@@ -109,7 +106,10 @@ class Training(Run):
         }
         if not {"train", "score"} <= set(kept):
             return None
-        stages = {name: self.read(name, stored) for name, stored in kept.items()}
+        try:
+            stages = {name: self.read(name, stored) for name, stored in kept.items()}
+        except (OSError, logs.UnreadableLog):
+            return None
         return Outcome(self.system, self.case, self._place, self._stages(stages))
 
     def read(self, name: str, stored: Dict[str, Any]) -> Dict[str, Any]:

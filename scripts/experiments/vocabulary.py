@@ -10,7 +10,7 @@ import statistics
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import logs, machine, processes, run, tables
 from .recipes import ADAPTIVE, SOFTMAX, criterion_flags, words
@@ -187,10 +187,12 @@ class Benchmark(Run):
     def name(self) -> str:
         return f"{self.system.name} V={self.case:,}"
 
-    def parts(self) -> List[Part]:
-        """One that dies leaves the others alone."""
-        makers = {"update": self._update, "train": self._train}
-        return [(part, None, makers[part]) for part in self.settings.parts]
+    def parts(self) -> Iterator[Part]:
+        """One that dies leaves the other alone; an update says how many there is time for."""
+        if "update" in self.settings.parts:
+            yield "update", None, self._update
+        if "train" in self.settings.parts:
+            yield "train", self._interval(), self._train
 
     def _update(self) -> Measured:
         return self.measure("update", *self._limits(), *self._arguments())

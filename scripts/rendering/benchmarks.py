@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from .cells import number, table
 
@@ -29,21 +29,31 @@ def by_vocabulary(
 ) -> List[str]:
     """A measurement of every system at every V."""
     vocabs = sorted({one["vocab"] for one in benchmark["runs"]})
-    lines = []
-    for system, name in SYSTEMS.items():
-        values = [run(benchmark, system, vocab).get(measure) for vocab in vocabs]
-        if any(values):
-            lines.append([name, *(number(value, form) for value in values)])
+    lines = [
+        [SYSTEMS[system], *(number(value, form) for value in values)]
+        for system, values in _measured(benchmark, vocabs, measure).items()
+    ]
     return table([title, f"V = {vocabs[0]:,}", *(f"{vocab:,}" for vocab in vocabs[1:])], lines)
+
+
+def _measured(
+    benchmark: Benchmark, vocabs: List[int], measure: str
+) -> Dict[str, List[Optional[float]]]:
+    """At every V, of the systems that have any."""
+    found = {
+        system: [run(benchmark, system, vocab).get(measure) for vocab in vocabs]
+        for system in SYSTEMS
+    }
+    return {system: values for system, values in found.items() if any(values)}
 
 
 def speeds_and_exponents(benchmark: Benchmark) -> List[str]:
     """Words/s, with the fitted exponents."""
     head, rule, *lines = by_vocabulary(benchmark)
+    vocabs = [one["vocab"] for one in benchmark["runs"]]
     exponents = [
-        number(benchmark["growth"][system]["update_exponent"], ".2f")
-        for system in SYSTEMS
-        if system in benchmark["growth"]
+        number(benchmark["growth"].get(system, {}).get("update_exponent"), ".2f")
+        for system in _measured(benchmark, vocabs, "words_per_second")
     ]
     lines = [f"{line} {exponent} |" for line, exponent in zip(lines, exponents)]
     return [f"{head} exponent of cost in V |", f"{rule}---:|", *lines]

@@ -188,6 +188,15 @@ def test_a_slow_training_has_fewer_updates(tmp_path, update_ms, interval):
     assert found._interval() == interval
 
 
+def test_a_training_is_timed_by_how_long_an_update_takes_whatever_the_order(tmp_path):
+    """And anew where it was timed by fewer."""
+    run = Benchmark(settings(tmp_path, parts=("train", "update"), updates=400), SYSTEMS["bnce"], 9)
+    parts = iter(run.parts())
+    assert next(parts)[:2] == ("update", None)
+    run._stored["update"] = {"value": {"update_ms": 1.0}}
+    assert next(parts)[:2] == ("train", 40)
+
+
 def test_flags_follow_system_recipe_and_vocabulary():
     lstm, transformer = RECIPES["lstm200"], RECIPES["transformer"]
     flags = own_flags(SYSTEMS["bnce_sparse"], transformer, 1000)

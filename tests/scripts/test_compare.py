@@ -292,6 +292,8 @@ def test_what_was_measured_otherwise_is_not_taken_for_this(tmp_path, monkeypatch
     same = {name: key for name, key, _ in training(first).parts()}
     other = {name: key for name, key, _ in training(second).parts()}
     assert [name for name in same if same[name] != other[name]] == ["complete"]
+    monkeypatch.undo()
+    assert training(first).finished() is None  # its log is gone
 
 
 def test_data_fingerprint_is_of_the_content(corpus, tmp_path):
@@ -326,6 +328,17 @@ def test_threads_reach_the_process(tmp_path):
     show = "import os; print(os.environ['OMP_NUM_THREADS'])"
     processes.run([sys.executable, "-c", show], tmp_path / "log", threads=3)
     assert processes.last_attempt(tmp_path / "log")[0] == "3"
+
+
+@pytest.mark.parametrize("seen, first", [(None, "0"), ("2,3", "2"), ("", "")])
+def test_a_process_has_one_gpu(seen, first, tmp_path, monkeypatch):
+    """fairseq's commands take all that they see, and tell of one's share."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if seen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    show = "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    processes.run([sys.executable, "-c", show], tmp_path / "log", threads=1)
+    assert processes.last_attempt(tmp_path / "log")[0] == repr(first)
 
 
 @pytest.mark.parametrize(

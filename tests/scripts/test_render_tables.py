@@ -240,6 +240,19 @@ def test_sentence_completion_has_every_row_with_a_number():
 # ---------------------------------------------------------------- vocabulary, scoring, corpora
 
 
+def test_exponents_stand_beside_their_own_systems():
+    """Also where one before them has none."""
+    runs = [
+        {"system": system, "vocab": vocab, "words_per_second": None if failed else 5.0}
+        for system, failed in (("cross_entropy", 0), ("adaptive_loss", 1), ("bnce", 0))
+        for vocab in (10, 20)
+    ]
+    exponents = {"cross_entropy": 0.1, "adaptive_loss": None, "bnce": 0.3}
+    growth = {system: {"update_exponent": value} for system, value in exponents.items()}
+    lines = benchmarks.speeds_and_exponents({"runs": runs, "growth": growth})[2:]
+    assert lines == ["| `cross_entropy` | 5 | 5 | 0.10 |", "| `bnce` | 5 | 5 | 0.30 |"]
+
+
 def test_phases_are_those_of_row_sparse_bnce_by_vocabulary():
     def update(system, vocab, features):
         value = {"milliseconds": {"features": features, "clip": 1.0}, "update_ms": features + 1}
