@@ -4,7 +4,7 @@
 The main job in small, through fairseq's own commands: text to binarised data, ``fairseq-train
 --criterion bnce`` and ``cross_entropy`` by the same recipe, ``fairseq-eval-lm`` exactly and
 ``--unnormalized``, and a table of the results. What the commands print is in a log beside each
-model; shown is what matters of it.
+model; shown is what matters of it. The table is also in FOLDER/results.json.
 
     scripts/quickstart.py [--out FOLDER] [--no-softmax] [-- further flags of fairseq-train]
 """
@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from experiments import recipes, tables
+from experiments import logs, machine, processes, recipes, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = str(ROOT / "fairseq_bnce")
@@ -57,18 +57,19 @@ def main(argv: Optional[List[str]] = None) -> None:
     logging.disable(logging.INFO)  # fairseq, once imported, says what it misses
     out = options.out.resolve()  # checkpoints remember where their data is
     data = prepare(out)
-    rows: Dict[str, Values] = {"unigram distribution (floor)": {"ppl": unigram_perplexity(data)}}
+    rows: Dict[str, Values] = {"unigram distribution": {"ppl": unigram_perplexity(data)}}
     if not options.no_softmax:
         flags = ["--criterion", "cross_entropy", *without_criterion(options.flags)]
         rows["cross_entropy (softmax)"] = train_and_score(data, out / "softmax", flags)
     print(LOSSES)
     flags = ["--criterion", "bnce", *options.flags]
     rows["bnce, exact"] = train_and_score(data, out / "bnce", flags)
-    unnormalised = evaluate(data, out / "bnce", "unnormalised", "--unnormalized")
+    unnormalised = evaluate(data, out / "bnce", "unnormalised", flags, "--unnormalized")
     rows["bnce, unnormalised (no softmax)"] = {"ppl": unnormalised}
     print()
     print(table(rows))
     print(notes(data, out / "bnce"))
+    write_results(rows, out / "results.json")
     sentences = some_sentences(out / "data" / "text" / "test.txt")
     write_nbest(sentences, out / "nbest.txt")
     write_questions(sentences, out / "questions.csv")
@@ -117,7 +118,7 @@ def train_and_score(data: Path, folder: Path, flags: List[str]) -> Values:
     recipe = [*RECIPE, "--save-dir", folder, *device(), *flags]
     epochs = Epochs()
     fairseq("train", folder / "train.log", epochs.show, data, "--user-dir", PLUGIN, *recipe)
-    found = {"ppl": evaluate(data, folder, "exact")}
+    found = {"ppl": evaluate(data, folder, "exact", flags)}
     return {**found, "words": median(epochs.speeds)} if epochs.speeds else found
 
 
@@ -184,13 +185,13 @@ class Epochs:
         )
 
 
-def evaluate(data: Path, folder: Path, name: str, *flags: str) -> float:
-    """Perplexity of the test split, as fairseq-eval-lm prints it."""
+def evaluate(data: Path, folder: Path, name: str, training: List[str], *flags: str) -> float:
+    """Perplexity of the test split in the blocks of the training, by fairseq-eval-lm."""
     arguments = ["--user-dir", PLUGIN, "--path", folder / "checkpoint_best.pt"]
-    arguments += ["--gen-subset", "test", "--tokens-per-sample", "32"]
+    arguments += ["--gen-subset", "test", *recipes.inherited([*RECIPE, *training])]
     arguments += ["--no-progress-bar", "--num-workers", "0", *device(), *flags]
     printed = fairseq("eval_lm", folder / f"test-{name}.log", silent, data, *arguments)
-    perplexity = float(re.findall(r"Perplexity: (\S+)", printed)[-1])
+    perplexity = logs.read_scoring(printed.splitlines())["ppl"]
     print(f"  test perplexity {perplexity:.2f}")
     return perplexity
 
@@ -202,6 +203,12 @@ def table(rows: Dict[str, Values]) -> str:
         speed = f"{values['words']:,.0f}" if "words" in values else ""
         lines.append(f"{name:34} {values['ppl']:15.2f} {speed:>17}")
     return "\n".join(lines)
+
+
+def write_results(rows: Dict[str, Values], target: Path) -> None:
+    """The table, and where it was made."""
+    found = {**machine.versions(), **machine.hardware(), "rows": rows}
+    target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def notes(data: Path, folder: Path) -> str:
@@ -322,7 +329,8 @@ def run(
     print(f"\n$ {' '.join(map(shlex.quote, command))}", flush=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     # PYTHONWARNINGS: fairseq's own deprecations would hide what there is to see.
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
+    own = {"PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, **own, **processes.one_gpu()}
     pipes: Dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     lines: List[str] = []
     with log.open("w", encoding="utf-8") as copy, subprocess.Popen(

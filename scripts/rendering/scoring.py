@@ -1,4 +1,4 @@
-"""Tables of what scores and diagnoses text: bench_scoring.py, score_agreement.py, fairseq-bnce."""
+"""Tables of what scores and diagnoses text: quickstart.py, bench_scoring.py, fairseq-bnce, …"""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ DIAGNOSIS: Sequence[Tuple[str, str, str]] = (
     ("highest log Z_c − log Z", "highest", ".3f"),
     ("perplexity, exact", "ppl", ".2f"),
     ("perplexity, unnormalised", "u_ppl", ".2f"),
-    ("perplexity, shifted by µ_z", "u_ppl_shifted", ".2f"),
     ("entropy, nats", "entropy", ".3f"),
     ("correlation of entropy and log Z_c", "entropy_correlation", ".3f"),
     ("likeliest word came", "accuracy", ".2%"),
     ("calibration error, exact", "calibration_error", ".4f"),
     ("calibration error, shifted", "u_calibration_error", ".4f"),
 )
+
+
+def quickstart(results: Dict[str, Any]) -> List[str]:
+    """What quickstart.py prints at its end, but for its speeds, which are of a moment."""
+    lines = [[name, number(one["ppl"], ".1f")] for name, one in results["rows"].items()]
+    return table(["", "test perplexity"], lines)
 
 
 def speeds(benchmark: Dict[str, Any]) -> List[str]:

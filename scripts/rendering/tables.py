@@ -40,6 +40,7 @@ TABLES: Dict[str, Table] = {
     ),
     "phases-of-updates": benchmarks.phases,
     "vocabulary-batches": benchmarks.batches,
+    "quickstart": scoring.quickstart,
     "scoring-speed": scoring.speeds,
     "scoring-memory": scoring.memory,
     "scoring-agreement": scoring.agreement,

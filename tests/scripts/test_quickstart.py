@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -85,6 +86,9 @@ def test_whole_run(small_run) -> None:
         assert row in printed
     assert "'_name'" not in printed and "tensorboardX" not in printed
     assert len(printed) < 12_000  # fairseq's configuration alone has 25,000, three times
+    rows = json.loads((folder / "run" / "results.json").read_text())["rows"]
+    for name, values in rows.items():
+        assert f"{name:34} {values['ppl']:15.2f}" in printed
     assert "'criterion': {'_name': 'bnce'" in (folder / "run" / "bnce" / "train.log").read_text()
 
 
