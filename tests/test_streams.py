@@ -245,6 +245,7 @@ class Amp(AMPOptimizer):
         pass
 
 
+@pytest.mark.filterwarnings("ignore:.*CUDA is not available")  # fairseq's autocast
 def test_an_update_that_amp_does_again_starts_where_it_started(corpus):
     """After an overflow fairseq's trainer steps, and gives the same batches once more."""
     task, model, _, batches, step = steps(corpus)
