@@ -54,7 +54,14 @@ def check_size(configuration: Any, path: str) -> None:
         CheckpointError: for one of over 100,000 parts, or a "${...}" that is not the name of a
             field, or of one that refers to others in turn.
     """
-    _check_references(list(_fields(configuration, path)), path)
+    _checked_fields(configuration, path)
+
+
+def _checked_fields(configuration: Any, path: str) -> List[Tuple[str, Any]]:
+    """What :func:`_fields` has, of a configuration that does not grow."""
+    fields = list(_fields(configuration, path))
+    _check_references(fields, path)
+    return fields
 
 
 def _check_references(fields: List[Tuple[str, Any]], path: str) -> None:
@@ -91,8 +98,7 @@ def check(configuration: Any, path: str) -> None:
         CheckpointError: naming a field that fairseq evaluates and that is no literal, or for what
             :func:`check_size` refuses.
     """
-    check_size(configuration, path)
-    for name, value in _fields(configuration, path):
+    for name, value in _checked_fields(configuration, path):
         if _is_evaluated(name) and isinstance(value, (str, bytes, bytearray)):
             try:
                 literal(value)

@@ -62,9 +62,9 @@ def check_file(path: str) -> None:
         pickle.UnpicklingError: for a pickle that would take memory.
     """
     check_sums(path)
-    for searched, name in _GROWING.items():
-        if os.path.getsize(path) and _find(path, searched) >= 0:
-            raise _unsupported(name)
+    growing = _growing_names(path)
+    if growing:
+        raise _unsupported(growing[0])
 
 
 def check_sums(path: str) -> None:
@@ -83,10 +83,12 @@ def check_sums(path: str) -> None:
             raise zipfile.BadZipFile(f"wrong checksum of {wrong}")
 
 
-def _find(path: str, searched: bytes) -> int:
-    """Anywhere in a file, whatever its format, without reading it into memory."""
+def _growing_names(path: str) -> List[str]:
+    """Those of _GROWING anywhere in a file, whatever its format, without reading it into memory."""
+    if not os.path.getsize(path):  # which can't be mapped
+        return []
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        return mapped.find(searched)
+        return [name for searched, name in _GROWING.items() if mapped.find(searched) >= 0]
 
 
 def _is_archive(path: str) -> bool:

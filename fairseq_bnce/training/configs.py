@@ -179,13 +179,14 @@ class BatchNCEConfig(GroupConfig, PenaltyConfig):
 @dataclass
 class RegularizedConfig(GroupConfig, PenaltyConfig):
     nce_base: BaseLoss = field(default="bnce", metadata={"help": "the NCE loss to regularise"})
-    # Goldberger & Melamud's table 1 says 10, with gamma 0.1. Its figures fit a penalty that is not
-    # divided by gamma, as their eq. 10 divides it: what they call 10 is 1 in that equation.
+    # Goldberger & Melamud's tables say 10, with gamma 0.1. Their figures fit a penalty that is not
+    # divided by gamma, as eq. 10 divides it, and half as strong as ours at that: eq. 10's 0.5. The
+    # default is their equation's 1, at which NCE-R has about the sigma_z of DEV at its own default.
     self_norm_alpha: float = field(
         default=1.0,
         metadata={
-            "help": f"{_ALPHA_HELP} on a share gamma, divided by gamma; what Goldberger & Melamud "
-            "(2018) report as alpha 10 with gamma 0.1 is 1 here, since theirs seems not divided"
+            "help": f"{_ALPHA_HELP} on a share gamma, divided by gamma; 0.5 gives what Goldberger "
+            "& Melamud (2018) report for alpha 10 and gamma 0.1"
         },
     )
     self_norm_rate: float = field(default=0.1, metadata={"help": _RATE_HELP})
