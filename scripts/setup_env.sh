@@ -26,9 +26,10 @@ triton==3.7.*;sys_platform=='linux' sacremoses tqdm matplotlib jiwer pytest pyte
 --no-deps flashlight-text==0.0.7;python_version<'3.13' pyctcdecode==0.5.0 pygtrie==2.5.0"
 
 # The reverse: stock fairseq's source package lacks a file that it compiles wherever torch can be
-# imported, so it builds in isolation. Its omegaconf 2.0.6 has metadata that pip 24.1 refuses.
+# imported, so it builds in isolation. Its omegaconf 2.0.6 has metadata that pip 24.1 refuses. The
+# setuptools of Python 3.8 and 3.9 is too old to read this package's pyproject.toml.
 stock_recipe="pip==23.0
-torch==1.13.1 numpy==1.23.5 wheel
+torch==1.13.1 numpy==1.23.5 wheel setuptools>=61,<81
 fairseq==0.12.2 torch==1.13.1 numpy==1.23.5
 sacremoses tqdm matplotlib jiwer pytest pytest-timeout"
 
@@ -111,7 +112,7 @@ site_packages() {
 is_installed() {
   local mark="$1/.installed"
   [ -f "$mark" ] && [ ! "$root/setup.py" -nt "$mark" ] && [ ! "$root/pyproject.toml" -nt "$mark" ] &&
-    [ -e "$(site_packages "$1" "$2")/fairseq_bnce/__init__.py" ]
+    [ -x "$1/bin/fairseq-bnce" ] && [ -e "$(site_packages "$1" "$2")/fairseq_bnce/__init__.py" ]
 }
 
 # What fairseq does about --user-dir fairseq_bnce, here in a folder where no such folder is.
@@ -134,6 +135,7 @@ install_package() {
   step "link it beside fairseq, so that --user-dir fairseq_bnce is found from any folder" \
     ln -sfn "$root/fairseq_bnce" "$(site_packages "$venv" "$version")/fairseq_bnce"
   step "import it by that name" "$venv/bin/python" -c "$check_user_dir" "$root/fairseq_bnce"
+  step "look for its command" test -x "$venv/bin/fairseq-bnce"
   touch "$venv/.installed"
 }
 
