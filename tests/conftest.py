@@ -50,6 +50,18 @@ def zipf_lines(count: int, seed: int, types: int = TYPES) -> list:
     return lines
 
 
+@pytest.fixture(scope="session", autouse=True)
+def current_folder(tmp_path_factory):
+    """Where tests run, and leave nothing: the checkout may have a training's checkpoints/.
+
+    That is fairseq's default folder, whose checkpoint a criterion is told of before it is built.
+    """
+    folder = tmp_path_factory.mktemp("current")
+    os.chdir(folder)
+    yield
+    assert not os.listdir(folder)
+
+
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
     """A folder as fairseq-preprocess --only-source makes it: train, valid and test."""
