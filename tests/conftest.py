@@ -57,8 +57,9 @@ def current_folder(tmp_path_factory):
     That is fairseq's default folder, whose checkpoint a criterion is told of before it is built.
     """
     folder = tmp_path_factory.mktemp("current")
-    os.chdir(folder)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield
     assert not os.listdir(folder)
 
 

@@ -181,12 +181,12 @@ class RegularizedConfig(GroupConfig, PenaltyConfig):
     nce_base: BaseLoss = field(default="bnce", metadata={"help": "the NCE loss to regularise"})
     # Goldberger & Melamud's tables say 10, with gamma 0.1. Their figures fit a penalty that is not
     # divided by gamma, as eq. 10 divides it, and half as strong as ours at that: eq. 10's 0.5. The
-    # default is their equation's 1, at which NCE-R has about the sigma_z of DEV at its own default.
+    # default is their equation's 1, at which NCE-R of up to 100 units has about the sigma_z of DEV.
     self_norm_alpha: float = field(
         default=1.0,
         metadata={
-            "help": f"{_ALPHA_HELP} on a share gamma, divided by gamma; 0.5 gives what Goldberger "
-            "& Melamud (2018) report for alpha 10 and gamma 0.1"
+            "help": f"{_ALPHA_HELP} on a share gamma, divided by gamma; 0.5 comes near what "
+            "Goldberger & Melamud (2018) report for alpha 10 and gamma 0.1"
         },
     )
     self_norm_rate: float = field(default=0.1, metadata={"help": _RATE_HELP})
