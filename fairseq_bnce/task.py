@@ -127,15 +127,16 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._untrained = None if from_checkpoint else model
         return model
 
-    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+    def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> nn.Module:
         """Build the criterion, and have it prepare the model: here, before there is a trainer.
 
-        The model may be trained already: fairseq-validate builds a criterion, too.
+        The model may be trained already: fairseq-validate builds a criterion, too. Other arguments
+        are ``from_checkpoint``, which 0.12.2 does not have.
         """
         self._kept_dictionary = KeptDictionary(
             utils.split_paths(self.args.data)[0], self.dictionary
         )
-        criterion = super().build_criterion(cfg)
+        criterion = super().build_criterion(cfg, *args, **kwargs)
         if isinstance(criterion, SelfNormalizingCriterion):
             self._criterion = criterion
             for model in self._models:
@@ -255,6 +256,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         super().begin_valid_epoch(epoch, model)
         self._measured = False
+        if self._carried is not None:
+            # An update that overflows under --fp16 has no end, but it has read its batches.
+            self._carried.tell_ranks()
 
     def post_validate(self, model: nn.Module, stats: Dict[str, Any], meters: Mapping) -> None:
         """Called by fairseq-train after each validation subset, the first one first."""

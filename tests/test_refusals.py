@@ -115,6 +115,37 @@ def test_a_penalty_by_epoch_needs_one(corpus):
         task.build_criterion(cfg.criterion)
 
 
+@pytest.mark.parametrize(
+    "criterion, alpha, other",
+    [
+        ("bnce --objective ranking", None, "0.5"),
+        *((name, 1.0, "0.1") for name in ("nce_regularized", "self_norm_softmax")),
+    ],
+)
+def test_a_penalty_by_epoch_is_the_only_one(criterion, alpha, other, corpus):
+    flags = [*LSTM, "--criterion", *criterion.split(), "--self-norm-alpha-by-epoch", "3,2"]
+    cfg, task, _ = build(corpus, *flags)
+    assert cfg.criterion.self_norm_alpha == alpha
+    assert task.build_criterion(cfg.criterion).self_norm_alpha == 3
+    cfg, task, _ = build(corpus, *flags, "--self-norm-alpha", other)
+    required = f"--self-norm-alpha: required none beside --self-norm-alpha-by-epoch, got {other}"
+    with pytest.raises(ValueError, match=required):
+        task.build_criterion(cfg.criterion)
+
+
+@pytest.mark.parametrize(
+    "flags", [["--self-norm-alpha", "0"], ["--self-norm-alpha-by-epoch", "1,0"]]
+)
+@pytest.mark.parametrize("rate, fits", [("0.5", False), ("1", True)])
+def test_a_likelihood_without_partition_functions_needs_the_penalty(rate, fits, flags, corpus):
+    """Without it the objective, log Z - m(w), has no lower bound."""
+    flags = ["--criterion", "self_norm_softmax", "--self-norm-rate", rate, *flags]
+    cfg, task, _ = build(corpus, *LSTM, *flags)
+    required = "--self-norm-alpha: required above 0 with --self-norm-rate below 1, got 0"
+    with nullcontext() if fits else pytest.raises(ValueError, match=required):
+        task.build_criterion(cfg.criterion)
+
+
 def test_a_bad_flag_ends_the_command(corpus, tmp_path):
     output = refused(corpus, tmp_path, *BNCE, "--log-z", "nan")
     assert "ValueError: --log-z: required a finite number or 'auto', got nan" in output

@@ -264,6 +264,16 @@ def test_an_update_that_amp_does_again_starts_where_it_started(corpus):
         torch.testing.assert_close(update(third, fourth), want, rtol=0, atol=0)
 
 
+def test_an_update_that_overflows_has_read_its_batch(corpus):
+    """Under --fp16 fairseq's trainer does not step then, and may save a checkpoint all the same."""
+    task, model, iterator, batches, step = steps(corpus)
+    task.train_step(sample=next(batches), **step, ignore_grad=False)
+    task.optimizer_step(step["optimizer"], model, 0)
+    task.train_step(sample=next(batches), **step, ignore_grad=False)
+    (saved,) = iterator.state_dict()["carried_state"]
+    assert torch.equal(saved[0], model.decoder.final_state[0])
+
+
 def test_dummy_batch_leaves_no_trace(corpus):
     """What a rank gets that has no batch left: the first one of validation, if that came last."""
     task, model, iterator, batches, step = steps(corpus)

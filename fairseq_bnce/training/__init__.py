@@ -1,7 +1,7 @@
 """Training with fairseq: the criteria and all that they need beside a loss.
 
 ``criterions`` are the registered criteria, ``criterion`` what they share, ``configs`` their flags
-and ``objectives`` what they minimise. ``noise`` draws from what ``token_counts`` counts, in files
-that ``data`` looks at; ``log_z`` and ``output_bias`` say where the two start, ``metrics`` what is
-logged, and ``streams`` carries recurrent state over batches.
+and ``objectives`` what they minimise. ``noise_source`` draws from what ``token_counts`` counts, in
+files that ``data`` looks at; ``log_z`` and ``output_bias`` say where the two start, ``metrics``
+what is logged, and ``streams`` carries recurrent state over batches.
 """

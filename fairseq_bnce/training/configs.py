@@ -236,6 +236,7 @@ def options(config: Any, kind: type) -> Namespace:
         if name in names and value is not None:
             _require(name, required, value, fits(value))
     _check_together(values)
+    _check_alpha(values, getattr(kind, "self_norm_alpha", None))
     if values.self_norm_alpha is None:
         values.self_norm_alpha = _RANKING_ALPHA if values.objective == "ranking" else 0.0
     return values
@@ -316,14 +317,21 @@ def _check_together(values: Namespace) -> None:
     base = str(getattr(values, "nce_base", "bnce"))
     fits = base == "bnce" or (group == "batch" and not gathers)
     _require("nce_base", "bnce with --bnce-group or --gather-noise", base, fits)
+
+
+def _check_alpha(values: Namespace, default: Optional[float]) -> None:
+    """The penalty's weight, of an objective that has one and in one flag."""
     objective = str(getattr(values, "objective", "ranking"))
-    fits = objective == "ranking" or values.self_norm_alpha_by_epoch is None
+    is_single, alpha = values.self_norm_alpha_by_epoch is None, values.self_norm_alpha
     required = "--objective ranking, which has the penalty"
-    _require("self_norm_alpha_by_epoch", required, objective, fits)
-    # Checkpoints of before have the default of ranking whatever their objective.
-    alpha = values.self_norm_alpha
-    fits = objective == "ranking" or alpha in (None, _RANKING_ALPHA)
-    _require("self_norm_alpha", f"{required} (or --criterion nce_regularized)", alpha, fits)
+    has_penalty = objective == "ranking"
+    _require("self_norm_alpha_by_epoch", required, objective, has_penalty or is_single)
+    # bnce's checkpoints of before have the default of ranking whatever their objective.
+    is_default = alpha in ((None, _RANKING_ALPHA) if default is None else (default,))
+    required = f"{required} (or --criterion nce_regularized)"
+    _require("self_norm_alpha", required, alpha, has_penalty or is_default)
+    required = "none beside --self-norm-alpha-by-epoch"
+    _require("self_norm_alpha", required, alpha, is_single or is_default)
 
 
 def _check_metric(name: str, rate: float, sentence_avg: bool) -> None:

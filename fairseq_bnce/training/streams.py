@@ -116,7 +116,7 @@ class CarriedState:
         require("--stateful", required, type(decoder).__name__, carries)
         self.decoder: StatefulDecoder = decoder
         self._training: State = None  # that of the last training batch
-        self._of_all_ranks: List[State] = [None]  # the same, of all ranks
+        self._of_all_ranks: List[State] = []  # the same, as several ranks told each other
         self._is_training = self._is_attached = False
         self._begins_update = True
         self._update: Tuple[List[int], State] = ([], None)  # its first blocks, and what it began in
@@ -190,8 +190,11 @@ class CarriedState:
         self._update = (first_blocks, self._training)
 
     def end_update(self) -> None:
-        """Tell the ranks each other's states: rank 0 alone writes checkpoints."""
         self._begins_update = True
+        self.tell_ranks()
+
+    def tell_ranks(self) -> None:
+        """Tell them each other's states: rank 0 alone writes checkpoints."""
         if ranks.count() > 1 and self._training is not None:
             turned = [part.transpose(0, 1) for part in self._training]
             lengths = ranks.lengths_of(turned[0])
@@ -200,15 +203,11 @@ class CarriedState:
                 tuple(part[rank].transpose(0, 1).contiguous() for part in parts)
                 for rank in range(ranks.count())
             ]
-        else:
-            self._of_all_ranks = [self._training]
 
     def of_all_ranks(self) -> List[State]:
-        """The states after the last update, on the CPU, one for each rank."""
-        return [
-            None if state is None else tuple(part.cpu() for part in state)
-            for state in self._of_all_ranks
-        ]
+        """On the CPU, one for each rank: the states that the next batch starts from."""
+        states = self._of_all_ranks if ranks.count() > 1 else [self._training]
+        return [None if state is None else tuple(part.cpu() for part in state) for state in states]
 
     def _before(self, decoder: Any, inputs: Tuple) -> None:
         """Streams that have ended are the last ones; the state may come from a checkpoint."""
