@@ -127,16 +127,15 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._untrained = None if from_checkpoint else model
         return model
 
-    def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> nn.Module:
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         """Build the criterion, and have it prepare the model: here, before there is a trainer.
 
-        The model may be trained already: fairseq-validate builds a criterion, too. Other arguments
-        are ``from_checkpoint``, which 0.12.2 does not have.
+        The model may be trained already: fairseq-validate builds a criterion, too.
         """
         self._kept_dictionary = KeptDictionary(
             utils.split_paths(self.args.data)[0], self.dictionary
         )
-        criterion = super().build_criterion(cfg, *args, **kwargs)
+        criterion = super().build_criterion(cfg)
         if isinstance(criterion, SelfNormalizingCriterion):
             self._criterion = criterion
             for model in self._models:

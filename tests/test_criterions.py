@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from conftest import zipf_lines
-from omegaconf import open_dict
 from test_output_layer import FCONV
 from tools import (
     LSTM,
@@ -49,16 +48,6 @@ def make(corpus, name, *architecture):
     flags = [*(architecture or LSTM), "--criterion", criterion, *FLAGS.get(name, [])]
     cfg, task, model = build(corpus, *flags)
     return task.build_criterion(cfg.criterion), model.train(), first_batch(task)
-
-
-@pytest.mark.modern
-@pytest.mark.parametrize("name", ["bnce", "cross_entropy"])
-def test_a_checkpoint_of_another_version_has_fields_that_are_gone(name, corpus):
-    """fairseq's hydra_validate builds the criterion from them; 0.12.2 takes no others."""
-    cfg, task, _ = build(corpus, *LSTM, "--criterion", name)
-    with open_dict(cfg.criterion):
-        cfg.criterion.gone = 1
-    assert task.build_criterion(cfg.criterion, from_checkpoint=True).task is task
 
 
 def with_targets(sample, keep):
