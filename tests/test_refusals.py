@@ -30,6 +30,7 @@ from fairseq_bnce.training import token_counts
 from fairseq_bnce.training.token_counts import count_tokens, training_target_counts
 
 BNCE = [*LSTM, "--criterion", "bnce"]
+BY_EPOCH = ["--self-norm-alpha-by-epoch", "3,2"]
 
 
 def copy(corpus, tmp_path):
@@ -123,7 +124,7 @@ def test_a_penalty_by_epoch_needs_one(corpus):
     ],
 )
 def test_a_penalty_by_epoch_is_the_only_one(criterion, alpha, other, corpus):
-    flags = [*LSTM, "--criterion", *criterion.split(), "--self-norm-alpha-by-epoch", "3,2"]
+    flags = [*LSTM, "--criterion", *criterion.split(), *BY_EPOCH]
     cfg, task, _ = build(corpus, *flags)
     assert cfg.criterion.self_norm_alpha == alpha
     assert task.build_criterion(cfg.criterion).self_norm_alpha == 3
@@ -134,14 +135,14 @@ def test_a_penalty_by_epoch_is_the_only_one(criterion, alpha, other, corpus):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--self-norm-alpha", "0"], ["--self-norm-alpha-by-epoch", "1,0"]]
+    "penalty", [["--self-norm-alpha", "0"], ["--self-norm-alpha-by-epoch", "1,0"]]
 )
 @pytest.mark.parametrize("rate, fits", [("0.5", False), ("1", True)])
-def test_a_likelihood_without_partition_functions_needs_the_penalty(rate, fits, flags, corpus):
+def test_a_likelihood_without_partition_functions_needs_the_penalty(rate, fits, penalty, corpus):
     """Without it the objective, log Z - m(w), has no lower bound."""
-    flags = ["--criterion", "self_norm_softmax", "--self-norm-rate", rate, *flags]
+    flags = ["--criterion", "self_norm_softmax", "--self-norm-rate", rate, *penalty]
     cfg, task, _ = build(corpus, *LSTM, *flags)
-    required = "--self-norm-alpha: required above 0 with --self-norm-rate below 1, got 0"
+    required = f"{penalty[0]}: required above 0 with --self-norm-rate below 1, got 0"
     with nullcontext() if fits else pytest.raises(ValueError, match=required):
         task.build_criterion(cfg.criterion)
 
@@ -206,6 +207,19 @@ def test_what_concerns_training_is_nothing_to_a_validation(corpus):
     task = type(task).setup_task(cfg.task)
     task.build_model(cfg.model, from_checkpoint=True)
     assert task.build_criterion(cfg.criterion).row_sparse
+
+
+@pytest.mark.parametrize(
+    "flags", [["--self-norm-alpha", "0"], ["--self-norm-alpha", "2", *BY_EPOCH]]
+)
+def test_a_penalty_that_an_older_version_took_is_validated(flags, corpus):
+    flags = ["--criterion", "self_norm_softmax", "--self-norm-rate", "0.5", *flags]
+    cfg, task, _ = build(corpus, *LSTM, *flags)
+    with pytest.raises(ValueError, match="--self-norm-alpha: required"):
+        task.build_criterion(cfg.criterion)
+    task = type(task).setup_task(cfg.task)
+    task.build_model(cfg.model, from_checkpoint=True)
+    assert task.build_criterion(cfg.criterion).self_norm_rate == 0.5
 
 
 def test_an_architecture_that_knows_of_no_output_dictionary(corpus, tmp_path):

@@ -10,6 +10,7 @@ from fairseq.optim import AMPOptimizer
 from test_distributed import results, train_on_two_ranks, trained_on_two_ranks
 from tools import LSTM, build, evaluate, goes_on_from, loss_bits, train
 
+from fairseq_bnce.sparse import ranks
 from fairseq_bnce.training.streams import CarriedState, stream_batches
 
 RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]
@@ -272,6 +273,18 @@ def test_an_update_that_overflows_has_read_its_batch(corpus):
     task.train_step(sample=next(batches), **step, ignore_grad=False)
     (saved,) = iterator.state_dict()["carried_state"]
     assert torch.equal(saved[0], model.decoder.final_state[0])
+
+
+def test_ranks_tell_each_other_before_a_validation_what_overflowed(corpus, monkeypatch):
+    task, model, iterator, batches, step = steps(corpus)
+    task.train_step(sample=next(batches), **step, ignore_grad=False)
+    monkeypatch.setattr(ranks, "count", lambda: 2)
+    monkeypatch.setattr(ranks, "lengths_of", lambda tensor: [len(tensor)] * 2)
+    monkeypatch.setattr(ranks, "gather_uneven", lambda tensor, lengths: [tensor, tensor + 1])
+    task.begin_valid_epoch(1, model)
+    first, second = iterator.state_dict()["carried_state"]
+    assert torch.equal(first[0], model.decoder.final_state[0])
+    assert torch.equal(second[0], model.decoder.final_state[0] + 1)
 
 
 def test_dummy_batch_leaves_no_trace(corpus):

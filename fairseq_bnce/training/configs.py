@@ -21,6 +21,7 @@ _MOST = 1_000_000  # of noise draws, or tokens in a group: more is a slip of the
 _NUMBER = "[0-9]{1,7}"  # str.isdigit() holds for "²", too
 _ALPHA_HELP = "alpha, the weight of (log Z_c - log Z)^2"
 _RANKING_ALPHA = 0.1
+_PENALTY_ALPHA = 1.0  # of the other criteria
 _RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
 
 # Types of fields, of which fairseq makes flags with choices, and which mypy takes for anything.
@@ -183,7 +184,7 @@ class RegularizedConfig(GroupConfig, PenaltyConfig):
     # divided by gamma, as eq. 10 divides it, and half as strong as ours at that: eq. 10's 0.5. The
     # default is their equation's 1, at which NCE-R of up to 100 units has about the sigma_z of DEV.
     self_norm_alpha: float = field(
-        default=1.0,
+        default=_PENALTY_ALPHA,
         metadata={
             "help": f"{_ALPHA_HELP} on a share gamma, divided by gamma; 0.5 comes near what "
             "Goldberger & Melamud (2018) report for alpha 10 and gamma 0.1"
@@ -194,7 +195,7 @@ class RegularizedConfig(GroupConfig, PenaltyConfig):
 
 @dataclass
 class SelfNormSoftmaxConfig(SelfNormalizingConfig, PenaltyConfig):
-    self_norm_alpha: float = field(default=1.0, metadata={"help": _ALPHA_HELP})
+    self_norm_alpha: float = field(default=_PENALTY_ALPHA, metadata={"help": _ALPHA_HELP})
     self_norm_rate: float = field(
         default=1.0,
         metadata={"help": f"{_RATE_HELP}; below 1 the likelihood is the unnormalised one"},
@@ -236,7 +237,6 @@ def options(config: Any, kind: type) -> Namespace:
         if name in names and value is not None:
             _require(name, required, value, fits(value))
     _check_together(values)
-    _check_alpha(values, getattr(kind, "self_norm_alpha", None))
     if values.self_norm_alpha is None:
         values.self_norm_alpha = _RANKING_ALPHA if values.objective == "ranking" else 0.0
     return values
@@ -249,6 +249,7 @@ def check_training(values: Namespace) -> None:
         ValueError: naming the flag, what was required and what came.
     """
     _check_metric(values.best_checkpoint_metric, values.valid_partition_rate, values.sentence_avg)
+    _check_penalty(values)
     if values.row_sparse:
         _refuse_flattening(values)
 
@@ -317,21 +318,27 @@ def _check_together(values: Namespace) -> None:
     base = str(getattr(values, "nce_base", "bnce"))
     fits = base == "bnce" or (group == "batch" and not gathers)
     _require("nce_base", "bnce with --bnce-group or --gather-noise", base, fits)
-
-
-def _check_alpha(values: Namespace, default: Optional[float]) -> None:
-    """The penalty's weight, of an objective that has one and in one flag."""
     objective = str(getattr(values, "objective", "ranking"))
-    is_single, alpha = values.self_norm_alpha_by_epoch is None, values.self_norm_alpha
+    fits = objective == "ranking" or values.self_norm_alpha_by_epoch is None
     required = "--objective ranking, which has the penalty"
-    has_penalty = objective == "ranking"
-    _require("self_norm_alpha_by_epoch", required, objective, has_penalty or is_single)
-    # bnce's checkpoints of before have the default of ranking whatever their objective.
-    is_default = alpha in ((None, _RANKING_ALPHA) if default is None else (default,))
-    required = f"{required} (or --criterion nce_regularized)"
-    _require("self_norm_alpha", required, alpha, has_penalty or is_default)
+    _require("self_norm_alpha_by_epoch", required, objective, fits)
+    # Checkpoints of before have the default of ranking whatever their objective.
+    alpha = values.self_norm_alpha
+    fits = objective == "ranking" or alpha in (None, _RANKING_ALPHA)
+    _require("self_norm_alpha", f"{required} (or --criterion nce_regularized)", alpha, fits)
+
+
+def _check_penalty(values: Namespace) -> None:
+    """Its weight: in one flag, and above 0 where nothing else bounds the objective."""
+    alpha, by_epoch = values.self_norm_alpha, values.self_norm_alpha_by_epoch
+    default = _RANKING_ALPHA if hasattr(values, "objective") else _PENALTY_ALPHA
     required = "none beside --self-norm-alpha-by-epoch"
-    _require("self_norm_alpha", required, alpha, is_single or is_default)
+    _require("self_norm_alpha", required, alpha, by_epoch is None or alpha == default)
+    # The unnormalised likelihood grows with the scores of targets, without end.
+    is_bounded = hasattr(values, "nce_base") or getattr(values, "self_norm_rate", 1) == 1
+    name = "self_norm_alpha" if by_epoch is None else "self_norm_alpha_by_epoch"
+    least = min(alphas_by_epoch(alpha, by_epoch))
+    _require(name, "above 0 with --self-norm-rate below 1", least, is_bounded or least > 0)
 
 
 def _check_metric(name: str, rate: float, sentence_avg: bool) -> None:

@@ -132,9 +132,6 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
         super().__init__(task, options)
         self.self_norm_rate = options.self_norm_rate
         self.normalises_itself = any(self._alphas)
-        # Below 1 nothing but the penalty keeps the scores of targets from growing without end.
-        required, least = "above 0 with --self-norm-rate below 1", min(self._alphas)
-        require("--self-norm-alpha", required, least, self.self_norm_rate == 1 or least > 0)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         if self.self_norm_rate < 1:
