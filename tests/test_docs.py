@@ -6,6 +6,7 @@ A block that can't be run here says on the line before it what it needs, as in
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import zipf_lines
-from pages import BLOCKS, DATA, SHELL, Block, blocks_of
+from pages import BLOCKS, DATA, PAGES, ROOT, SHELL, Block, blocks_of
 from shell import Parsing, Shell
 from tools import PLUGIN, write_lines
 
@@ -142,6 +143,18 @@ def test_python_runs(page: str, folder: Path, monkeypatch) -> None:
     names = dict(NAMES)
     for block in PYTHON[page]:
         exec(compile(block.text, block.place, "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_that_the_site_has_too(page: Path) -> None:
+    hook = (ROOT / "docs/site/links.py").read_text(encoding="utf-8")
+    above = ast.literal_eval(re.search(r"^ABOVE = (\(.*\))$", hook, re.MULTILINE)[1])
+    for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf-8")):
+        target = (page.parent / link).resolve()
+        assert target.is_file(), link
+        assert (ROOT / "docs") in target.parents or target.relative_to(ROOT).as_posix() in above, (
+            f"{link}: neither in docs/ nor in ABOVE of docs/site/links.py"
+        )
 
 
 # The means themselves: that they see what is wrong.

@@ -1,4 +1,4 @@
-"""A hook of mkdocs: the pages above docs/ are part of the site.
+"""A hook of mkdocs: the pages above docs/, and files they link to, are part of the site.
 
 In the files links are as GitHub needs them: from docs/ to ``../README.md``, from the README to
 ``docs/training.md``. The site has all of these pages in one folder, in lower case, since a
@@ -11,13 +11,13 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-ABOVE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+ABOVE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff")
 _TO_ABOVE = re.compile(rf"\]\((?:\.\./)?({'|'.join(map(re.escape, ABOVE))})(?=[#)])")
 _TO_DOCS = re.compile(r"\]\(docs/")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Those of the pages that there are, with links that fit their new place."""
+    """Those of these files that there are, with links that fit their new place."""
     root = Path(config.config_file_path).parent
     for name in ABOVE:
         if (root / name).is_file():
@@ -27,5 +27,5 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to those pages."""
+    """Links to those files."""
     return _TO_ABOVE.sub(lambda link: f"]({link[1].lower()}", markdown)
