@@ -166,7 +166,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--systems", **names, help=f"some of {', '.join(SYSTEMS)} (default: all)")
     add("--size", type=int, default=200, help="of the LSTM's 2 layers (default: %(default)s)")
     add("--tokens", type=int, default=400_000, help="of the training data (default: %(default)s)")
-    add("--utterances", type=int, default=100, help="of each at most (default: %(default)s)")
+    about = "of each at most, the first of which is not timed (default: %(default)s)"
+    add("--utterances", type=command.at_least(2), default=100, help=about)
     add("--seconds", type=float, default=20, help="of each at most (default: %(default)s)")
     add("--length", type=int, default=20, help="words of an utterance (default: %(default)s)")
     add("--noise", type=float, default=2.0, help="of the emissions (default: %(default)s)")

@@ -4,8 +4,8 @@
     bench_offset.py NAME=CHECKPOINT ... --out OUT --fit train.txt \\
         --text test.txt
 
-Partition functions of several numbers of rows are fitted to the first contexts of one text, and
-used on another, a sentence a sample: mean and standard deviation of log Z_c less what they say,
+Partition functions of several numbers of rows are fitted to contexts drawn from all of one text,
+and used on another, a sentence a sample: mean and standard deviation of log Z_c less what they say,
 perplexities of scores without a softmax and of exact ones, and tokens scored in a second of the
 processor's time, as Scorer.score_stream does it. A model without rows is scored less one constant,
 the mean of log Z_c over the contexts that the others are measured on. With --shift there is one

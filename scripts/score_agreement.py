@@ -139,7 +139,8 @@ def _our_scores(
     unk, split = scorer.dictionary.unk_word, options.gen_subset
     text = options.out / f"{split}-{options.fingerprint}.txt"
     log = options.out / "text.log"
-    with sentences.write_text(options.data, split, text, log, options.threads).open() as lines:
+    written = sentences.write_text(options.data, split, text, log, options.threads)
+    with written.open(encoding="utf-8") as lines:
         for line in scorer.score_stream(lines):
             shown = (unk if oov else word for word, oov in zip(line.words, line.is_oov))
             yield from zip(shown, line.log_probs.tolist())

@@ -361,11 +361,15 @@ def test_a_full_disk(checkpoint, text, tmp_path, flag, room):
         json.loads((out / "diagnosis.json").read_text("utf-8"))
 
 
-def test_calibrate_to_a_folder_is_said_before_the_work(diagnose, checkpoint, text, tmp_path):
+def test_calibrate_to_what_is_no_file_is_said_before_the_work(diagnose, checkpoint, text, tmp_path):
     (tmp_path / "folder").mkdir()
     flags = ["--calibrate", tmp_path / "folder", "--overwrite"]
     status, output, errors = diagnose("--path", checkpoint, *flags, text)
     assert (status, output) == (2, "") and "required a file, got a folder" in errors
+    status, output, errors = diagnose("--path", checkpoint, text, "--calibrate", "c" * 300)
+    assert (status, output) == (2, "") and "required a file, got: File name too long" in errors
+    status, output, errors = diagnose("--path", ".", text, "--calibrate")
+    assert (status, output) == (2, "") and "--path .: required a checkpoint, got no such" in errors
 
 
 @pytest.mark.parametrize("words", ["", "w1", "w1 w1 w1 w1"])

@@ -257,6 +257,12 @@ def test_sentences(text: str, expected: list[str] | None) -> None:
     assert list(sentences.split_sentences(text)) == (expected or [text])
 
 
+def test_marks_are_looked_at_once() -> None:
+    """Or else this would take minutes."""
+    text = f"a{'!' * 100_000}b. {'C. ' * 100_000}D"
+    assert len(list(sentences.split_sentences(text))) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -575,6 +581,28 @@ def test_results_inside_the_source_are_no_part_of_it(tmp_path, out: str) -> None
         reports.append(json.loads((source / out / "report.json").read_text())["splits"])
         assert (source / out / "questions").exists() == bool(extra)
     assert reports[0] == reports[1]
+
+
+def test_overwrite_replaces_no_file_that_it_reads(tmp_path, capsys) -> None:
+    """Nor a folder of one's own that has a result's name."""
+    source, out = mscc(tmp_path), tmp_path / "out"
+    assert run("mscc", source, tmp_path, *questions(tmp_path), "--split", 0.8, 0.1, 0.1) == 0
+    within = source.replace(out / "text" / source.name)
+    assert run("mscc", within, tmp_path, "--overwrite") == 2
+    assert f"another folder is required, since {within} is of what" in capsys.readouterr().err
+    within.rename(source)
+    table = (tmp_path / "q.csv").replace(out / "questions" / "q.csv")
+    assert run("mscc", source, tmp_path, "--overwrite", "--questions", table) == 2
+    assert f"another folder is required, since {table} is of what" in capsys.readouterr().err
+    (out / "questions" / "report.json").unlink()
+    assert run("mscc", source, tmp_path, "--overwrite") == 2
+    assert "has questions without one" in capsys.readouterr().err
+    assert table.exists()
+
+
+def test_names_that_no_file_can_have_are_refused(tmp_path, capsys) -> None:
+    assert run("mscc", mscc(tmp_path), tmp_path, "--questions", "q" * 300) == 2
+    assert "File name too long" in capsys.readouterr().err
 
 
 def test_counts_are_compared() -> None:

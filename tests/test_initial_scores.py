@@ -62,6 +62,29 @@ def test_without_a_last_normalisation_scores_stay_random(name, corpus):
     assert criterion.constant.start is None  # is measured
 
 
+def _with_other_features(decoder):
+    class Scaled(type(decoder)):
+        def extract_features(self, *args, **kwargs):
+            features, extra = super().extract_features(*args, **kwargs)
+            return torch.nn.functional.normalize(features, dim=-1), extra
+
+    decoder.__class__ = Scaled
+
+
+def _with_weight_norm(decoder):
+    torch.nn.utils.weight_norm(decoder.output_projection)
+
+
+@pytest.mark.parametrize("change", [_with_other_features, _with_weight_norm])
+def test_a_decoder_of_ones_own_keeps_its_scores(change, corpus):
+    """Where they would be none of those that are set, and log Z has to be measured."""
+    cfg, task, model = build(corpus, *TRANSFORMER, *BNCE)
+    assert initial_scores.can_be_set(OutputLayer(model))
+    change(model.decoder)
+    assert not initial_scores.can_be_set(OutputLayer(model))
+    assert task.build_criterion(cfg.criterion).constant.start is None
+
+
 def test_none_leaves_the_model_alone(corpus):
     _, _, stock = build(corpus, *TRANSFORMER)
     cfg, task, model = build(corpus, *TRANSFORMER, *BNCE, "--init-output-bias", "none")

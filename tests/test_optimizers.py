@@ -228,3 +228,20 @@ def test_flags_reach_the_rule(name, flags, want, corpus):
 def test_rules_of_rows_take_no_flat_parameters():
     parameter = torch.nn.Parameter(torch.ones(2, 2))
     assert not update_rules.RowwiseAdagrad([parameter], lr=1.0).supports_flat_params
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_small_gradients_of_halves_are_divided_in_float32(is_sparse, corpus):
+    """The half of 1e-9 is 0: by the number of words, the loss scale and a clip it may come there."""
+    flags = ["--criterion", "bnce", "--optimizer", "sparse_sgd", "--lr", "1e6"]
+    cfg, _, _ = build(corpus, *LSTM, *flags, "--memory-efficient-fp16")
+    parameter = torch.nn.Parameter(torch.zeros(4, 3, dtype=torch.half))
+    optimizer = optim.MemoryEfficientFP16Optimizer.build_optimizer(cfg, [parameter])
+    parameter.grad = torch.full_like(parameter, 1e-3)
+    if is_sparse:
+        parameter.grad = parameter.grad.to_sparse(1)
+    optimizer.multiply_grads(1e-6)
+    factor = optimizer._multiply_factor
+    optimizer.step()
+    expected = torch.full((4, 3), -1e6 * 1e-3 * factor)
+    torch.testing.assert_close(parameter.float(), expected, rtol=1e-3, atol=0.0)

@@ -489,6 +489,14 @@ def test_failure_leaves_nothing_and_loses_nothing(tmp_path, monkeypatch, capsys)
     assert sorted(os.listdir(tmp_path / "old")) == ["report.json", "text"]
 
 
+def test_a_folder_whose_name_is_no_utf8_is_told_of(tmp_path, capsys) -> None:
+    corpus(tmp_path / "a")
+    out = tmp_path / os.fsdecode(b"out\xff")
+    assert run("--tokenized", "--text-only", "--train", tmp_path / "a", "--out", out) == 0
+    assert capsys.readouterr().out.endswith("out\\udcff/text\n")
+    assert (out / "report.json").exists()
+
+
 def test_overwrite_replaces_its_own_and_nothing_else(tmp_path) -> None:
     corpus(tmp_path / "a")
     text_only(tmp_path, "--train", tmp_path / "a", "--test", tmp_path / "a")

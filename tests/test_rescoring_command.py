@@ -319,6 +319,16 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
     assert "BLEU (sacrebleu" in rescore(*kaldi, "--metric", "bleu", model=None)[2]
 
 
+def test_word_error_rate_of_a_reference_without_words(rescore, tmp_path):
+    pytest.importorskip("jiwer")
+    write_lines(tmp_path / "words", ["u-1 a x", "v-1 c d"])
+    write_lines(tmp_path / "cost", ["u-1 1", "v-1 1"])
+    write_lines(tmp_path / "text", ["u a b", "v"])
+    flags = [f"--cost=ac={tmp_path / 'cost'}", "--weights", "ac=1", "--ref", tmp_path / "text"]
+    errors = rescore("--format", "kaldi", tmp_path / "words", *flags, model=None)[2]
+    assert "word error rate (jiwer), per cent: before 150.00 [" in errors  # three of two words
+
+
 def test_word_error_rate_of_moses_lists(rescore, nbest, tmp_path):
     pytest.importorskip("jiwer")
     write_lines(tmp_path / "reference", ["w1 w2 w3", "w1"])
@@ -518,6 +528,13 @@ def test_names_of_features_that_could_not_be_read_back(rescore, nbest, name):
     assert errors.startswith("fairseq-bnce: error: --feature: required a name of letters, digits")
 
 
+def test_names_of_features_that_would_be_comments(rescore, nbest):
+    """Those of sparse features may begin so, but in a file of weights no name does."""
+    flags = ["--tune", nbest, "--tune-features", "score,#x"]
+    status, _, errors = rescore(nbest, *flags, model=None)
+    assert status == 2 and "--tune: required names without # before them" in errors
+
+
 def test_damaged_gzip(rescore, tmp_path):
     whole = gzip.compress("\n".join(LIST * 50).encode() + b"\n")
     path = tmp_path / "nbest.gz"
@@ -629,6 +646,15 @@ def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
         ),
         (nbest, *WEIGHTED, "--out", out, "--best", f"{out}.part"): (
             f"--best: required another file than {out}.part, which is that of --out until it is"
+        ),
+        (nbest, *WEIGHTED, "--ref", out, "--best", out): (
+            f"--best: required another file than that of --ref, got {out}"
+        ),
+        (nbest, "--tune", out, "--weights-out", out): (
+            f"--weights-out: required another file than that of --tune, got {out}"
+        ),
+        (nbest, *WEIGHTED, "--format", "kaldi", f"--cost=a={out}", "--out", out): (
+            f"--out: required another file than that of --cost, got {out}"
         ),
     }.items():
         status, lines, errors = rescore(*flags, model=None)

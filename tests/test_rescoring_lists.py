@@ -327,6 +327,7 @@ def test_few_lists_are_read_ahead():
 def test_weights_of_a_command_and_of_a_file(tmp_path):
     want = {"LM": (0.5,), "TM": (1.0, -2.0)}
     assert weights.read_weights("LM=0.5, TM=1 -2") == want
+    assert weights.read_weights("#x=1,LM=2") == {"#x": (1.0,), "LM": (2.0,)}
     (tmp_path / "w=1").write_text("# of today\nLM= 0.5\n\n  # and\nTM= 1 -2\n")
     assert weights.read_weights(str(tmp_path / "w=1")) == want
     (tmp_path / "w").write_text("\n".join(weights.weight_lines(want)))
@@ -448,6 +449,22 @@ def test_a_file_that_cannot_be_written(tmp_path):
         Output(str(tmp_path / "none" / "out"))
     with pytest.raises(InputError, match="output: required a file's name, got an empty one"):
         Output("")
+
+
+def test_what_an_error_left_stays_until_there_is_more(tmp_path):
+    path = tmp_path / "out"
+    part = tmp_path / "out.part"
+    part.write_text("hours of work\n")
+    with pytest.raises(KeyboardInterrupt) as error, Output(str(path)):
+        raise KeyboardInterrupt
+    assert part.read_text() == "hours of work\n" and kept(error.value) == ()
+    with pytest.raises(KeyboardInterrupt), Output(str(path)) as out:
+        out.write("more")
+        raise KeyboardInterrupt
+    assert part.read_text() == "more\n"
+    with Output(str(path)):
+        pass
+    assert path.read_text() == "" and not part.exists()
 
 
 def test_an_error_tells_of_every_file_that_was_kept(tmp_path):

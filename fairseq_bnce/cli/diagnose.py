@@ -217,9 +217,17 @@ def _calibrated_path(options: argparse.Namespace) -> Any:
     """Known to be writable before the work."""
     if options.calibrate is None:
         return None
-    own = Path(options.path)
-    beside = own.with_name(f"{own.stem}.calibrated{own.suffix}")
-    path = beside if options.calibrate is True else Path(options.calibrate)
+    name = options.calibrate
+    if name is True:
+        own, suffix = os.path.splitext(options.path)
+        name = f"{own}.calibrated{suffix}"
+    try:
+        return _checked_path(Path(name), options.overwrite)
+    except OSError as error:
+        raise InputError(f"--calibrate {name}: required a file, got: {error.strerror}") from None
+
+
+def _checked_path(path: Path, overwrite: bool) -> Path:
     if path.is_dir():
         raise InputError(f"--calibrate {path}: required a file, got a folder")
     if path.exists() and not _is_checkpoint(path):
@@ -227,7 +235,7 @@ def _calibrated_path(options: argparse.Namespace) -> Any:
             f"--calibrate {path}: required the name of a checkpoint to write, got a file that is "
             "none; a text goes before --calibrate"
         )
-    if path.exists() and not options.overwrite:
+    if path.exists() and not overwrite:
         raise InputError(
             f"--calibrate {path}: required a file that is not there yet, or --overwrite; got one "
             "that is"
@@ -239,11 +247,8 @@ def _calibrated_path(options: argparse.Namespace) -> Any:
 
 def _is_checkpoint(path: Path) -> bool:
     """By its first bytes: torch writes zip archives, and wrote pickles."""
-    try:
-        with path.open("rb") as file:
-            return file.read(2).startswith((b"PK", b"\x80"))
-    except OSError as error:
-        raise InputError(f"--calibrate {path}: required a file, got: {error.strerror}") from None
+    with path.open("rb") as file:
+        return file.read(2).startswith((b"PK", b"\x80"))
 
 
 def _make_folder(folder: Path) -> None:

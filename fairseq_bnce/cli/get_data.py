@@ -16,8 +16,15 @@ from pathlib import Path
 
 from fairseq_bnce.corpora import fetch, recipe
 from fairseq_bnce.corpora.table import CORPORA, Corpus
+from fairseq_bnce.errors import printable
 from fairseq_bnce.preparation import options as text_options
-from fairseq_bnce.preparation.folder import check_output, failures_named, install, staging_folder
+from fairseq_bnce.preparation.folder import (
+    check_inputs,
+    check_output,
+    failures_named,
+    install,
+    staging_folder,
+)
 from fairseq_bnce.preparation.report import print_report
 
 
@@ -56,12 +63,12 @@ def _add_sources(group: argparse._ArgumentGroup) -> None:
 def run(options: argparse.Namespace) -> int:
     """Find the archive, make the result, move it to its place and report."""
     corpus = CORPORA[options.corpus]
-    recipe.check_questions(options)
     with failures_named():
+        recipe.check_questions(options)
         report = _make(corpus, options)
     print_report(report, options.out)
     if options.questions:
-        print(f"questions: {options.out / 'questions'}")
+        print(f"questions: {printable(options.out / 'questions')}")
     for line in recipe.comparisons(corpus.published, report):
         print(recipe.verdict(*line))
     return 0
@@ -69,11 +76,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _make(corpus: Corpus, options: argparse.Namespace) -> dict:
     out = options.out.resolve()
-    check_output(out, options.overwrite)
+    check_output(out, options.overwrite, recipe.RESULTS)
     # What is wrong with the options is found before a long download.
     recipe.text_settings(corpus, options, Path())
     source = fetch.locate(corpus.archive, options.source, options.cache)
-    print(f"{corpus.title}: {source}")
+    questions = filter(None, (options.questions, options.answers))
+    check_inputs(out, [source, *questions], recipe.RESULTS)
+    print(f"{corpus.title}: {printable(source)}")
     with staging_folder(out) as scratch:
         report = recipe.make(corpus, source, options, scratch)
         install(scratch / "result", out, scratch, recipe.RESULTS)

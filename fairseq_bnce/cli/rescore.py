@@ -40,13 +40,21 @@ from fairseq_bnce.rescoring.lists import NBest, each_once, group
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
 from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.rescoring.tuning import tune
-from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
+from fairseq_bnce.rescoring.weights import (
+    COMMENT,
+    Space,
+    Weights,
+    ranking,
+    read_weights,
+    weight_lines,
+)
 from fairseq_bnce.text.lines import STDIN, LineSource, readable
 from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.output import Output, is_special, part_of, write_error
 from fairseq_bnce.text.stream import word_maker
 
 FEATURE_NAME = re.compile(r"[\w.+-]+")
+_REPLACED = ("NBEST", "--weights")  # what is read, and may be written anew
 # What else is added by flags: the ends of the features' names.
 _SUFFIXES = {"both": "Exact", "count_words": "Words", "count_oov": "OOV"}
 
@@ -198,7 +206,7 @@ def _check_names(options: argparse.Namespace) -> None:
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Each is read, or written, for one thing."""
+    """Each is read, or written, for one thing, but for what may be replaced."""
     read = {"NBEST": options.list, "--weights": options.weights, "--cost": _cost_files(options)}
     read.update({"--tune": options.tune, "--ref": options.ref})
     names = [(flag, name) for flag, given in read.items() for name in _as_list(given)]
@@ -216,12 +224,16 @@ def _check_files(options: argparse.Namespace) -> None:
             other = written.setdefault(place, flag)
             if other != flag and (name == STDIN or not is_special(name)):
                 raise InputError(f"{flag}: required another file than {other}, got {name}")
-    _check_parts(written, names)
+    _check_read(written, [(flag, name) for flag, name in names if name not in (None, STDIN)])
 
 
-def _check_parts(written: Dict[str, str], read: List[Tuple[str, str]]) -> None:
-    """What an output is called until it is whole is no other file's name."""
-    used = {os.path.realpath(name): flag for flag, name in read if name not in (None, STDIN)}
+def _check_read(written: Dict[str, str], read: List[Tuple[str, str]]) -> None:
+    """No output is a file that is read, nor is what it is called until it is whole."""
+    used = {os.path.realpath(name): flag for flag, name in read}
+    for place, flag in used.items():
+        other = written.get(place)
+        if other is not None and flag not in _REPLACED and not is_special(place):
+            raise InputError(f"{other}: required another file than that of {flag}, got {place}")
     for place, flag in written.items():
         other = {**written, **used}.get(part_of(place))
         if other is not None and place != STDIN and not is_special(place):
@@ -355,6 +367,12 @@ class _Job:
         else:
             names = [*self._own_names(), *_added_names(self.options), *(self.weights or {})]
         names = list(dict.fromkeys(names))
+        for name in names:
+            if name.startswith(COMMENT):
+                raise InputError(
+                    f"--tune: required names without {COMMENT} before them, which makes a comment "
+                    f"of a line of --weights-out, got {quoted(name)}"
+                )
         if len(names) < 2:
             raise InputError(
                 f"--tune: required at least two features (--path, --tune-features), got {names}"

@@ -11,8 +11,9 @@ ABBREVIATION = re.compile(
     "co|inc|ltd|eds?)",
     re.I,
 )
-# A mark, closing quotes and brackets, a space, and what can begin a sentence.
-BREAK = re.compile(r"""[.!?]+["')\]]*\s+(?=["'`(\[]*[A-Z0-9])""")
+# Marks, from the first on, closing quotes and brackets, a space, and what can begin a sentence.
+BREAK = re.compile(r"""(?<![.!?])[.!?]+["')\]]*\s+(?=["'`(\[]*[A-Z0-9])""")
+_LOOKED_AT = 19  # characters before a full stop
 LAST_WORD = re.compile(r"([A-Za-z.]*)\.$")
 
 
@@ -30,7 +31,9 @@ def split_sentences(text: str) -> Iterator[str]:
     """The sentences of a paragraph."""
     start = 0
     for found in BREAK.finditer(text):
-        if found.group().strip() == "." and is_abbreviation(text[start : found.start() + 1][-20:]):
+        place = found.start()
+        before = text[max(start, place - _LOOKED_AT) : place + 1]
+        if found.group().strip() == "." and is_abbreviation(before):
             continue
         yield text[start : found.end()].strip()
         start = found.end()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Iterable, Iterator, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 from fairseq_bnce.errors import InputError
 
@@ -25,27 +25,48 @@ def failures_named() -> Iterator[None]:
         raise InputError(str(error)) from error
 
 
-def check_output(out: Path, overwrite: bool) -> None:
-    """Refuse to write where something is already."""
+def check_output(out: Path, overwrite: bool, names: Sequence[str] = RESULTS) -> None:
+    """Refuse to write where something is already, and to replace what no earlier run left.
+
+    Args:
+        out: the folder of the result.
+        overwrite: whether an earlier result may be replaced.
+        names: what is replaced in it: RESULTS, and folders that have reports of their own.
+
+    Raises:
+        InputError: naming what is there.
+    """
     if out.exists() and not out.is_dir():
         raise InputError(f"--out: a folder is required, but {out} is a file")
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise InputError(
             f"--out: an empty or new folder is required, but {out} has data in it "
-            "(--overwrite replaces its text, bin and report.json)"
+            f"(--overwrite replaces its {', '.join(names[:-1])} and {names[-1]})"
         )
-    there = [name for name in RESULTS if os.path.lexists(out / name)]
-    if there and REPORT not in there:
+    there = [name for name in names if os.path.lexists(out / name)]
+    if REPORT in there:
+        others = [name for name in there if name not in RESULTS]
+        there = [name for name in others if not (out / name / REPORT).is_file()]
+    if there:
         raise InputError(
             f"--out: with --overwrite, what an earlier run left is required, with its {REPORT}, "
             f"but {out} has {' and '.join(there)} without one"
         )
 
 
-def check_inputs(out: Path, names: Iterable[str]) -> None:
-    """Refuse texts that ``--overwrite`` would replace by what is made of them."""
-    replaced = [out.resolve() / name for name in RESULTS]
-    for name in names:
+def check_inputs(out: Path, inputs: Iterable[Any], names: Sequence[str] = RESULTS) -> None:
+    """Refuse files or folders that ``--overwrite`` would replace by what is made of them.
+
+    Args:
+        out: the folder of the result.
+        inputs: what is read.
+        names: what is replaced in ``out``.
+
+    Raises:
+        InputError: naming the first one.
+    """
+    replaced = [out.resolve() / name for name in names]
+    for name in inputs:
         place = Path(name).resolve()
         if any(result in (place, *place.parents) for result in replaced):
             raise InputError(

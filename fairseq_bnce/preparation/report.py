@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Iterator, Mapping
 
+from fairseq_bnce.errors import printable
 from fairseq_bnce.preparation.binarising import SplitStats
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, UNK
 
@@ -60,6 +61,6 @@ def print_report(report: Mapping[str, Any], out: Path) -> None:
     print(report["vocabulary"])
     for remark in remarks(report):
         print(f"note: {remark}")
-    print(f"text: {out / 'text'}")
+    print(f"text: {printable(out / 'text')}")
     if not report["settings"]["text_only"]:
-        print(f"binarised data: {out / 'bin'}")
+        print(f"binarised data: {printable(out / 'bin')}")

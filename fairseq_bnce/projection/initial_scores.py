@@ -18,11 +18,16 @@ from torch import Tensor, nn
 from fairseq_bnce.projection.output_layer import OutputLayer
 
 _CHOSEN = 0  # of the features; no position is better than another
+# The methods that make features, which come out of the last normalisation in fairseq's own alone.
+_OWN = ("forward", "extract_features", "extract_features_scriptable")
 
 
 def can_be_set(layer: OutputLayer) -> bool:
     """Whether the decoder has something that carries a score for every word."""
-    return layer.bias is not None or _last_norm(layer.decoder) is not None
+    if layer.bias is not None:
+        return True
+    is_stored = isinstance(layer.full().weight, nn.Parameter)  # and not made under weight_norm
+    return is_stored and _last_norm(layer.decoder) is not None
 
 
 @torch.no_grad()
@@ -56,6 +61,10 @@ def _make_constant(decoder: TransformerDecoderBase, norm: nn.LayerNorm) -> float
 def _last_norm(decoder: nn.Module) -> Optional[nn.LayerNorm]:
     """The affine layer normalisation that features come out of, whatever layers are dropped."""
     if not isinstance(decoder, TransformerDecoderBase):
+        return None
+    if any(
+        getattr(type(decoder), name) is not getattr(TransformerDecoderBase, name) for name in _OWN
+    ):
         return None
     norm = decoder.layer_norm
     if norm is None and not decoder.decoder_layerdrop and not decoder.layers[-1].normalize_before:

@@ -90,7 +90,7 @@ class WordErrorRate:
         """(hypotheses, 2) int64, for one sentence, which has one reference.
 
         Raises:
-            InputError: for several references, or one that jiwer refuses.
+            InputError: for several references.
         """
         if len(references) != 1:
             raise InputError(f"WER: required one reference, got {len(references)}")
@@ -112,10 +112,9 @@ class WordErrorRate:
         return np.divide(100 * errors, words, out=np.full(len(sums), np.nan), where=words > 0)
 
     def _count(self, hypothesis: str, reference: str) -> List[int]:
-        try:
-            found = self._process(reference, hypothesis)
-        except ValueError as error:  # its older versions refuse empty references
-            raise InputError(f"WER: jiwer refuses {quoted(reference)}: {error}") from error
+        if not reference:  # which older versions of jiwer refuse
+            return [len(hypothesis.split()), 0]
+        found = self._process(reference, hypothesis)
         errors = found.substitutions + found.deletions + found.insertions
         return [errors, found.hits + found.substitutions + found.deletions]
 

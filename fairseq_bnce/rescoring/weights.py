@@ -14,6 +14,7 @@ from fairseq_bnce.text.numerals import decimal
 
 # Of weights and of features that have one, as of float32: sums of their products are finite.
 LARGEST = 1e38
+COMMENT = "#"  # what a line of a file that is none of weights begins with
 Weights = Dict[str, Tuple[float, ...]]
 
 
@@ -27,10 +28,14 @@ def read_weights(given: str) -> Weights:
         items = [(f"weights, item {i}", item) for i, item in enumerate(given.split(","), 1)]
     else:
         lines = LineSource(given)
-        items = [(f"{line.source}, line {line.number}", unmarked(line.text)) for line in lines]
+        items = [
+            (f"{line.source}, line {line.number}", unmarked(line.text))
+            for line in lines
+            if not unmarked(line.text).lstrip().startswith(COMMENT)
+        ]
     weights: Weights = {}
     for where, item in items:
-        if item.strip() and not item.lstrip().startswith("#"):
+        if item.strip():
             name, values = _parse(where, item)
             if name in weights:
                 raise InputError(f"{where}: required every name once, got {quoted(name)} again")

@@ -7,7 +7,7 @@ half precision keep a float32 master, to which the rule is applied, and which is
 
 import math
 from itertools import chain
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
@@ -35,6 +35,9 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     # that is loaded keeps its precision.
     supports_memory_efficient_fp16 = True
     disable_mem_eff_fp16_loading_hack = True
+    # So that gradients in half precision are divided by the loss scale and by the number of words
+    # in the master's precision: the smallest of them would be lost in their own.
+    supports_step_with_scale = True
 
     #: Parameters whose state was loaded, and is not used yet. Here, for what is unpickled.
     _loaded: FrozenSet[Tensor] = frozenset()
@@ -62,8 +65,14 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
     @torch.no_grad()
-    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+    def step(
+        self, closure: Optional[Callable[[], Any]] = None, scale: Union[float, Tensor] = 1.0
+    ) -> Any:
         """One update of every parameter that has a gradient.
+
+        Args:
+            closure: as torch.optim has it.
+            scale: what the gradients are divided by, in place.
 
         Raises:
             ValueError: for an option that row-sparse gradients can't follow.
@@ -75,7 +84,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
+                    self._update(parameter, parameter.grad, group, scale)
         return loss
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -89,7 +98,13 @@ class RowSparseOptimizer(torch.optim.Optimizer):
                 self.state[parameter][name] = on_device
             self._loaded |= {parameter}
 
-    def _update(self, parameter: Tensor, gradient: Tensor, group: Dict[str, Any]) -> None:
+    def _update(
+        self,
+        parameter: Tensor,
+        gradient: Tensor,
+        group: Dict[str, Any],
+        scale: Union[float, Tensor],
+    ) -> None:
         state = self.state[parameter]
         if parameter in self._loaded:
             self._loaded -= {parameter}
@@ -102,23 +117,26 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         del whole["step"]
         if gradient.is_sparse:
             self._check_sparse(group)
-            self._update_rows(whole, row_sparse.merge(gradient), state["step"], group, parameter)
+            merged = row_sparse.merge(gradient)
+            rows = _divided(merged._values(), whole["value"], scale)
+            self._update_rows(whole, merged._indices()[0], rows, state["step"], group, parameter)
         else:
-            self.rule(whole, gradient.to(whole["value"].dtype), state["step"], group)
+            gradient = _divided(gradient, whole["value"], scale)
+            self.rule(whole, gradient, state["step"], group)
             if "value" in state:
                 parameter.data.copy_(whole["value"])
 
     def _update_rows(
         self,
         whole: Dict[str, Tensor],
-        gradient: Tensor,
+        ids: Tensor,
+        rows: Tensor,
         step: int,
         group: Dict[str, Any],
         parameter: Tensor,
     ) -> None:
-        ids, rows = gradient._indices()[0], gradient._values()
         part = {name: value.index_select(0, ids) for name, value in whole.items()}
-        self.rule(part, rows.to(part["value"].dtype), step, group)
+        self.rule(part, rows, step, group)
         for name, value in part.items():
             whole[name].index_copy_(0, ids, value)
         if "value" in self.state[parameter]:
@@ -144,6 +162,14 @@ class RowSparseOptimizer(torch.optim.Optimizer):
                     f"{group[option]}: {reason}; if it is the checkpoint's: --reset-optimizer, or "
                     f"--optimizer-overrides \"{{'{option}': 0}}\""
                 )
+
+
+def _divided(gradient: Tensor, value: Tensor, scale: Union[float, Tensor]) -> Tensor:
+    """In the value's precision."""
+    gradient = gradient.to(value.dtype)
+    if torch.is_tensor(scale):
+        return gradient.div_(scale.to(gradient))
+    return gradient if scale == 1.0 else gradient.div_(scale)
 
 
 def _reconcile(state: Dict[str, Any], parameter: Tensor) -> None:

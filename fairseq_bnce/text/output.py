@@ -19,8 +19,9 @@ class Output:
     """A context manager; what is written by :meth:`write` are whole lines.
 
     A file is written under the name of :func:`part_of`, which it keeps if an error ends the work,
-    with the whole lines until then; :func:`kept` tells of it. A device or a pipe is written to as
-    it is, and for a link the file that it names.
+    with the whole lines until then; :func:`kept` tells of it. What an earlier error left there goes
+    with the first line. A device or a pipe is written to as it is, and for a link the file that it
+    names.
 
     Args:
         name: of the file; None or ``-`` for standard output.
@@ -41,6 +42,7 @@ class Output:
             real = os.path.realpath(name) if os.path.islink(name) else name
             self._names = part_of(real), real
         self._stream = _open(name, self._names[0] if self._names else name)
+        self._is_begun = self._names is None
 
     def __enter__(self) -> Output:
         return self
@@ -61,6 +63,7 @@ class Output:
     def write(self, line: str) -> None:
         """Write a line, without its line feed."""
         try:
+            self._begin()
             self._stream.write(to_bytes(line + "\n"))
         except OSError as error:
             raise self._failure(error) from error
@@ -72,6 +75,11 @@ class Output:
         except OSError as error:
             raise self._failure(error) from error
 
+    def _begin(self) -> None:
+        if not self._is_begun:
+            self._stream.truncate(0)
+            self._is_begun = True
+
     def _failure(self, error: OSError) -> Exception:
         if self.name is None:
             discard_stdout()
@@ -79,6 +87,8 @@ class Output:
 
     def _close(self, is_whole: bool) -> None:
         try:
+            if is_whole:
+                self._begin()
             self._stream.close()
             if is_whole and self._names is not None:
                 os.replace(*self._names)
@@ -91,6 +101,8 @@ class Output:
             return
         part = self._names[0]
         with contextlib.suppress(OSError):
+            if not self._is_begun and os.path.getsize(part):
+                return  # that of an earlier error
             if _cut_to_whole_lines(part):
                 setattr(error, _KEPT, (*kept(error), part))
             else:
@@ -138,8 +150,8 @@ def _open(name: Optional[str], path: Optional[str]) -> IO[bytes]:
             raise InputError(f"{STDOUT}: required an open one, got a closed one")
         return sys.stdout.buffer
     try:
-        # What is special is not cut down: /dev/stdout may be a file that has something already.
-        return open(path, "ab" if path == name else "wb")
+        # Nothing is cut down: /dev/stdout may be a file that has something already.
+        return open(path, "ab")
     except OSError as error:
         raise InputError(f"{name}: required a file to write, got: {error.strerror}") from error
 

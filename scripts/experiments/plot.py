@@ -125,8 +125,9 @@ def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
     for one, panel in zip(axes.flat, panels):
         for label, points in panel.lines:
             if points:
-                colour, line = f"C{labels.index(label) % 10}", "-" if panel.joined else ""
-                (known[label],) = one.plot(*zip(*points), line, marker=".", color=colour)
+                (known[label],) = one.plot(
+                    *zip(*points), **_style(labels.index(label), panel.joined)
+                )
         one.set(**panel.axes)
         _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
@@ -134,6 +135,13 @@ def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
     figure.suptitle(title)
     figure.tight_layout(rect=(0, 0, 1 - 2 / width, 1))
     return figure
+
+
+def _style(place: int, joined: bool) -> Dict[str, str]:
+    """Of the lines of a label; matplotlib has ten colours."""
+    more = place // 10 % 3
+    line = ("-", "--", ":")[more] if joined else ""
+    return {"color": f"C{place % 10}", "linestyle": line, "marker": ".x^"[more]}
 
 
 def _clouds(plt: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> Any:

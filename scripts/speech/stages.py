@@ -16,7 +16,8 @@ from experiments import command, machine, processes
 
 REPORT = "report"
 CHOSEN = "chosen.json"
-FREE = ("only", "threads")  # options that a folder's results are not of; paths, which move, neither
+# Options that a folder's results are not of; what folders are called, neither: they may be moved.
+FREE = ("only", "threads", "out")
 Steps = Dict[str, Callable[["Run"], Any]]
 
 
@@ -42,9 +43,14 @@ class Run:
         say(f"{name}: {time.time() - start:.0f} s")
 
     def chosen(self) -> Dict[str, Any]:
-        """The options that results depend on."""
-        options = vars(self.options).items()
-        return {k: v for k, v in options if k not in FREE and not isinstance(v, Path)}
+        """The options that results depend on; for a folder of other results, those of its own."""
+        found: Dict[str, Any] = {}
+        for name, value in vars(self.options).items():
+            if not isinstance(value, Path):
+                found[name] = value
+            elif (value / CHOSEN).is_file():
+                found[name] = json.loads((value / CHOSEN).read_text(encoding="utf-8"))
+        return {name: value for name, value in found.items() if name not in FREE}
 
     def check_chosen(self) -> None:
         """Raise UsageError for other options than those that the folder's results are of."""

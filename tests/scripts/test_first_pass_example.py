@@ -280,6 +280,23 @@ def test_a_file_that_is_missing_is_said(stage, missing, tmp_path, capsys):
     assert f"error: {stage}: required " in said and f"{missing}, got no such file" in said
 
 
+def test_results_of_another_speech_are_refused(tmp_path, capsys):
+    """Wherever the folders are by then."""
+    flags = ["--data", tmp_path, "--out", tmp_path / "first", "--only", "report"]
+    for name, updates in (("short", 10), ("long", 20)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "chosen.json").write_text(json.dumps({"updates": updates}))
+    (tmp_path / "first").mkdir()
+    chosen = json.dumps({"spoken": 8_000, "speech": {"updates": 10}})
+    (tmp_path / "first" / "chosen.json").write_text(chosen)
+    said = {}
+    for name in ("short", "long"):
+        assert first_pass_example.main([*map(str, flags), "--speech", str(tmp_path / name)]) == 2
+        said[name] = capsys.readouterr().err
+    assert "error: report: required " in said["short"]  # nothing was spoken
+    assert "error: --speech: required {'updates': 10}, which the results in " in said["long"]
+
+
 @pytest.mark.slow
 def test_the_example_to_the_table(example):
     pytest.importorskip("flashlight.lib.text")
