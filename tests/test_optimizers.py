@@ -232,7 +232,7 @@ def test_rules_of_rows_take_no_flat_parameters():
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_small_gradients_of_halves_are_divided_in_float32(is_sparse, corpus):
-    """The half of 1e-9 is 0: by the number of words, the loss scale and a clip it may come there."""
+    """The half of 1e-9 is 0, where the number of words and the loss scale may bring a gradient."""
     flags = ["--criterion", "bnce", "--optimizer", "sparse_sgd", "--lr", "1e6"]
     cfg, _, _ = build(corpus, *LSTM, *flags, "--memory-efficient-fp16")
     parameter = torch.nn.Parameter(torch.zeros(4, 3, dtype=torch.half))

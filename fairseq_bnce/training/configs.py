@@ -48,10 +48,10 @@ class SelfNormalizingConfig(FairseqDataclass):
     init_output_bias: OutputBias = field(
         default="unigram",
         metadata={
-            "help": "where an untrained model's output bias starts: as the model has it, at "
-            "-log V + log Z, or at log q + log Z, which makes it the unigram model; in a "
-            "transformer, which has none, one feature of its last layer normalisation is made "
-            "constant and carries it"
+            "help": "where an untrained model's output bias starts: none (as the model has it), "
+            "uniform (-log V + log Z) or unigram (log q + log Z, the unigram model); a transformer "
+            "has no bias: one feature of its last layer normalisation is made constant, and "
+            "serves as one"
         },
     )
     valid_partition_rate: float = field(
