@@ -68,14 +68,6 @@ def test_the_optimum_of_snis_is_the_datas_log_odds():
     torch.testing.assert_close(found.exp(), P / (1 - P), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("name, weight", [("bce_is", 1.0), ("bce_cps", 9 * Q)])
-def test_the_posterior_correction_is_in_the_scores(name, weight):
-    """Gao et al. correct a model's output o = sigma(s), whose scores know no weight, afterwards."""
-    output = torch.sigmoid(optimum(name) - LOG_Z - torch.as_tensor(weight).log())
-    torch.testing.assert_close(weight * output / (1 - output), P, rtol=0, atol=1e-6)
-    assert (output - P).abs().max() > 0.1  # uncorrected
-
-
 def test_all_estimators_but_cps_have_one_expectation():
     """Of the target's term and the sum over the others, which "is" samples together."""
     scores = torch.tensor([0.3, -1.0, 0.4, -2.0, 0.1], dtype=torch.float64)

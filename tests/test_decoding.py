@@ -387,7 +387,7 @@ def test_order(made, language_model):
     assert PyctcdecodeLM(made("lstm_lm")).order > 1e9
 
 
-def test_what_code_for_kenlm_does(language_model, tmp_path):
+def test_what_code_for_kenlm_does(language_model):
     path = str(language_model("lstm_lm"))
     model = kenlm_look_alike.Model(path)
     assert model.path.decode() == path and repr(model) == "<Model from checkpoint_last.pt>"

@@ -202,7 +202,7 @@ def test_every_decoder_can_be_squashed(name, corpus, pairs):
 
 
 @torch.no_grad()
-def test_fairseqs_generators_squash(corpus, squashed):
+def test_fairseqs_generators_squash(squashed):
     """As fairseq-generate and fairseq-interactive load and call it: sums are those of Scorer."""
     (model,), _, task = load_model_ensemble_and_task([str(squashed)])
     own, want, raw = log_probs(model.eval(), first_batch(task, "valid"))

@@ -78,6 +78,12 @@ class Server:
         request.wfile.write(CONTENT[start : start + self.served])
 
 
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch):
+    """Of this machine's, which may have one for all addresses."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
 @pytest.fixture
 def server():
     state = Server()
@@ -618,7 +624,6 @@ def test_counts_are_compared() -> None:
 
 def test_result_is_what_fairseq_reads(tmp_path) -> None:
     """From the command line as a user types it."""
-    pytest.importorskip("fairseq")
     mscc(tmp_path)
     command = [sys.executable, "-m", "fairseq_bnce.cli", "get-data", "mscc", "--source", tmp_path]
     command += ["--out", tmp_path / "out", "--workers", 1, "--split", 0.8, 0.1, 0.1]

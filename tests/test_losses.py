@@ -423,15 +423,6 @@ def test_autocast_does_not_lower_precision(name, dtype):
         assert_rounded_once(gradient, want[key])
 
 
-@ALL_ROWS
-def test_float64_stays_float64(name):
-    """Double inputs give a double loss and double gradients."""
-    problem = with_gradients(make_problem(3), torch.float64)
-    loss = total(name, problem)
-    assert loss.dtype == torch.float64
-    assert all(grad.dtype == torch.float64 for grad in gradients(loss, problem).values())
-
-
 # ---- the partition function ------------------------------------------------------------------
 
 

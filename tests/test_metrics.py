@@ -43,6 +43,23 @@ def test_mean_and_deviation_of_log_z_and_perplexities():
     assert "ppl_se" not in values
 
 
+@pytest.mark.parametrize("sampled", [None, 4])
+def test_numbers_are_those_of_all_ranks(sampled):
+    """Whether fairseq hands the ranks' sums on one by one, or added up."""
+    batches = make_batches(sampled)
+    want = logged(batches)
+    outputs = [
+        {**metrics.evaluation_sums(*batch), "ntokens": len(batch[0]), "sample_size": len(batch[0])}
+        for batch in batches
+    ]
+    added = {key: sum(output[key] for output in outputs) for key in outputs[0]}
+    for of_ranks in (outputs, [added]):
+        with fairseq_metrics.aggregate() as meters:
+            metrics.reduce(of_ranks)
+            assert metrics.normaliser(meters) == pytest.approx(want[0])
+            assert meters.get_smoothed_values() == pytest.approx(want[1], abs=1e-3)
+
+
 def test_sampled_contexts_stand_for_all_of_their_batch():
     """Short lines make batches of few words, long ones of many; as many contexts may be drawn."""
     sizes, deviations = (100, 3900), (0.3, 0.1)

@@ -75,6 +75,28 @@ def test_every_tokens_loss_is_that_of_its_group(name, corpus):
             torch.testing.assert_close(got[here], want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "flags, draws",
+    [(["--noise-samples", "6", "--noise", "uniform"], [6, 6, 6]), ([], [0, 0, 1])],
+)
+def test_groups_have_draws_of_their_own(flags, draws, corpus):
+    """Of 11 targets the last one is a group, in which a draw has to serve as noise."""
+    criterion, model, sample = make(corpus, "bnce", *LSTM, "--bnce-group", "5", *flags)
+    batch = TokenBatch.from_sample(model, with_targets(sample, 11), PAD)
+    drawn = recorded(criterion)
+    got, unigram = criterion.objective(batch, "none"), criterion.noise.unigram.log_q.exp()
+    assert [len(ids) for ids in drawn] == draws
+    for start, ids in zip((0, 5, 10), drawn):
+        here = slice(start, start + 5)
+        features, target = batch.features[here], batch.target[here]
+        of_draws = 1 / 64 if flags else unigram
+        others = len(target) - 1
+        q = (others * unigram + len(ids) * of_draws) / (others + len(ids))
+        inputs = (features, target, *batch.layer.full(), q.log())
+        want = losses.batch_nce_loss(*inputs, noise_ids=ids, reduction="none")
+        torch.testing.assert_close(got[here], want, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["nce", "nce_regularized"])
 def test_nce_draws_anew_for_every_token(name, corpus):
     criterion, model, sample = make(corpus, name)

@@ -30,6 +30,7 @@ ADDED = {
     "shared_nce": ["--criterion", "shared_nce", "--learn-log-z", "--noise-samples", "5"],
     "nce": ["--criterion", "nce", "--learn-log-z", "--noise-samples", "2"],
     "nce_regularized": ["--criterion", "nce_regularized", "--learn-log-z"],
+    "sampled_bce": ["--criterion", "sampled_bce", "--learn-log-z"],
 }
 
 

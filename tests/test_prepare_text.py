@@ -572,11 +572,13 @@ def working(tmp_path: Path, seconds: float) -> Iterator[tuple[subprocess.Popen, 
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
-        printed = b""
-        while printed.count(b" ") < 3:
-            printed += os.read(process.stdout.fileno(), 100)
-        yield process, list(map(int, printed.split()[:3]))
-        process.kill()
+        try:
+            printed = b""
+            while printed.count(b" ") < 3:
+                printed += os.read(process.stdout.fileno(), 100)
+            yield process, list(map(int, printed.split()[:3]))
+        finally:
+            process.kill()
 
 
 def wait_for_end(pids: list[int], seconds: float = 60) -> None:
@@ -677,7 +679,6 @@ def test_a_signal_is_handled_as_before_afterwards() -> None:
 @pytest.fixture(scope="module")
 def binarised(tmp_path_factory) -> Path:
     """A whole run, from the command line as a user types it, in a path with a comma and a space."""
-    pytest.importorskip("fairseq")
     folder = tmp_path_factory.mktemp("a, b")
     corpus(folder / "text")
     command = [sys.executable, "-m", "fairseq_bnce.cli", "prepare-text", "--workers", "2"]
@@ -735,7 +736,6 @@ def test_existing_dictionary_gives_the_same_ids(binarised: Path, tmp_path, in_fo
 
 
 def test_failure_of_fairseq_is_shown(tmp_path, in_forks) -> None:
-    pytest.importorskip("fairseq")
     (tmp_path / "dict.txt").write_text("a 1\n")
     with pytest.raises(InputError, match=r"exit status 1\):(.|\n)*train\.txt"):
         binarising.binarise(tmp_path, ["train"], tmp_path / "dict.txt", workers=1)

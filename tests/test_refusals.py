@@ -85,7 +85,7 @@ def test_flags(criterion, flag, value, required, corpus):
 
 
 @pytest.mark.modern
-def test_draws_by_epoch(corpus, pairs):
+def test_draws_by_epoch(corpus):
     def criterion(name, *flags):
         cfg, task, _ = build(corpus, *LSTM, "--criterion", name, *flags)
         return task.build_criterion(cfg.criterion)
@@ -293,7 +293,7 @@ def test_fully_sharded_data_parallel(corpus, tmp_path):
     assert "got fully_sharded (FSDP)" in output
 
 
-def test_ensemble(corpus, tmp_path):
+def test_ensemble(corpus):
     output = evaluate(corpus, "a.pt:b.pt", "--unnormalized", check=False)
     assert "--unnormalized: required one model, got an ensemble of 2" in re.sub(r"\s+", " ", output)
 

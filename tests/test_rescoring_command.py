@@ -195,7 +195,8 @@ def test_weights_sort_the_lists_and_replace_the_score(rescore, nbest, tmp_path):
 
 
 def test_weights_of_the_models_score(rescore, nbest):
-    _, lines, _ = rescore(nbest, "--weights", "BNCE=1")
+    status, lines, _ = rescore(nbest, "--weights", "BNCE=1")
+    assert status == 0 and len(lines) == 3
     for line in lines:
         assert float(line.split("|||")[3]) == pytest.approx(scores([line])[0], abs=1e-9)
     assert scores(lines[:2]) == sorted(scores(lines[:2]), reverse=True)

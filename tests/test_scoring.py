@@ -134,16 +134,22 @@ def test_long_lines_and_documents_of_models_without_positions(name, made, langua
     words = " ".join(lines).split()
     assert len(words) > 2048
     scorer = made(name, exact=True, batch_tokens=100)
-    read, sizes = scorer._reader.read, []
-    scorer._reader.read = lambda tokens, *rest: sizes.append(tokens.numel()) or read(tokens, *rest)
+    reader, sizes = scorer._reader, []
+    for way, place in (("read", 0), ("read_on", 1)):
+        setattr(reader, way, noting_sizes(getattr(reader, way), place, sizes))
     (found,) = scorer.score_stream([" ".join(words)])
     got = found.log_probs
-    assert not found.in_blocks and max(sizes, default=0) <= 100
+    assert not found.in_blocks and len(sizes) > 1 and max(sizes) <= 1024
     np.testing.assert_allclose(got, reference(language_model(name), [*words, "</s>"]), atol=2e-5)
     with_ends = " </s> ".join(lines).split() + ["</s>"]
     parts = made(name, exact=True, batch_tokens=200).score_stream(lines, document=True)
     got = np.concatenate([part.log_probs for part in parts])
     np.testing.assert_allclose(got, reference(language_model(name), with_ends), atol=2e-5)
+
+
+def noting_sizes(read, place, sizes):
+    """The same, which adds how many words are read at once."""
+    return lambda *given: sizes.append(given[place].numel()) or read(*given)
 
 
 @pytest.mark.parametrize("name", ["transformer_lm", "lightconv_lm"])
@@ -177,6 +183,7 @@ def test_a_document_does_not_depend_on_when_its_lines_come(name, made):
     scorer = made(name)
     at_once = list(scorer.score_stream(lines, document=True))
     one_by_one = list(scorer.score_stream(lines, document=True, is_ready=lambda: False))
+    assert len(at_once) == len(one_by_one) == len(lines)
     for a, b in zip(at_once, one_by_one):
         np.testing.assert_allclose(a.log_probs, b.log_probs, rtol=0, atol=1e-5)
     alone = scorer.score(lines[1:])
@@ -194,6 +201,7 @@ def test_lines_are_scored_as_they_come(made):
 
     for number, _ in enumerate(made("lstm_lm").score_stream(lines(), is_ready=lambda: False)):
         assert read == list(range(number + 1))
+    assert len(read) == 5
 
 
 def test_an_endless_stream_is_read_a_bounded_part_ahead(made):

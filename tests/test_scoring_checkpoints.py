@@ -547,7 +547,7 @@ def test_configurations_that_are_none(kind, corpus, language_model, task, tmp_pa
         checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
 
 
-def test_scores_that_overflow_are_none(corpus, language_model, tmp_path):
+def test_scores_that_overflow_are_none(language_model, tmp_path):
     """Every parameter is finite, and yet no score is."""
     large = with_bias(lambda bias: 3e38 * (1 - 2 * torch.eye(len(bias))[5]))
     scorer = Scorer.from_checkpoint(edited(language_model("rnn_lm"), tmp_path / "e.pt", large))

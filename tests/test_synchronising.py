@@ -1,5 +1,7 @@
 """A training step's output layer makes the host wait for a GPU twice at most."""
 
+import warnings
+
 import pytest
 import torch
 from loss_cases import ROWS, SAMPLED_BCE, call, make_problem, with_gradients
@@ -94,7 +96,7 @@ def test_no_padding_and_padding_give_the_same_batch(corpus):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", STEPS)
-def test_what_a_gpu_says(name, corpus, monkeypatch, recwarn):
+def test_what_a_gpu_says(name, corpus, monkeypatch):
     """torch's own count of the same."""
     criterion, model, sample = make(corpus, name, *LSTM, *STEPS[name])
     criterion.prepare(model, untrained=True)
@@ -105,11 +107,18 @@ def test_what_a_gpu_says(name, corpus, monkeypatch, recwarn):
     sample = {**sample, "target": sample["target"].cuda()}
     criterion(model, sample)[0].backward()
     torch.cuda.synchronize()
+    assert len(waits_in(lambda: features.sum().item())) == 1
+    waits = waits_in(lambda: criterion(model, sample)[0].backward())
+    assert len(waits) <= 2, waits
+
+
+def waits_in(work):
+    """What torch tells of, each time."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
-        recwarn.clear()
-        criterion(model, sample)[0].backward()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            work()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    waits = [str(one.message) for one in recwarn if "synchroniz" in str(one.message)]
-    assert len(waits) <= 2, waits
+    return [str(one.message) for one in told if "synchroniz" in str(one.message)]

@@ -494,7 +494,7 @@ def test_a_comparison_agrees_with_fairseqs_own_validation(compared):
     assert run["valid_u_ppl"] == pytest.approx(logged["u_ppl"], rel=1e-3)
 
 
-def test_an_adaptive_softmax_is_scored_with_all_that_it_gives_its_targets(compared, corpus):
+def test_an_adaptive_softmax_is_scored_with_all_that_it_gives_its_targets(compared):
     """fairseq's own loss is lower: in each tail it takes the second word for padding."""
     run = runs_of(compared[1])["adaptive_loss"]
     path = compared[1] / run["folder"] / "checkpoints" / "checkpoint_best.pt"

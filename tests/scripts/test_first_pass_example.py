@@ -312,6 +312,7 @@ def test_the_example_to_the_table(example):
         assert (system["contexts_read"] > 0) == (" ours" in name)
         weighted = found["systems"][name.replace(" exact", "")]  # the unnormalised one as well
         assert all(system[key] == weighted[key] for key in ("lm_weight", "word_score", "tried"))
+    assert found["differences"]
     for name, (value, low, high) in found["differences"].items():
         after, before = name.split(" - ")
         rates = [found["systems"][one]["wer"][0] for one in (before, after)]

@@ -223,7 +223,7 @@ def test_pictures_are_drawn_anew_when_a_number_changes(tmp_path, capsys):
     assert capsys.readouterr().out.endswith("one-other-2018-ptb.png: of results that are gone\n")
 
 
-def test_a_picture_of_crowded_points_names_them_all(tmp_path):
+def test_a_picture_of_crowded_points_names_them_all():
     plt = pytest.importorskip("matplotlib.pyplot")
     names = [f"system {n}" for n in range(12)]
     points = [(1 + n / 100, 100.0, name) for n, name in enumerate(names)]

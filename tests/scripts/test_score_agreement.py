@@ -39,6 +39,7 @@ def test_the_command(corpus, tmp_path, language_model):
     found = json.loads((tmp_path / "agreement.json").read_text(encoding="utf-8"))["models"]
     assert set(found) == {"rnn_lm", "mine"}
     for ways in found.values():
+        assert len(ways) == 2
         assert all(way["words"] > 300 and way["difference"] < 1e-5 for way in ways.values())
     assert (tmp_path / "agreement.md").read_text(encoding="utf-8") in output
     assert len(list(tmp_path.glob("rnn_lm-3-*/checkpoint_last.pt"))) == 1

@@ -357,6 +357,7 @@ def test_a_softmax_is_left_out_with_rows_fitted_afterwards(novels, voice):
 
 
 def check_differences(found, rates):
+    assert found["differences"]
     for name, (value, low, high) in found["differences"].items():
         after, before = name.split(" - ")
         assert value == pytest.approx(rates[after] - rates[before]) and low <= value <= high
