@@ -15,6 +15,11 @@ page would name them (JSON, or with .jsonl JSON by lines):
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
 import argparse
 import difflib
 import sys
