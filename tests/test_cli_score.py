@@ -263,7 +263,6 @@ def test_half_precision(flag, least, most, score, file):
         for flags in ([], [flag])
     )
     off = np.abs(half / full - 1).max()
-    print(off)
     assert least < off < most
 
 
