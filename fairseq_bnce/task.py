@@ -26,13 +26,14 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import II
 from torch import nn
 
+from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.errors import require
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import refuse_fully_sharded
 from fairseq_bnce.scoring import eval_lm, normalisation, reduction
-from fairseq_bnce.sparse import optimizers, ranks
+from fairseq_bnce.sparse import optimizers
 from fairseq_bnce.training import data, metrics, streams
 from fairseq_bnce.training.criterion import SelfNormalizingCriterion
 

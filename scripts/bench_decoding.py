@@ -75,8 +75,9 @@ class Bench:
         flags += ["--arpa", arpa, "--words", words]
         for name in ("lexicon", "utterances", "seconds", "length", "noise", "beam"):
             flags += [f"--{name}", getattr(self.options, name)]
-        self._python("decoders/measure.py", *flags)
+        ended = self._python("decoders/measure.py", *flags)
         found = json.loads(result.read_text(encoding="utf-8"))
+        found["peak_mib"] = ended.peak_bytes / tables.MIB
         rate = decoding.rate(found)
         say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
         return {"system": system, "vocab": vocab, **found}
@@ -113,9 +114,9 @@ class Bench:
         """What made data, and all that is made of it, depend on."""
         return f"{vocab}-{self.options.tokens}"
 
-    def _python(self, script: str, *arguments: Any) -> None:
+    def _python(self, script: str, *arguments: Any) -> processes.Ended:
         line = [sys.executable, *map(str, (_HERE / script, *arguments))]
-        processes.run(line, self.log, self.threads)
+        return processes.run(line, self.log, self.threads)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -116,7 +116,7 @@ class Bench:
     def _least(self, command: Sequence[str]) -> Tuple[float, float]:
         """Seconds, and seconds of processor time: a busy machine makes both longer, never less."""
         ended = [self._run(command) for _ in range(self.options.repeats)]
-        return min(end.seconds for end in ended), min(end.cpu_seconds or 0.0 for end in ended)
+        return min(end.seconds for end in ended), min(end.cpu_seconds for end in ended)
 
     def _run(self, command: Sequence[str]) -> processes.Ended:
         """With what it prints on standard output thrown away."""

@@ -1,6 +1,6 @@
 """Which Python runs a script of this checkout: one with torch and fairseq, if there is one.
 
-A script that needs them begins with
+A script that needs them, or the plugin, begins with
 
     if __name__ == "__main__":
         import environment
@@ -23,10 +23,13 @@ NEEDED = ("torch", "fairseq")
 def enter(required: bool = True) -> None:
     """Start this command anew with the checkout's own Python, if this one lacks torch or fairseq.
 
+    The plugin that it imports is this checkout's.
+
     Args:
         required: whether to end with a message where no such Python is; else the script goes on,
             and does what it can.
     """
+    sys.path.insert(1, str(ROOT))  # behind the folder of the script
     if all(importlib.util.find_spec(name) for name in NEEDED):
         return
     python = own_python()

@@ -93,7 +93,6 @@ def agreement(want: Scores, got: Scores, what: str) -> Agreement:
 def _compare(options: argparse.Namespace) -> int:
     machine.check_data(options.data)
     options.fingerprint = machine.data_fingerprint(options.data)
-    sys.path.insert(0, str(machine.plugin_folder().parent))
     models = dict(map(_named, options.models))
     if len(models) < len(options.models):
         raise UsageError(f"--models: required each name once, got {' '.join(options.models)}")

@@ -6,8 +6,11 @@ import importlib
 import os
 import random
 import signal
+import subprocess
 import sys
+import threading
 
+import forks
 import pytest
 import torch
 from scoring_models import FLAGS
@@ -114,6 +117,25 @@ def made(language_model):
 def task(corpus):
     """As fairseq-eval-lm sets it up."""
     return build(corpus, "--arch", "rnn_lm", "--criterion", "bnce")[1]
+
+
+@pytest.fixture
+def start_process():
+    """Start a process that is over with the test, and killed if that hangs."""
+    processes, timers = [], []
+
+    def call(command, start=forks.Popen, seconds=100, **named):
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"}
+        processes.append(start(list(map(str, command)), **{**pipes, **named, "env": environment}))
+        timers.append(threading.Timer(seconds, processes[-1].kill))  # what waits for it fails then
+        timers[-1].start()
+        return processes[-1]
+
+    yield call
+    for process, timer in zip(processes, timers):
+        timer.cancel()
+        forks.end(process)
 
 
 @pytest.fixture

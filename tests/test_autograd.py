@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 import torch
+from tools import subclasses
 
 import fairseq_bnce
 from fairseq_bnce import losses
@@ -74,12 +75,6 @@ def test_all_functions_of_the_package_are_in_the_table():
 def derivatives(loss, tensors, **options):
     found = torch.autograd.grad(loss, tensors, **options)
     return [gradient.to_dense() for gradient in found]
-
-
-def subclasses(kind):
-    for one in kind.__subclasses__():
-        yield one
-        yield from subclasses(one)
 
 
 @ALL_CALLS

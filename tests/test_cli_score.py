@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 from pathlib import Path
 
@@ -51,24 +50,13 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def start(language_model):
+def start(language_model, start_process):
     """Start the command as a process of its own."""
-    processes, timers = [], []
 
-    def call(*arguments, model="lstm_lm", start=forks.Popen, seconds=100, **named):
-        command = [*COMMAND, "--path", str(language_model(model)), *map(str, arguments)]
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"}
-        named = {**pipes, **named, "env": environment}
-        processes.append(start(command, **named))
-        timers.append(threading.Timer(seconds, processes[-1].kill))  # what waits for it fails then
-        timers[-1].start()
-        return processes[-1]
+    def call(*arguments, model="lstm_lm", **named):
+        return start_process([*COMMAND, "--path", language_model(model), *arguments], **named)
 
-    yield call
-    for process, timer in zip(processes, timers):
-        timer.cancel()
-        forks.end(process)
+    return call
 
 
 @pytest.fixture

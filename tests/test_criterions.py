@@ -225,7 +225,7 @@ def test_draws_repeat_with_the_seed_and_differ_between_ranks(corpus, monkeypatch
     batch = TokenBatch.from_sample(model, sample, PAD)
 
     def draw(rank, seed=1):
-        monkeypatch.setattr("fairseq_bnce.sparse.ranks.rank", lambda: rank)
+        monkeypatch.setattr("fairseq_bnce.ranks.rank", lambda: rank)
         torch.manual_seed(seed)
         return criterion.noise.draw(batch.target.device, 50)
 

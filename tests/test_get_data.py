@@ -24,6 +24,7 @@ from fairseq_bnce.corpora.fetch import Archive
 from fairseq_bnce.corpora.penn import penn_words
 from fairseq_bnce.corpora.table import CORPORA, Published, billion_split
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.preparation import progress
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -113,7 +114,7 @@ def test_a_full_disk_is_no_broken_connection(server, tmp_path, monkeypatch) -> N
     def full(*_, **__) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fetch.tqdm, "update", full)  # which follows a block's being written
+    monkeypatch.setattr(progress.tqdm, "update", full)  # which follows a block's being written
     with pytest.raises(InputError, match="cannot be had .*No space left on device"):
         fetch.download(server.url, tmp_path / "a.zip", MD5)
 

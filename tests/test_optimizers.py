@@ -8,7 +8,7 @@ from fairseq import optim
 from fairseq.trainer import Trainer
 from test_refusals import refused
 from test_row_sparse import trained
-from tools import LSTM, build, modern, set_flag, slow, train
+from tools import LSTM, build, modern, set_flag, slow, subclasses, train
 
 from fairseq_bnce.sparse import update_rules
 from fairseq_bnce.sparse.optimizers import RowSparseFairseqOptimizer
@@ -37,12 +37,6 @@ ADDED = {
 def test_all_of_ours_are_in_the_table():
     names = {optimizer.rule for optimizer in subclasses(RowSparseFairseqOptimizer)}
     assert names == set(OURS.values())
-
-
-def subclasses(kind):
-    for one in kind.__subclasses__():
-        yield one
-        yield from subclasses(one)
 
 
 COMBINED = [(optimizer, "bnce", []) for optimizer in OURS]

@@ -723,24 +723,13 @@ def test_messages_quote_no_more_than_is_read(rescore, nbest):
 
 
 @pytest.fixture
-def start(language_model):
+def start(language_model, start_process):
     """Start the command as a process of its own."""
-    processes = []
 
     def call(*arguments):
-        path = language_model("rnn_lm")
-        processes.append(
-            forks.Popen(
-                [*COMMAND, "--path", str(path), *map(str, arguments)],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
-            )
-        )
-        return processes[-1]
+        return start_process([*COMMAND, "--path", language_model("rnn_lm"), *arguments])
 
-    yield call
-    for process in processes:
-        forks.end(process)
+    return call
 
 
 def feed(process, lists):

@@ -10,7 +10,7 @@ from fairseq.optim import AMPOptimizer
 from test_distributed import results, train_on_two_ranks, trained_on_two_ranks
 from tools import LSTM, build, evaluate, goes_on_from, loss_bits, train
 
-from fairseq_bnce.sparse import ranks
+from fairseq_bnce import ranks
 from fairseq_bnce.training.streams import CarriedState, stream_batches
 
 RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]

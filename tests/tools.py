@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import forks
 import pytest
@@ -236,6 +236,12 @@ def call_command(*arguments: Any) -> int:
         return error.code
     finally:
         logging.root.handlers[:] = handlers
+
+
+def subclasses(kind: type) -> Iterator[type]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from subclasses(one)
 
 
 def full_disk(size: int = 0) -> Callable[[], None]:

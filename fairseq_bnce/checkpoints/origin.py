@@ -9,10 +9,10 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from fairseq.file_io import PathManager
 
+from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import reading
 from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION, is_finite
 from fairseq_bnce.errors import quoted, require
-from fairseq_bnce.sparse import ranks
 
 _LAST = "checkpoint_last.pt"
 

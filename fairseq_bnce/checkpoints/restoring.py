@@ -7,10 +7,9 @@ when the plugin is imported:
   is named with the newest whole checkpoint of its folder.
 - A model that the plugin's task is to use (fairseq-eval-lm, fairseq-validate) is loaded as
   :class:`fairseq_bnce.Scorer` loads it: nothing in the file is run, and what is wrong is told.
-
-- Where all options are in one Namespace hydra looks for no file that one of them names.
-
-Other tasks' models are loaded as without the plugin.
+  Other tasks' models are loaded as without the plugin.
+- Of a checkpoint whose options are all in one Namespace, hydra looks for no file that one of them
+  names.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def _add_ways(add: Any) -> None:
 
 
 def add_text_options(parser: argparse.ArgumentParser) -> None:
-    """--tokenize, --lowercase: for :func:`word_maker`."""
+    """--tokenize, --lowercase: for :func:`fairseq_bnce.text.stream.word_maker`."""
     group = parser.add_argument_group("words")
     group.add_argument(
         "--tokenize",

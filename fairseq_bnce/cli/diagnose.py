@@ -156,7 +156,7 @@ def calibrate(path: str, calibrated: Path, measured: Mapping[str, Any]) -> None:
             function or none.
 
     Raises:
-        CheckpointError: see :func:`fairseq_bnce.checkpoints.loading.read`.
+        CheckpointError: see :func:`fairseq_bnce.checkpoints.read`.
         InputError: where it can't be written; nothing is left then.
     """
     content = checkpoints.read(path)

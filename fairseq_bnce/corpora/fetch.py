@@ -10,10 +10,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from tqdm import tqdm
-
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.folder import new_folder
+from fairseq_bnce.preparation.progress import progress_bar
 
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
@@ -44,13 +43,8 @@ class Interrupted(Exception):
 def digest(path: Path, algorithm: str) -> str:
     """The checksum of a file, as hexadecimal digits."""
     found = hashlib.new(algorithm)
-    with path.open("rb") as stream, tqdm(
-        total=path.stat().st_size,
-        desc=f"check {path.name}",
-        unit="B",
-        unit_scale=True,
-        disable=None,
-    ) as progress:
+    label, size = f"check {path.name}", path.stat().st_size
+    with path.open("rb") as stream, progress_bar(label, size) as progress:
         for block in iter(lambda: stream.read(BLOCK), b""):
             found.update(block)
             progress.update(len(block))
@@ -95,9 +89,8 @@ def append_body(response: Any, part: Path, name: str) -> None:
     start = first_byte(response)
     length = response.headers.get("Content-Length")
     total = start + int(length) if length else None
-    with part.open("r+b" if part.exists() else "wb") as out, tqdm(
-        total=total, initial=start, desc=name, unit="B", unit_scale=True, disable=None
-    ) as progress:
+    mode = "r+b" if part.exists() else "wb"
+    with part.open(mode) as out, progress_bar(name, total, initial=start) as progress:
         out.seek(start)
         out.truncate()
         for block in _blocks(response):

@@ -9,11 +9,10 @@ from collections import Counter
 from pathlib import Path
 from typing import IO, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple
 
-from tqdm import tqdm
-
 from fairseq_bnce.corpora import archives, novels, wikipedia
 from fairseq_bnce.corpora.fetch import Archive
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.preparation.progress import progress_bar
 from fairseq_bnce.preparation.splits import SPLITS
 
 WHOLE = "input"  # of a corpus that is split here
@@ -101,8 +100,8 @@ def write_sentences(
     """Write the sentences of the wanted members of an archive; return how many members had some."""
     seen: list[str] = []
     used = 0
-    with (target / WHOLE).open("w", encoding="utf-8", newline="\n") as out, tqdm(
-        desc="sentences", unit="", unit_scale=True, disable=None
+    with (target / WHOLE).open("w", encoding="utf-8", newline="\n") as out, progress_bar(
+        "sentences", unit=""
     ) as progress, archives.damage_named(source):
         for name, stream in archives.members(source, without):
             seen.append(name)

@@ -55,7 +55,7 @@ def check_has_noise(target: Tensor, noise_ids: Tensor) -> None:
 
 
 def check_int64(name: str, tensor: Tensor, shape: Tuple) -> None:
-    """Shape as in :func:`check_shape`."""
+    """A shape with sizes, or names where any size will do, and the dtype of ids."""
     _check_shape(name, tensor, shape)
     require(name, "dtype torch.int64", tensor.dtype, tensor.dtype == torch.int64)
 

@@ -3,6 +3,10 @@
 import torch
 from torch import Tensor
 
+SQUASHED_LIMIT = 10.0  # squashed scores stay below it in absolute value;
+FITTING = 9.9  # no x is given for more than this, since the slope is all but 0 there
+_INNER = 5.0
+
 
 def squashed(scores: Tensor) -> Tensor:
     """10 tanh(x / 5): scores between -10 and 10, of the same shape.
@@ -10,18 +14,17 @@ def squashed(scores: Tensor) -> Tensor:
     Chen et al. 2016, "Strategies for training large vocabulary neural language models", needed
     this for a softmax whose self-normalisation is sampled.
     """
-    return 10 * torch.tanh(scores / 5)
+    return SQUASHED_LIMIT * torch.tanh(scores / _INNER)
 
 
 def unsquashed(scores: Tensor) -> Tensor:
     """The x of ``squashed(x) = scores``, of the same shape.
 
-    Scores that no x, or only one far out where the slope is all but 0, could have are taken for the
-    nearest that is not: 9.9 in absolute value.
+    Scores beyond ``FITTING`` in absolute value are taken for that.
     """
-    return 5 * torch.atanh((scores / 10).clamp(-0.99, 0.99))
+    return _INNER * torch.atanh(scores.clamp(-FITTING, FITTING) / SQUASHED_LIMIT)
 
 
 def squashing_slope(scores: Tensor) -> Tensor:
     """The derivative of :func:`squashed`, of the same shape."""
-    return 2 * (1 - torch.tanh(scores / 5).square())
+    return SQUASHED_LIMIT / _INNER * (1 - torch.tanh(scores / _INNER).square())

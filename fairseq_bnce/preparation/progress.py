@@ -5,6 +5,6 @@ from __future__ import annotations
 from tqdm import tqdm
 
 
-def progress_bar(label: str, total: int | None) -> tqdm:
-    """A bar over ``total`` bytes; None: it counts without an end."""
-    return tqdm(total=total, desc=label, unit="B", unit_scale=True, disable=None)
+def progress_bar(label: str, total: int | None = None, unit: str = "B", initial: int = 0) -> tqdm:
+    """A bar over ``total`` bytes (B) or others; None: it counts without an end."""
+    return tqdm(total=total, desc=label, unit=unit, initial=initial, unit_scale=True, disable=None)

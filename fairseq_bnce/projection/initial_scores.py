@@ -15,6 +15,7 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
+from fairseq_bnce.losses import squashing
 from fairseq_bnce.projection.output_layer import OutputLayer
 
 _CHOSEN = 0  # of the features; no position is better than another
@@ -30,12 +31,28 @@ def can_be_set(layer: OutputLayer) -> bool:
     return is_stored and _last_norm(layer.decoder) is not None
 
 
+def carried_log_z(log_q: Tensor, squash: bool) -> float:
+    """The log Z with which scores can start at log q + log Z, nats: 0, or where squashed ones fit.
+
+    Args:
+        log_q: (V,) nats, of the distribution to start from.
+        squash: whether the model squashes its scores.
+    """
+    if not squash:
+        return 0.0
+    lowest, highest = float(log_q.min()), float(log_q.max())
+    fitting = min(max(0.0, -squashing.FITTING - lowest), squashing.FITTING - highest)
+    return round(fitting + 0.005, 2) if fitting else 0.0
+
+
 @torch.no_grad()
-def set_to(layer: OutputLayer, scores: Tensor) -> None:
+def set_to(layer: OutputLayer, scores: Tensor, squash: bool = False) -> None:
     """Make ``scores`` (V,), nats, those of every context, but for what random weights add.
 
-    To be called where :func:`can_be_set` holds, before a trainer copies the parameters.
+    To be called where :func:`can_be_set` holds, before a trainer copies the parameters. ``squash``
+    says that the model squashes its scores, and that ``scores`` are what comes out of that.
     """
+    scores = squashing.unsquashed(scores) if squash else scores
     if layer.bias is not None:
         layer.bias.copy_(scores)
         return

@@ -56,8 +56,6 @@ class State:
             [part for group in self._groups for part in self._selected(group, chosen)],
         )
 
-    reorder = select  # as fairseq calls it
-
     @staticmethod
     def concatenate(states: Sequence[State]) -> State:
         """One state of all hypotheses, those of the first state first.

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fairseq_bnce import checkpoints
 from fairseq_bnce.errors import ScoringError, quoted, told
+from fairseq_bnce.projection import squashing
 from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores, checked
 from fairseq_bnce.scoring.incremental import State
@@ -125,7 +126,7 @@ class Scorer:
         self.dictionary: Dictionary = trained.source
         self._targets = len(trained.target)
         self._shift_choice, self._state = shift, trained.state
-        self._squash = bool(trained.state.get("score_squashing", False))
+        self._squash = squashing.is_squashed(trained.model)
         self._first = [self.dictionary.eos()]
         self._prefix = [] if trained.bos is None else [trained.bos]
         self.log_z = normalisation.constant_log_z(trained.state)

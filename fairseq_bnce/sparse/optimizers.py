@@ -17,9 +17,10 @@ from fairseq.optim import AMPOptimizer, FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor, nn
 
+from fairseq_bnce import ranks
 from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.losses.precision import at_least_float32
-from fairseq_bnce.sparse import ranks, row_sparse, update_rules
+from fairseq_bnce.sparse import row_sparse, update_rules
 
 _DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
 

@@ -12,9 +12,9 @@ from typing import Any, List, Tuple
 import torch
 from torch import Tensor, nn
 
+from fairseq_bnce import ranks
 from fairseq_bnce.losses.autograd import FirstOrderFunction
 from fairseq_bnce.losses.precision import at_least_float32
-from fairseq_bnce.sparse import ranks
 
 _MARK = "fairseq_bnce_row_sparse"
 # Attributes: of a parameter that fairseq's legacy_ddp leaves to its owner; of a model, the names of

@@ -2,6 +2,6 @@
 
 ``criterions`` are the registered criteria, ``criterion`` what they share, ``configs`` their flags
 and ``objectives`` what they minimise. ``noise_source`` draws from what ``token_counts`` counts, in
-files that ``data`` looks at; ``log_z`` and ``output_bias`` say where the two start, ``metrics``
-what is logged, and ``streams`` carries recurrent state over batches.
+files that ``data`` looks at; ``log_z`` says where log Z starts, ``metrics`` what is logged, and
+``streams`` carries recurrent state over batches.
 """

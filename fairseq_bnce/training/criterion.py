@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from fairseq_bnce import losses
 from fairseq_bnce.checkpoints.origin import CheckpointChoice
 from fairseq_bnce.errors import require
+from fairseq_bnce.losses.squashing import SQUASHED_LIMIT
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.projection import initial_scores, squashing
 from fairseq_bnce.projection.batch import TokenBatch, target_scores
 from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.sparse import row_sparse
-from fairseq_bnce.training import configs, log_z, metrics, output_bias
+from fairseq_bnce.training import configs, log_z, metrics
 from fairseq_bnce.training.noise_source import NoiseSource, seeded_generator
 
 logger = logging.getLogger(__name__)
@@ -239,9 +240,11 @@ class SelfNormalizingCriterion(FairseqCriterion):
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
         q = self._initial_distribution(layer) if untrained else None
         squash = self.score_squashing
-        self._decide_log_z(by_bias=None if q is None else output_bias.carried_log_z(q, squash))
+        self._decide_log_z(
+            by_bias=None if q is None else initial_scores.carried_log_z(q.log_q, squash)
+        )
         if q is not None:
-            output_bias.fill(layer, q, self.constant.start or 0.0, squash)
+            initial_scores.set_to(layer, q.log_q + (self.constant.start or 0.0), squash)
             self._start_is_set = True
         self._is_prepared = True
 
@@ -256,8 +259,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """That log Z_c can come to a log Z that was given."""
         log_v, given = math.log(len(layer)), self.constant.given
         if given is not None and self.normalises_itself and self.score_squashing:
-            low, high = log_v - output_bias.SQUASHED, log_v + output_bias.SQUASHED
-            reach = f"from {low:.1f} to {high:.1f}, since --score-squashing keeps scores within 10"
+            low, high = log_v - SQUASHED_LIMIT, log_v + SQUASHED_LIMIT
+            within = f"since --score-squashing keeps scores within {SQUASHED_LIMIT:g}"
+            reach = f"from {low:.1f} to {high:.1f}, {within}"
             require("--log-z", reach, given, low < given < high)
 
     def _take_squashing(self, model: nn.Module) -> None:

@@ -13,9 +13,10 @@ from typing import Any, Mapping, NamedTuple, Optional
 import torch
 from torch import Tensor
 
+from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints.origin import CheckpointChoice, Restored, restored
 from fairseq_bnce.errors import require
-from fairseq_bnce.sparse import ranks
+from fairseq_bnce.text.numerals import decimal
 
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 1024, 32
 _MOST_SCORES = 2**27  # in the measurement: seconds on one core, at any vocabulary size
@@ -122,11 +123,9 @@ def parsed(flag: Any) -> Optional[float]:
     """
     if flag == "auto":
         return None
-    try:
-        number = float(flag)
-    except (TypeError, ValueError):
-        number = math.nan
-    require("--log-z", "a finite number or 'auto'", flag, math.isfinite(number))
+    number = decimal(str(flag))
+    is_finite = number is not None and math.isfinite(number)
+    require("--log-z", "a finite number or 'auto'", flag, is_finite)
     return number
 
 

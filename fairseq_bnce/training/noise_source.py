@@ -9,9 +9,9 @@ import torch
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from fairseq_bnce import ranks
 from fairseq_bnce.errors import require
 from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.sparse import ranks
 from fairseq_bnce.training.configs import draws_by_epoch, of_epoch
 from fairseq_bnce.training.token_counts import training_target_counts
 

@@ -11,10 +11,9 @@ from typing import Any, Callable, List, Tuple, Union
 import torch
 from torch import Tensor
 
-from fairseq_bnce import losses
+from fairseq_bnce import losses, ranks
 from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.projection.batch import BatchVocabulary, TokenBatch
-from fairseq_bnce.sparse import ranks
 from fairseq_bnce.training.noise_source import NoiseSource
 
 _DEFAULT_SHARED_DRAWS = 100

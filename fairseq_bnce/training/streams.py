@@ -13,8 +13,8 @@ from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
 
+from fairseq_bnce import ranks
 from fairseq_bnce.errors import require
-from fairseq_bnce.sparse import ranks
 
 State = Optional[Tuple[Tensor, ...]]
 

@@ -3,7 +3,7 @@
 
     measure.py --out FILE --system NAME --checkpoint FILE --arpa FILE --words FILE ...
 
-A command of its own, so that the memory that is measured is this language model's.
+A command of its own, so that its memory is this language model's.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import resource
 import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = map(str, Path(__file__).resolve().parents[1:3])  # scripts/, and the checkout
 from decoders import made, search, systems  # noqa: E402
 
 
@@ -31,7 +30,6 @@ def main(arguments: Sequence[str]) -> None:
     decoder = search.decoder(trie, system, search.Beam(options.beam))
     gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them
     found = decode(decoder, task, system, options.seconds)
-    found["peak_mib"] = _peak_bytes() / 2**20
     options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
@@ -42,12 +40,12 @@ def parser() -> argparse.ArgumentParser:
     for name in ("out", "checkpoint", "arpa", "words"):
         add(f"--{name}", type=Path, required=True)
     add("--system", required=True)
-    add("--lexicon", type=int, default=49_000, help="words, the first of --words")
-    add("--utterances", type=int, default=200)
-    add("--seconds", type=float, default=60, help="of processor time, after which no more begins")
-    add("--length", type=int, default=10, help="words of an utterance")
-    add("--noise", type=float, default=2.0)
-    add("--beam", type=int, default=50)
+    add("--lexicon", type=int, required=True, help="words, the first of --words")
+    add("--utterances", type=int, required=True)
+    add("--seconds", type=float, required=True, help="of processor time, then no more begins")
+    add("--length", type=int, required=True, help="words of an utterance")
+    add("--noise", type=float, required=True)
+    add("--beam", type=int, required=True)
     return found
 
 
@@ -74,11 +72,6 @@ def decode(decoder: Any, task: made.Made, system: systems.System, seconds: float
         "contexts_read": read - contexts,
         "texts": [" ".join(text) for text in texts],
     }
-
-
-def _peak_bytes() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 if __name__ == "__main__":

@@ -21,8 +21,7 @@ import sys
 from pathlib import Path
 from typing import List
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from experiments import machine  # noqa: E402
+sys.path[:0] = map(str, Path(__file__).resolve().parents[1:3])  # scripts/, and the checkout
 
 _MODULES = {
     "score": "models",
@@ -40,9 +39,6 @@ def main(arguments: List[str]) -> None:
     parser.add_argument("measure", choices=sorted(_MODULES))
     parser.add_argument("--out", type=Path, required=True)
     known, others = parser.parse_known_args(arguments)
-    plugin = str(machine.plugin_folder().parent)
-    if plugin not in sys.path:
-        sys.path.insert(0, plugin)
     module = importlib.import_module(f"experiments.measures.{_MODULES[known.measure]}")
     found = getattr(module, known.measure)(others)
     known.out.write_text(json.dumps(found), encoding="utf-8")

@@ -40,7 +40,7 @@ class Ended:
     peak_bytes: int
     seconds: float
     load: Tuple[float, float]
-    cpu_seconds: Optional[float] = None
+    cpu_seconds: float
 
 
 def run(command: Sequence[str], log: Path, threads: int, printed: Optional[Path] = None) -> Ended:

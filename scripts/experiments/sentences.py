@@ -1,4 +1,4 @@
-"""Small models that score sentences: what bench_scoring.py and score_agreement.py share."""
+"""Small models that score sentences, for the benchmarks of scoring and decoding."""
 
 from __future__ import annotations
 

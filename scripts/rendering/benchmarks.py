@@ -79,17 +79,25 @@ def batches(*benchmarks: Benchmark) -> List[str]:
     """Row-sparse bnce with other batches, beside softmax and beside dense bnce.
 
     Args:
-        benchmarks: for lstm_lm and then rnn_lm, of 100, 400 and 1,600 targets: beside softmax,
-            then beside dense bnce (with 400, the same twice).
+        benchmarks: in pairs of a model and a batch, beside softmax and beside dense bnce.
     """
     titles = ["row-sparse bnce", "targets", "words/s, V = 200,000", "× cross_entropy"]
     titles += ["words/s, V = 1,000,000", "× dense bnce"]
-    targets, lines = ("100", "400 (above)", "1,600"), []
-    for place in range(0, len(benchmarks), 2):
-        model = ("`lstm_lm`", "`rnn_lm`")[place // 6] if place % 6 == 0 else ""
-        pair = benchmarks[place : place + 2]
-        lines.append([model, targets[place // 2 % 3], *_batch(*pair)])
+    lines: List[List[str]] = []
+    for softmax, dense in zip(benchmarks[::2], benchmarks[1::2]):
+        recipe = softmax["settings"]["recipe"]
+        lines.append([f"`{_flag(recipe, '--arch')}`", _targets(recipe), *_batch(softmax, dense)])
     return table(titles, lines)
+
+
+def _flag(recipe: Dict[str, Any], name: str) -> str:
+    words = recipe["training"]
+    return words[words.index(name) + 1]
+
+
+def _targets(recipe: Dict[str, Any]) -> str:
+    sentences, length = recipe["batch"]
+    return number(sentences * length, ",")
 
 
 def _batch(beside_softmax: Benchmark, beside_dense: Benchmark) -> List[str]:

@@ -52,6 +52,10 @@ def test_the_trigram_is_a_distribution(tmp_path):
     assert probabilities("a b")[0] == pytest.approx(trigram, rel=1e-5)
 
 
+FLAGS = ["--lexicon", "49000", "--utterances", "4", "--length", "4", "--noise", "2"]
+FLAGS += ["--beam", "50", "--seconds", "60"]
+
+
 @pytest.fixture
 def measured(language_model, corpus, tmp_path):
     """What one system takes to decode, in this process."""
@@ -62,7 +66,7 @@ def measured(language_model, corpus, tmp_path):
     def decode(system):
         arguments = ["--out", tmp_path / "out.json", "--system", system]
         arguments += ["--checkpoint", language_model("lstm_lm"), "--words", tmp_path / "words"]
-        arguments += ["--arpa", tmp_path / "arpa", "--utterances", "4", "--length", "4"]
+        arguments += ["--arpa", tmp_path / "arpa", *FLAGS]
         measure.main(list(map(str, arguments)))
         return json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
 
@@ -74,7 +78,7 @@ def test_ours_decodes_as_fairseqs_way_does(measured):
     assert exact["texts"] == prefix["texts"] and all(exact["texts"])
     assert exact["words_scored"] == prefix["words_scored"] > 0
     assert exact["contexts_read"] >= prefix["contexts_read"] > 0
-    assert all(run["utterances"] == 3 and run["peak_mib"] > 50 for run in (exact, prefix))
+    assert all(run["utterances"] == 3 for run in (exact, prefix))
 
 
 def test_kenlm_decodes(measured):
@@ -115,7 +119,7 @@ def test_a_small_run(tmp_path, capsys):
     found = json.loads((tmp_path / "decoding.json").read_text(encoding="utf-8"))
     assert capsys.readouterr().out.splitlines() == decoding.speeds(found)
     assert [run["system"] for run in found["runs"]] == list(bench_decoding.SYSTEMS)
-    assert all(run["utterances"] == 2 for run in found["runs"])
+    assert all(run["utterances"] == 2 and run["peak_mib"] > 50 for run in found["runs"])
 
 
 @pytest.mark.slow  # for the interpreters that it starts

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Make Zipf-distributed data, binarised as fairseq-preprocess --only-source would.
 
-    data.py --out FOLDER --vocab V [--tokens N --seed S --exponent S --shift Q]
+    data.py --out FOLDER --vocab V [--tokens N --seed S]
 
-The word of rank r has a probability proportional to 1 / (r + shift)^exponent (Zipf-Mandelbrot);
+The word of rank r has a probability proportional to 1 / (r + 2.7)^1.1 (Zipf-Mandelbrot);
 words are independent of each other. The dictionary has exactly V types, fairseq's four specials
 counted in. The same arguments make the same data.
 """
@@ -20,13 +20,14 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import data_file_path, index_file_path, make_builder
 
+_EXPONENT, _SHIFT = 1.1, 2.7
 SENTENCE = 20  # mean length in tokens, </s> counted in
 _OTHER_SPLITS = 4000  # tokens of valid and test, which nothing is measured on
 
 
-def probabilities(words: int, exponent: float, shift: float) -> np.ndarray:
+def probabilities(words: int) -> np.ndarray:
     """Of the ranks 1 to ``words``, float64."""
-    weights = (np.arange(1, words + 1) + shift) ** -exponent
+    weights = (np.arange(1, words + 1) + _SHIFT) ** -_EXPONENT
     return weights / weights.sum()
 
 
@@ -54,7 +55,7 @@ def write_split(prefix: Path, ids: np.ndarray, dictionary: Dictionary) -> None:
 def make(options: argparse.Namespace, out: Path) -> None:
     """Write the dictionary, with the counts of the training data, and the three splits."""
     dictionary = Dictionary()
-    p = probabilities(options.vocab - len(dictionary), options.exponent, options.shift)
+    p = probabilities(options.vocab - len(dictionary))
     rng = np.random.default_rng(options.seed)
     training = tokens(rng, options.tokens, dictionary, p)
     counts = np.bincount(training, minlength=options.vocab)[len(dictionary) :]
@@ -73,8 +74,6 @@ def main(arguments: List[str]) -> None:
     parser.add_argument("--vocab", type=int, required=True)
     parser.add_argument("--tokens", type=int, default=400_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--exponent", type=float, default=1.1)
-    parser.add_argument("--shift", type=float, default=2.7)
     options = parser.parse_args(arguments)
     unfinished = options.out.with_name(options.out.name + ".tmp")
     shutil.rmtree(str(unfinished), ignore_errors=True)
@@ -83,9 +82,5 @@ def main(arguments: List[str]) -> None:
     os.replace(str(unfinished), str(options.out))  # all at once: an interruption leaves none
 
 
-def cli_main() -> None:
-    main(sys.argv[1:])
-
-
 if __name__ == "__main__":
-    cli_main()
+    main(sys.argv[1:])

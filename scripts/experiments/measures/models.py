@@ -122,9 +122,10 @@ def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
 @torch.no_grad()
 def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
     from fairseq_bnce import losses
+    from fairseq_bnce.projection import squashing
     from fairseq_bnce.projection.batch import TokenBatch
 
-    squash = task.state.state_dict.get("score_squashing", False)
+    squash = squashing.is_squashed(model)
     for sample in batches:
         if sample:
             batch = TokenBatch.from_sample(model, sample, task.target_dictionary.pad())
@@ -174,13 +175,12 @@ def complete(arguments: List[str]) -> Dict[str, Any]:
     from fairseq_bnce.corpora.penn import novel_words
 
     questions = completion.read_questions(options.questions)
-    answers = completion.read_answers(options.answers)
+    right = completion.right_letters(questions, options.answers)
     sentences = [novel_words(text) for question in questions for text in question.sentences]
     letters = {
         name: completion.chosen(scores.reshape(len(questions), -1))
         for name, scores in _sentence_scores(options, sentences).items()
     }
-    right = [answers[question.name] for question in questions]
     shares = {name: 100 * completion.accuracy(some, right).share for name, some in letters.items()}
     if len(letters) > 1:
         shares["differ"] = 100 * (1 - completion.accuracy(*letters.values()).share)
