@@ -79,7 +79,7 @@ class Bench:
         found = json.loads(result.read_text(encoding="utf-8"))
         found["peak_mib"] = ended.peak_bytes / tables.MIB
         rate = decoding.rate(found)
-        say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
+        command.say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
         return {"system": system, "vocab": vocab, **found}
 
     def _model(self, vocab: int) -> Path:
@@ -138,11 +138,6 @@ def _measure(options: argparse.Namespace) -> int:
     (options.out / "decoding.json").write_text(content + "\n", encoding="utf-8")
     print("\n".join(decoding.speeds(found)))
     return 0
-
-
-def say(message: str) -> None:
-    """Progress, on stderr."""
-    print(f"bench_decoding.py: {message}", file=sys.stderr, flush=True)
 
 
 def _machine() -> Dict[str, Any]:

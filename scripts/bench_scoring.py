@@ -88,7 +88,7 @@ class Bench:
             lines = tuple(_lines(self._text(size)) for size in sizes)
             times = zip(*ends)
             found.append(Speed(system, lines, tuple(sizes), *times))
-            say(f"{system}: {found[-1].seconds[1]:.1f} s")
+            command.say(f"{system}: {found[-1].seconds[1]:.1f} s")
         return found
 
     def memory(self) -> Dict[int, Dict[str, float]]:
@@ -99,7 +99,9 @@ class Bench:
             _repeat(self._text(self.options.tokens[0]), text, lines)
             ended = self._run(self._score(text))
             found[lines] = {"peak_mib": ended.peak_bytes / MIB, "seconds": ended.seconds}
-            say(f"{lines:,} lines: {found[lines]['peak_mib']:.0f} MiB, {ended.seconds:.0f} s")
+            command.say(
+                f"{lines:,} lines: {found[lines]['peak_mib']:.0f} MiB, {ended.seconds:.0f} s"
+            )
         return found
 
     def _command(self, is_eval_lm: bool, is_exact: bool, tokens: int) -> List[str]:
@@ -143,11 +145,6 @@ def _measure(options: argparse.Namespace) -> int:
     bench = Bench(options)
     _write(bench.speeds(), bench.memory(), options, bench.device)
     return 0
-
-
-def say(message: str) -> None:
-    """Progress, on stderr."""
-    print(f"bench_scoring.py: {message}", file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

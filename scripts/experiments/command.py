@@ -70,6 +70,11 @@ def status(do: Callable[[], int]) -> int:
         return 130
 
 
+def say(message: str) -> None:
+    """Progress, on stderr."""
+    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr, flush=True)
+
+
 def split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
     """What is ours, and what after a lone ``--`` is fairseq-train's."""
     arguments = list(arguments)

@@ -7,10 +7,11 @@ import shlex
 from dataclasses import dataclass
 from typing import Dict, Iterable, List, Sequence, Tuple, Union
 
+from rendering.cells import SOFTMAX
+
 from . import tables
 from .command import UsageError
 
-SOFTMAX = "cross_entropy"
 ADAPTIVE = "adaptive_loss"
 # Trained by fairseq's own criteria: no constant, so that they are scored with a softmax alone.
 NORMALISED = (SOFTMAX, ADAPTIVE)

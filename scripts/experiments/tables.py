@@ -8,14 +8,12 @@ import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Iterable, List, Mapping, Optional, Sequence
 
 import yaml  # that of omegaconf, which fairseq needs
-from rendering.cells import NONE, table
+from rendering.cells import NONE, Columns, table
 
 Numbers = Mapping[str, Any]
-# (title, name of the number, format)
-Columns = Sequence[Tuple[str, str, str]]
 MIB = 2**20
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from .cells import spread, table
+from .cells import Columns, spread, table
 
 Run = Dict[str, Any]
 METHODS = {
@@ -20,7 +20,6 @@ METHODS = {
     "ranking": "the same, `--objective ranking`",
 }
 START = "start"
-Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
 _MIGRATION: Columns = (
     ("valid PPL, exact", "valid_ppl", ".1f"),
     ("test PPL, exact", "test_ppl", ".1f"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 NONE = "–"
+SOFTMAX = "cross_entropy"  # the criterion that others are compared with
+Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
 
 
 def number(value: Optional[float], form: str) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .cells import NONE, number, over, ratio, table
+from .cells import NONE, SOFTMAX, number, over, ratio, table
 
 Comparison = Dict[str, Any]
 Labels = Sequence[Tuple[str, str]]  # (label in the file, what the page calls it)
-SOFTMAX = "cross_entropy"
 
 PTB: Labels = (
     (SOFTMAX, SOFTMAX),

@@ -7,13 +7,11 @@ perplexities and of σ_z by how much ours lies above it.
 from __future__ import annotations
 
 import statistics
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from .cells import NONE, number, over, ratio, spread, table
+from .cells import NONE, SOFTMAX, Columns, number, over, ratio, spread, table
 
 Row = Dict[str, Any]
-Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
-SOFTMAX = "cross_entropy"
 OFF = "shift_off"  # of the shifted perplexity from the exact one, in per cent
 
 PTB: Columns = (
