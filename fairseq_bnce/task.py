@@ -9,7 +9,6 @@ It takes the registry's place of ``language_modeling``: same flags and behaviour
 """
 
 import logging
-import math
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -283,47 +282,13 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             eval_lm.score_unnormalized(self._models, state, self.args.log_z_shift)
         else:
             eval_lm.score_exactly(self._models, self._own_states)
-        longest = self._longest_block(**kwargs)
-        return super().eval_lm_dataloader(self._in_blocks_of(longest, dataset), **kwargs)
-
-    def _longest_block(self, max_positions: Any = None, context_window: int = 0, **_: Any) -> float:
-        """How many words are scored at once where the model reads ``max_positions``."""
-        most = _number(max_positions) - bool(self.args.add_bos_token)
-        required = f"at most {most - 1:.0f}, since the model reads {most:.0f} words at once"
-        require("--context-window", required, context_window, not context_window >= most)
-        return most - context_window
+        longest = eval_lm.longest_block(has_bos=self.args.add_bos_token, **kwargs)
+        return super().eval_lm_dataloader(eval_lm.in_blocks(self, longest, dataset), **kwargs)
 
     def _set_matmul_precision(self) -> None:
         """Not where the task is made: who loads a checkpoint wants his own precision."""
         if self.args.matmul_precision is not None:
             torch.set_float32_matmul_precision(str(self.args.matmul_precision))
-
-    def _in_blocks_of(self, longest: float, dataset: Any) -> Any:
-        """The dataset in blocks that the model takes; fairseq would skip longer ones in silence.
-
-        eval-lm's own default of 1024 is more than a model trained on shorter blocks takes.
-        """
-        if self.args.tokens_per_sample > longest:
-            logger.warning(
-                f"--tokens-per-sample {self.args.tokens_per_sample}: this model takes at most "
-                f"{longest:.0f} tokens, which is what it gets"
-            )
-            self.args.tokens_per_sample = int(longest)
-            split = next(name for name, loaded in self.datasets.items() if loaded is dataset)
-            self.load_dataset(split)
-            dataset = self.datasets[split]
-        skipped = int((dataset.sizes > longest).sum())
-        if skipped:
-            logger.warning(f"{skipped:,} sentences of over {longest:.0f} tokens will be skipped")
-        return dataset
-
-
-def _number(text: Any) -> float:
-    """NaN for what is none, which no comparison holds for."""
-    try:
-        return float(text)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def _check_backend(args: Any) -> None:

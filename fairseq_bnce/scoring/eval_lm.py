@@ -7,6 +7,7 @@ over V is 0: the gather reads the right numbers, and nothing of size tokens x V 
 """
 
 import logging
+import math
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 import torch
@@ -113,6 +114,48 @@ def make_exact(model: nn.Module) -> None:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
     _mix_in(model, Normalisation(None, squashing.is_squashed(model)))
+
+
+def longest_block(
+    has_bos: bool, max_positions: Any = None, context_window: int = 0, **_: Any
+) -> float:
+    """How many words are scored at once; NaN, which no comparison holds for, where any number are.
+
+    Args:
+        has_bos: whether the first is a <s>, which is not scored.
+        max_positions: how many the model reads; fairseq may have it as a text, or none.
+        context_window: how many of them are context alone.
+
+    Raises:
+        ValueError: for a context that leaves no room.
+    """
+    try:
+        most = float(max_positions) - has_bos
+    except (TypeError, ValueError):
+        most = math.nan
+    required = f"at most {most - 1:.0f}, since the model reads {most:.0f} words at once"
+    require("--context-window", required, context_window, not context_window >= most)
+    return most - context_window
+
+
+def in_blocks(task: Any, longest: float, dataset: Any) -> Any:
+    """A task's dataset in blocks that the model takes; fairseq would skip longer ones in silence.
+
+    eval-lm's own default of 1024 is more than a model trained on shorter blocks takes.
+    """
+    if task.args.tokens_per_sample > longest:
+        logger.warning(
+            f"--tokens-per-sample {task.args.tokens_per_sample}: this model takes at most "
+            f"{longest:.0f} tokens, which is what it gets"
+        )
+        task.args.tokens_per_sample = int(longest)
+        split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
+        task.load_dataset(split)
+        dataset = task.datasets[split]
+    skipped = int((dataset.sizes > longest).sum())
+    if skipped:
+        logger.warning(f"{skipped:,} sentences of over {longest:.0f} tokens will be skipped")
+    return dataset
 
 
 def _is_of_fairseq(model: nn.Module) -> bool:
