@@ -455,6 +455,23 @@ def test_a_resumed_run_knows_of_the_last_validation(corpus, tmp_path):
     assert found["log_z"] == 7 and "mu_z" not in found
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--criterion", "bnce", "--learn-log-z", "--log-z", "1"],
+        *modern(["--criterion", "sampled_softmax"]),
+    ],
+    ids=["learned", "not normalising"],
+)
+def test_a_resumed_run_without_a_constant_knows_of_the_last_validation(flags, corpus, tmp_path):
+    flags = [*LSTM, *flags, "--validate-interval", "2"]
+    train(corpus, tmp_path, *flags, "--max-epoch", "2")
+    before = saved(tmp_path)["task_state"]
+    train(corpus, tmp_path, *flags, "--max-epoch", "3")
+    after = saved(tmp_path)["task_state"]
+    assert [after[name] for name in ("mu_z", "sigma_z")] == [before["mu_z"], before["sigma_z"]]
+
+
 def test_the_shift_of_a_model_without_log_z_is_not_taken_off_beside_one(corpus, tmp_path):
     """It was measured from 0, and what log Z is measured to lies in its place."""
     train(corpus, tmp_path / "raw", *LSTM, "--criterion", "sampled_softmax", "--max-epoch", "1")

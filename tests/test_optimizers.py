@@ -225,6 +225,29 @@ def test_rules_of_rows_take_no_flat_parameters():
     assert not update_rules.RowwiseAdagrad([parameter], lr=1.0).supports_flat_params
 
 
+HALVES = {"--bf16": torch.bfloat16, "--memory-efficient-bf16": torch.bfloat16}
+HALVES.update({"--fp16": torch.half, "--memory-efficient-fp16": torch.half})
+
+
+@pytest.mark.modern
+@pytest.mark.parametrize("optimizer", OURS)
+@pytest.mark.parametrize("flag", HALVES)
+def test_trainings_in_halves_end_where_float32_does(flag, optimizer, corpus):
+    """After many updates: what one leaves behind in fairseq's wrapper is seen in the next."""
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", optimizer, "--clip-norm", "0.1"]
+    flags += ["--lr", {"sparse_sgd": "5"}.get(optimizer, "0.01")]
+    start, _ = trained(corpus, *flags, dtype=torch.float32, updates=0)
+    want, norms = trained(corpus, *flags, dtype=torch.float32)
+    halves = [flag, flag.replace("memory-efficient-", ""), "--fp16-no-flatten-grads"]
+    got, norms_of_halves = trained(corpus, *flags, *halves, dtype=HALVES[flag])
+    assert norms_of_halves == pytest.approx(norms, rel=0.3)
+    assert distance(got, want) < 0.2 * distance(start, want)
+
+
+def distance(one, other):
+    return sum((one[name].float() - value).square().sum().item() for name, value in other.items())
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_small_gradients_of_halves_are_divided_in_float32(is_sparse, corpus):
     """The half of 1e-9 is 0, where the number of words and the loss scale may bring a gradient."""

@@ -194,6 +194,20 @@ def test_weights_sort_the_lists_and_replace_the_score(rescore, nbest, tmp_path):
     assert best.read_text() == "w1 oov w3\n\n"
 
 
+def test_the_best_are_written_as_they_stand_in_the_lists(rescore, tmp_path):
+    """Cut at white space is only what is scored."""
+    words = "c'est  fini\u00a0! \u3000 x"
+    write_lines(tmp_path / "moses", [f"0 ||| {words} ||| TM= 1 ||| 1"])
+    write_lines(tmp_path / "kaldi", [f"utt-1 {words}"])
+    write_lines(tmp_path / "costs", ["utt-1 2"])
+    kaldi = [tmp_path / "kaldi", "--format", "kaldi", "--cost", f"TM={tmp_path / 'costs'}"]
+    for list_of, flags in {"": [tmp_path / "moses"], "utt ": kaldi}.items():
+        best = tmp_path / "best"
+        status, _, errors = rescore(*flags, "--weights", "TM=1", "--best", best, model=None)
+        assert status == 0, errors
+        assert best.read_text(encoding="utf-8") == f"{list_of}{words}\n"
+
+
 def test_weights_of_the_models_score(rescore, nbest):
     status, lines, _ = rescore(nbest, "--weights", "BNCE=1")
     assert status == 0 and len(lines) == 3

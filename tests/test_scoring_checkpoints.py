@@ -42,8 +42,9 @@ def test_fairseqs_commands_run_none_where_torch_checks_nothing(corpus, tmp_path,
     checkpoint = tmp_path / "bad.pt"
     torch.save({"model": {}, "cfg": {}, "extra": Malicious(tmp_path / "made")}, checkpoint)
     _, task, _ = build(corpus, *LSTM)
-    with pytest.raises(CheckpointError, match="nothing in it was run.*mkdir"):
-        checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+    for given in (task, None):  # of fairseq-eval-lm, of fairseq-validate
+        with pytest.raises(CheckpointError, match="nothing in it was run.*mkdir"):
+            checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=given)
     assert not (tmp_path / "made").exists()
 
 
@@ -69,12 +70,13 @@ def test_a_malicious_pickle_is_not_run(is_zip, any_torch, tmp_path):
 
 
 @pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
-def test_nor_is_it_by_eval_lm(is_zip, task, tmp_path):
+def test_nor_is_it_by_fairseqs_commands(is_zip, task, tmp_path):
     checkpoint = tmp_path / "bad.pt"
     content = {"model": {}, "cfg": {}, "extra": Malicious(tmp_path / "made")}
     torch.save(content, checkpoint, _use_new_zipfile_serialization=is_zip)
-    with pytest.raises(CheckpointError, match="can't be loaded safely; nothing in it was run"):
-        checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+    for given in (task, None):  # None: fairseq-validate
+        with pytest.raises(CheckpointError, match="can't be loaded safely; nothing in it was run"):
+            checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=given)
     assert not (tmp_path / "made").exists()
 
 
@@ -338,19 +340,29 @@ def test_no_save_writes_nothing(corpus, tmp_path):
 
 
 def test_a_dictionary_that_cannot_be_written_stops_no_training(corpus, tmp_path, caplog):
-    (tmp_path / "dict.txt").mkdir()
+    (tmp_path / "run").touch()  # no folder
     kept = KeptDictionary(str(corpus), Dictionary.load(str(corpus / "dict.txt")))
     for _ in range(2):
-        kept.keep(str(tmp_path))
+        kept.keep(str(tmp_path / "run"))
     assert caplog.text.count("dict.txt can't be kept beside the checkpoints") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["dict.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_dictionary_of_an_older_training_is_replaced(corpus, tmp_path):
-    content = (corpus / "dict.txt").read_bytes()
-    (tmp_path / "dict.txt").write_bytes(content[::-1])
-    KeptDictionary(str(corpus), Dictionary.load(str(corpus / "dict.txt"))).keep(str(tmp_path))
+@pytest.mark.parametrize("other", ["words", "no dictionary"])
+def test_another_dictionary_among_the_checkpoints_stays(other, corpus, tmp_path, monkeypatch):
+    """An earlier training's, or one's own data: both models are found with their words."""
+    content = b"mine 3\nprecious 2\n" if other == "words" else b"mine\n"
+    (tmp_path / "dict.txt").write_bytes(content)
+    log = train(corpus, tmp_path, *FLAGS["rnn_lm"], "--save-interval-updates", "10")
     assert (tmp_path / "dict.txt").read_bytes() == content
+    assert log.count("dict.txt is not this training's, and is left as it is") == 1
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    want = Scorer.from_checkpoint(checkpoint, corpus).score(["w1 w2"])
+    content = torch.load(checkpoint, weights_only=False)
+    content["task_state"]["data_folder"] = "nowhere"
+    content["cfg"]["task"]["data"] = "nowhere"
+    torch.save(content, checkpoint)
+    assert Scorer.from_checkpoint(checkpoint).score(["w1 w2"]) == want
 
 
 def test_dictionaries_that_do_not_fit(language_model, tmp_path):

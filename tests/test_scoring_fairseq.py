@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scoring_models import EACH, FLAGS
 from test_training import word_scores
-from tools import LSTM, evaluate, train
+from tools import LSTM, evaluate, modern, train
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.scoring import ScoringError
@@ -57,7 +57,7 @@ def document(corpus, checkpoint, **options):
 
 
 @pytest.mark.parametrize("name", ["transformer_lm", "lightconv_lm", "fconv_lm"])
-@pytest.mark.parametrize("window", [0, 5])
+@pytest.mark.parametrize("window", [0, 5, *modern(11, 14)])
 def test_a_document_is_a_running_text_in_blocks(name, window, corpus, language_model):
     """As many words a block as the model takes, 16, of which `window` come from before."""
     checkpoint = language_model(name)

@@ -163,10 +163,11 @@ def test_words_as_numbers_of_any_kind(kind, made):
 def test_no_hypotheses(made):
     for name in ("lstm_lm", "transformer_lm", "ffnn_lm"):
         scorer = made(name)
-        state = scorer.start(3).select([])
-        assert len(state) == 0
-        state, found = scorer.extend(state, [])
-        assert len(state) == 0 and found.shape == (0,)
+        for state in (scorer.start(3).select([]), scorer.start(0)):
+            assert len(state) == 0
+            state, found = scorer.extend(state, [])
+            assert len(state) == 0 and found.shape == (0,)
+            assert len(State.concatenate([state, scorer.start(2)])) == 2
 
 
 def test_what_is_asked_wrongly(made):

@@ -182,7 +182,7 @@ def test_max_tokens_make_streams(limits, streams, corpus):
 
 def test_max_tokens_of_no_block(corpus):
     task, _, dataset = stateful(corpus)
-    message = "--max-tokens: required at least 16, .*--tokens-per-sample, with --stateful, got 15"
+    message = r"--max-tokens \(of .* --max-tokens-valid\): required at least 16, .* got 15"
     with pytest.raises(ValueError, match=message):
         task.get_batch_iterator(dataset, max_tokens=15)
 

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 import uuid
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional
 
 from fairseq import utils
 from fairseq.data import Dictionary
@@ -36,6 +36,7 @@ class KeptDictionary:
     def __init__(self, folder: str, dictionary: Dictionary):
         self._content = _content(os.path.join(folder, NAME))
         self._state = {_WORDS: checksum(dictionary), _FOLDER: os.path.abspath(folder)}
+        self._places: Dict[str, str] = {}  # of dict.txt, by the folders of checkpoints
         self._is_told = False
 
     def state(self) -> Dict[str, str]:
@@ -45,17 +46,31 @@ class KeptDictionary:
     def keep(self, folder: str) -> None:
         """Have dict.txt in a folder of checkpoints, all at once, unless it is there.
 
-        Where nothing can be written training goes on, since the checkpoints can still be used with
-        ``--data``; it is said once.
+        One of other words, as of an earlier training there, stays; this one gets a folder of its
+        own then, in which :func:`folders` looks, too. Where nothing can be written training goes
+        on, since the checkpoints can still be used with ``--data``. Both are said once.
         """
-        path = os.path.join(folder, NAME)
         try:
-            if not (os.path.isfile(path) and _content(path) == self._content):
+            if folder not in self._places:
+                self._places[folder] = self._place(folder)
+            path = os.path.join(self._places[folder], NAME)
+            if not os.path.isfile(path):
+                os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
                 _write_at_once(path, self._content)
         except OSError as error:
             if not self._is_told:
                 logger.warning(f"dict.txt can't be kept beside the checkpoints: {error}")
             self._is_told = True
+
+    def _place(self, folder: str) -> str:
+        path, words = os.path.join(folder, NAME), self._state[_WORDS]
+        if not os.path.lexists(path) or _checksum_of(path) == words:
+            return folder
+        own = _own_folder(folder, words)
+        logger.warning(
+            f"{path} is not this training's, and is left as it is; this training's is in {own}"
+        )
+        return own
 
 
 def _content(path: str) -> bytes:
@@ -66,6 +81,18 @@ def _content(path: str) -> bytes:
 def checksum(dictionary: Dictionary) -> str:
     """Of the words in their order; counts are none of a model's business."""
     return hashlib.sha256("\n".join(dictionary.symbols).encode("utf-8", "replace")).hexdigest()
+
+
+def _checksum_of(path: str) -> Optional[str]:
+    """None for a file that is no dictionary."""
+    try:
+        return checksum(Dictionary.load(path))
+    except Exception:  # about anything, which is what fairseq raises
+        return None
+
+
+def _own_folder(folder: str, words: str) -> str:
+    return os.path.join(folder, f"dictionary-{words[:12]}")
 
 
 def folders(path: str, state: Mapping[str, Any], stored: Any) -> List[str]:
@@ -80,6 +107,9 @@ def folders(path: str, state: Mapping[str, Any], stored: Any) -> List[str]:
     trained_on = [state[_FOLDER]] if _FOLDER in state else []
     if isinstance(stored, str):
         trained_on += utils.split_paths(stored)[:1]
+    words = state.get(_WORDS)
+    if isinstance(words, str):
+        beside += filter(os.path.isdir, [_own_folder(folder, words) for folder in beside])
     found: Dict[str, str] = {}
     for folder in [*beside, *trained_on]:
         found.setdefault(os.path.abspath(folder), folder)

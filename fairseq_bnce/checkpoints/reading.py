@@ -121,17 +121,17 @@ def is_unsafe(error: Exception) -> bool:
     return isinstance(error, pickle.UnpicklingError) and ("GLOBAL" in text or "global" in text)
 
 
-def read_before_fairseq(path: str, is_ours: bool) -> Dict[str, Any]:
+def read_before_fairseq(path: str) -> Dict[str, Any]:
     """What fairseq is about to read, but for the parameters where torch can do that.
 
     Args:
         path: the file, which :func:`check_file` has seen.
-        is_ours: whether it has to be of plain data, also where fairseq reads it unchecked.
 
     Raises:
-        CheckpointError: for a file that asks for more than plain data.
+        CheckpointError: for a file that asks for more than plain data, where fairseq would read it
+            unchecked.
     """
-    return read(path) if is_ours and not _is_checked_by_default() else read_if_whole(path)
+    return read_if_whole(path) if _is_checked_by_default() else read(path)
 
 
 def _is_checked_by_default() -> bool:

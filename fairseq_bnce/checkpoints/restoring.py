@@ -146,7 +146,7 @@ def _with_care(load: Any, task_class: type) -> Any:
 def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any], Any, Any]:
     if not os.path.isfile(path):
         return load(task, None)  # fairseq says that there is none
-    state = _state(path, overrides, is_ours=task is not None)
+    state = _state(path, overrides)
     if task is None and not _is_language_model(state):
         return load(task, state)
     _prepare(state, path, task)
@@ -160,11 +160,11 @@ def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any
     return models, cfg, task
 
 
-def _state(path: str, overrides: Any, is_ours: bool) -> Dict[str, Any]:
+def _state(path: str, overrides: Any) -> Dict[str, Any]:
     """As fairseq reads it; whatever it stumbles over is told of."""
     try:
         reading.check_file(path)
-        _check_size(path, is_ours)
+        _check_size(path)
         return checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
     except (CheckpointError, OSError):
         raise
@@ -176,9 +176,9 @@ def _state(path: str, overrides: Any, is_ours: bool) -> Dict[str, Any]:
         raise building.no_model(path, error) from None
 
 
-def _check_size(path: str, is_ours: bool) -> None:
+def _check_size(path: str) -> None:
     """Before fairseq has omegaconf copy the configuration."""
-    content = reading.read_before_fairseq(path, is_ours)
+    content = reading.read_before_fairseq(path)
     for name in ("args", "cfg"):
         configurations.check_size(content.get(name), path)
 

@@ -54,7 +54,8 @@ class KaldiFormat:
 
     def best(self, hypothesis: Hypothesis) -> str:
         """Its words as an entry of a Kaldi text: ``utterance word word ...``."""
-        return f"{hypothesis.list_id} {hypothesis.words}".rstrip()
+        _, *words = unmarked(hypothesis.line.text).split(None, 1)
+        return " ".join([hypothesis.list_id, *words]).rstrip()
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
         """Kaldi texts, by utterance.

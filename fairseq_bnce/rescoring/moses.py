@@ -38,8 +38,8 @@ class MosesFormat:
         return SEPARATOR.join(fields)
 
     def best(self, hypothesis: Hypothesis) -> str:
-        """Its words alone."""
-        return hypothesis.words
+        """Its words alone, as they stand in the list."""
+        return hypothesis.parts[1].strip(" \t")
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
         """Lines of reference texts; list ``i`` belongs to line ``i`` (from 0) of each file."""

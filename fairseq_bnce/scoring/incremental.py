@@ -120,6 +120,8 @@ def start(reader: Reader, words: Sequence[int], count: int, device: torch.device
         )
     if count < 0:
         raise ScoringError(f"n: required at least 0, got {count}")
+    if count == 0:  # which attention has no shapes for
+        return start(reader, words, 1, device).select([])
     context = reader.start(count, device)
     for word in words:
         tokens = torch.full((count, 1), word, device=device)

@@ -74,7 +74,7 @@ class Blocks:
         """What has to be read to score the next words (S,) of the text."""
         while len(words):
             if self._room == 0:
-                self._read = self._read[len(self._read) - self.context :]
+                self._read = self._read[max(0, len(self._read) - self.context) :]
                 self._room = self.longest - self.context
             targets, words = words[: self._room], words[self._room :]
             self._read = np.concatenate([self._read, self._last, targets[:-1]])

@@ -35,15 +35,21 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     # that is loaded keeps its precision.
     supports_memory_efficient_fp16 = True
     disable_mem_eff_fp16_loading_hack = True
-    # So that gradients in half precision are divided by the loss scale and by the number of words
-    # in the master's precision: the smallest of them would be lost in their own.
-    supports_step_with_scale = True
-
     #: Parameters whose state was loaded, and is not used yet. Here, for what is unpickled.
     _loaded: FrozenSet[Tensor] = frozenset()
 
     def __init__(self, parameters: Iterable, **options: Any):
         super().__init__(parameters, options)
+
+    @property
+    def supports_step_with_scale(self) -> bool:
+        """Whether fairseq leaves it to :meth:`step` to divide gradients, as it does of halves.
+
+        They are divided by the loss scale and by the number of words in the master's precision: the
+        smallest of them would be lost in their own. Where the masters are fairseq's (--bf16), it
+        has to divide them itself: it never resets the factor that it would hand on.
+        """
+        return any(p.dtype in HALVES for group in self.param_groups for p in group["params"])
 
     def accumulators(self, value: Tensor, group: Dict[str, Any]) -> Tensors:
         """The accumulators of a parameter at its first update, one entry or row for a row: zero."""

@@ -130,6 +130,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
     def set_extra_state(self, state: Dict[str, Any]) -> None:
         """Called where a checkpoint with a learned log Z is loaded, which goes on from there."""
         self.constant.resume(state["initial_log_z"])
+        self._keep_normaliser()
 
     def load_state_dict(
         self, state_dict: Optional[Dict[str, Any]], *args: Any, **kwargs: Any
@@ -284,7 +285,11 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """Before the first batch: what log Z is, or that it is to be measured there."""
         carried = self.task.state.state_dict.get("log_z")
         self.constant.decide(carried, by_bias, self.normalises_itself)
-        if self._is_validated:  # until the next validation; fairseq's trainer hands no state on
+        self._keep_normaliser()
+
+    def _keep_normaliser(self) -> None:
+        """That of the checkpoint, until the next validation; fairseq's trainer hands none on."""
+        if self._is_validated:
             self.task.state.merge_state_dict(dict(self.constant.normaliser))
 
     def _begin(self, batch: TokenBatch) -> None:

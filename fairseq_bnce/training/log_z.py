@@ -57,6 +57,7 @@ class Constant:
         self.origin = ""
         self.is_decided = self.goes_on = False
         self.normaliser: Mapping[str, float] = {}
+        self._restored: Optional[Restored] = None
 
     def decide(self, carried: Optional[float], by_bias: Optional[float], normalises: bool) -> None:
         """Before the first batch.
@@ -73,12 +74,16 @@ class Constant:
             self._take(Start(carried, "carried by the checkpoint"))
         elif normalises:
             found = restored(self._choice)
+            self._restored = found
             check_learned(found, self._is_learned)
             self.goes_on = found is not None
             self._take(start(self.given, found, by_bias))
             if found is not None and found.log_z is not None and found.log_z == self.start:
                 self.normaliser = found.normaliser
         else:
+            found = restored(self._choice)
+            if found is not None and found.log_z is None:
+                self.normaliser = found.normaliser
             of_bias = self.given if self.given is not None else by_bias or 0.0
             self._take(Start(of_bias, "none, since this loss does not normalise scores"))
 
@@ -95,6 +100,8 @@ class Constant:
             unused = "" if given in (None, learned_from) else f", and not from --log-z {given:g}"
             origin = f"as far as it was learned, from {learned_from:g} on{unused}"
             self._take(Start(learned_from, origin))
+            if self._restored is not None:
+                self.normaliser = self._restored.normaliser
 
     def _take(self, chosen: Start) -> None:
         self.start, self.origin = chosen

@@ -41,7 +41,8 @@ def streams_within(
     """
     required = f"at least {tokens_per_block}, a block of --tokens-per-sample, with --stateful"
     fits = max_tokens is None or max_tokens >= tokens_per_block
-    require("--max-tokens", required, max_tokens, fits)
+    flag = "--max-tokens (of validation data: --max-tokens-valid)"
+    require(flag, required, max_tokens, fits)
     by_tokens = None if max_tokens is None else max_tokens // tokens_per_block
     return min((limit for limit in (max_sentences, by_tokens) if limit), default=1)
 
