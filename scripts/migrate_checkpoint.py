@@ -65,7 +65,12 @@ class Normalisers(NamedTuple):
 def main(arguments: Sequence[str]) -> int:
     """Exit status: 0, or 2 for what can't be done."""
     own, training = split(arguments)
-    chosen = _parser().parse_args(own)
+    parser = _parser()
+    chosen = parser.parse_args(own)
+    if not training:
+        parser.error(
+            "--: required the flags of the fairseq-train that is to go on, got none behind it"
+        )
     return status(lambda: _migrate(chosen, training))
 
 

@@ -207,6 +207,24 @@ def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, language_mode
     assert "out of the vocabulary" in errors
 
 
+def test_words_may_be_cut_as_prepare_text_cuts_them(complete, put, language_model):
+    """Which splits no negation as the challenge's novels do, and keeps letters as they are."""
+    table = put("q.csv", "id,question,a,b,c,d,e\n1,I don't _____ it.,W1,w2,w3,w4,w5\n")
+    expected = {
+        ("--tokenize", "en"): "I don 't W1 it .",
+        ("--tokenize", "en", "--lowercase"): "i don 't w1 it .",
+        ("--tokenized", "--lowercase"): "i don't w1 it.",
+        ("--tokenized",): "I don't W1 it.",
+        (): "i do n't w1 it .",
+    }
+    for flags, words in expected.items():
+        status, output, _ = complete(table, *flags)
+        assert status == 0
+        scorer = Scorer.from_checkpoint(language_model("rnn_lm"))
+        want = scorer.score([words])[0]
+        assert float(rows(output)[0]["unnormalized_a"]) == pytest.approx(want, abs=2e-6), flags
+
+
 def test_several_models_add_their_scores(complete, put, language_model):
     """Later flags win over what the fixture gives."""
     questions = put("q", MACHINE)

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
+from fairseq.data import Dictionary
 from scoring_models import FEW_TARGETS
 from tools import call_command, evaluate, full_disk, perplexity, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.cli import diagnose as command
+from fairseq_bnce.projection import squashing
 from fairseq_bnce.scoring import diagnosis as diagnosing
 from fairseq_bnce.scoring.diagnosis import (
     DiagnosingScorer,
@@ -252,6 +254,8 @@ def test_a_calibrated_checkpoint_has_the_measured_shift(diagnose, checkpoint, te
     assert after["task_state"]["log_z"] == before["task_state"]["log_z"]
     assert after["task_state"]["mu_z"] != before["task_state"].get("mu_z")
     assert set(after) == set(before)
+    words = Scorer.from_checkpoint(str(checkpoint)).dictionary.symbols
+    assert Dictionary.load(str(tmp_path / "dict.txt")).symbols == words  # it may be moved
     assert Scorer.from_checkpoint(str(calibrated)).shift == pytest.approx(numbers["mu_z"])
 
 
@@ -369,7 +373,7 @@ def test_calibrate_to_what_is_no_file_is_said_before_the_work(diagnose, checkpoi
     status, output, errors = diagnose("--path", checkpoint, text, "--calibrate", "c" * 300)
     assert (status, output) == (2, "") and "required a file, got: File name too long" in errors
     status, output, errors = diagnose("--path", ".", text, "--calibrate")
-    assert (status, output) == (2, "") and "--path .: required a checkpoint, got no such" in errors
+    assert (status, output) == (2, "") and "--path .: required a checkpoint, got a folder" in errors
 
 
 @pytest.mark.parametrize("words", ["", "w1", "w1 w1 w1 w1"])
@@ -386,7 +390,7 @@ def test_the_shortest_texts(diagnose, checkpoint, tmp_path, words):
 @torch.no_grad()
 def test_measures_of_squashed_scores(language_model):
     trained = checkpoints.load(str(language_model("lstm_lm")))
-    trained.state["score_squashing"] = True
+    squashing.squash(trained.model)
     scorer = DiagnosingScorer(trained, shift="none")
     layer = scorer._reader.layer
     for parameter in layer.parameters():

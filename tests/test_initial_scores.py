@@ -52,6 +52,15 @@ def test_one_feature_carries_them(name, start, log_z, corpus):
     assert criterion.log_z == log_z
 
 
+@pytest.mark.parametrize("name", ["after layers", "tied", *modern(*IN_MODERN)])
+def test_what_random_weights_add_is_small(name, corpus):
+    cfg, task, model = build(corpus, *NORMALISED_LAST[name], *BNCE)
+    before = features_of(model.eval(), task)[..., 1:].std()
+    task.build_criterion(cfg.criterion)
+    after = features_of(model, task)[..., 1:].std()
+    assert 0.15 * before < after < 0.35 * before
+
+
 @pytest.mark.parametrize("name", NOT_NORMALISED)
 def test_without_a_last_normalisation_scores_stay_random(name, corpus):
     _, task, stock = build(corpus, *NOT_NORMALISED[name])

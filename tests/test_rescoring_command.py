@@ -208,6 +208,22 @@ def test_the_best_are_written_as_they_stand_in_the_lists(rescore, tmp_path):
         assert best.read_text(encoding="utf-8") == f"{list_of}{words}\n"
 
 
+def test_lists_of_unknown_words_are_told_of(rescore, tmp_path):
+    """Upper-case lists, say, for a model of lower case."""
+    write_lines(tmp_path / "nbest", ["0 ||| W1 W2 w3 ||| TM= 1 ||| 1", "0 ||| W1 ||| TM= 1 ||| 1"])
+    status, lines, errors = rescore(tmp_path / "nbest")
+    assert status == 0 and len(lines) == 2
+    assert "3 of 4 words (75%) are out of the vocabulary; are they cut and cased as" in errors
+
+
+def test_weights_of_features_that_no_list_has(rescore, nbest, tmp_path):
+    """All of them: nothing would be rescored. What was written stays."""
+    flags = ["--weights", "bnce=1", "--out", tmp_path / "out"]
+    status, _, errors = rescore(nbest, *flags, model=None)
+    assert status == 2 and "--weights: required a feature of the lists, got 'bnce'" in errors
+    assert len((tmp_path / "out.part").read_text().splitlines()) == 3
+
+
 def test_weights_of_the_models_score(rescore, nbest):
     status, lines, _ = rescore(nbest, "--weights", "BNCE=1")
     assert status == 0 and len(lines) == 3
@@ -403,9 +419,9 @@ def test_words_that_are_no_utf8_match_their_reference(rescore, tmp_path, kind):
         (["--weights", "TM=1", "--cost", "a=b"], "--cost: required --format kaldi"),
         (["--weights", "TM=1", "--format", "kaldi", "--cost", "a"], "--cost: required NAME=FILE"),
         (["--weights", "TM=1 2"], "weights: TM requires 1, got 2"),
-        (["--weights", "TM"], "TM: required a file, got: No such file"),
-        (["--tune", "none"], "none: required a file, got: No such file"),
-        (["--weights", "TM=1", "--ref", "none"], "none: required a file, got: No such file"),
+        (["--weights", "TM"], "--weights: TM: required a file, got: No such file"),
+        (["--tune", "none"], "--tune: none: required a file, got: No such file"),
+        (["--weights", "TM=1", "--ref", "none"], "--ref: none: required a file, got: No such file"),
         (["--path", "none"], "none"),
         (["--weights", "TM=1", "--tokenize", "xx"], "--tokenize: required"),
     ],

@@ -94,8 +94,9 @@ def refused(path, data=None, **options):
 
 def test_files_that_hold_no_model(tmp_path):
     assert "got no such file" in refused(tmp_path / "none.pt")
+    assert "got a folder" in refused(tmp_path)
     (tmp_path / "text.pt").write_text("a text", encoding="utf-8")
-    assert "required a checkpoint" in refused(tmp_path / "text.pt")
+    assert "required a checkpoint, got a text" in refused(tmp_path / "text.pt")
     (tmp_path / "empty.pt").write_bytes(b"")
     assert "required a checkpoint" in refused(tmp_path / "empty.pt")
     torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")

@@ -8,6 +8,7 @@ state names the data's folder in full and tells the words by a checksum.
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import os
 import uuid
@@ -29,13 +30,17 @@ class KeptDictionary:
 
     Args:
         folder: with the dict.txt, which is read at once, since it may be gone when there is
-            something to save.
+            something to save; None where it is not known any more.
         dictionary: as it was read.
     """
 
-    def __init__(self, folder: str, dictionary: Dictionary):
-        self._content = _content(os.path.join(folder, NAME))
-        self._state = {_WORDS: checksum(dictionary), _FOLDER: os.path.abspath(folder)}
+    def __init__(self, folder: Optional[str], dictionary: Dictionary):
+        self._state = {_WORDS: checksum(dictionary)}
+        if folder is None:
+            self._content = _as_file(dictionary)
+        else:
+            self._content = _content(os.path.join(folder, NAME))
+            self._state[_FOLDER] = os.path.abspath(folder)
         self._places: Dict[str, str] = {}  # of dict.txt, by the folders of checkpoints
         self._is_told = False
 
@@ -55,7 +60,8 @@ class KeptDictionary:
                 self._places[folder] = self._place(folder)
             path = os.path.join(self._places[folder], NAME)
             if not os.path.isfile(path):
-                os.makedirs(os.path.dirname(path) or os.curdir, exist_ok=True)
+                if self._places[folder] != folder:
+                    os.makedirs(self._places[folder], exist_ok=True)
                 _write_at_once(path, self._content)
         except OSError as error:
             if not self._is_told:
@@ -76,6 +82,12 @@ class KeptDictionary:
 def _content(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
+
+
+def _as_file(dictionary: Dictionary) -> bytes:
+    text = io.StringIO()
+    dictionary.save(text)
+    return text.getvalue().encode("utf-8")
 
 
 def checksum(dictionary: Dictionary) -> str:

@@ -39,7 +39,10 @@ def read(path: str) -> Dict[str, Any]:
             asks for more than plain data.
     """
     if not os.path.isfile(path):
-        raise CheckpointError(f"--path {path}: required a checkpoint, got no such file")
+        there = "a folder" if os.path.isdir(path) else "no such file"
+        raise CheckpointError(f"--path {path}: required a checkpoint, got {there}")
+    if _is_text(path):
+        raise CheckpointError(f"--path {path}: required a checkpoint, got a text")
     try:
         check_file(path)
         content = _load(path)
@@ -81,6 +84,15 @@ def check_sums(path: str) -> None:
             wrong = archive.testzip()
         if wrong is not None:
             raise zipfile.BadZipFile(f"wrong checksum of {wrong}")
+
+
+def _is_text(path: str) -> bool:
+    """By how it begins: archives and pickles, which torch writes, do so with what is no text."""
+    with open(path, "rb") as file:
+        start = file.read(64)
+    return (
+        bool(start) and start.isascii() and all(byte >= 32 or byte in b"\t\r\n" for byte in start)
+    )
 
 
 def _growing_names(path: str) -> List[str]:

@@ -17,14 +17,14 @@ import csv
 import io
 import json
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import numpy as np
 
 from fairseq_bnce.cli.common import (
     add_model_options,
     load_scorer,
-    note,
+    note_unknown,
     progress_bar,
     refuse_empty,
 )
@@ -39,6 +39,7 @@ from fairseq_bnce.corpora.completion import (
 from fairseq_bnce.corpora.penn import novel_words
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.output import Output
+from fairseq_bnce.text.stream import word_maker
 
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer
@@ -51,10 +52,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     parser.add_argument("questions", metavar="QUESTIONS", help="CSV, or the machine format")
     parser.add_argument("--answers", metavar="FILE", help="CSV (id, answer), or the machine format")
-    parser.add_argument(
+    words = parser.add_mutually_exclusive_group()
+    words.add_argument(
         "--tokenized",
         action="store_true",
-        help="the sentences are words separated by spaces already, as the model has them",
+        help="the sentences are words separated by spaces already, as the model has them; by "
+        "default they are cut and lower-cased as get-data mscc does the novels",
+    )
+    words.add_argument(
+        "--tokenize",
+        metavar="LANG",
+        help="tokenise by sacremoses' rules for this language, as prepare-text does",
+    )
+    parser.add_argument(
+        "--lowercase",
+        action="store_true",
+        help="lower-case everything, with --tokenize or --tokenized",
     )
     parser.add_argument(
         "--json", action="store_true", help="what --answers prints as one JSON object"
@@ -97,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Scores:
     from fairseq_bnce.scoring import Scorer  # and with it fairseq
 
-    make_words = str if options.tokenized else novel_words
+    make_words = _word_maker(options)
     sentences = [make_words(text) for question in questions for text in question.sentences]
     models = [
         load_scorer(Scorer, argparse.Namespace(**{**vars(options), "path": path}))
@@ -112,6 +125,13 @@ def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Score
     }
 
 
+def _word_maker(options: argparse.Namespace) -> Callable[[str], str]:
+    """As the challenge's novels are cut, unless options say otherwise."""
+    if options.tokenized or options.tokenize:
+        return word_maker(options.tokenize, options.lowercase)
+    return novel_words
+
+
 def _paths(given: str) -> List[str]:
     """One whose own name has the separator is one."""
     return [given] if os.path.isfile(given) else given.split(os.pathsep)
@@ -124,9 +144,8 @@ def _scored(scorer: Scorer, sentences: Sequence[str], name: str) -> np.ndarray:
     )
     found = list(bar)
     unknown = sum(score.oov for score in found)
-    if name == "exact" and unknown:
-        words = sum(len(score.words) - 1 for score in found)
-        note(f"{unknown:,} of {words:,} words are out of the vocabulary")
+    if name == "exact":
+        note_unknown(unknown, sum(len(score.words) - 1 for score in found), least=0)
     return np.array([score.total for score in found]).reshape(-1, len(LETTERS))
 
 

@@ -1,8 +1,9 @@
 """How well a model normalises itself: log Z_c over the contexts of a text, against all else.
 
-mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats; log Z is what
-unnormalised scores are less: a constant, or what --offset says of the context. Perplexities are
-exact, and of the unnormalised scores m - log Z; less mu_z, these have the exact one. Entropies are
+mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats; log Z, a
+constant or what --offset says of the context, is subtracted from unnormalised scores. Perplexities
+are exact, and of the unnormalised scores m - log Z; with mu_z subtracted as well, that of the text
+itself is the exact one. Entropies are
 those of the normalised prediction. Calibration error is the expected one over ten bins: how far the
 probability of the likeliest word is from how often it comes.
 """
@@ -21,6 +22,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from fairseq_bnce import checkpoints
+from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.cli.common import (
     add_files,
     add_model_options,
@@ -28,6 +30,7 @@ from fairseq_bnce.cli.common import (
     load_scorer,
     note,
     note_bad_lines,
+    note_unknown,
     progress_bar,
     refuse_empty,
     without_nan,
@@ -128,9 +131,14 @@ def run(options: argparse.Namespace) -> int:
         with Output(str(folder / "diagnosis.json")) as out:
             out.write(_as_json(numbers, contexts))
         _draw(measures, folder)
+    note_unknown(found.oov, found.count - found.lines)
     if calibrated is not None:
-        calibrate(options.path, calibrated, state)
+        dictionary = KeptDictionary(None, scorer.dictionary)
+        calibrate(options.path, calibrated, {**state, **dictionary.state()})
+        dictionary.keep(str(calibrated.parent))
         note(f"{calibrated}: written, mu_z {state['mu_z']:.4f}, sigma_z {state['sigma_z']:.4f}")
+    elif kept is not None:
+        note("the rows are written nowhere: --calibrate [FILE] puts them into a checkpoint")
     return 0
 
 

@@ -28,6 +28,7 @@ from fairseq_bnce.cli.common import (
     add_text_options,
     load_scorer,
     note,
+    note_unknown,
     progress_bar,
     refuse_empty,
 )
@@ -260,11 +261,18 @@ class _Job:
         self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
         names = options.tune or options.ref
         self.measure = _measure(options, names) if names else None
-        self.references = self.format.references(names) if names else {}
+        self.references = self._references(names) if names else {}
         self.source = LineSource(options.list)
         self.make_words = word_maker(options.tokenize, options.lowercase)
         self.tuned = self._tuned_names() if options.tune else []
         self.weights_out: Optional[Output] = None
+        self.words = self.unknown = 0  # of what is scored, each distinct hypothesis once
+
+    def _references(self, names: List[str]) -> Dict[str, List[str]]:
+        try:
+            return self.format.references(names)
+        except InputError as error:
+            raise InputError(f"{'--tune' if self.options.tune else '--ref'}: {error}") from None
 
     def run(self) -> None:
         with ExitStack() as stack:
@@ -276,6 +284,7 @@ class _Job:
             spool = stack.enter_context(_spool())
             self._check_lists()
             self._write(self._lists(), out, best, spool)
+        note_unknown(self.unknown, self.words)
 
     def _check_lists(self) -> None:
         """Read them once without the model, where that is possible, if they need references.
@@ -313,7 +322,11 @@ class _Job:
             oov,
             -1 if self.format.name == "kaldi" else 1,
             self.make_words,
+            self._count_words,
         )
+
+    def _count_words(self, words: int, unknown: int) -> None:
+        self.words, self.unknown = self.words + words, self.unknown + unknown
 
     def _write(
         self, lists: Iterator[NBest], out: Output, best: Optional[Output], spool: IO[bytes]
@@ -413,6 +426,8 @@ class _Job:
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
         if vector is not None and space.unmet():  # as sparse features may be of another text alone
             unmet = ", ".join(map(quoted, space.unmet()))
+            if len(space.unmet()) == len(weights):
+                raise InputError(f"--weights: required a feature of the lists, got {unmet}")
             note(f"no list has a feature {unmet}, which has a weight")
         if counts:
             before, after = np.array(counts).swapaxes(0, 1)

@@ -182,8 +182,9 @@ class _Report:
         """At the first one, since a pipe may have no end."""
         if count and not self._in_blocks:
             note(
-                "a line is longer than the model reads at once: it is scored in blocks, each of "
-                "which sees words of the one before (--context-window)"
+                "a line is longer than the model reads at once (--tokens-per-sample of its "
+                "training): it is scored in blocks, each of which sees words of the one before "
+                "(--context-window)"
             )
         self._in_blocks += count
 

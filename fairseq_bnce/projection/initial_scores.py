@@ -19,6 +19,7 @@ from fairseq_bnce.losses import squashing
 from fairseq_bnce.projection.output_layer import OutputLayer
 
 _CHOSEN = 0  # of the features; no position is better than another
+_QUIET = 0.25  # of the normalisation's gains
 # The methods that make features, which come out of the last normalisation in fairseq's own alone.
 _OWN = ("forward", "extract_features", "extract_features_scriptable")
 
@@ -29,6 +30,20 @@ def can_be_set(layer: OutputLayer) -> bool:
         return True
     is_stored = isinstance(layer.full().weight, nn.Parameter)  # and not made under weight_norm
     return is_stored and _last_norm(layer.decoder) is not None
+
+
+@torch.no_grad()
+def quieten(layer: OutputLayer) -> None:
+    """Have an untrained transformer's features, and what random weights add to scores, small.
+
+    Under tied embeddings those scores say that words repeat themselves. A deep transformer unlearns
+    that by the same features in every context, where it stays: a unigram model's scores are right
+    with them, and nothing draws it away. With a quarter of the gains of its last normalisation it
+    does not get there. Where there is an output bias nothing changes.
+    """
+    norm = None if layer.bias is not None else _last_norm(layer.decoder)
+    if norm is not None:
+        norm.weight.mul_(_QUIET)
 
 
 def carried_log_z(log_q: Tensor, squash: bool) -> float:

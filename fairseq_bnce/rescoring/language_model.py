@@ -20,6 +20,7 @@ class Added(NamedTuple):
         oov: the feature that counts words which the model does not know; None for none.
         count_sign: 1, or -1 where a feature is a negative cost.
         make_words: the model's words for a hypothesis, separated by spaces.
+        tell: is told how many words each distinct text had, and how many of them are unknown.
     """
 
     scorers: Mapping[str, Any]
@@ -27,6 +28,7 @@ class Added(NamedTuple):
     oov: Optional[str] = None
     count_sign: int = 1
     make_words: Callable[[str], str] = str
+    tell: Callable[[int, int], None] = lambda words, oov: None
 
     def names(self) -> List[str]:
         """Of the features, in the order they are added in."""
@@ -82,6 +84,7 @@ def _features(texts: List[str], added: Added) -> Dict[str, Dict[str, float]]:
         for text, score in zip(texts, scored):
             found[text][name] = round(score.total, 6)
     for text, score in zip(texts, scored):
+        added.tell(score.words, score.oov)
         for feature, count in ((added.words, score.words), (added.oov, score.oov)):
             if feature:
                 found[text][feature] = float(added.count_sign * count)

@@ -27,7 +27,10 @@ def read_weights(given: str) -> Weights:
     if "=" in given and not os.path.exists(given):
         items = [(f"weights, item {i}", item) for i, item in enumerate(given.split(","), 1)]
     else:
-        lines = LineSource(given)
+        try:
+            lines = LineSource(given)
+        except InputError as error:
+            raise InputError(f"--weights: {error}, and no NAME=VALUE,...") from None
         items = [
             (f"{line.source}, line {line.number}", unmarked(line.text))
             for line in lines

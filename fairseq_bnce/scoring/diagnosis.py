@@ -102,7 +102,7 @@ class Diagnosis:
         context_words: how many of a context's words to keep.
 
     Attributes:
-        count: of the contexts so far.
+        count, lines, oov: of the contexts so far, their lines, and the words that are unknown.
     """
 
     def __init__(self, worst: int = 20, context_words: int = 12):
@@ -110,7 +110,7 @@ class Diagnosis:
         self._parts: List[np.ndarray] = []
         self._far: Dict[int, List[Any]] = {-1: [], 1: []}  # heaps, by the sign of the deviation
         self._sum = 0.0  # of the deviations
-        self.count = 0
+        self.count = self.lines = self.oov = 0
 
     def add(self, line: SentenceScore, before: Sequence[str] = ()) -> None:
         """Add a line as a :class:`DiagnosingScorer` scores it, and the words before it."""
@@ -118,7 +118,8 @@ class Diagnosis:
         if self.worst:
             self._keep_far(line, before)
         self._sum += float(line.log_probs[:, 1].sum(dtype=np.float64))
-        self.count += len(line.words)
+        self.count, self.lines = self.count + len(line.words), self.lines + 1
+        self.oov += line.oov
 
     def fill(
         self, scorer: DiagnosingScorer, lines: Iterable[str], *, document: bool = False

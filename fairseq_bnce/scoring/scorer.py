@@ -119,6 +119,8 @@ class Scorer:
         shift: normalisation.Shift = "checkpoint",
         batch_tokens: Optional[int] = None,
     ):
+        if not isinstance(dtype, torch.dtype):
+            raise ScoringError(f"dtype: required one of torch's, got {quoted(dtype)}")
         if batch_tokens is not None and batch_tokens < 1:
             raise ScoringError(f"batch_tokens: required at least 1, got {batch_tokens}")
         self.device = _device(device)

@@ -50,8 +50,8 @@ class SelfNormalizingConfig(FairseqDataclass):
         metadata={
             "help": "where an untrained model's output bias starts: none (as the model has it), "
             "uniform (-log V + log Z) or unigram (log q + log Z, the unigram model); a transformer "
-            "has no bias: one feature of its last layer normalisation is made constant, and "
-            "serves as one"
+            "has no bias: one feature of its last layer normalisation is made constant and "
+            "serves as one, and its other gains start at a quarter"
         },
     )
     valid_partition_rate: float = field(

@@ -245,6 +245,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
             by_bias=None if q is None else initial_scores.carried_log_z(q.log_q, squash)
         )
         if q is not None:
+            initial_scores.quieten(layer)
             initial_scores.set_to(layer, q.log_q + (self.constant.start or 0.0), squash)
             self._start_is_set = True
         self._is_prepared = True

@@ -50,7 +50,7 @@ def unnormalized(found: Dict[str, Any]) -> List[str]:
 
 def ways(*found: Dict[str, Any]) -> List[str]:
     """What unnormalised scores are less, in several runs, and what that does to the errors."""
-    titles = ["model, what its scores are less", "validation PPL^f", "σ_z, nats"]
+    titles = ["model, and what is subtracted", "validation PPL^f", "σ_z, nats"]
     titles += ["WER, exact", "unnormalised", "unnormalised − exact"]
     return table(titles, [_way(one) for one in found])
 

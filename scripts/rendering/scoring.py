@@ -112,7 +112,7 @@ def offsets(*found: Dict[str, Any]) -> List[str]:
     perplexities = {"perplexity, exact": "ppl", "without a softmax": "u_ppl"}
     ways = [way for one in found for model in one["models"].values() for way in model["ways"]]
     if any("u_ppl_other_mean" in way for way in ways):
-        perplexities["less the mean of another text"] = "u_ppl_other_mean"
+        perplexities["with µ_z of another text"] = "u_ppl_other_mean"
     titles = ["", "rows", "σ_z, nats", *perplexities]
     lines = [
         [

@@ -44,7 +44,7 @@ def test_means_of_another_text(language_model, texts, tmp_path):
     found = json.loads((tmp_path / "out" / "offset.json").read_text("utf-8"))
     for way in found["models"]["mine"]["ways"]:
         assert way["u_ppl_other_mean"] == pytest.approx(way["ppl"], rel=1e-9) != way["u_ppl"]
-    assert "less the mean of another text" in output
+    assert "with µ_z of another text" in output
 
 
 def test_a_text_that_is_not_there_is_named(language_model, texts, tmp_path):

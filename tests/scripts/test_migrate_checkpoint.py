@@ -41,6 +41,12 @@ def first_perplexity(output):
     return float(re.search(r'"valid_ppl": "([\d.]+)"', output).group(1))
 
 
+def test_without_the_flags_of_a_training(trained, tmp_path):
+    arguments = [trained["softmax"], "--out", tmp_path / "new.pt"]
+    status, output = forks.script("migrate_checkpoint.py", *arguments)
+    assert status == 2 and "--: required the flags of the fairseq-train that is to" in output
+
+
 def test_fairseq_alone_refuses_an_adaptive_checkpoint(corpus, trained, tmp_path):
     flags = [*MODEL, *BNCE, "--finetune-from-model", trained["adaptive"]]
     output = train(corpus, tmp_path, *map(str, flags), check=False)
