@@ -281,6 +281,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             state = self.state.state_dict
             eval_lm.score_unnormalized(self._models, state, self.args.log_z_shift)
         else:
+            if self.args.log_z_shift != "checkpoint":
+                logger.warning("--log-z-shift: not used without --unnormalized")
             eval_lm.score_exactly(self._models, self._own_states)
         longest = eval_lm.longest_block(has_bos=self.args.add_bos_token, **kwargs)
         return super().eval_lm_dataloader(eval_lm.in_blocks(self, longest, dataset), **kwargs)

@@ -334,6 +334,12 @@ def test_lines_that_end_at_a_carriage_return_alone_are_told_of(score, tmp_path, 
 # ---------------------------------------------------------------- what else may be given
 
 
+def test_a_shift_that_is_not_used(score, file):
+    status, output, errors = score(file, "--exact", "--log-z-shift", "1")
+    assert status == 0 and "--log-z-shift: not used with --exact" in errors
+    assert output == score(file, "--exact")[1]
+
+
 @pytest.mark.parametrize("shift", ["1_0", "\uff11", "1e7", "-1e308", "inf", "nan", "0x1"])
 def test_shifts_that_are_no_numbers_of_nats(score, file, shift):
     status, output, errors = score(file, f"--log-z-shift={shift}")

@@ -35,6 +35,20 @@ def test_counts_are_kept_and_follow_the_content(corpus, tmp_path):
     assert newer != cache
 
 
+@pytest.mark.parametrize("unknown", [0, 3])
+def test_a_text_without_unk_is_told_of(unknown, corpus, tmp_path, caplog):
+    write_lines(tmp_path / "train.txt", ["w0 w1 w2", *["w0 strange"] * unknown])
+    arguments = ["--only-source", "--trainpref", tmp_path / "train.txt", "--destdir"]
+    run(
+        *["fairseq_cli.preprocess", *arguments, tmp_path / "bin"],
+        *["--srcdict", corpus / "dict.txt"],
+    )
+    _, task, _ = build(tmp_path / "bin", *LSTM)
+    with caplog.at_level("INFO"):
+        assert training_target_counts(task)[task.dictionary.unk()] == unknown
+    assert ("none of them <unk>" in caplog.text) == (unknown == 0)
+
+
 def cached_counts(data):
     """(counts as they are, the file that keeps them, a function that asks for them again)."""
     _, task, _ = build(data, *LSTM)

@@ -120,6 +120,8 @@ def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: An
     """
     refuse_empty(options, "path", "data", "user_dir")
     if "exact" in options:
+        if options.exact and options.log_z_shift != "checkpoint":
+            note("--log-z-shift: not used with --exact")
         kwargs = {"exact": options.exact, "shift": _shift(options.log_z_shift), **kwargs}
     if options.batch_tokens is not None:
         kwargs["batch_tokens"] = options.batch_tokens

@@ -66,9 +66,12 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
     args = getattr(task, "args", None)
     if hasattr(args, "sample_break_mode"):  # of language_modeling; others cut no blocks
         _count_as_cut(counts, args, prefixes, full)
-    logger.info(f"noise: counted {counts.sum():,} training targets in {len(prefixes)} file(s)")
     of_targets = counts[: len(dictionary)].copy()
     of_targets[dictionary.unk()] += counts[len(dictionary) :].sum()
+    told = f"noise: counted {counts.sum():,} training targets in {len(prefixes)} file(s)"
+    if not of_targets[dictionary.unk()]:
+        told += ", none of them <unk>: scores of words that are not in dict.txt will mean nothing"
+    logger.info(told)
     return torch.from_numpy(of_targets)
 
 
