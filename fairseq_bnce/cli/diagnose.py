@@ -1,11 +1,10 @@
 """How well a model normalises itself: log Z_c over the contexts of a text, against all else.
 
-mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats; log Z, a
-constant or what --offset says of the context, is subtracted from unnormalised scores. Perplexities
-are exact, and of the unnormalised scores m - log Z; with mu_z subtracted as well, that of the text
-itself is the exact one. Entropies are
-those of the normalised prediction. Calibration error is the expected one over ten bins: how far the
-probability of the likeliest word is from how often it comes.
+mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats; log Z, a constant or
+what --offset says of the context, is subtracted from unnormalised scores. Perplexities are exact,
+and of the unnormalised scores m - log Z; with mu_z subtracted as well, that of the text itself is
+the exact one. Entropies are those of the normalised prediction. Calibration error is the expected
+one over ten bins: how far the probability of the likeliest word is from how often it comes.
 """
 
 from __future__ import annotations
