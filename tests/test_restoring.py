@@ -7,6 +7,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from scoring_models import FLAGS
+from test_output_layer import SEQ2SEQ
+from test_training import train_translation
 from tools import train
 
 from fairseq_bnce.checkpoints import restoring
@@ -55,6 +57,19 @@ def test_a_state_that_is_handed_in_is_taken(run):
     state["model"]["decoder.output_projection.bias"].fill_(0.5)
     (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([path], state=state)
     assert (model.decoder.output_projection.bias == 0.5).all()
+
+
+@pytest.mark.filterwarnings("ignore:Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+@pytest.mark.parametrize("checks", [True, False], ids=["torch checks", "torch checks nothing"])
+def test_models_of_other_tasks_are_loaded(checks, pairs, tmp_path, monkeypatch):
+    """By fairseq-validate, which has no task then: their checkpoints are plain data, too."""
+    if not checks:
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    flags = [*SEQ2SEQ, "--criterion", "cross_entropy", "--optimizer", "adam"]
+    train_translation(pairs, tmp_path, *flags)
+    path = str(tmp_path / "checkpoint_last.pt")
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
+    assert type(task).__name__ == "TranslationTask" and hasattr(model, "encoder")
 
 
 def test_zeros_as_a_full_disk_leaves_them(run):
