@@ -97,6 +97,13 @@ def test_files_that_hold_no_model(tmp_path):
     assert "got a folder" in refused(tmp_path)
     (tmp_path / "text.pt").write_text("a text", encoding="utf-8")
     assert "required a checkpoint, got a text" in refused(tmp_path / "text.pt")
+    with pytest.MonkeyPatch.context() as patch:  # root may read all files
+
+        def denied(path):
+            raise PermissionError(13, "Permission denied")
+
+        patch.setattr(checkpoints.reading, "_is_text", denied)
+        assert "got a damaged or other file" in refused(tmp_path / "text.pt")
     (tmp_path / "empty.pt").write_bytes(b"")
     assert "required a checkpoint" in refused(tmp_path / "empty.pt")
     torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
@@ -350,7 +357,7 @@ def test_a_dictionary_that_cannot_be_written_stops_no_training(corpus, tmp_path,
 
 
 @pytest.mark.parametrize("other", ["words", "no dictionary"])
-def test_another_dictionary_among_the_checkpoints_stays(other, corpus, tmp_path, monkeypatch):
+def test_another_dictionary_among_the_checkpoints_stays(other, corpus, tmp_path):
     """An earlier training's, or one's own data: both models are found with their words."""
     content = b"mine 3\nprecious 2\n" if other == "words" else b"mine\n"
     (tmp_path / "dict.txt").write_bytes(content)

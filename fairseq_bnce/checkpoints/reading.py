@@ -41,11 +41,13 @@ def read(path: str) -> Dict[str, Any]:
     if not os.path.isfile(path):
         there = "a folder" if os.path.isdir(path) else "no such file"
         raise CheckpointError(f"--path {path}: required a checkpoint, got {there}")
-    if _is_text(path):
-        raise CheckpointError(f"--path {path}: required a checkpoint, got a text")
     try:
+        if _is_text(path):
+            raise CheckpointError(f"--path {path}: required a checkpoint, got a text")
         check_file(path)
         content = _load(path)
+    except CheckpointError:
+        raise
     except pickle.UnpicklingError as error:
         raise unsafe(path, error) from None
     except Exception as error:  # about anything, where bytes are read that are no pickle
