@@ -104,11 +104,13 @@ def peak_memory():
 def test_exact_evaluation_of_the_largest_default_batch():
     """36,000 tokens x 267,744 types (fairseq-eval-lm's default on WikiText-103): 38.6 GB of logits.
 
-    A minute and a half on one core. In a fork, whose peak is not that of the tests before.
+    Some 100 MiB are taken, machines and allocators differing; docs/losses.md promises 1 % of the
+    logits. A minute and a half on one core. In a fork, whose peak is not that of the tests before.
     """
     done = forks.run([sys.executable], main=lambda: print(growth_of_the_largest_batch()))
     assert done.returncode == 0, done.stdout.decode()
-    assert 0 < float(done.stdout.split()[-1]) < 100 * 2**20  # as docs/losses.md says
+    logits = 36_000 * 267_744 * 4
+    assert 0 < float(done.stdout.split()[-1]) < logits / 100
 
 
 def growth_of_the_largest_batch():
