@@ -19,7 +19,7 @@ import sacrebleu
 from tools import call_command, full_disk, write_lines
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.cli import rescore as rescoring
+from fairseq_bnce.cli import rescore_job as rescoring
 from fairseq_bnce.rescoring.bootstrap import compare
 from fairseq_bnce.rescoring.measures import Bleu
 

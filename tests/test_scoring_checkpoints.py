@@ -363,7 +363,7 @@ def test_another_dictionary_among_the_checkpoints_stays(other, corpus, tmp_path)
     (tmp_path / "dict.txt").write_bytes(content)
     log = train(corpus, tmp_path, *FLAGS["rnn_lm"], "--save-interval-updates", "10")
     assert (tmp_path / "dict.txt").read_bytes() == content
-    assert log.count("dict.txt is not this training's, and is left as it is") == 1
+    assert log.count("dict.txt is another model's, and is left as it is") == 1
     checkpoint = tmp_path / "checkpoint_last.pt"
     want = Scorer.from_checkpoint(checkpoint, corpus).score(["w1 w2"])
     content = torch.load(checkpoint, weights_only=False)

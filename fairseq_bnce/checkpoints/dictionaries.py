@@ -74,7 +74,7 @@ class KeptDictionary:
             return folder
         own = _own_folder(folder, words)
         logger.warning(
-            f"{path} is not this training's, and is left as it is; this training's is in {own}"
+            f"{path} is another model's, and is left as it is; that of this one is in {own}"
         )
         return own
 
