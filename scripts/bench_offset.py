@@ -24,14 +24,13 @@ if __name__ == "__main__":
 
 import argparse
 import itertools
-import json
 import math
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from experiments import command, machine
+from experiments import command, machine, tables
 from experiments.command import UsageError
 from rendering import scoring
 
@@ -83,10 +82,9 @@ def _measure(options: argparse.Namespace) -> int:
     about = {"hardware": machine.hardware(), "versions": machine.versions()}
     result = {**about, "contexts": options.contexts, "lines": options.lines, "models": found}
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "offset.json").write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    table = "\n".join(scoring.offsets(result)) + "\n"
-    (options.out / "offset.md").write_text(table, "utf-8")
-    print(table, end="")
+    table = "\n".join(scoring.offsets(result))
+    tables.write(options.out / "offset", [table], result)
+    print(table)
     return 0
 
 

@@ -18,6 +18,9 @@ from tools import binarise, build, compose_once, train, write_lines
 
 import fairseq_bnce
 
+# Of asserts in modules without tests pytest shows no values, unless it is asked to.
+pytest.register_assert_rewrite("fuzz_checkpoints", "fuzzing", "loss_cases", "two_ranks")
+
 TYPES = 60
 
 # flashlight-text is in today's environment alone (scripts/setup_env.sh), up to Python 3.12.

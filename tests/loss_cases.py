@@ -47,8 +47,7 @@ ROWS = {
 BINARY_NCE = ("bnce", "bnce_noise", "shared_nce", "nce")
 SAMPLED_BCE = ("bce_is", "bce_cps", "bce_complementary", "bce_snis")
 SHARED = ("bnce", "bnce_noise", "shared_nce", "ranking", "ranking_noise") + SAMPLED_BCE
-TARGETED = BINARY_NCE + SAMPLED_BCE
-TARGETED += ("ranking", "ranking_noise", "sampled_softmax", "target_scores")
+TARGETED = tuple(name for name, row in ROWS.items() if "target" in row.tensors)
 
 
 def make_problem(

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
+from criteria import FLAGS, make
 from device import DEVICE, HAS_GPU, there
 from device import FLAGS as ON_DEVICE
 from fairseq import optim, utils
 from fairseq.trainer import Trainer
 from loss_cases import ROWS, assert_near, call, gradients, make_problem, with_gradients
 from scoring_models import EACH
-from test_criterions import FLAGS, make
 from tools import (
     LSTM,
     PLUGIN,

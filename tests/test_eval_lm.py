@@ -8,10 +8,10 @@ import sys
 import forks
 import pytest
 import torch
+from architectures import MODELS
 from fairseq.checkpoint_utils import load_model_ensemble, load_model_ensemble_and_task
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.models import MODEL_REGISTRY
-from test_output_layer import MODELS
 from tools import (
     LSTM,
     PLUGIN,

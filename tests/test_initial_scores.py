@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from test_output_layer import LIGHTCONV
+from architectures import LIGHTCONV
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, first_batch, modern
 
 from fairseq_bnce.noise import NoiseDistribution

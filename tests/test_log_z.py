@@ -10,13 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from architectures import LIGHTCONV, LSTM_SEQ2SEQ, SEQ2SEQ
 from conftest import zipf_lines
+from criteria import PAD, make, with_targets
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
-from test_criterions import PAD, make, with_targets
-from test_distributed import on_two_ranks, results, trained_on_two_ranks
-from test_output_layer import LIGHTCONV, LSTM_SEQ2SEQ, SEQ2SEQ
-from test_training import parameters, train_translation, valid_stats
 from tools import (
     LSTM,
     TIED_TRANSFORMER,
@@ -25,11 +23,15 @@ from tools import (
     build,
     first_batch,
     modern,
+    parameters,
     slow,
     train,
+    train_translation,
+    valid_stats,
     validate,
     write_lines,
 )
+from two_ranks import on_two_ranks, results, trained_on_two_ranks
 
 from fairseq_bnce import losses
 from fairseq_bnce.projection.batch import TokenBatch

@@ -5,6 +5,7 @@ import torch
 from loss_cases import (
     ROWS,
     SAMPLED_BCE,
+    TARGETED,
     assert_near,
     call,
     gradients,
@@ -33,9 +34,6 @@ def test_distinct_draws_come_first(seed):
     assert torch.equal(found[: len(counts)], drawn) and torch.equal(counts, often)
     assert found.unique().numel() == len(found)
     assert torch.equal(found[one], first) and torch.equal(found[other], second)
-
-
-TARGETED = [name for name, row in ROWS.items() if "target" in row.tensors]
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no_bias"])

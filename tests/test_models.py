@@ -16,8 +16,7 @@ from fairseq.models import (
 )
 from fairseq.sequence_generator import SequenceGenerator
 from test_output_layer import logits, scores
-from test_training import valid_stats
-from tools import LSTM, build, evaluate, first_batch, perplexity, slow, train
+from tools import LSTM, build, evaluate, first_batch, perplexity, slow, train, valid_stats
 
 from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm
 from fairseq_bnce.projection.output_layer import OutputLayer

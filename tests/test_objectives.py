@@ -6,7 +6,7 @@ loss takes them to be from, or a penalty of other scores trains another model, a
 
 import pytest
 import torch
-from test_criterions import PAD, make, with_targets
+from criteria import PAD, make, with_targets
 from tools import LSTM
 
 from fairseq_bnce import losses

@@ -6,9 +6,8 @@ import pytest
 import torch
 from fairseq import optim
 from fairseq.trainer import Trainer
-from test_refusals import refused
 from test_row_sparse import trained
-from tools import LSTM, build, modern, set_flag, slow, subclasses, train
+from tools import LSTM, build, modern, refused, set_flag, slow, subclasses, train
 
 from fairseq_bnce.sparse import update_rules
 from fairseq_bnce.sparse.optimizers import RowSparseFairseqOptimizer

@@ -51,20 +51,17 @@ def read(path: Path) -> list[str]:
 
 
 def test_raw_text_is_tokenised_without_escapes() -> None:
-    pytest.importorskip("sacremoses")
     assert tokens.tokenize("It's Mr. Smith's \"dog & cat\".", "en") == (
         ["It", "'s", "Mr.", "Smith", "'s", '"', "dog", "&", "cat", '"', "."]
     )
 
 
 def test_languages_have_their_own_rules() -> None:
-    pytest.importorskip("sacremoses")
     assert tokens.tokenize("l'ami", "fr") == ["l'", "ami"]
     assert tokens.tokenize("l'ami", "en") == ["l", "'ami"]
 
 
 def test_unk_in_raw_text_stays_one_word() -> None:
-    pytest.importorskip("sacremoses")
     found = tokens.tokenize("the <unk>, (<unk>) and <unk>." + " <unk>" * 1001, "en")
     assert found[:9] == ["the", "<unk>", ",", "(", "<unk>", ")", "and", "<unk>", "."]
     assert found.count("<unk>") == 1004
@@ -73,7 +70,6 @@ def test_unk_in_raw_text_stays_one_word() -> None:
 
 
 def test_lower_casing_does_not_hide_the_ends_of_sentences() -> None:
-    pytest.importorskip("sacremoses")
     options = words.TextOptions(language="en", lowercase=True, keep_empty=False)
     assert (
         words.tokenize_chunk(options, [b"It works. Despite that"])[0] == "it works . despite that\n"
@@ -340,7 +336,6 @@ def test_missing_unk_in_train_is_pointed_out(tmp_path, capsys) -> None:
 
 
 def test_flags_reach_the_text(tmp_path, capsys) -> None:
-    pytest.importorskip("sacremoses")
     line = "Das ist z.B. GUT, usw. am 1. Mai."
     german, english = (
         words.tokenize_chunk(words.TextOptions(language, True, True), [line.encode()])[0].strip()
@@ -459,7 +454,6 @@ def test_what_is_refused(tmp_path, capsys, arguments, message) -> None:
 
 
 def test_unknown_language_is_refused(tmp_path, capsys) -> None:
-    pytest.importorskip("sacremoses")
     corpus(tmp_path / "a")
     arguments = ("--train", tmp_path / "a", "--out", tmp_path / "out", "--language", "xx")
     assert run("--text-only", *arguments) == 2

@@ -5,13 +5,14 @@ import shutil
 from contextlib import nullcontext
 
 import pytest
-from test_output_layer import SEQ2SEQ
+from architectures import SEQ2SEQ
 from tools import (
     LSTM,
     TRANSFORMER,
     build,
     evaluate,
     first_batch,
+    refused,
     run,
     set_flag,
     train,
@@ -24,13 +25,6 @@ BY_EPOCH = ["--self-norm-alpha-by-epoch", "3,2"]
 
 def copy(corpus, tmp_path):
     return shutil.copytree(corpus, tmp_path / "data")
-
-
-def refused(data, tmp_path, *flags):
-    """What fairseq-train prints, the run having failed before anything was saved."""
-    output = train(data, tmp_path / "run", *flags, check=False)
-    assert not list((tmp_path / "run").glob("*.pt"))
-    return re.sub(r"\s+", " ", output)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,6 @@ def test_words_are_made_of_hypotheses_as_of_text(rescore, nbest, scorer):
     write_lines(nbest, ["0 ||| W1 W2, w3 ||| TM= 1 ||| 1"])
     _, lines, _ = rescore(nbest, "--lowercase")
     np.testing.assert_allclose(scores(lines), scorer.score(["w1 w2, w3"]), atol=2e-6)
-    pytest.importorskip("sacremoses")
     _, lines, _ = rescore(nbest, "--lowercase", "--tokenize", "en")
     np.testing.assert_allclose(scores(lines), scorer.score(["w1 w2 , w3"]), atol=2e-6)
 

@@ -5,11 +5,10 @@ import shutil
 
 import pytest
 import torch
+from architectures import SEQ2SEQ
 from fairseq import checkpoint_utils
 from scoring_models import FLAGS
-from test_output_layer import SEQ2SEQ
-from test_training import train_translation
-from tools import train
+from tools import train, train_translation
 
 from fairseq_bnce.checkpoints import restoring
 from fairseq_bnce.scoring import CheckpointError

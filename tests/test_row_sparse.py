@@ -6,10 +6,10 @@ import re
 
 import pytest
 import torch
+from architectures import FCONV
 from fairseq.optim import adam as fairseq_adam
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
-from test_output_layer import FCONV
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, goes_on_from, modern, slow, train
 
 from fairseq_bnce.errors import UnsupportedModelError

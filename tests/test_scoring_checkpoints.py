@@ -16,8 +16,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from scoring_models import FLAGS
-from test_training import train_translation
-from tools import LSTM, build, call_command, evaluate, modern, train, write_lines
+from tools import LSTM, build, call_command, evaluate, modern, train, train_translation, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.checkpoints import contents

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from scoring_models import EACH, FLAGS
-from test_training import word_scores
-from tools import LSTM, evaluate, modern, train
+from tools import LSTM, evaluate, modern, train, word_scores
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.scoring import ScoringError

@@ -7,8 +7,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.optim import AMPOptimizer
-from test_distributed import results, train_on_two_ranks, trained_on_two_ranks
 from tools import LSTM, build, evaluate, goes_on_from, loss_bits, train
+from two_ranks import results, train_on_two_ranks, trained_on_two_ranks
 
 from fairseq_bnce import ranks
 from fairseq_bnce.training.streams import CarriedState, stream_batches

@@ -4,9 +4,9 @@ import warnings
 
 import pytest
 import torch
-from loss_cases import ROWS, SAMPLED_BCE, call, make_problem, with_gradients
+from criteria import make, with_targets
+from loss_cases import SAMPLED_BCE, TARGETED, call, make_problem, with_gradients
 from synchronising import Synchronising
-from test_criterions import make, with_targets
 from tools import LSTM, TIED_TRANSFORMER, modern
 
 from fairseq_bnce import losses
@@ -72,7 +72,7 @@ def test_a_training_step_waits_twice(name, architecture, corpus, monkeypatch):
         assert len(waiting.found) <= 2, waiting.found
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if "target" in ROWS[name].tensors])
+@pytest.mark.parametrize("name", TARGETED)
 def test_a_loss_looks_at_all_values_at_once(name):
     """Beside one look for the words that there are, and one for the draws that are merged."""
     problem = with_gradients(make_problem(17), torch.float32)

@@ -55,8 +55,6 @@ def test_the_second_file_is_looked_at_as_the_first_is(tmp_path):
 
 @pytest.mark.parametrize("language", [None, "en"])
 def test_the_ends_of_a_sentence_are_dropped(language):
-    if language:
-        pytest.importorskip("sacremoses")
     assert word_maker(language, lowercase=True)("<s> One two <unk>. </s>").split()[:3] == [
         "one",
         "two",

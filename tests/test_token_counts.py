@@ -8,8 +8,8 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
+from architectures import SEQ2SEQ
 from fairseq.data import Dictionary
-from test_output_layer import SEQ2SEQ
 from tools import LSTM, build, run, write_lines
 
 from fairseq_bnce.errors import InputError

@@ -9,17 +9,19 @@ import pytest
 import torch
 from tools import (
     LSTM,
-    PLUGIN,
     TIED_TRANSFORMER,
     build,
     evaluate,
     goes_on_from,
     loss_bits,
+    parameters,
     perplexity,
-    run,
     slow,
     train,
+    train_translation,
+    valid_stats,
     validate,
+    word_scores,
 )
 
 from fairseq_bnce.training import criterions
@@ -42,12 +44,6 @@ def test_every_registered_criterion_is_in_this_table():
 
     ours = {n for n, c in CRITERION_REGISTRY.items() if c.__module__ == criterions.__name__}
     assert ours == set(CRITERIA)
-
-
-def valid_stats(output):
-    """The last validation line of a run with --log-format json, as numbers."""
-    lines = re.findall(r"valid \| (\{.*\})", output)
-    return {key[6:]: float(value) for key, value in json.loads(lines[-1]).items()}
 
 
 @pytest.fixture(scope="module")
@@ -125,15 +121,6 @@ def test_stock_fairseq_reads_the_checkpoint(architecture, corpus, trained):
     stock = evaluate(corpus, checkpoint, plugin=False)
     assert "fairseq_bnce" not in stock
     assert loss_bits(stock) == pytest.approx(loss_bits(ours), abs=1e-4)
-
-
-def word_scores(output):
-    """[(word, log-probability)] of --output-word-probs, in the order of the corpus."""
-    lines = re.findall(r"\| (\d+) (.* \[-?[\d.]+\])", output)
-    lines = sorted(lines, key=lambda line: int(line[0]))
-    return [
-        (w, float(p)) for _, line in lines for w, p in re.findall(r"(\S+) \[(-?[\d.]+)\]", line)
-    ]
 
 
 def test_word_scores_and_context_window(corpus, trained):
@@ -222,10 +209,6 @@ def test_cross_entropy_trains_as_without_the_plugin(corpus, tmp_path):
 
 def _is_a_result(name):
     return name.rsplit("_", 1)[-1] in ("loss", "ppl", "gnorm", "updates", "epoch", "lr")
-
-
-def parameters(checkpoint):
-    return torch.load(checkpoint, weights_only=False)["model"]
 
 
 @pytest.mark.parametrize("criterion", ["shared_nce", *slow("nce_regularized")])
@@ -349,13 +332,6 @@ def test_translation(pairs, tmp_path):
     stats = valid_stats(train_translation(pairs, tmp_path, *flags))
     # The uniform distribution over the 64 types has perplexity 64.
     assert 1 < stats["ppl"] < 50 and abs(stats["mu_z"]) < 0.5
-
-
-def train_translation(data, save_dir, *flags):
-    arguments = [data, "--user-dir", PLUGIN, "--save-dir", save_dir]
-    arguments += ["--batch-size", "8", "--max-epoch", "2", "--cpu", "--num-workers", "0"]
-    arguments += ["--no-progress-bar", "--log-format", "json", *flags]
-    return run("fairseq_cli.train", *arguments)
 
 
 @pytest.mark.modern

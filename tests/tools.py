@@ -4,6 +4,7 @@ import argparse
 import copy
 import functools
 import importlib
+import json
 import logging
 import os
 import re
@@ -252,3 +253,38 @@ def full_disk(size: int = 0) -> Callable[[], None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     return limit
+
+
+def valid_stats(output: str) -> Dict[str, float]:
+    """The last validation line of a run with --log-format json, as numbers."""
+    lines = re.findall(r"valid \| (\{.*\})", output)
+    return {key[6:]: float(value) for key, value in json.loads(lines[-1]).items()}
+
+
+def word_scores(output: str) -> List[Tuple[str, float]]:
+    """[(word, log-probability)] of --output-word-probs, in the order of the corpus."""
+    lines = re.findall(r"\| (\d+) (.* \[-?[\d.]+\])", output)
+    lines = sorted(lines, key=lambda line: int(line[0]))
+    return [
+        (w, float(p)) for _, line in lines for w, p in re.findall(r"(\S+) \[(-?[\d.]+)\]", line)
+    ]
+
+
+def parameters(checkpoint: Path) -> Dict[str, torch.Tensor]:
+    """By name."""
+    return torch.load(checkpoint, weights_only=False)["model"]
+
+
+def train_translation(data: Path, save_dir: Path, *flags: str) -> str:
+    """What fairseq-train prints, of two epochs."""
+    arguments = [data, "--user-dir", PLUGIN, "--save-dir", save_dir]
+    arguments += ["--batch-size", "8", "--max-epoch", "2", "--cpu", "--num-workers", "0"]
+    arguments += ["--no-progress-bar", "--log-format", "json", *flags]
+    return run("fairseq_cli.train", *arguments)
+
+
+def refused(data: Path, tmp_path: Path, *flags: str) -> str:
+    """What fairseq-train prints, the run having failed before anything was saved."""
+    output = train(data, tmp_path / "run", *flags, check=False)
+    assert not list((tmp_path / "run").glob("*.pt"))
+    return re.sub(r"\s+", " ", output)

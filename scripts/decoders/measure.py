@@ -22,19 +22,18 @@ from decoders import made, search, systems  # noqa: E402
 
 def main(arguments: Sequence[str]) -> None:
     """Write the file after ``--out``."""
-    options = parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     words = options.words.read_text(encoding="utf-8").split()[: options.lexicon]
     task = made.make(words, options.utterances, options.length, options.noise)
     system = systems.make(options.system, options.checkpoint, words, options.arpa)
     trie = search.smeared_trie(task.spellings, task.counts.tolist(), len(made.TOKENS), system)
-    decoder = search.decoder(trie, system, search.Beam(options.beam))
+    decoder = search.decoder(trie, system, options.beam)
     gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them
     found = decode(decoder, task, system, options.seconds)
     options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
-def parser() -> argparse.ArgumentParser:
-    """Of the options that bench_decoding.py hands on, too."""
+def _parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__)
     add = found.add_argument
     for name in ("out", "checkpoint", "arpa", "words"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Sequence
+from typing import List, Sequence
 
 import numpy as np
 from flashlight.lib.text.decoder import (
@@ -19,13 +19,8 @@ from fairseq_bnce.decoding.words import unigram_log_probs
 from .made import BLANK, SILENCE
 from .systems import System
 
-
-class Beam(NamedTuple):
-    """How widely is searched: hypotheses, tokens that each goes on with, nats below the best."""
-
-    size: int = 50
-    tokens: int = 10
-    threshold: float = 20.0
+TOKENS = 10  # that each hypothesis goes on with
+THRESHOLD = 20.0  # nats below the best
 
 
 def smeared_trie(
@@ -46,18 +41,19 @@ def smeared_trie(
 
 
 def decoder(
-    trie: Trie, system: System, beam: Beam, lm_weight: float = 1.0, word_score: float = 0.0
+    trie: Trie, system: System, beam: int, lm_weight: float = 1.0, word_score: float = 0.0
 ) -> LexiconDecoder:
     """It does not know words beside the trie's.
 
     Args:
+        beam: hypotheses.
         lm_weight: of the system's log-probabilities, nats.
         word_score: added for every word.
     """
     options = LexiconDecoderOptions(
-        beam_size=beam.size,
-        beam_size_token=beam.tokens,
-        beam_threshold=beam.threshold,
+        beam_size=beam,
+        beam_size_token=TOKENS,
+        beam_threshold=THRESHOLD,
         lm_weight=lm_weight * system.lm_weight,
         word_score=word_score,
         unk_score=-float("inf"),

@@ -19,14 +19,14 @@ DEFAULT_CRITERIA = (SOFTMAX, "shared_nce", "bnce", "nce_regularized")
 
 CommandLine = Union[str, Sequence[str]]
 
-# What compare.py says itself, and which of its own options says it.
+# What compare.py and recipe.py set themselves, and to what.
 OWN_FLAGS = {
-    "--criterion": "--criteria",
-    "--seed": "--seeds",
-    "--save-dir": "--out",
-    "--user-dir": "the checkout's or the installed fairseq_bnce",
-    "--log-format": "json, which it reads",
-    "--path": "the checkpoint that it trained",
+    "--criterion": "the compared ones",
+    "--seed": "that of the run",
+    "--save-dir": "a folder in --out",
+    "--user-dir": "the checkout's fairseq_bnce",
+    "--log-format": "json, which is read",
+    "--path": "the checkpoint that was trained",
     "--gen-subset": "valid and test",
     "--unnormalized": "both ways of scoring",
     "--log-z-shift": "none, and the mu_z of the validation data",
@@ -138,11 +138,11 @@ def criterion_flags(criterion: str, vocab: int) -> List[str]:
 
 
 def refuse_own_flags(flags: Iterable[str], where: str) -> None:
-    """Raise UsageError for a flag that compare.py sets itself: one of the two would be ignored."""
+    """Raise UsageError for a flag that the script sets itself: one of the two would be ignored."""
     for flag in flags:
         own = OWN_FLAGS.get(flag.split("=")[0])
         if own is not None:
-            raise UsageError(f"{where}: {flag} is set by compare.py ({own})")
+            raise UsageError(f"{where}: {flag} is set by this script ({own})")
 
 
 def inherited(training: Sequence[str]) -> List[str]:

@@ -6,6 +6,7 @@ perplexities and of σ_z by how much ours lies above it.
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
@@ -126,13 +127,15 @@ def _values(rows: Iterable[Row], name: str) -> List[float]:
 
 
 def _rows(recipes: Iterable[Dict[str, Any]]) -> List[Row]:
-    """Every row with a number of ours or of the paper's, once: as it has run, if it has."""
+    """Every row with a number of ours or of the paper's, once: of the first seed that ran."""
     found: Dict[str, Row] = {}
     for row in (row for recipe in recipes for row in recipe["rows"]):
-        known = found.setdefault(row["label"], row)
-        if row.get("ours") and not known.get("ours"):
-            found[row["label"]] = row
+        found[row["label"]] = min(found.get(row["label"], row), row, key=_seed_of_run)
     return [row for row in found.values() if row.get("ours") or row["paper"]]
+
+
+def _seed_of_run(row: Row) -> float:
+    return row["seed"] if row.get("ours") else math.inf
 
 
 def _size(row: Row) -> int:

@@ -52,7 +52,7 @@ def flashlight(model: str, files: Files) -> Search:
     system = systems.make(model, files.checkpoint, files.words, files.arpa)
     spellings = [acoustics.spell(word) for word in files.words]
     trie = search.smeared_trie(spellings, files.counts, len(acoustics.TOKENS), system)
-    make = functools.partial(search.decoder, trie, system, search.Beam(BEAM))
+    make = functools.partial(search.decoder, trie, system, BEAM)
     decoders: List[Any] = [make()]
 
     def weigh(lm_weight: float, word_score: float) -> None:

@@ -323,13 +323,6 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path, capsys, arguments, messag
     assert not (tmp_path / "o").exists()
 
 
-def test_the_parent_stays_small():
-    """Linux counts what it held as its children's peak; all through a benchmark, see below."""
-    program = "import sys, bench_vocab; print({'torch', 'numpy', 'fairseq'} & set(sys.modules))"
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
-    assert subprocess.check_output([sys.executable, "-c", program], env=env) == b"set()\n"
-
-
 @pytest.mark.slow  # a process that forks nothing of ours
 def test_the_command_itself_in_processes_of_its_own(tmp_path, zipf):
     """The parent imports no torch: Linux counts what it held as its children's peak."""

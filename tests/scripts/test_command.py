@@ -1,4 +1,4 @@
-"""What the scripts' command lines share: here, how they end."""
+"""What the scripts' command lines share: how they end, and what they import."""
 
 import os
 import subprocess
@@ -23,3 +23,15 @@ def test_a_list_that_nobody_reads_ends_quietly(line):
         os.close(writing)
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize(
+    "script", ["bench_decoding", "bench_scoring", "bench_vocab", "compare", "recipe"]
+)
+def test_what_measures_its_childrens_memory_stays_small(script):
+    """Linux counts what the parent held as its child's peak."""
+    program = (
+        f"import sys, {script}; print(sorted({{'torch', 'numpy', 'fairseq'}} & set(sys.modules)))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
+    assert subprocess.check_output([sys.executable, "-c", program], env=env) == b"[]\n"

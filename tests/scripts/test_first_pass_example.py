@@ -14,9 +14,7 @@ from decoders import ngrams
 from experiments.command import UsageError
 from rendering import first_pass
 from speech import acoustics, features, searches, training
-from test_speech_example import novels, voice, write_flite  # noqa: F401 - two are fixtures
-
-ROOT = Path(__file__).resolve().parents[2]
+from stubs_of_speech import stub_voice, write_flite, write_novels
 
 # ---------------------------------------------------------------- features
 
@@ -208,13 +206,23 @@ def test_a_library_that_is_missing_is_said(make, model, module, monkeypatch):
 # ---------------------------------------------------------------- all of it
 
 
-def run_script(novels, name, *arguments):  # noqa: F811
+def run_script(novels, name, *arguments):
     """(exit status, what it printed)"""
     return forks.script(name, "--data", novels, *arguments, cwd=novels.parent)
 
 
 @pytest.fixture
-def example(novels, voice):  # noqa: F811
+def novels(tmp_path):
+    return write_novels(tmp_path)
+
+
+@pytest.fixture
+def voice(tmp_path, monkeypatch):
+    return stub_voice(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def example(novels, voice):
     """The example's command, after speech_example.py's of the model."""
     write_flite(voice.parent / "bin", voice, rate=features.RATE, times=400)
     flags = [
@@ -240,7 +248,7 @@ def example(novels, voice):  # noqa: F811
     return run
 
 
-def test_the_example_without_a_language_model(example, voice):  # noqa: F811
+def test_the_example_without_a_language_model(example, voice):
     """What needs neither flashlight nor pyctcdecode, and once more."""
     steps = [name for name in first_pass_example.stages() if not name.startswith("decode-")]
     status, output = example("--only", *steps[:-1], "decode-greedy", "report")

@@ -223,6 +223,13 @@ def test_pictures_are_drawn_anew_when_a_number_changes(tmp_path, capsys):
     assert capsys.readouterr().out.endswith("one-other-2018-ptb.png: of results that are gone\n")
 
 
+def test_without_matplotlib_a_picture_is_left_out(monkeypatch, tmp_path):
+    monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
+    said = plot.lines([plot.Panel([("a", [(1, 1)])], {})], "", tmp_path / "a.png")
+    assert said == "a.png: skipped, matplotlib is not installed (pip install matplotlib)"
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_picture_of_crowded_points_names_them_all():
     plt = pytest.importorskip("matplotlib.pyplot")
     names = [f"system {n}" for n in range(12)]

@@ -1,0 +1,121 @@
+"""Two ranks on this machine: of fairseq-train, and of functions in forks of this process."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import forks
+import torch
+from tools import PLUGIN, TRAINING, run
+
+# fairseq-train for one rank on a machine without a GPU. fairseq passes device ids to
+# DistributedDataParallel, which CPU modules must not have. At the end each rank saves its model
+# and how many bytes it has sent by way of Python (which pytorch_ddp's reducer does not take).
+# IN_FLOAT64: to compare two ways of training, rounding left aside.
+RANK = """
+import os, sys, torch
+import fairseq.models.distributed_fairseq_model as wrapping
+from fairseq.trainer import Trainer
+from fairseq_cli.train import cli_main
+
+plain = wrapping.DistributedDataParallel
+class OnCPU(plain):
+    def __init__(self, *args, device_ids=None, output_device=None, **kwargs):
+        super().__init__(*args, **kwargs)
+wrapping.DistributedDataParallel = OnCPU
+
+folder, rank = sys.argv.pop(1), os.environ["RANK"]
+sys.argv += ["--distributed-rank", rank]
+exact = "IN_FLOAT64" in os.environ
+models, make = [], Trainer.__init__
+def remember(self, cfg, task, model, criterion, quantizer=None):
+    models.append(model.double() if exact else model)
+    make(self, cfg, task, model, criterion, quantizer)
+Trainer.__init__ = remember
+
+sent = [0]
+def counted(collective, argument):
+    def call(*args, **kwargs):
+        sent[0] += args[argument].numel() * args[argument].element_size()
+        return collective(*args, **kwargs)
+    return call
+torch.distributed.all_reduce = counted(torch.distributed.all_reduce, 0)
+torch.distributed.all_gather = counted(torch.distributed.all_gather, 1)
+cli_main()
+parameters = {name: p.detach() for name, p in models[0].named_parameters()}
+result = {"parameters": parameters, "sent": sent[0]}
+torch.save(result, os.path.join(folder, "rank%s.pt" % rank))
+"""
+
+
+def rank_command(corpus, folder, *flags, meet="env://"):
+    """RANK as a script in ``folder``, and its arguments."""
+    folder.mkdir(exist_ok=True)
+    (folder / "rank.py").write_text(RANK, encoding="utf-8")
+    # Said in full: what fairseq infers from torchrun's environment, it divides by the GPUs.
+    rest = ["--user-dir", PLUGIN, "--task", "language_modeling", "--save-dir", folder / "run"]
+    rest += ["--distributed-backend", "gloo", "--distributed-world-size", "2"]
+    rest += ["--distributed-init-method", meet, "--distributed-no-spawn"]
+    return [folder / "rank.py", folder, corpus, *rest, *TRAINING, *flags]
+
+
+def train_with_torchrun(corpus, folder, *flags):
+    launch = ["--nproc_per_node", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
+    command = rank_command(corpus, folder, *flags)
+    return run("torch.distributed.run", *launch, *command)
+
+
+def train_on_two_ranks(corpus, folder, *flags, env=None):
+    """As torchrun does, in two forks: (exit statuses, what the ranks printed).
+
+    They meet in a file: a port that was free may be taken when they bind it.
+    """
+    meet = f"file://{tempfile.mkdtemp(dir=folder.parent)}/meet"
+    command = [sys.executable, *rank_command(corpus, folder, *flags, meet=meet)]
+    shared = {**os.environ, **(env or {}), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    printed = [folder / "rank0.log", folder / "rank1.log"]
+    ranks = []
+    for rank, log in enumerate(printed):
+        named = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        with log.open("wb") as stream:
+            started = forks.Popen(command, env=named, stdout=stream, stderr=subprocess.STDOUT)
+        ranks.append(started)
+    return [rank.wait() for rank in ranks], "".join(log.read_text("utf-8") for log in printed)
+
+
+def trained_on_two_ranks(*arguments, **named):
+    statuses, output = train_on_two_ranks(*arguments, **named)
+    assert statuses == [0, 0], output
+
+
+def results(folder):
+    return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
+
+
+def on_two_ranks(function, *arguments):
+    """What ``function(rank, *arguments)`` returns on each of two gloo ranks, forks of this one."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            # Of daemons none waits for a rank that has failed once the tests are over.
+            context.Process(
+                target=in_rank, args=(rank, Path(folder), function, arguments), daemon=True
+            )
+            for rank in (0, 1)
+        ]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+            assert rank.exitcode == 0
+        return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
+
+
+def in_rank(rank, folder, function, arguments):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
+    torch.save(function(rank, *arguments), folder / f"{rank}.pt")
