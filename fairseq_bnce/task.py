@@ -12,11 +12,12 @@ import logging
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ContextManager, Dict, List, Mapping, Optional
+from typing import Any, ContextManager, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.data import Dictionary, TruncatedDictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.optim import AMPOptimizer
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
@@ -107,8 +108,19 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if getattr(args, "unnormalized", False):
             eval_lm.refuse_ensemble((getattr(args, "model_path", None) or "").split(os.pathsep))
         _check_backend(args)
-        data.check_folders(args.data)
+        if "dictionary" not in kwargs:
+            data.check_folders(args.data)
         return super().setup_task(args, **kwargs)
+
+    @classmethod
+    def setup_dictionary(
+        cls, args: Any, dictionary: Optional[Dictionary] = None, **kwargs: Any
+    ) -> Tuple[Dictionary, Dictionary]:
+        """(of the words that are read, of those that are predicted), from args.data by default."""
+        if dictionary is None:
+            return super().setup_dictionary(args, **kwargs)
+        size = args.output_dictionary_size
+        return dictionary, TruncatedDictionary(dictionary, size) if size >= 0 else dictionary
 
     @property
     def _carried(self) -> Optional[streams.CarriedState]:

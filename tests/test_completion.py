@@ -12,6 +12,7 @@ from pathlib import Path
 import forks
 import numpy as np
 import pytest
+from checkpoint_edits import edited
 from tools import call_command, full_disk
 
 from fairseq_bnce import Scorer
@@ -73,6 +74,10 @@ def test_a_path_with_a_colon(complete, put, language_model, tmp_path):
         shutil.copy(model.with_name(name), tmp_path / "12:30" / name)
     path = tmp_path / "12:30" / model.name
     assert call_command("complete", "--path", path, put("q.csv", TABLE)) == 0
+    edited(path, path, lambda content: content["cfg"]["task"].update(data="gone"))
+    assert call_command("complete", "--path", path, put("q.csv", TABLE)) == 0
+    given = ["--data", tmp_path / "12:30"]
+    assert call_command("complete", "--path", path, *given, put("q.csv", TABLE)) == 0
 
 
 def rows(text):

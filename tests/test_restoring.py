@@ -1,11 +1,13 @@
 """fairseq-train goes on where it was, or says from what it can."""
 
+import argparse
 import os
 import shutil
 
 import pytest
 import torch
 from architectures import SEQ2SEQ
+from checkpoint_edits import edited
 from fairseq import checkpoint_utils
 from scoring_models import FLAGS
 from tools import train, train_translation
@@ -61,7 +63,7 @@ def test_a_state_that_is_handed_in_is_taken(run):
 @pytest.mark.filterwarnings("ignore:Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
 @pytest.mark.parametrize("checks", [True, False], ids=["torch checks", "torch checks nothing"])
 def test_models_of_other_tasks_are_loaded(checks, pairs, tmp_path, monkeypatch):
-    """By fairseq-validate, which has no task then: their checkpoints are plain data, too."""
+    """By fairseq-validate, which has no task then; nothing of theirs is run either."""
     if not checks:
         monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     flags = [*SEQ2SEQ, "--criterion", "cross_entropy", "--optimizer", "adam"]
@@ -69,6 +71,15 @@ def test_models_of_other_tasks_are_loaded(checks, pairs, tmp_path, monkeypatch):
     path = str(tmp_path / "checkpoint_last.pt")
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
     assert type(task).__name__ == "TranslationTask" and hasattr(model, "encoder")
+
+    def edit(content):
+        program = f"__import__('os').mkdir({str(tmp_path / 'made')!r})"
+        content["cfg"]["model"] = argparse.Namespace(arch="fconv", encoder_layers=program)
+
+    edited(path, path, edit)
+    with pytest.raises(CheckpointError, match="encoder_layers: required a literal"):
+        checkpoint_utils.load_model_ensemble_and_task([path])
+    assert not (tmp_path / "made").exists()
 
 
 def test_zeros_as_a_full_disk_leaves_them(run):

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from checkpoint_edits import edited
 from conftest import zipf_lines
 from scoring_models import EACH
 
@@ -108,6 +109,18 @@ def test_exact_scores_are_normalised(made):
         every = scorer.next_log_probs(scorer.start(), [list(range(len(scorer.dictionary)))])
         assert every.shape == (1, len(scorer.dictionary))
         assert (abs(np.logaddexp.reduce(every[0])) < 1e-5) == exact
+
+
+def test_exact_scores_are_never_above_0(language_model, tmp_path):
+    """log Z_c is summed in another order than the score of a word that is nearly sure."""
+
+    def edit(content):
+        content["model"]["decoder.output_projection.bias"][2] += 30  # </s>
+
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", edit)
+    scorer = Scorer.from_checkpoint(path, language_model("rnn_lm").parent, exact=True)
+    ends = [scores[-1] for scores in scorer.score_words(zipf_lines(100, seed=3))]
+    assert min(ends) > -1e-4 and max(ends) <= 0
 
 
 def test_both_kinds_share_a_model(made):

@@ -47,6 +47,19 @@ def test_fairseqs_commands_run_none_where_torch_checks_nothing(corpus, tmp_path,
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("name", ["transformer_lm", "rnn_lm", "lstm_lm"])
+def test_options_of_another_version_are_left_out(name, corpus, language_model, tmp_path):
+    """As fairseq-eval-lm leaves them out."""
+
+    def edit(content):
+        set_options(content, moe_freq=0)
+        content["cfg"]["task"]["of_another_version"] = 1
+
+    path = edited(language_model(name), tmp_path / "e.pt", edit)
+    want = Scorer.from_checkpoint(language_model(name), corpus).score(["w1 w2"])
+    assert Scorer.from_checkpoint(path, corpus).score(["w1 w2"]) == want
+
+
 @pytest.fixture(params=["as it is", "by our list"])
 def any_torch(request, monkeypatch):
     """Both ways of reading, whichever torch is here."""

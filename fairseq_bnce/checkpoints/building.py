@@ -66,13 +66,10 @@ def guarded(parameters: Mapping[str, Tensor], configuration: Any, path: str) -> 
     """
     most = _BESIDES + _TIMES * _stored(parameters)
     try:
-        with evaluating_literals(), _Bounded(most):
+        with evaluating_nothing(configuration, path), _Bounded(most):
             yield
     except (InputError, ScoringError):
         raise
-    except NotALiteral as error:
-        names = configurations.names_of(configuration, error.text, path)
-        raise configurations.not_a_literal(path, names, error) from None
     except _TooLarge:
         raise CheckpointError(
             f"--path {path}: required a configuration of a model of the size of its parameters, "
@@ -80,6 +77,21 @@ def guarded(parameters: Mapping[str, Tensor], configuration: Any, path: str) -> 
         ) from None
     except Exception as error:  # about anything, where a configuration is wrong
         raise no_model(path, error) from None
+
+
+@contextlib.contextmanager
+def evaluating_nothing(configuration: Any, path: str) -> Iterator[None]:
+    """In here, strings of a checkpoint's configuration are evaluated as literals alone.
+
+    Raises:
+        CheckpointError: naming a field that is none.
+    """
+    try:
+        with evaluating_literals():
+            yield
+    except NotALiteral as error:
+        names = configurations.names_of(configuration, error.text, path)
+        raise configurations.not_a_literal(path, names, error) from None
 
 
 def no_model(path: str, error: Exception) -> CheckpointError:

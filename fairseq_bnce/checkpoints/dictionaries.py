@@ -141,14 +141,14 @@ def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None
         )
 
 
-def check_readable(folder: str) -> None:
-    """Make sure that fairseq can read a folder's dict.txt.
+def read(folder: str) -> Dictionary:
+    """A folder's dict.txt.
 
     Raises:
-        CheckpointError: if it can't.
+        CheckpointError: if fairseq can't read it.
     """
     try:
-        Dictionary.load(os.path.join(folder, NAME))
+        return Dictionary.load(os.path.join(folder, NAME))
     except Exception as error:  # which is what fairseq raises for a wrong encoding
         raise CheckpointError(
             f"--data {folder}: required a dict.txt of fairseq-preprocess, got: {error}"

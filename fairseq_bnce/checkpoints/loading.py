@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import os
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -21,6 +22,7 @@ _TASK = "language_modeling"
 _NEUTRAL = {
     "stateful": False,
     "unnormalized": False,
+    "data": "",  # since fairseq would take a colon in a folder's name for one between folders
     "log_z_shift": "checkpoint",
     "train_subset": None,
     "model_path": None,
@@ -183,15 +185,24 @@ def _task_with_dictionary(
 
 
 def _task(cfg: Any, folder: str, path: str) -> Any:
+    dictionary = dictionaries.read(folder)
     try:
-        for name, value in {**_NEUTRAL, "data": folder}.items():
+        _forget_strangers(cfg)
+        for name, value in _NEUTRAL.items():
             setattr(cfg, name, value)
-        return tasks.setup_task(cfg)
-    except Exception as error:  # of the dictionary, or of the task's configuration
-        dictionaries.check_readable(folder)
+        return tasks.setup_task(cfg, dictionary=dictionary)
+    except Exception as error:
         raise CheckpointError(
             f"--path {path}: required the configuration of a language model, got: {told(error)}"
         ) from None
+
+
+def _forget_strangers(cfg: Any) -> None:
+    """Take out, in place, options of other versions, as fairseq does of what it loads."""
+    if OmegaConf.is_config(cfg):
+        known = {field.name for field in dataclasses.fields(tasks.TASK_DATACLASS_REGISTRY[_TASK])}
+        for name in set(cfg) - known:
+            del cfg[name]
 
 
 def _check_dictionary(
@@ -210,7 +221,7 @@ def _check_dictionary(
 def _model(task: Any, cfg: Any, parameters: Dict[str, torch.Tensor], path: str) -> nn.Module:
     kinds = contents.kinds(parameters)
     with building.guarded(parameters, cfg, path):
-        model = task.build_model(cfg)
+        model = task.build_model(cfg, from_checkpoint=True)
         model.load_state_dict(parameters, strict=True, model_cfg=cfg)
         check_positions(model, path)
     contents.check_kinds(kinds, model, path)

@@ -6,8 +6,9 @@ when the plugin is imported:
 - A file that is damaged, as ``checkpoint_last.pt`` is after a kill in the middle of its copying,
   is named with the newest whole checkpoint of its folder.
 - A model that the plugin's task is to use (fairseq-eval-lm, fairseq-validate) is loaded as
-  :class:`fairseq_bnce.Scorer` loads it: nothing in the file is run, and what is wrong is told.
-  Other tasks' models are loaded as without the plugin.
+  :class:`fairseq_bnce.Scorer` loads it: nothing in the file is run, and what is wrong is told. Of
+  other tasks' models that fairseq-validate loads nothing is run either; else they are loaded as
+  without the plugin.
 - Of a checkpoint whose options are all in one Namespace, hydra looks for no file that one of them
   names.
 """
@@ -148,7 +149,7 @@ def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any
         return load(task, None)  # fairseq says that there is none
     state = _state(path, overrides)
     if task is None and not _is_language_model(state):
-        return load(task, state)
+        return _load_other(load, path, state)
     _prepare(state, path, task)
     kinds = contents.kinds(state["model"])
     with building.guarded(state["model"], state["cfg"], path):
@@ -158,6 +159,13 @@ def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any
     for model in models:
         contents.check_kinds(kinds, model, path)
     return models, cfg, task
+
+
+def _load_other(load: Any, path: str, state: Any) -> Tuple[List[Any], Any, Any]:
+    """A model of another task: nothing in it is run; all else is that task's own business."""
+    loading.check_configurations(state, path)
+    with building.evaluating_nothing(state["cfg"], path):
+        return load(None, state)
 
 
 def _state(path: str, overrides: Any) -> Dict[str, Any]:

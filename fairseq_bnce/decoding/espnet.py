@@ -17,6 +17,7 @@ _INTERFACE: Any = imported(
     "espnet.nets.scorer_interface", "espnet", "EspnetScorer"
 ).BatchPartialScorerInterface
 _ENDS = ("<sos/eos>", "<eos>")  # as ESPnet calls </s>
+_NOT_PICKED = -1e10  # nats: finite, since it may be weighted by 0
 
 
 class EspnetScorer(_INTERFACE):
@@ -67,9 +68,12 @@ class EspnetScorer(_INTERFACE):
     def batch_score_partial(
         self, ys: Tensor, next_tokens: Optional[Tensor], states: List[Any], xs: Tensor
     ) -> Tuple[Tensor, List[History]]:
-        """Nats (B, V) after ys (B, T), 0 but for tokens (B, n) where given; the states of ys."""
+        """Nats (B, V) after ys (B, T), the states of ys; of tokens (B, n) alone where given.
+
+        Others have what ESPnet's own CTC scorer gives them: with 0 they would be the likeliest.
+        """
         histories = self._read(ys, states)
-        scores = torch.zeros(len(ys), len(self._ids))
+        scores = torch.full((len(ys), len(self._ids)), _NOT_PICKED)
         for row, history in enumerate(histories):
             tokens = slice(None) if next_tokens is None else next_tokens[row].cpu()
             scores[row, tokens] = self._scores(history, tokens)

@@ -42,7 +42,9 @@ class Normalisation(NamedTuple):
         """float32 nats of words (N,), or of K each (N, K), after features (N, D)."""
         scores = target_scores(layer, features, target, self.squash)
         normalisers = self.normalisers(layer, features)
-        return scores - (normalisers if target.dim() == 1 else normalisers.unsqueeze(-1))
+        log_probs = scores - (normalisers if target.dim() == 1 else normalisers.unsqueeze(-1))
+        # Each is a sum in another order, whose rounding a probability of nearly 1 would show.
+        return log_probs.clamp_(max=0) if self.constant is None else log_probs
 
     def normalisers(self, layer: OutputLayer, features: Tensor) -> Tensor:
         """What scores after features (N, D) are lessened by: (N,) or (), float32 nats."""

@@ -130,11 +130,23 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
                 gradient.mul_(factor.to(gradient.device, gradient.dtype))
         return norm
 
-    def step(self, closure: Any = None, scale: float = 1.0, groups: Any = None) -> None:
+    def step(
+        self, closure: Any = None, scale: float = 1.0, groups: Any = None, **scaler: Any
+    ) -> None:
         """One update; none if --amp's scaler has found a gradient that is not finite."""
-        if self.found_inf is not None and bool(self.found_inf):
-            return
-        super().step(closure, scale, groups)
+        if not self._has_overflowed(**scaler):
+            super().step(closure, scale, groups)
+
+    def _has_overflowed(self, grad_scaler: Any = None) -> bool:
+        """By what torch's GradScaler found when fairseq had it unscale the gradients.
+
+        torch 1.13 hands itself to ``step`` by this name, and later ones set ``found_inf``, unless
+        ``step`` has a parameter of this name, for which they warn.
+        """
+        found = [] if self.found_inf is None else [self.found_inf]
+        if grad_scaler is not None:
+            found = list(grad_scaler._found_inf_per_device(self.optimizer).values())
+        return any(map(bool, found))
 
     def _merged(self) -> List[Tensor]:
         """All gradients; row-sparse ones get each row once, without which they have no norm."""
