@@ -62,13 +62,15 @@ def test_what_random_weights_add_is_small(name, corpus):
 
 
 @pytest.mark.parametrize("name", NOT_NORMALISED)
-def test_without_a_last_normalisation_scores_stay_random(name, corpus):
+def test_without_a_last_normalisation_scores_stay_random(name, corpus, caplog):
     _, task, stock = build(corpus, *NOT_NORMALISED[name])
     cfg, task, model = build(corpus, *NOT_NORMALISED[name], *BNCE)
     criterion = task.build_criterion(cfg.criterion)
     assert not initial_scores.can_be_set(OutputLayer(model))
     assert all(map(torch.equal, stock.parameters(), model.parameters()))
     assert criterion.constant.start is None  # is measured
+    assert "--init-output-bias unigram: " in caplog.text
+    assert "has neither an output bias nor a last layer normalisation" in caplog.text
 
 
 def _with_other_features(decoder):
@@ -94,11 +96,12 @@ def test_a_decoder_of_ones_own_keeps_its_scores(change, corpus):
     assert task.build_criterion(cfg.criterion).constant.start is None
 
 
-def test_none_leaves_the_model_alone(corpus):
+def test_none_leaves_the_model_alone(corpus, caplog):
     _, _, stock = build(corpus, *TRANSFORMER)
     cfg, task, model = build(corpus, *TRANSFORMER, *BNCE, "--init-output-bias", "none")
     task.build_criterion(cfg.criterion)
     assert all(map(torch.equal, stock.parameters(), model.parameters()))
+    assert "--init-output-bias" not in caplog.text
 
 
 def test_no_other_feature_sees_the_constant(corpus):

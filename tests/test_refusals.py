@@ -270,6 +270,18 @@ def test_adaptive_softmax(corpus, tmp_path):
     assert "leave out --adaptive-softmax-cutoff" in output
 
 
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_a_half_that_hydra_would_leave_out(half, corpus):
+    """fairseq-train sets --fp16 beside --memory-efficient-fp16, fairseq-hydra-train does not."""
+    cfg, task, _ = build(corpus, *BNCE)
+    set_flag(cfg.criterion, f"--memory-efficient-{half}", True)
+    required = f"memory-efficient-{half}: required --{half} .*common.{half}=true"
+    with pytest.raises(ValueError, match=required):
+        task.build_criterion(cfg.criterion)
+    set_flag(cfg.criterion, f"--{half}", True)
+    task.build_criterion(cfg.criterion)
+
+
 def test_fully_sharded_data_parallel(corpus, tmp_path):
     output = refused(corpus, tmp_path, *BNCE, "--ddp-backend", "fully_sharded")
     assert "--ddp-backend: required pytorch_ddp or legacy_ddp" in output

@@ -10,7 +10,8 @@ from architectures import SEQ2SEQ
 from checkpoint_edits import edited
 from fairseq import checkpoint_utils
 from scoring_models import FLAGS
-from tools import train, train_translation
+from tools import LSTM, train, train_translation, write_lines
+from tools import run as run_command
 
 from fairseq_bnce.checkpoints import restoring
 from fairseq_bnce.scoring import CheckpointError
@@ -80,6 +81,42 @@ def test_models_of_other_tasks_are_loaded(checks, pairs, tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="encoder_layers: required a literal"):
         checkpoint_utils.load_model_ensemble_and_task([path])
     assert not (tmp_path / "made").exists()
+
+
+@pytest.fixture
+def other_words(corpus, tmp_path):
+    """The same text binarised with a dictionary of as many words, in another order."""
+    head, *rest = (corpus / "dict.txt").read_text("utf-8").splitlines()
+    write_lines(tmp_path / "words.txt", [*rest, head])
+    data, source = tmp_path / "others", ["--srcdict", str(tmp_path / "words.txt")]
+    source += ["--only-source", "--trainpref", str(corpus.parent / "train.txt")]
+    source += ["--validpref", str(corpus.parent / "valid.txt"), "--destdir", str(data)]
+    run_command("fairseq_cli.preprocess", *source)
+    return data
+
+
+@pytest.mark.parametrize("way", ["resumed", "fine-tuned"])
+def test_another_dictionary_of_the_same_size(way, corpus, other_words, tmp_path):
+    """Every row would be that of another word."""
+    flags = [*LSTM, "--criterion", "bnce", "--max-epoch"]
+    train(corpus, tmp_path / "run", *flags, "1")
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    going_on = [tmp_path / "run", *flags, "2"]
+    if way == "fine-tuned":
+        going_on = [tmp_path / "next", *flags, "1", "--finetune-from-model", str(last)]
+    output = train(other_words, *going_on, check=False)
+    assert f"required the dict.txt that {last} was trained with" in output
+    train(corpus, *going_on)
+
+
+def test_a_language_model_for_shallow_fusion_has_the_same_words(
+    corpus, other_words, language_model
+):
+    """fairseq-generate --lm-path, and from_pretrained, take the task from the file."""
+    last = str(language_model("rnn_lm"))
+    checkpoint_utils.load_model_ensemble_and_task([last], {"data": str(corpus)})
+    with pytest.raises(CheckpointError, match="required the dict.txt that the model was trained"):
+        checkpoint_utils.load_model_ensemble_and_task([last], {"data": str(other_words)})
 
 
 def test_zeros_as_a_full_disk_leaves_them(run):

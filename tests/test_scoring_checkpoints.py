@@ -3,10 +3,12 @@
 import math
 import os
 import shutil
+import sys
 import warnings
 import weakref
 import zipfile
 from argparse import Namespace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -45,6 +47,19 @@ def test_fairseqs_commands_run_none_where_torch_checks_nothing(corpus, tmp_path,
         with pytest.raises(CheckpointError, match="nothing in it was run.*mkdir"):
             checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=given)
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.modern
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
+def test_a_file_is_mapped_as_long_as_it_is_read(language_model, tmp_path):
+    """The optimiser's state of a large vocabulary is twice the model's."""
+    path = shutil.copy(language_model("rnn_lm"), tmp_path / "a.pt")
+    content = checkpoints.read(path)
+    assert str(path) in Path("/proc/self/maps").read_text("utf-8")
+    del content
+    scorer = Scorer.from_checkpoint(path, language_model("rnn_lm").parent)
+    assert str(path) not in Path("/proc/self/maps").read_text("utf-8")
+    assert scorer.score(["w1"]) < 0
 
 
 @pytest.mark.parametrize("name", ["transformer_lm", "rnn_lm", "lstm_lm"])

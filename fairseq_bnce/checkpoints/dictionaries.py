@@ -17,12 +17,12 @@ from typing import Any, Dict, List, Mapping, Optional
 from fairseq import utils
 from fairseq.data import Dictionary
 
-from fairseq_bnce.errors import CheckpointError
+from fairseq_bnce.errors import CheckpointError, InputError
 
 logger = logging.getLogger(__name__)
 
 NAME = "dict.txt"
-_WORDS, _FOLDER = "dictionary_sha256", "data_folder"
+WORDS, _FOLDER = "dictionary_sha256", "data_folder"  # in a task's state
 
 
 class KeptDictionary:
@@ -35,7 +35,7 @@ class KeptDictionary:
     """
 
     def __init__(self, folder: Optional[str], dictionary: Dictionary):
-        self._state = {_WORDS: checksum(dictionary)}
+        self._state = {WORDS: checksum(dictionary)}
         if folder is None:
             self._content = _as_file(dictionary)
         else:
@@ -69,7 +69,7 @@ class KeptDictionary:
             self._is_told = True
 
     def _place(self, folder: str) -> str:
-        path, words = os.path.join(folder, NAME), self._state[_WORDS]
+        path, words = os.path.join(folder, NAME), self._state[WORDS]
         if not os.path.lexists(path) or _checksum_of(path) == words:
             return folder
         own = _own_folder(folder, words)
@@ -119,7 +119,7 @@ def folders(path: str, state: Mapping[str, Any], stored: Any) -> List[str]:
     trained_on = [state[_FOLDER]] if _FOLDER in state else []
     if isinstance(stored, str):
         trained_on += utils.split_paths(stored)[:1]
-    words = state.get(_WORDS)
+    words = state.get(WORDS)
     if isinstance(words, str):
         beside += filter(os.path.isdir, [_own_folder(folder, words) for folder in beside])
     found: Dict[str, str] = {}
@@ -134,10 +134,29 @@ def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None
     Raises:
         CheckpointError: for one of other words, or of the same in another order.
     """
-    if _WORDS in state and state[_WORDS] != checksum(dictionary):
+    if WORDS in state and state[WORDS] != checksum(dictionary):
         raise CheckpointError(
             f"--data {folder}: required the dict.txt that the model was trained with, got one of "
             "other words"
+        )
+
+
+def check_same(dictionary: Dictionary, words: str, path: str) -> None:
+    """Make sure that a training goes on with the words that it went on with before.
+
+    Args:
+        dictionary: of the data.
+        words: the checksum of the checkpoint's.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        InputError: for a dictionary of other words, or of the same in another order.
+    """
+    if words != checksum(dictionary):
+        raise InputError(
+            f"data: required the dict.txt that {path} was trained with, whose rows are its words' "
+            "(fairseq-preprocess --srcdict, or fairseq-bnce prepare-text --dict), got one of other "
+            "words"
         )
 
 

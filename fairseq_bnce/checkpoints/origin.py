@@ -1,4 +1,4 @@
-"""The checkpoint that a training goes on from, resumed or fine-tuned, and the log Z in it.
+"""The checkpoint that a training goes on from, resumed or fine-tuned, and what it tells.
 
 fairseq's trainer does not hand a checkpoint's task state on, so that it is read from the file, by
 the same rule by which fairseq chooses the file.
@@ -12,6 +12,7 @@ from fairseq.file_io import PathManager
 from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import reading
 from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION, is_finite
+from fairseq_bnce.checkpoints.dictionaries import WORDS
 from fairseq_bnce.errors import quoted, require
 
 _LAST = "checkpoint_last.pt"
@@ -56,12 +57,14 @@ class Restored(NamedTuple):
             those of the constant, not of rows in its place, which training drops.
         optimizes_log_z: whether the optimiser, whose state goes on, learned log Z; None if it
             starts anew.
+        words: the checksum of its dictionary, if it has one.
     """
 
     path: str
     log_z: Optional[float]
     normaliser: Mapping[str, float] = {}
     optimizes_log_z: Optional[bool] = None
+    words: Optional[str] = None
 
 
 def restored(choice: CheckpointChoice) -> Optional[Restored]:
@@ -83,7 +86,8 @@ def _read(path: str, keeps_optimizer: bool) -> Restored:
     measured = () if REDUCED_PARTITION in state else ("mu_z", "sigma_z")
     normaliser = {name: state[name] for name in measured if is_finite(state.get(name))}
     learns = "learned_log_z" in (content.get("criterion") or {})
-    return Restored(path, _log_z(content, path), normaliser, learns if keeps_optimizer else None)
+    learned = learns if keeps_optimizer else None
+    return Restored(path, _log_z(content, path), normaliser, learned, state.get(WORDS))
 
 
 def _log_z(content: Dict[str, Any], path: str) -> Optional[float]:

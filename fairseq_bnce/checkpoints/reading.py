@@ -34,6 +34,9 @@ REQUIRED = "required a checkpoint of fairseq-train (with 'model' and 'cfg' or 'a
 def read(path: str) -> Dict[str, Any]:
     """What a checkpoint holds, on the CPU; nothing in it is run.
 
+    Where torch can do that its tensors are the file's own bytes, mapped: the state of an optimiser,
+    say, which nothing here looks at, takes no memory.
+
     Raises:
         CheckpointError: for a file that is missing, damaged, no checkpoint of fairseq's, or that
             asks for more than plain data.
@@ -45,7 +48,7 @@ def read(path: str) -> Dict[str, Any]:
         if _is_text(path):
             raise CheckpointError(f"--path {path}: required a checkpoint, got a text")
         check_file(path)
-        content = _load(path)
+        content = _load(path, is_lazy=True)
     except CheckpointError:
         raise
     except pickle.UnpicklingError as error:

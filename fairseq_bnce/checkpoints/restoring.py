@@ -150,10 +150,13 @@ def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any
     state = _state(path, overrides)
     if task is None and not _is_language_model(state):
         return _load_other(load, path, state)
-    _prepare(state, path, task)
+    _prepare(state, path)
+    if task is not None:  # before fairseq tells of a size
+        _check_words(state, task)
     kinds = contents.kinds(state["model"])
     with building.guarded(state["model"], state["cfg"], path):
         models, cfg, task = load(task, state)
+        _check_words(state, task)
         for model in models:
             loading.check_positions(model, path)
     for model in models:
@@ -166,6 +169,10 @@ def _load_other(load: Any, path: str, state: Any) -> Tuple[List[Any], Any, Any]:
     loading.check_configurations(state, path)
     with building.evaluating_nothing(state["cfg"], path):
         return load(None, state)
+
+
+def _check_words(state: Dict[str, Any], task: Any) -> None:
+    dictionaries.check(task.source_dictionary, state["task_state"], task.args.data)
 
 
 def _state(path: str, overrides: Any) -> Dict[str, Any]:
@@ -198,7 +205,7 @@ def _is_language_model(state: Dict[str, Any]) -> bool:
         return False
 
 
-def _prepare(state: Dict[str, Any], path: str, task: Any) -> None:
+def _prepare(state: Dict[str, Any], path: str) -> None:
     """Check what was read, and take out of it what is not to be opened."""
     contents.check(state, path)
     loading.check_configurations(state, path)
@@ -211,5 +218,3 @@ def _prepare(state: Dict[str, Any], path: str, task: Any) -> None:
         raise
     except Exception as error:
         raise building.no_model(path, error) from None
-    if task is not None:
-        dictionaries.check(task.source_dictionary, state["task_state"], task.args.data)

@@ -63,7 +63,8 @@ def carried(state: Mapping[str, Any], layer: OutputLayer) -> Optional[ReducedPar
         return None
     own = layer.full()[0]
     weight, bias = (
-        state[REDUCED_PARTITION][name].to(own.device, torch.float32) for name in ("weight", "bias")
+        state[REDUCED_PARTITION][name].to(own.device, torch.float32, copy=True)
+        for name in ("weight", "bias")  # copies, since those of a file are mapped
     )
     if weight.size(1) != own.size(1):
         raise CheckpointError(

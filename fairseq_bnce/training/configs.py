@@ -72,6 +72,10 @@ class SelfNormalizingConfig(FairseqDataclass):
     checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
     reset_optimizer: bool = II("checkpoint.reset_optimizer")
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
+    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
+    memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
 
 @dataclass
@@ -102,11 +106,6 @@ class NoiseConfig(SelfNormalizingConfig):
             "under nce_regularized, whose penalty touches all rows"
         },
     )
-    # What --row-sparse can't be used with.
-    fp16: bool = II("common.fp16")
-    bf16: bool = II("common.bf16")
-    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
-    memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
 
 @dataclass
@@ -250,6 +249,10 @@ def check_training(values: Namespace) -> None:
     """
     _check_metric(values.best_checkpoint_metric, values.valid_partition_rate, values.sentence_avg)
     _check_penalty(values)
+    for half in ("fp16", "bf16"):  # without which fairseq trains in float32
+        required = f"--{half} beside it (common.{half}=true, which fairseq-hydra-train leaves out)"
+        fits = getattr(values, half) or not getattr(values, f"memory_efficient_{half}")
+        _require(f"memory_efficient_{half}", required, "none", fits)
     if values.row_sparse:
         _refuse_flattening(values)
 

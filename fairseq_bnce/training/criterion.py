@@ -17,6 +17,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_bnce import losses
+from fairseq_bnce.checkpoints import dictionaries
 from fairseq_bnce.checkpoints.origin import CheckpointChoice
 from fairseq_bnce.errors import require
 from fairseq_bnce.losses.squashing import SQUASHED_LIMIT
@@ -244,11 +245,19 @@ class SelfNormalizingCriterion(FairseqCriterion):
         self._decide_log_z(
             by_bias=None if q is None else initial_scores.carried_log_z(q.log_q, squash)
         )
+        if untrained:
+            self._check_dictionary()
         if q is not None:
             initial_scores.quieten(layer)
             initial_scores.set_to(layer, q.log_q + (self.constant.start or 0.0), squash)
             self._start_is_set = True
         self._is_prepared = True
+
+    def _check_dictionary(self) -> None:
+        """That of what the training goes on from, whose rows would else be other words'."""
+        found = self.constant.restored
+        if found is not None and found.words is not None:
+            dictionaries.check_same(self.task.source_dictionary, found.words, found.path)
 
     def _check_size(self, layer: OutputLayer) -> None:
         """Not all architectures know of an output dictionary."""
@@ -276,7 +285,14 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     def _initial_distribution(self, layer: OutputLayer) -> Optional[NoiseDistribution]:
         """What ``--init-output-bias`` starts scores at, where the decoder can carry it."""
-        if self.initial_bias == "none" or not initial_scores.can_be_set(layer):
+        if self.initial_bias == "none":
+            return None
+        if not initial_scores.can_be_set(layer):
+            logger.warning(
+                f"--init-output-bias {self.initial_bias}: {type(layer.decoder).__name__} has "
+                "neither an output bias nor a last layer normalisation to carry it (under "
+                "--no-decoder-final-norm, say): scores start as the model has them"
+            )
             return None
         if self.initial_bias == "uniform":
             return NoiseDistribution.uniform(len(layer))

@@ -48,6 +48,7 @@ class Constant:
         start: nats; None until it is measured.
         is_decided: whether it is known where it starts, or that it is to be measured.
         goes_on: whether the training goes on from a checkpoint.
+        restored: what of it concerns the criterion, once ``decide`` has been called.
         normaliser: mu_z and sigma_z of that one's last validation, nats, if log Z is still its own.
     """
 
@@ -57,7 +58,7 @@ class Constant:
         self.origin = ""
         self.is_decided = self.goes_on = False
         self.normaliser: Mapping[str, float] = {}
-        self._restored: Optional[Restored] = None
+        self.restored: Optional[Restored] = None
 
     def decide(self, carried: Optional[float], by_bias: Optional[float], normalises: bool) -> None:
         """Before the first batch.
@@ -73,15 +74,14 @@ class Constant:
         if carried is not None:
             self._take(Start(carried, "carried by the checkpoint"))
         elif normalises:
-            found = restored(self._choice)
-            self._restored = found
+            found = self.restored = restored(self._choice)
             check_learned(found, self._is_learned)
             self.goes_on = found is not None
             self._take(start(self.given, found, by_bias))
             if found is not None and found.log_z is not None and found.log_z == self.start:
                 self.normaliser = found.normaliser
         else:
-            found = restored(self._choice)
+            found = self.restored = restored(self._choice)
             if found is not None and found.log_z is None:
                 self.normaliser = found.normaliser
             of_bias = self.given if self.given is not None else by_bias or 0.0
@@ -100,8 +100,8 @@ class Constant:
             unused = "" if given in (None, learned_from) else f", and not from --log-z {given:g}"
             origin = f"as far as it was learned, from {learned_from:g} on{unused}"
             self._take(Start(learned_from, origin))
-            if self._restored is not None:
-                self.normaliser = self._restored.normaliser
+            if self.restored is not None:
+                self.normaliser = self.restored.normaliser
 
     def _take(self, chosen: Start) -> None:
         self.start, self.origin = chosen
