@@ -553,7 +553,7 @@ def test_beams_of_nemo(score, tmp_path, language_model):
         status, _, errors = score("--nemo", "1", "0", tmp_path / "beams")
         assert status == 2 and "--nemo: required a text, a tab and a number, got" in errors
         assert "(line 2 of the input)" in errors
-    for flag in ("--json", "--per-word", "--summary"):
+    for flag in ("--json", "--per-word", "--summary", "--document"):
         status, _, errors = score("--nemo", "1", "0", flag, tmp_path / "beams")
         assert status == 2 and f"--nemo: required no {flag}" in errors
     for number in ("nan", "inf", "1_0", "x"):

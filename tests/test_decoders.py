@@ -45,11 +45,13 @@ def best(scorer, count=1):
     return [SENTENCES[number] for number in order[:count]]
 
 
-def lexicon_decoder(lm, smearing=SmearingMode.MAX):
+def lexicon_decoder(lm, smearing=SmearingMode.MAX, more=()):
+    """Of WORDS, which are spelled as they are written, and of more words by their spellings."""
     trie = Trie(len(TOKENS), TOKENS.index("|"))
-    for index, score in enumerate(lm.unigram_scores().tolist()):
+    spellings = [*(f"{word}|" for word in WORDS), *more]
+    for index, (spelling, score) in enumerate(zip(spellings, lm.unigram_scores().tolist())):
         if index:
-            trie.insert([TOKENS.index(c) for c in WORDS[index] + "|"], index, score)
+            trie.insert([TOKENS.index(c) for c in spelling], index, score)
     trie.smear(smearing)
     options = LexiconDecoderOptions(
         200, len(TOKENS), 50.0, 1.0, 0.0, -np.inf, 0.0, False, CriterionType.CTC
@@ -69,6 +71,18 @@ def test_flashlight_finds_the_likeliest_sentences(name, exact, made):
         assert texts == best(scorer, 5)
         got = [result.lmScore for result in found]
         np.testing.assert_allclose(got, scorer.score(texts), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("smearing", [SmearingMode.MAX, SmearingMode.LOGADD], ids=["max", "logadd"])
+def test_words_that_are_ruled_out_leave_the_others_alone(smearing, made):
+    """One is spelled as a known word is, the other as some begin."""
+    scorer, frames = made("lstm_lm"), emissions()
+    sentence = best(scorer)[0]
+    words = [*WORDS, "unheard", "unknown"]
+    lm = FlashlightLM(scorer, words, unk_score_offset=-np.inf)
+    decoder = lexicon_decoder(lm, smearing, more=[f"{sentence.split()[0]}|", "w1"])
+    (result, *_) = decoder.decode(frames.ctypes.data, *frames.shape)
+    assert " ".join(words[w] for w in result.words if w >= 0) == sentence
 
 
 def test_a_trie_without_look_ahead_finds_the_same(made):

@@ -323,10 +323,10 @@ def test_words_out_of_the_vocabulary_may_be_ruled_out(made, language_model):
     unheard, known = WORDS.index("unheard"), WORDS.index("w1")
     lm, plain = FlashlightLM(scorer, WORDS, unk_score_offset=-math.inf), FlashlightLM(scorer, WORDS)
     start = lm.start(False)
-    assert lm.score(start, unheard)[1] == -math.inf
+    assert lm.score(start, unheard)[1] < -9e9
     assert lm.score(start, known)[1] == plain.score(plain.start(False), known)[1]
     found, want = lm.unigram_scores(), plain.unigram_scores()
-    assert found[unheard] == -math.inf and found[known] == want[known]
+    assert -math.inf < found[unheard] < -9e9 and found[known] == want[known]
     lm = PyctcdecodeLM(scorer, unk_score_offset=-math.inf, beta=0.0)
     assert lm.score(lm.get_start_state(), "unheard")[0] == -math.inf
     assert math.isfinite(lm.score(lm.get_start_state(), "w1")[0])

@@ -115,10 +115,14 @@ class _Beams:
     """Beams of NeMo, whose scores become what its eval_neural_rescorer.py makes of them."""
 
     def __init__(self, options: argparse.Namespace, make_words: Callable):
-        clash = [name for name in ("json", "per_word", "summary") if getattr(options, name)]
-        if clash:
-            flag = clash[0].replace("_", "-")
-            raise InputError(f"--nemo: required no --{flag}, which writes other lines, got both")
+        for flag, why in {
+            "--json": "which writes other lines",
+            "--per-word": "which writes other lines",
+            "--summary": "which writes other lines",
+            "--document": "since each hypothesis is scored for itself",
+        }.items():
+            if getattr(options, flag[2:].replace("-", "_")):
+                raise InputError(f"--nemo: required no {flag}, {why}, got both")
         self._make_words, (self._alpha, self._beta) = make_words, options.nemo
         self._unit = math.log(10) if options.base == "10" else 1.0
         self._read: Deque[Tuple[str, float]] = collections.deque()

@@ -10,14 +10,13 @@ from torch import Tensor
 
 from fairseq_bnce.decoding.extras import imported
 from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words
+from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, as_words
 from fairseq_bnce.scoring import Scorer
 
 _INTERFACE: Any = imported(
     "espnet.nets.scorer_interface", "espnet", "EspnetScorer"
 ).BatchPartialScorerInterface
 _ENDS = ("<sos/eos>", "<eos>")  # as ESPnet calls </s>
-_NOT_PICKED = -1e10  # nats: finite, since it may be weighted by 0
 
 
 class EspnetScorer(_INTERFACE):
@@ -73,7 +72,7 @@ class EspnetScorer(_INTERFACE):
         Others have what ESPnet's own CTC scorer gives them: with 0 they would be the likeliest.
         """
         histories = self._read(ys, states)
-        scores = torch.full((len(ys), len(self._ids)), _NOT_PICKED)
+        scores = torch.full((len(ys), len(self._ids)), FORBIDDEN)
         for row, history in enumerate(histories):
             tokens = slice(None) if next_tokens is None else next_tokens[row].cpu()
             scores[row, tokens] = self._scores(history, tokens)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fairseq_bnce.decoding.extras import imported
 from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, unigram_log_probs
+from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, unigram_log_probs
 from fairseq_bnce.errors import ScoringError, require
 from fairseq_bnce.scoring import Scorer
 
@@ -62,7 +62,8 @@ class FlashlightLM(_LM):
         known = DecoderWords(scorer, words, max_oov)
         self.histories = Histories(scorer, **options)
         self._ids, self._is_oov = known.ids, known.is_oov
-        self._offsets: List[float] = known.offsets(unk_score_offset).tolist()
+        offsets = np.maximum(known.offsets(unk_score_offset), FORBIDDEN)
+        self._offsets: List[float] = offsets.tolist()
         self._reached: Dict[Any, _Reached] = {}  # by the decoder's states
         self._searches: Deque[List[Any]] = collections.deque()
         self._most = searches

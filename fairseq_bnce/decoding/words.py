@@ -14,6 +14,9 @@ from fairseq_bnce.scoring import Scorer
 logger = logging.getLogger(__name__)
 
 MAX_OOV = 0.5  # of a decoder's words
+# Nats, in the place of minus infinity where a library would calculate with it: flashlight's tries
+# make NaN of it, and ESPnet may weigh it by 0.
+FORBIDDEN = -1e10
 
 
 class DecoderWords:
