@@ -28,6 +28,7 @@ TITLES = dict([*SAMPLED, *PTB, *RANKING])  # of compare.py's labels
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
 _NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--max-valid-steps"}
 _NOT_TOLD |= {"--log-interval", "--lr", "--lr-scheduler", "--optimizer"}
+_NOT_TOLD |= {"--save-interval-updates", "--keep-interval-updates"}
 _REDUCED = ", reduced partition function"
 _AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
 

@@ -26,7 +26,7 @@ PTB_TEST: Columns = (
     ("test PPL^n", "test_u_ppl", ".1f"),
     ("shifted", "test_u_ppl_shifted", ".1f"),
     ("off %", OFF, ".2f"),
-    ("words/s, p90", "words_per_second_p90", ",.0f"),
+    ("words/processor s", "words_per_processor_second", ",.0f"),
 )
 NOISE: Columns = (
     ("test PPL^f", "test_ppl", ".1f"),
