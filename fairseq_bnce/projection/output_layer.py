@@ -206,7 +206,7 @@ def _decoder(model: nn.Module) -> nn.Module:
             "softmax; take an architecture without one (transformer_lm and its sizes in the place "
             "of transformer_lm_wiki103 or transformer_lm_gbw) and leave out "
             "--adaptive-softmax-cutoff, or train with --criterion adaptive_loss and score with "
-            "fairseq-eval-lm"
+            "fairseq-eval-lm; scripts/migrate_checkpoint.py gives a trained model a plain one"
         )
     return decoder
 
