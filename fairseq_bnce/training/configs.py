@@ -252,7 +252,7 @@ def check_training(values: Namespace) -> None:
     for half in ("fp16", "bf16"):  # without which fairseq trains in float32
         required = f"--{half} beside it (common.{half}=true, which fairseq-hydra-train leaves out)"
         fits = getattr(values, half) or not getattr(values, f"memory_efficient_{half}")
-        _require(f"memory_efficient_{half}", required, "none", fits)
+        require(f"--memory-efficient-{half}", required, "none", fits)
     if values.row_sparse:
         _refuse_flattening(values)
 
