@@ -18,6 +18,9 @@ METHODS = {
     "adaptive": "`adaptive_loss`",
     "bnce": "`bnce --row-sparse`",
     "ranking": "the same, `--objective ranking`",
+    "random": "`bnce --row-sparse --init-output-bias none`",
+    "tied": "`bnce --row-sparse`, embeddings tied",
+    "tied-random": "the same, `--init-output-bias none`",
 }
 START = "start"
 _MIGRATION: Columns = (
