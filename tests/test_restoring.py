@@ -119,6 +119,13 @@ def test_a_language_model_for_shallow_fusion_has_the_same_words(
         checkpoint_utils.load_model_ensemble_and_task([last], {"data": str(other_words)})
 
 
+def test_a_checkpoint_without_a_configuration(language_model, tmp_path):
+    """Which fairseq itself tells of, to fairseq-validate."""
+    path = edited(language_model("rnn_lm"), tmp_path / "a.pt", lambda content: content.pop("cfg"))
+    with pytest.raises(RuntimeError, match="Neither args nor cfg exist"):
+        checkpoint_utils.load_model_ensemble_and_task([str(path)])
+
+
 def test_zeros_as_a_full_disk_leaves_them(run):
     """The file's size is right, and its end was never written."""
     last = run / "checkpoint_last.pt"

@@ -66,7 +66,7 @@ def guarded(parameters: Mapping[str, Tensor], configuration: Any, path: str) -> 
     """
     most = _BESIDES + _TIMES * _stored(parameters)
     try:
-        with evaluating_nothing(configuration, path), _Bounded(most):
+        with literals_alone(configuration, path), _Bounded(most):
             yield
     except (InputError, ScoringError):
         raise
@@ -80,7 +80,7 @@ def guarded(parameters: Mapping[str, Tensor], configuration: Any, path: str) -> 
 
 
 @contextlib.contextmanager
-def evaluating_nothing(configuration: Any, path: str) -> Iterator[None]:
+def literals_alone(configuration: Any, path: str) -> Iterator[None]:
     """In here, strings of a checkpoint's configuration are evaluated as literals alone.
 
     Raises:

@@ -155,19 +155,20 @@ def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any
         _check_words(state, task)
     kinds = contents.kinds(state["model"])
     with building.guarded(state["model"], state["cfg"], path):
-        models, cfg, task = load(task, state)
-        _check_words(state, task)
+        models, cfg, used = load(task, state)
+        if task is None:  # which fairseq has made of the file
+            _check_words(state, used)
         for model in models:
             loading.check_positions(model, path)
     for model in models:
         contents.check_kinds(kinds, model, path)
-    return models, cfg, task
+    return models, cfg, used
 
 
 def _load_other(load: Any, path: str, state: Any) -> Tuple[List[Any], Any, Any]:
     """A model of another task: nothing in it is run; all else is that task's own business."""
     loading.check_configurations(state, path)
-    with building.evaluating_nothing(state["cfg"], path):
+    with building.literals_alone(state.get("cfg"), path):
         return load(None, state)
 
 

@@ -249,10 +249,7 @@ def check_training(values: Namespace) -> None:
     """
     _check_metric(values.best_checkpoint_metric, values.valid_partition_rate, values.sentence_avg)
     _check_penalty(values)
-    for half in ("fp16", "bf16"):  # without which fairseq trains in float32
-        required = f"--{half} beside it (common.{half}=true, which fairseq-hydra-train leaves out)"
-        fits = getattr(values, half) or not getattr(values, f"memory_efficient_{half}")
-        require(f"--memory-efficient-{half}", required, "none", fits)
+    _check_halves(values)
     if values.row_sparse:
         _refuse_flattening(values)
 
@@ -351,6 +348,14 @@ def _check_metric(name: str, rate: float, sentence_avg: bool) -> None:
     is_missing |= name == "nll_loss" and not sentence_avg  # loss is the same then
     required = f"what is logged under --valid-partition-rate {rate:g} (loss, u_ppl)"
     _require("best_checkpoint_metric", required, name, not is_missing)
+
+
+def _check_halves(values: Namespace) -> None:
+    """Without the flag of a precision fairseq trains in float32, whatever it is to save."""
+    for half in ("fp16", "bf16"):
+        required = f"--{half} beside it (common.{half}=true, which fairseq-hydra-train leaves out)"
+        fits = getattr(values, half) or not getattr(values, f"memory_efficient_{half}")
+        require(f"--memory-efficient-{half}", required, "none", fits)
 
 
 def _refuse_flattening(values: Namespace) -> None:
