@@ -42,10 +42,10 @@ _SCORING: Columns = (
     ("unnormalised, shifted", "test_u_ppl_shifted", ".1f"),
     ("σ_z", "sigma_z", ".3f"),
     ("tokens/s, exact", "exact_tokens_per_second", ",.0f"),
-    ("unnormalised", "unnormalised_tokens_per_second", ",.0f"),
-    ("right, exact", "accuracy", ".1f"),
-    ("right, unnormalised", "u_accuracy", ".1f"),
-    ("choices that differ", "choices_that_differ", ".1f"),
+    ("tokens/s, unnormalised", "unnormalised_tokens_per_second", ",.0f"),
+    ("right, exact, %", "accuracy", ".1f"),
+    ("right, unnormalised, %", "u_accuracy", ".1f"),
+    ("choices that differ, %", "choices_that_differ", ".1f"),
 )
 
 
@@ -141,7 +141,7 @@ def overview(*comparisons: Dict[str, Any]) -> List[str]:
     update, end = _common_update(chosen), _end(chosen)
     titles = ["", f"valid PPL after {update:,} updates", f"after {end:,.0f} s of processor time"]
     titles += ["words/processor s", "peak memory, MiB", "scoring tokens/s, exact → unnormalised"]
-    titles += ["sentence completion, exact / unnormalised"]
+    titles += ["sentence completion, % right, exact / unnormalised"]
     lines = [
         [
             METHODS[_method(label)],
