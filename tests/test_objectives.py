@@ -4,6 +4,8 @@ At values that are no defaults: a weight that is lost, draws from another distri
 loss takes them to be from, or a penalty of other scores trains another model, and nothing is said.
 """
 
+from functools import partial
+
 import pytest
 import torch
 from criteria import PAD, make, with_targets
@@ -13,6 +15,16 @@ from fairseq_bnce import losses
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.projection.batch import TokenBatch
 from fairseq_bnce.training.token_counts import training_target_counts
+
+
+OF_DRAWS = {
+    "nce": losses.nce_loss,
+    "shared_nce": losses.shared_nce_loss,
+    "sampled_softmax": losses.sampled_softmax_loss,
+    "sampled_bce": partial(losses.sampled_bce_loss, estimator="complementary", vocab_size=64),
+    "nce_regularized shared_nce": losses.shared_nce_loss,
+    "nce_regularized nce": losses.nce_loss,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -97,18 +109,22 @@ def test_groups_have_draws_of_their_own(flags, draws, corpus):
         torch.testing.assert_close(got[here], want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["nce", "nce_regularized"])
-def test_nce_draws_anew_for_every_token(name, corpus):
-    criterion, model, sample = make(corpus, name)
+@pytest.mark.parametrize("draws", [None, 7])
+@pytest.mark.parametrize("name", OF_DRAWS)
+def test_a_loss_of_draws_is_the_named_one(name, draws, corpus):
+    """Fresh for every token under "nce", else shared; 100 unless the flags tell."""
+    flags = [*LSTM] if draws is None else [*LSTM, "--noise-samples", str(draws)]
+    criterion, loss = name.split()[0], OF_DRAWS[name]
+    if criterion == "nce_regularized":
+        flags += ["--nce-base", name.split()[1], "--self-norm-alpha", "0"]
+    criterion, model, sample = make(corpus, f"{criterion} here", *flags)
     batch = TokenBatch.from_sample(model, sample, PAD)
     drawn = recorded(criterion)
     got = criterion.objective(batch)
-    assert drawn[0].shape == (len(batch), 4)
-    if name == "nce":
-        log_q = criterion.noise.unigram.log_q
-        inputs = (batch.features, batch.target, *batch.layer.full(), log_q)
-        want = losses.nce_loss(*inputs, drawn[0])
-        assert got.item() == pytest.approx(want.item(), rel=1e-5)
+    shape = (len(batch),) if loss is losses.nce_loss else ()
+    assert drawn[0].shape == (*shape, draws or 100)
+    inputs = (batch.features, batch.target, *batch.layer.full(), criterion.noise.unigram.log_q)
+    assert got.item() == pytest.approx(loss(*inputs, drawn[0]).item(), rel=1e-5)
 
 
 def test_groups_of_the_regularised_loss(corpus):

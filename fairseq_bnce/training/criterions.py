@@ -22,6 +22,9 @@ from fairseq_bnce.training.configs import (
 )
 from fairseq_bnce.training.criterion import SelfNormalizingCriterion
 
+_shared_nce = partial(objectives.of_draws, loss=losses.shared_nce_loss, are_merged=True)
+_fresh_nce = partial(objectives.of_draws, loss=losses.nce_loss, are_fresh=True)
+
 
 @register_criterion("bnce", dataclass=BatchNCEConfig)
 class BatchNCECriterion(SelfNormalizingCriterion):
@@ -49,7 +52,7 @@ class SharedNCECriterion(SelfNormalizingCriterion):
     needs_draws = True
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        return objectives.shared_nce(batch, self.noise, self.differentiable_log_z, reduction)
+        return _shared_nce(batch, self.noise, self.differentiable_log_z, reduction)
 
 
 @register_criterion("sampled_bce", dataclass=SampledBCEConfig)
@@ -68,7 +71,7 @@ class SampledBCECriterion(SelfNormalizingCriterion):
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         noise = (self.noise, self.differentiable_log_z, reduction)
-        return objectives.shared_nce(batch, *noise, loss=self._loss)
+        return objectives.of_draws(batch, *noise, loss=self._loss, are_merged=True)
 
 
 @register_criterion("nce", dataclass=NoiseContrastiveConfig)
@@ -78,7 +81,7 @@ class FreshNCECriterion(SelfNormalizingCriterion):
     needs_draws = True
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        return objectives.fresh_nce(batch, self.noise, self.differentiable_log_z, reduction)
+        return _fresh_nce(batch, self.noise, self.differentiable_log_z, reduction)
 
 
 @register_criterion("sampled_softmax", dataclass=NoiseConfig)
@@ -89,7 +92,8 @@ class SampledSoftmaxCriterion(SelfNormalizingCriterion):
     normalises_itself = False
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        return objectives.sampled_softmax(batch, self.noise, self.differentiable_log_z, reduction)
+        noise = (self.noise, self.differentiable_log_z, reduction)
+        return objectives.of_draws(batch, *noise, loss=losses.sampled_softmax_loss)
 
 
 @register_criterion("nce_regularized", dataclass=RegularizedConfig)
@@ -111,8 +115,8 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         bases: Dict[str, Callable[..., Tensor]] = {
             "bnce": partial(objectives.batch_nce, **self.groups),
-            "shared_nce": objectives.shared_nce,
-            "nce": objectives.fresh_nce,
+            "shared_nce": _shared_nce,
+            "nce": _fresh_nce,
         }
         loss = bases[self.nce_base](batch, self.noise, self.differentiable_log_z, reduction)
         share = {"alpha": self.self_norm_alpha, "rate": self.self_norm_rate}

@@ -16,7 +16,7 @@ from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.projection.batch import BatchVocabulary, TokenBatch
 from fairseq_bnce.training.noise_source import NoiseSource
 
-_DEFAULT_SHARED_DRAWS = 100
+_DEFAULT_DRAWS = 100
 LogZ = Union[float, Tensor]
 
 
@@ -64,51 +64,32 @@ def batch_nce(
     return torch.cat(parts)[torch.cat(groups).argsort()]
 
 
-def shared_nce(
+def of_draws(
     batch: TokenBatch,
     noise: NoiseSource,
     log_z: LogZ,
     reduction: str,
     *,
-    loss: Callable[..., Tensor] = losses.shared_nce_loss,
-) -> Tensor:
-    """NCE, or another ``loss``, with draws shared by the batch, which are merged."""
-    vocabulary = BatchVocabulary(batch.layer, batch.target, draws=_draw(batch, noise))
-    loss = partial(loss, noise_counts=vocabulary.draw_counts)
-    return _of_draws(loss, batch, vocabulary, vocabulary.draws, noise, log_z, reduction)
-
-
-def fresh_nce(batch: TokenBatch, noise: NoiseSource, log_z: LogZ, reduction: str) -> Tensor:
-    """NCE with draws of its own for every token."""
-    vocabulary = BatchVocabulary(batch.layer, batch.target, _draw(batch, noise, len(batch)))
-    return _of_draws(losses.nce_loss, batch, vocabulary, vocabulary.ids[1], noise, log_z, reduction)
-
-
-def sampled_softmax(batch: TokenBatch, noise: NoiseSource, log_z: LogZ, reduction: str) -> Tensor:
-    """The target ranked against draws shared by the batch."""
-    vocabulary = BatchVocabulary(batch.layer, batch.target, _draw(batch, noise))
-    loss = losses.sampled_softmax_loss
-    return _of_draws(loss, batch, vocabulary, vocabulary.ids[1], noise, log_z, reduction)
-
-
-def _draw(batch: TokenBatch, noise: NoiseSource, *shape: int) -> Tensor:
-    count = _DEFAULT_SHARED_DRAWS if noise.samples is None else noise.samples
-    return noise.draw(batch.target.device, *shape, count)
-
-
-def _of_draws(
     loss: Callable[..., Tensor],
-    batch: TokenBatch,
-    vocabulary: BatchVocabulary,
-    draws: Tensor,
-    noise: NoiseSource,
-    log_z: LogZ,
-    reduction: str,
+    are_fresh: bool = False,
+    are_merged: bool = False,
 ) -> Tensor:
-    """A loss of the batch's targets and of draws, given as indices into the vocabulary."""
+    """A ``loss`` of every target and draws, which are the batch's or, if fresh, the token's own.
+
+    Equal draws are merged for a loss that takes ``noise_counts``: it scores each word once.
+    """
+    count = _DEFAULT_DRAWS if noise.samples is None else noise.samples
+    draws = noise.draw(batch.target.device, *([len(batch)] if are_fresh else []), count)
+    if are_merged:
+        vocabulary = BatchVocabulary(batch.layer, batch.target, draws=draws)
+        draws = vocabulary.draws
+        loss = partial(loss, noise_counts=vocabulary.draw_counts)
+    else:
+        vocabulary = BatchVocabulary(batch.layer, batch.target, draws)
+        draws = vocabulary.ids[1]
     weight, bias, log_z = _rows(vocabulary, log_z)
-    arguments = (batch.features, vocabulary.ids[0], weight, bias, noise.log_q(vocabulary.words))
-    return loss(*arguments, draws, log_z=log_z, reduction=reduction, gathered=True)
+    inputs = (batch.features, vocabulary.ids[0], weight, bias, noise.log_q(vocabulary.words))
+    return loss(*inputs, draws, log_z=log_z, reduction=reduction, gathered=True)
 
 
 def _rows(vocabulary: Any, log_z: LogZ) -> Tuple[Tensor, Any, float]:
