@@ -16,7 +16,6 @@ from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.projection.batch import TokenBatch
 from fairseq_bnce.training.token_counts import training_target_counts
 
-
 OF_DRAWS = {
     "nce": losses.nce_loss,
     "shared_nce": losses.shared_nce_loss,
