@@ -1,6 +1,8 @@
 """Lines in and out: what a name stands for, and what is no text."""
 
 import bz2
+import errno
+import fcntl
 import gzip
 import lzma
 import os
@@ -98,3 +100,41 @@ def test_the_file_that_a_link_names_is_replaced(tmp_path):
 def test_a_name_that_promises_gzip_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"b\.gz: required a name without \.gz"):
         Output(str(tmp_path / "b.gz"))
+
+
+def test_two_runs_write_no_file_at_once(tmp_path):
+    """The second ends before it has touched what the first one has written."""
+    name = str(tmp_path / "out")
+    with Output(name) as first:
+        first.write("a line")
+        first.flush()
+        with pytest.raises(InputError, match="out: required a file that no other run is writing"):
+            Output(name)
+        assert (tmp_path / "out.part").read_text() == "a line\n"
+        first.write("another")
+    assert (tmp_path / "out").read_text() == "a line\nanother\n"
+    written_to("out", tmp_path)
+    assert (tmp_path / "out").read_text() == "a line\n" and os.listdir(tmp_path) == ["out"]
+
+
+def test_a_file_that_another_run_finishes_is_not_taken_from_it(tmp_path, monkeypatch):
+    """Between this one's opening it and locking it."""
+    lock = fcntl.flock
+
+    def late(*arguments):
+        os.replace(tmp_path / "out.part", tmp_path / "out")
+        lock(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(InputError, match="out: required a file that no other run is writing"):
+        Output(str(tmp_path / "out"))
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with Output(str(tmp_path / "out")) as out:
+        out.write("a line")
+    assert (tmp_path / "out").read_text() == "a line\n"

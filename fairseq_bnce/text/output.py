@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sys
-from typing import IO, Any, Optional, Tuple
+from typing import IO, Any, ContextManager, Optional, Tuple
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.lines import GZIPPED, LINE_LIMIT, STDIN, to_bytes
@@ -20,15 +21,15 @@ class Output:
 
     A file is written under the name of :func:`part_of`, which it keeps if an error ends the work,
     with the whole lines until then; :func:`kept` tells of it. What an earlier error left there goes
-    with the first line. A device or a pipe is written to as it is, and for a link the file that it
+    with the first line. No other run can write it meanwhile. A device or a pipe is written to as it is, and for a link the file that it
     names.
 
     Args:
         name: of the file; None or ``-`` for standard output.
 
     Raises:
-        InputError: for a name that is empty or a file that can't be written, here; later, where
-            there is no more room.
+        InputError: for a name that is empty or a file that can't be written, or is being written
+            by another run, here; later, where there is no more room.
     """
 
     def __init__(self, name: Optional[str]):
@@ -41,6 +42,9 @@ class Output:
             _refuse_gzip(name)
             real = os.path.realpath(name) if os.path.islink(name) else name
             self._names = part_of(real), real
+        self._lock: ContextManager = contextlib.nullcontext()
+        if self._names:
+            self._lock = _claimed(self.name, self._names[0])
         self._stream = _open(name, self._names[0] if self._names else name)
         self._is_begun = self._names is None
 
@@ -48,8 +52,11 @@ class Output:
         return self
 
     def __exit__(self, kind: Any, error: Optional[BaseException], _: Any) -> None:
-        if self.name is None:
-            return
+        if self.name is not None:
+            with self._lock:
+                self._end(error)
+
+    def _end(self, error: Optional[BaseException]) -> None:
         try:
             self._close(is_whole=error is None)
         except BaseException as problem:
@@ -154,6 +161,29 @@ def _open(name: Optional[str], path: Optional[str]) -> IO[bytes]:
         return open(path, "ab")
     except OSError as error:
         raise InputError(f"{name}: required a file to write, got: {error.strerror}") from error
+
+
+def _claimed(name: Optional[str], part: str) -> IO[bytes]:
+    """The file of an unfinished output, locked until this is closed.
+
+    Raises:
+        InputError: where another run has it, or has finished it since it was opened.
+    """
+    file = _open(name, part)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = os.path.samestat(os.fstat(file.fileno()), os.stat(part))
+    except (BlockingIOError, FileNotFoundError):
+        is_ours = False
+    except OSError:  # a file system without locks
+        is_ours = True
+    if not is_ours:
+        file.close()
+        raise InputError(
+            f"{name}: required a file that no other run is writing, got one whose {part} another "
+            "has open"
+        )
+    return file
 
 
 def _refuse_gzip(name: str) -> None:
