@@ -311,6 +311,26 @@ def test_a_missing_answer(complete, put):
     assert errors == f"fairseq-bnce: error: {answers}: required an answer to question 12\n"
 
 
+@pytest.mark.parametrize("flag", ["QUESTIONS", "--answers", "--path"])
+@pytest.mark.parametrize("is_part", [False, True])
+def test_the_table_replaces_nothing_that_is_read(complete, put, tmp_path, flag, is_part):
+    """By whatever name, and neither until it is whole."""
+    files = {"QUESTIONS": put("q", MACHINE), "--answers": put("a", MACHINE_ANSWERS)}
+    files["--path"] = put("m.pt", "a model")
+    (tmp_path / "here").symlink_to(tmp_path)
+    out = tmp_path / "here" / Path(files[flag]).name
+    if is_part:
+        files[flag] = put(f"{out.name}.part", Path(files[flag]).read_text())
+    before = Path(files[flag]).read_bytes()
+    paths = f"none.pt{os.pathsep}{files['--path']}"
+    flags = ["--answers", files["--answers"], "--path", paths, "--out", out]
+    errors = refusal(complete(files["QUESTIONS"], *flags, model=None))
+    required = f"{flag}: required another file than {files[flag]}, which" if is_part else (
+        f"--out: required another file than that of {flag}, got {files[flag]}"
+    )
+    assert required in errors and Path(files[flag]).read_bytes() == before
+
+
 @pytest.mark.parametrize("flags", [[], ["--answers", "none"]])
 def test_files_that_are_not_there(complete, put, tmp_path, flags, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -695,6 +695,15 @@ def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
         (nbest, *WEIGHTED, "--format", "kaldi", f"--cost=a={out}", "--out", out): (
             f"--out: required another file than that of --cost, got {out}"
         ),
+        (nbest, "--path", out, "--out", out): (
+            f"--out: required another file than that of --path, got {out}"
+        ),
+        (nbest, "--path", out, "--tune", nbest, "--weights-out", out): (
+            f"--weights-out: required another file than that of --path, got {out}"
+        ),
+        (nbest, "--path", f"{out}.part", "--out", out): (
+            f"--path: required another file than {out}.part, which is that of --out until it is"
+        ),
     }.items():
         status, lines, errors = rescore(*flags, model=None)
         assert (status, lines) == (2, []) and said in errors

@@ -10,13 +10,27 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Type, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Collection,
+    Dict,
+    Iterable,
+    Mapping,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
 import torch
 
 from fairseq_bnce.errors import InputError, quoted, told
+from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.numerals import at_least, decimal
+from fairseq_bnce.text.output import is_special, part_of
 from fairseq_bnce.text.stream import TextLines
 
 if TYPE_CHECKING:
@@ -105,6 +119,33 @@ def refuse_empty(options: argparse.Namespace, *names: str) -> None:
     for name in names:
         if getattr(options, name) == "":
             raise InputError(f"--{name.replace('_', '-')}: required a value, got an empty one")
+
+
+def refuse_overwriting(
+    written: Mapping[str, str], read: Iterable[Tuple[str, str]], replaced: Collection[str] = ()
+) -> None:
+    """No output is a file that is read, nor is what it is called until it is whole.
+
+    Args:
+        written: flags by the real paths of their files.
+        read: (flag, name) of what is read.
+        replaced: flags of what may be read and written anew.
+
+    Raises:
+        InputError: naming both flags.
+    """
+    used = {os.path.realpath(name): flag for flag, name in read}
+    for place, flag in used.items():
+        other = written.get(place)
+        if other is not None and flag not in replaced and not is_special(place):
+            raise InputError(f"{other}: required another file than that of {flag}, got {place}")
+    for place, flag in written.items():
+        other = {**written, **used}.get(part_of(place))
+        if other is not None and place != STDIN and not is_special(place):
+            raise InputError(
+                f"{other}: required another file than {part_of(place)}, which is that of {flag} "
+                "until it is whole"
+            )
 
 
 def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: Any) -> AnyScorer:

@@ -27,6 +27,7 @@ from fairseq_bnce.cli.common import (
     note_unknown,
     progress_bar,
     refuse_empty,
+    refuse_overwriting,
 )
 from fairseq_bnce.corpora.completion import (
     LETTERS,
@@ -38,6 +39,7 @@ from fairseq_bnce.corpora.completion import (
 )
 from fairseq_bnce.corpora.penn import novel_words
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.output import Output
 from fairseq_bnce.text.stream import word_maker
 
@@ -90,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_empty(options, "answers", "out")
     if options.json and not options.answers:
         raise InputError("--json: required --answers, of which it tells, got none")
+    _check_out(options)
     questions = read_questions(options.questions)
     right = right_letters(questions, options.answers) if options.answers else None
     if options.out or right is None:
@@ -105,6 +108,15 @@ def run(options: argparse.Namespace) -> int:
         out.write(json.dumps({"path": options.path, **found}) if options.json else _as_text(found))
         out.flush()
     return 0
+
+
+def _check_out(options: argparse.Namespace) -> None:
+    """The table replaces nothing that is read."""
+    read = [("QUESTIONS", options.questions), *(("--path", path) for path in _paths(options.path))]
+    if options.answers:
+        read.append(("--answers", options.answers))
+    if options.out not in (None, STDIN):
+        refuse_overwriting({os.path.realpath(options.out): "--out"}, read)
 
 
 def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Scores:

@@ -15,14 +15,19 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
-from fairseq_bnce.cli.common import add_model_options, add_text_options, refuse_empty
+from fairseq_bnce.cli.common import (
+    add_model_options,
+    add_text_options,
+    refuse_empty,
+    refuse_overwriting,
+)
 from fairseq_bnce.cli.rescore_job import FEATURE_NAME, Job, cost_files
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.numerals import at_least
-from fairseq_bnce.text.output import is_special, part_of
+from fairseq_bnce.text.output import is_special
 
 _REPLACED = ("NBEST", "--weights")  # what is read, and may be written anew
 
@@ -192,23 +197,9 @@ def _check_files(options: argparse.Namespace) -> None:
             other = written.setdefault(place, flag)
             if other != flag and (name == STDIN or not is_special(name)):
                 raise InputError(f"{flag}: required another file than {other}, got {name}")
-    _check_read(written, [(flag, name) for flag, name in names if name not in (None, STDIN)])
-
-
-def _check_read(written: Dict[str, str], read: List[Tuple[str, str]]) -> None:
-    """No output is a file that is read, nor is what it is called until it is whole."""
-    used = {os.path.realpath(name): flag for flag, name in read}
-    for place, flag in used.items():
-        other = written.get(place)
-        if other is not None and flag not in _REPLACED and not is_special(place):
-            raise InputError(f"{other}: required another file than that of {flag}, got {place}")
-    for place, flag in written.items():
-        other = {**written, **used}.get(part_of(place))
-        if other is not None and place != STDIN and not is_special(place):
-            raise InputError(
-                f"{other}: required another file than {part_of(place)}, which is that of {flag} "
-                "until it is whole"
-            )
+    names.append(("--path", options.path))
+    read_names = [(flag, name) for flag, name in names if name not in (None, STDIN)]
+    refuse_overwriting(written, read_names, replaced=_REPLACED)
 
 
 def _as_list(given: Any) -> List[str]:
