@@ -259,6 +259,27 @@ def test_a_calibrated_checkpoint_has_the_measured_shift(diagnose, checkpoint, te
     assert Scorer.from_checkpoint(str(calibrated)).shift == pytest.approx(numbers["mu_z"])
 
 
+def test_a_checkpoint_written_since_is_not_calibrated(
+    diagnose, checkpoint, text, tmp_path, monkeypatch
+):
+    """By a training that goes on: it would get the figures of the one before."""
+    diagnosed = command._diagnosed
+
+    def renewing(*arguments):
+        found = diagnosed(*arguments)
+        shutil.copy(checkpoint, tmp_path / "newer.pt").replace(checkpoint)
+        return found
+
+    monkeypatch.setattr(command, "_diagnosed", renewing)
+    before = checkpoint.read_bytes()
+    for flags in (["--calibrate"], ["--calibrate", checkpoint, "--overwrite"]):
+        status, _, errors = diagnose("--path", checkpoint, text, *flags)
+        required = f"--calibrate: required the checkpoint that was diagnosed, got {checkpoint} as"
+        assert status == 2 and required in errors
+        assert checkpoint.read_bytes() == before
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "text"]
+
+
 @pytest.mark.parametrize("flag", ["--path", "--calibrate", "--out"])
 def test_empty_values(flag, diagnose, checkpoint, text):
     """As of a shell's variable that is not set."""

@@ -116,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
     if folder is not None:
         importlib.import_module("matplotlib")  # told of before the work where it is missing
         _make_folder(folder)
+    loaded = _version(options.path)
     scorer = load_scorer(DiagnosingScorer, options, exact=True)
     scorer.check_rows(options.offset or 1)
     kept = scorer.contexts = None if options.offset is None else Contexts()
@@ -133,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
     note_unknown(found.oov, found.count - found.lines)
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
-        calibrate(options.path, calibrated, {**state, **dictionary.state()})
+        calibrate(options.path, calibrated, {**state, **dictionary.state()}, loaded)
         dictionary.keep(str(calibrated.parent))
         note(f"{calibrated}: written, mu_z {state['mu_z']:.4f}, sigma_z {state['sigma_z']:.4f}")
     elif kept is not None:
@@ -153,7 +154,9 @@ def _offset(
     return measured, {**state, **reduced.state()}
 
 
-def calibrate(path: str, calibrated: Path, measured: Mapping[str, Any]) -> None:
+def calibrate(
+    path: str, calibrated: Path, measured: Mapping[str, Any], version: Optional[Tuple[int, ...]]
+) -> None:
     """Write a checkpoint with what was measured, all at once.
 
     Args:
@@ -161,12 +164,19 @@ def calibrate(path: str, calibrated: Path, measured: Mapping[str, Any]) -> None:
         calibrated: the one to write; may be the same.
         measured: what the task's state gets: mu_z and sigma_z, nats, and a reduced partition
             function or none.
+        version: of the checkpoint that it was measured on.
 
     Raises:
         CheckpointError: see :func:`fairseq_bnce.checkpoints.read`.
-        InputError: where it can't be written; nothing is left then.
+        InputError: where it can't be written, or is of another checkpoint, as a training writes
+            them under one name; nothing is left then.
     """
     content = checkpoints.read(path)
+    if _version(path) != version:
+        raise InputError(
+            f"--calibrate: required the checkpoint that was diagnosed, got {path} as it was "
+            "written since"
+        )
     state = dict(content.get("task_state") or {})
     content["task_state"] = {**state, **measured}
     unfinished = calibrated.with_name(calibrated.name + ".tmp")
@@ -178,6 +188,15 @@ def calibrate(path: str, calibrated: Path, measured: Mapping[str, Any]) -> None:
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink()
+
+
+def _version(path: str) -> Optional[Tuple[int, ...]]:
+    """Of a file, changed by all that writes it; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _write(text: str) -> None:
