@@ -601,10 +601,26 @@ def test_overwrite_replaces_no_file_that_it_reads(tmp_path, capsys) -> None:
     table = (tmp_path / "q.csv").replace(out / "questions" / "q.csv")
     assert run("mscc", source, tmp_path, "--overwrite", "--questions", table) == 2
     assert f"another folder is required, since {table} is of what" in capsys.readouterr().err
+    words = out / "text" / "dict.txt"
+    assert run("mscc", source, tmp_path, "--overwrite", "--dict", words) == 2
+    assert f"another folder is required, since {words} is of what" in capsys.readouterr().err
     (out / "questions" / "report.json").unlink()
     assert run("mscc", source, tmp_path, "--overwrite") == 2
     assert "has questions without one" in capsys.readouterr().err
     assert table.exists()
+
+
+def test_what_another_run_has_finished_meanwhile_stays(tmp_path, capsys, monkeypatch) -> None:
+    source, prepare = mscc(tmp_path), recipe.prepare
+
+    def late(*arguments):
+        (tmp_path / "out" / "text").mkdir(parents=True)
+        return prepare(*arguments)
+
+    monkeypatch.setattr(recipe, "prepare", late)
+    assert run("mscc", source, tmp_path, "--split", 0.8, 0.1, 0.1) == 2
+    assert "an empty or new folder is required" in capsys.readouterr().err
+    assert not list((tmp_path / "out" / "text").iterdir())
 
 
 def test_names_that_no_file_can_have_are_refused(tmp_path, capsys) -> None:

@@ -514,6 +514,35 @@ def test_overwrite_replaces_no_text_that_it_reads_and_none_of_others(tmp_path, c
     assert run(*flags, "--train", mine) == 2
     assert f"another folder is required, since {mine} is" in capsys.readouterr().err
     assert mine.read_bytes() == before
+    words = tmp_path / "out" / "text" / "dict.txt"
+    words.write_text("w1 1\n")
+    assert run(*flags, "--test", tmp_path / "a", "--dict", words) == 2
+    assert f"another folder is required, since {words} is" in capsys.readouterr().err
+    assert mine.read_bytes() == before
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_another_run_has_finished_meanwhile_stays(
+    tmp_path, capsys, monkeypatch, is_there
+) -> None:
+    """Both began when there was nothing."""
+    corpus(tmp_path / "a")
+    numbered(tmp_path / "b", 30)
+    if is_there:
+        (tmp_path / "out").mkdir()
+    replace_rare = pipeline.replace_rare
+
+    def late(*arguments, **named):
+        monkeypatch.setattr(pipeline, "replace_rare", replace_rare)
+        text_only(tmp_path, "--train", tmp_path / "b")
+        return replace_rare(*arguments, **named)
+
+    monkeypatch.setattr(pipeline, "replace_rare", late)
+    flags = ["--tokenized", "--text-only", "--out", tmp_path / "out"]
+    assert run(*flags, "--train", tmp_path / "a") == 2
+    assert "an empty or new folder is required" in capsys.readouterr().err
+    assert read(tmp_path / "out" / "text" / "train.txt") == read(tmp_path / "b")
+    assert sorted(os.listdir(tmp_path / "out")) == ["report.json", "text"]
 
 
 def test_overwrite_leaves_nothing_of_the_earlier_result(tmp_path) -> None:

@@ -80,10 +80,11 @@ def _make(corpus: Corpus, options: argparse.Namespace) -> dict:
     # What is wrong with the options is found before a long download.
     recipe.text_settings(corpus, options, Path())
     source = fetch.locate(corpus.archive, options.source, options.cache)
-    questions = filter(None, (options.questions, options.answers))
-    check_inputs(out, [source, *questions], recipe.RESULTS)
+    others = filter(None, (options.questions, options.answers, options.dict))
+    check_inputs(out, [source, *others], recipe.RESULTS)
     print(f"{corpus.title}: {printable(source)}")
     with staging_folder(out) as scratch:
         report = recipe.make(corpus, source, options, scratch)
+        check_output(out, options.overwrite, recipe.RESULTS)
         install(scratch / "result", out, scratch, recipe.RESULTS)
     return report

@@ -40,9 +40,10 @@ def run(options: argparse.Namespace) -> int:
         text_options.fill_in(options)
         text_options.check_requirements(options)
         check_output(out, options.overwrite)
-        check_inputs(out, text_options.inputs(options))
+        check_inputs(out, [*text_options.inputs(options), *filter(None, [options.dict])])
         with staging_folder(out) as scratch:
             report = prepare(options, scratch)
+            check_output(out, options.overwrite)
             install(scratch / "result", out, scratch)
     print_report(report, options.out)
     return 0

@@ -12,6 +12,7 @@ from fairseq_bnce.errors import InputError
 
 REPORT = "report.json"
 RESULTS = ("text", "bin", REPORT)
+SCRATCH = ".tmp"
 
 
 @contextlib.contextmanager
@@ -28,6 +29,8 @@ def failures_named() -> Iterator[None]:
 def check_output(out: Path, overwrite: bool, names: Sequence[str] = RESULTS) -> None:
     """Refuse to write where something is already, and to replace what no earlier run left.
 
+    For before the work, and again for before :func:`install`: another run may have been faster.
+
     Args:
         out: the folder of the result.
         overwrite: whether an earlier result may be replaced.
@@ -38,7 +41,7 @@ def check_output(out: Path, overwrite: bool, names: Sequence[str] = RESULTS) -> 
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"--out: a folder is required, but {out} is a file")
-    if out.exists() and any(out.iterdir()) and not overwrite:
+    if not overwrite and out.exists() and any(not _is_scratch(path, out) for path in out.iterdir()):
         raise InputError(
             f"--out: an empty or new folder is required, but {out} has data in it "
             f"(--overwrite replaces its {', '.join(names[:-1])} and {names[-1]})"
@@ -52,6 +55,11 @@ def check_output(out: Path, overwrite: bool, names: Sequence[str] = RESULTS) -> 
             f"--out: with --overwrite, what an earlier run left is required, with its {REPORT}, "
             f"but {out} has {' and '.join(there)} without one"
         )
+
+
+def _is_scratch(path: Path, out: Path) -> bool:
+    """Whether it is of a :func:`staging_folder`, this run's or another's."""
+    return path.name.startswith(f".{out.name}.") and path.name.endswith(SCRATCH)
 
 
 def check_inputs(out: Path, inputs: Iterable[Any], names: Sequence[str] = RESULTS) -> None:
@@ -94,7 +102,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
     """A scratch folder on the same disk as ``out``, gone afterwards whatever happens."""
     parent = out if out.exists() else out.parent  # out may be a disk of its own
     with new_folder(parent), tempfile.TemporaryDirectory(
-        prefix=f".{out.name}.", suffix=".tmp", dir=parent
+        prefix=f".{out.name}.", suffix=SCRATCH, dir=parent
     ) as scratch:
         yield Path(scratch)
 
