@@ -2,8 +2,8 @@
 
 - From 2.6 on ``torch.load`` refuses classes that it was not told of, and fairseq's checkpoints
   hold some: architectures of old keep their options in an argparse.Namespace, and fairseq before
-  2022 saved omegaconf objects. None of these runs code of its own when unpickled, so they go on
-  torch's allow-list; its check stays on.
+  2022 saved omegaconf objects, up to 0.9 its meters. None of these runs code of its own when
+  unpickled, so they go on torch's allow-list; its check stays on.
 - numpy 2 has no ``numpy.compat``, whose ``long`` fairseq asks for under ``--sample-break-mode eos``
   and in translation.
 - omegaconf 2.0, beside fairseq 0.12.2, copies with a part of a configuration all that it is in:
@@ -26,19 +26,26 @@ import omegaconf.nodes
 import torch
 from fairseq import options
 from fairseq.distributed import utils as distributed
+from fairseq.logging import meters
 
+# Whether torch.load checks what it is not asked to check, and knows a class by other names, too.
+TORCH_CHECKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
+_METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
 _DEEPCOPY = "__deepcopy__"
 
 
 def allow_fairseq_checkpoints() -> None:
     """Add the plain containers that fairseq checkpoints hold to torch's allow-list."""
-    add = getattr(torch.serialization, "add_safe_globals", None)
-    if add is not None:
-        add(plain_containers())
+    if TORCH_CHECKS:
+        named = [(container, name) for name, container in plain_containers().items()]
+        torch.serialization.add_safe_globals(named)
 
 
-def plain_containers() -> typing.List[typing.Any]:
-    """Classes in fairseq checkpoints that run no code of their own when unpickled."""
+def plain_containers() -> typing.Dict[str, typing.Any]:
+    """Classes in fairseq checkpoints that run no code of their own when unpickled, by their names.
+
+    The names are those in the files: modules may have had another one when they were written.
+    """
     # Metadata is in omegaconf.base from 2.1 on; 2.0 has no torch beside it that would ask.
     metadata = [
         getattr(omegaconf.base, name)
@@ -46,7 +53,7 @@ def plain_containers() -> typing.List[typing.Any]:
         if hasattr(omegaconf.base, name)
     ]
     nodes = ("AnyNode", "StringNode", "IntegerNode", "FloatNode", "BooleanNode", "EnumNode")
-    return [
+    containers = [
         argparse.Namespace,
         collections.defaultdict,
         collections.OrderedDict,
@@ -60,7 +67,15 @@ def plain_containers() -> typing.List[typing.Any]:
         # What stands for a tensor where fairseq sends a checkpoint from rank 0 to the others.
         distributed._TensorPlaceholder,
         *(getattr(omegaconf.nodes, name) for name in nodes),
+        *_METERS,
     ]
+    named = {f"{container.__module__}.{_name(container)}": container for container in containers}
+    return {**named, **{f"fairseq.meters.{meter.__name__}": meter for meter in _METERS}}
+
+
+def _name(container: typing.Any) -> str:
+    """typing.Any is no class before Python 3.11."""
+    return getattr(container, "__qualname__", None) or container._name
 
 
 def restore_numpy_long() -> None:

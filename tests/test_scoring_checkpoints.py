@@ -17,6 +17,7 @@ import torch
 from checkpoint_edits import CONTAINERS, compressed, edited, set_options
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from fairseq.logging import meters
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from scoring_models import FLAGS
 from tools import LSTM, build, call_command, evaluate, modern, train, train_translation, write_lines
@@ -118,6 +119,27 @@ def test_nor_is_it_by_fairseqs_commands(is_zip, task, tmp_path):
 def test_checkpoints_of_this_plugin_load(name, any_torch, language_model):
     """Those of lstm_lm hold a Namespace, those of rnn_lm a dictionary of options."""
     assert checkpoints.load(str(language_model(name))).state["log_z"] == 0
+
+
+OLD_METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
+
+
+@pytest.mark.parametrize("module", ["fairseq.meters", "fairseq.logging.meters"])
+def test_meters_of_old_checkpoints_load(module, any_torch, corpus, language_model, tmp_path):
+    """fairseq up to 0.9 saved the objects, and their module had another name."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in OLD_METERS:
+            patch.setattr(kind, "__module__", module)
+        path = edited(language_model("rnn_lm"), tmp_path / "old.pt", with_meters)
+    assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert list(map(type, state["extra_state"]["train_meters"].values())) == list(OLD_METERS)
+    for kind in OLD_METERS:  # plain containers: pickle fills their fields
+        assert kind.__reduce_ex__ is object.__reduce_ex__ and not hasattr(kind, "__setstate__")
+
+
+def with_meters(content):
+    content["extra_state"]["train_meters"] = {kind.__name__: kind() for kind in OLD_METERS}
 
 
 def refused(path, data=None, **options):

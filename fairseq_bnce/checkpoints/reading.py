@@ -1,10 +1,11 @@
 """What a checkpoint file holds, without running what the file might ask for.
 
-Where torch has a check of its own that can be told of fairseq's containers (2.4 and later), that
-is what reads a checkpoint. Before, ``weights_only`` takes no class that it was not built with, and
-fairseq checkpoints hold some (an argparse.Namespace with the options of lstm_lm): there the names
-that a pickle may mention are those of torch's own list and the same containers. That is not done
-by ``torch.load(pickle_module=...)``, since torch 1.13 takes no notice of it.
+Where torch has a check of its own that can be told of fairseq's containers by any name (2.6 and
+later), that is what reads a checkpoint. Before, ``weights_only`` runs code that is TorchScript's, or
+takes no class that it was not built with, and fairseq checkpoints hold some (an argparse.Namespace
+with the options of lstm_lm): there the names that a pickle may mention are those of torch's own
+list and the same containers. That is not done by ``torch.load(pickle_module=...)``, since torch
+1.13 takes no notice of it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from fairseq_bnce import compatibility
 from fairseq_bnce.errors import CheckpointError
 
-_CAN_BE_TOLD = hasattr(torch.serialization, "add_safe_globals")
+_CAN_BE_TOLD = compatibility.TORCH_CHECKS
 # What torch's own list has, and what makes much of little: bytearray(3 * 10**9), a tensor of so
 # many numbers, a text encoded in hex again and again. A pickle that torch writes, or reads, has the
 # names on a line; no text of a configuration is likely to have them on one.
@@ -203,10 +204,7 @@ def _restricted_pickle() -> Any:
 
 def _allowed_names() -> Dict[str, Any]:
     known = dict(torch._weights_only_unpickler._get_allowed_globals())
-    for container in compatibility.plain_containers():
-        # typing.Any is no class before Python 3.11.
-        name = getattr(container, "__qualname__", None) or container._name
-        known[f"{container.__module__}.{name}"] = container
+    known.update(compatibility.plain_containers())
     known.pop(_BYTES, None)
     return known
 
