@@ -134,6 +134,9 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _look_new(environment: Dict[str, str]) -> None:
+    # CUDA works in no fork of a process that has used it, and fairseq asks for it under --cpu too.
+    if "torch" in sys.modules:
+        sys.modules["torch"].cuda.is_available = lambda: False
     os.environ.clear()
     os.environ.update(environment)
     encoding = environment.get("PYTHONIOENCODING", "utf-8")

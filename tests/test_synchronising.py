@@ -25,6 +25,8 @@ STEPS = {
     "sampled_bce is": ["--noise-samples", "9", "--estimator", "is"],
     "sampled_softmax": ["--noise-samples", "9"],
     "nce": ["--noise-samples", "4"],
+    "nce_regularized": ["--self-norm-rate", "0.4"],
+    "self_norm_softmax sampled": ["--self-norm-rate", "0.4"],
 }
 EACH_STEP = ["bnce", *modern(*list(STEPS)[1:])]
 

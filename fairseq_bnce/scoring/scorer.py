@@ -92,7 +92,9 @@ class Scorer:
     Args:
         trained: a model, which is changed for good: it is fit for nothing but scoring then.
         device: where to score.
-        dtype: of the model; scores are float32 or better whatever it is.
+        dtype: of the model; scores are float32 or better whatever it is. (On a GPU cuDNN rounds the
+            factors of recurrent layers and convolutions to TF32, unless
+            ``torch.backends.cudnn.allow_tf32`` is False, as in fairseq-bnce's commands.)
         exact: whether scores are those of the softmax, m - log Z_c, or m - log Z - shift.
         shift: nats, "none", or "checkpoint": mu_z of its validation.
         batch_tokens: words scored in one batch, padding counted in; by default as many as suit

@@ -208,7 +208,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
         self, loss: Tensor, batch: TokenBatch, reduction: str, *, alpha: float, rate: float
     ) -> Tensor:
         """Plus (alpha / rate) (log Z_c - log Z)^2 on a random share ``rate`` of the contexts."""
-        chosen = random_share(batch, rate, seeded_generator(torch.device("cpu")))
+        # Drawn where it is used: a GPU's host would wait for a copy.
+        chosen = random_share(batch, rate, seeded_generator(batch.target.device))
         if not alpha or not len(chosen):
             return loss
         penalty = losses.partition_penalty(
@@ -388,7 +389,7 @@ def random_share(batch: TokenBatch, rate: float, generator: torch.Generator) -> 
     count = min(len(batch), max(1, round(rate * len(batch)))) if rate else 0
     if count == len(batch):
         return torch.arange(count, device=batch.target.device)
-    chosen = torch.randperm(len(batch), generator=generator)[:count]
+    chosen = torch.randperm(len(batch), generator=generator, device=generator.device)[:count]
     return chosen.sort().values.to(batch.target.device)
 
 
