@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USER=0
 # Python 3.13.
 modern_recipe="torch==2.13.0 numpy cython setuptools<81 wheel
 --no-build-isolation fairseq-fixed==0.12.3.1 torch==2.13.0
-triton==3.7.*;sys_platform=='linux' sacremoses tqdm matplotlib jiwer pytest pytest-timeout coverage==7.* ruff mypy==2.4.*
+triton==3.7.*;sys_platform=='linux' sacremoses tqdm matplotlib jiwer pytest pytest-timeout coverage==7.* ruff==0.17.* mypy==2.4.*
 --no-deps flashlight-text==0.0.7;python_version<'3.13' pyctcdecode==0.5.0 pygtrie==2.5.0"
 
 # The reverse: stock fairseq's source package lacks a file that it compiles wherever torch can be

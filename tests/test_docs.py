@@ -16,7 +16,7 @@ import pytest
 import torch
 from conftest import zipf_lines
 from pages import BLOCKS, DATA, PAGES, ROOT, SHELL, Block, blocks_of
-from shell import Parsing, Shell
+from shell import MODULES, SCRIPTS, Parsing, Shell
 from tools import PLUGIN, write_lines
 
 pytestmark = pytest.mark.modern
@@ -32,6 +32,7 @@ PYTHON = {
     for page, blocks in BLOCKS.items()
     if page.name != "CONTRIBUTING.md"  # which quotes the package
 }
+COMMAND = rf"(?:{'|'.join(['fairseq-bnce', *MODULES])}|scripts/(?:{'|'.join(SCRIPTS)}))"
 # For time; for machines without a GPU, as the pages say; and, since hydra changes the folder, for
 # environments into which another checkout is installed.
 FURTHER = {
@@ -133,8 +134,11 @@ def test_commands_run(block: Block, folder: Path) -> None:
 @pytest.mark.parametrize("page", [page for page, blocks in PARSED.items() if blocks])
 def test_flags_of_commands_that_are_not_run(page: str, tmp_path: Path) -> None:
     shell = Parsing(tmp_path)
-    shell.run("\n".join(block.text for block in PARSED[page]))  # variables are the page's
+    text = "\n".join(block.text for block in PARSED[page])  # variables are the page's
+    output = shell.run(text).output
     assert not shell.refused, "\n".join(shell.refused)
+    # Or bash stopped, at a quote that has no end or a file that is not there.
+    assert shell.parsed >= len(re.findall(rf"^ *{COMMAND} ", text, re.MULTILINE)), output
 
 
 @pytest.mark.parametrize("page", [page for page, blocks in PYTHON.items() if blocks])
