@@ -57,6 +57,14 @@ def test_wrong_shape(name, argument, value, parts):
     refuse(name, [argument] + parts, **{argument: value})
 
 
+@pytest.mark.parametrize("argument", ["target", "log_q"])
+def test_another_device(argument):
+    """As of a NoiseDistribution that stayed on the CPU: torch's own message has no name."""
+    elsewhere = make_problem(COUNT)[argument].to("meta")
+    parts = [argument, "device of weight", "meta"]
+    refuse("bnce", parts, **{argument: elsewhere})
+
+
 @cases(
     ("fresh_ids", torch.zeros(6, dtype=LONG), ["(6,)|[6]"]),
     ("fresh_ids", torch.zeros(4, 6, dtype=LONG), ["(4, 6)|[4, 6]", "3"]),

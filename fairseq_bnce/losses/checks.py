@@ -29,6 +29,9 @@ def check_inputs(
     check_projection(features, weight, bias)
     check_int64("target", target, (features.size(0),))
     _check_float("log_q", log_q, (weight.size(0),))
+    for name, tensor in (("target", target), ("log_q", log_q)):
+        is_there = tensor.device == weight.device
+        require(name, f"the device of weight, {weight.device}", tensor.device, is_there)
 
 
 def check_projection(features: Tensor, weight: Tensor, bias: Optional[Tensor]) -> None:

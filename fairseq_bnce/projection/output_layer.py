@@ -203,8 +203,8 @@ def _decoder(model: nn.Module) -> nn.Module:
     if getattr(decoder, "adaptive_softmax", None) is not None:
         raise UnsupportedModelError(
             f"{type(decoder).__name__}: required a plain output projection, got an adaptive "
-            "softmax; take an architecture without one (transformer_lm and its sizes in the place "
-            "of transformer_lm_wiki103 or transformer_lm_gbw) and leave out "
+            "softmax; take an architecture without one (transformer_lm_big with its sizes in the "
+            "place of transformer_lm_wiki103 or transformer_lm_gbw) and leave out "
             "--adaptive-softmax-cutoff, or train with --criterion adaptive_loss and score with "
             "fairseq-eval-lm; scripts/migrate_checkpoint.py gives a trained model a plain one"
         )
