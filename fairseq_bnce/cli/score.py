@@ -5,7 +5,7 @@ Columns, separated by tabs: log-probability of the line (nats, its </s> counted 
 word follows with --per-word.
 
 Scores are unnormalised unless --exact asks for more: a word that is nearly certain, where log Z_c
-is below the constant log Z, may have one a little above 0, which is no mistake.
+is above the constant log Z, may have one above 0, which is no mistake.
 
 Lines are sentences: each is scored for itself, after </s>. Lines longer than the model reads at
 once are scored in blocks, each of which sees words of the one before.
