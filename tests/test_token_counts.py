@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import struct
 import tracemalloc
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from architectures import SEQ2SEQ
 from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tools import LSTM, build, run, write_lines
 
 from fairseq_bnce.errors import InputError
@@ -153,14 +155,13 @@ def test_counts_of_the_training_subset_are_kept(corpus, tmp_path):
 
 def test_a_file_of_any_size_is_counted_in_bounded_memory(corpus, monkeypatch):
     """Not the counts of all its parts at once, each of the vocabulary's size."""
-    dictionary = Dictionary.load(str(corpus / "dict.txt"))
     words, parts = 100_000, 20
     tokens = np.full(10 * parts, words - 1, dtype=np.int32)
     monkeypatch.setattr(token_counts, "_mapped_tokens", lambda _: tokens)
     monkeypatch.setattr(token_counts, "_COUNT_AT_ONCE", 10)
     tracemalloc.start()
     try:
-        counts = token_counts._count(str(corpus / "train"), dictionary)
+        counts = token_counts._count(str(corpus / "train"), range(words))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -203,6 +204,51 @@ def test_every_folder_is_checked_before_it_is_read(corpus, tmp_path):
     task.load_dataset("train", epoch=1, combine=True)
     with pytest.raises(InputError, match="b/train.bin: required .* bytes, as its index says, got"):
         task.load_dataset("train", epoch=2, combine=True)
+
+
+@pytest.mark.parametrize("id_", [-1, -(2**31), 2**31 - 1])
+def test_ids_that_no_dictionary_has(id_, corpus, tmp_path):
+    """Of damaged data: counting 2**31 of them would take 16 GB, and negative ones can't be."""
+    data, dictionary = wide_copy(corpus, tmp_path)
+    tokens = np.memmap(data / "train.bin", mode="r+", dtype=np.int32)
+    tokens[7] = id_
+    tokens.flush()
+    required = f"train: required word ids from 0 and below {len(dictionary)}, the size of dict.txt"
+    with pytest.raises(InputError, match=f"{required}, got id {id_};"):
+        count_tokens(str(data / "train"), dictionary)
+
+
+def wide_copy(corpus, tmp_path):
+    """(folder, dictionary) of the training data with four bytes an id."""
+    dictionary = Dictionary.load(str(corpus / "dict.txt"))
+    (tmp_path / "data").mkdir()
+    builder = MMapIndexedDatasetBuilder(str(tmp_path / "data" / "train.bin"), dtype=np.int32)
+    for line in MMapIndexedDataset(str(corpus / "train")):
+        builder.add_item(line)
+    builder.finalize(str(tmp_path / "data" / "train.idx"))
+    return tmp_path / "data", dictionary
+
+
+def test_an_index_that_is_cut_off_or_damaged_is_named(corpus, tmp_path):
+    data, dictionary = wide_copy(corpus, tmp_path)
+    index = data / "train.idx"
+    whole = index.read_bytes()
+    ends = [whole[:size] for size in range(40)]
+    lengths = [whole[:18] + struct.pack("<Q", length) + whole[26:] for length in (2**40, 2**63)]
+    for content in [*ends, *lengths]:
+        index.write_bytes(content)
+        with pytest.raises(InputError, match="train.idx: required a binarised index, got"):
+            count_tokens(str(data / "train"), dictionary, cache=True)
+
+
+def test_an_index_without_its_tokens_is_named(corpus, tmp_path):
+    data, dictionary = wide_copy(corpus, tmp_path)
+    (data / "train.bin").unlink()
+    for cache in (False, True):
+        with pytest.raises(
+            InputError, match="train.bin: required the tokens of train.idx, got none"
+        ):
+            count_tokens(str(data / "train"), dictionary, cache=cache)
 
 
 def test_other_formats_and_several_files_are_counted(corpus, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import io
 import itertools
 import logging
 import os
+import struct
 import time
 import uuid
 from typing import Any, Iterable, Iterator, List, Optional, Sequence
@@ -39,6 +40,8 @@ _JOINED = 2**20  # tokens of items that are counted together: a count takes the 
 _HASH_BLOCKS, _BLOCK_BYTES = 256, 2**16
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _SEPARATOR = 1  # tokens of a line that ends a document, as fairseq's data sets have it
+# What fairseq's reading of an index, of any bytes, may raise.
+_DAMAGE = (AssertionError, KeyError, OSError, OverflowError, ValueError, struct.error)
 _ABANDONED = 3600  # seconds after which an unfinished file has nobody who writes on
 
 
@@ -124,28 +127,35 @@ def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np
             _write_cache(cached, counts)
             _remove_outdated(prefix, cached)
     if len(counts) > len(dictionary):
-        raise InputError(
-            f"{prefix}: required word ids below {len(dictionary)}, the size of dict.txt, got id "
-            f"{len(counts) - 1}; binarise all splits with one dictionary (fairseq-preprocess "
-            "--srcdict)"
-        )
+        raise _foreign_id(prefix, len(counts) - 1, dictionary)
     return np.pad(counts, (0, len(dictionary) - len(counts)))
 
 
+def _foreign_id(prefix: str, id_: int, dictionary: Dictionary) -> InputError:
+    return InputError(
+        f"{prefix}: required word ids from 0 and below {len(dictionary)}, the size of dict.txt, "
+        f"got id {id_}; binarise all splits with one dictionary (fairseq-preprocess --srcdict)"
+    )
+
+
 def _count(prefix: str, dictionary: Dictionary) -> np.ndarray:
-    """(largest id + 1,) int64."""
+    """(largest id + 1,) int64, of ids that the dictionary has."""
     # What fairseq cannot name is a damaged index, or none: mapping it says which.
     if infer_dataset_impl(prefix) not in ("mmap", None):
         return _count_items(prefix, dictionary)
     tokens = _mapped_tokens(prefix)
     starts = range(0, len(tokens), _COUNT_AT_ONCE)
-    return _sum_of_counts(tokens[start : start + _COUNT_AT_ONCE] for start in starts)
+    parts = (tokens[start : start + _COUNT_AT_ONCE] for start in starts)
+    return _sum_of_counts(parts, prefix, dictionary)
 
 
-def _sum_of_counts(parts: Iterable[np.ndarray]) -> np.ndarray:
+def _sum_of_counts(parts: Iterable[np.ndarray], prefix: str, dictionary: Dictionary) -> np.ndarray:
     """(largest id + 1,) int64, of word ids in arrays."""
     counts = np.zeros(0, dtype=np.int64)
-    for part in parts:
+    for part in filter(len, parts):
+        for id_ in (int(part.min()), int(part.max())):  # first: counts take the memory of the ids
+            if not 0 <= id_ < len(dictionary):
+                raise _foreign_id(prefix, id_, dictionary)
         found = np.bincount(part.astype(np.int64))
         if len(found) > len(counts):
             counts = np.pad(counts, (0, len(found) - len(counts)))
@@ -157,7 +167,11 @@ def _mapped_tokens(prefix: str) -> np.ndarray:
     """All tokens of a memory-mapped file in one array, after a check of its two parts."""
     index = _mapped_index(prefix)
     wanted, dtype = _indexed_tokens(index) * np.dtype(index.dtype).itemsize, index.dtype
-    got = os.path.getsize(data_file_path(prefix))
+    try:
+        got = os.path.getsize(data_file_path(prefix))
+    except OSError as error:
+        required = f"{prefix}.bin: required the tokens of {os.path.basename(prefix)}.idx"
+        raise InputError(f"{required}, got none: {error.strerror}") from error
     if got != wanted:
         raise InputError(
             f"{prefix}.bin: required {wanted:,} bytes, as its index says, got {got:,}; the file "
@@ -178,7 +192,7 @@ def _mapped_index(prefix: str) -> _Index:
     try:
         index = _Index(index_file_path(prefix))
         np.dtype(index.dtype)
-    except (AssertionError, KeyError, OSError, ValueError) as error:
+    except _DAMAGE as error:
         raise InputError(f"{prefix}.idx: required a binarised index, got: {error}") from error
     return index
 
@@ -193,7 +207,8 @@ def _count_items(prefix: str, dictionary: Dictionary) -> np.ndarray:
     # "cached" would have to be told beforehand which items to read.
     format_ = "lazy" if format_ == "cached" else format_
     dataset = data_utils.load_indexed_dataset(prefix, dictionary, format_)
-    return _sum_of_counts(_joined(dataset[item].numpy() for item in range(len(dataset))))
+    items = (dataset[item].numpy() for item in range(len(dataset)))
+    return _sum_of_counts(_joined(items), prefix, dictionary)
 
 
 def _joined(items: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
