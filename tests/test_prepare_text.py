@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -166,6 +168,22 @@ def test_killed_worker_is_noticed() -> None:
         list(parallel._pooled(die, None, [[b"a" * 2**18]] * 9, 2))
 
 
+def test_a_worker_that_cannot_be_started(monkeypatch) -> None:
+    """What the machine says of it is told, and those that run end."""
+    started, start = [], multiprocessing.Process.start
+
+    def second_fails(process) -> None:
+        if started:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        start(process)
+        started.append(process.pid)
+
+    monkeypatch.setattr(multiprocessing.Process, "start", second_fails)
+    with pytest.raises(OSError, match="Resource temporarily unavailable"):
+        list(parallel._pooled(words.tokenize_chunk, WORDS, [[b"a"]] * 9, 3))
+    wait_for_end(started)
+
+
 # ---------------------------------------------------------------- splits
 
 
@@ -254,11 +272,12 @@ def test_dictionary_is_filled_up(tmp_path) -> None:
         ("a three\n", r"line 1: '<word> <count>' is required, but came 'a three'"),
         ("\n", r"line 1: '<word> <count>' is required, but came ''"),
         ("", r"at least one word is required, but it is empty"),
+        ("\ufeffa 3\nb 2\n", r"line 1: .* without a byte order mark is required, .* before 'a'"),
     ],
 )
 def test_bad_dictionaries_are_refused(tmp_path, text: str, message: str) -> None:
     path = tmp_path / "dict.txt"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         vocabulary.read_dictionary(path)
 
@@ -598,7 +617,9 @@ def working(tmp_path: Path, seconds: float) -> Iterator[tuple[subprocess.Popen, 
         try:
             printed = b""
             while printed.count(b" ") < 3:
-                printed += os.read(process.stdout.fileno(), 100)
+                some = os.read(process.stdout.fileno(), 100)
+                assert some, process.stderr.read().decode()
+                printed += some
             yield process, list(map(int, printed.split()[:3]))
         finally:
             process.kill()
@@ -623,7 +644,8 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc/PID/stat is
 
 @on_linux
 @pytest.mark.parametrize(
-    ("signals", "status"), [([signal.SIGTERM] * 2, 143), ([signal.SIGINT], 130)]
+    ("signals", "status"),
+    [([signal.SIGTERM] * 2, 143), ([signal.SIGINT], 130), ([signal.SIGHUP], 129)],
 )
 def test_a_run_that_is_ended_leaves_nothing(tmp_path, signals, status) -> None:
     """Neither workers nor folders; coreutils' timeout sends two signals."""
@@ -634,6 +656,30 @@ def test_a_run_that_is_ended_leaves_nothing(tmp_path, signals, status) -> None:
         wait_for_end(pids)
     assert process.returncode == status and b"Traceback" not in errors
     assert os.listdir(tmp_path) == ["a"]
+
+
+@on_linux
+def test_a_terminal_that_goes_away(tmp_path) -> None:
+    """It sends SIGHUP to workers too; what nohup started ignores it, and so do its workers."""
+    with working(tmp_path, 600) as (process, pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGHUP)
+        process.send_signal(signal.SIGHUP)
+        _, errors = process.communicate(timeout=60)
+        wait_for_end(pids)
+    assert process.returncode == 129 and not errors
+    assert os.listdir(tmp_path) == ["a"]
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with working(tmp_path, 0.2) as (process, pids):
+            assert all(ignores(pid, signal.SIGHUP) for pid in (process.pid, *pids))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def ignores(pid: int, number: int) -> bool:
+    mask = Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0]
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 @on_linux

@@ -15,7 +15,7 @@ import sys
 import textwrap
 import threading
 import time
-from typing import Any, Iterator, List, Optional, Sequence
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.cli.requirements import missing_package
 from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, one_line
@@ -34,12 +34,13 @@ COMMANDS = {
 BAD_INPUT = 2
 # What the user has to mend; anything else is a bug with a trace.
 USER_ERRORS = (InputError, ScoringError, UnsupportedModelError)
-INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # as the shell has it: 128 + the signal
+SIGNALLED = 128  # as the shell has it: with the signal's number added
+INTERRUPTED, BROKEN_PIPE = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGPIPE
 TIDYING = 2  # seconds in which a second SIGTERM is ignored: coreutils' timeout sends two
 
 
 class _Terminated(BaseException):
-    """By a SIGTERM."""
+    """By a SIGTERM, or a SIGHUP; the signal's number is its argument."""
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -50,15 +51,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
     Returns:
         The exit status: that of the sub-command, 2 for bad input and a full disk, 130 after
-        Ctrl-C, 141 where nobody reads what is written, 143 after a SIGTERM.
+        Ctrl-C, 141 where nobody reads what is written, 143 after a SIGTERM, 129 after a SIGHUP.
     """
     try:
         with _flushed_output():
             return _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
         return INTERRUPTED
-    except _Terminated:
-        return TERMINATED
+    except _Terminated as end:
+        return SIGNALLED + end.args[0]
     except BrokenPipeError:
         return BROKEN_PIPE
     except InputError as error:  # of the flush
@@ -123,20 +124,25 @@ def _ended_at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """In here SIGTERM is an exception: scratch folders and child processes go with this one."""
-    received: List[float] = []
+    """In here SIGTERM is an exception: scratch folders and child processes go with this one.
 
-    def end(*_: Any) -> None:
-        if not received or time.monotonic() - received[-1] > TIDYING:
-            received.append(time.monotonic())
-            raise _Terminated
+    And so is SIGHUP, of a terminal that goes away, unless it is ignored, as under nohup.
+    """
+    received: List[Tuple[float, int]] = []  # when, and which
 
-    with _handled(signal.SIGTERM, signal.SIG_DFL, end):
+    def end(number: int, _: Any) -> None:
+        now = time.monotonic()
+        if not received or now - received[-1][0] > TIDYING:
+            received.append((now, number))
+            raise _Terminated(number)
+
+    usual = signal.SIG_DFL
+    with _handled(signal.SIGTERM, usual, end), _handled(signal.SIGHUP, usual, end):
         try:
             yield
         except Exception:
             if received:  # torch, being imported, makes another error of it
-                raise _Terminated from None
+                raise _Terminated(received[-1][1]) from None
             raise
 
 

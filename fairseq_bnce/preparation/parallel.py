@@ -24,7 +24,9 @@ def _serve(
     other_end: Connection,
 ) -> None:
     """A worker process: answers every chunk, until the parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    # Ctrl-C, and the end of the terminal, are the parent's to handle.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     other_end.close()  # a fork's copy of it would keep the pipe open
     with contextlib.suppress(EOFError, ConnectionError):
@@ -63,9 +65,11 @@ def _workers(
             free.put(ours)
         yield ask
     finally:
-        for process in processes:
+        # But for one that could not be started: its error is told.
+        started = [process for process in processes if process.pid is not None]
+        for process in started:
             process.kill()  # not SIGTERM, which Python forgets in a fork that has hardly begun
-        for process in processes:
+        for process in started:
             process.join()
 
 

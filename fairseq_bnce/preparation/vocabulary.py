@@ -9,6 +9,7 @@ from typing import AbstractSet, Mapping, Sequence
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.parallel import map_chunks
+from fairseq_bnce.text.lines import unmarked
 from fairseq_bnce.text.tokens import SPECIALS
 
 
@@ -82,6 +83,11 @@ def read_dictionary(path: Path) -> AbstractSet[str]:
             for number, line in enumerate(lines, 1):
                 where = f"--dict {path}, line {number}"
                 word = dictionary_word(line, where)
+                if number == 1 and word != unmarked(word):  # as fairseq reads it, it is in no text
+                    raise InputError(
+                        f"{where}: a file without a byte order mark is required, but it has one "
+                        f"before {unmarked(word)!r}"
+                    )
                 if word in words:
                     raise InputError(f"{where}: {word!r} is there twice")
                 words.add(word)
