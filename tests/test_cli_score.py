@@ -228,6 +228,8 @@ def test_what_is_asked_wrongly(score, file, tmp_path):
     "flags, options",
     [
         (["--log-z-shift", "0.25"], {"shift": 0.25}),
+        (["--log-z-shift", "-2.5e-01"], {"shift": -0.25}),
+        (["--log-z-shift", "-2."], {"shift": -2.0}),
         (["--log-z-shift", "none", "--batch-tokens", "3"], {"shift": "none"}),
         (["--exact", "--data", "CORPUS"], {"exact": True}),
     ],
@@ -340,10 +342,11 @@ def test_a_shift_that_is_not_used(score, file):
     assert output == score(file, "--exact")[1]
 
 
-@pytest.mark.parametrize("shift", ["1_0", "\uff11", "1e7", "-1e308", "inf", "nan", "0x1"])
+@pytest.mark.parametrize("shift", ["1_0", "\uff11", "1e7", "-1e308", "inf", "-inf", "nan", "0x1"])
 def test_shifts_that_are_no_numbers_of_nats(score, file, shift):
-    status, output, errors = score(file, f"--log-z-shift={shift}")
-    assert (status, output) == (2, "") and "--log-z-shift: required" in errors
+    for flags in ([f"--log-z-shift={shift}"], ["--log-z-shift", shift]):
+        status, output, errors = score(file, *flags)
+        assert (status, output) == (2, "") and "--log-z-shift: required" in errors
 
 
 def test_perplexities_beyond_any_number(score, file):
@@ -548,6 +551,8 @@ def test_beams_of_nemo(score, tmp_path, language_model):
     _, of_ten, _ = score("--nemo", "0.5", "-0.25", "--base", "10", tmp_path / "beams")
     found = [float(line.split("\t")[1]) for line in of_ten.splitlines()]
     np.testing.assert_allclose(found, want - 0.5 * nats * (1 - 1 / math.log(10)), atol=1e-5)
+    _, same, _ = score("--nemo", "5e-1", "-25E-2", tmp_path / "beams")
+    assert same == out
     for bad in ("w1 w2 -3.5", "w1\tw2\t-3.5", "w1\tx", "w1\tnan"):
         write_lines(tmp_path / "beams", ["w1\t-1", bad])
         status, _, errors = score("--nemo", "1", "0", tmp_path / "beams")
@@ -556,7 +561,7 @@ def test_beams_of_nemo(score, tmp_path, language_model):
     for flag in ("--json", "--per-word", "--summary", "--document"):
         status, _, errors = score("--nemo", "1", "0", flag, tmp_path / "beams")
         assert status == 2 and f"--nemo: required no {flag}" in errors
-    for number in ("nan", "inf", "1_0", "x"):
+    for number in ("nan", "inf", "-Infinity", "1_0", "x"):
         status, _, errors = score("--nemo", number, "0", tmp_path / "beams")
         assert (
             status == 2 and f"argument --nemo: required a finite number, got '{number}'" in errors

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import gzip
 import lzma
+import math
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import sys
 import pytest
 
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.numerals import NEGATIVE, decimal
 from fairseq_bnce.text.output import Output
 from fairseq_bnce.text.stream import TextLines, word_maker
 
@@ -63,6 +65,24 @@ def test_the_ends_of_a_sentence_are_dropped(language):
         "<unk>" if language else "<unk>.",
     ]
     assert word_maker(language, lowercase=False)("<s> a </s>") == "a"
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_many_digits_are_read_once():
+    """Where they end in what is no number, too: not once for each place of a dot."""
+    digits = "7" * 1_000_000
+    assert decimal(f"-{digits}.") == -math.inf
+    for end in ("x", ".x", "e", "e+", ".7x"):
+        assert decimal(digits + end) is None
+
+
+@pytest.mark.parametrize("text", ["-1", "-1.", "-.5", "-1e5", "-9.1E-05", "-inf", "-NaN"])
+def test_a_negative_number_is_told_from_a_flag(text):
+    assert NEGATIVE.match(text) and decimal(text) is not None
+    for other in (text[1:], f"-{text}", f"{text}x", f"{text} ", f"{text}\n", f"+{text[1:]}"):
+        assert not NEGATIVE.match(other)
 
 
 # ---------------------------------------------------------------- out

@@ -19,6 +19,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.cli.requirements import missing_package
 from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, one_line
+from fairseq_bnce.text.numerals import NEGATIVE
 from fairseq_bnce.text.output import discard_stdout, kept, write_error
 from fairseq_bnce.version import __version__
 
@@ -92,6 +93,7 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, summary in COMMANDS.items():
         own = commands.add_parser(name, help=summary, formatter_class=_HelpFormatter)
+        own._negative_number_matcher = NEGATIVE
         if name == chosen:
             with _ended_at_once():
                 module = importlib.import_module(f"fairseq_bnce.cli.{name.replace('-', '_')}")

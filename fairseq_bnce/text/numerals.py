@@ -14,9 +14,10 @@ from typing import Any, Optional
 from fairseq_bnce.errors import quoted
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
-_DECIMAL = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,9})?|inf|infinity|nan)", re.IGNORECASE
-)
+_UNSIGNED = r"(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,9})?|inf|infinity|nan)"
+_DECIMAL = re.compile(f"[+-]?{_UNSIGNED}", re.IGNORECASE)
+# What argparse is not to take for a flag: by itself it knows of no exponents.
+NEGATIVE = re.compile(rf"-{_UNSIGNED}\Z", re.IGNORECASE)
 
 
 def at_least(least: int, most: int = 10**9) -> Any:
