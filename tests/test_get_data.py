@@ -7,6 +7,7 @@ import io
 import json
 import re
 import socket
+import struct
 import subprocess
 import sys
 import tarfile
@@ -244,6 +245,24 @@ def test_cut_off_archive_is_named(tmp_path, capsys) -> None:
     assert run("ptb", source, tmp_path) == 2
     error = capsys.readouterr().err
     assert "simple-examples.tgz: a whole archive is required, but it is damaged" in error
+
+
+@pytest.mark.parametrize(
+    ("flags", "method", "reason"),
+    [(1, zipfile.ZIP_DEFLATED, "is encrypted, password required"), (0, 9, "compression")],
+)
+def test_a_zip_archive_that_python_cannot_unpack(tmp_path, capsys, flags, method, reason) -> None:
+    """Of a password, or of Deflate64, as Windows writes those of 2 GB and more."""
+    source = make_zip(tmp_path / "texts.zip", {"a/ptb.train.txt": "a b\n"})
+    content = bytearray(source.read_bytes())
+    entry = content.index(b"PK\1\2")  # in the directory at the end, which is what is read
+    content[entry + 8 : entry + 12] = struct.pack("<HH", flags, method)
+    content[6:10] = struct.pack("<HH", flags, method)
+    source.write_bytes(content)
+    assert run("ptb", source, tmp_path) == 2
+    error = capsys.readouterr().err
+    assert f"{source}: a zip archive that can be unpacked is required, but its a/ptb" in error
+    assert reason in error
 
 
 # ---------------------------------------------------------------- sentences

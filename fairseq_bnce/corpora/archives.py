@@ -34,8 +34,19 @@ def zip_members(path: Path) -> Iterator[Member]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if not info.is_dir():
-                with archive.open(info) as stream:
+                with _unpacked(archive, info) as stream:
                     yield info.filename, stream
+
+
+def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
+    try:
+        return archive.open(info)
+    except RuntimeError as error:  # encrypted; NotImplementedError: compressed in another way
+        raise InputError(
+            f"{archive.filename}: a zip archive that can be unpacked is required, but its "
+            f"{info.filename} cannot ({error}): unpack it by other means, and give the folder as "
+            "--source"
+        ) from error
 
 
 def tar_members(path: Path) -> Iterator[Member]:
