@@ -48,11 +48,6 @@ def quoted(value: object, limit: int = QUOTED) -> str:
     return _cut(text, limit)
 
 
-def printable(name: object) -> str:
-    """The name of a file, for text that has to be UTF-8: bytes that are none are escaped."""
-    return str(name).encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def one_line(text: str, limit: int = _MESSAGE) -> str:
     """A message without line breaks and control characters, its end cut if it has no end."""
     joined = " ".join(line.strip() for line in text[: 10 * limit].splitlines())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import socket
 import struct
@@ -204,6 +205,11 @@ def test_local_copies_are_found_and_compared(tmp_path, capsys) -> None:
     (tmp_path / "b.zip").write_bytes(b"other")
     fetch.locate(archive, tmp_path, tmp_path)
     assert "b.zip is not the published file: md5" in capsys.readouterr().out
+    other = tmp_path / os.fsdecode(b"caf\xe9")
+    other.mkdir()
+    (other / "b.zip").write_bytes(b"other")
+    fetch.locate(archive, other, tmp_path)
+    assert r"caf\udce9/b.zip is not the published file: md5" in capsys.readouterr().out
     with pytest.raises(InputError, match="none does not exist"):
         fetch.locate(archive, tmp_path / "none", tmp_path)
 

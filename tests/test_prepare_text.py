@@ -37,6 +37,8 @@ from fairseq_bnce.preparation import (
 from fairseq_bnce.text import stream, tokens
 
 ROOT = Path(__file__).resolve().parents[1]
+COMMAND = [sys.executable, "-m", "fairseq_bnce.cli", "prepare-text", "--tokenized"]
+COMMAND += ["--text-only", "--workers", "1"]
 WORDS = words.TextOptions(language=None, lowercase=False, keep_empty=False)
 
 
@@ -508,6 +510,33 @@ def test_a_folder_whose_name_is_no_utf8_is_told_of(tmp_path, capsys) -> None:
     assert run("--tokenized", "--text-only", "--train", tmp_path / "a", "--out", out) == 0
     assert capsys.readouterr().out.endswith("out\\udcff/text\n")
     assert (out / "report.json").exists()
+
+
+def test_what_the_terminal_cannot_show_is_escaped(tmp_path) -> None:
+    """Also of names that are no UTF-8; all the work was done by then."""
+    words = tmp_path / os.fsdecode(b"words\xff")
+    words.write_text("w1 2\n")
+    corpus(tmp_path / "a")
+    out = tmp_path / "caf\xe9"
+    for encoding, name in (("ascii", b"caf\\xe9"), ("utf-8", b"caf\xc3\xa9")):
+        command = [*COMMAND, "--train", tmp_path / "a", "--dict", words, "--out", out]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = forks.run([*command, "--overwrite"], env=environment)
+        assert done.returncode == 0, done.stdout
+        assert b"words\\udcff\n" in done.stdout and name + b"/text\n" in done.stdout
+
+
+def test_a_report_on_a_full_disk(tmp_path) -> None:
+    """Also where it is not written at the end alone; the result is whole."""
+    corpus(tmp_path / "a")
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-u", *COMMAND[1:], "--train", tmp_path / "a", "--out"]
+        done = subprocess.run(
+            [*command, tmp_path / "out"], stdout=full, stderr=subprocess.PIPE, timeout=60, cwd=ROOT
+        )
+    want = "standard output: required room to write, got: No space left on device"
+    assert (done.returncode, done.stderr.decode()) == (2, f"fairseq-bnce: error: {want}\n")
+    assert (tmp_path / "out" / "report.json").exists()
 
 
 def test_overwrite_replaces_its_own_and_nothing_else(tmp_path) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from fairseq_bnce.corpora import fetch, recipe
 from fairseq_bnce.corpora.table import CORPORA, Corpus
-from fairseq_bnce.errors import printable
 from fairseq_bnce.preparation import options as text_options
 from fairseq_bnce.preparation.folder import (
     check_inputs,
@@ -26,6 +25,7 @@ from fairseq_bnce.preparation.folder import (
     staging_folder,
 )
 from fairseq_bnce.preparation.report import print_report
+from fairseq_bnce.text.output import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
         report = _make(corpus, options)
     print_report(report, options.out)
     if options.questions:
-        print(f"questions: {printable(options.out / 'questions')}")
+        say(f"questions: {options.out / 'questions'}")
     for line in recipe.comparisons(corpus.published, report):
-        print(recipe.verdict(*line))
+        say(recipe.verdict(*line))
     return 0
 
 
@@ -82,7 +82,7 @@ def _make(corpus: Corpus, options: argparse.Namespace) -> dict:
     source = fetch.locate(corpus.archive, options.source, options.cache)
     others = filter(None, (options.questions, options.answers, options.dict))
     check_inputs(out, [source, *others], recipe.RESULTS)
-    print(f"{corpus.title}: {printable(source)}")
+    say(f"{corpus.title}: {source}")
     with staging_folder(out) as scratch:
         report = recipe.make(corpus, source, options, scratch)
         check_output(out, options.overwrite, recipe.RESULTS)

@@ -13,6 +13,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.folder import new_folder
 from fairseq_bnce.preparation.progress import progress_bar
+from fairseq_bnce.text.output import say
 
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
@@ -156,7 +157,7 @@ def checked_copy(path: Path, archive: Archive) -> Path:
     for file in files:
         wrong = mismatch(file, archive.checksums.get(file.name)) if file.is_file() else None
         if wrong:
-            print(f"warning: {file} is not the published file: {wrong}")
+            say(f"warning: {file} is not the published file: {wrong}")
     return path
 
 

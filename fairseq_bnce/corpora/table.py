@@ -14,6 +14,7 @@ from fairseq_bnce.corpora.fetch import Archive
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.progress import progress_bar
 from fairseq_bnce.preparation.splits import SPLITS
+from fairseq_bnce.text.output import say
 
 WHOLE = "input"  # of a corpus that is split here
 
@@ -163,7 +164,7 @@ def write_billion(source: Path, target: Path, without: Collection[Path]) -> None
     counts = write_members(source, target, without, billion_split, required)
     for split, shards in SHARDS.items():
         if counts[split] != shards:
-            print(f"warning: {split}: {shards} shards are published, but came {counts[split]}")
+            say(f"warning: {split}: {shards} shards are published, but came {counts[split]}")
 
 
 # ---------------------------------------------------------------- text that is cleaned here

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Iterator, Mapping
 
-from fairseq_bnce.errors import printable
 from fairseq_bnce.preparation.binarising import SplitStats
+from fairseq_bnce.text.output import say
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, UNK
 
 NOTES = {
@@ -57,10 +57,10 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
 def print_report(report: Mapping[str, Any], out: Path) -> None:
     """Tell the user what was made and where it is."""
     stats = {split: SplitStats(**found) for split, found in report["splits"].items()}
-    print(table(stats))
-    print(report["vocabulary"])
+    say(table(stats))
+    say(report["vocabulary"])
     for remark in remarks(report):
-        print(f"note: {remark}")
-    print(f"text: {printable(out / 'text')}")
+        say(f"note: {remark}")
+    say(f"text: {out / 'text'}")
     if not report["settings"]["text_only"]:
-        print(f"binarised data: {printable(out / 'bin')}")
+        say(f"binarised data: {out / 'bin'}")

@@ -21,8 +21,8 @@ class Output:
 
     A file is written under the name of :func:`part_of`, which it keeps if an error ends the work,
     with the whole lines until then; :func:`kept` tells of it. What an earlier error left there goes
-    with the first line. No other run can write it meanwhile. A device or a pipe is written to as it is, and for a link the file that it
-    names.
+    with the first line. No other run can write it meanwhile. A device or a pipe is written to as it
+    is, and for a link the file that it names.
 
     Args:
         name: of the file; None or ``-`` for standard output.
@@ -144,6 +144,22 @@ def write_error(name: Optional[str], error: OSError) -> Exception:
         return error
     reason = error.strerror or str(error)
     return InputError(f"{name or STDOUT}: required room to write, got: {reason}")
+
+
+def say(line: str) -> None:
+    """Print a line of what was done; what standard output's encoding lacks is escaped.
+
+    Raises:
+        InputError: where there is no room to write.
+    """
+    if sys.stdout is None:  # closed: nobody is to be told
+        return
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(line.encode(encoding, "backslashreplace").decode(encoding))
+    except OSError as error:
+        discard_stdout()
+        raise write_error(None, error) from error
 
 
 def discard_stdout() -> None:
