@@ -5,7 +5,7 @@ import shutil
 from contextlib import nullcontext
 
 import pytest
-from architectures import SEQ2SEQ
+from architectures import LSTM_SEQ2SEQ, SEQ2SEQ
 from tools import (
     LSTM,
     TRANSFORMER,
@@ -81,15 +81,39 @@ def test_draws_by_epoch(corpus):
 
 
 @pytest.mark.parametrize(
-    "name, flag", [("bnce", "--noise-samples"), ("self_norm_softmax", "--self-norm-alpha")]
+    "name, flag, values",
+    [
+        ("bnce", "--noise-samples-by-epoch", ["3,0"]),
+        ("bnce", "--row-sparse", []),
+        ("self_norm_softmax", "--self-norm-alpha-by-epoch", ["3,0"]),
+        ("self_norm_softmax", "--score-squashing", []),
+    ],
 )
-def test_a_task_that_does_not_tell_the_epoch(pairs, name, flag):
-    flags = [*SEQ2SEQ, "--criterion", name, f"{flag}-by-epoch", "3,0"]
-    cfg, task, model = build(pairs, *flags)
+def test_a_task_that_does_not_do_it(pairs, name, flag, values):
+    cfg, task, model = build(pairs, *SEQ2SEQ, "--criterion", name, flag, *values)
     criterion = task.build_criterion(cfg.criterion)
-    required = f"{flag}-by-epoch: required --task language_modeling, got Transl"
+    required = f"{flag}: required --task language_modeling, got Transl"
     with pytest.raises(ValueError, match=required):
         criterion(model.train(), first_batch(task))
+
+
+def test_a_start_that_the_task_does_not_set(pairs, caplog):
+    cfg, task, model = build(pairs, *LSTM_SEQ2SEQ, "--criterion", "bnce")
+    task.build_criterion(cfg.criterion)(model.train(), first_batch(task))
+    assert "is applied by the language_modeling task" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "flags, required",
+    [
+        (["bnce", "--bnce-group", "time"], "--bnce-group: required 'batch' with --gather-noise"),
+        (["nce_regularized", "--nce-base", "nce"], "--nce-base: required bnce with --bnce-group"),
+    ],
+)
+def test_noise_of_other_ranks_is_the_whole_batchs(flags, required, corpus):
+    cfg, task, _ = build(corpus, *LSTM, "--criterion", *flags, "--gather-noise")
+    with pytest.raises(ValueError, match=required):
+        task.build_criterion(cfg.criterion)
 
 
 def test_a_penalty_by_epoch_needs_one(corpus):

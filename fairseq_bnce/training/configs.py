@@ -216,6 +216,11 @@ _OFF = {
     "row_sparse": False,
     "learn_log_z": False,
     "score_squashing": False,
+    "bnce_group": "batch",
+    "gather_noise": False,
+    "nce_base": None,
+    "objective": None,
+    "self_norm_rate": 1.0,
 }
 
 
@@ -232,7 +237,7 @@ def options(config: Any, kind: type) -> Namespace:
     names = [f.name for f in fields(kind) if f.name != "_name"]
     values = Namespace(**{**_OFF, **{name: getattr(config, name) for name in names}})
     for name, (required, fits) in _REQUIRED.items():
-        value = getattr(values, name, None)
+        value = getattr(values, name)
         if name in names and value is not None:
             _require(name, required, value, fits(value))
     _check_together(values)
@@ -312,30 +317,31 @@ _REQUIRED = {
 
 
 def _check_together(values: Namespace) -> None:
-    """Flags that others make meaningless; a criterion that has no such flag fits."""
-    group, gathers = getattr(values, "bnce_group", "batch"), getattr(values, "gather_noise", False)
-    _require("bnce_group", "'batch' with --gather-noise", group, group == "batch" or not gathers)
-    base = str(getattr(values, "nce_base", "bnce"))
-    fits = base == "bnce" or (group == "batch" and not gathers)
+    """Flags that others make meaningless."""
+    group, is_batch = values.bnce_group, values.bnce_group == "batch"
+    _require("bnce_group", "'batch' with --gather-noise", group, is_batch or not values.gather_noise)
+    base = str(values.nce_base)
+    fits = base in ("None", "bnce") or (is_batch and not values.gather_noise)
     _require("nce_base", "bnce with --bnce-group or --gather-noise", base, fits)
-    objective = str(getattr(values, "objective", "ranking"))
-    fits = objective == "ranking" or values.self_norm_alpha_by_epoch is None
+    objective = str(values.objective)
+    has_penalty = objective != "binary"
+    fits = has_penalty or values.self_norm_alpha_by_epoch is None
     required = "--objective ranking, which has the penalty"
     _require("self_norm_alpha_by_epoch", required, objective, fits)
     # Checkpoints of before have the default of ranking whatever their objective.
     alpha = values.self_norm_alpha
-    fits = objective == "ranking" or alpha in (None, _RANKING_ALPHA)
+    fits = has_penalty or alpha in (None, _RANKING_ALPHA)
     _require("self_norm_alpha", f"{required} (or --criterion nce_regularized)", alpha, fits)
 
 
 def _check_penalty(values: Namespace) -> None:
     """Its weight: in one flag, and above 0 where nothing else bounds the objective."""
     alpha, by_epoch = values.self_norm_alpha, values.self_norm_alpha_by_epoch
-    default = _RANKING_ALPHA if hasattr(values, "objective") else _PENALTY_ALPHA
+    default = _PENALTY_ALPHA if values.objective is None else _RANKING_ALPHA
     required = "none beside --self-norm-alpha-by-epoch"
     _require("self_norm_alpha", required, alpha, by_epoch is None or alpha == default)
     # The unnormalised likelihood grows with the scores of targets, without end.
-    is_bounded = hasattr(values, "nce_base") or getattr(values, "self_norm_rate", 1) == 1
+    is_bounded = values.nce_base is not None or values.self_norm_rate == 1
     name = "self_norm_alpha" if by_epoch is None else "self_norm_alpha_by_epoch"
     least = min(alphas_by_epoch(alpha, by_epoch))
     _require(name, "above 0 with --self-norm-rate below 1", least, is_bounded or least > 0)
