@@ -749,6 +749,33 @@ def test_what_binarises_ends_with_the_run(tmp_path, monkeypatch) -> None:
     wait_for_end(list(map(int, read(tmp_path / "log"))))
 
 
+HANGING = """
+import multiprocessing, os, signal
+
+def cli_main():
+    with multiprocessing.Pool(2) as pool:
+        pool.apply(end)
+
+def end():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    cli_main()
+"""
+
+
+@on_linux
+def test_a_worker_of_what_binarises_is_killed(tmp_path, monkeypatch) -> None:
+    """As by a machine that is out of memory: its pool waits for ever for the answer."""
+    (tmp_path / "fairseq_cli").mkdir()
+    (tmp_path / "fairseq_cli" / "__init__.py").touch()
+    (tmp_path / "fairseq_cli" / "preprocess.py").write_text(HANGING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    with pytest.raises(InputError, match="was killed .out of memory. try fewer --workers"):
+        binarising.binarise(tmp_path, ["train"], tmp_path / "dict.txt", workers=3)
+
+
 def test_a_signal_is_handled_as_before_afterwards() -> None:
     """SIGTERM is an exception where it had its usual end, and in the main thread, alone."""
     found = []

@@ -17,6 +17,8 @@ from fairseq_bnce.preparation.parallel import map_chunks
 from fairseq_bnce.preparation.progress import progress_bar
 from fairseq_bnce.text.tokens import EOS, SPECIALS, UNK
 
+PREPROCESS = Path(__file__).resolve().with_name("preprocess.py")
+
 
 class SplitStats(NamedTuple):
     """Counts of a split as the model sees it; tokens are words and one </s> a line."""
@@ -97,7 +99,7 @@ def binarise(
 ) -> None:
     """Run fairseq-preprocess on ``folder/text`` into ``folder/bin``, with this Python's fairseq."""
     # Relative paths from inside the folder: fairseq cuts its --validpref at commas.
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source"]
+    command = [sys.executable, str(PREPROCESS), "--only-source"]
     command += ["--srcdict", str(dictionary.resolve()), "--destdir", "bin"]
     command += ["--workers", str(workers)]
     for split in splits:
@@ -106,5 +108,10 @@ def binarise(
         status = run_watched(command, folder, log, tokens * bytes_an_id(dictionary))
         log.seek(0)
         last = "\n".join(log.read().decode("utf-8", "replace").splitlines()[-15:])
+    if status == -signal.SIGKILL:
+        raise InputError(
+            "fairseq-preprocess, or a worker of its, was killed (out of memory? try fewer "
+            "--workers)"
+        )
     if status:
         raise InputError(f"fairseq-preprocess failed (exit status {status}):\n{last}")
