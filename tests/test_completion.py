@@ -325,8 +325,10 @@ def test_the_table_replaces_nothing_that_is_read(complete, put, tmp_path, flag, 
     paths = f"none.pt{os.pathsep}{files['--path']}"
     flags = ["--answers", files["--answers"], "--path", paths, "--out", out]
     errors = refusal(complete(files["QUESTIONS"], *flags, model=None))
-    required = f"{flag}: required another file than {files[flag]}, which" if is_part else (
-        f"--out: required another file than that of {flag}, got {files[flag]}"
+    required = (
+        f"{flag}: required another file than {files[flag]}, which"
+        if is_part
+        else (f"--out: required another file than that of {flag}, got {files[flag]}")
     )
     assert required in errors and Path(files[flag]).read_bytes() == before
 

@@ -30,6 +30,7 @@ LIST = [
     "0 ||| w1 oov w3 ||| TM= -2 ||| -2",
     "1 |||  ||| TM= -3 ||| -3 ||| 0-0",
 ]
+UNKNOWN = "fairseq-bnce: 1 of 6 words (17%) are out of the vocabulary\n"
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def scores(lines, name="BNCE"):
 
 def test_the_score_is_that_of_the_scorer(rescore, nbest, scorer):
     status, lines, errors = rescore(nbest)
-    assert (status, errors) == (0, "")
+    assert (status, errors) == (0, UNKNOWN)
     want = scorer.score(["w1 w2 w3", "w1 oov w3", ""])
     np.testing.assert_allclose(scores(lines), want, atol=2e-6)
     assert [re.sub(r" BNCE= \S+", "", line) for line in lines] == [
@@ -130,10 +131,10 @@ def test_standard_input_gzip_and_a_file_out(rescore, nbest, tmp_path, monkeypatc
     _, want, _ = rescore(nbest)
     content = nbest.read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    assert rescore() == (0, want, "")
+    assert rescore() == (0, want, UNKNOWN)
     (tmp_path / "nbest.gz").write_bytes(gzip.compress(content))
     out = tmp_path / "out"
-    assert rescore(tmp_path / "nbest.gz", "--out", out) == (0, [], "")
+    assert rescore(tmp_path / "nbest.gz", "--out", out) == (0, [], UNKNOWN)
     assert out.read_text().splitlines() == want
     assert rescore(nbest, "--out", nbest)[0] == 0  # in place
     assert nbest.read_text().splitlines() == want
@@ -213,6 +214,10 @@ def test_lists_of_unknown_words_are_told_of(rescore, tmp_path):
     status, lines, errors = rescore(tmp_path / "nbest")
     assert status == 0 and len(lines) == 2
     assert "3 of 4 words (75%) are out of the vocabulary; are they cut and cased as" in errors
+    # A few too, as of text that Moses escapes.
+    write_lines(tmp_path / "nbest", [f"0 ||| {'w1 ' * 99}&apos;s ||| TM= 1 ||| 1"])
+    status, _, errors = rescore(tmp_path / "nbest")
+    assert status == 0 and errors.endswith(": 1 of 100 words (1%) are out of the vocabulary\n")
 
 
 def test_weights_of_features_that_no_list_has(rescore, nbest, tmp_path):
@@ -418,6 +423,7 @@ def test_words_that_are_no_utf8_match_their_reference(rescore, tmp_path, kind):
         (["--weights", "TM=1", "--cost", "a=b"], "--cost: required --format kaldi"),
         (["--weights", "TM=1", "--format", "kaldi", "--cost", "a"], "--cost: required NAME=FILE"),
         (["--weights", "TM=1 2"], "weights: TM requires 1, got 2"),
+        (["--weights", "weights"], "weights, line 2: required 'name= value', and comments on line"),
         (["--weights", "TM"], "--weights: TM: required a file, got: No such file"),
         (["--tune", "none"], "--tune: none: required a file, got: No such file"),
         (["--weights", "TM=1", "--ref", "none"], "--ref: none: required a file, got: No such file"),
@@ -427,10 +433,11 @@ def test_words_that_are_no_utf8_match_their_reference(rescore, tmp_path, kind):
 )
 def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "weights", ["# tuned", "TM= 1 # of two"])
     status, lines, errors = rescore(nbest, *flags, model=None)
     assert (status, lines) == (2, [])
     assert errors.startswith("fairseq-bnce: error: ") and message in errors
-    assert [path.name for path in tmp_path.iterdir()] == ["nbest"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest", "weights"]
 
 
 def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
@@ -518,6 +525,26 @@ def test_a_malformed_line_is_named_and_what_was_before_it_is_kept(
 def test_empty_lines_are_malformed(rescore, nbest):
     write_lines(nbest, [*LIST, ""])
     assert f"{nbest}, line 4: required 'id ||| " in rescore(nbest)[2]
+
+
+def test_weights_without_the_models_score(rescore, nbest, tmp_path):
+    """Kaldi's ranked lists would not even have it; told before the model is loaded."""
+    write_lines(tmp_path / "words", ["u-1 w1", "u-2 w2"])
+    write_lines(tmp_path / "cost", ["u-1 1", "u-2 2"])
+    write_lines(tmp_path / "text", ["u w1"])
+    kaldi = ["--format", "kaldi", tmp_path / "words", f"--cost=TM={tmp_path / 'cost'}"]
+    tune = ["--tune", tmp_path / "text", "--tune-features", "TM,TM2", "--weights", "TM2=1"]
+    for flags, flag in ((["--weights", "TM=1"], "--weights"), (tune, "--tune-features")):
+        where = ["--path", tmp_path / "none.pt", "--count-words", *flags]
+        status, lines, errors = rescore(*kaldi, *where, model=None)
+        assert (status, lines) == (2, [])
+        assert f"{flag}: required a weight of BNCE or BNCEWords, which --path adds" in errors
+        assert rescore(*kaldi, *flags, model=None)[0] == (0 if flag == "--weights" else 2)
+    status, lines, errors = rescore(nbest, "--weights", "TM=1")
+    assert status == 0 and len(scores(lines)) == len(LIST)
+    assert "no weight is one of BNCE, which --path adds: lists are ranked without it" in errors
+    for weights in ("BNCE=1", "TM=1,BNCE=0"):
+        assert "no weight is" not in rescore(nbest, "--weights", weights)[2]
 
 
 def test_a_score_that_is_in_the_list_already(rescore, nbest):

@@ -58,6 +58,7 @@ class Job:
         self.source = LineSource(options.list)
         self.make_words = word_maker(options.tokenize, options.lowercase)
         self.tuned = self._tuned_names() if options.tune else []
+        self._check_is_used()
         self.weights_out: Optional[Output] = None
         self.words = self.unknown = 0  # of what is scored, each distinct hypothesis once
 
@@ -78,7 +79,7 @@ class Job:
             spool = stack.enter_context(Spool())
             self._check_lists()
             self._write(self._lists(), out, best, spool)
-        note_unknown(self.unknown, self.words)
+        note_unknown(self.unknown, self.words, least=0)
 
     def _check_lists(self) -> None:
         """Read them once without the model, where that is possible, if they need references.
@@ -185,6 +186,20 @@ class Job:
                 f"--tune: required at least two features (--path, --tune-features), got {names}"
             )
         return names
+
+    def _check_is_used(self) -> None:
+        """Whether what the model adds has a weight where lists are ranked, before it is scored."""
+        added, weighted = _added_names(self.options), self.tuned or list(self.weights or {})
+        if not added or not weighted or not set(added).isdisjoint(weighted):
+            return
+        if self.format.name == "kaldi":
+            flag = "--tune-features" if self.tuned else "--weights"
+            raise InputError(
+                f"{flag}: required a weight of {' or '.join(added)}, which --path adds, got none: "
+                "Kaldi lists that are ranked are written without it"
+            )
+        names = ", ".join(added)
+        note(f"no weight is one of {names}, which --path adds: lists are ranked without it")
 
     def _own_names(self) -> List[str]:
         """The features that stand for what the list's own system thought."""

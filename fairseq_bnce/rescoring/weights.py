@@ -163,7 +163,10 @@ def _parse(where: str, item: str) -> Tuple[str, Tuple[float, ...]]:
     numbers = [np.nan if number is None else number for number in read]
     got = quoted(item.strip())
     if not sign or len(name.split()) != 1 or not numbers or not _finite(numbers):
-        raise InputError(f"{where}: required 'name= value', got {got}")
+        required = "'name= value'"
+        if COMMENT in values:
+            required += ", and comments on lines of their own"
+        raise InputError(f"{where}: required {required}, got {got}")
     if max(map(abs, numbers)) > LARGEST:
         required = f"'name= value', numbers of at most {LARGEST:g}"
         raise InputError(f"{where}: required {required}, got {got}")
