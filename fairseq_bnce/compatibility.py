@@ -2,8 +2,9 @@
 
 - From 2.6 on ``torch.load`` refuses classes that it was not told of, and fairseq's checkpoints
   hold some: architectures of old keep their options in an argparse.Namespace, and fairseq before
-  2022 saved omegaconf objects, up to 0.9 its meters. None of these runs code of its own when
-  unpickled, so they go on torch's allow-list; its check stays on.
+  2022 saved omegaconf objects, up to 0.9 its meters; and there are numpy's arrays in the metrics of
+  a translation task. None of these runs code of its own when unpickled, so they go on torch's
+  allow-list; its check stays on.
 - numpy 2 has no ``numpy.compat``, whose ``long`` fairseq asks for under ``--sample-break-mode eos``
   and in translation.
 - omegaconf 2.0, beside fairseq 0.12.2, copies with a part of a configuration all that it is in:
@@ -15,6 +16,7 @@ import argparse
 import collections
 import functools
 import importlib.util
+import pickle
 import sys
 import types
 import typing
@@ -31,6 +33,8 @@ from fairseq.logging import meters
 # Whether torch.load checks what it is not asked to check, and knows a class by other names, too.
 TORCH_CHECKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
 _METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
+_CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+_NUMBERS = {code: numpy.dtype(code) for code in _CODES}
 _DEEPCOPY = "__deepcopy__"
 
 
@@ -38,6 +42,9 @@ def allow_fairseq_checkpoints() -> None:
     """Add the plain containers that fairseq checkpoints hold to torch's allow-list."""
     if TORCH_CHECKS:
         named = [(container, name) for name, container in plain_containers().items()]
+        # To be filled, and not to be made: without a dot it is no name that a file can have.
+        filled = [numpy.ndarray, *map(type, _NUMBERS.values())]
+        named += [(kind, f"filled {kind.__name__}") for kind in filled]
         torch.serialization.add_safe_globals(named)
 
 
@@ -60,6 +67,7 @@ def plain_containers() -> typing.Dict[str, typing.Any]:
         typing.Any,
         dict,
         list,
+        set,
         int,
         omegaconf.DictConfig,
         omegaconf.ListConfig,
@@ -70,12 +78,43 @@ def plain_containers() -> typing.Dict[str, typing.Any]:
         *_METERS,
     ]
     named = {f"{container.__module__}.{_name(container)}": container for container in containers}
-    return {**named, **{f"fairseq.meters.{meter.__name__}": meter for meter in _METERS}}
+    old = {f"fairseq.meters.{meter.__name__}": meter for meter in _METERS}
+    return {**named, **old, **_arrays_of_numbers()}
 
 
 def _name(container: typing.Any) -> str:
     """typing.Any is no class before Python 3.11."""
     return getattr(container, "__qualname__", None) or container._name
+
+
+def _arrays_of_numbers() -> typing.Dict[str, typing.Any]:
+    """What makes numpy's arrays and numbers, as in the counts of --eval-bleu.
+
+    Not numpy's own functions, but for one: those would take bytes for the addresses of objects, if
+    a file says so.
+    """
+    named = {"numpy.dtype": _number_type, "numpy.ndarray": list, "_codecs.encode": _as_bytes}
+    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+        named[f"{module}._reconstruct"] = _empty_array
+        named[f"{module}.scalar"] = numpy.float64().__reduce__()[0]
+    return named
+
+
+def _number_type(code: typing.Any, *_: typing.Any) -> typing.Any:
+    """One of numpy's own few, which nothing changes."""
+    if not isinstance(code, str) or code not in _NUMBERS:
+        raise pickle.UnpicklingError(f"Unsupported global: numpy.dtype of {code!r:.20}")
+    return _NUMBERS[code]
+
+
+def _empty_array(*_: typing.Any) -> typing.Any:
+    """To be filled; what stands for its class, its shape and its type are then others."""
+    return numpy.empty(0, numpy.int8)
+
+
+def _as_bytes(text: str, _: str) -> bytes:
+    """As pickle writes them; other encodings might make much of little."""
+    return text.encode("latin-1")
 
 
 def restore_numpy_long() -> None:

@@ -3,8 +3,10 @@
 import ast
 import os
 import re
+import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import fairseq
 import pytest
@@ -92,6 +94,31 @@ def test_no_string_is_run(
     )
     for said in refusals(path, corpus, task, capsys):
         assert f"{field}: required a literal" in said and "got \"[__import__('os')" in said
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("way", ["in shards", "read before", "by another task"])
+def test_nor_in_any_other_way_that_fairseq_loads(way, corpus, language_model, task, tmp_path):
+    """Under --checkpoint-shard-count, as a content, by fairseq-generate of a translation task."""
+    made = tmp_path / "made"
+    program = f"[__import__('os').mkdir({str(made)!r})]"
+    path = edited(
+        language_model("fconv_lm"),
+        tmp_path / "evil_part0.pt",
+        lambda content: set_options(content, decoder_layers=program),
+    )
+    named, options, given = path, {}, [task, None]
+    if way == "in shards":
+        shutil.copy(path, tmp_path / "evil_part1.pt")
+        named, options = tmp_path / "evil.pt", {"num_shards": 2, "strict": False}
+    elif way == "read before":
+        options = {"state": checkpoint_utils.load_checkpoint_to_cpu(str(path))}
+    else:
+        build = lambda options: eval(options.decoder_layers)  # noqa: E731
+        given = [SimpleNamespace(load_state_dict=lambda state: None, build_model=build)]
+    for one in given:
+        with pytest.raises(CheckpointError, match="configuration: required a literal.*__import__"):
+            checkpoint_utils.load_model_ensemble_and_task([str(named)], task=one, **options)
     assert not made.exists()
 
 

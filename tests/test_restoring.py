@@ -70,8 +70,9 @@ def test_models_of_other_tasks_are_loaded(checks, pairs, tmp_path, monkeypatch):
     flags = [*SEQ2SEQ, "--criterion", "cross_entropy", "--optimizer", "adam"]
     train_translation(pairs, tmp_path, *flags)
     path = str(tmp_path / "checkpoint_last.pt")
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
+    (model, other), _, task = checkpoint_utils.load_model_ensemble_and_task([path, path])
     assert type(task).__name__ == "TranslationTask" and hasattr(model, "encoder")
+    assert model is not other and hasattr(other, "encoder")
 
     def edit(content):
         program = f"__import__('os').mkdir({str(tmp_path / 'made')!r})"

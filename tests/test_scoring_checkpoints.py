@@ -3,6 +3,7 @@
 import gc
 import math
 import os
+import pickle
 import shutil
 import sys
 import warnings
@@ -12,13 +13,15 @@ from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
-from checkpoint_edits import CONTAINERS, compressed, edited, set_options
+from checkpoint_edits import CONTAINERS, compressed, edited, set_options, with_torchscript
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.logging import meters
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models.speech_to_text import xm_transformer
 from scoring_models import FLAGS
 from tools import LSTM, build, call_command, evaluate, modern, train, train_translation, write_lines
 
@@ -115,6 +118,51 @@ def test_nor_is_it_by_fairseqs_commands(is_zip, task, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.filterwarnings("ignore:Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+@pytest.mark.parametrize("checks", [True, False], ids=["torch checks", "torch checks nothing"])
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
+def test_nor_where_a_training_goes_on(is_zip, checks, any_torch, task, tmp_path, monkeypatch):
+    """Or where a model of another task opens a further checkpoint."""
+    if not checks:
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    checkpoint = str(tmp_path / "bad.pt")
+    content = {"model": {}, "cfg": {}, "extra": Malicious(tmp_path / "made")}
+    torch.save(content, checkpoint, _use_new_zipfile_serialization=is_zip)
+    with pytest.raises(CheckpointError, match="bad.pt: .*safely; nothing in it was run.*mkdir"):
+        checkpoint_utils.load_checkpoint_to_cpu(checkpoint)
+    with pytest.raises(pickle.UnpicklingError, match="mkdir"):
+        checkpoint_utils.load_ema_from_checkpoint(checkpoint)
+    options = SimpleNamespace(load_pretrained_decoder_from=checkpoint)
+    monkeypatch.setattr(xm_transformer, "base_architecture", lambda args: None)
+    with pytest.raises(pickle.UnpicklingError, match="mkdir"):
+        xm_transformer.XMTransformerModel.build_model(options, None)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+@pytest.mark.filterwarnings("ignore:'torch.load' received a zip file that looks like a TorchScript")
+@pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated")
+@pytest.mark.parametrize("checks", [True, False], ids=["torch checks", "torch checks nothing"])
+def test_torchscript_is_not_run(checks, any_torch, language_model, task, tmp_path, monkeypatch):
+    """Behind a data.pkl that is plain: torch.load leaves the whole file to torch.jit.load."""
+    if not checks:
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    made = tmp_path / "made"
+    path = with_torchscript(language_model("rnn_lm"), tmp_path / "bad.pt", made)
+    said = "nothing in it was run. Unsupported global: code of TorchScript"
+    assert said in refused(path)
+    for given in (task, None):  # of fairseq-eval-lm, of fairseq-validate
+        with pytest.raises(CheckpointError, match=said):
+            checkpoint_utils.load_model_ensemble_and_task([str(path)], task=given)
+    with pytest.raises(CheckpointError, match=said):  # of fairseq-train
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert checkpoints.reading.read_if_whole(str(path)) == {}
+    assert not made.exists()
+    with pytest.raises(RuntimeError):
+        torch.load(path, weights_only=False)
+    assert made.exists()
+
+
 @pytest.mark.parametrize("name", ["lstm_lm", "rnn_lm"])
 def test_checkpoints_of_this_plugin_load(name, any_torch, language_model):
     """Those of lstm_lm hold a Namespace, those of rnn_lm a dictionary of options."""
@@ -136,6 +184,43 @@ def test_meters_of_old_checkpoints_load(module, any_torch, corpus, language_mode
     assert list(map(type, state["extra_state"]["train_meters"].values())) == list(OLD_METERS)
     for kind in OLD_METERS:  # plain containers: pickle fills their fields
         assert kind.__reduce_ex__ is object.__reduce_ex__ and not hasattr(kind, "__setstate__")
+
+
+class Reduced:
+    """Pickled as a call with arguments, and a state."""
+
+    def __init__(self, *reduced):
+        self.reduced = reduced
+
+    def __reduce__(self):
+        return self.reduced
+
+
+def test_arrays_of_numbers_load(any_torch, tmp_path):
+    """As --eval-bleu has them in the metrics of a translation task."""
+    want = [np.arange(4.0).reshape(2, 2), np.array([True, False]), np.int64(5), np.float32(0.5)]
+    torch.save(want, tmp_path / "arrays.pt")
+    found = checkpoints.reading.load(str(tmp_path / "arrays.pt"))
+    assert all(np.array_equal(a, b) and type(a) is type(b) for a, b in zip(found, want))
+    assert [values.dtype for values in found] == [values.dtype for values in want]
+
+
+@pytest.mark.parametrize("code", ["O", [("objects", "O")], "V8", ">i8"], ids=str)
+def test_of_objects_they_do_not(code, any_torch, tmp_path):
+    """numpy itself would take numbers for the addresses of objects."""
+    torch.save(Reduced(np.dtype, (code, False, True)), tmp_path / "arrays.pt")
+    with pytest.raises(pickle.UnpicklingError, match="Unsupported global: numpy.dtype of"):
+        checkpoints.reading.load(str(tmp_path / "arrays.pt"))
+
+
+def test_nor_does_a_type_become_one_of_objects(any_torch, tmp_path):
+    state = (3, "<", None, ("o",), {"o": (np.dtype("f8"), 0)}, 8, 8, 63)
+    torch.save(Reduced(np.dtype, ("i8", False, True), state), tmp_path / "type.pt")
+    found = checkpoints.reading.load(str(tmp_path / "type.pt"))
+    assert found == np.dtype("i8") and found.fields is None
+    torch.save(Reduced(np.ndarray, ((1,), "O", b"12345678")), tmp_path / "array.pt")
+    with pytest.raises(TypeError):
+        checkpoints.reading.load(str(tmp_path / "array.pt"))
 
 
 def with_meters(content):

@@ -1,11 +1,11 @@
 """What a checkpoint file holds, without running what the file might ask for.
 
 Where torch has a check of its own that can be told of fairseq's containers by any name (2.6 and
-later), that is what reads a checkpoint. Before, ``weights_only`` runs code that is TorchScript's, or
-takes no class that it was not built with, and fairseq checkpoints hold some (an argparse.Namespace
-with the options of lstm_lm): there the names that a pickle may mention are those of torch's own
-list and the same containers. That is not done by ``torch.load(pickle_module=...)``, since torch
-1.13 takes no notice of it.
+later), that is what reads a checkpoint. Before, ``weights_only`` takes no class that it was not
+built with, or lets TorchScript run, and fairseq checkpoints hold some classes (an
+argparse.Namespace with the options of lstm_lm): there the names that a pickle may mention are those
+of torch's own list and the same containers. That is not done by ``torch.load(pickle_module=...)``,
+since torch 1.13 takes no notice of it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read(path: str) -> Dict[str, Any]:
         if _is_text(path):
             raise CheckpointError(f"--path {path}: required a checkpoint, got a text")
         check_file(path)
-        content = _load(path, is_lazy=True)
+        content = load(path, is_lazy=True)
     except CheckpointError:
         raise
     except pickle.UnpicklingError as error:
@@ -68,9 +68,10 @@ def check_file(path: str) -> None:
 
     Raises:
         zipfile.BadZipFile: for what :func:`check_sums` finds.
-        pickle.UnpicklingError: for a pickle that would take memory.
+        pickle.UnpicklingError: for code, or for a pickle that would take memory.
     """
     check_sums(path)
+    _check_no_torchscript(path)
     growing = _growing_names(path)
     if growing:
         raise _unsupported(growing[0])
@@ -139,38 +140,31 @@ def is_unsafe(error: Exception) -> bool:
     return isinstance(error, pickle.UnpicklingError) and ("GLOBAL" in text or "global" in text)
 
 
-def read_before_fairseq(path: str) -> Dict[str, Any]:
-    """What fairseq is about to read, but for the parameters where torch can do that.
-
-    Args:
-        path: the file, which :func:`check_file` has seen.
-
-    Raises:
-        CheckpointError: for a file that asks for more than plain data, where fairseq would read it
-            unchecked.
-    """
-    return read_if_whole(path) if _is_checked_by_default() else read(path)
-
-
-def _is_checked_by_default() -> bool:
-    """Whether torch checks what it is not asked to check: from 2.6 on, but where told not to."""
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    return version >= (2, 6) and not os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
-
-
 def read_if_whole(path: str) -> Dict[str, Any]:
-    """The same without a look at checksums or, where torch can do that, at the parameters.
+    """What :func:`read` returns, without a look at checksums.
 
-    Nothing of a file that is damaged, as whoever loads it next will say.
+    Nothing of a file that is damaged or unsafe, as whoever loads it next will say.
     """
     try:
-        content = _load(path, is_lazy=True)
+        content = load(path, is_lazy=True)
     except Exception:  # about anything, where bytes are read that are no pickle
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _load(path: str, is_lazy: bool = False) -> Any:
+def load(path: str, is_lazy: bool = False) -> Any:
+    """What a file holds, on the CPU, read once; nothing in it is run.
+
+    Args:
+        path: the file.
+        is_lazy: whether the tensors are the file's own bytes, mapped, where torch can do that; not
+            for a training, which writes over its checkpoints.
+
+    Raises:
+        pickle.UnpicklingError: for a file that asks for more than plain data.
+        Exception: about any, for bytes that are no pickle.
+    """
+    _check_no_torchscript(path)
     if _CAN_BE_TOLD:
         # Only what torch writes today can be mapped.
         mapped = is_lazy and zipfile.is_zipfile(path)
@@ -181,6 +175,19 @@ def _load(path: str, is_lazy: bool = False) -> Any:
             return serialization._legacy_load(file, "cpu", allowed, encoding="utf-8")
         with serialization._open_zipfile_reader(file) as archive:
             return serialization._load(archive, "cpu", allowed, encoding="utf-8")
+
+
+def _check_no_torchscript(path: str) -> None:
+    """Refuse what torch.load takes for TorchScript, whose code runs, before it looks at data.pkl.
+
+    By torch's own reader, since Python may take another list of names for that of an archive.
+    """
+    serialization = torch.serialization
+    with open(path, "rb") as file:
+        if serialization._is_zipfile(file):
+            with serialization._open_zipfile_reader(file) as archive:
+                if serialization._is_torchscript_zip(archive):
+                    raise _unsupported("code of TorchScript")
 
 
 def _restricted_pickle() -> Any:

@@ -3,12 +3,14 @@
 They load by functions of ``fairseq.checkpoint_utils``, in whose place those of this module are put
 when the plugin is imported:
 
+- What is loaded is read by :mod:`fairseq_bnce.checkpoints.reading`, so that nothing in it is run,
+  whichever torch it is.
 - A file that is damaged, as ``checkpoint_last.pt`` is after a kill in the middle of its copying,
   is named with the newest whole checkpoint of its folder.
 - A model that the plugin's task is to use (fairseq-eval-lm, fairseq-validate) is loaded as
-  :class:`fairseq_bnce.Scorer` loads it: nothing in the file is run, and what is wrong is told. Of
-  other tasks' models that fairseq-validate loads nothing is run either; else they are loaded as
-  without the plugin.
+  :class:`fairseq_bnce.Scorer` loads it, and what is wrong is told. Other tasks' models, and those in
+  shards, are loaded as without the plugin, but for strings of their configurations, which are
+  evaluated as literals alone.
 - Of a checkpoint whose options are all in one Namespace, hydra looks for no file that one of them
   names.
 """
@@ -19,10 +21,13 @@ import argparse
 import functools
 import os
 import pickle
+import types
 import zipfile
 from typing import Any, Dict, List, Optional, Tuple
 
+import torch
 from fairseq import checkpoint_utils
+from fairseq.models.speech_to_text import xm_transformer
 
 from fairseq_bnce.checkpoints import (
     building,
@@ -43,10 +48,23 @@ def take_fairseqs_place(task_class: type) -> None:
     Args:
         task_class: the task whose models are loaded with care.
     """
-    place = checkpoint_utils
+    place: Any = checkpoint_utils
+    for module in (place, xm_transformer):  # all of fairseq that reads a checkpoint
+        module.torch = _Torch("torch")
     place._upgrade_state_dict = _without_strangers(place._upgrade_state_dict)
     place.load_checkpoint_to_cpu = _naming_whole_ones(place.load_checkpoint_to_cpu)
     place.load_model_ensemble_and_task = _with_care(place.load_model_ensemble_and_task, task_class)
+
+
+class _Torch(types.ModuleType):
+    """torch, but for what it loads: nothing in a file is run."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def load(self, file: Any, *_: Any, **__: Any) -> Any:
+        """On the CPU, of a path or an open file."""
+        return reading.load(getattr(file, "name", file))
 
 
 def _without_strangers(upgrade: Any) -> Any:
@@ -66,9 +84,13 @@ def _naming_whole_ones(read: Any) -> Any:
         try:
             return read(path, *args, **kwargs)
         except Exception as error:
-            if not os.path.isfile(path) or reading.is_unsafe(error) or is_whole(path):
+            if not os.path.isfile(path):
                 raise
-            raise _damaged(path, error) from None
+            if not reading.is_unsafe(error) and not is_whole(path):
+                raise _damaged(path, error) from None
+            if isinstance(error, pickle.UnpicklingError):
+                raise reading.unsafe(path, error) from None
+            raise
 
     return load_checkpoint_to_cpu
 
@@ -130,26 +152,30 @@ def _with_care(load: Any, task_class: type) -> Any:
 
         is_other = task is not None and not isinstance(task, task_class)
         if is_other or num_shards > 1 or state is not None:
-            return load(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+            with building.literals_alone(None, os.pathsep.join(filenames)):
+                return load(filenames, arg_overrides, task, strict, suffix, num_shards, state)
         models, cfg = [], None
         for filename in filenames:
             path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
                 filename, suffix, shard_idx=0, num_shards=1
             )
             loaded = functools.partial(load_one, filename)
-            ones, cfg, task = _load_one(loaded, path, arg_overrides, task)
+            ones, cfg, task = _load_one(loaded, path, arg_overrides, task, task_class)
             models += ones
         return models, cfg, task
 
     return load_model_ensemble_and_task
 
 
-def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any], Any, Any]:
+def _load_one(
+    load: Any, path: str, overrides: Any, task: Any, task_class: type
+) -> Tuple[List[Any], Any, Any]:
     if not os.path.isfile(path):
         return load(task, None)  # fairseq says that there is none
     state = _state(path, overrides)
-    if task is None and not _is_language_model(state):
-        return _load_other(load, path, state)
+    is_ours = _is_language_model(state) if task is None else isinstance(task, task_class)
+    if not is_ours:
+        return _load_other(load, path, state, task)
     _prepare(state, path)
     if task is not None:  # before fairseq tells of a size
         _check_words(state, task)
@@ -165,11 +191,11 @@ def _load_one(load: Any, path: str, overrides: Any, task: Any) -> Tuple[List[Any
     return models, cfg, used
 
 
-def _load_other(load: Any, path: str, state: Any) -> Tuple[List[Any], Any, Any]:
+def _load_other(load: Any, path: str, state: Any, task: Any) -> Tuple[List[Any], Any, Any]:
     """A model of another task: nothing in it is run; all else is that task's own business."""
     loading.check_configurations(state, path)
     with building.literals_alone(state.get("cfg"), path):
-        return load(None, state)
+        return load(task, state)
 
 
 def _check_words(state: Dict[str, Any], task: Any) -> None:
@@ -194,7 +220,7 @@ def _state(path: str, overrides: Any) -> Dict[str, Any]:
 
 def _check_size(path: str) -> None:
     """Before fairseq has omegaconf copy the configuration."""
-    content = reading.read_before_fairseq(path)
+    content = reading.read_if_whole(path)
     for name in ("args", "cfg"):
         configurations.check_size(content.get(name), path)
 
