@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-SQUASHED_LIMIT = 10.0  # squashed scores stay below it in absolute value;
+SQUASHED_LIMIT = 10.0  # squashed scores stay below it in absolute value
 FITTING = 9.9  # no x is given for more than this, since the slope is all but 0 there
-_INNER = 5.0
+SQUASHED_SCALE = 5.0  # of the scores that are squashed
 
 
 def squashed(scores: Tensor) -> Tensor:
@@ -14,7 +14,7 @@ def squashed(scores: Tensor) -> Tensor:
     Chen et al. 2016, "Strategies for training large vocabulary neural language models", needed
     this for a softmax whose self-normalisation is sampled.
     """
-    return SQUASHED_LIMIT * torch.tanh(scores / _INNER)
+    return SQUASHED_LIMIT * torch.tanh(scores / SQUASHED_SCALE)
 
 
 def unsquashed(scores: Tensor) -> Tensor:
@@ -22,9 +22,9 @@ def unsquashed(scores: Tensor) -> Tensor:
 
     Scores beyond ``FITTING`` in absolute value are taken for that.
     """
-    return _INNER * torch.atanh(scores.clamp(-FITTING, FITTING) / SQUASHED_LIMIT)
+    return SQUASHED_SCALE * torch.atanh(scores.clamp(-FITTING, FITTING) / SQUASHED_LIMIT)
 
 
 def squashing_slope(scores: Tensor) -> Tensor:
     """The derivative of :func:`squashed`, of the same shape."""
-    return SQUASHED_LIMIT / _INNER * (1 - torch.tanh(scores / _INNER).square())
+    return SQUASHED_LIMIT / SQUASHED_SCALE * (1 - torch.tanh(scores / SQUASHED_SCALE).square())

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import ScoringError
+from fairseq_bnce.losses.squashing import SQUASHED_LIMIT, SQUASHED_SCALE
 from fairseq_bnce.projection.output_layer import OutputLayer
 
 
@@ -43,7 +44,7 @@ class HostScores:
         if self._bias is not None:
             score += float(self._bias[row])
         if self._squash:
-            score = 10 * math.tanh(score / 5)
+            score = SQUASHED_LIMIT * math.tanh(score / SQUASHED_SCALE)
         if not math.isfinite(score):
             checked(np.array(score))
         return score
@@ -56,7 +57,9 @@ class HostScores:
         is_most = 2 * len(rows) > len(self._weight)
         found = (self._weight @ features)[rows] if is_most else self._weight[rows] @ features
         found = found if self._bias is None else found + self._bias[rows]
-        return checked(10 * np.tanh(found / 5) if self._squash else found)
+        if self._squash:
+            found = SQUASHED_LIMIT * np.tanh(found / SQUASHED_SCALE)
+        return checked(found)
 
 
 def on_host(numbers: Tensor) -> np.ndarray:

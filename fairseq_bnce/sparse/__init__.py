@@ -1,6 +1,5 @@
 """Training that touches the rows that a batch uses, and no others.
 
 ``row_sparse`` makes and merges such gradients, ``update_rules`` are torch optimisers that follow
-them, ``optimizers`` are these under fairseq's names, and ``ranks`` is what travels between the
-processes of a training.
+them, and ``optimizers`` are these under fairseq's names.
 """

@@ -7,7 +7,7 @@ grows with V. fairseq itself knows nothing of such gradients: a parameter that g
 """
 
 from functools import partial
-from typing import Any, List, Tuple
+from typing import Any, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ else:
     _make_sparse = torch._sparse_coo_tensor_unsafe  # type: ignore[attr-defined]  # of torch 1.13
 
 
-def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> List[str]:
+def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> None:
     """Make ``parameters`` and the model's word embeddings row-sparse; to be called before DDP.
 
     Args:
@@ -37,9 +37,6 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Lis
             row-sparse gradients too. A tied weight must have nothing but row-sparse uses.
         *parameters: others that the caller reads with :func:`gather` alone.
         legacy_ddp: whether it is fairseq's own wrapper that is to leave them alone.
-
-    Returns:
-        The names of all row-sparse parameters, every name of a tied one.
     """
     chosen = {id(parameter): parameter for parameter in parameters}
     for module in model.modules():
@@ -50,14 +47,13 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Lis
         setattr(parameter, _MARK, True)
         if legacy_ddp:
             setattr(parameter, _LEGACY_DDP_MARK, True)
-    names = [
+    names = [  # every name of a tied one
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()
         for name, parameter in module.named_parameters(recurse=False)
         if is_marked(parameter)
     ]
     setattr(model, _DDP_IGNORES, names)
-    return names
 
 
 def is_marked(parameter: Tensor) -> bool:

@@ -318,10 +318,11 @@ _REQUIRED = {
 
 def _check_together(values: Namespace) -> None:
     """Flags that others make meaningless."""
-    group, is_batch = values.bnce_group, values.bnce_group == "batch"
-    _require("bnce_group", "'batch' with --gather-noise", group, is_batch or not values.gather_noise)
+    is_batch, gathers = values.bnce_group == "batch", values.gather_noise
+    fits = is_batch or not gathers
+    _require("bnce_group", "'batch' with --gather-noise", values.bnce_group, fits)
     base = str(values.nce_base)
-    fits = base in ("None", "bnce") or (is_batch and not values.gather_noise)
+    fits = base in ("None", "bnce") or (is_batch and not gathers)
     _require("nce_base", "bnce with --bnce-group or --gather-noise", base, fits)
     objective = str(values.objective)
     has_penalty = objective != "binary"
