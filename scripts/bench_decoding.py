@@ -133,15 +133,12 @@ def _measure(options: argparse.Namespace) -> int:
             f"{options.lexicon:,}"
         )
     options.out.mkdir(parents=True, exist_ok=True)
-    found = {"runs": Bench(options).runs(), "machine": _machine(), "flags": _flags(options)}
+    runs, where = Bench(options).runs(), {**machine.record(), "load": os.getloadavg()}
+    found = {"runs": runs, "machine": where, "flags": _flags(options)}
     content = json.dumps(found, indent=1)
     (options.out / "decoding.json").write_text(content + "\n", encoding="utf-8")
     print("\n".join(decoding.speeds(found)))
     return 0
-
-
-def _machine() -> Dict[str, Any]:
-    return {**machine.versions(), **machine.hardware(), "load": os.getloadavg()}
 
 
 def _flags(options: argparse.Namespace) -> Dict[str, Any]:

@@ -79,8 +79,9 @@ def _measure(options: argparse.Namespace) -> int:
         found = {name: _model(path, texts, options) for name, path in models}
     except (InputError, OSError, ValueError) as error:  # of a text that is not there, too
         raise UsageError(str(error)) from None
-    about = {"hardware": machine.hardware(), "versions": machine.versions()}
-    result = {**about, "contexts": options.contexts, "lines": options.lines, "models": found}
+    flags = {name: str(getattr(value, "name", value)) for name, value in vars(options).items()}
+    flags = {name: value for name, value in flags.items() if name not in ("models", "data", "out")}
+    result = {"machine": machine.record(), "flags": flags, "models": found}
     options.out.mkdir(parents=True, exist_ok=True)
     table = "\n".join(scoring.offsets(result))
     tables.write(options.out / "offset", [table], result)

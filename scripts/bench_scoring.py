@@ -183,7 +183,7 @@ def _write(
     options: argparse.Namespace,
     device: Dict[str, str],
 ) -> None:
-    where = {**machine.versions(), **machine.hardware(), **device, "load": os.getloadavg()}
+    where = {**machine.record(), **device, "load": os.getloadavg()}
     flags = {name: str(value) for name, value in vars(options).items() if name != "out"}
     found = {"flags": flags, "machine": where, "memory": memory}
     found["speeds"] = [asdict(speed) for speed in speeds]

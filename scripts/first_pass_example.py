@@ -34,7 +34,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Se
 import numpy as np
 import torch
 from decoders import ngrams
-from experiments import command
+from experiments import command, machine
 from speech import acoustics, errors, features, searches, sentences, sound
 from speech.stages import REPORT, Run, Steps, lines_of, parser, run_all, say, write_json
 from speech.training import Training
@@ -219,6 +219,7 @@ def report(run: Run) -> None:
             found["real_time"] = found["processor_seconds"] / seconds["test"]
             systems[system] = {"wer": errors.rate(counts[system]), **found}
     written = {
+        "machine": machine.record(),
         "data": run.data.name,
         "sentences": len(references),
         "words": sum(len(words.split()) for words in references),

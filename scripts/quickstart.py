@@ -207,7 +207,7 @@ def table(rows: Dict[str, Values]) -> str:
 
 def write_results(rows: Dict[str, Values], target: Path) -> None:
     """The table, and where it was made."""
-    found = {**machine.versions(), **machine.hardware(), "rows": rows}
+    found = {**machine.record(), "rows": rows}
     target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

@@ -168,10 +168,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _write(found: Dict[str, Dict[str, Agreement]], options: argparse.Namespace) -> None:
-    versions = machine.versions()
+    where = machine.record()
     models = {name: {way: asdict(one) for way, one in ways.items()} for name, ways in found.items()}
-    content = {"versions": versions, "data": options.fingerprint, "models": models}
-    parts = [", ".join(f"{k} {v}" for k, v in versions.items())]
+    about = {"split": options.gen_subset, "updates": options.updates, "machine": where}
+    content = {**about, "data": options.fingerprint, "models": models}
+    parts = [", ".join(f"{k} {v}" for k, v in where.items())]
     parts.append("\n".join(scoring.agreement(content)))
     tables.write(options.out / "agreement", parts, content)
     print((options.out / "agreement.md").read_text(encoding="utf-8"))

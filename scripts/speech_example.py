@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence
 
 import numpy as np
-from experiments import command, tables
+from experiments import command, machine, tables
 from experiments.recipes import words
 from speech import errors as word_errors
 from speech import sentences, sound
@@ -249,6 +249,7 @@ def report(run: Run) -> None:
     model = json.loads((run.folder / "model.json").read_text(encoding="utf-8"))
     variants = (*VARIANTS, EXCHANGED)
     found = {
+        "machine": machine.record(),
         "data": run.data.name,
         "sentences": run.options.sentences,
         **errors(run),

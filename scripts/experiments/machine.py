@@ -77,6 +77,11 @@ def hardware() -> Dict[str, object]:
     return {"processor": _processor(), "cores": usable, "system": platform.system()}
 
 
+def record() -> Dict[str, object]:
+    """What results are to say of where they were made."""
+    return {**versions(), **hardware()}
+
+
 def _processor() -> str:
     path = Path("/proc/cpuinfo")
     text = path.read_text(errors="replace") if path.is_file() else ""

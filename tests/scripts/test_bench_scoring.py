@@ -1,8 +1,11 @@
 """scripts/bench_scoring.py: what it makes of times, and its text."""
 
+import json
+
 import bench_scoring
 import pytest
 from experiments.measures import as_text, data
+from rendering import scoring
 
 LESS = ["--vocab", "50", "--tokens", "300", "400"]
 
@@ -43,3 +46,22 @@ def test_a_model_of_other_options_is_another_one(tmp_path, monkeypatch):
         options = bench_scoring._parser().parse_args(["--out", str(tmp_path), *LESS, *other])
         models.add(bench_scoring.Bench(options).checkpoint)
     assert len(models) == len(others)
+
+
+@pytest.mark.slow
+def test_a_small_run(tmp_path, capsys):
+    """As a user calls it; the report's tables are those of the file."""
+    arguments = ["--out", str(tmp_path), *LESS, "--exact-tokens", "200", "300", "--size", "8"]
+    arguments += ["--memory-lines", "20", "--repeats", "1", "--device", "cpu"]
+    assert bench_scoring.main(arguments) == 0
+    found = json.loads((tmp_path / "scoring.json").read_text(encoding="utf-8"))
+    printed = capsys.readouterr().out.splitlines()
+    for lines in (scoring.speeds(found), scoring.memory(found)):
+        assert set(lines) <= set(printed)
+    assert [speed["system"] for speed in found["speeds"]] == list(bench_scoring._SYSTEMS)
+    for speed in found["speeds"]:
+        is_exact = speed["system"] in ("fairseq-bnce score --exact", "fairseq-eval-lm")
+        assert speed["tokens"] == ([200, 300] if is_exact else [300, 400])
+        assert speed["sentences"][0] < speed["sentences"][1]
+        assert min(speed["seconds"] + speed["cpu_seconds"]) > 0
+    assert found["memory"]["20"]["peak_mib"] > 50 and found["machine"]["processor"]

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -287,8 +288,17 @@ def test_a_dead_run_is_reported_and_its_other_parts_are_kept(benchmark):
     assert "- shared_nce V=200: train failed: killed by signal 9" in text
 
 
-def test_a_second_call_makes_only_what_is_missing(benchmark, monkeypatch, capsys):
-    arguments, out, _ = benchmark
+@pytest.fixture
+def unchanged(benchmark, tmp_path):
+    """What a test makes of the benchmark's folder is gone afterwards."""
+    kept = shutil.copytree(benchmark[1], tmp_path / "kept")
+    yield benchmark
+    shutil.rmtree(benchmark[1])
+    shutil.copytree(kept, benchmark[1])
+
+
+def test_a_second_call_makes_only_what_is_missing(unchanged, monkeypatch, capsys):
+    arguments, out, _ = unchanged
     made = []
 
     def counted(command, log, threads):
