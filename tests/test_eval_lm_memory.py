@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.lstm_lm import LSTMLanguageModel
 from fairseq.sequence_scorer import SequenceScorer
+from memory import memory
 
 from fairseq_bnce.scoring import eval_lm as scorer
 
@@ -93,13 +94,6 @@ def test_exact_scoring_stays_in_bounded_memory():
     assert largest_made(scorer.make_exact, 300_000, 40, 20) <= 2**22 < 800 * 300_000
 
 
-def peak_memory():
-    """Bytes; VmHWM is this process's own peak, where ru_maxrss may be its parent's."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        line = next(line for line in status if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
-
-
 @pytest.mark.slow
 def test_exact_evaluation_of_the_largest_default_batch():
     """36,000 tokens x 267,744 types (fairseq-eval-lm's default on WikiText-103): 38.6 GB of logits.
@@ -117,6 +111,6 @@ def growth_of_the_largest_batch():
     """Bytes."""
     model, sample = language_model(267_744, size=32), batch(1800, 20, 267_744)
     scorer.make_exact(model)
-    before = peak_memory()
+    before = memory()
     assert torch.isfinite(scores(model, sample)).all()
-    return peak_memory() - before
+    return memory() - before

@@ -444,16 +444,13 @@ def test_shared_scores_in_chunks(name, scores, monkeypatch):
 MEASURED = """
 import math, sys, torch
 from fairseq_bnce import losses
-
-def status(field):  # in MB; ru_maxrss would start from the parent process's peak
-    lines = open("/proc/self/status").read().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+from memory import memory
 
 def measure(run, small, large, *others):
     run(small, *others)
-    before = status("VmRSS")
+    before = memory("VmRSS")
     run(large, *others)
-    print(status("VmHWM") - before)
+    print((memory() - before) / 2**20)
 """
 
 SHARED_MEMORY_PROBE = """
