@@ -25,7 +25,9 @@ TYPES = 60
 
 # flashlight-text is in today's environment alone (scripts/setup_env.sh), up to Python 3.12.
 _HAS_DECODERS = (3, 11) <= sys.version_info < (3, 13)
-collect_ignore_glob = [] if _HAS_DECODERS else ["test_decod*.py", "scripts/test_bench_decod*.py"]
+_OF_DECODERS = ["test_decoders.py", "test_decoding.py", "test_decoding_page.py"]
+_OF_DECODERS += ["test_decoding_libraries.py", "scripts/test_bench_decod*.py"]
+collect_ignore_glob = [] if _HAS_DECODERS else _OF_DECODERS
 
 # What a shell starts in the background ignores Ctrl-C, and what that starts does in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
