@@ -105,8 +105,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
         normalisation.check_shift(getattr(args, "log_z_shift", "checkpoint"))
-        if getattr(args, "unnormalized", False):
-            eval_lm.refuse_ensemble((getattr(args, "model_path", None) or "").split(os.pathsep))
+        path = getattr(args, "model_path", None) or ""
+        if getattr(args, "unnormalized", False) and not os.path.isfile(path):
+            eval_lm.refuse_ensemble(path.split(os.pathsep))
         _check_backend(args)
         if "dictionary" not in kwargs:
             data.check_folders(args.data)

@@ -98,6 +98,8 @@ def test_configuration_file(corpus, tmp_path):
         (["--config-path=FOLDER", "--config-name=lm.yaml"], "from/file"),
         (["--config-dir", "FOLDER", "--config-name", "other"], None),
         (["--config-name", "absent"], None),
+        (["-c", "job", "-cd=FOLDER", "-cn", "lm"], "from/file"),
+        (["--cfg=job", "-p", "task", "common.user_dir=given"], "given"),
     ],
 )
 def test_named_user_dir(tmp_path, arguments, expected):

@@ -23,7 +23,18 @@ from fairseq.logging import meters
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.models.speech_to_text import xm_transformer
 from scoring_models import FLAGS
-from tools import LSTM, build, call_command, evaluate, modern, train, train_translation, write_lines
+from tools import (
+    LSTM,
+    PLUGIN,
+    build,
+    call_command,
+    evaluate,
+    modern,
+    perplexity,
+    train,
+    train_translation,
+    write_lines,
+)
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.checkpoints import contents
@@ -604,6 +615,22 @@ def test_buffers_that_fairseq_never_initialises_may_hold_anything(owner):
     contents.check({"model": parameters}, "c.pt")
 
 
+@pytest.mark.parametrize("is_shard", [True, False])
+def test_a_shard_of_a_fully_sharded_training(is_shard, corpus, language_model, task, tmp_path):
+    """A whole checkpoint of one has the metadata, too."""
+
+    def edit(content):
+        content["fsdp_metadata"] = {}
+        content["cfg"]["distributed_training"]["use_sharded_state"] = is_shard
+
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", edit)
+    if is_shard:
+        said = "required a whole checkpoint, got one shard of a fully sharded training"
+        assert said in refused_by_all(path, corpus, task)
+    else:
+        assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
+
+
 def with_bias(change):
     def edit(content):
         name = "decoder.output_projection.bias"
@@ -722,6 +749,13 @@ def test_the_command_eval_lm_says_it_too(corpus, language_model, tmp_path):
     path = edited(language_model("rnn_lm"), tmp_path / "e.pt", with_state(mu_z=math.nan))
     last = evaluate(corpus, path, "--unnormalized", check=False).splitlines()[-1]
     assert last.endswith("required a finite number (nats), got nan")
+
+
+def test_a_path_with_a_colon_is_no_ensemble(corpus, language_model, tmp_path):
+    (tmp_path / "12:30").mkdir()
+    path = shutil.copy(language_model("rnn_lm"), tmp_path / "12:30" / "checkpoint_best.pt")
+    whole_command = ["--user-dir", PLUGIN]
+    assert perplexity(evaluate(corpus, path, "--unnormalized", *whole_command)) > 1
 
 
 def test_a_dictionary_of_other_words_is_refused_by_eval_lm(corpus, language_model, task, tmp_path):

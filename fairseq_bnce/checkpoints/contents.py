@@ -26,7 +26,7 @@ _AT_ONCE = 2**22  # numbers that are added up together, 32 MiB of them
 
 
 def check(content: Mapping[str, Any], path: str) -> None:
-    """Check ``model`` and ``task_state`` of a checkpoint.
+    """Check ``model`` and ``task_state`` of a checkpoint, and that it is whole.
 
     Args:
         content: of the checkpoint.
@@ -35,6 +35,11 @@ def check(content: Mapping[str, Any], path: str) -> None:
     Raises:
         CheckpointError: naming the field, what was required and what came.
     """
+    if _is_shard(content):
+        raise CheckpointError(
+            f"--path {path}: required a whole checkpoint, got one shard of a fully sharded training; "
+            "put the shards together first"
+        )
     _check_parameters(content.get("model"), path)
     _check_state(content.get("task_state"), path)
 
@@ -54,6 +59,15 @@ def check_kinds(found: Kinds, model: nn.Module, path: str) -> None:
         if found.get(name, needed) != needed:
             kind = ("whole numbers", "fractions")
             raise _refusal(path, f"model.{name}", kind[needed], kind[not needed])
+
+
+def _is_shard(content: Mapping[str, Any]) -> bool:
+    """fairseq keeps the metadata in whole checkpoints of such a training, too."""
+    try:
+        is_sharded = content["cfg"]["distributed_training"]["use_sharded_state"]
+    except Exception:  # no configuration of today, or none at all
+        return False
+    return "fsdp_metadata" in content and is_sharded is True
 
 
 def _check_parameters(parameters: Any, path: str) -> None:

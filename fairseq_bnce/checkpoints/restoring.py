@@ -8,8 +8,8 @@ when the plugin is imported:
 - A file that is damaged, as ``checkpoint_last.pt`` is after a kill in the middle of its copying,
   is named with the newest whole checkpoint of its folder.
 - A model that the plugin's task is to use (fairseq-eval-lm, fairseq-validate) is loaded as
-  :class:`fairseq_bnce.Scorer` loads it, and what is wrong is told. Other tasks' models, and those in
-  shards, are loaded as without the plugin, but for strings of their configurations, which are
+  :class:`fairseq_bnce.Scorer` loads it, and what is wrong is told. Other tasks' models, and those
+  in shards, are loaded as without the plugin, but for strings of their configurations, which are
   evaluated as literals alone.
 - Of a checkpoint whose options are all in one Namespace, hydra looks for no file that one of them
   names.

@@ -41,6 +41,7 @@ def _user_dir_of_file(arguments: List[str]) -> Optional[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd", "--config-path", "-cp", dest="folder", default="")
     parser.add_argument("--config-name", "-cn", dest="name", default="")
+    parser.add_argument("--cfg", "-c")  # or else argparse takes it for a beginning of the others
     named, _ = parser.parse_known_args(arguments)
     path = Path(named.folder, re.sub(r"(\.yaml)?$", ".yaml", named.name, count=1))
     return OmegaConf.select(OmegaConf.load(path), "common.user_dir") if path.is_file() else None
