@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import os
 import re
 import urllib.error
 import urllib.request
@@ -13,7 +14,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.folder import new_folder
 from fairseq_bnce.preparation.progress import progress_bar
-from fairseq_bnce.text.output import say
+from fairseq_bnce.text.output import claimed, part_of, say
 
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
@@ -90,8 +91,7 @@ def append_body(response: Any, part: Path, name: str) -> None:
     start = first_byte(response)
     length = response.headers.get("Content-Length")
     total = start + int(length) if length else None
-    mode = "r+b" if part.exists() else "wb"
-    with part.open(mode) as out, progress_bar(name, total, initial=start) as progress:
+    with part.open("r+b") as out, progress_bar(name, total, initial=start) as progress:
         out.seek(start)
         out.truncate()
         for block in _blocks(response):
@@ -103,7 +103,7 @@ def append_body(response: Any, part: Path, name: str) -> None:
 
 def request_rest(url: str, part: Path, name: str) -> None:
     """Get what ``part`` lacks."""
-    start = part.stat().st_size if part.exists() else 0
+    start = part.stat().st_size
     try:
         with open_url(url, start) as response:
             append_body(response, part, name)
@@ -116,15 +116,21 @@ def download(url: str, target: Path, checksum: str | None) -> None:
     """Fetch ``target``; an interrupted download goes on from its ``.part`` file.
 
     Raises:
-        InputError: where it cannot be had; a folder that was made for it is gone again then,
-            unless a part of the file came.
+        InputError: where it cannot be had, or another run fetches it; a folder that was made for
+            it is gone again then, unless a part of the file came.
     """
-    with new_folder(target.parent):
-        _download(url, target, checksum)
+    part = part_of(str(target))
+    with new_folder(target.parent), claimed(str(target), part):
+        try:
+            _download(url, target, checksum)
+        except BaseException:
+            if os.path.exists(part) and not os.path.getsize(part):
+                os.remove(part)
+            raise
 
 
 def _download(url: str, target: Path, checksum: str | None) -> None:
-    part = target.with_name(target.name + ".part")
+    part = Path(part_of(str(target)))
     by_hand = f"fetch it elsewhere and put it at {target}, or give it as --source"
     for attempt in range(1, ATTEMPTS + 1):
         try:

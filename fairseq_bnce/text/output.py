@@ -44,7 +44,7 @@ class Output:
             self._names = part_of(real), real
         self._lock: ContextManager = contextlib.nullcontext()
         if self._names:
-            self._lock = _claimed(self.name, self._names[0])
+            self._lock = claimed(self.name, self._names[0])
         self._stream = _open(name, self._names[0] if self._names else name)
         self._is_begun = self._names is None
 
@@ -129,6 +129,34 @@ def part_of(name: str) -> str:
     return f"{name}.part"
 
 
+def claimed(name: Optional[str], part: str) -> IO[bytes]:
+    """The file of what is unfinished, locked until this is closed.
+
+    Args:
+        name: what it is called once it is whole.
+        part: what it is called until then.
+
+    Raises:
+        InputError: where it can't be written, or another run has it, or has finished it since it
+            was opened.
+    """
+    file = _open(name, part)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = os.path.samestat(os.fstat(file.fileno()), os.stat(part))
+    except (BlockingIOError, FileNotFoundError):
+        is_ours = False
+    except OSError:  # a file system without locks
+        is_ours = True
+    if not is_ours:
+        file.close()
+        raise InputError(
+            f"{name}: required a file that no other run is writing, got one whose {part} another "
+            "has open"
+        )
+    return file
+
+
 def kept(error: BaseException) -> Tuple[str, ...]:
     """The files in which there is what was done before an error."""
     return getattr(error, _KEPT, ())
@@ -177,29 +205,6 @@ def _open(name: Optional[str], path: Optional[str]) -> IO[bytes]:
         return open(path, "ab")
     except OSError as error:
         raise InputError(f"{name}: required a file to write, got: {error.strerror}") from error
-
-
-def _claimed(name: Optional[str], part: str) -> IO[bytes]:
-    """The file of an unfinished output, locked until this is closed.
-
-    Raises:
-        InputError: where another run has it, or has finished it since it was opened.
-    """
-    file = _open(name, part)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_ours = os.path.samestat(os.fstat(file.fileno()), os.stat(part))
-    except (BlockingIOError, FileNotFoundError):
-        is_ours = False
-    except OSError:  # a file system without locks
-        is_ours = True
-    if not is_ours:
-        file.close()
-        raise InputError(
-            f"{name}: required a file that no other run is writing, got one whose {part} another "
-            "has open"
-        )
-    return file
 
 
 def _refuse_gzip(name: str) -> None:
