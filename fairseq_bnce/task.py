@@ -219,12 +219,14 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
                 are sentences, or that ``max_tokens`` has no room for.
         """
         if self._carried is None:
-            return super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
+            made = super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
+            return streams.refusing_states(made)
         streams.check_contiguous(self.args)
         # Not before: who loads a model may have no streams for it.
         for carried in self._carried_by_models:
             carried.attach()
-        count = streams.streams_within(max_sentences, max_tokens, self.args.tokens_per_sample)
+        block = self.args.tokens_per_sample
+        count = streams.streams_within(max_sentences, max_tokens, block)
         made = self.dataset_to_epoch_iter.get(dataset)
         if made is not None and made.streams == count:
             return made
@@ -232,7 +234,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         options = {name: kwargs[name] for name in taken if name in kwargs}
         trains = dataset is self.datasets.get(self.args.train_subset)
         logger.info(f"--stateful: {count} streams a batch")
-        made = streams.StreamIterator(dataset, count, self._carried, trains, **options)
+        made = streams.StreamIterator(dataset, count, self._carried, trains, block, **options)
         # Kept as fairseq keeps its own, but for one of data that are trained and validated on. Of
         # sharded data every epoch has others, and what was kept of them would never be used again.
         is_shared = trains and self._validates_on_training

@@ -370,3 +370,43 @@ def test_another_number_of_streams_cannot_go_on(corpus):
         message = rf"--batch-size: required 4 streams .*, got {streams}; .* --reset-dataloader"
         with pytest.raises(ValueError, match=message):
             task.get_batch_iterator(dataset, max_sentences=streams).load_state_dict(state)
+
+
+def place_in_mid_epoch(task, model, dataset):
+    """What a checkpoint has of the training data's iterator after two batches of four."""
+    iterator = task.get_batch_iterator(dataset, max_sentences=4)
+    batches = iterator.next_epoch_itr(shuffle=True)
+    if task.args.stateful:
+        read(model, batches, 2)
+        task._carried.end_update()
+    else:
+        next(batches), next(batches)
+    return iterator.state_dict()
+
+
+def test_other_blocks_cannot_go_on(corpus):
+    state = place_in_mid_epoch(*stateful(corpus))
+    task, _, dataset = stateful(corpus, "--tokens-per-sample", "8")
+    with pytest.raises(ValueError, match="--tokens-per-sample: required 16, .*, got 8"):
+        task.get_batch_iterator(dataset, max_sentences=4).load_state_dict(state)
+    del state["tokens_per_sample"]  # of a checkpoint of before
+    task.get_batch_iterator(dataset, max_sentences=4).load_state_dict(state)
+
+
+@pytest.mark.parametrize("flags", [[], ["--stateful"]], ids=["dropped", "added"])
+def test_an_epoch_is_of_streams_or_not(flags, corpus):
+    """Another order of batches would begin in its midst, or streams from zero."""
+    without = [flag for flag in STATEFUL if flag != "--stateful"]
+    _, other, model = build(corpus, *without)
+    other.args.train_subset = "train"
+    other.load_dataset("train")
+    ways = [stateful(corpus), (other, model, other.dataset("train"))]
+    before, (task, _, dataset) = reversed(ways) if flags else ways
+    state = place_in_mid_epoch(*before)
+    for _ in range(2):  # the second one is kept of the first
+        iterator = task.get_batch_iterator(dataset, max_sentences=4)
+        said = "--stateful: required (on|off), as in the epoch .* or with --reset-dataloader"
+        with pytest.raises(ValueError, match=said):
+            iterator.load_state_dict(state)
+    iterator.load_state_dict({**state, "iterations_in_epoch": 0, "carried_state": None})
+    place_in_mid_epoch(task, model, dataset)

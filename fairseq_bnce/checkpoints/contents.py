@@ -37,8 +37,8 @@ def check(content: Mapping[str, Any], path: str) -> None:
     """
     if _is_shard(content):
         raise CheckpointError(
-            f"--path {path}: required a whole checkpoint, got one shard of a fully sharded training; "
-            "put the shards together first"
+            f"--path {path}: required a whole checkpoint, got one shard of a fully sharded "
+            "training; put the shards together first"
         )
     _check_parameters(content.get("model"), path)
     _check_state(content.get("task_state"), path)

@@ -100,6 +100,31 @@ def eval_lm_options(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
     return {**kwargs, "batch_size": kwargs.get("batch_size") or 1, "max_tokens": None}
 
 
+def refusing_states(iterator: Any) -> Any:
+    """A training's iterator without --stateful, which does not go on in the midst of streams."""
+    if "load_state_dict" not in vars(iterator):  # fairseq keeps iterators
+        load = iterator.load_state_dict
+
+        def load_state_dict(state_dict: Dict[str, Any]) -> None:
+            _check_place(state_dict, is_stateful=False)
+            load(state_dict)
+
+        iterator.load_state_dict = load_state_dict
+    return iterator
+
+
+def _check_place(state: Dict[str, Any], is_stateful: bool) -> None:
+    """A place in the midst of an epoch is one among streams, or it is not."""
+    was_stateful = "carried_state" in state
+    if state.get("iterations_in_epoch") and was_stateful != is_stateful:
+        switch = {True: "on", False: "off"}
+        raise ValueError(
+            f"--stateful: required {switch[was_stateful]}, as in the epoch that the checkpoint is "
+            f"in the midst of, got {switch[is_stateful]}; go on so, or with --reset-dataloader "
+            "from a new epoch"
+        )
+
+
 class CarriedState:
     """What a decoder ended a batch in, to be what it starts the next one in, once attached.
 
@@ -238,6 +263,7 @@ class StreamIterator(EpochBatchIterator):
         streams: sentences a batch.
         carried: the state of the decoder that reads the batches.
         trains: whether they are the training data, which may be validation data, too.
+        block: tokens of one.
         num_shards: ranks.
         **kwargs: EpochBatchIterator's.
     """
@@ -248,10 +274,11 @@ class StreamIterator(EpochBatchIterator):
         streams: int,
         carried: CarriedState,
         trains: bool,
+        block: int,
         num_shards: int = 1,
         **kwargs: Any,
     ):
-        self.carried, self.trains, self.streams = carried, trains, streams
+        self.carried, self.trains, self.streams, self.block = carried, trains, streams, block
         self.restored: Optional[List[State]] = None
         # A loader that is dropped keeps the next one waiting for its workers; not in 0.12.2.
         if "reuse_dataloader" in inspect.signature(EpochBatchIterator).parameters:
@@ -269,14 +296,23 @@ class StreamIterator(EpochBatchIterator):
         state = super().state_dict()
         if state["iterations_in_epoch"]:
             state["carried_state"] = self.carried.of_all_ranks()
+            state["tokens_per_sample"] = self.block
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """As fairseq's.
 
         Raises:
-            ValueError: for the states of another number of streams.
+            ValueError: for the states of another number of streams, or none; for other blocks.
         """
+        _check_place(state_dict, is_stateful=True)
+        block = state_dict.get("tokens_per_sample", self.block)
+        if block != self.block:
+            raise ValueError(
+                f"--tokens-per-sample: required {block}, as the checkpoint's place in the data is "
+                f"of, got {self.block}; go on with as many, or with --reset-dataloader from a new "
+                "epoch"
+            )
         states = state_dict.get("carried_state")
         for state in states or []:
             if state is not None and state[0].size(1) != self.streams:
