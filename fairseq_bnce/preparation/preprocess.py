@@ -27,5 +27,5 @@ if __name__ == "__main__":
     sys.path[:] = [path for path in sys.path if Path(path) != Path(__file__).parent]
     from fairseq_cli.preprocess import cli_main
 
-    BaseProcess.join = _join_and_look  # type: ignore[method-assign]
+    BaseProcess.join = _join_and_look  # type: ignore
     cli_main()
