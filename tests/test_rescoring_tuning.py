@@ -13,8 +13,6 @@ from fairseq_bnce.rescoring.bootstrap import compare
 from fairseq_bnce.rescoring.line_search import Lists, best_step, error_surface
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
 
-pytestmark = pytest.mark.modern
-
 
 def sentences(count, seed, types=3):
     rng = random.Random(seed)

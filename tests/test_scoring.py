@@ -336,3 +336,12 @@ def test_a_carried_text_has_the_start_that_bos_adds(language_model):
         return Scorer(trained._replace(bos=trained.source.bos()), **options).score(["w1 w2 w3"])
 
     np.testing.assert_allclose(score(batch_tokens=1), score(), rtol=0, atol=1e-5)
+
+
+def test_what_a_model_prints_is_no_score(language_model, monkeypatch, capsys):
+    """As fairseq's lightconv does on a machine with a GPU."""
+    checkpoint = language_model("lightconv_lm")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    Scorer.from_checkpoint(checkpoint, device="cpu")
+    printed = capsys.readouterr()
+    assert "lightconv_cuda" in printed.err and not printed.out

@@ -71,7 +71,7 @@ def test_a_document_is_a_running_text_in_blocks(name, window, corpus, language_m
 
 @pytest.mark.modern  # torch 1.13 computes nothing in halves on a CPU
 def test_a_half_model_has_unnormalised_scores_in_float32(corpus, language_model):
-    """They are off by their features' rounding, not by their own: halves near 20 are 0.016 apart."""
+    """Off by their features' rounding, not by their own: halves near 20 are 0.016 apart."""
     flags = [*SENTENCES, "--unnormalized", "--log-z-shift", "-20"]
     _, want = eval_lm(corpus, language_model("transformer_lm"), *flags)
     _, got = eval_lm(corpus, language_model("transformer_lm"), *flags, "--fp16")

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -220,7 +221,9 @@ def _check_dictionary(
 
 def _model(task: Any, cfg: Any, parameters: Dict[str, torch.Tensor], path: str) -> nn.Module:
     kinds = contents.kinds(parameters)
-    with building.guarded(parameters, cfg, path):
+    # Where there is a GPU, fairseq's lightconv prints that it lacks an extension of its own: scores
+    # are to be alone on standard output.
+    with building.guarded(parameters, cfg, path), contextlib.redirect_stdout(sys.stderr):
         model = task.build_model(cfg, from_checkpoint=True)
         model.load_state_dict(parameters, strict=True, model_cfg=cfg)
         check_positions(model, path)
