@@ -42,7 +42,9 @@ from fairseq.modules import AdaptiveSoftmax
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce import register
+from fairseq_bnce.checkpoints import dictionaries
+from fairseq_bnce.errors import CheckpointError, InputError, UnsupportedModelError
 from fairseq_bnce.losses import log_partition
 from fairseq_bnce.projection import initial_scores
 from fairseq_bnce.projection.output_layer import OutputLayer
@@ -75,8 +77,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _migrate(chosen: argparse.Namespace, training: Sequence[str]) -> int:
-    for line in migrate(chosen, training):
-        print(line)
+    try:
+        for line in migrate(chosen, training):
+            print(line)
+    except (CheckpointError, InputError) as error:
+        raise UsageError(str(error)) from None
     return 0
 
 
@@ -84,10 +89,13 @@ def migrate(chosen: argparse.Namespace, training: Sequence[str]) -> Iterator[str
     """Write the new checkpoint; yields what was kept and what was not.
 
     Raises:
-        UsageError: if the checkpoint can't be read, or is of another size.
+        UsageError: if there is no checkpoint, or one of another size.
+        CheckpointError: if it can't be read.
+        InputError: if the data have other words.
     """
+    register()  # which reads a checkpoint without running what is in it
     cfg, task, model = _new_model(training)
-    old = _read(chosen.checkpoint)
+    old = _read(chosen.checkpoint, task)
     kept, new = _put(old["model"], model)
     yield f"kept: {len(kept)} parameters and buffers of {len(old['model'])}"
     layer = _plain_layer(model, new, old["model"])
@@ -102,7 +110,9 @@ def migrate(chosen: argparse.Namespace, training: Sequence[str]) -> Iterator[str
     if lost:
         yield f"left out: {', '.join(lost)}"
     plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)  # as fairseq saves it
-    state = {} if layer is None else {"log_z": 0.0}  # the bias has taken it off
+    state: Dict[str, Any] = {dictionaries.WORDS: dictionaries.checksum(task.source_dictionary)}
+    if layer is not None:
+        state["log_z"] = 0.0  # the bias has taken it off
     old.update(model=model.state_dict(), cfg=plain, args=None, task_state=state)
     old.pop("last_optimizer_state", None)  # of other parameters
     checkpoint_utils.torch_persistent_save(old, str(chosen.out))
@@ -179,10 +189,15 @@ def _new_model(training: Sequence[str]) -> Tuple[Any, Any, BaseFairseqModel]:
     return cfg, task, model
 
 
-def _read(path: Path) -> Dict[str, Any]:
+def _read(path: Path, task: Any) -> Dict[str, Any]:
+    """A checkpoint whose rows are those of the task's words, if it tells them."""
     if not path.is_file():
         raise UsageError(f"{path}: required a checkpoint of fairseq-train, got no such file")
-    return checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    content = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    words = (content.get("task_state") or {}).get(dictionaries.WORDS)
+    if words is not None:
+        dictionaries.check_same(task.source_dictionary, words, str(path))
+    return content
 
 
 def _put(old: Dict[str, Tensor], model: BaseFairseqModel) -> Tuple[List[str], List[str]]:

@@ -1,5 +1,6 @@
 """Checkpoints with something changed in them, in any container that fairseq has used."""
 
+import os
 import warnings
 import zipfile
 from argparse import Namespace
@@ -29,6 +30,16 @@ def compressed(checkpoint, path):
         for entry in source.infolist():
             made.writestr(entry.filename, source.read(entry), zipfile.ZIP_DEFLATED)
     return path
+
+
+class Malicious:
+    """Unpickling it makes a folder."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.made),)
 
 
 class _Writes(torch.nn.Module):

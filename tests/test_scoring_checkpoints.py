@@ -16,7 +16,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from checkpoint_edits import CONTAINERS, compressed, edited, set_options, with_torchscript
+from checkpoint_edits import (
+    CONTAINERS,
+    Malicious,
+    compressed,
+    edited,
+    set_options,
+    with_torchscript,
+)
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.logging import meters
@@ -41,16 +48,6 @@ from fairseq_bnce.checkpoints import contents
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.scoring import CheckpointError, ScoringError
-
-
-class Malicious:
-    """Unpickling it makes a file."""
-
-    def __init__(self, made):
-        self.made = made
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.made),)
 
 
 def test_fairseqs_commands_run_none_where_torch_checks_nothing(corpus, tmp_path, monkeypatch):

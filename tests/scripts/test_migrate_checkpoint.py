@@ -1,13 +1,15 @@
 """Changing criteria in mid-training, with the commands of docs/adaptive-softmax.md."""
 
 import re
+import shutil
 
 import forks
 import migrate_checkpoint
 import pytest
 import torch
+from checkpoint_edits import Malicious
 from fairseq.modules import AdaptiveSoftmax
-from tools import LSTM, PLUGIN, TRAINING, TRANSFORMER, evaluate, perplexity, train
+from tools import LSTM, PLUGIN, TRAINING, TRANSFORMER, evaluate, perplexity, train, write_lines
 
 MODEL = [*LSTM, "--max-epoch", "2"]
 ADAPTIVE = ["--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "12"]
@@ -130,6 +132,32 @@ def test_what_cannot_be_migrated_is_said(corpus, trained, tmp_path):
     message = "decoder.embed_tokens.weight: required shape (64, 8) by the new flags, got (64, 16)"
     assert status == 2 and message in output
     assert not (tmp_path / "out.pt").exists()
+
+
+@pytest.mark.parametrize("old, new", [("softmax", BNCE), ("bnce", ADAPTIVE)])
+def test_words_stay_those_of_the_rows(corpus, trained, tmp_path, old, new):
+    """Of another dictionary of the same size every row would be another word's."""
+    other = shutil.copytree(corpus, tmp_path / "other")
+    head, *rest = (corpus / "dict.txt").read_text("utf-8").splitlines()
+    write_lines(other / "dict.txt", [*rest, head])
+    status, output = migrate(other, trained[old], tmp_path / "out.pt", *MODEL, *new)
+    message = f"data: required the dict.txt that {trained[old]} was trained with"
+    assert status == 2 and message in output and not (tmp_path / "out.pt").exists()
+    status, output = migrate(corpus, trained[old], tmp_path / "out.pt", *MODEL, *new)
+    assert status == 0, output
+    words = [
+        torch.load(str(path), weights_only=False)["task_state"]["dictionary_sha256"]
+        for path in (trained[old], tmp_path / "out.pt")
+    ]
+    assert words[0] == words[1]
+
+
+def test_nothing_in_a_checkpoint_is_run(corpus, tmp_path):
+    torch.save({"model": Malicious(tmp_path / "made")}, tmp_path / "bad.pt")
+    flags = [*MODEL, *SOFTMAX]
+    status, output = migrate(corpus, tmp_path / "bad.pt", tmp_path / "out.pt", *flags)
+    assert status == 2 and "nothing in it was run" in output
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_folded_softmax_is_the_adaptive_one_where_normalisers_are_constant():
