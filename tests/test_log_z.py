@@ -36,6 +36,7 @@ from two_ranks import on_two_ranks, results, trained_on_two_ranks
 from fairseq_bnce import losses
 from fairseq_bnce.projection.batch import TokenBatch
 from fairseq_bnce.training import log_z as constants
+from fairseq_bnce.training import start as starting
 from fairseq_bnce.training.objectives import _rows
 
 AUTO = ["--criterion", "bnce"]
@@ -300,7 +301,7 @@ def test_squashed_scores_can_carry_it(corpus, monkeypatch):
         log_q = torch.full((64,), lowest)
         log_q[:2] = math.log(0.5)
         monkeypatch.setattr(
-            criterion, "_initial_distribution", lambda _, q=log_q: SimpleNamespace(log_q=q)
+            starting, "initial_distribution", lambda *_, q=log_q: SimpleNamespace(log_q=q)
         )
         with torch.no_grad():
             model.decoder.fc_out.weight.zero_()

@@ -2,11 +2,11 @@
 
 A training step: features through ``model(...)`` (projection/batch.py), padding dropped, noise drawn
 (noise_source.py), the loss over the batch's own words (objectives.py, losses/). A validation step:
-the target's score and the exact partition function (metrics.py says what is logged).
+the target's score and the exact partition function (metrics.py says what is logged). What happens
+once, before the first batch, is in start.py.
 """
 
 import logging
-import math
 from argparse import Namespace
 from typing import Any, Dict, List, Optional, Tuple, Union
 
@@ -17,21 +17,15 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_bnce import losses
-from fairseq_bnce.checkpoints import dictionaries
 from fairseq_bnce.checkpoints.origin import CheckpointChoice
-from fairseq_bnce.errors import require
-from fairseq_bnce.losses.squashing import SQUASHED_LIMIT
-from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.projection import initial_scores, squashing
+from fairseq_bnce.projection import initial_scores
 from fairseq_bnce.projection.batch import TokenBatch, target_scores
 from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.sparse import row_sparse
-from fairseq_bnce.training import configs, log_z, metrics
+from fairseq_bnce.training import configs, log_z, metrics, start
 from fairseq_bnce.training.noise_source import NoiseSource, seeded_generator
 
 logger = logging.getLogger(__name__)
-
-_FAR_START = 2.0  # nats between log Z and where log Z_c starts
 
 
 class SelfNormalizingCriterion(FairseqCriterion):
@@ -47,8 +41,11 @@ class SelfNormalizingCriterion(FairseqCriterion):
         learned_log_z: (1,) how far a learned log Z went from there, or None. The start may be
             known on the first batch only, when --fp16 has copied the parameters, and halves tell
             small numbers well apart.
-        self_norm_alpha: the penalty's weight in this epoch, of those that have one.
+        alphas, self_norm_alpha: the penalty's weight by epoch and in this one, of those that have
+            one.
         normalises_itself: whether the loss draws log Z_c to log Z, so that scores need no softmax.
+        is_prepared: whether :meth:`prepare` has been called, as the language_modeling task does.
+        start_is_set: whether an untrained model's scores are as ``--init-output-bias`` says.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
@@ -71,18 +68,17 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if options.learn_log_z:
             # Of one dimension: fairseq's legacy_ddp can't reduce one of none.
             self.learned_log_z = nn.Parameter(torch.zeros(1))
-        self._alphas = configs.alphas_by_epoch(
+        self.alphas = configs.alphas_by_epoch(
             options.self_norm_alpha, options.self_norm_alpha_by_epoch
         )
-        self.self_norm_alpha = self._alphas[0]
+        self.self_norm_alpha = self.alphas[0]
         self.initial_bias = str(options.init_output_bias)
         self.valid_partition_rate = options.valid_partition_rate
         self._is_validated = not options.disable_validation
         self.row_sparse, self.score_squashing = options.row_sparse, options.score_squashing
         self.is_legacy_ddp = options.ddp_backend in ("legacy_ddp", "no_c10d")
         self.sentence_avg = options.sentence_avg
-        self._is_prepared = self._has_begun = False
-        self._start_is_set = False  # of an untrained model's scores
+        self.is_prepared = self.start_is_set = self._has_begun = False
 
     @classmethod
     def build_criterion(cls, cfg: FairseqDataclass, task: FairseqTask) -> "FairseqCriterion":
@@ -104,13 +100,13 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     @property
     def _known_start(self) -> float:
-        start = self.constant.start
-        return start if self.normalises_itself and start is not None else 0.0
+        known = self.constant.start
+        return known if self.normalises_itself and known is not None else 0.0
 
     def begin_epoch(self, epoch: int) -> None:
         """Do as flags say of this epoch, counted from 1; the language_modeling task calls it."""
         self.noise.begin_epoch(epoch)
-        self.self_norm_alpha = configs.of_epoch(self._alphas, epoch)
+        self.self_norm_alpha = configs.of_epoch(self.alphas, epoch)
 
     def scoring_state(self) -> Dict[str, Any]:
         """What a checkpoint has to know in order to score: log Z only if scores come near it."""
@@ -236,68 +232,23 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if untrained:  # fairseq-validate's are not, and what concerns training is nothing to it
             configs.check_training(self._options)
         layer = OutputLayer(model)
-        self._check_size(layer)
-        self._check_reach(layer)
-        self._take_squashing(model)
+        start.check_size(self, layer)
+        start.check_reach(self, layer)
+        start.take_squashing(self, model)
         if self.row_sparse:
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
-        q = self._initial_distribution(layer) if untrained else None
+        q = start.initial_distribution(self, layer) if untrained else None
         squash = self.score_squashing
         self._decide_log_z(
             by_bias=None if q is None else initial_scores.carried_log_z(q.log_q, squash)
         )
         if untrained:
-            self._check_dictionary()
+            start.check_dictionary(self)
         if q is not None:
             initial_scores.quieten(layer)
             initial_scores.set_to(layer, q.log_q + (self.constant.start or 0.0), squash)
-            self._start_is_set = True
-        self._is_prepared = True
-
-    def _check_dictionary(self) -> None:
-        """That of what the training goes on from, whose rows would else be other words'."""
-        found = self.constant.restored
-        if found is not None and found.words is not None:
-            dictionaries.check_same(self.task.source_dictionary, found.words, found.path)
-
-    def _check_size(self, layer: OutputLayer) -> None:
-        """Not all architectures know of an output dictionary."""
-        words = len(self.task.target_dictionary)
-        required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
-        got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
-        require("--output-dictionary-size", required, got, len(layer) == words)
-
-    def _check_reach(self, layer: OutputLayer) -> None:
-        """That log Z_c can come to a log Z that was given."""
-        log_v, given = math.log(len(layer)), self.constant.given
-        if given is not None and self.normalises_itself and self.score_squashing:
-            low, high = log_v - SQUASHED_LIMIT, log_v + SQUASHED_LIMIT
-            within = f"since --score-squashing keeps scores within {SQUASHED_LIMIT:g}"
-            reach = f"from {low:.1f} to {high:.1f}, {within}"
-            require("--log-z", reach, given, low < given < high)
-
-    def _take_squashing(self, model: nn.Module) -> None:
-        """A model's scores are squashed for good, by whatever criterion it is read."""
-        if self.score_squashing:
-            squashing.squash(model)
-        elif squashing.is_squashed(model):
-            required = "--criterion self_norm_softmax with it, as the model was trained"
-            require("--score-squashing", required, type(self).__name__, False)
-
-    def _initial_distribution(self, layer: OutputLayer) -> Optional[NoiseDistribution]:
-        """What ``--init-output-bias`` starts scores at, where the decoder can carry it."""
-        if self.initial_bias == "none":
-            return None
-        if not initial_scores.can_be_set(layer):
-            logger.warning(
-                f"--init-output-bias {self.initial_bias}: {type(layer.decoder).__name__} has "
-                "neither an output bias nor a last layer normalisation to carry it (under "
-                "--no-decoder-final-norm, say): scores start as the model has them"
-            )
-            return None
-        if self.initial_bias == "uniform":
-            return NoiseDistribution.uniform(len(layer))
-        return self.noise.unigram.to("cpu")
+            self.start_is_set = True
+        self.is_prepared = True
 
     def _decide_log_z(self, by_bias: Optional[float]) -> None:
         """Before the first batch: what log Z is, or that it is to be measured there."""
@@ -314,10 +265,10 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """On the first training batch that has a token: check, measure log Z, say what it is."""
         if self._has_begun:
             return
-        if not self._is_prepared:
+        if not self.is_prepared:
             configs.check_training(self._options)
-        self._check_task()
-        self._check_start(batch.layer)
+        start.check_task(self)
+        start.warn_of_start(self, batch.layer)
         if self.constant.start is None:
             device = batch.target.device
             tokens = log_z.contexts_to_measure(len(batch), len(batch.layer), device)
@@ -327,52 +278,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
             return  # no rank has a token: the next batch is the first
         self._has_begun = True
         self.task.state.merge_state_dict(self.scoring_state())
-        logger.info(f"log Z: {self._said_log_z()}")
-        logger.info(f"loss: {self._said_loss()}")
-
-    def _check_task(self) -> None:
-        """That the task is the one that carries out what only that does."""
-        for flag, is_given in {
-            "--row-sparse": self.row_sparse,
-            "--noise-samples-by-epoch": self.noise.changes,
-            "--self-norm-alpha-by-epoch": len(self._alphas) > 1,
-            "--score-squashing": self.score_squashing,
-        }.items():
-            task = type(self.task).__name__
-            fits = self._is_prepared or not is_given
-            require(flag, "--task language_modeling", task, fits)
-
-    def _check_start(self, layer: OutputLayer) -> None:
-        """Warn of a start that is far from log Z, or not as asked for."""
-        log_v, given = math.log(len(layer)), self.constant.given
-        given = given if self.normalises_itself else None
-        can_start_there = layer.bias is not None or self._start_is_set or self.constant.goes_on
-        if given is not None and abs(given - log_v) > _FAR_START and not can_start_there:
-            logger.warning(
-                f"{type(layer.decoder).__name__} has no output bias: its log Z_c starts near "
-                f"log V = {log_v:.1f}, far from --log-z {given:g}, and it may take most "
-                "of the training to get there; --log-z auto starts right"
-            )
-        elif layer.bias is not None and not self._is_prepared and self.initial_bias != "none":
-            logger.warning(
-                f"--init-output-bias {self.initial_bias} is applied by the language_modeling task "
-                f"alone; under {type(self.task).__name__} the bias starts as the model has it"
-            )
-
-    def _said_log_z(self) -> str:
-        if not self.normalises_itself:
-            return f"{self.constant.origin}; scoring needs its shift"
-        return f"{self.log_z:g} nats ({self.constant.origin})"
-
-    def _said_loss(self) -> str:
-        share = {0: "unnormalised", 1: "exact"}.get(self.valid_partition_rate, "estimated")
-        ppl = "ppl" if self.valid_partition_rate else "u_ppl"
-        per = "a sentence" if self.sentence_avg else "a token"
-        return (
-            f"in training lines the objective of {type(self).__name__}, in validation lines the "
-            f"{share} negative log-likelihood, whose perplexity is {ppl}; both in bits {per}, and "
-            "not to be compared with each other"
-        )
+        logger.info(f"log Z: {start.said_log_z(self)}")
+        logger.info(f"loss: {start.said_loss(self)}")
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:

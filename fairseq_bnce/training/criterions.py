@@ -35,7 +35,7 @@ class BatchNCECriterion(SelfNormalizingCriterion):
         self.noise.warn_without_draws()
         self.groups = {"group": options.bnce_group, "gather_noise": options.gather_noise}
         self.is_ranking = str(options.objective) == "ranking"
-        self.normalises_itself = not self.is_ranking or any(self._alphas)
+        self.normalises_itself = not self.is_ranking or any(self.alphas)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         noise = (self.noise, self.differentiable_log_z, reduction)
@@ -135,7 +135,7 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task, options)
         self.self_norm_rate = options.self_norm_rate
-        self.normalises_itself = any(self._alphas)
+        self.normalises_itself = any(self.alphas)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         if self.self_norm_rate < 1:
