@@ -41,6 +41,7 @@ _DEEPCOPY = "__deepcopy__"
 def allow_fairseq_checkpoints() -> None:
     """Add the plain containers that fairseq checkpoints hold to torch's allow-list."""
     if TORCH_CHECKS:
+        named: typing.List[typing.Any]
         named = [(container, name) for name, container in plain_containers().items()]
         # To be filled, and not to be made: without a dot it is no name that a file can have.
         filled = [numpy.ndarray, *map(type, _NUMBERS.values())]

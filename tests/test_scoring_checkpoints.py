@@ -2,7 +2,6 @@
 
 import gc
 import math
-import os
 import pickle
 import shutil
 import sys
