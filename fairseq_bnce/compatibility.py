@@ -14,6 +14,7 @@
 
 import argparse
 import collections
+import contextlib
 import functools
 import importlib.util
 import pickle
@@ -27,6 +28,7 @@ import omegaconf.base
 import omegaconf.nodes
 import torch
 from fairseq import options
+from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed
 from fairseq.logging import meters
 
@@ -43,10 +45,23 @@ def allow_fairseq_checkpoints() -> None:
     if TORCH_CHECKS:
         named: typing.List[typing.Any]
         named = [(container, name) for name, container in plain_containers().items()]
-        # To be filled, and not to be made: without a dot it is no name that a file can have.
-        filled = [numpy.ndarray, *map(type, _NUMBERS.values())]
-        named += [(kind, f"filled {kind.__name__}") for kind in filled]
         torch.serialization.add_safe_globals(named)
+
+
+def allowing_arrays_of_numbers() -> typing.ContextManager:
+    """The same for :func:`arrays_of_numbers`, while a checkpoint is read.
+
+    No longer: under the same names others may put numpy's own on the list, and where one has, these
+    are left out.
+    """
+    if not TORCH_CHECKS or numpy.ndarray in torch.serialization.get_safe_globals():
+        return contextlib.nullcontext()
+    named: typing.List[typing.Any]
+    named = [(container, name) for name, container in arrays_of_numbers().items()]
+    # To be filled, and not to be made: without a dot it is no name that a file can have.
+    filled = [numpy.ndarray, *map(type, _NUMBERS.values())]
+    named += [(kind, f"filled {kind.__name__}") for kind in filled]
+    return torch.serialization.safe_globals(named)
 
 
 def plain_containers() -> typing.Dict[str, typing.Any]:
@@ -77,10 +92,11 @@ def plain_containers() -> typing.Dict[str, typing.Any]:
         distributed._TensorPlaceholder,
         *(getattr(omegaconf.nodes, name) for name in nodes),
         *_METERS,
+        Dictionary,  # in the state of speech tasks
     ]
     named = {f"{container.__module__}.{_name(container)}": container for container in containers}
     old = {f"fairseq.meters.{meter.__name__}": meter for meter in _METERS}
-    return {**named, **old, **_arrays_of_numbers()}
+    return {**named, **old}
 
 
 def _name(container: typing.Any) -> str:
@@ -88,7 +104,7 @@ def _name(container: typing.Any) -> str:
     return getattr(container, "__qualname__", None) or container._name
 
 
-def _arrays_of_numbers() -> typing.Dict[str, typing.Any]:
+def arrays_of_numbers() -> typing.Dict[str, typing.Any]:
     """What makes numpy's arrays and numbers, as in the counts of --eval-bleu.
 
     Not numpy's own functions, but for one: those would take bytes for the addresses of objects, if

@@ -212,6 +212,29 @@ def test_arrays_of_numbers_load(any_torch, tmp_path):
     assert [values.dtype for values in found] == [values.dtype for values in want]
 
 
+@pytest.mark.modern
+def test_numpys_own_names_are_left_to_others(tmp_path):
+    """Who else has put them on torch's list finds them there, and we read by them."""
+    torch.save(np.arange(4.0), tmp_path / "array.pt")
+    before = set(map(str, torch.serialization.get_safe_globals()))
+    checkpoints.reading.load(str(tmp_path / "array.pt"))
+    assert set(map(str, torch.serialization.get_safe_globals())) == before
+    assert not any("_reconstruct" in one for one in before)
+    own = [np._core.multiarray._reconstruct, np.ndarray, np.dtype, type(np.dtype("f8"))]
+    with torch.serialization.safe_globals(own):
+        for load in (torch.load, checkpoints.reading.load):
+            assert np.array_equal(load(str(tmp_path / "array.pt")), np.arange(4.0))
+
+
+def test_a_dictionary_in_a_tasks_state_loads(any_torch, tmp_path):
+    """As those of speech have it."""
+    words = Dictionary()
+    words.add_symbol("w1")
+    torch.save({"target_dictionary": words}, tmp_path / "state.pt")
+    found = checkpoints.reading.load(str(tmp_path / "state.pt"))["target_dictionary"]
+    assert found.symbols == words.symbols and found.index("w1") == words.index("w1")
+
+
 @pytest.mark.parametrize("code", ["O", [("objects", "O")], "V8", ">i8"], ids=str)
 def test_of_objects_they_do_not(code, any_torch, tmp_path):
     """numpy itself would take numbers for the addresses of objects."""

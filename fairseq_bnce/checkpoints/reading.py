@@ -68,10 +68,9 @@ def check_file(path: str) -> None:
 
     Raises:
         zipfile.BadZipFile: for what :func:`check_sums` finds.
-        pickle.UnpicklingError: for code, or for a pickle that would take memory.
+        pickle.UnpicklingError: for a pickle that would take memory.
     """
     check_sums(path)
-    _check_no_torchscript(path)
     growing = _growing_names(path)
     if growing:
         raise _unsupported(growing[0])
@@ -126,10 +125,10 @@ def _check_sizes(entries: List[zipfile.ZipInfo], size: int) -> None:
         raise zipfile.BadZipFile(f"entries of {stated:,} bytes in a file of {size:,}")
 
 
-def unsafe(path: str, error: Exception) -> CheckpointError:
+def unsafe(path: str, error: Exception, flag: str = "--path ") -> CheckpointError:
     """For a file that asks for more than plain data, or is no checkpoint."""
     return CheckpointError(
-        f"--path {path}: required a checkpoint of plain data, got one that can't be loaded "
+        f"{flag}{path}: required a checkpoint of plain data, got one that can't be loaded "
         f"safely; nothing in it was run. {_first_sentence(error)}"
     )
 
@@ -168,7 +167,8 @@ def load(path: str, is_lazy: bool = False) -> Any:
     if _CAN_BE_TOLD:
         # Only what torch writes today can be mapped.
         mapped = is_lazy and zipfile.is_zipfile(path)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped or None)
+        with compatibility.allowing_arrays_of_numbers():
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped or None)
     serialization, allowed = torch.serialization, _restricted_pickle()
     with open(path, "rb") as file:
         if not serialization._is_zipfile(file):
@@ -211,7 +211,7 @@ def _restricted_pickle() -> Any:
 
 def _allowed_names() -> Dict[str, Any]:
     known = dict(torch._weights_only_unpickler._get_allowed_globals())
-    known.update(compatibility.plain_containers())
+    known.update({**compatibility.plain_containers(), **compatibility.arrays_of_numbers()})
     known.pop(_BYTES, None)
     return known
 

@@ -49,7 +49,7 @@ def take_fairseqs_place(task_class: type) -> None:
         task_class: the task whose models are loaded with care.
     """
     place: Any = checkpoint_utils
-    for module in (place, xm_transformer):  # all of fairseq that reads a checkpoint
+    for module in (place, xm_transformer):  # all of fairseq that reads what fairseq-train wrote
         module.torch = _Torch("torch")
     place._upgrade_state_dict = _without_strangers(place._upgrade_state_dict)
     place.load_checkpoint_to_cpu = _naming_whole_ones(place.load_checkpoint_to_cpu)
@@ -89,7 +89,7 @@ def _naming_whole_ones(read: Any) -> Any:
             if not reading.is_unsafe(error) and not is_whole(path):
                 raise _damaged(path, error) from None
             if isinstance(error, pickle.UnpicklingError):
-                raise reading.unsafe(path, error) from None
+                raise reading.unsafe(path, error, flag="") from None
             raise
 
     return load_checkpoint_to_cpu
@@ -170,8 +170,9 @@ def _with_care(load: Any, task_class: type) -> Any:
 def _load_one(
     load: Any, path: str, overrides: Any, task: Any, task_class: type
 ) -> Tuple[List[Any], Any, Any]:
-    if not os.path.isfile(path):
-        return load(task, None)  # fairseq says that there is none
+    if not os.path.isfile(path):  # fairseq says that there is none, or fetches it
+        with building.literals_alone(None, path):
+            return load(task, None)
     state = _state(path, overrides)
     is_ours = _is_language_model(state) if task is None else isinstance(task, task_class)
     if not is_ours:

@@ -7,6 +7,7 @@ subset, and never reset in between; a checkpoint holds it beside the position in
 """
 
 import inspect
+import weakref
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple
 
@@ -101,13 +102,14 @@ def eval_lm_options(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
 
 
 def refusing_states(iterator: Any) -> Any:
-    """A training's iterator without --stateful, which does not go on in the midst of streams."""
+    """An iterator without --stateful, which does not go on in the midst of streams."""
     if "load_state_dict" not in vars(iterator):  # fairseq keeps iterators
-        load = iterator.load_state_dict
+        # Weak, or what an epoch has read would stay until Python looks for cycles.
+        kept: Any = weakref.ref(iterator)
 
         def load_state_dict(state_dict: Dict[str, Any]) -> None:
             _check_place(state_dict, is_stateful=False)
-            load(state_dict)
+            type(kept()).load_state_dict(kept(), state_dict)
 
         iterator.load_state_dict = load_state_dict
     return iterator
