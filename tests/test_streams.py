@@ -1,6 +1,7 @@
 """Recurrent state that carries over between batches, in training, validation and eval-lm."""
 
 import re
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from tools import LSTM, build, evaluate, goes_on_from, loss_bits, train
 from two_ranks import results, train_on_two_ranks, trained_on_two_ranks
 
 from fairseq_bnce import ranks
-from fairseq_bnce.training.streams import CarriedState, stream_batches
+from fairseq_bnce.training.streams import CarriedState, refusing_states, stream_batches
 
 RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]
 STATEFUL = [*RNN, "--criterion", "bnce", "--stateful", "--lr", "2"]
@@ -410,3 +411,18 @@ def test_an_epoch_is_of_streams_or_not(flags, corpus):
             iterator.load_state_dict(state)
     iterator.load_state_dict({**state, "iterations_in_epoch": 0, "carried_state": None})
     place_in_mid_epoch(task, model, dataset)
+
+
+def test_an_iterator_that_refuses_states_is_freed_at_once():
+    """And with it what its epoch has read."""
+
+    class Iterator:
+        def load_state_dict(self, state):
+            self.state = state
+
+    iterator = refusing_states(Iterator())
+    iterator.load_state_dict({"iterations_in_epoch": 3})
+    assert iterator.state == {"iterations_in_epoch": 3}
+    kept = weakref.ref(iterator)
+    del iterator
+    assert kept() is None
