@@ -62,6 +62,6 @@ def test_a_small_run(tmp_path, capsys):
     for speed in found["speeds"]:
         is_exact = speed["system"] in ("fairseq-bnce score --exact", "fairseq-eval-lm")
         assert speed["tokens"] == ([200, 300] if is_exact else [300, 400])
-        assert speed["sentences"][0] < speed["sentences"][1]
+        assert min(speed["sentences"]) > 0
         assert min(speed["seconds"] + speed["cpu_seconds"]) > 0
     assert found["memory"]["20"]["peak_mib"] > 50 and found["machine"]["processor"]
