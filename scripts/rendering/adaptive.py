@@ -15,6 +15,7 @@ from .cells import Columns, spread, table
 Run = Dict[str, Any]
 METHODS = {
     "softmax": "`cross_entropy`",
+    "unigram": "the softmax, from the unigram model",
     "adaptive": "`adaptive_loss`",
     "bnce": "`bnce --row-sparse`",
     "ranking": "the same, `--objective ranking`",
@@ -58,7 +59,7 @@ def grid(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
-    """:func:`grid` for several sizes of the batch, each a file's, after as many targets."""
+    """:func:`grid` for several sizes of the batch, of a file or more each, after as many targets."""
     sizes, targets = _by_batch(comparisons)
     titles = [f"validation PPL after {targets} targets", "targets a batch"]
     rates = _rates(label for runs in sizes.values() for label in runs)
@@ -86,7 +87,10 @@ def best_of_batches(*comparisons: Dict[str, Any]) -> List[str]:
 
 def _by_batch(comparisons: Sequence[Dict[str, Any]]) -> Tuple[Dict[int, Dict[str, List[Run]]], str]:
     """(runs by targets a batch, how many targets they were trained on, about as many all)."""
-    sizes = {_batch_targets(comparison): _runs([comparison]) for comparison in comparisons}
+    found: Dict[int, List[Dict[str, Any]]] = {}
+    for comparison in comparisons:
+        found.setdefault(_batch_targets(comparison), []).append(comparison)
+    sizes = {size: _runs(some) for size, some in found.items()}
     targets = sorted({size * _common_update(runs) for size, runs in sizes.items()})
     if targets[-1] > 1.01 * targets[0]:
         raise ValueError(f"the files' runs must have as many targets, but have {targets}")
