@@ -1,6 +1,7 @@
 """The criteria in this process, on batches made by hand."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -54,12 +55,14 @@ def test_small_and_empty_validation_batches(tokens, corpus):
 @pytest.mark.parametrize("name", ["bnce", "bnce by time step", "bnce by groups"])
 def test_padding_adds_nothing(name, corpus):
     criterion, model, sample = make(corpus, name)
+    torch.manual_seed(3)
     loss = criterion(model, sample)[0]
     padded = {
         **sample,
         "net_input": {k: extended(v, 4) for k, v in sample["net_input"].items()},
         "target": extended(sample["target"], PAD),
     }
+    torch.manual_seed(3)
     assert criterion(model, padded)[0].item() == pytest.approx(loss.item(), rel=1e-6)
 
 
@@ -169,12 +172,22 @@ def test_noise_of_targets_and_draws_is_their_mixture(corpus):
     criterion = make(corpus, "bnce with draws")[0]
     words = torch.arange(64)
     p = criterion.noise.unigram.log_q.exp()
-    torch.testing.assert_close(
-        criterion.noise.mixture_log_q(words, 18, 6).exp(), 0.75 * p + 0.25 / 64
-    )
-    torch.testing.assert_close(criterion.noise.mixture_log_q(words, 18, 0).exp(), p)
-    uniform = torch.full((64,), 1 / 64)
-    torch.testing.assert_close(criterion.noise.mixture_log_q(words, 0, 2).exp(), uniform)
+    q = partial(criterion.noise.mixture_log_q, words, words)
+    torch.testing.assert_close(q(18, 6).exp(), 0.75 * p + 0.25 / 64)
+    torch.testing.assert_close(q(18, 0).exp(), p)
+    torch.testing.assert_close(q(0, 2).exp(), torch.full((64,), 1 / 64))
+
+
+def test_of_sentences_the_noise_has_the_batchs_share_of_ends(corpus):
+    """Of every length fairseq makes batches of their own, with 1 of 4 targets </s> in this one."""
+    noise = make(corpus, "bnce", *LSTM, "--sample-break-mode", "eos")[0].noise
+    words, targets = torch.arange(64), torch.tensor([2, 5, 6, 7, 2, 8, 9, 5])
+    p, q = noise.unigram.log_q.exp(), noise.mixture_log_q(words, targets, 7, 0).exp()
+    assert q[2] == pytest.approx(0.25)
+    others = words != 2
+    torch.testing.assert_close(q[others], p[others] / (1 - p[2]) * 0.75)
+    for ends in (words[:0], words[3:9], words[2:3].expand(9)):  # no targets, no ends, nothing else
+        assert noise.mixture_log_q(words, ends, 7, 0).isfinite().all()
 
 
 def test_half_precision_leaves_the_noise_alone(corpus):

@@ -3,13 +3,16 @@
 import copy
 import json
 import math
+import random
 import re
 
+import numpy as np
 import pytest
 import torch
 from tools import (
     LSTM,
     TIED_TRANSFORMER,
+    binarise,
     build,
     evaluate,
     goes_on_from,
@@ -22,8 +25,10 @@ from tools import (
     valid_stats,
     validate,
     word_scores,
+    write_lines,
 )
 
+from fairseq_bnce import Scorer
 from fairseq_bnce.training import criterions
 
 CRITERIA = {
@@ -289,6 +294,24 @@ def test_bfloat16_needs_no_tpu(corpus, tmp_path):
     train(corpus, tmp_path, *flags, "--max-epoch", "1", "--memory-efficient-bf16")
     rows = parameters(tmp_path / "checkpoint_last.pt")["decoder.fc_out.weight"]
     assert torch.equal(rows, rows.bfloat16().float())
+
+
+@pytest.mark.modern
+@pytest.mark.parametrize("objective", ["binary", "ranking"])
+def test_sentences_end_where_they_end(objective, tmp_path):
+    """Half of them after a word, half after eight; fairseq's batches have one length each."""
+    rng = random.Random(1)
+    sizes = [1, 8] * 300
+    lines = [" ".join(f"w{rng.randrange(20)}" for _ in range(size)) for size in sizes]
+    for split in ("train", "valid"):
+        write_lines(tmp_path / f"{split}.txt", lines)
+    data = binarise(tmp_path, tmp_path / "bin")
+    flags = [*LSTM, "--criterion", "bnce", "--objective", objective, "--sample-break-mode", "eos"]
+    flags += ["--optimizer", "adam", "--lr", "0.01", "--max-epoch", "15"]
+    train(data, tmp_path, *flags, "--batch-size", "72", "--max-tokens", "144")
+    scorer = Scorer.from_checkpoint(tmp_path / "checkpoint_last.pt", exact=True)
+    ends = [scorer.score_words([f"w{word}"])[0][-1] for word in range(20)]
+    assert np.exp(ends).mean() == pytest.approx(0.5, abs=0.07)  # softmax has 0.56
 
 
 @pytest.mark.modern

@@ -33,6 +33,7 @@ class BatchNCECriterion(SelfNormalizingCriterion):
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task, options)
         self.noise.warn_without_draws()
+        self.noise.warn_of_places(options.bnce_group)
         self.groups = {"group": options.bnce_group, "gather_noise": options.gather_noise}
         self.is_ranking = str(options.objective) == "ranking"
         self.normalises_itself = not self.is_ranking or any(self.alphas)
@@ -107,6 +108,7 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
         self.nce_base = str(options.nce_base)
         if self.nce_base == "bnce":
             self.noise.warn_without_draws()
+            self.noise.warn_of_places(options.bnce_group)
         else:
             self.noise.require_draws()
         self.groups = {"group": options.bnce_group, "gather_noise": options.gather_noise}

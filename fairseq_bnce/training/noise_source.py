@@ -13,9 +13,12 @@ from fairseq_bnce import ranks
 from fairseq_bnce.errors import require
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.training.configs import draws_by_epoch, of_epoch
+from fairseq_bnce.training.streams import break_mode
 from fairseq_bnce.training.token_counts import training_target_counts
 
 logger = logging.getLogger(__name__)
+
+_RARE = 1e-3  # between a share that is counted and none or all
 
 
 class NoiseSource:
@@ -29,6 +32,7 @@ class NoiseSource:
 
     Attributes:
         samples: how many draws the flags ask for in this epoch; None is for the loss to decide.
+        is_of_sentences: whether a line of the data is a sentence, and not a block of the text.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
@@ -36,6 +40,7 @@ class NoiseSource:
 
     def __init__(self, task: FairseqTask, options: Namespace):
         self._task, self._subset = task, options.train_subset
+        self.is_of_sentences = _is_of_sentences(task)
         self._kind, self._power = str(options.noise), options.noise_power
         self._by_epoch = draws_by_epoch(options.noise_samples, options.noise_samples_by_epoch)
         by_epoch = options.noise_samples_by_epoch is not None
@@ -94,17 +99,51 @@ class NoiseSource:
         """log q of words (U,) that are drawn, (U,) float32."""
         return self.distribution.to(words.device).log_q[words]
 
-    def mixture_log_q(self, words: Tensor, in_batch: int, drawn: int) -> Tensor:
+    def mixture_log_q(self, words: Tensor, targets: Tensor, in_batch: int, drawn: int) -> Tensor:
         """log q of noise of which ``in_batch`` are targets of the data and ``drawn`` are draws.
 
-        The targets follow the unigram distribution p whatever ``--noise`` says, so with draws from
-        r the noise is the mixture q = (in_batch p + drawn r) / K.
+        The targets follow their own distribution p whatever ``--noise`` says, so with draws from r
+        the noise is the mixture q = (in_batch p + drawn r) / K.
+
+        Args:
+            words: (U,) ids.
+            targets: (n,) ids, all of the batch.
+            in_batch, drawn: K is their sum.
         """
-        p = self.unigram.to(words.device).log_q[words]
-        if drawn == 0 or self.distribution is self.unigram:
+        p = self._log_p(words, targets)
+        if drawn == 0:
             return p
         r, share = self.log_q(words), drawn / (max(in_batch, 0) + drawn)
         return torch.logaddexp(p + math.log(1 - share), r + math.log(share)) if share < 1 else r
+
+    def warn_of_places(self, group: str) -> None:
+        """For a loss whose noise may be the targets at the same place of other lines."""
+        if group == "time" and self.is_of_sentences:
+            logger.warning(
+                "--bnce-group time is for --sample-break-mode none: words at one place of several "
+                "sentences, such as the first, are not unigram, and which they are is not learned"
+            )
+
+    def _log_p(self, words: Tensor, targets: Tensor) -> Tensor:
+        """log p of words (U,) among the targets (n,) of a batch: the unigram distribution's.
+
+        fairseq makes a batch of sentences of about one length. Each has one </s>, whose share is
+        therefore the batch's, and not the text's.
+        """
+        log_p = self.unigram.to(words.device).log_q[words]
+        if not self.is_of_sentences or len(targets) == 0:
+            return log_p
+        end = self._task.target_dictionary.eos()
+        ends, usual = targets.eq(end).float().mean(), self.unigram.log_q[end].exp()
+        ends = ends.clamp(_RARE, 1 - _RARE)
+        others = log_p + torch.log((1 - ends) / (1 - usual.to(ends)).clamp(min=_RARE))
+        return torch.where(words == end, ends.log().to(log_p), others)
+
+
+def _is_of_sentences(task: FairseqTask) -> bool:
+    """As of every task but language modeling, which cuts running text unless it is told to."""
+    args = getattr(task, "args", None)
+    return not hasattr(args, "sample_break_mode") or break_mode(args) == "eos"
 
 
 def seeded_generator(device: torch.device) -> torch.Generator:

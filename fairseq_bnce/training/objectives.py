@@ -35,25 +35,26 @@ def batch_nce(
 
     Args:
         batch, noise, log_z, reduction: see the module.
-        group: "batch", "time", or how many tokens make a group.
+        group: "batch", "time", or how many tokens, drawn at random, make a group.
         gather_noise: whether the other ranks' targets are noise too.
         loss: of one group.
         own: 1 where a target is one of the words that it is ranked among, and not noise to itself.
     """
     groups = _groups(batch, group)
-    foreign = _targets_elsewhere(batch) if gather_noise else batch.target[:0]
+    elsewhere = _targets_elsewhere(batch) if gather_noise else batch.target[:0]
     # A lone target has no company to serve as its noise: one draw makes up for it.
-    counts = [max(noise.samples or 0, 2 - len(tokens) - len(foreign)) for tokens in groups]
+    counts = [max(noise.samples or 0, 2 - len(tokens) - len(elsewhere)) for tokens in groups]
     draws = [noise.draw(batch.target.device, count) for count in counts]
-    vocabulary = BatchVocabulary(batch.layer, batch.target, foreign, *draws)
+    vocabulary = BatchVocabulary(batch.layer, batch.target, elsewhere, *draws)
     target, foreign, *draws = vocabulary.ids
     weight, bias, log_z = _rows(vocabulary, log_z)
+    everywhere = torch.cat([batch.target, elsewhere])
     parts = []
     for features, words, drawn in zip(
         _split(batch.features, groups), _split(target, groups), draws
     ):
         in_batch = len(words) - 1 + own + len(foreign)
-        log_q = noise.mixture_log_q(vocabulary.words, in_batch, len(drawn))
+        log_q = noise.mixture_log_q(vocabulary.words, everywhere, in_batch, len(drawn))
         extra = torch.cat([foreign, drawn])
         options = {"log_z": log_z, "reduction": reduction, "gathered": len(groups) == 1}
         parts.append(loss(features, words, weight, bias, log_q, noise_ids=extra, **options))
@@ -106,12 +107,15 @@ def _rows(vocabulary: Any, log_z: LogZ) -> Tuple[Tensor, Any, float]:
 
 def _groups(batch: TokenBatch, kind: str) -> List[Tensor]:
     """Indices of the tokens that serve each other as noise, at least one (maybe empty) group."""
-    everyone = torch.arange(len(batch), device=batch.target.device)
+    if kind.isdigit():
+        # Neighbours would make a context's own words its noise.
+        order = torch.randperm(len(batch), device=batch.target.device)
+        return list(order.split(int(kind)))
     if kind == "time" and len(batch):
         order = batch.time_steps.argsort(stable=True)
         sizes = torch.unique(batch.time_steps, return_counts=True)[1]
         return list(order.split(sizes.tolist()))
-    return list(everyone.split(int(kind))) if kind.isdigit() else [everyone]
+    return [torch.arange(len(batch), device=batch.target.device)]
 
 
 def _split(tokens: Tensor, groups: List[Tensor]) -> List[Tensor]:

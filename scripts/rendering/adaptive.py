@@ -59,7 +59,7 @@ def grid(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
-    """:func:`grid` for several sizes of the batch, of a file or more each, after as many targets."""
+    """:func:`grid` for several sizes of the batch, a file or more each, after as many targets."""
     sizes, targets = _by_batch(comparisons)
     titles = [f"validation PPL after {targets} targets", "targets a batch"]
     rates = _rates(label for runs in sizes.values() for label in runs)
