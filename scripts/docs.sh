@@ -15,6 +15,10 @@ venv=.venv-docs
 list_extra='import tomllib
 print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")'
 python=${PYTHON:-python3}
+"$python" -c 'import tomllib' 2>/dev/null || {
+  echo "docs: Python 3.11 or newer is required, but $python is $("$python" -V) (choose another with PYTHON=)" >&2
+  exit 1
+}
 wanted=$("$python" -c "$list_extra")
 if [ "$(cat "$venv/.installed" 2>/dev/null)" != "$wanted" ]; then
   echo "docs: pip install" $wanted

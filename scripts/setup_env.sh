@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Set up the Python environments of this checkout, from a package index, once.
 #
-#   scripts/setup_env.sh          .venv, from ${PYTHON:-python3}: 3.11+ gets today's torch and
+#   scripts/setup_env.sh          .venv, from ${PYTHON:-python3}: 3.11 to 3.13 get today's torch and
 #                                 fairseq-fixed, 3.8 to 3.10 get stock fairseq 0.12.2
 #   scripts/setup_env.sh stock    .venv-stock: stock fairseq 0.12.2 on Python 3.10, looked for in
 #                                 PYTHON310=, among pyenv's versions, then as python3.10 on the PATH.
@@ -13,6 +13,8 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USER=0
+# Another environment's packages; and with CUDA_HOME fairseq compiles kernels that nothing here uses.
+unset PYTHONPATH PYTHONHOME CUDA_HOME
 
 # A line is one `pip install`; the order matters. fairseq-fixed compiles against the torch that is
 # there already, so without build isolation. torch is named again beside each fairseq: an old
@@ -64,8 +66,8 @@ print(base if os.access(base, os.X_OK) else sys.executable)'
 recipe_for() {
   case $1 in
     3.8 | 3.9 | 3.10) echo "$stock_recipe" ;;
-    3.1[1-9]) echo "$modern_recipe" ;;
-    *) fail "Python 3.8 or newer is required, but ${PYTHON:-python3} is Python $1 (choose another with PYTHON=)" ;;
+    3.1[1-3]) echo "$modern_recipe" ;;
+    *) fail "Python 3.8 to 3.13 is required, but ${PYTHON:-python3} is Python $1 (choose another with PYTHON=)" ;;
   esac
 }
 
@@ -139,11 +141,16 @@ install_package() {
   touch "$venv/.installed"
 }
 
-# set_up FOLDER VERSION PYTHON
+# set_up FOLDER VERSION PYTHON: one at a time, of two quickstarts, say.
 set_up() {
   local venv=$root/$1 version=$2 python=$3
+  if command -v flock >/dev/null; then
+    exec 9>"$venv.lock"
+    flock -n 9 || step "wait for another set-up of $1" flock 9
+  fi
   is_ready "$venv" "$version" || build "$venv" "$version" "$python"
   install_package "$venv" "$version"
+  exec 9>&-
   say "$1 is ready (Python $version)"
 }
 

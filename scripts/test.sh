@@ -12,9 +12,20 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+unset PYTHONPATH PYTHONHOME # another environment's packages
 
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+setup= others=
+# What is in the background has not heard of Ctrl-C.
+end() {
+  local process
+  for process in $setup $others; do
+    pkill -P "$process" || true
+    kill "$process" || true
+  done 2>/dev/null
+  rm -rf "$logs"
+}
+trap end EXIT
 export COVERAGE_FILE=$logs/coverage
 
 # One process at a time of each: it has one thread, and its commands run in forks.
@@ -74,7 +85,6 @@ check_sources() {
 }
 
 status=0
-setup=
 if [ "${STOCK:-1}" != 0 ]; then
   echo "test: the stock environment is set up in the background"
   scripts/setup_env.sh stock >"$logs/setup" 2>&1 &
@@ -83,6 +93,7 @@ fi
 scripts/setup_env.sh
 if [ -n "$setup" ]; then
   wait "$setup" || status=$?
+  setup=
   cat "$logs/setup"
 fi
 choose_tests
@@ -96,6 +107,7 @@ else
 fi
 echo "test: waiting for the others"
 wait "$others" || status=$?
+others=
 cat "$logs/beside"
 if [ -n "${COVERAGE:-}" ]; then
   # Processes that tests kill, or give a full disk, leave damaged files: the others are combined.

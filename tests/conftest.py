@@ -22,6 +22,8 @@ import fairseq_bnce
 pytest.register_assert_rewrite("fuzz_checkpoints", "fuzzing", "loss_cases", "two_ranks")
 
 TYPES = 60
+# With several GPUs fairseq-train starts a process for each.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
 
 # flashlight-text is in today's environment alone (scripts/setup_env.sh), up to Python 3.12.
 _HAS_DECODERS = (3, 11) <= sys.version_info < (3, 13)

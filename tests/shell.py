@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -63,7 +64,8 @@ class Shell:
     def __init__(self, folder: Path, further: Optional[Dict[str, Sequence[str]]] = None):
         self._folder = folder
         self._further = further or {}
-        self._address = str(folder / "commands" / "socket")
+        # One of Linux's abstract names: a path may have no more than 107 bytes.
+        self._address = f"\0fairseq-bnce-{uuid.uuid4().hex}"
         for place, names in (("commands", [*MODULES, "fairseq-bnce"]), ("scripts", SCRIPTS)):
             (folder / place).mkdir()
             for name in names:
@@ -88,7 +90,6 @@ class Shell:
             command = ["/bin/bash", *flags, "-c", text]
             with subprocess.Popen(command, cwd=self._folder, env={"PATH": path}, **streams) as bash:
                 self._serve(listener, bash)
-        os.unlink(self._address)
         return Result(bash.returncode, log.read_text(encoding="utf-8", errors="replace"))
 
     def _serve(self, listener: socket.socket, bash: "subprocess.Popen[bytes]") -> None:
@@ -125,7 +126,9 @@ class Parsing(Shell):
 
     def run(self, text: str) -> Result:
         """What the parsers refuse is in ``refused``."""
-        return self._bash(f"command_not_found_handle() {{ :; }}\n{text}", self._address[:-7], [])
+        return self._bash(
+            f"command_not_found_handle() {{ :; }}\n{text}", str(self._folder / "commands"), []
+        )
 
     def _start(self, folder: str, name: str, arguments: List[str], streams: List[int]) -> Any:
         arguments = [argument for argument in arguments if argument != "..."]

@@ -237,7 +237,7 @@ def options(config: Any, kind: type) -> Namespace:
     names = [f.name for f in fields(kind) if f.name != "_name"]
     values = Namespace(**{**_OFF, **{name: getattr(config, name) for name in names}})
     for name, (required, fits) in _REQUIRED.items():
-        value = getattr(values, name)
+        value = getattr(values, name, None)
         if name in names and value is not None:
             _require(name, required, value, fits(value))
     _check_together(values)
