@@ -178,14 +178,18 @@ def test_noise_of_targets_and_draws_is_their_mixture(corpus):
     torch.testing.assert_close(q(0, 2).exp(), torch.full((64,), 1 / 64))
 
 
-def test_of_sentences_the_noise_has_the_batchs_share_of_ends(corpus):
-    """Of every length fairseq makes batches of their own, with 1 of 4 targets </s> in this one."""
-    noise = make(corpus, "bnce", *LSTM, "--sample-break-mode", "eos")[0].noise
-    words, targets = torch.arange(64), torch.tensor([2, 5, 6, 7, 2, 8, 9, 5])
+@pytest.mark.parametrize("marks", [[2], [0, 2]])
+def test_of_sentences_the_noise_has_the_batchs_share_of_ends(marks, corpus):
+    """Of every length fairseq makes batches of their own: here two sentences of two words."""
+    flags = [*LSTM, "--sample-break-mode", "eos", *(["--add-bos-token"] if marks[0] == 0 else [])]
+    noise = make(corpus, "bnce", *flags)[0].noise
+    words, targets = torch.arange(64), torch.tensor([*marks, 5, 6, *marks, 7, 8])
     p, q = noise.unigram.log_q.exp(), noise.mixture_log_q(words, targets, 7, 0).exp()
-    assert q[2] == pytest.approx(0.25)
-    others = words != 2
-    torch.testing.assert_close(q[others], p[others] / (1 - p[2]) * 0.75)
+    share = 1 / (len(marks) + 2)
+    assert q[marks].tolist() == pytest.approx([share] * len(marks))
+    others = words > 2
+    usual = 1 - p[marks].sum()
+    torch.testing.assert_close(q[others], p[others] / usual * (1 - len(marks) * share))
     for ends in (words[:0], words[3:9], words[2:3].expand(9)):  # no targets, no ends, nothing else
         assert noise.mixture_log_q(words, ends, 7, 0).isfinite().all()
 

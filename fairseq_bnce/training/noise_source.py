@@ -4,6 +4,7 @@ import functools
 import logging
 import math
 from argparse import Namespace
+from typing import List
 
 import torch
 from fairseq.tasks import FairseqTask
@@ -127,17 +128,27 @@ class NoiseSource:
     def _log_p(self, words: Tensor, targets: Tensor) -> Tensor:
         """log p of words (U,) among the targets (n,) of a batch: the unigram distribution's.
 
-        fairseq makes a batch of sentences of about one length. Each has one </s>, whose share is
-        therefore the batch's, and not the text's.
+        fairseq makes a batch of sentences of about one length. Each has one </s>, and one <s> with
+        --add-bos-token, whose share is therefore the batch's, and not the text's.
         """
-        log_p = self.unigram.to(words.device).log_q[words]
+        unigram = self.unigram.to(words.device).log_q
         if not self.is_of_sentences or len(targets) == 0:
-            return log_p
-        end = self._task.target_dictionary.eos()
-        ends, usual = targets.eq(end).float().mean(), self.unigram.log_q[end].exp()
-        ends = ends.clamp(_RARE, 1 - _RARE)
-        others = log_p + torch.log((1 - ends) / (1 - usual.to(ends)).clamp(min=_RARE))
-        return torch.where(words == end, ends.log().to(log_p), others)
+            return unigram[words]
+        marks = self._marks
+        here = torch.stack([targets.eq(mark).float().mean() for mark in marks]).clamp(min=_RARE)
+        usual = torch.stack([unigram[mark].exp() for mark in marks])
+        of_words, usually = (1 - torch.stack([here.sum(), usual.sum()])).clamp(min=_RARE)
+        log_p = unigram[words] + torch.log(of_words / usually)
+        for mark, share in zip(marks, here):
+            log_p = torch.where(words == mark, share.log(), log_p)
+        return log_p
+
+    @functools.cached_property
+    def _marks(self) -> List[int]:
+        """Ids of what every sentence has one of."""
+        dictionary, args = self._task.target_dictionary, getattr(self._task, "args", None)
+        has_start = getattr(args, "add_bos_token", False)
+        return [dictionary.eos(), *[dictionary.bos()] * has_start]
 
 
 def _is_of_sentences(task: FairseqTask) -> bool:
