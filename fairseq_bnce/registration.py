@@ -18,7 +18,7 @@ _MODULES = (
 )
 _NO_FAIRSEQ = (
     "no fairseq is installed: only fairseq_bnce.losses and fairseq_bnce.noise work. With a "
-    "build of torch, numpy, cython, setuptools and wheel installed, run in the checkout: "
+    "build of torch, numpy, cython, 'setuptools<81' and wheel installed, run in the checkout: "
     "pip install --no-build-isolation '.[fairseq]' (Python 3.11 or later), or "
     "pip install '.[fairseq]' (Python 3.8 to 3.10, with pip below 24.1)"
 )

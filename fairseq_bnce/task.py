@@ -257,7 +257,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         is_training = split == self.args.train_subset
         # fairseq-train combines the files of the training data, and of nothing else.
         self._validates_on_training |= is_training and not combine
-        data.check_split(folder, split, self.dictionary, combine=combine, cache=is_training)
+        # The counts that the noise is made from are kept, and read again with every epoch.
+        cache = is_training and self._criterion is not None
+        data.check_split(folder, split, self.dictionary, combine=combine, cache=cache)
         return super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:

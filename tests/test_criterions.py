@@ -172,7 +172,7 @@ def test_noise_of_targets_and_draws_is_their_mixture(corpus):
     criterion = make(corpus, "bnce with draws")[0]
     words = torch.arange(64)
     p = criterion.noise.unigram.log_q.exp()
-    q = partial(criterion.noise.mixture_log_q, words, words)
+    q = partial(criterion.noise.mixture_log_q, words, criterion.noise.log_p(words, words))
     torch.testing.assert_close(q(18, 6).exp(), 0.75 * p + 0.25 / 64)
     torch.testing.assert_close(q(18, 0).exp(), p)
     torch.testing.assert_close(q(0, 2).exp(), torch.full((64,), 1 / 64))
@@ -184,14 +184,16 @@ def test_of_sentences_the_noise_has_the_batchs_share_of_ends(marks, corpus):
     flags = [*LSTM, "--sample-break-mode", "eos", *(["--add-bos-token"] if marks[0] == 0 else [])]
     noise = make(corpus, "bnce", *flags)[0].noise
     words, targets = torch.arange(64), torch.tensor([*marks, 5, 6, *marks, 7, 8])
-    p, q = noise.unigram.log_q.exp(), noise.mixture_log_q(words, targets, 7, 0).exp()
+    p, q = noise.unigram.log_q.exp(), noise.log_p(words, targets).exp()
     share = 1 / (len(marks) + 2)
     assert q[marks].tolist() == pytest.approx([share] * len(marks))
     others = words > 2
     usual = 1 - p[marks].sum()
     torch.testing.assert_close(q[others], p[others] / usual * (1 - len(marks) * share))
     for ends in (words[:0], words[3:9], words[2:3].expand(9)):  # no targets, no ends, nothing else
-        assert noise.mixture_log_q(words, ends, 7, 0).isfinite().all()
+        assert noise.log_p(words, ends).isfinite().all()
+    long = torch.full((2000,), 5).index_fill(0, torch.tensor([0]), 2)
+    assert noise.log_p(words, long).exp()[2] == pytest.approx(1 / 2000)
 
 
 def test_half_precision_leaves_the_noise_alone(corpus):

@@ -518,7 +518,7 @@ def test_predictive_statistics(chunk_tokens, squash):
     found = losses.predictive_statistics(
         *problem.values(), chunk_tokens=chunk_tokens, squash=squash
     )
-    assert_near(found.log_z, scores.logsumexp(1), 1e-13)
+    assert_near(found.log_partition, scores.logsumexp(1), 1e-13)
     assert_near(found.entropy, torch.distributions.Categorical(logits=scores).entropy(), 1e-12)
     assert torch.equal(found.best, scores.argmax(1)) and found.best.max() > 3000
     assert_near(found.best_score, scores.max(1).values, 1e-13)

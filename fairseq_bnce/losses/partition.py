@@ -98,13 +98,13 @@ class Predictive(NamedTuple):
     """What is to be known of p(. | c) = exp(m(., c) - log Z_c), for N contexts.
 
     Attributes:
-        log_z: (N,) log Z_c, nats.
+        log_partition: (N,) log Z_c, nats.
         entropy: (N,) of p(. | c), nats.
         best: (N,) int64, the likeliest word.
         best_score: (N,) its score m, nats.
     """
 
-    log_z: Tensor
+    log_partition: Tensor
     entropy: Tensor
     best: Tensor
     best_score: Tensor

@@ -79,8 +79,11 @@ def sampled_softmax_loss(
 
     loss_i = logsumexp_v (m(v, i) - log q(v)) - (m(w_i, i) - log q(w_i)), v over {w_i} and the
     r_k that are not w_i.
-    Draws that hit the target are left out (under binary NCE that would break self-normalisation;
-    here it is right). A constant in all scores cancels, so ``log_z`` changes nothing.
+    Draws that hit the target are left out (under binary NCE that would break self-normalisation).
+    A word counts once as the target and as often as it is drawn as noise, so that the optimum is
+    the data's distribution only as far as K q(v) is small; of frequent words the likely ones come
+    out too likely. :func:`ranking_nce_loss` has no such limit. A constant in all scores cancels, so
+    ``log_z`` changes nothing.
 
     Args:
         features, target, weight, bias, log_q, log_z, reduction, gathered: see the package.

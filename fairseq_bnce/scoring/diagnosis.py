@@ -64,16 +64,16 @@ class DiagnosingScorer(Scorer):
         scores = target_scores(layer, features, targets, self._squash)
         found = losses.predictive_statistics(features, *layer.full(), squash=self._squash)
         if self.contexts is not None:
-            self.contexts.add(features, found.log_z)
+            self.contexts.add(features, found.log_partition)
         how = normalisation.unnormalised(self._state, 0.0, layer, self._squash)
         log_z = how.normalisers(layer, features)
         columns = (
             scores - log_z,
-            found.log_z - log_z,
+            found.log_partition - log_z,
             found.entropy,
             found.best_score - log_z,
             (found.best == targets).to(scores.dtype),
-            found.log_z,
+            found.log_partition,
         )
         return torch.stack(columns, dim=1)
 

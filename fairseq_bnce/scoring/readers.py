@@ -1,7 +1,7 @@
 """How a decoder reads words: whole sentences, or on from where it stopped.
 
 A reader gives features, which go into the output projection; what is scored with them is not its
-business. Nothing in a model changes while it reads, so that threads may share one.
+business. Nothing that a model reads with changes, so that threads may share one.
 
 A *context* is what a decoder knows of the words so far, of n texts in a row: recurrent state, the
 last words of an n-gram model, a transformer's keys and values. Reading on makes a new one.

@@ -136,7 +136,7 @@ class GroupConfig(NoiseContrastiveConfig):
         default="batch",
         metadata={
             "help": "whose targets serve each other as noise in bnce: all of the batch, those of "
-            "one time step ('time'), or groups of SIZE tokens"
+            "one time step ('time'), or groups of SIZE tokens drawn at random"
         },
     )
     gather_noise: bool = field(

@@ -3,7 +3,7 @@
 A training step: features through ``model(...)`` (projection/batch.py), padding dropped, noise drawn
 (noise_source.py), the loss over the batch's own words (objectives.py, losses/). A validation step:
 the target's score and the exact partition function (metrics.py says what is logged). What happens
-once, before the first batch, is in start.py.
+once, before the first batch, is in first_batch.py.
 """
 
 import logging
@@ -22,7 +22,7 @@ from fairseq_bnce.projection import initial_scores
 from fairseq_bnce.projection.batch import TokenBatch, target_scores
 from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.sparse import row_sparse
-from fairseq_bnce.training import configs, log_z, metrics, start
+from fairseq_bnce.training import configs, first_batch, log_z, metrics
 from fairseq_bnce.training.noise_source import NoiseSource, seeded_generator
 
 logger = logging.getLogger(__name__)
@@ -232,18 +232,18 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if untrained:  # fairseq-validate's are not, and what concerns training is nothing to it
             configs.check_training(self._options)
         layer = OutputLayer(model)
-        start.check_size(self, layer)
-        start.check_reach(self, layer)
-        start.take_squashing(self, model)
+        first_batch.check_size(self, layer)
+        first_batch.check_reach(self, layer)
+        first_batch.take_squashing(self, model)
         if self.row_sparse:
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
-        q = start.initial_distribution(self, layer) if untrained else None
+        q = first_batch.initial_distribution(self, layer) if untrained else None
         squash = self.score_squashing
         self._decide_log_z(
             by_bias=None if q is None else initial_scores.carried_log_z(q.log_q, squash)
         )
         if untrained:
-            start.check_dictionary(self)
+            first_batch.check_dictionary(self)
         if q is not None:
             initial_scores.quieten(layer)
             initial_scores.set_to(layer, q.log_q + (self.constant.start or 0.0), squash)
@@ -267,8 +267,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
             return
         if not self.is_prepared:
             configs.check_training(self._options)
-        start.check_task(self)
-        start.warn_of_start(self, batch.layer)
+        first_batch.check_task(self)
+        first_batch.warn_of_start(self, batch.layer)
         if self.constant.start is None:
             device = batch.target.device
             tokens = log_z.contexts_to_measure(len(batch), len(batch.layer), device)
@@ -278,8 +278,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
             return  # no rank has a token: the next batch is the first
         self._has_begun = True
         self.task.state.merge_state_dict(self.scoring_state())
-        logger.info(f"log Z: {start.said_log_z(self)}")
-        logger.info(f"loss: {start.said_loss(self)}")
+        logger.info(f"log Z: {first_batch.said_log_z(self)}")
+        logger.info(f"loss: {first_batch.said_loss(self)}")
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:

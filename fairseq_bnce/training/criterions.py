@@ -141,10 +141,10 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         if self.self_norm_rate < 1:
-            unlikelihood = self.log_z - self.target_scores(batch)
-            unlikelihood = unlikelihood.sum() if reduction == "sum" else unlikelihood
+            u_nll = self.log_z - self.target_scores(batch)
+            u_nll = u_nll.sum() if reduction == "sum" else u_nll
             share = {"alpha": self.self_norm_alpha, "rate": self.self_norm_rate}
-            return self.with_penalty(unlikelihood, batch, reduction, **share)
+            return self.with_penalty(u_nll, batch, reduction, **share)
         log_partition = self.log_partition(batch)
         penalty = self.self_norm_alpha * (log_partition - self.log_z).square()
         loss = log_partition - self.target_scores(batch) + penalty

@@ -182,7 +182,9 @@ def measured(values: Tensor) -> Optional[float]:
 
 
 def contexts_to_measure(tokens: int, vocabulary: int, device: torch.device) -> Tensor:
-    """(M,) indices of up to 1,024 tokens of a batch, evenly spread; fewer at a very large V."""
+    """(M,) indices of up to 1,024 tokens of a batch, at random; fewer at a very large V."""
     affordable = max(_FEWEST_CONTEXTS, min(_MOST_CONTEXTS, _MOST_SCORES // vocabulary))
     count = min(tokens, affordable)
-    return torch.arange(count, device=device) * tokens // max(count, 1)
+    # Evenly spread they might all be at one place of their lines.
+    generator = torch.Generator(device=device).manual_seed(1)
+    return torch.randperm(tokens, device=device, generator=generator)[:count]

@@ -19,8 +19,6 @@ from fairseq_bnce.training.token_counts import training_target_counts
 
 logger = logging.getLogger(__name__)
 
-_RARE = 1e-3  # between a share that is counted and none or all
-
 
 class NoiseSource:
     """The distributions of one training, counted when they are first asked for.
@@ -33,7 +31,8 @@ class NoiseSource:
 
     Attributes:
         samples: how many draws the flags ask for in this epoch; None is for the loss to decide.
-        is_of_sentences: whether a line of the data is a sentence, and not a block of the text.
+        is_of_sentences: whether a line of a batch is made of whole sentences, and not a block of
+            the text.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
@@ -71,7 +70,7 @@ class NoiseSource:
         if not any(self._by_epoch) and (self._kind != "unigram" or self._power != 1):
             logger.warning(
                 "--noise and --noise-power change nothing without --noise-samples: the noise is "
-                "the batch's other targets, which are unigram"
+                "the batch's other targets, which are unigram noise"
             )
 
     @functools.cached_property
@@ -100,7 +99,7 @@ class NoiseSource:
         """log q of words (U,) that are drawn, (U,) float32."""
         return self.distribution.to(words.device).log_q[words]
 
-    def mixture_log_q(self, words: Tensor, targets: Tensor, in_batch: int, drawn: int) -> Tensor:
+    def mixture_log_q(self, words: Tensor, log_p: Tensor, in_batch: int, drawn: int) -> Tensor:
         """log q of noise of which ``in_batch`` are targets of the data and ``drawn`` are draws.
 
         The targets follow their own distribution p whatever ``--noise`` says, so with draws from r
@@ -108,36 +107,37 @@ class NoiseSource:
 
         Args:
             words: (U,) ids.
-            targets: (n,) ids, all of the batch.
+            log_p: (U,), see :meth:`log_p`.
             in_batch, drawn: K is their sum.
         """
-        p = self._log_p(words, targets)
         if drawn == 0:
-            return p
+            return log_p
         r, share = self.log_q(words), drawn / (max(in_batch, 0) + drawn)
-        return torch.logaddexp(p + math.log(1 - share), r + math.log(share)) if share < 1 else r
+        return torch.logaddexp(log_p + math.log(1 - share), r + math.log(share)) if share < 1 else r
 
     def warn_of_places(self, group: str) -> None:
         """For a loss whose noise may be the targets at the same place of other lines."""
-        if group == "time" and self.is_of_sentences:
+        if group == "time" and (self.is_of_sentences or _has_starts(self._task)):
             logger.warning(
-                "--bnce-group time is for --sample-break-mode none: words at one place of several "
-                "sentences, such as the first, are not unigram, and which they are is not learned"
+                "--bnce-group time is for --sample-break-mode none without --add-bos-token: words "
+                "at one place of several sentences, such as the first, are not unigram, and which "
+                "they are is not learned"
             )
 
-    def _log_p(self, words: Tensor, targets: Tensor) -> Tensor:
+    def log_p(self, words: Tensor, targets: Tensor) -> Tensor:
         """log p of words (U,) among the targets (n,) of a batch: the unigram distribution's.
 
-        fairseq makes a batch of sentences of about one length. Each has one </s>, and one <s> with
-        --add-bos-token, whose share is therefore the batch's, and not the text's.
+        fairseq makes a batch of lines of about one length. Of sentences, each has one </s>, and one
+        <s> with --add-bos-token, whose share is therefore the batch's, and not the text's.
         """
         unigram = self.unigram.to(words.device).log_q
         if not self.is_of_sentences or len(targets) == 0:
             return unigram[words]
         marks = self._marks
-        here = torch.stack([targets.eq(mark).float().mean() for mark in marks]).clamp(min=_RARE)
+        least = 0.5 / len(targets)  # no share is 0
+        here = torch.stack([targets.eq(mark).float().mean() for mark in marks]).clamp(min=least)
         usual = torch.stack([unigram[mark].exp() for mark in marks])
-        of_words, usually = (1 - torch.stack([here.sum(), usual.sum()])).clamp(min=_RARE)
+        of_words, usually = (1 - torch.stack([here.sum(), usual.sum()])).clamp(min=least)
         log_p = unigram[words] + torch.log(of_words / usually)
         for mark, share in zip(marks, here):
             log_p = torch.where(words == mark, share.log(), log_p)
@@ -146,15 +146,18 @@ class NoiseSource:
     @functools.cached_property
     def _marks(self) -> List[int]:
         """Ids of what every sentence has one of."""
-        dictionary, args = self._task.target_dictionary, getattr(self._task, "args", None)
-        has_start = getattr(args, "add_bos_token", False)
-        return [dictionary.eos(), *[dictionary.bos()] * has_start]
+        dictionary = self._task.target_dictionary
+        return [dictionary.eos(), *[dictionary.bos()] * _has_starts(self._task)]
 
 
 def _is_of_sentences(task: FairseqTask) -> bool:
-    """As of every task but language modeling, which cuts running text unless it is told to."""
+    """As of every task but language modeling, which cuts running text unless it is told not to."""
     args = getattr(task, "args", None)
-    return not hasattr(args, "sample_break_mode") or break_mode(args) == "eos"
+    return not hasattr(args, "sample_break_mode") or break_mode(args) != "none"
+
+
+def _has_starts(task: FairseqTask) -> bool:
+    return getattr(getattr(task, "args", None), "add_bos_token", False)
 
 
 def seeded_generator(device: torch.device) -> torch.Generator:

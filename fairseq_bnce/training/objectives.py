@@ -48,13 +48,13 @@ def batch_nce(
     vocabulary = BatchVocabulary(batch.layer, batch.target, elsewhere, *draws)
     target, foreign, *draws = vocabulary.ids
     weight, bias, log_z = _rows(vocabulary, log_z)
-    everywhere = torch.cat([batch.target, elsewhere])
+    log_p = noise.log_p(vocabulary.words, torch.cat([batch.target, elsewhere]))
     parts = []
     for features, words, drawn in zip(
         _split(batch.features, groups), _split(target, groups), draws
     ):
         in_batch = len(words) - 1 + own + len(foreign)
-        log_q = noise.mixture_log_q(vocabulary.words, everywhere, in_batch, len(drawn))
+        log_q = noise.mixture_log_q(vocabulary.words, log_p, in_batch, len(drawn))
         extra = torch.cat([foreign, drawn])
         options = {"log_z": log_z, "reduction": reduction, "gathered": len(groups) == 1}
         parts.append(loss(features, words, weight, bias, log_q, noise_ids=extra, **options))

@@ -130,7 +130,7 @@ def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Ten
         if sample:
             batch = TokenBatch.from_sample(model, sample, task.target_dictionary.pad())
             found = losses.predictive_statistics(batch.features, *batch.layer.full(), squash=squash)
-            yield found.log_z, found.entropy
+            yield found.log_partition, found.entropy
 
 
 def _messages(arguments: List[str]) -> List[str]:
