@@ -11,7 +11,7 @@ import torch
 from loss_cases import assert_near, call, gradients, make_problem, with_gradients
 
 from fairseq_bnce import losses
-from fairseq_bnce.losses import shared_scores
+from fairseq_bnce.losses import kernel_choice, shared_scores
 from fairseq_bnce.losses.shared_scores import BinaryNCE, Ranking, shared_loss
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -217,7 +217,7 @@ def test_halves_are_not_raised_on_the_way(forced):
 
 
 def is_fused(features, weight, **options):
-    return shared_scores.is_fused(features, weight, None, **options)
+    return kernel_choice.is_fused(features, weight, None, **options)
 
 
 def test_the_kernel_is_for_halves_on_a_gpu():
@@ -233,7 +233,7 @@ def test_the_kernel_is_for_halves_on_a_gpu():
 
 def test_a_kernel_that_is_asked_for_in_vain_is_told_of_once(caplog):
     """As under --amp, where rows are float32."""
-    shared_scores._tell_once.cache_clear()
+    kernel_choice._tell_once.cache_clear()
     features, rows = torch.zeros(3, 4, dtype=torch.float16), torch.zeros(3, 4)
     with caplog.at_level(logging.INFO):
         assert not any(is_fused(features, rows, kernel="triton") for _ in range(2))
@@ -263,7 +263,7 @@ def test_an_argument_chooses_before_the_environment(monkeypatch, forced):
 def test_a_gpu_uses_the_kernel_by_itself(dtype, monkeypatch, forced):
     monkeypatch.setenv("FAIRSEQ_BNCE_KERNEL", "auto")
     inputs, objective = make_inputs(dtype)
-    assert shared_scores.is_fused(*inputs)  # its check of itself is done here, and once
+    assert kernel_choice.is_fused(*inputs)  # its check of itself is done here, and once
     forced.clear()
     assert_right(inputs, objective, forced)
 
@@ -277,7 +277,7 @@ def test_a_wrong_setting_is_told(monkeypatch):
         is_fused(features, features)
     with pytest.raises(ValueError, match="^kernel: required auto, torch or triton, got 'fast'"):
         call(losses, "bnce", make_problem(7), kernel="fast")
-    monkeypatch.setattr(shared_scores, "_kernels", lambda: None)
+    monkeypatch.setattr(kernel_choice, "triton_kernels", lambda: None)
     with pytest.raises(ValueError, match="required the package triton for 'triton', got none"):
         is_fused(features, features, kernel="triton")
 
@@ -346,7 +346,7 @@ def test_what_is_checked_is_what_is_called(reduction, with_bias, monkeypatch, fo
     """As on a GPU: all calls of a loss and its backward pass are of variants that were checked."""
     checked, called, binary_nce = [], [], kernels.binary_nce
     monkeypatch.setattr(kernels, "is_right", lambda *args: checked.append(args[2:]) or True)
-    monkeypatch.setattr(shared_scores, "_is_wanted", lambda features: True)
+    monkeypatch.setattr(kernel_choice, "_is_wanted", lambda features: True)
 
     def noted(features, weight, bias, offset, counts, target, *, factor, gradient):
         sizes = features.size(1), bias is not None

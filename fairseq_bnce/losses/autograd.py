@@ -5,7 +5,7 @@ are seen to here, once for all functions.
 """
 
 import functools
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -54,3 +54,9 @@ class _Refusal(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None]:
         raise RuntimeError(f"{ctx.name}: required a first derivative, got a second one")
+
+
+def learns(*tensors: Optional[Tensor]) -> bool:
+    """Whether there will be a backward pass, which an autograd function itself can't see."""
+    needed = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    return needed and torch.is_grad_enabled()

@@ -16,7 +16,7 @@ and of the features' gradient under 6e-8 are lost there, before any loss scale.
 No timing on a GPU exists yet, nor has the kernel ever run on one: it is compiled for compute
 capabilities 8.0 and 9.0 (no register is spilled in the loop over D) and run by Triton's interpreter
 (TRITON_INTERPRET=1); the block sizes are customary ones, not tuned. So it is used where it is asked
-for (``kernel="auto"``), and shared_scores.py asks :func:`is_right` once for every variant first.
+for (``kernel="auto"``), and kernel_choice.py asks :func:`is_right` once for every variant first.
 
 Importing this module needs the ``triton`` package; everything else here does without.
 """

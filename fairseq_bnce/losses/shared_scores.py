@@ -7,34 +7,27 @@ done in the forward pass, so that nothing is computed twice; for one loss a toke
 only the backward pass knows, the scores are made again there.
 
 BinaryNCE with the targets among the words, of float16 or bfloat16 on a GPU, can be left to the
-fused kernel of kernels.py (:func:`is_fused`): torch's way, below, is its reference, its fallback
-and the default.
+fused kernel of kernels.py (kernel_choice.py says when): torch's way, below, is its reference, its
+fallback and the default.
 
 No fairseq and no vocabulary here: ``weight`` holds the rows of the U words and no others.
 """
 
-import functools
-import logging
-import os
-from types import ModuleType
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.errors import require
-from fairseq_bnce.losses.autograd import FirstOrderFunction
+from fairseq_bnce.losses import kernel_choice
+from fairseq_bnce.losses.autograd import FirstOrderFunction, learns
 from fairseq_bnce.losses.precision import HALVES, at_least_float32
-
-logger = logging.getLogger(__name__)
 
 # Scores held at once: 2^22 float32 are 16 MB, which a CPU's last-level cache about holds; a GPU
 # wants larger matrix products.
 _CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25}
 # torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
 _SOFTPLUS_THRESHOLD = 50
-_KERNELS = ("auto", "torch", "triton")
 
 
 class BinaryNCE(NamedTuple):
@@ -110,12 +103,12 @@ def shared_loss(
         weight, bias: (U, D) and (U,) or None, likewise; the bias never stays in halves.
         objective: one of the classes above.
         reduction: "sum" or "none".
-        kernel: see :func:`chosen_kernel`.
+        kernel: see :func:`kernel_choice.chosen_kernel`.
 
     Returns:
         A scalar or (N,), nats; differentiable once.
     """
-    is_kernels = _has_kernel(objective) and is_fused(
+    is_kernels = _has_kernel(objective) and kernel_choice.is_fused(
         features, weight, bias, kernel=kernel, reduction=reduction
     )
     score = _by_kernel if is_kernels else _by_torch
@@ -123,87 +116,14 @@ def shared_loss(
     bias = None if bias is None else bias.to(dtype)
     if not is_kernels:
         features, weight = features.to(dtype), weight.to(dtype)
-    learns = _learns(features, weight, bias)
-    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", learns, score)
-
-
-def is_fused(
-    features: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    *,
-    kernel: Optional[str] = None,
-    reduction: str = "sum",
-) -> bool:
-    """Whether BinaryNCE, the targets among the words, of these is left to the kernel.
-
-    It takes halves as they are.
-
-    Args:
-        features, weight, bias: (N, D), (U, D), (U,) or None.
-        kernel: see :func:`chosen_kernel`.
-        reduction: "sum" or "none".
-
-    Raises:
-        ValueError: if ``kernel`` is none of its values, or is "triton" where there is no Triton.
-    """
-    chosen = chosen_kernel(kernel)
-    if chosen == "torch" or (chosen == "auto" and not _is_wanted(features)):
-        return False
-    kernels = _kernels()
-    if kernels is None:
-        require("kernel", "the package triton for 'triton'", "none", chosen != "triton")
-        return False
-    if not kernels.supports(features, weight):
-        _tell_once(f"the Triton kernel is not used for {features.dtype} with {weight.dtype}")
-        return False
-    if chosen == "triton":
-        return True
-    problem = (features.device, features.dtype, features.size(1), bias is not None)
-    passes = _passes(reduction, _learns(features, weight, bias))
-    return all(kernels.is_right(*problem, *one) for one in passes)
-
-
-def chosen_kernel(kernel: Optional[str] = None) -> str:
-    """Who makes the scores of BinaryNCE: ``kernel``, or what FAIRSEQ_BNCE_KERNEL says now.
-
-    "torch", the default; "auto": the fused kernel for halves on a GPU, if it agrees with torch
-    there; "triton": the kernel for whatever it takes, float32 and tensors in Triton's interpreter
-    too, unchecked.
-
-    Raises:
-        ValueError: for any other value.
-    """
-    name = "FAIRSEQ_BNCE_KERNEL" if kernel is None else "kernel"
-    chosen = os.environ.get(name, "torch") if kernel is None else kernel
-    require(name, "auto, torch or triton", repr(chosen), chosen in _KERNELS)
-    return chosen
-
-
-@functools.lru_cache(maxsize=None)
-def _tell_once(message: str) -> None:
-    logger.info(message)
+    has_backward = learns(features, weight, bias)
+    return _SharedLoss.apply(
+        features, weight, bias, objective, reduction == "sum", has_backward, score
+    )
 
 
 def _has_kernel(objective: Any) -> bool:
     return isinstance(objective, BinaryNCE) and objective.target is not None
-
-
-def _learns(*tensors: Optional[Tensor]) -> bool:
-    """Whether there will be a backward pass, which an autograd function itself can't see."""
-    needed = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-    return needed and torch.is_grad_enabled()
-
-
-def _is_wanted(features: Tensor) -> bool:
-    return features.is_cuda and features.dtype in HALVES
-
-
-def _passes(reduction: str, gradient: bool) -> List[Tuple[bool, bool]]:
-    """What _SharedLoss will ask the kernel for: (whether with factors, whether G is wanted)."""
-    if reduction == "sum":
-        return [(False, gradient)]
-    return [(False, False), (True, True)] if gradient else [(False, False)]
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -277,9 +197,7 @@ class _Gradients:
         torch.mm(matrix, self.weight, out=self.of_features[tokens])
         if self.is_half:
             # Into the new product: the only one of its size, if there is one chunk.
-            from fairseq_bnce.losses import kernels  # which is_fused() has found
-
-            of_chunk = kernels.product(matrix.t(), self.features[tokens])
+            of_chunk = kernel_choice.triton_kernels().product(matrix.t(), self.features[tokens])
             self.of_weight = of_chunk.add_(self.of_weight)
         else:
             self.of_weight.addmm_(matrix.t(), self.features[tokens])
@@ -309,21 +227,11 @@ def _by_torch(
 def _by_kernel(
     inputs: _Inputs, objective: Any, tokens: slice, factor: Optional[Tensor], gradient: bool
 ) -> Tuple[Tensor, Any]:
-    from fairseq_bnce.losses import kernels  # which is_fused() has found
-
     offset, counts, target = objective
     words = (inputs.weight, inputs.bias, offset, counts, target[tokens])
-    return kernels.binary_nce(inputs.features[tokens], *words, factor=factor, gradient=gradient)
-
-
-@functools.lru_cache(maxsize=None)
-def _kernels() -> Optional[ModuleType]:
-    """kernels.py, imported when first asked for; None where there is no Triton."""
-    try:
-        from fairseq_bnce.losses import kernels
-    except ImportError:
-        return None
-    return kernels
+    return kernel_choice.triton_kernels().binary_nce(
+        inputs.features[tokens], *words, factor=factor, gradient=gradient
+    )
 
 
 def _chunks(features: Tensor, weight: Tensor) -> Iterator[slice]:

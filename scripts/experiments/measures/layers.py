@@ -92,14 +92,14 @@ def make_problem(shape: Shape, dtype: torch.dtype, device: torch.device, seed: i
 
 def scored_by(name: str, problem: Problem) -> Optional[str]:
     """Who makes the scores of a head of ours: kernel or torch."""
-    from fairseq_bnce.losses import shared_scores
+    from fairseq_bnce.losses import kernel_choice
 
     if name not in OWN:
         return None
     # shared_nce is left to torch: halves are raised for the targets' own scores.
     is_kernels = name.startswith("bnce") and not name.endswith("_torch")
     parts = problem.features, problem.weight, None
-    return "kernel" if is_kernels and shared_scores.is_fused(*parts, kernel="auto") else "torch"
+    return "kernel" if is_kernels and kernel_choice.is_fused(*parts, kernel="auto") else "torch"
 
 
 def _exact(loss: Callable[[], Loss]) -> Callable[[Problem], Head]:
