@@ -563,7 +563,7 @@ def test_statistics_of_impossible_words(chunk_tokens):
     bias[:4500] = -math.inf
     got = losses.predictive_statistics(features, weight, bias, chunk_tokens=chunk_tokens)
     want = losses.predictive_statistics(features, weight[4500:], None)
-    for name in ("log_z", "entropy", "best_score"):
+    for name in ("log_partition", "entropy", "best_score"):
         assert_near(getattr(got, name), getattr(want, name), 1e-5)
     assert torch.equal(got.best, want.best + 4500)
 

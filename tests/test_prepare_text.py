@@ -635,6 +635,14 @@ sys.exit(cli.main(["prepare-text", *arguments]))
 """
 
 
+@pytest.fixture
+def hangs_up() -> Iterator[None]:
+    """SIGHUP ends what is started, under nohup too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @contextlib.contextmanager
 def working(tmp_path: Path, seconds: float) -> Iterator[tuple[subprocess.Popen, list[int]]]:
     """A run, and its workers, in the midst of chunks that take so long."""
@@ -672,6 +680,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc/PID/stat is
 
 
 @on_linux
+@pytest.mark.usefixtures("hangs_up")
 @pytest.mark.parametrize(
     ("signals", "status"),
     [([signal.SIGTERM] * 2, 143), ([signal.SIGINT], 130), ([signal.SIGHUP], 129)],
@@ -688,6 +697,7 @@ def test_a_run_that_is_ended_leaves_nothing(tmp_path, signals, status) -> None:
 
 
 @on_linux
+@pytest.mark.usefixtures("hangs_up")
 def test_a_terminal_that_goes_away(tmp_path) -> None:
     """It sends SIGHUP to workers too; what nohup started ignores it, and so do its workers."""
     with working(tmp_path, 600) as (process, pids):
