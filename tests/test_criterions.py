@@ -172,7 +172,9 @@ def test_noise_of_targets_and_draws_is_their_mixture(corpus):
     criterion = make(corpus, "bnce with draws")[0]
     words = torch.arange(64)
     p = criterion.noise.unigram.log_q.exp()
-    q = partial(criterion.noise.mixture_log_q, words, criterion.noise.log_p(words, words))
+    q = partial(
+        criterion.noise.mixture_log_q, words, criterion.noise.log_p(words, torch.ones(64), 64)
+    )
     torch.testing.assert_close(q(18, 6).exp(), 0.75 * p + 0.25 / 64)
     torch.testing.assert_close(q(18, 0).exp(), p)
     torch.testing.assert_close(q(0, 2).exp(), torch.full((64,), 1 / 64))
@@ -183,17 +185,20 @@ def test_of_sentences_the_noise_has_the_batchs_share_of_ends(marks, corpus):
     """Of every length fairseq makes batches of their own: here two sentences of two words."""
     flags = [*LSTM, "--sample-break-mode", "eos", *(["--add-bos-token"] if marks[0] == 0 else [])]
     noise = make(corpus, "bnce", *flags)[0].noise
-    words, targets = torch.arange(64), torch.tensor([*marks, 5, 6, *marks, 7, 8])
-    p, q = noise.unigram.log_q.exp(), noise.log_p(words, targets).exp()
+    words, counts = torch.arange(64), torch.zeros(64)
+    counts[marks], counts[5:9] = 2, 1
+    p, q = noise.unigram.log_q.exp(), noise.log_p(words, counts, 2 * len(marks) + 4).exp()
     share = 1 / (len(marks) + 2)
     assert q[marks].tolist() == pytest.approx([share] * len(marks))
     others = words > 2
-    usual = 1 - p[marks].sum()
-    torch.testing.assert_close(q[others], p[others] / usual * (1 - len(marks) * share))
-    for ends in (words[:0], words[3:9], words[2:3].expand(9)):  # no targets, no ends, nothing else
-        assert noise.log_p(words, ends).isfinite().all()
-    long = torch.full((2000,), 5).index_fill(0, torch.tensor([0]), 2)
-    assert noise.log_p(words, long).exp()[2] == pytest.approx(1 / 2000)
+    want = p[others] / (1 - p[marks].sum()) * (1 - len(marks) * share)
+    torch.testing.assert_close(q[others], want * 10 / (want * (2 * len(marks) + 3) + 10))
+    for number, count in ((2, 0), (5, 9), (2, 9)):  # no targets, no ends, nothing else
+        assert noise.log_p(words, count * (words == number).float(), count).isfinite().all()
+    long = (words == 2).float() + 1999 * (words == 5)
+    q = noise.log_p(words, long, 2000).exp()
+    assert q[2] == pytest.approx(1 / 2000)
+    assert q[5] == pytest.approx(1, rel=0.1)  # what the batch has so often is scored so
 
 
 def test_half_precision_leaves_the_noise_alone(corpus):

@@ -19,6 +19,8 @@ from fairseq_bnce.training.token_counts import training_target_counts
 
 logger = logging.getLogger(__name__)
 
+_PRIOR = 10.0  # occurrences that a word's unigram share counts as, beside those in the batch
+
 
 class NoiseSource:
     """The distributions of one training, counted when they are first asked for.
@@ -124,21 +126,30 @@ class NoiseSource:
                 "they are is not learned"
             )
 
-    def log_p(self, words: Tensor, targets: Tensor) -> Tensor:
-        """log p of words (U,) among the targets (n,) of a batch: the unigram distribution's.
+    def log_p(self, words: Tensor, counts: Tensor, targets: int) -> Tensor:
+        """log p of words (U,) among the targets of a batch: the unigram distribution's.
 
         fairseq makes a batch of lines of about one length. Of sentences, each has one </s>, and one
-        <s> with --add-bos-token, whose share is therefore the batch's, and not the text's.
+        <s> with --add-bos-token, whose share is therefore the batch's, and not the text's. Other
+        words may be bound to a length, too, such as a final full stop: those that the batch has
+        several times are scored by what it has, the rarer the more by the text's.
+
+        Args:
+            words: (U,) distinct ids.
+            counts: (U,) float, how often they are among the targets.
+            targets: how many these are.
         """
         unigram = self.unigram.to(words.device).log_q
-        if not self.is_of_sentences or len(targets) == 0:
+        if not self.is_of_sentences or targets == 0:
             return unigram[words]
-        marks = self._marks
-        least = 0.5 / len(targets)  # no share is 0
-        here = torch.stack([targets.eq(mark).float().mean() for mark in marks]).clamp(min=least)
-        usual = torch.stack([unigram[mark].exp() for mark in marks])
+        marks, least = self._marks, 0.5 / targets  # no share is 0
+        here = torch.stack([(words == mark).mul(counts).sum() / targets for mark in marks])
+        here, usual = here.clamp(min=least), torch.stack([unigram[mark].exp() for mark in marks])
         of_words, usually = (1 - torch.stack([here.sum(), usual.sum()])).clamp(min=least)
         log_p = unigram[words] + torch.log(of_words / usually)
+        # A word's rate has a gamma prior of mean 1. One occurrence is what the batch was asked for.
+        seen, expected = (counts - 1).clamp(min=0), log_p.exp() * (targets - 1)
+        log_p = log_p + torch.log((seen + _PRIOR) / (expected + _PRIOR))
         for mark, share in zip(marks, here):
             log_p = torch.where(words == mark, share.log(), log_p)
         return log_p

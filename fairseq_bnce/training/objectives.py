@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce import losses, ranks
+from fairseq_bnce.losses.gathering import multiplicities
 from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.projection.batch import BatchVocabulary, TokenBatch
 from fairseq_bnce.training.noise_source import NoiseSource
@@ -48,7 +49,9 @@ def batch_nce(
     vocabulary = BatchVocabulary(batch.layer, batch.target, elsewhere, *draws)
     target, foreign, *draws = vocabulary.ids
     weight, bias, log_z = _rows(vocabulary, log_z)
-    log_p = noise.log_p(vocabulary.words, torch.cat([batch.target, elsewhere]))
+    zeros = torch.zeros_like(vocabulary.words, dtype=torch.float32)
+    occurrences = multiplicities(zeros, target, foreign)
+    log_p = noise.log_p(vocabulary.words, occurrences, len(target) + len(foreign))
     parts = []
     for features, words, drawn in zip(
         _split(batch.features, groups), _split(target, groups), draws
