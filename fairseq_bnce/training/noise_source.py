@@ -75,6 +75,15 @@ class NoiseSource:
                 "the batch's other targets, which are unigram noise"
             )
 
+    def warn_of_places(self, group: str) -> None:
+        """For a loss whose noise may be the targets at the same place of other lines."""
+        if group == "time" and (self.is_of_sentences or _has_starts(self._task)):
+            logger.warning(
+                "--bnce-group time is for --sample-break-mode none without --add-bos-token: words "
+                "at one place of several sentences, such as the first, are not unigram, and which "
+                "they are is not learned"
+            )
+
     @functools.cached_property
     def unigram(self) -> NoiseDistribution:
         """Of the training targets."""
@@ -117,15 +126,6 @@ class NoiseSource:
         r, share = self.log_q(words), drawn / (max(in_batch, 0) + drawn)
         return torch.logaddexp(log_p + math.log(1 - share), r + math.log(share)) if share < 1 else r
 
-    def warn_of_places(self, group: str) -> None:
-        """For a loss whose noise may be the targets at the same place of other lines."""
-        if group == "time" and (self.is_of_sentences or _has_starts(self._task)):
-            logger.warning(
-                "--bnce-group time is for --sample-break-mode none without --add-bos-token: words "
-                "at one place of several sentences, such as the first, are not unigram, and which "
-                "they are is not learned"
-            )
-
     def log_p(self, words: Tensor, counts: Tensor, targets: int) -> Tensor:
         """log p of words (U,) among the targets of a batch: the unigram distribution's.
 
@@ -147,7 +147,8 @@ class NoiseSource:
         here, usual = here.clamp(min=least), torch.stack([unigram[mark].exp() for mark in marks])
         of_words, usually = (1 - torch.stack([here.sum(), usual.sum()])).clamp(min=least)
         log_p = unigram[words] + torch.log(of_words / usually)
-        # A word's rate has a gamma prior of mean 1. One occurrence is what the batch was asked for.
+        # A word's rate has a gamma prior of mean 1. That it occurs once is why it is asked for, and
+        # tells nothing of its rate.
         seen, expected = (counts - 1).clamp(min=0), log_p.exp() * (targets - 1)
         log_p = log_p + torch.log((seen + _PRIOR) / (expected + _PRIOR))
         for mark, share in zip(marks, here):
