@@ -35,9 +35,6 @@ collect_ignore_glob = [] if _HAS_DECODERS else _OF_DECODERS
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests read checkpoints by torch.load, and name what the plugin registers.
 fairseq_bnce.register()
-if not torch.cuda.is_available():
-    # Read where a kernel is defined, as Triton's own are when torch._dynamo imports it.
-    os.environ["TRITON_INTERPRET"] = "1"
 # Commands run in forks of this process (tools.py), which a pool of threads does not survive.
 torch.set_num_threads(1)
 # What torch's optimisers import late: once here, not for seconds in every fork.

@@ -24,7 +24,7 @@ from loss_cases import (
 from tools import modern
 
 from fairseq_bnce import losses
-from fairseq_bnce.losses import shared_scores
+from fairseq_bnce.losses import partition, precision, shared_scores
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
@@ -624,3 +624,47 @@ def test_unsquashed_is_the_inverse_of_squashed():
     torch.testing.assert_close(10 * torch.tanh(losses.unsquashed(scores) / 5), scores)
     far = losses.squashed(losses.unsquashed(torch.tensor([-14.0, -10.0, 11.0])))
     torch.testing.assert_close(far, torch.tensor([-9.9, -9.9, 9.9]))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_losses_under_inference_mode(name):
+    problem = make_problem(17)
+    want = call(losses, name, problem).sum()
+    with torch.inference_mode():
+        got = call(losses, name, problem).sum()
+    assert torch.equal(got, want)
+
+
+@pytest.fixture
+def halves_on_a_gpu(monkeypatch):
+    """The way of halves on a CUDA device, with products that the CPU makes in float32."""
+    monkeypatch.setattr(precision, "_HAS_WIDE_PRODUCT", True)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch, "mm", _product)
+
+
+def _product(a, b, *, out_dtype=None, out=None):
+    product = (a.float() @ b.float()).to(out_dtype or a.dtype)
+    return product if out is None else out.copy_(product)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["half", "bf16"])
+@pytest.mark.parametrize("chunk", [2**23, 70])
+@pytest.mark.parametrize("name", ROWS)
+def test_products_of_halves(name, chunk, dtype, halves_on_a_gpu, monkeypatch):
+    """Losses are as exact as those of float32; gradients are rounded to halves once or twice."""
+    for module, sizes in ((shared_scores, "_CHUNK_SCORES"), (partition, "_TILE_SCORES")):
+        monkeypatch.setitem(getattr(module, sizes), "halves", chunk)
+    monkeypatch.setattr(shared_scores, "_BLOCK_CHUNKS", 2)
+    problem = make_problem(33)
+    rounded = with_gradients(problem, dtype)
+    exact = with_gradients(
+        {k: v if v is None else v.detach() for k, v in rounded.items()}, torch.float64
+    )
+    want, got = (call(losses, name, each).sum() for each in (exact, rounded))
+    assert got.dtype == torch.float32
+    assert_near(got, want, 1e-5)
+    wanted = gradients(want, exact)
+    for key, gradient in gradients(got, rounded).items():
+        assert gradient.dtype == dtype
+        assert_near(gradient, wanted[key], 1e-2)

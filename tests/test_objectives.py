@@ -26,11 +26,6 @@ OF_DRAWS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def no_kernel(monkeypatch):
-    monkeypatch.setenv("FAIRSEQ_BNCE_KERNEL", "torch")
-
-
 def recorded(criterion):
     """What is drawn from now on."""
     drawn, draw = [], criterion.noise.draw

@@ -2,8 +2,7 @@
 
 Nothing here knows of fairseq: tensors in, nats out. ``nce``, ``bce`` and ``ranking`` are the
 families of losses, ``partition`` the exact partition function; ``gathering`` finds the words that a
-loss reads, and ``shared_scores`` makes their scores and gradients in chunks, or leaves that to
-``kernels``.
+loss reads, and ``shared_scores`` makes their scores and gradients in chunks.
 
 Notation, shared by every function:
 
@@ -16,19 +15,14 @@ Notation, shared by every function:
 
 ``log_z`` is the constant that the model is to normalise itself to, in nats; the partition
 function itself is Z_c = sum_v exp(m(v, c)). ``reduction`` is "sum" (a scalar) or "none" (N values).
-Scores and their gradients are computed in float32 or better whatever the inputs' dtype, also
-under autocast. Bad input raises ValueError naming the argument, what was required and what came;
-on a GPU the values of ids and log_q are looked at once a call, which makes the host wait for it.
+Scores and their gradients are computed in float32 or better whatever the inputs' dtype, also under
+autocast. On a GPU, halves are multiplied as halves, with float32 sums; the gradients of scores are
+rounded to halves before these products. Bad input raises ValueError naming the argument, what was
+required and what came; on a GPU the host waits once a call to look at the values of ids and log_q.
 
 ``gathered`` says that the caller has gathered the words already: ``weight``, ``bias`` and ``log_q``
 are those of the words that the ids name, and of no others. Then nothing is gathered again and
 no value is looked at, so that the host never waits; shapes and dtypes are checked all the same.
-
-``kernel`` says who makes the scores of ``batch_nce_loss``: "torch"; "auto", the fused kernel
-(kernels.py) where the inputs are halves on a GPU and it agrees with torch there; or "triton", the
-kernel for all that it takes. None leaves it to the environment variable FAIRSEQ_BNCE_KERNEL, and
-that to "torch".
-Where the kernel is used, a score's gradient is rounded to halves before it is multiplied on.
 """
 
 from fairseq_bnce.losses.bce import sampled_bce_loss

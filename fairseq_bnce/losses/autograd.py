@@ -1,7 +1,7 @@
 """The base of this package's autograd functions, whose backward passes are written by hand.
 
-Such a backward pass is arithmetic that autograd does not follow and autocast must not touch: both
-are seen to here, once for all functions.
+Autograd does not follow such a backward pass, and autocast must not touch it. The base class takes
+care of both for all functions.
 """
 
 import functools
@@ -14,45 +14,42 @@ from torch import Tensor
 class FirstOrderFunction(torch.autograd.Function):
     """An autograd function that is differentiable once.
 
-    Its ``backward`` runs without autocast, whoever calls it, since loss.backward() may be called
-    under autocast; and its gradients can't be differentiated again: that is a RuntimeError, whether
-    or not the incoming gradient itself has a graph (``once_differentiable`` of torch takes the
-    gradients for constants where it has none, as under ``loss.sum()``).
+    ``backward`` runs without autocast, because loss.backward() may be called under autocast. A
+    second derivative raises RuntimeError. torch's ``once_differentiable`` does so only if the
+    incoming gradient has a graph, which it has not under ``loss.sum()``.
     """
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         guarded = _first_order(cls.backward, cls.__name__.strip("_"))
-        # torch declares its own, which is there to be replaced, with other arguments.
+        # A subclass's backward takes other arguments than the one that torch declares.
         cls.backward = staticmethod(guarded)  # type: ignore[method-assign]
 
 
 def _first_order(backward: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(backward)
     def guarded(ctx: Any, grad: Tensor) -> Any:
+        # Read before the backward pass: the inputs that the gradients depend on.
+        inputs = [t for t in (grad, *ctx.saved_tensors) if t is not None and t.requires_grad]
         with torch.no_grad(), torch.autocast(device_type=grad.device.type, enabled=False):
             gradients = backward(ctx, grad)
-        if not torch.is_grad_enabled():  # it is under create_graph=True
+        if not torch.is_grad_enabled():  # create_graph=True enables it
             return gradients
-        return tuple(None if one is None else _refuse_second(one, name) for one in gradients)
+        return tuple(None if g is None else _Refusal.apply(name, g, *inputs) for g in gradients)
 
     return guarded
 
 
-def _refuse_second(gradient: Tensor, name: str) -> Tensor:
-    return _Refusal.apply(gradient.detach().requires_grad_(), name)
-
-
 class _Refusal(torch.autograd.Function):
-    """The identity, whose derivative is an error."""
+    """The identity of a gradient; raises where the gradient is differentiated by its inputs."""
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, name: str) -> Tensor:
+    def forward(ctx: Any, name: str, gradient: Tensor, *inputs: Tensor) -> Tensor:
         ctx.name = name
         return gradient.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
         raise RuntimeError(f"{ctx.name}: required a first derivative, got a second one")
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairseq_bnce.losses.autograd import FirstOrderFunction
 from fairseq_bnce.losses.checks import check_int64, check_projection, check_values
-from fairseq_bnce.losses.precision import at_least_float32, without_autocast
+from fairseq_bnce.losses.precision import at_least_float32, product_dtype, without_autocast
 from fairseq_bnce.losses.words import distinct
 
 
@@ -31,60 +31,67 @@ class Gathered(NamedTuple):
     ids: List[Tensor]
 
     def promoted(self) -> "Gathered":
-        """In the precision of the scores.
+        """In the dtypes that products and scores take.
 
-        Rows are raised to it before they are repeated, so that the gradients of a word's several
-        uses are summed in it too, and rounded to the weight's own dtype once.
+        Rows are raised before they are repeated, so that the gradients of a word's several uses are
+        summed in that precision, and rounded to the weight's own dtype once.
         """
-        dtype = at_least_float32(self.features, self.weight)
-        features, weight = self.features.to(dtype), self.weight.to(dtype)
-        bias = None if self.bias is None else self.bias.to(dtype)
-        return self._replace(features=features, weight=weight, bias=bias)
+        dtype = product_dtype(self.features, self.weight)
+        bias = None if self.bias is None else self.bias.to(self.score_dtype)
+        return self._replace(
+            features=self.features.to(dtype), weight=self.weight.to(dtype), bias=bias
+        )
+
+    @property
+    def score_dtype(self) -> torch.dtype:
+        """The dtype of scores: float32 or better."""
+        return at_least_float32(self.features, self.weight)
 
     def expected(self, log_count: Union[float, Tensor] = 0.0, log_z: float = 0.0) -> Tensor:
         """log Z + log(K q) of the words (U,), in the precision of the scores."""
         assert self.log_q is not None, "gathered without log_q"
         # Summed in float64: log q comes in float32, and the scores may be finer than that.
         shifted = self.log_q.double() + (log_z + log_count)
-        return shifted.to(at_least_float32(self.features, self.weight))
+        return shifted.to(self.score_dtype)
 
     def rows(self, ids: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         """Weight (len(ids), D) and bias of some of the words."""
         bias = None if self.bias is None else self.bias.index_select(0, ids)
         return F.embedding(ids, self.weight), bias
 
-    def scores(self, ids: Tensor) -> Tensor:
-        """(N, len(ids)): the same words in every context."""
-        return F.linear(self.features, *self.rows(ids))
-
     def rowwise_scores(self, ids: Tensor) -> Tensor:
         """(N, K), for ids (N, K): other words in every context."""
-        scores = _RowwiseScores.apply(self.features, self.weight, ids)
+        exact = self.features.to(self.score_dtype), self.weight.to(self.score_dtype)
+        scores = _RowwiseScores.apply(*exact, ids)
         if self.bias is None:
             return scores
         return scores + self.bias.index_select(0, ids.flatten()).view_as(ids)
 
     def target_scores(self) -> Tensor:
         """(N,)"""
-        scores = (F.embedding(self.ids[0], self.weight) * self.features).sum(dim=1)
+        rows = F.embedding(self.ids[0], self.weight.to(self.score_dtype))
+        scores = (rows * self.features).sum(dim=1)
         return scores if self.bias is None else scores + self.bias.index_select(0, self.ids[0])
 
 
 class _RowwiseScores(FirstOrderFunction):
-    """m(r_ik, i) = W_r . h_i, without the N x K rows of D numbers that they are made from.
+    """m(r_ik, i) = W_r . h_i, without the N x K rows of D numbers that the scores are made from.
 
-    With a_ik as weights of the rows, torch's embedding bag is sum_k a_ik W_r: its derivative by a,
-    times h, is the scores, and with their gradients in the place of a it is the gradient of h.
+    torch's embedding bag sums a_ik W_r over k. Its derivative by the weights a, times h, gives the
+    scores. With the scores' gradients as weights, the bag gives the gradient of h.
     """
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(features, weight, ids)
-        with torch.enable_grad():
-            parts = features.new_zeros(ids.shape, requires_grad=True)
-            weight = weight.detach().requires_grad_()  # without it torch 1.13 fails
-            bags = F.embedding_bag(ids, weight, per_sample_weights=parts, mode="sum")
-            return torch.autograd.grad(bags, parts, features.detach())[0]
+        # The operator itself, because torch.inference_mode() has no autograd.
+        count, size = ids.shape
+        bags = torch.arange(count, device=ids.device)
+        bag_of_each = bags.repeat_interleave(size, output_size=count * size)
+        scores = torch.ops.aten._embedding_bag_per_sample_weights_backward(
+            features.contiguous(), weight, ids.flatten(), bags * size, bag_of_each, 0
+        )
+        return scores.view_as(ids)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, Tensor, None]:

@@ -30,7 +30,6 @@ def batch_nce_loss(
     log_z: float = 0.0,
     reduction: str = "sum",
     gathered: bool = False,
-    kernel: Optional[str] = None,
 ) -> Tensor:
     """Batch noise-contrastive estimation: the other targets of the group are the noise.
 
@@ -49,7 +48,7 @@ def batch_nce_loss(
         noise_ids: (K0,) int64, further draws from q shared by the group (adaptive B-NCE).
         log_z: the constant log Z, nats.
         reduction: "sum" or "none".
-        gathered, kernel: see the package.
+        gathered: see the package.
 
     Returns:
         The loss in nats: a scalar, or (N,).
@@ -75,7 +74,7 @@ def batch_nce_loss(
     used = gather(features, weight, bias, ids, log_q, gathered=gathered)
     offset = used.expected(math.log(max(noise_count, 1)), log_z)
     objective = BinaryNCE(offset, multiplicities(offset, *used.ids), used.ids[0])
-    return shared_loss(used.features, used.weight, used.bias, objective, reduction, kernel)
+    return shared_loss(used.features, used.weight, used.bias, objective, reduction)
 
 
 @without_autocast

@@ -4,7 +4,6 @@ import math
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Tuple, Union
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_bnce.losses.autograd import FirstOrderFunction
@@ -16,13 +15,21 @@ from fairseq_bnce.losses.checks import (
     check_reduction,
 )
 from fairseq_bnce.losses.gathering import reduce
-from fairseq_bnce.losses.precision import at_least_float32, without_autocast
+from fairseq_bnce.losses.precision import (
+    HALVES,
+    at_least_float32,
+    product_dtype,
+    wide_linear,
+    wide_product,
+    without_autocast,
+)
 from fairseq_bnce.losses.squashing import squashed, squashing_slope
 
-# Scores held at once by the exact partition function, whatever N and V are: 2^22 float32
-# are 16 MB, which a CPU's last-level cache about holds; a GPU wants larger matrix products.
-_TILE_SCORES = {"cpu": 2**22, "cuda": 2**26}
+# Scores held at once, whatever N and V are: 16 MB of float32 about fit into the last-level cache of
+# a CPU, 32 MB into a GPU's. A GPU's float32 products want to be larger.
+_TILE_SCORES = {"cpu": 2**22, "gpu": 2**26, "halves": 2**23}
 _TILE_TOKENS = 1024
+_SHARE_SCALE = 2.0**11  # float16 has no numbers below 6e-8, as a rare word's probability may be
 
 
 @without_autocast
@@ -235,12 +242,18 @@ def _log_partition_gradients(
     of_features = torch.zeros_like(features, dtype=dtype)
     of_weight = torch.zeros_like(weight, dtype=dtype)
     of_bias = None if bias is None else torch.zeros_like(bias, dtype=dtype)
-    scaled = features.to(dtype) * scale[:, None]
+    factors = product_dtype(features, weight)
+    scaled = (features.to(dtype) * scale[:, None]).to(factors)
     for tokens, words, share in tiles:
-        of_features[tokens].addmm_(share, weight[words].to(dtype))
-        of_weight[words].addmm_(share.t(), scaled[tokens])
         if of_bias is not None:
             of_bias[words].addmv_(share.t(), scale[tokens])
+        if factors in HALVES:
+            half = share.mul_(_SHARE_SCALE).to(factors)
+            of_features[tokens] += wide_product(half, weight[words]).div_(_SHARE_SCALE)
+            of_weight[words] += wide_product(half.t(), scaled[tokens]).div_(_SHARE_SCALE)
+        else:
+            of_features[tokens].addmm_(share, weight[words].to(dtype))
+            of_weight[words].addmm_(share.t(), scaled[tokens])
     of_features.mul_(scale[:, None])
     rounded = of_features.to(features.dtype), of_weight.to(weight.dtype)
     return (*rounded, None if bias is None or of_bias is None else of_bias.to(bias.dtype))
@@ -251,7 +264,9 @@ def _tiles(
 ) -> Iterator[Tuple[slice, slice]]:
     """Blocks of (tokens, words) that cover the score matrix, each of bounded size."""
     per_tile = chunk_tokens or _TILE_TOKENS
-    scores = _TILE_SCORES.get(features.device.type, _TILE_SCORES["cuda"])
+    device = "cpu" if features.device.type == "cpu" else "gpu"
+    is_half = product_dtype(features, weight) in HALVES
+    scores = _TILE_SCORES["halves" if is_half else device]
     words = max(1, scores // min(per_tile, max(features.size(0), 1)))
     for first_token in range(0, features.size(0), per_tile):
         for first_word in range(0, weight.size(0), words):
@@ -262,7 +277,8 @@ def _tiles(
 
 
 def _tile_scores(h: Tensor, w: Tensor, b: Optional[Tensor], dtype: torch.dtype) -> Tensor:
-    return F.linear(h.to(dtype), w.to(dtype), None if b is None else b.to(dtype))
+    factors = product_dtype(h, w)
+    return wide_linear(h.to(factors), w.to(factors), None if b is None else b.to(dtype))
 
 
 def _part(bias: Optional[Tensor], words: slice) -> Optional[Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from fairseq_bnce.losses.checks import check_alpha, check_has_noise, check_inputs, check_noise
 from fairseq_bnce.losses.gathering import extra_draws, gather, multiplicities, reduce
 from fairseq_bnce.losses.precision import without_autocast
-from fairseq_bnce.losses.shared_scores import Ranking, shared_loss
+from fairseq_bnce.losses.shared_scores import OtherWords, Ranking, shared_loss
 
 
 @without_autocast
@@ -102,9 +102,9 @@ def sampled_softmax_loss(
     check_noise(noise_ids, (noise_ids.numel(),))
     ids = {"target": target, "noise_ids": noise_ids}
     used = gather(features, weight, bias, ids, log_q, gathered=gathered).promoted()
+    own, drawn = used.ids
     expected = used.expected()
-    of_noise = used.scores(used.ids[1]) - expected[used.ids[1]]
-    of_noise = of_noise.masked_fill(target[:, None] == noise_ids, -math.inf)
-    of_target = used.target_scores() - expected[used.ids[0]]
-    ranked = torch.cat([of_target[:, None], of_noise], dim=1)
-    return reduce(torch.logsumexp(ranked, dim=1) - of_target, reduction)
+    others = OtherWords(-expected[drawn], drawn, own)
+    of_others = shared_loss(used.features, *used.rows(drawn), others, "none")
+    of_target = used.target_scores() - expected[own]
+    return reduce(torch.logaddexp(of_target, of_others) - of_target, reduction)

@@ -1,37 +1,44 @@
 """Losses over the scores of all contexts with the same words, (N, U), chunk by chunk.
 
-A chunk of contexts is scored, turned into its losses, and its scores overwritten by the gradient
-matrix G(i, u) = d loss_i / d m(u, i), from which the gradients of features, weight and bias are
-made at once: extra memory is one chunk, whatever N and U are. For the sum of the losses, this is
-done in the forward pass, so that nothing is computed twice; for one loss a token, whose weights
-only the backward pass knows, the scores are made again there.
+An objective turns the scores of a chunk of contexts into losses and overwrites the scores with the
+gradient matrix G(i, u) = d loss_i / d m(u, i). Two products with G give the gradients of features
+and weight. Extra memory is bounded whatever N and U are. For the sum of the losses, the forward
+pass makes the gradients too, so that nothing is computed twice. For one loss a token, the backward
+pass makes the scores again, because it alone knows the losses' weights.
 
-BinaryNCE with the targets among the words, of float16 or bfloat16 on a GPU, can be left to the
-fused kernel of kernels.py (kernel_choice.py says when): torch's way, below, is its reference, its
-fallback and the default.
+Halves on a CUDA device are multiplied as halves with float32 sums. G is rounded to halves once,
+before its two products; scores, losses and log-odds stay in float32.
 
-No fairseq and no vocabulary here: ``weight`` holds the rows of the U words and no others.
+This module knows no vocabulary: ``weight`` holds the rows of the U words and no others.
 """
 
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple
+import math
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.losses import kernel_choice
 from fairseq_bnce.losses.autograd import FirstOrderFunction, learns
-from fairseq_bnce.losses.precision import HALVES, at_least_float32
+from fairseq_bnce.losses.precision import (
+    HALVES,
+    at_least_float32,
+    product_dtype,
+    wide_linear,
+    wide_product,
+)
 
-# Scores held at once: 2^22 float32 are 16 MB, which a CPU's last-level cache about holds; a GPU
-# wants larger matrix products.
-_CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25}
+# Scores held at once: 32 MB of float32 fit into the L2 cache of a GPU, 16 MB about into a CPU's
+# last-level cache. A GPU's float32 products want to be larger.
+_CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25, "halves": 2**23}
+_BLOCK_CHUNKS = 16  # chunks whose halves of G are multiplied together: 256 MB at most
+_ALIGNED = 64  # numbers: rows of halves start at multiples of it, or products take slow kernels
 # torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
 _SOFTPLUS_THRESHOLD = 50
 
 
 class BinaryNCE(NamedTuple):
-    """sum_u n_u softplus(D(u, i)), less D(w_i, i) if the targets are among the words.
+    """sum_u n_u softplus(D(u, i)), minus D(w_i, i) if the targets are among the words.
 
     D(u, i) = m(u, i) - offset(u). G(i, u) = n_u sigma(D(u, i)) - [u = w_i].
 
@@ -45,8 +52,14 @@ class BinaryNCE(NamedTuple):
     counts: Tensor
     target: Optional[Tensor] = None
 
+    def padded(self, count: int) -> "BinaryNCE":
+        """The same with ``count`` more words, which change no loss."""
+        return BinaryNCE(
+            F.pad(self.offset, (0, count)), F.pad(self.counts, (0, count)), self.target
+        )
+
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
-        """Losses (n,) of a chunk, whose scores become G."""
+        """The losses (n,) of a chunk, whose scores become G."""
         log_odds = scores.sub_(self.offset)
         loss = softplus(log_odds) @ self.counts
         if self.target is not None:
@@ -76,8 +89,12 @@ class Ranking(NamedTuple):
     alpha: float
     log_z: float
 
+    def padded(self, count: int) -> "Ranking":
+        """The same with ``count`` more words, which change no loss."""
+        return self._replace(log_weight=F.pad(self.log_weight, (0, count), value=-math.inf))
+
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
-        """Losses (n,) of a chunk, whose scores become G."""
+        """The losses (n,) of a chunk, whose scores become G."""
         of_target = _of_target(scores, self.target[tokens])
         log_partition = scores.add_(self.log_weight).logsumexp(dim=1)
         deviation = log_partition - self.log_z
@@ -88,58 +105,58 @@ class Ranking(NamedTuple):
         return log_partition - of_target + self.alpha * deviation.square()
 
 
+class OtherWords(NamedTuple):
+    """logsumexp_u(m(u, i) + log_weight(u)) over the words u that are not the target.
+
+    It is -inf where all words are the target. G(i, u) = the words' shares of the sum.
+
+    Attributes:
+        log_weight: (U,) nats.
+        words: (U,) ids.
+        target: (N,) ids.
+    """
+
+    log_weight: Tensor
+    words: Tensor
+    target: Tensor
+
+    def padded(self, count: int) -> "OtherWords":
+        """The same with ``count`` more words, which change no sum."""
+        log_weight = F.pad(self.log_weight, (0, count), value=-math.inf)
+        return OtherWords(log_weight, F.pad(self.words, (0, count)), self.target)
+
+    def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
+        """The sums (n,) of a chunk, whose scores become G."""
+        scores.add_(self.log_weight)
+        scores.masked_fill_(self.target[tokens, None] == self.words, -math.inf)
+        total = scores.logsumexp(dim=1)
+        if gradient:
+            finite = total.masked_fill(total.isinf(), 0)  # -inf - -inf is no number
+            scores.sub_(finite[:, None]).exp_()
+        return total
+
+
 def shared_loss(
-    features: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    objective: Any,
-    reduction: str,
-    kernel: Optional[str] = None,
+    features: Tensor, weight: Tensor, bias: Optional[Tensor], objective: Any, reduction: str
 ) -> Tensor:
     """The losses of an objective over the words' scores m(u, i) = h_i . W_u + b_u.
 
     Args:
-        features: (N, D), in any precision; halves stay halves where the kernel takes them.
-        weight, bias: (U, D) and (U,) or None, likewise; the bias never stays in halves.
+        features: (N, D), in any precision.
+        weight, bias: (U, D) and (U,) or None, in any precision.
         objective: one of the classes above.
         reduction: "sum" or "none".
-        kernel: see :func:`kernel_choice.chosen_kernel`.
 
     Returns:
         A scalar or (N,), nats; differentiable once.
     """
-    is_kernels = _has_kernel(objective) and kernel_choice.is_fused(
-        features, weight, bias, kernel=kernel, reduction=reduction
-    )
-    score = _by_kernel if is_kernels else _by_torch
-    dtype = at_least_float32(features, weight)
-    bias = None if bias is None else bias.to(dtype)
-    if not is_kernels:
-        features, weight = features.to(dtype), weight.to(dtype)
     has_backward = learns(features, weight, bias)
-    return _SharedLoss.apply(
-        features, weight, bias, objective, reduction == "sum", has_backward, score
-    )
-
-
-def _has_kernel(objective: Any) -> bool:
-    return isinstance(objective, BinaryNCE) and objective.target is not None
+    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", has_backward)
 
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x))."""
     return F.softplus(x, threshold=_SOFTPLUS_THRESHOLD)
-
-
-class _Inputs(NamedTuple):
-    features: Tensor
-    weight: Tensor
-    bias: Optional[Tensor]
-
-
-# (inputs, objective, tokens, factor or None, whether G is wanted) -> the losses (n,) of a chunk,
-# and G (n, U), its rows times their factors; anything in its place where it is not wanted.
-Score = Callable[[_Inputs, Any, slice, Optional[Tensor], bool], Tuple[Tensor, Any]]
 
 
 class _SharedLoss(FirstOrderFunction):
@@ -150,96 +167,155 @@ class _SharedLoss(FirstOrderFunction):
         weight: Tensor,
         bias: Optional[Tensor],
         objective: Any,
-        summed: bool,
-        learns: bool,
-        score: Score,
+        is_summed: bool,
+        has_backward: bool,
     ) -> Tensor:
-        inputs = _Inputs(features, weight, bias)
-        gradients = _Gradients(inputs) if learns and summed else None
-        losses = features.new_empty(len(features), dtype=at_least_float32(features))
-        for tokens in _chunks(features, weight):
-            losses[tokens], matrix = score(inputs, objective, tokens, None, gradients is not None)
-            if gradients is not None:
-                gradients.add(tokens, matrix)
-            del matrix  # before the next one is made
-        ctx.objective, ctx.score, ctx.is_made = objective, score, gradients is not None
-        ctx.save_for_backward(*(inputs if gradients is None else gradients.made()))
-        return losses.sum() if summed else losses
+        ctx.objective = objective
+        ctx.save_for_backward(features, weight, bias)
+        losses, ctx.gradients = _evaluate(
+            features, weight, bias, objective, gradient=is_summed and has_backward
+        )
+        return losses.sum() if is_summed else losses
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        if ctx.is_made:
-            of_features, of_weight, of_bias = ctx.saved_tensors
-            of_bias = None if of_bias is None else of_bias * grad
-            return _rounded(of_features * grad, of_weight * grad, of_bias)
-        inputs = _Inputs(*ctx.saved_tensors)
-        gradients = _Gradients(inputs)
-        for tokens in _chunks(inputs.features, inputs.weight):
-            _, matrix = ctx.score(inputs, ctx.objective, tokens, grad[tokens], True)
-            gradients.add(tokens, matrix)
-            del matrix
-        return _rounded(*gradients.made())
+        inputs = ctx.saved_tensors
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:  # one loss a token, or a second pass through a graph that is kept
+            factor = grad.expand(len(inputs[0]))
+            _, gradients = _evaluate(*inputs, ctx.objective, factor=factor, gradient=True)
+        else:
+            gradients = [None if each is None else each.mul_(grad) for each in gradients]
+        return (*gradients, None, None, None)
+
+
+def _evaluate(
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    objective: Any,
+    *,
+    factor: Optional[Tensor] = None,
+    gradient: bool,
+) -> Tuple[Tensor, Optional[List[Optional[Tensor]]]]:
+    """The losses (N,); and, where wanted, the gradients of features, weight and bias.
+
+    Args:
+        factor: (N,) the weights of the losses in the gradients; None for 1.
+    """
+    dtype = product_dtype(features, weight)
+    inputs = _Inputs(
+        features.to(dtype),
+        weight.to(dtype),
+        None if bias is None else bias.to(at_least_float32(features, weight)),
+    )
+    if dtype in HALVES:
+        inputs, objective = _aligned(inputs, objective)
+    blocks, chunk = _blocks(inputs)
+    losses = features.new_empty(len(features), dtype=at_least_float32(features, weight))
+    sums = _Gradients(inputs, is_lone=len(blocks) == 1) if gradient else None
+    for block in blocks:
+        matrix = _score(inputs, objective, block, chunk, losses, factor, gradient)
+        if sums is not None:
+            sums.add(block, matrix)
+        del matrix  # before the next one is made
+    if sums is None:
+        return losses, None
+    of_features, of_weight, of_bias = sums.of_features, sums.of_weight, sums.of_bias
+    gradients = [of_features.to(features.dtype), of_weight[: len(weight)].to(weight.dtype), None]
+    if bias is not None and of_bias is not None:
+        gradients[2] = of_bias[: len(weight)].to(bias.dtype)
+    return losses, gradients
+
+
+class _Inputs(NamedTuple):
+    """Features and weight in the products' dtype, the bias in float32 or better."""
+
+    features: Tensor
+    weight: Tensor
+    bias: Optional[Tensor]
+
+
+def _aligned(inputs: _Inputs, objective: Any) -> Tuple[_Inputs, Any]:
+    """The same with words added that change nothing, so that rows of G start where they should."""
+    features, weight, bias = inputs
+    more = -len(weight) % _ALIGNED
+    if not more:
+        return inputs, objective
+    bias = None if bias is None else F.pad(bias, (0, more))
+    return _Inputs(features, F.pad(weight, (0, 0, 0, more)), bias), objective.padded(more)
+
+
+def _score(
+    inputs: _Inputs,
+    objective: Any,
+    block: slice,
+    chunk: int,
+    losses: Tensor,
+    factor: Optional[Tensor],
+    gradient: bool,
+) -> Tensor:
+    """Write the losses of a block of tokens; return its G (n, U), whose rows have their factors."""
+    features, weight, bias = inputs
+    is_half = features.dtype in HALVES
+    matrix = features.new_empty(
+        block.stop - block.start if is_half and gradient else 0, len(weight)
+    )
+    for tokens in _slices(block.start, block.stop, chunk):
+        scores = wide_linear(features[tokens], weight, bias)
+        losses[tokens] = objective(scores, tokens, gradient)
+        if factor is not None:
+            scores.mul_(factor[tokens, None])
+        if not is_half:  # a block is one chunk
+            return scores
+        if gradient:
+            matrix[tokens.start - block.start : tokens.stop - block.start] = scores
+    return matrix
 
 
 class _Gradients:
-    """Of the features, the weight and the bias, from one chunk's G after the other."""
+    """The gradients of features, weight and bias, from the G of one block after the other.
 
-    def __init__(self, inputs: _Inputs):
+    Args:
+        inputs: what was scored.
+        is_lone: whether there is a single block; the weight's gradient is summed in float32 or
+            better otherwise.
+    """
+
+    def __init__(self, inputs: _Inputs, is_lone: bool):
         features, weight, bias = inputs
-        self.features, self.weight = features, weight
-        self.is_half = weight.dtype in HALVES
+        self._features, self._weight, self._is_lone = features, weight, is_lone
         self.of_features = torch.empty_like(features)
-        zero = weight.new_zeros((), dtype=at_least_float32(weight)).expand(weight.shape)
-        self.of_weight = zero if self.is_half else torch.zeros_like(weight)
+        dtype = weight.dtype if is_lone else at_least_float32(weight)
+        self.of_weight = torch.zeros_like(weight, dtype=dtype)
         self.of_bias = None if bias is None else torch.zeros_like(bias)
 
-    def add(self, tokens: slice, matrix: Tensor) -> None:
-        torch.mm(matrix, self.weight, out=self.of_features[tokens])
-        if self.is_half:
-            # Into the new product: the only one of its size, if there is one chunk.
-            of_chunk = kernel_choice.triton_kernels().product(matrix.t(), self.features[tokens])
-            self.of_weight = of_chunk.add_(self.of_weight)
+    def add(self, block: slice, matrix: Tensor) -> None:
+        torch.mm(matrix, self._weight, out=self.of_features[block])
+        features = self._features[block]
+        if self._is_lone:
+            torch.mm(matrix.t(), features, out=self.of_weight)
+        elif matrix.dtype in HALVES:
+            self.of_weight += wide_product(matrix.t(), features)
         else:
-            self.of_weight.addmm_(matrix.t(), self.features[tokens])
+            self.of_weight.addmm_(matrix.t(), features)
         if self.of_bias is not None:
             self.of_bias += matrix.sum(dim=0, dtype=self.of_bias.dtype)
 
-    def made(self) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-        """What has been added up; the weight's is not rounded to halves yet."""
-        return self.of_features, self.of_weight, self.of_bias
+
+def _blocks(inputs: _Inputs) -> Tuple[List[slice], int]:
+    """Tokens whose G is held at once, and how many of them are scored at once."""
+    features, weight, _ = inputs
+    is_half = features.dtype in HALVES
+    device = "cpu" if features.device.type == "cpu" else "gpu"
+    chunk = max(1, _CHUNK_SCORES["halves" if is_half else device] // max(1, len(weight)))
+    block = chunk * _BLOCK_CHUNKS if is_half else chunk
+    return list(_slices(0, len(features), block)), chunk
 
 
-def _rounded(
-    of_features: Tensor, of_weight: Tensor, of_bias: Optional[Tensor]
-) -> Tuple[Optional[Tensor], ...]:
-    """What _SharedLoss's backward pass returns; features and weight are of one dtype."""
-    return (of_features, of_weight.to(of_features.dtype), of_bias, *[None] * 4)
-
-
-def _by_torch(
-    inputs: _Inputs, objective: Any, tokens: slice, factor: Optional[Tensor], gradient: bool
-) -> Tuple[Tensor, Any]:
-    scores = F.linear(inputs.features[tokens], inputs.weight, inputs.bias)
-    losses = objective(scores, tokens, gradient)
-    return losses, scores if factor is None else scores.mul_(factor[:, None])
-
-
-def _by_kernel(
-    inputs: _Inputs, objective: Any, tokens: slice, factor: Optional[Tensor], gradient: bool
-) -> Tuple[Tensor, Any]:
-    offset, counts, target = objective
-    words = (inputs.weight, inputs.bias, offset, counts, target[tokens])
-    return kernel_choice.triton_kernels().binary_nce(
-        inputs.features[tokens], *words, factor=factor, gradient=gradient
-    )
-
-
-def _chunks(features: Tensor, weight: Tensor) -> Iterator[slice]:
-    """The tokens to be scored together."""
-    scores = _CHUNK_SCORES["cpu" if features.device.type == "cpu" else "gpu"]
-    size = max(1, scores // max(1, len(weight)))
-    for first in range(0, len(features), size):
-        yield slice(first, min(first + size, len(features)))
+def _slices(start: int, stop: int, size: int) -> Iterator[slice]:
+    for first in range(start, stop, size):
+        yield slice(first, min(first + size, stop))
 
 
 def _of_target(scores: Tensor, target: Tensor) -> Tensor:
