@@ -25,14 +25,14 @@ def test_distinct():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_distinct_draws_come_first(seed):
+def test_distinct_with_draws(seed):
     rng = torch.Generator().manual_seed(seed)
     draws = torch.randint(12, (1 + seed % 7,), generator=rng)
     first, second = torch.randint(12, (seed,), generator=rng), torch.randint(30, (2, 3))
-    found, (one, other), counts = words.distinct_draws_first(draws, first, second)
-    drawn, often = draws.unique(return_counts=True)
-    assert torch.equal(found[: len(counts)], drawn) and torch.equal(counts, often)
-    assert found.unique().numel() == len(found)
+    found, (one, other), drawn, counts = words.distinct_with_draws(draws, first, second)
+    want, often = draws.unique(return_counts=True)
+    assert torch.equal(found[drawn], want) and torch.equal(counts, often)
+    assert torch.equal(found, torch.cat([draws, first, second.flatten()]).unique())
     assert torch.equal(found[one], first) and torch.equal(found[other], second)
 
 

@@ -12,32 +12,30 @@ def distinct(*ids: Tensor) -> Tuple[Tensor, List[Tensor]]:
     return words, _shaped(index, *ids)
 
 
-def distinct_draws_first(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tensor], Tensor]:
-    """The same for ``draws`` and ``ids`` together, where the draws' own words are needed, too.
+def distinct_with_draws(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tensor], Tensor, Tensor]:
+    """The distinct words of ``draws`` and ``ids`` together, and those of the draws.
 
     Args:
         draws: (K,) int64, K >= 1.
         *ids: int64, of any shapes.
 
     Returns:
-        The distinct words (U,), those that were drawn first; ``ids`` as indices into them; and how
-        often each of the first words was drawn (K',).
+        The distinct words (U,), sorted; ``ids`` as indices into them; the distinct draws (K',) as
+        indices into them; and how often each of these was drawn (K',).
     """
-    # By one sort of all: torch.unique would be needed twice, and the host would wait twice. It is
-    # stable, so that a word's first entry is a draw if any of its entries is.
-    ordered, order = _flat(draws, *ids).sort(stable=True)
+    # One sort of all: torch.unique would be needed twice, and the host would wait twice.
+    ordered, order = _flat(draws, *ids).sort()
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
-    is_drawn = is_first & (order < len(draws))
-    word, drawn = is_first.cumsum(0) - 1, is_drawn.cumsum(0)
-    was_drawn = torch.zeros_like(word).index_add_(0, word, is_drawn.long())[word]
-    place = torch.where(was_drawn > 0, drawn - 1, drawn[-1] + word - drawn)
-    words = torch.empty_like(ordered).scatter_(0, place, ordered)
-    index = torch.empty_like(order).scatter_(0, order, place)
-    count, drawn_count = torch.stack([word[-1] + 1, drawn[-1]]).tolist()
+    word = is_first.cumsum(0) - 1
+    words = torch.empty_like(ordered).scatter_(0, word, ordered)
+    index = torch.empty_like(order).scatter_(0, order, word)
     of_draws, *indices = _shaped(index, draws, *ids)
-    counts = of_draws.new_zeros(drawn_count).index_add_(0, of_draws, torch.ones_like(of_draws))
-    return words[:count], indices, counts
+    counts = torch.zeros_like(ordered).index_add_(0, of_draws, torch.ones_like(of_draws))
+    drawn = counts.eq(0).byte().argsort(stable=True)
+    count, drawn_count = torch.stack([word[-1] + 1, counts.gt(0).sum()]).tolist()
+    drawn = drawn[:drawn_count]
+    return words[:count], indices, drawn, counts[drawn]
 
 
 def _flat(*ids: Tensor) -> Tensor:

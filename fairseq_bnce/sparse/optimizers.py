@@ -9,7 +9,7 @@ accumulator a row; ``lazy_adam`` differs from Adam (see there).
 import ast
 import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -22,6 +22,7 @@ from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.sparse import row_sparse, update_rules
 
+_HAS_TENSOR_FACTOR = "Tensor" in torch.ops.aten._foreach_mul_.overloads()  # torch 2.1 and later
 _DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
 
 
@@ -105,9 +106,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
                 parameter.grad = row_sparse.mean_over_ranks(_gradient(parameter))
 
     def multiply_grads(self, c: Any) -> None:
-        for gradient in self._merged():
-            values = row_sparse.values(gradient)
-            values.mul_(c.to(values.device) if torch.is_tensor(c) else c)
+        _multiply([row_sparse.values(gradient) for gradient in self._merged()], c)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """Scale all gradients so that their norm together is at most ``max_norm``, if above 0.
@@ -118,16 +117,13 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         gradients = [row_sparse.values(gradient) for gradient in self._merged()]
         if not gradients:
             return torch.zeros((), device=next(self.params).device)
-        norms = [
-            torch.norm(gradient, p=2, dtype=at_least_float32(gradient)) for gradient in gradients
-        ]
+        norms = _norms(gradients)
         norm = torch.norm(torch.stack([part.to(norms[0]) for part in norms]))
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)
         if max_norm > 0:
             factor = (float(max_norm) / (norm + 1e-6)).clamp_(max=1)
-            for gradient in gradients:
-                gradient.mul_(factor.to(gradient.device, gradient.dtype))
+            _multiply(gradients, factor)
         return norm
 
     def step(
@@ -224,6 +220,26 @@ def take_row_sparse(optimizer: FairseqOptimizer) -> None:
     if isinstance(optimizer, AMPOptimizer):
         # Its own multiplies ``grad.data``, which leaves a sparse gradient silently as it was.
         optimizer.multiply_grads = inner.multiply_grads
+
+
+def _norms(tensors: List[Tensor]) -> Sequence[Tensor]:
+    """Their norms, summed in float32 or better."""
+    if all(at_least_float32(tensor) == tensor.dtype for tensor in tensors):
+        return torch._foreach_norm(tensors)
+    return [torch.norm(tensor, p=2, dtype=at_least_float32(tensor)) for tensor in tensors]
+
+
+def _multiply(tensors: List[Tensor], factor: Any) -> None:
+    """Multiply each by a number, or by a tensor of one number."""
+    if not tensors:
+        return
+    if not torch.is_tensor(factor):
+        torch._foreach_mul_(tensors, float(factor))
+    elif _HAS_TENSOR_FACTOR and len({tensor.device for tensor in tensors}) == 1:
+        torch._foreach_mul_(tensors, factor.to(tensors[0].device))
+    else:
+        for tensor in tensors:
+            tensor.mul_(factor.to(tensor.device, tensor.dtype))
 
 
 def _betas(text: Any) -> Tuple[float, float]:

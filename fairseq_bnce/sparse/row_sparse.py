@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
 from fairseq_bnce.losses.autograd import FirstOrderFunction
 from fairseq_bnce.losses.precision import at_least_float32
+from fairseq_bnce.losses.words import distinct
 
 _MARK = "fairseq_bnce_row_sparse"
 # Attributes: of a parameter that fairseq's legacy_ddp leaves to its owner; of a model, the names of
@@ -40,8 +42,8 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Non
     """
     chosen = {id(parameter): parameter for parameter in parameters}
     for module in model.modules():
-        if type(module) is nn.Embedding:  # a learned position's is a subclass of it
-            module.sparse = True
+        if _has_plain_rows(module):
+            module.__class__ = RowSparseEmbedding
             chosen[id(module.weight)] = module.weight
     for parameter in chosen.values():
         setattr(parameter, _MARK, True)
@@ -61,16 +63,49 @@ def is_marked(parameter: Tensor) -> bool:
     return getattr(parameter, _MARK, False)
 
 
+def _has_plain_rows(module: nn.Module) -> bool:
+    """Whether a module is a word embedding that does nothing but read rows."""
+    if type(module) is not nn.Embedding:  # a learned position's is a subclass
+        return False
+    return module.max_norm is None and not module.scale_grad_by_freq
+
+
+class RowSparseEmbedding(nn.Embedding):
+    """torch's embedding, whose gradient is row-sparse and merged.
+
+    A GPU's host waits for the distinct ids before the model has queued any work, and not in the
+    backward pass and the optimiser, as for torch's own sparse gradients.
+    """
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if not (torch.is_grad_enabled() and self.weight.requires_grad):
+            return super().forward(ids)
+        words, (index,) = distinct(ids)
+        rows = gather(self.weight, words)
+        if self.padding_idx is not None:  # padding does not learn
+            rows = torch.where((words == self.padding_idx)[:, None], rows.detach(), rows)
+        # The gradients of a word's several uses are summed in float32 or better.
+        exact = at_least_float32(rows)
+        return F.embedding(index, rows.to(exact)).to(rows.dtype)
+
+
 def gather(parameter: Tensor, ids: Tensor) -> Tensor:
-    """``parameter[ids]`` (U, ...) for distinct ids (U,): row-sparse under grad if it is marked."""
+    """``parameter[ids]`` (U, ...): row-sparse under grad if the parameter is marked.
+
+    Args:
+        ids: (U,) distinct, in ascending order.
+    """
     if is_marked(parameter):
         return _GatherRows.apply(parameter, ids)
     return parameter.index_select(0, ids)
 
 
-def sparse_rows(ids: Tensor, rows: Tensor, shape: torch.Size) -> Tensor:
+def sparse_rows(ids: Tensor, rows: Tensor, shape: torch.Size, is_merged: bool = False) -> Tensor:
     """The gradient of this ``shape`` whose rows ``ids`` (U,) are ``rows`` (U, ...)."""
-    return _make_sparse(ids[None], rows, shape)
+    if rows.dtype == torch.float16 and rows.device.type == "cpu":
+        # torch adds sparse float16 on a CPU only if the values are not contiguous.
+        rows = rows.new_empty(*rows.shape, 2)[..., 0].copy_(rows)
+    return _make_sparse(ids[None], rows, shape)._coalesced_(is_merged)
 
 
 def merge(gradient: Tensor) -> Tensor:
@@ -80,7 +115,14 @@ def merge(gradient: Tensor) -> Tensor:
     ids, rows = gradient._indices()[0], gradient._values()
     exact = rows.to(at_least_float32(rows))
     summed = sparse_rows(ids, exact, gradient.shape).coalesce()
-    return summed if exact.dtype == rows.dtype else summed.to(rows.dtype).coalesce()
+    return _rounded(summed, rows.dtype)
+
+
+def _rounded(merged: Tensor, dtype: torch.dtype) -> Tensor:
+    if merged.dtype == dtype:
+        return merged
+    rows = merged._values().to(dtype)
+    return sparse_rows(merged._indices()[0], rows, merged.shape, is_merged=True)
 
 
 def values(gradient: Tensor) -> Tensor:
@@ -99,8 +141,7 @@ def mean_over_ranks(gradient: Tensor) -> Tensor:
     lengths = ranks.lengths_of(ids)
     all_ids = torch.cat(ranks.gather_uneven(ids, lengths))
     all_rows = torch.cat(ranks.gather_uneven(exact, lengths)).div_(ranks.count())
-    total = merge(sparse_rows(all_ids, all_rows, gradient.shape))
-    return total if exact.dtype == rows.dtype else total.to(rows.dtype).coalesce()
+    return _rounded(merge(sparse_rows(all_ids, all_rows, gradient.shape)), rows.dtype)
 
 
 class _GatherRows(FirstOrderFunction):
@@ -114,4 +155,4 @@ class _GatherRows(FirstOrderFunction):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None]:
-        return sparse_rows(ctx.saved_tensors[0], grad, ctx.shape), None
+        return sparse_rows(ctx.saved_tensors[0], grad, ctx.shape, is_merged=True), None

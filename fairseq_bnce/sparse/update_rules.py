@@ -1,13 +1,26 @@
 """Update rules that touch the rows that have a gradient, and no others (torch.optim, no fairseq).
 
-Each rule is one in-place function of the values and accumulators that it is handed: those of a
-whole parameter for a dense gradient, or of the touched rows for a row-sparse one. Parameters in
-half precision keep a float32 master, to which the rule is applied, and which is rounded to them.
+Each rule is one in-place function of lists: the values, accumulators and gradients of several
+parameters. An entry is a whole parameter for a dense gradient, or the touched rows for a row-sparse
+one. Parameters in half precision keep a float32 master, to which the rule is applied, and which is
+rounded to them.
 """
 
 import math
+from functools import partial
 from itertools import chain
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional, Sequence, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+)
 
 import torch
 from torch import Tensor
@@ -16,6 +29,26 @@ from fairseq_bnce.losses.precision import HALVES, at_least_float32
 from fairseq_bnce.sparse import row_sparse
 
 Tensors = Dict[str, Tensor]
+TensorLists = Dict[str, List[Tensor]]
+
+# Numbers that are updated together: a GPU is kept busy by few launches, a CPU's cache holds little.
+_NUMBERS_AT_ONCE = {"cpu": 1, "gpu": 2**25}
+
+
+class _Part(NamedTuple):
+    """What one update changes of a parameter.
+
+    Attributes:
+        tensors: the value and its accumulators, whole or by rows.
+        gradient: of the value's shape and dtype.
+        step: how many updates the parameter has had, this one included.
+        write: puts back what is changed elsewhere than in place.
+    """
+
+    tensors: Tensors
+    gradient: Tensor
+    step: int
+    write: Callable[[], None]
 
 
 class RowSparseOptimizer(torch.optim.Optimizer):
@@ -59,13 +92,15 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         """The names of the accumulators that the options ask for."""
         return ()
 
-    def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
-        """Update ``part["value"]`` and the accumulators beside it, in place.
+    def rule(
+        self, parts: TensorLists, gradients: List[Tensor], step: int, group: Dict[str, Any]
+    ) -> None:
+        """Update ``parts["value"]`` and the accumulators beside it, in place.
 
         Args:
-            part: rows (U, ...) of the value and of each accumulator.
-            gradient: (U, ...), in the value's precision.
-            step: how many updates this parameter has had, this one included.
+            parts: the value, or its rows (U, ...), and each accumulator, of several parameters.
+            gradients: of the same shapes, in the value's precision.
+            step: how many updates these parameters have had, this one included.
             group: the options.
         """
         raise NotImplementedError
@@ -88,9 +123,16 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
+            waiting: List[_Part] = []
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group, scale)
+                if parameter.grad is None:
+                    continue
+                part = self._part(parameter, parameter.grad, group, scale)
+                if waiting and not _fits(waiting, part):
+                    self._update(waiting, group)
+                    waiting = []
+                waiting.append(part)
+            self._update(waiting, group)
         return loss
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -104,13 +146,22 @@ class RowSparseOptimizer(torch.optim.Optimizer):
                 self.state[parameter][name] = on_device
             self._loaded |= {parameter}
 
-    def _update(
+    def _update(self, parts: List[_Part], group: Dict[str, Any]) -> None:
+        if not parts:
+            return
+        names = ["value", *self.needed(group)]
+        tensors = {name: [part.tensors[name] for part in parts] for name in names}
+        self.rule(tensors, [part.gradient for part in parts], parts[0].step, group)
+        for part in parts:
+            part.write()
+
+    def _part(
         self,
         parameter: Tensor,
         gradient: Tensor,
         group: Dict[str, Any],
         scale: Union[float, Tensor],
-    ) -> None:
+    ) -> _Part:
         state = self.state[parameter]
         if parameter in self._loaded:
             self._loaded -= {parameter}
@@ -120,33 +171,18 @@ class RowSparseOptimizer(torch.optim.Optimizer):
                 state.setdefault(name, value)
         state["step"] += 1
         whole = {"value": parameter.data, **state}  # a master in the state takes the first's place
-        del whole["step"]
-        if gradient.is_sparse:
-            self._check_sparse(group)
-            merged = row_sparse.merge(gradient)
-            rows = _divided(merged._values(), whole["value"], scale)
-            self._update_rows(whole, merged._indices()[0], rows, state["step"], group, parameter)
-        else:
-            gradient = _divided(gradient, whole["value"], scale)
-            self.rule(whole, gradient, state["step"], group)
-            if "value" in state:
-                parameter.data.copy_(whole["value"])
-
-    def _update_rows(
-        self,
-        whole: Dict[str, Tensor],
-        ids: Tensor,
-        rows: Tensor,
-        step: int,
-        group: Dict[str, Any],
-        parameter: Tensor,
-    ) -> None:
-        part = {name: value.index_select(0, ids) for name, value in whole.items()}
-        self.rule(part, rows, step, group)
-        for name, value in part.items():
-            whole[name].index_copy_(0, ids, value)
-        if "value" in self.state[parameter]:
-            parameter.data.index_copy_(0, ids, part["value"].to(parameter.dtype))
+        step = whole.pop("step")
+        has_master = "value" in state
+        if not gradient.is_sparse:
+            exact = _divided(gradient, whole["value"], scale)
+            return _Part(whole, exact, step, partial(_write_whole, parameter, whole, has_master))
+        self._check_sparse(group)
+        merged = row_sparse.merge(gradient)
+        ids = merged._indices()[0]
+        rows = {name: value.index_select(0, ids) for name, value in whole.items()}
+        exact = _divided(merged._values(), whole["value"], scale)
+        write = partial(_write_rows, parameter, whole, rows, ids, has_master)
+        return _Part(rows, exact, step, write)
 
     def _is_complete(self, state: Dict[str, Any], parameter: Tensor, group: Dict[str, Any]) -> bool:
         """Not at first, nor after loading a state of other options or of another precision."""
@@ -168,6 +204,29 @@ class RowSparseOptimizer(torch.optim.Optimizer):
                     f"{group[option]}: {reason}; if it is the checkpoint's: --reset-optimizer, or "
                     f"--optimizer-overrides \"{{'{option}': 0}}\""
                 )
+
+
+def _fits(waiting: List[_Part], part: _Part) -> bool:
+    """Whether a parameter can be updated together with those that wait."""
+    value, first = part.tensors["value"], waiting[0].tensors["value"]
+    if (part.step, value.device, value.dtype) != (waiting[0].step, first.device, first.dtype):
+        return False
+    numbers = sum(each.gradient.numel() for each in waiting) + part.gradient.numel()
+    return numbers <= _NUMBERS_AT_ONCE["cpu" if value.device.type == "cpu" else "gpu"]
+
+
+def _write_whole(parameter: Tensor, whole: Tensors, has_master: bool) -> None:
+    if has_master:
+        parameter.data.copy_(whole["value"])
+
+
+def _write_rows(
+    parameter: Tensor, whole: Tensors, rows: Tensors, ids: Tensor, has_master: bool
+) -> None:
+    for name, value in rows.items():
+        whole[name].index_copy_(0, ids, value)
+    if has_master:
+        parameter.data.index_copy_(0, ids, rows["value"].to(parameter.dtype))
 
 
 def _divided(gradient: Tensor, value: Tensor, scale: Union[float, Tensor]) -> Tensor:
@@ -216,11 +275,15 @@ class SparseSGD(RowSparseOptimizer):
     def needed(self, group: Dict[str, Any]) -> Sequence[str]:
         return ["velocity"] if group["momentum"] else []
 
-    def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
-        gradient = _decayed(part["value"], gradient, group)
+    def rule(
+        self, parts: TensorLists, gradients: List[Tensor], step: int, group: Dict[str, Any]
+    ) -> None:
+        gradients = _decayed(parts["value"], gradients, group)
         if group["momentum"]:
-            gradient = part["velocity"].mul_(group["momentum"]).add_(gradient)
-        part["value"].add_(gradient, alpha=-group["lr"])
+            torch._foreach_mul_(parts["velocity"], group["momentum"])
+            torch._foreach_add_(parts["velocity"], gradients)
+            gradients = parts["velocity"]
+        torch._foreach_add_(parts["value"], gradients, alpha=-group["lr"])
 
 
 class SparseAdagrad(RowSparseOptimizer):
@@ -250,14 +313,18 @@ class SparseAdagrad(RowSparseOptimizer):
     def needed(self, group: Dict[str, Any]) -> Sequence[str]:
         return ["sum"]
 
-    def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
-        gradient = _decayed(part["value"], gradient, group)
-        total = part["sum"].add_(self.squares(gradient))
-        part["value"].addcdiv_(gradient, total.sqrt().add_(group["eps"]), value=-group["lr"])
+    def rule(
+        self, parts: TensorLists, gradients: List[Tensor], step: int, group: Dict[str, Any]
+    ) -> None:
+        gradients = _decayed(parts["value"], gradients, group)
+        torch._foreach_add_(parts["sum"], self.squares(gradients))
+        divisors = torch._foreach_sqrt(parts["sum"])
+        torch._foreach_add_(divisors, group["eps"])
+        torch._foreach_addcdiv_(parts["value"], gradients, divisors, -group["lr"])
 
-    def squares(self, gradient: Tensor) -> Tensor:
-        """What a gradient adds to the accumulator."""
-        return gradient.square()
+    def squares(self, gradients: List[Tensor]) -> Sequence[Tensor]:
+        """The terms that gradients add to the accumulators."""
+        return torch._foreach_mul(gradients, gradients)
 
 
 class RowwiseAdagrad(SparseAdagrad):
@@ -274,9 +341,8 @@ class RowwiseAdagrad(SparseAdagrad):
         shape = [*value.shape[:1], *[1] * (value.dim() - 1)]  # a number's is ()
         return {"sum": value.new_full(shape, group["initial_accumulator"])}
 
-    def squares(self, gradient: Tensor) -> Tensor:
-        within_row = list(range(1, gradient.dim()))
-        return gradient.square().mean(within_row, keepdim=True) if within_row else gradient**2
+    def squares(self, gradients: List[Tensor]) -> Sequence[Tensor]:
+        return [_mean_square(gradient) for gradient in gradients]
 
 
 class LazyAdam(RowSparseOptimizer):
@@ -303,18 +369,31 @@ class LazyAdam(RowSparseOptimizer):
     def needed(self, group: Dict[str, Any]) -> Sequence[str]:
         return ["mean", "square"]
 
-    def rule(self, part: Tensors, gradient: Tensor, step: int, group: Dict[str, Any]) -> None:
+    def rule(
+        self, parts: TensorLists, gradients: List[Tensor], step: int, group: Dict[str, Any]
+    ) -> None:
         first, second = group["betas"]
-        part["mean"].mul_(first).add_(gradient, alpha=1 - first)
-        part["square"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        torch._foreach_mul_(parts["mean"], first)
+        torch._foreach_add_(parts["mean"], gradients, alpha=1 - first)
+        torch._foreach_mul_(parts["square"], second)
+        torch._foreach_addcmul_(parts["square"], gradients, gradients, 1 - second)
         rate = group["lr"] * math.sqrt(1 - second**step) / (1 - first**step)
         if group["weight_decay"]:
-            part["value"].mul_(1 - group["lr"] * group["weight_decay"])
-        divisor = part["square"].sqrt().add_(group["eps"])
-        part["value"].addcdiv_(part["mean"], divisor, value=-rate)
+            torch._foreach_mul_(parts["value"], 1 - group["lr"] * group["weight_decay"])
+        divisors = torch._foreach_sqrt(parts["square"])
+        torch._foreach_add_(divisors, group["eps"])
+        torch._foreach_addcdiv_(parts["value"], parts["mean"], divisors, -rate)
 
 
-def _decayed(value: Tensor, gradient: Tensor, group: Dict[str, Any]) -> Tensor:
-    """The gradient with that of an L2 penalty on the values."""
+def _decayed(
+    values: List[Tensor], gradients: List[Tensor], group: Dict[str, Any]
+) -> Sequence[Tensor]:
+    """The gradients with those of an L2 penalty on the values."""
     decay: float = group["weight_decay"]
-    return gradient.add(value, alpha=decay) if decay else gradient
+    return torch._foreach_add(gradients, values, alpha=decay) if decay else gradients
+
+
+def _mean_square(gradient: Tensor) -> Tensor:
+    """The mean square of each row (U, 1, ...); of a vector, each number's square."""
+    within_row = list(range(1, gradient.dim()))
+    return gradient.square().mean(within_row, keepdim=True) if within_row else gradient**2

@@ -1,7 +1,8 @@
 """What the registered criteria share: all but the objective.
 
-A training step: features through ``model(...)`` (projection/batch.py), padding dropped, noise drawn
-(noise_source.py), the loss over the batch's own words (objectives.py, losses/). A validation step:
+A training step: padding dropped, noise drawn (noise_source.py) and the batch's distinct words found
+(objectives.py), features through ``model(...)`` (projection/batch.py), the loss over these words
+(losses/). A validation step:
 the target's score and the exact partition function (metrics.py says what is logged). What happens
 once, before the first batch, is in first_batch.py.
 """
@@ -150,7 +151,8 @@ class SelfNormalizingCriterion(FairseqCriterion):
         In training mode the loss is the objective; in evaluation mode the exact NLL. With
         ``reduce=False`` it is (N,), one value for each token that is not padding.
         """
-        batch = TokenBatch.from_sample(model, sample, self.padding_idx)
+        make_words = self.make_words if model.training else None
+        batch = TokenBatch.from_sample(model, sample, self.padding_idx, make_words)
         logged: Dict[str, Any] = {}
         if not self.constant.is_decided:
             self._decide_log_z(by_bias=None)
@@ -171,9 +173,17 @@ class SelfNormalizingCriterion(FairseqCriterion):
         }
         return loss, sample_size, logging_output
 
+    def make_words(self, batch: TokenBatch) -> Any:
+        """What :meth:`objective` needs of the targets and the noise, before there are features."""
+        return None
+
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         """The training loss, nats: summed, or of each token (N,) if ``reduction`` is "none"."""
         raise NotImplementedError
+
+    def words_of(self, batch: TokenBatch) -> Any:
+        """See :meth:`make_words`; made now for a batch that was made without them."""
+        return self.make_words(batch) if batch.words is None else batch.words
 
     def evaluate(self, batch: TokenBatch, seed: int) -> Tuple[Tensor, Dict[str, float]]:
         """Exact NLL of each token, (N,) nats, and the sums to log.

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from functools import partial
-from typing import Callable, Dict
+from typing import Any, Callable, Dict, Type
 
 from fairseq.criterions import register_criterion
 from fairseq.tasks import FairseqTask
@@ -22,9 +22,6 @@ from fairseq_bnce.training.configs import (
 )
 from fairseq_bnce.training.criterion import SelfNormalizingCriterion
 
-_shared_nce = partial(objectives.of_draws, loss=losses.shared_nce_loss, are_merged=True)
-_fresh_nce = partial(objectives.of_draws, loss=losses.nce_loss, are_fresh=True)
-
 
 @register_criterion("bnce", dataclass=BatchNCEConfig)
 class BatchNCECriterion(SelfNormalizingCriterion):
@@ -38,63 +35,75 @@ class BatchNCECriterion(SelfNormalizingCriterion):
         self.is_ranking = str(options.objective) == "ranking"
         self.normalises_itself = not self.is_ranking or any(self.alphas)
 
+    def make_words(self, batch: TokenBatch) -> objectives.GroupedWords:
+        return objectives.grouped_words(batch, self.noise, **self.groups)
+
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        noise = (self.noise, self.differentiable_log_z, reduction)
+        rest = (self.words_of(batch), self.noise, self.differentiable_log_z, reduction)
         if not self.is_ranking:
-            return objectives.batch_nce(batch, *noise, **self.groups)
+            return objectives.batch_nce(batch, *rest)
         loss = partial(losses.ranking_nce_loss, alpha=self.self_norm_alpha)
-        return objectives.batch_nce(batch, *noise, **self.groups, loss=loss, own=1)
+        return objectives.batch_nce(batch, *rest, loss=loss, own=1)
+
+
+class _DrawnNoiseCriterion(SelfNormalizingCriterion):
+    """A loss of every target and of draws; a subclass says which."""
+
+    needs_draws = True
+    loss: Callable[..., Tensor]
+    draws: Dict[str, bool] = {}  # options of drawn_words()
+
+    def make_words(self, batch: TokenBatch) -> objectives.DrawnWords:
+        return objectives.drawn_words(batch, self.noise, **self.draws)
+
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        rest = (self.words_of(batch), self.differentiable_log_z, reduction)
+        return objectives.of_draws(batch, *rest, loss=self.loss)
 
 
 @register_criterion("shared_nce", dataclass=NoiseContrastiveConfig)
-class SharedNCECriterion(SelfNormalizingCriterion):
+class SharedNCECriterion(_DrawnNoiseCriterion):
     """NCE with noise shared by the batch (Zoph et al. 2016)."""
 
-    needs_draws = True
-
-    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        return _shared_nce(batch, self.noise, self.differentiable_log_z, reduction)
+    loss = staticmethod(losses.shared_nce_loss)
+    draws = {"are_merged": True}
 
 
 @register_criterion("sampled_bce", dataclass=SampledBCEConfig)
-class SampledBCECriterion(SelfNormalizingCriterion):
+class SampledBCECriterion(_DrawnNoiseCriterion):
     """Binary cross-entropy of all words, sampled (Gao et al. 2021)."""
 
-    needs_draws = True
+    draws = {"are_merged": True}
 
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task, options)
-        self._loss = partial(
+        self.loss = partial(
             losses.sampled_bce_loss,
             estimator=str(options.estimator),
             vocab_size=len(task.target_dictionary),
         )
 
-    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        noise = (self.noise, self.differentiable_log_z, reduction)
-        return objectives.of_draws(batch, *noise, loss=self._loss, are_merged=True)
-
 
 @register_criterion("nce", dataclass=NoiseContrastiveConfig)
-class FreshNCECriterion(SelfNormalizingCriterion):
+class FreshNCECriterion(_DrawnNoiseCriterion):
     """NCE with fresh noise for every token (Mnih & Teh 2012): the slow baseline."""
 
-    needs_draws = True
-
-    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        return _fresh_nce(batch, self.noise, self.differentiable_log_z, reduction)
+    loss = staticmethod(losses.nce_loss)
+    draws = {"are_fresh": True}
 
 
 @register_criterion("sampled_softmax", dataclass=NoiseConfig)
-class SampledSoftmaxCriterion(SelfNormalizingCriterion):
+class SampledSoftmaxCriterion(_DrawnNoiseCriterion):
     """Sampled softmax (Bengio & Senecal 2003; Jozefowicz et al. 2016): not self-normalised."""
 
-    needs_draws = True
     normalises_itself = False
+    loss = staticmethod(losses.sampled_softmax_loss)
 
-    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        noise = (self.noise, self.differentiable_log_z, reduction)
-        return objectives.of_draws(batch, *noise, loss=losses.sampled_softmax_loss)
+
+_DRAWN_BASES: Dict[str, Type[_DrawnNoiseCriterion]] = {
+    "shared_nce": SharedNCECriterion,
+    "nce": FreshNCECriterion,
+}
 
 
 @register_criterion("nce_regularized", dataclass=RegularizedConfig)
@@ -114,13 +123,18 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
         self.groups = {"group": options.bnce_group, "gather_noise": options.gather_noise}
         self.self_norm_rate = options.self_norm_rate
 
+    def make_words(self, batch: TokenBatch) -> Any:
+        if self.nce_base == "bnce":
+            return objectives.grouped_words(batch, self.noise, **self.groups)
+        return objectives.drawn_words(batch, self.noise, **_DRAWN_BASES[self.nce_base].draws)
+
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        bases: Dict[str, Callable[..., Tensor]] = {
-            "bnce": partial(objectives.batch_nce, **self.groups),
-            "shared_nce": _shared_nce,
-            "nce": _fresh_nce,
-        }
-        loss = bases[self.nce_base](batch, self.noise, self.differentiable_log_z, reduction)
+        words, log_z = self.words_of(batch), self.differentiable_log_z
+        if self.nce_base == "bnce":
+            loss = objectives.batch_nce(batch, words, self.noise, log_z, reduction)
+        else:
+            base = _DRAWN_BASES[self.nce_base]
+            loss = objectives.of_draws(batch, words, log_z, reduction, loss=base.loss)
         share = {"alpha": self.self_norm_alpha, "rate": self.self_norm_rate}
         return self.with_penalty(loss, batch, reduction, **share)
 

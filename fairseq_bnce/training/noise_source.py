@@ -104,6 +104,8 @@ class NoiseSource:
 
     def draw(self, device: torch.device, *shape: int) -> Tensor:
         """Ids of this shape, int64, that repeat with torch's seed and differ between ranks."""
+        if 0 in shape:  # torch's generator stays where it is
+            return torch.empty(shape, dtype=torch.int64, device=device)
         return self.distribution.to(device).sample(shape, generator=seeded_generator(device))
 
     def log_q(self, words: Tensor) -> Tensor:

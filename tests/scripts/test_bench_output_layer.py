@@ -16,7 +16,6 @@ from experiments.measures import meter
 from experiments.run import Outcome
 from tools import run
 
-from fairseq_bnce.losses import kernel_choice
 
 SHAPE = heads.Shape(40, 16, 2000)
 HERE = ["cross_entropy", *heads.OWN]
@@ -108,15 +107,6 @@ def test_a_missing_package_is_named_with_its_remedy(name, module, package, probl
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(RuntimeError, match=rf"required {package} \(pip install '\.\[bench\]'"):
         heads.HEADS[name](problem)
-
-
-def test_who_makes_the_scores(problem, monkeypatch):
-    assert heads.scored_by("cross_entropy", problem) is None
-    assert heads.scored_by("bnce", problem) == "torch"
-    monkeypatch.setattr(kernel_choice, "is_fused", lambda *_, kernel: kernel == "auto")
-    assert heads.scored_by("bnce_sparse", problem) == "kernel"
-    assert heads.scored_by("shared_nce", problem) == "torch"
-    assert heads.scored_by("bnce_sparse_torch", problem) == "torch"
 
 
 # ---- numbers -----------------------------------------------------------------------------------

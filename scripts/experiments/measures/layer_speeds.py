@@ -35,7 +35,6 @@ def head(arguments: List[str]) -> Dict[str, Any]:
         "extra_bytes": found.pop("peak_bytes"),
         "distinct_targets": len(torch.unique(problem.target)),
         "loss": value if math.isfinite(value) else None,
-        "scored_by": layers.scored_by(options.head, problem),
     }
 
 

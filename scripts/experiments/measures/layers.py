@@ -90,18 +90,6 @@ def make_problem(shape: Shape, dtype: torch.dtype, device: torch.device, seed: i
     return Problem(features, target, noise, weight, log_z=math.log(shape.vocab) + 0.5)
 
 
-def scored_by(name: str, problem: Problem) -> Optional[str]:
-    """Who makes the scores of a head of ours: kernel or torch."""
-    from fairseq_bnce.losses import kernel_choice
-
-    if name not in OWN:
-        return None
-    # shared_nce is left to torch: halves are raised for the targets' own scores.
-    is_kernels = name.startswith("bnce") and not name.endswith("_torch")
-    parts = problem.features, problem.weight, None
-    return "kernel" if is_kernels and kernel_choice.is_fused(*parts, kernel="auto") else "torch"
-
-
 def _exact(loss: Callable[[], Loss]) -> Callable[[Problem], Head]:
     """Of a loss over all V words, made where it is used; gradients of V x D."""
 
@@ -165,12 +153,11 @@ def _missing(package: str, error: ImportError) -> RuntimeError:
     return RuntimeError(f"required {package} ({remedy}), got: {error}")
 
 
-def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[[Problem], Head]:
+def _own(sparse: bool, shared: bool = False) -> Callable[[Problem], Head]:
     """This plugin's: batch NCE, or with shared draws.
 
     Args:
         sparse: gradients of the batch's own rows, and not of V x D.
-        kernel: for batch NCE.
     """
 
     def make(problem: Problem) -> Head:
@@ -179,12 +166,12 @@ def _own(sparse: bool, shared: bool = False, kernel: str = "auto") -> Callable[[
         if sparse:
             row_sparse.mark(nn.Module(), problem.weight)
         draws = DRAWS if shared else 0
-        return lambda: problem.step(_nce(problem, sparse, draws, kernel) / len(problem.target))
+        return lambda: problem.step(_nce(problem, sparse, draws) / len(problem.target))
 
     return make
 
 
-def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
+def _nce(problem: Problem, sparse: bool, draws: int) -> Tensor:
     """The loss in nats, summed: batch NCE, or with ``draws`` that all tokens share."""
     from fairseq_bnce import losses
     from fairseq_bnce.losses import words
@@ -194,8 +181,7 @@ def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
     options: Dict[str, Any] = {"log_z": problem.log_z, "gathered": sparse}
     drawn = problem.noise.sample(draws) if draws else None
     if sparse and drawn is not None:
-        used, (target,), options["noise_counts"] = words.distinct_draws_first(drawn, target)
-        drawn = torch.arange(len(options["noise_counts"]), device=target.device)
+        used, (target,), drawn, options["noise_counts"] = words.distinct_with_draws(drawn, target)
     elif sparse:
         used, (target,) = words.distinct(target)
     if sparse:
@@ -203,7 +189,7 @@ def _nce(problem: Problem, sparse: bool, draws: int, kernel: str) -> Tensor:
     arguments = (problem.features, target, weight, None, log_q)
     if drawn is not None:
         return losses.shared_nce_loss(*arguments, drawn, **options)
-    return losses.batch_nce_loss(*arguments, kernel=kernel, **options)
+    return losses.batch_nce_loss(*arguments, **options)
 
 
 def _three_matmuls(problem: Problem) -> Head:
@@ -235,7 +221,6 @@ EXACT: Dict[str, Callable[[Problem], Head]] = {
 OWN: Dict[str, Callable[[Problem], Head]] = {
     "shared_nce": _own(sparse=False, shared=True),
     "shared_nce_sparse": _own(sparse=True, shared=True),
-    "bnce_sparse_torch": _own(sparse=True, kernel="torch"),
     "bnce": _own(sparse=False),
     "bnce_sparse": _own(sparse=True),
 }
