@@ -265,6 +265,17 @@ def test_merged_in_float32():
     assert torch.equal(merged._values(), torch.full((1, 2), 300.0).bfloat16())
 
 
+@pytest.mark.parametrize("precision", ["--memory-efficient-fp16", "--memory-efficient-bf16"])
+def test_halves_on_a_cpu(precision, corpus):
+    """Tied, and with gradients that add up over batches: as in float32."""
+    flags = [*TIED_TRANSFORMER, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]
+    flags += ["--lr", "0.5", "--fp16-init-scale", "4"]
+    want, _ = trained(corpus, *flags, updates=1, frequency=2, dtype=torch.float32)
+    got, _ = trained(corpus, *flags, precision, updates=1, frequency=2, dtype=torch.float32)
+    for name, value in got.items():
+        assert (value.float() - want[name]).norm() <= 0.05 * want[name].norm(), name
+
+
 @pytest.mark.parametrize("shape", [(7, 3), (7,)])
 def test_gathered_rows_have_the_gradient_of_a_selection(shape):
     parameter = torch.nn.Parameter(torch.randn(shape, dtype=torch.float64))

@@ -1,13 +1,14 @@
-"""A training step's output layer makes the host wait for a GPU twice at most."""
+"""How often a training step makes the host wait for a GPU."""
 
 import warnings
 
 import pytest
 import torch
 from criteria import make, with_targets
+from fairseq.trainer import Trainer
 from loss_cases import SAMPLED_BCE, TARGETED, call, make_problem, with_gradients
 from synchronising import Synchronising
-from tools import LSTM, TIED_TRANSFORMER, modern
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, modern
 
 from fairseq_bnce import losses
 from fairseq_bnce.projection.batch import TokenBatch
@@ -72,6 +73,26 @@ def test_a_training_step_waits_twice(name, architecture, corpus, monkeypatch):
             criterion(model, sample)[0].backward()
         assert features.grad.abs().sum() > 0
         assert len(waiting.found) <= 2, waiting.found
+
+
+@pytest.mark.parametrize("rows, most", [(["--row-sparse", "--optimizer", "lazy_adam"], 4), ([], 2)])
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_update_waits_seldom_for_a_gpu(rows, most, tied, corpus):
+    """Beside fairseq's own waits, which an update by cross_entropy has too."""
+    architecture = TIED_TRANSFORMER if tied else TRANSFORMER
+    usual = waits_of_an_update(corpus, *architecture, "--criterion", "cross_entropy")
+    ours = waits_of_an_update(corpus, *architecture, "--criterion", "bnce", *rows)
+    assert len(ours) - len(usual) <= most, ours
+
+
+def waits_of_an_update(corpus, *flags):
+    cfg, task, model = build(corpus, *flags, "--num-workers", "0")
+    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
+    batches = list(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False))
+    trainer.train_step(batches[:1])
+    with Synchronising() as waiting:
+        trainer.train_step(batches[1:2])
+    return waiting.found
 
 
 @pytest.mark.parametrize("name", TARGETED)

@@ -280,6 +280,8 @@ def _gradient(parameter: Tensor) -> Tensor:
         UnsupportedModelError: for a dense one, by a use of the parameter that is none by rows.
     """
     if parameter.grad is not None:
+        if not row_sparse.can_be_added(parameter):
+            return row_sparse.from_dense(parameter.grad)
         if not parameter.grad.is_sparse:
             raise UnsupportedModelError(
                 "--row-sparse: required a decoder that reads its embeddings and its output layer "

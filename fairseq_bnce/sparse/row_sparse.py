@@ -95,16 +95,24 @@ def gather(parameter: Tensor, ids: Tensor) -> Tensor:
     Args:
         ids: (U,) distinct, in ascending order.
     """
-    if is_marked(parameter):
+    if is_marked(parameter) and can_be_added(parameter):
         return _GatherRows.apply(parameter, ids)
     return parameter.index_select(0, ids)
 
 
+def can_be_added(parameter: Tensor) -> bool:
+    """Whether torch adds sparse gradients of this kind: those of float16 on a CPU it does not."""
+    return parameter.dtype != torch.float16 or parameter.device.type != "cpu"
+
+
+def from_dense(gradient: Tensor) -> Tensor:
+    """The row-sparse gradient of the rows that are not zero."""
+    ids = gradient.reshape(len(gradient), -1).ne(0).any(dim=1).nonzero()[:, 0]
+    return sparse_rows(ids, gradient[ids], gradient.shape, is_merged=True)
+
+
 def sparse_rows(ids: Tensor, rows: Tensor, shape: torch.Size, is_merged: bool = False) -> Tensor:
     """The gradient of this ``shape`` whose rows ``ids`` (U,) are ``rows`` (U, ...)."""
-    if rows.dtype == torch.float16 and rows.device.type == "cpu":
-        # torch adds sparse float16 on a CPU only if the values are not contiguous.
-        rows = rows.new_empty(*rows.shape, 2)[..., 0].copy_(rows)
     return _make_sparse(ids[None], rows, shape)._coalesced_(is_merged)
 
 
