@@ -8,7 +8,8 @@
 Exact are cross_entropy (torch's, eager), compiled (the same under torch.compile),
 linear_cross_entropy (torch 2.13's), liger and cut_cross_entropy (pip install '.[bench]')
 and liger_cute (pip install 'liger-kernel[cutedsl]'; Hopper and Blackwell). Ours are bnce and
-shared_nce; NAME_sparse is NAME with row-sparse gradients. three_matmuls is the limit of batch NCE, its three products of N x U x D alone.
+shared_nce; NAME_sparse is NAME with row-sparse gradients. three_matmuls is the limit of batch NCE,
+its three products of N x U x D alone.
 
 FOLDER gets output_layer.md (tables), output_layer.json, output_layer.png (log-log; needs
 matplotlib) and runs/ with every run's log. The runs come one after the other, a process each, and

@@ -653,8 +653,8 @@ def _product(a, b, *, out_dtype=None, out=None):
 @pytest.mark.parametrize("name", ROWS)
 def test_products_of_halves(name, chunk, dtype, halves_on_a_gpu, monkeypatch):
     """Losses are as exact as those of float32; gradients are rounded to halves once or twice."""
-    for module, sizes in ((shared_scores, "_CHUNK_SCORES"), (partition, "_TILE_SCORES")):
-        monkeypatch.setitem(getattr(module, sizes), "halves", chunk)
+    monkeypatch.setitem(shared_scores._CHUNK_SCORES, "halves", chunk)
+    monkeypatch.setitem(partition._TILE_SCORES, "cpu", chunk)
     monkeypatch.setattr(shared_scores, "_BLOCK_CHUNKS", 2)
     problem = make_problem(33)
     rounded = with_gradients(problem, dtype)

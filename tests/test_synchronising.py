@@ -102,8 +102,7 @@ def test_a_loss_looks_at_all_values_at_once(name):
     with Synchronising() as waiting:
         call(losses, name, problem).sum().backward()
     merges = name in ("shared_nce", *SAMPLED_BCE)
-    expected = ["_local_scalar_dense", "_unique2", *["_unique2"] * merges]
-    assert sorted(waiting.found) == expected
+    assert len(waiting.found) == 2 + merges, waiting.found
 
 
 def test_no_padding_and_padding_give_the_same_batch(corpus):

@@ -26,9 +26,10 @@ from fairseq_bnce.losses.precision import (
 from fairseq_bnce.losses.squashing import squashed, squashing_slope
 
 # Scores held at once, whatever N and V are: 16 MB of float32 about fit into the last-level cache of
-# a CPU, 32 MB into a GPU's. A GPU's float32 products want to be larger.
-_TILE_SCORES = {"cpu": 2**22, "gpu": 2**26, "halves": 2**23}
-_TILE_TOKENS = 1024
+# a CPU; a GPU wants larger products and few launches.
+_TILE_SCORES = {"cpu": 2**22, "gpu": 2**26}
+# Contexts of a tile. On a GPU as few as let a tile have all words, which is then the only one.
+_TILE_TOKENS, _FEWEST_TOKENS = 1024, 256
 _SHARE_SCALE = 2.0**11  # float16 has no numbers below 6e-8, as a rare word's probability may be
 
 
@@ -263,10 +264,12 @@ def _tiles(
     features: Tensor, weight: Tensor, chunk_tokens: Optional[int]
 ) -> Iterator[Tuple[slice, slice]]:
     """Blocks of (tokens, words) that cover the score matrix, each of bounded size."""
-    per_tile = chunk_tokens or _TILE_TOKENS
     device = "cpu" if features.device.type == "cpu" else "gpu"
-    is_half = product_dtype(features, weight) in HALVES
-    scores = _TILE_SCORES["halves" if is_half else device]
+    scores = _TILE_SCORES[device]
+    per_tile = chunk_tokens or _TILE_TOKENS
+    if chunk_tokens is None and device == "gpu":
+        fitting = scores // max(weight.size(0), 1)
+        per_tile = min(max(fitting, _FEWEST_TOKENS), _TILE_TOKENS)
     words = max(1, scores // min(per_tile, max(features.size(0), 1)))
     for first_token in range(0, features.size(0), per_tile):
         for first_word in range(0, weight.size(0), words):

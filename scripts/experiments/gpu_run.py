@@ -35,7 +35,7 @@ WORK = Path("/tmp/gpu_run")
 # Seconds that a stage may take.
 STAGES = {
     "probe": 20,
-    "tests": 110,
+    "tests": 120,
     "errors": 25,
     "layer": 110,
     "training": 150,
@@ -89,7 +89,9 @@ def _return(out: Path) -> None:
     results = {file.stem: json.loads(file.read_text()) for file in sorted(WORK.glob("*.json"))}
     (out / "results.json").write_text(json.dumps(results, indent=1))
     with tarfile.open(out / "logs.tgz", "w:gz") as tar:
-        tar.add(WORK, "logs")
+        for file in sorted(WORK.iterdir()):
+            if file.suffix in (".log", ".txt", ".xml", ".json"):
+                tar.add(file, f"logs/{file.name}")
 
 
 class Rows:

@@ -16,7 +16,6 @@ from experiments.measures import meter
 from experiments.run import Outcome
 from tools import run
 
-
 SHAPE = heads.Shape(40, 16, 2000)
 HERE = ["cross_entropy", *heads.OWN]
 if hasattr(torch.nn.functional, "linear_cross_entropy"):

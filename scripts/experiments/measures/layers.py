@@ -195,15 +195,15 @@ def _nce(problem: Problem, sparse: bool, draws: int) -> Tensor:
 def _three_matmuls(problem: Problem) -> Head:
     """The products that batch NCE can't do without, on rows gathered before: no loss, no softplus.
 
-    N x U scores, the features' gradient, the rows' gradient; all in the problem's own dtype.
+    N x U scores, the features' gradient, the rows' gradient; all in the problem's own dtype. Zeros
+    make U a multiple of what fast products take.
     """
     features = problem.features.detach()
     rows = problem.weight.detach()[torch.unique(problem.target)]
-    padded = -(-len(rows) // _ALIGNED) * _ALIGNED
+    rows = F.pad(rows, (0, 0, 0, -len(rows) % _ALIGNED))
 
     def head() -> None:
-        scores = features.new_empty((len(features), padded))[:, : len(rows)]
-        torch.mm(features, rows.t(), out=scores)
+        scores = torch.mm(features, rows.t())
         torch.mm(scores, rows)
         torch.mm(scores.t(), features)
 
