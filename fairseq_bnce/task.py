@@ -30,7 +30,7 @@ from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.errors import require
-from fairseq_bnce.projection import squashing
+from fairseq_bnce.projection import bands, squashing
 from fairseq_bnce.projection.output_layer import refuse_fully_sharded
 from fairseq_bnce.scoring import eval_lm, normalisation, reduction
 from fairseq_bnce.sparse import optimizers
@@ -129,9 +129,14 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return self._carried_by_models[-1] if self._carried_by_models else None
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
-        model = super().build_model(args, from_checkpoint)
+        try:
+            model = super().build_model(args, from_checkpoint)
+        except (AssertionError, RuntimeError):
+            bands.check_flags(args, len(self.target_dictionary))
+            raise
         own, self._loaded_state = self._loaded_state, {}
         self._own_states[model] = own
+        bands.restore(model, own)
         if own.get("score_squashing", False):
             squashing.squash(model)
         if self.args.stateful:

@@ -155,7 +155,7 @@ def test_a_penalty_without_weight_takes_no_time(corpus, monkeypatch):
     flags = [*LSTM, "--self-norm-alpha-by-epoch", "1,0"]
     criterion, model, sample = make(corpus, "nce_regularized", *flags)
     batch = TokenBatch.from_sample(model, sample, PAD)
-    monkeypatch.setattr(losses, "partition_penalty", None)
+    monkeypatch.setattr(losses, "log_partition", None)
     with pytest.raises(TypeError):
         criterion.objective(batch)
     criterion.begin_epoch(2)

@@ -122,9 +122,9 @@ def _check_state(state: Any, path: str) -> None:
     for name, required in _NUMBERS.items():
         if name in state and not is_finite(state[name], name == "sigma_z"):
             raise _refusal(path, f"task_state.{name}", required, quoted(state[name], _DIGITS))
-    squashing = state.get("score_squashing", False)
-    if not isinstance(squashing, bool):
-        raise _refusal(path, "task_state.score_squashing", "True or False", quoted(squashing))
+    for name in ("score_squashing", "output_bands"):
+        if not isinstance(state.get(name, False), bool):
+            raise _refusal(path, f"task_state.{name}", "True or False", quoted(state[name]))
     if REDUCED_PARTITION in state:
         _check_reduced_partition(state[REDUCED_PARTITION], path)
     for name in ("dictionary_sha256", "data_folder"):

@@ -8,35 +8,27 @@ returns logits).
 
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from fairseq.models.fconv import FConvDecoder
 from fairseq.models.lightconv import LightConvDecoder
 from fairseq.models.lstm import LSTMDecoder
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.sparse.row_sparse import gather
-
-_DIRECTION, _GAIN = "weight_v", "weight_g"  # what torch.nn.utils.weight_norm makes of a weight
-
-
-class Rows(NamedTuple):
-    """A part of the output projection.
-
-    Attributes:
-        weight: (U, D).
-        bias: (U,) or None.
-    """
-
-    weight: Tensor
-    bias: Optional[Tensor]
+from fairseq_bnce.projection.bands import Bands
+from fairseq_bnce.projection.plain import Plain, Rows
+from fairseq_bnce.sparse import row_sparse
 
 
 class OutputLayer:
-    """The projection (V, D) of a model's decoder.
+    """The output layer of a model's decoder: a row of D numbers for each of V words.
+
+    Of two kinds, a plain matrix or bands (bands.py); nobody outside of this package asks which.
 
     Args:
         model: a fairseq language model or encoder-decoder model, wrapped for DDP or not.
@@ -48,34 +40,54 @@ class OutputLayer:
     def __init__(self, model: nn.Module):
         _refuse_wrappers(model)
         self.decoder = _decoder(model)
-        self._location = _with_parameter(_locate(self.decoder))
+        self._location = _locate(self.decoder)
+        self._kind = _kind(self._location)
 
     def __len__(self) -> int:
-        return self._stored_weight.size(0)
+        return len(self._kind)
+
+    @property
+    def size(self) -> int:
+        """D, how many numbers the features have."""
+        return self._kind.size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self._kind.device
 
     @property
     def bias(self) -> Optional[nn.Parameter]:
         """The (V,) bias parameter, or None."""
-        return getattr(self._location.holder, "bias", None)
+        return self._kind.bias
 
     def full(self) -> Rows:
-        """All rows, (V, D) and (V,)."""
-        weight, gain = self._stored_weight, self._gain
-        return Rows(weight if gain is None else _normalise(weight, gain), self.bias)
+        """All rows, (V, D) and (V,): of bands, a new matrix of that size."""
+        return self._kind.full()
 
     def rows(self, ids: Tensor) -> Rows:
         """The rows of the distinct words ``ids`` (U,).
 
         No work grows with V, but for a dense gradient where the rows are not row-sparse.
         """
-        weight, gain, bias = gather(self._stored_weight, ids), self._gain, self.bias
-        weight = weight if gain is None else _normalise(weight, gather(gain, ids))
-        return Rows(weight, None if bias is None else gather(bias, ids))
+        return self._kind.rows(ids)
 
     def parameters(self) -> List[nn.Parameter]:
-        """All that :meth:`rows` reads."""
-        held = (self._stored_weight, self._gain, self.bias)
-        return [parameter for parameter in held if parameter is not None]
+        """Those from which :meth:`rows` gathers words, which can be row-sparse."""
+        return self._kind.tables()
+
+    def log_partition(self, features: Tensor, squash: bool = False) -> Tensor:
+        """log Z_c (N,) after features (N, D), exactly, in bounded memory: float32 nats or better.
+
+        Args:
+            features: (N, D).
+            squash: whether scores are those of :func:`losses.squashed`.
+        """
+        return self._kind.log_partition(features, squash)
+
+    def predictive_statistics(self, features: Tensor, squash: bool = False) -> losses.Predictive:
+        """Partition function, entropy and likeliest word after features (N, D)."""
+        return self._kind.predictive_statistics(features, squash)
 
     def bypass(self) -> None:
         """From now on the decoder returns features: for a model that does nothing but score."""
@@ -88,7 +100,9 @@ class OutputLayer:
         model's forward.
         """
         decoder, slot = self.decoder, self._location.slot
-        if isinstance(getattr(decoder, slot), nn.Module):
+        if isinstance(self._kind, Bands):
+            self._kind.transform_scores(function)
+        elif isinstance(getattr(decoder, slot), nn.Module):
             getattr(decoder, slot).register_forward_hook(partial(_transform_output, function))
         elif slot == "adaptive_softmax":
             decoder.forward = partial(_transformed_forward, decoder, function)
@@ -113,16 +127,21 @@ class OutputLayer:
     def features(self, model: nn.Module, net_input: Dict[str, Any]) -> Tensor:
         """h (B, T, D) for a batch, by way of ``model(**net_input)``.
 
+        In training, --adaptive-softmax-dropout is applied to them.
+
         Raises:
             UnsupportedModelError: if what comes back is not of the projection's input size.
         """
         with self.bypassed():
             output = model(**net_input)
-        return self.checked(output)[0]
+        features = self.checked(output)[0]
+        if isinstance(self._kind, Bands):
+            features = self._kind.dropout_module(features)
+        return _connected(features, self.decoder)
 
     def checked(self, output: Any) -> Tuple:
         """``output`` itself, once its first part is seen to be features of the right size."""
-        size = self._stored_weight.size(1)
+        size = self.size
         first = output[0] if isinstance(output, (tuple, list)) else output
         if not torch.is_tensor(first) or first.dim() != 3 or first.size(-1) != size:
             got = tuple(first.shape) if torch.is_tensor(first) else type(first).__name__
@@ -133,16 +152,6 @@ class OutputLayer:
             )
         return output if isinstance(output, tuple) else (first,)
 
-    @property
-    def _gain(self) -> Optional[nn.Parameter]:
-        """Under weight_norm, whose ``weight`` is stale until the module's own forward is called."""
-        location = self._location
-        return getattr(location.holder, _GAIN) if location.name == _DIRECTION else None
-
-    @property
-    def _stored_weight(self) -> nn.Parameter:
-        return getattr(self._location.holder, self._location.name)
-
 
 class _Location(NamedTuple):
     """Where a decoder projects, and with what.
@@ -150,7 +159,7 @@ class _Location(NamedTuple):
     Attributes:
         slot: the attribute that stands between the decoder and its logits.
         stand_in: what to put there to get features.
-        holder, name: the module and the attribute of it that is the weight.
+        holder, name: the module and the attribute of it that is the weight; or all of the bands.
     """
 
     slot: str
@@ -188,11 +197,6 @@ def _transformed_forward(
     return (function(output[0]), *output[1:])
 
 
-def _normalise(v: Tensor, g: Tensor) -> Tensor:
-    """Weight normalisation by row, as torch.nn.utils.weight_norm(dim=0) defines it."""
-    return v * (g / v.norm(dim=1, keepdim=True))
-
-
 def _decoder(model: nn.Module) -> nn.Module:
     decoder = getattr(model, "decoder", None)
     if not isinstance(decoder, nn.Module):
@@ -200,18 +204,20 @@ def _decoder(model: nn.Module) -> nn.Module:
             f"{type(model).__name__}: required a model with one decoder (a fairseq language model "
             f"or encoder-decoder model), got decoder {type(decoder).__name__}"
         )
-    if getattr(decoder, "adaptive_softmax", None) is not None:
-        raise UnsupportedModelError(
-            f"{type(decoder).__name__}: required a plain output projection, got an adaptive "
-            "softmax; take an architecture without one (transformer_lm_big with its sizes in the "
-            "place of transformer_lm_wiki103 or transformer_lm_gbw) and leave out "
-            "--adaptive-softmax-cutoff, or train with --criterion adaptive_loss and score with "
-            "fairseq-eval-lm; scripts/migrate_checkpoint.py gives a trained model a plain one"
-        )
     return decoder
 
 
 def _locate(decoder: nn.Module) -> _Location:
+    softmax = getattr(decoder, "adaptive_softmax", None)
+    if isinstance(softmax, Bands):  # with any adaptive softmax decoders return features
+        return _Location("adaptive_softmax", softmax, softmax)
+    if isinstance(softmax, AdaptiveSoftmax):
+        raise UnsupportedModelError(
+            f"{type(decoder).__name__}: required an output layer that fairseq_bnce trains, got an "
+            "adaptive softmax (--adaptive-softmax-cutoff), which it trains under --task "
+            "language_modeling alone; leave the flag out, or train with --criterion adaptive_loss "
+            "and score with fairseq-eval-lm"
+        )
     if isinstance(decoder, LSTMDecoder) and decoder.share_input_output_embed:
         return _Location("output_layer", _identity, decoder.embed_tokens)
     if isinstance(decoder, LSTMDecoder):
@@ -232,19 +238,23 @@ def _locate(decoder: nn.Module) -> _Location:
     )
 
 
-def _with_parameter(location: _Location) -> _Location:
-    """What the weight is made of, where it is none itself: weight_norm by row is understood."""
-    slot, _, holder, name = location
-    gain: Any = getattr(holder, _GAIN, None)
-    if gain is not None and gain.shape == (len(getattr(holder, name)), 1):
-        return location._replace(name=_DIRECTION)
-    if not isinstance(getattr(holder, name), nn.Parameter):
-        raise UnsupportedModelError(
-            f"{slot}.{name}: required a parameter, or one under weight_norm with dim=0, got what "
-            "another reparametrisation makes anew in each forward pass; remove it, or train with "
-            "--criterion cross_entropy"
-        )
-    return location
+def _kind(location: _Location) -> Union[Plain, Bands]:
+    if isinstance(location.holder, Bands):
+        return location.holder
+    return Plain(location.holder, location.name, location.slot)
+
+
+def _connected(features: Tensor, decoder: nn.Module) -> Tensor:
+    """Features to which all bands of the words that are read belong, for DDP.
+
+    fairseq's AdaptiveInput leaves out bands of which a batch has no word, whose gradients DDP would
+    wait for.
+    """
+    words = getattr(decoder, "embed_tokens", None)
+    if ranks.count() == 1 or not isinstance(words, AdaptiveInput) or not features.requires_grad:
+        return features
+    dense = [p for p in words.parameters() if not row_sparse.is_marked(p)]
+    return features + 0 * torch.stack([p[0, 0] for p in dense]).sum()
 
 
 def _locate_inline(decoder: LightConvDecoder) -> _Location:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce import losses
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.projection.batch import target_scores
 from fairseq_bnce.scoring import normalisation, reduction
@@ -62,7 +61,7 @@ class DiagnosingScorer(Scorer):
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         layer, targets = self._reader.layer, self._predicted(targets)
         scores = target_scores(layer, features, targets, self._squash)
-        found = losses.predictive_statistics(features, *layer.full(), squash=self._squash)
+        found = layer.predictive_statistics(features, squash=self._squash)
         if self.contexts is not None:
             self.contexts.add(features, found.log_partition)
         how = normalisation.unnormalised(self._state, 0.0, layer, self._squash)

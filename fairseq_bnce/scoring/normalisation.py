@@ -12,7 +12,6 @@ from typing import Any, Mapping, NamedTuple, Optional, Union
 import torch
 from torch import Tensor
 
-from fairseq_bnce import losses
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.projection.batch import target_scores
 from fairseq_bnce.projection.output_layer import OutputLayer
@@ -49,7 +48,7 @@ class Normalisation(NamedTuple):
     def normalisers(self, layer: OutputLayer, features: Tensor) -> Tensor:
         """What scores after features (N, D) are lessened by: (N,) or (), float32 nats."""
         if self.constant is None:
-            return losses.log_partition(features, *layer.full(), squash=self.squash)
+            return layer.log_partition(features, squash=self.squash)
         if self.reduced is not None:
             return self.reduced.log_partition(features) + self.constant
         return features.new_tensor(self.constant, dtype=torch.float32)

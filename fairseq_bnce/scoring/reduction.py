@@ -61,14 +61,13 @@ def carried(state: Mapping[str, Any], layer: OutputLayer) -> Optional[ReducedPar
     """
     if not is_carried(state):
         return None
-    own = layer.full()[0]
     weight, bias = (
-        state[REDUCED_PARTITION][name].to(own.device, torch.float32, copy=True)
+        state[REDUCED_PARTITION][name].to(layer.device, torch.float32, copy=True)
         for name in ("weight", "bias")  # copies, since those of a file are mapped
     )
-    if weight.size(1) != own.size(1):
+    if weight.size(1) != layer.size:
         raise CheckpointError(
-            f"task_state.{REDUCED_PARTITION}: required rows of {own.size(1)} numbers, as the "
+            f"task_state.{REDUCED_PARTITION}: required rows of {layer.size} numbers, as the "
             f"model's features have, got {weight.size(1)}"
         )
     return ReducedPartition(weight, bias)

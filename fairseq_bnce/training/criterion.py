@@ -17,9 +17,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_bnce import losses
 from fairseq_bnce.checkpoints.origin import CheckpointChoice
-from fairseq_bnce.projection import initial_scores
+from fairseq_bnce.projection import bands, initial_scores
 from fairseq_bnce.projection.batch import TokenBatch, target_scores
 from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.sparse import row_sparse
@@ -80,6 +79,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         self.is_legacy_ddp = options.ddp_backend in ("legacy_ddp", "no_c10d")
         self.sentence_avg = options.sentence_avg
         self.is_prepared = self.start_is_set = self._has_begun = False
+        self._layer_state: Dict[str, Any] = {}  # how the model's output layer is read
 
     @classmethod
     def build_criterion(cls, cfg: FairseqDataclass, task: FairseqTask) -> "FairseqCriterion":
@@ -111,7 +111,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     def scoring_state(self) -> Dict[str, Any]:
         """What a checkpoint has to know in order to score: log Z only if scores come near it."""
-        state: Dict[str, Any] = {"score_squashing": True} if self.score_squashing else {}
+        state = dict(self._layer_state)
+        if self.score_squashing:
+            state["score_squashing"] = True
         if self.normalises_itself and self.constant.start is not None:
             state["log_z"] = float(self.log_z)
         return state
@@ -208,7 +210,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
     def log_partition(self, batch: TokenBatch, tokens: Optional[Tensor] = None) -> Tensor:
         """log Z_c of the contexts with these indices, or of all, nats."""
         features = batch.features if tokens is None else batch.features.index_select(0, tokens)
-        return losses.log_partition(features, *batch.layer.full(), squash=self.score_squashing)
+        return batch.layer.log_partition(features, squash=self.score_squashing)
 
     def with_penalty(
         self, loss: Tensor, batch: TokenBatch, reduction: str, *, alpha: float, rate: float
@@ -218,16 +220,10 @@ class SelfNormalizingCriterion(FairseqCriterion):
         chosen = random_share(batch, rate, seeded_generator(batch.target.device))
         if not alpha or not len(chosen):
             return loss
-        penalty = losses.partition_penalty(
-            batch.features.index_select(0, chosen),
-            *batch.layer.full(),
-            # alpha / rate, for the share that a whole number of contexts makes.
-            alpha=alpha * len(batch) / len(chosen),
-            log_z=self.differentiable_log_z,
-            reduction=reduction,
-            squash=self.score_squashing,
-        )
-        return loss + penalty if reduction == "sum" else loss.index_add(0, chosen, penalty)
+        deviation = self.log_partition(batch, chosen) - self.differentiable_log_z
+        # alpha / rate, for the share that a whole number of contexts makes.
+        penalty = alpha * len(batch) / len(chosen) * deviation.square()
+        return loss + penalty.sum() if reduction == "sum" else loss.index_add(0, chosen, penalty)
 
     def prepare(self, model: nn.Module, untrained: bool) -> None:
         """Make ready a model that this criterion is to train.
@@ -241,7 +237,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """
         if untrained:  # fairseq-validate's are not, and what concerns training is nothing to it
             configs.check_training(self._options)
+            bands.read_as_bands(model)
         layer = OutputLayer(model)
+        self._layer_state = bands.state_of(model)
         first_batch.check_size(self, layer)
         first_batch.check_reach(self, layer)
         first_batch.take_squashing(self, model)

@@ -121,7 +121,6 @@ def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
 
 @torch.no_grad()
 def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
-    from fairseq_bnce import losses
     from fairseq_bnce.projection import squashing
     from fairseq_bnce.projection.batch import TokenBatch
 
@@ -129,7 +128,7 @@ def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Ten
     for sample in batches:
         if sample:
             batch = TokenBatch.from_sample(model, sample, task.target_dictionary.pad())
-            found = losses.predictive_statistics(batch.features, *batch.layer.full(), squash=squash)
+            found = batch.layer.predictive_statistics(batch.features, squash=squash)
             yield found.log_partition, found.entropy
 
 

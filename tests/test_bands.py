@@ -1,0 +1,367 @@
+"""The output layer in bands: fairseq's adaptive softmax, trained with noise and scored as one."""
+
+import itertools
+import math
+import re
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.trainer import Trainer
+from tools import (
+    build,
+    evaluate,
+    first_batch,
+    goes_on_from,
+    loss_bits,
+    perplexity,
+    refused,
+    slow,
+    train,
+    valid_stats,
+    validate,
+)
+from two_ranks import results, trained_on_two_ranks
+
+from fairseq_bnce import Scorer, losses
+from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.projection.batch import TokenBatch, target_scores
+from fairseq_bnce.projection.output_layer import OutputLayer
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+# Words of the test's corpus: 64 with fairseq's four.
+WIKI103 = ["--arch", "transformer_lm_wiki103", "--decoder-layers", "1", "--dropout", "0"]
+for _part in ("embed", "input", "output"):
+    WIKI103 += [f"--decoder-{_part}-dim", "16"]
+WIKI103 += ["--decoder-attention-heads", "2", "--decoder-ffn-embed-dim", "16"]
+for _part in ("input", "softmax"):
+    WIKI103 += [f"--adaptive-{_part}-cutoff", "12,30", f"--adaptive-{_part}-factor", "2"]
+# As --arch transformer_lm has them: words that are read and those that are predicted apart.
+SMALL = ["--arch", "transformer_lm", *WIKI103[2:]]
+INPUT = ["--adaptive-input", "--tie-adaptive-weights"]
+ARCHITECTURES = {
+    "wiki103": WIKI103,
+    "projections apart": [*SMALL, *INPUT],
+    "tables apart": [*SMALL, "--adaptive-input"],
+    "output alone": SMALL,
+    "lightconv": ["--arch", "lightconv_lm_gbw", *WIKI103[2:], "--decoder-kernel-size-list", "[3]"],
+}
+ADAM = ["--optimizer", "adam", "--lr", "0.003"]
+
+
+def made(corpus, architecture, *flags):
+    """(criterion, model in training mode, batch); all parameters are far from their start."""
+    cfg, task, model = build(corpus, *ARCHITECTURES[architecture], "--criterion", *flags)
+    criterion = task.build_criterion(cfg.criterion)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return criterion, model.double().train(), first_batch(task)
+
+
+def of_words(layer):
+    """The same layer as a plain one (V, D), by the equations, in the words' order."""
+    softmax = layer.decoder.adaptive_softmax
+    features = torch.eye(layer.size, dtype=torch.float64)
+    heads = softmax.head(features)
+    first = softmax.cutoff[0]
+    columns = [heads[:, :first]]
+    for number, tail in enumerate(softmax.tail):
+        columns.append(tail(features) + heads[:, first + number, None])
+    return torch.cat(columns, dim=1).t(), layer.bias
+
+
+def dropless(model):
+    """Without the dropout of the architecture's own, which would be drawn anew."""
+    for module in model.modules():
+        if hasattr(module, "p"):
+            module.p = 0.0
+    return model
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_loss_and_gradients_are_those_of_the_plain_layer(architecture, corpus):
+    criterion, model, sample = made(corpus, architecture, "bnce", "--noise-samples", "5")
+    dropless(model)
+    criterion.noise.draw = lambda device, count: torch.arange(40, 40 + count) % 64
+    loss = criterion(model, sample)[0]
+    names, parameters = zip(*model.named_parameters())
+    ours = torch.autograd.grad(loss, parameters, allow_unused=True)
+    batch = TokenBatch.from_sample(model, sample, 1)
+    weight, bias = of_words(batch.layer)
+    plain = Plain(weight, bias)
+    want = criterion.objective(
+        batch.__class__(batch.features, batch.target, batch.time_steps, plain)
+    )
+    assert loss.item() == pytest.approx(want.item(), rel=1e-9)
+    theirs = torch.autograd.grad(want, parameters, allow_unused=True)
+    assert sum(gradient is not None for gradient in ours) > 10
+    for name, one, other in zip(names, ours, theirs):
+        assert (one is None) == (other is None), name
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9, msg=name)
+
+
+class Plain:
+    """A layer of given rows."""
+
+    def __init__(self, weight, bias):
+        self.weight, self.bias = weight, bias
+
+    def rows(self, ids):
+        return self.weight[ids], self.bias[ids]
+
+
+@pytest.mark.parametrize("squash", [False, True])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_partition_function_and_statistics_without_expanding(architecture, squash, corpus):
+    _, model, sample = made(corpus, architecture, "bnce")
+    batch = TokenBatch.from_sample(model.eval(), sample, 1)
+    weight, bias = of_words(batch.layer)
+    inputs = (batch.features, weight, bias)
+    for rows, whole in zip(batch.layer.full(), (weight, bias)):
+        torch.testing.assert_close(rows, whole)
+    ours = batch.layer.log_partition(batch.features, squash=squash)
+    want = losses.log_partition(*inputs, squash=squash)
+    torch.testing.assert_close(ours, want)
+    parameters = list(model.decoder.adaptive_softmax.parameters())
+    for one, other in zip(
+        *(
+            torch.autograd.grad(z.square().sum(), parameters, retain_graph=True)
+            for z in (ours, want)
+        )
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
+    found = batch.layer.predictive_statistics(batch.features, squash=squash)
+    for name, one, other in zip(
+        found._fields, found, losses.predictive_statistics(*inputs, squash=squash)
+    ):
+        torch.testing.assert_close(one, other, msg=name)
+    scores = target_scores(batch.layer, batch.features, batch.target, squash)
+    want = losses.target_scores(batch.features, batch.target, weight, bias)
+    torch.testing.assert_close(scores, losses.squashed(want) if squash else want)
+
+
+def trained(corpus, *flags, updates=12, frequency=1, dtype=torch.float64):
+    """(parameters by name, whether each had a row-sparse gradient) after updates of fairseq's."""
+    cfg, task, model = build(corpus, *flags, "--num-workers", "0")
+    criterion = task.build_criterion(cfg.criterion)
+    trainer = Trainer(cfg, task, model.to(dtype), criterion)
+    batches = itertools.cycle(list(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False)))
+    sparse = {}
+    step = trainer.task.optimizer_step
+
+    def watched(*args, **kwargs):
+        sparse.update(
+            {n: p.grad.is_sparse for n, p in model.named_parameters() if p.grad is not None}
+        )
+        step(*args, **kwargs)
+
+    trainer.task.optimizer_step = watched
+    for number in range(updates):
+        trainer.set_num_updates(number)
+        trainer.train_step(list(itertools.islice(batches, frequency)))
+    return {name: p.detach().clone() for name, p in model.named_parameters()}, sparse
+
+
+SPARSE = [("sparse_adagrad", "wiki103"), ("sparse_sgd", "output alone")]
+SPARSE += slow(*itertools.product(["sparse_sgd"], ["wiki103", "tables apart", "lightconv"]))
+SPARSE += slow(("sparse_adagrad", "projections apart"))
+
+
+@pytest.mark.parametrize("optimizer, architecture", SPARSE)
+def test_row_sparse_is_dense(optimizer, architecture, corpus):
+    """And every table of the size of a band has a row-sparse gradient, in both its places."""
+    flags = [*ARCHITECTURES[architecture], "--criterion", "bnce", "--clip-norm", "0.1"]
+    flags += ["--optimizer", optimizer, "--lr", "0.05", "--noise-samples", "4"]
+    flags += ["--adaptive-softmax-dropout", "0", "--attention-dropout", "0"]
+    dense, none = trained(corpus, *flags, frequency=2)
+    sparse, kinds = trained(corpus, *flags, "--row-sparse", frequency=2)
+    assert not any(none.values())
+    for name, value in dense.items():
+        error = (sparse[name] - value).norm() / value.norm()
+        assert error < 1e-6, (name, error)
+    for name, value in dense.items():
+        assert kinds[name] or len(value) <= 16 or value.dim() < 2 and len(value) < 64, name
+    assert sum(kinds.values()) >= 4
+
+
+def test_halves_train(corpus):
+    flags = [*WIKI103, "--criterion", "bnce", "--row-sparse", "--optimizer", "lazy_adam"]
+    flags += ["--lr", "0.003", "--adaptive-softmax-dropout", "0", "--attention-dropout", "0"]
+    want, _ = trained(corpus, *flags, dtype=torch.float32)
+    halves = ["--bf16", "--memory-efficient-bf16"]
+    got, kinds = trained(corpus, *flags, *halves, dtype=torch.bfloat16)
+    assert any(kinds.values())
+    for name, value in want.items():
+        error = (got[name].float() - value).norm() / value.norm()
+        assert error < 0.1, (name, error)
+
+
+CRITERIA = {
+    "bnce": [],
+    "bnce by time step": ["--bnce-group", "time"],
+    "shared_nce": ["--noise-samples", "9"],
+    "nce": ["--noise-samples", "4", "--learn-log-z"],
+    "sampled_bce": ["--noise-samples", "9"],
+    "sampled_softmax": ["--noise-samples", "9"],
+    "self_norm_softmax": [],
+    "self_norm_softmax squashed": ["--score-squashing"],
+    "nce_regularized": [],
+}
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_every_criterion(name, corpus):
+    """It makes the batch that it trains on likelier."""
+    flags = [name.split()[0], *CRITERIA[name], *ADAM]
+    criterion, model, sample = made(corpus, "wiki103", *flags)
+    dropless(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def nll():
+        with torch.no_grad():
+            return criterion(model.eval(), sample)[0].item()
+
+    before = nll()
+    for _ in range(30):
+        optimizer.zero_grad()
+        criterion(model.train(), sample)[0].backward()
+        optimizer.step()
+    assert nll() < 0.9 * before
+
+
+@pytest.fixture(scope="module")
+def checkpoint(corpus, tmp_path_factory):
+    """(file, what fairseq-train printed), of the architecture with its own flags."""
+    folder = tmp_path_factory.mktemp("bands")
+    flags = [*WIKI103, *ADAM, "--criterion", "bnce", "--max-epoch", "3"]
+    return folder / "checkpoint_last.pt", train(corpus, folder, *flags)
+
+
+def test_eval_lm_says_what_the_training_said(checkpoint, corpus):
+    file, printed = checkpoint
+    stats = valid_stats(printed)
+    exact = evaluate(corpus, file)
+    assert perplexity(exact) == pytest.approx(stats["ppl"], abs=0.02)
+    assert loss_bits(exact) == pytest.approx(stats["loss"], abs=0.002)
+    assert stats["ppl"] < 40 and stats["sigma_z"] < 0.5
+    raw = evaluate(corpus, file, "--unnormalized", "--log-z-shift", "none")
+    assert perplexity(raw) == pytest.approx(stats["u_ppl"], abs=0.02)
+    again = re.findall(r" loss ([\d.]+)", validate(corpus, file))[-1]
+    assert float(again) == pytest.approx(stats["loss"], abs=0.002)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_scorer(exact, checkpoint):
+    """Whole sentences, state by state, and single words on the host."""
+    scorer = Scorer.from_checkpoint(checkpoint[0], exact=exact)
+    words = ["w3", "w40", "w0", "w59", "w12"]
+    (want,) = scorer.score_words([" ".join(words)])
+    ids, state, found = [*scorer.ids(words), scorer.dictionary.eos()], scorer.start(), []
+    host = scorer.host_scores()
+    for word in ids:
+        raw = host.score(state.features[0].numpy(), word)
+        (several,) = scorer.next_log_probs(state, [[word, 5, 60]])
+        (normaliser,) = scorer.normalisers(state)
+        assert raw - normaliser == pytest.approx(several[0], abs=1e-4)
+        assert host.scores(state.features[0].numpy(), [word, 5, 60]) - normaliser == pytest.approx(
+            several, abs=1e-4
+        )
+        state, (log_prob,) = scorer.extend(state, [word])
+        found.append(log_prob)
+    assert found == pytest.approx(list(want), abs=1e-4)
+    if exact:
+        every = scorer.next_log_probs(scorer.start(), [list(range(64))])
+        assert math.fsum(math.exp(score) for score in every[0]) == pytest.approx(1, abs=1e-5)
+
+
+def test_fairseq_alone_refuses_the_checkpoint(checkpoint, corpus):
+    printed = evaluate(corpus, checkpoint[0], plugin=False, check=False)
+    assert 'Unexpected key(s) in state_dict: "decoder.adaptive_softmax.output_bias"' in printed
+
+
+def test_a_checkpoint_is_no_adaptive_softmax(checkpoint, corpus):
+    """Whoever asks the model for probabilities gets ours; adaptive_loss is refused."""
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint[0])])
+    sample = first_batch(task, "valid")
+    output = model.eval()(**sample["net_input"])
+    weight, bias = of_words(OutputLayer(model.double()))
+    want = torch.nn.functional.linear(output[0].double(), weight, bias).log_softmax(-1)
+    ours = model.float().get_normalized_probs(output, log_probs=True, sample=sample)
+    torch.testing.assert_close(ours.double(), want, rtol=1e-4, atol=1e-4)
+    with pytest.raises(UnsupportedModelError, match="adaptive_loss"):
+        CRITERION_REGISTRY["adaptive_loss"](task, False)(model, sample)
+
+
+def test_an_adaptive_softmax_stays_one(corpus, tmp_path):
+    """Trained, validated and scored as without the plugin."""
+    flags = [*WIKI103, *ADAM, "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]
+    train(corpus, tmp_path / "run", *flags)
+    file = tmp_path / "run" / "checkpoint_last.pt"
+    alone = evaluate(corpus, file, plugin=False)
+    assert perplexity(evaluate(corpus, file)) == perplexity(alone)
+
+
+def test_resumed_run_repeats_an_uninterrupted_one(corpus, tmp_path):
+    flags = [*WIKI103, "--criterion", "bnce", "--row-sparse", "--optimizer", "lazy_adam"]
+    flags += ["--lr", "0.01", "--save-interval-updates", "5", "--max-epoch", "2"]
+    train(corpus, tmp_path / "whole", *flags, "--max-update", "12")
+    train(corpus, tmp_path / "parts", *flags, "--max-update", "5")
+    assert goes_on_from(train(corpus, tmp_path / "parts", *flags, "--max-update", "12"), 5)
+    whole, parts = (
+        torch.load(tmp_path / run / "checkpoint_last.pt", weights_only=False)["model"]
+        for run in ("whole", "parts")
+    )
+    assert whole.keys() == parts.keys() and "decoder.adaptive_softmax.output_bias" in whole
+    for name, value in whole.items():
+        if not name.endswith("_float_tensor"):  # which fairseq never initialises
+            assert torch.equal(value, parts[name]), name
+
+
+@pytest.mark.parametrize("name", ["wiki103", "tables apart"])
+def test_two_ranks_train_as_in_dense(name, corpus, tmp_path):
+    """Both backends; batches so small that most have no word of some band."""
+    flags = [*ARCHITECTURES[name], "--batch-size", "1", "--max-update", "12", "--lr", "0.05"]
+    flags += ["--adaptive-softmax-dropout", "0", "--attention-dropout", "0", "--no-save"]
+    flags += ["--disable-validation", "--noise-samples", "3", "--criterion", "bnce"]
+    flags += ["--optimizer", "sparse_sgd", "--sample-break-mode", "eos"]
+    found = {}
+    for kind, backend in (("dense", "pytorch_ddp"), ("sparse", "pytorch_ddp"), ("", "legacy_ddp")):
+        sparse = ["--row-sparse"] if kind != "dense" else []
+        folder = tmp_path / f"{kind}-{backend}"
+        trained_on_two_ranks(
+            corpus, folder, *flags, *sparse, "--ddp-backend", backend, env={"IN_FLOAT64": "1"}
+        )
+        first, second = (result["parameters"] for result in results(folder))
+        for parameter, value in first.items():
+            assert torch.equal(value, second[parameter]), (kind, backend, parameter)
+            want = found.setdefault(parameter, value)
+            error = (value - want).norm() / want.norm()
+            assert error < 1e-6, (kind, backend, parameter, error)
+
+
+REFUSED = {
+    "--adaptive-softmax-cutoff": [*SMALL, "--adaptive-softmax-cutoff", "30,12"],
+    "--adaptive-input-cutoff": [*WIKI103, "--adaptive-input-cutoff", "12,80"],
+    "--adaptive-softmax-factor": [*SMALL, "--adaptive-softmax-factor", "5"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+@pytest.mark.parametrize("flag", REFUSED)
+def test_bad_bands_are_named_before_the_first_batch(flag, corpus, tmp_path):
+    printed = refused(corpus, tmp_path, *REFUSED[flag], *ADAM, "--criterion", "bnce")
+    assert re.search(rf"{flag}: required", printed)
+
+
+def test_bands_under_another_task_are_refused(pairs):
+    flags = ["--task", "translation", "--source-lang", "fr", "--target-lang", "en"]
+    flags += ["--arch", "transformer", "--adaptive-softmax-cutoff", "12"]
+    for side in ("encoder", "decoder"):
+        flags += [f"--{side}-layers", "1", f"--{side}-embed-dim", "16"]
+    _, _, model = build(pairs, *flags, "--criterion", "bnce")
+    with pytest.raises(UnsupportedModelError, match="--adaptive-softmax-cutoff"):
+        OutputLayer(model)
