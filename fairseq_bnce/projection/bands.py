@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from fairseq_bnce import losses
 from fairseq_bnce.errors import UnsupportedModelError, require
-from fairseq_bnce.losses.precision import at_least_float32
+from fairseq_bnce.losses.precision import at_least_float32, product_dtype
 from fairseq_bnce.projection.plain import Rows
 from fairseq_bnce.sparse.row_sparse import gather
 
@@ -106,11 +106,11 @@ class Bands(AdaptiveSoftmax):
         return self.rows(torch.arange(len(self), device=self.device))
 
     def rows(self, ids: Tensor) -> Rows:
-        """The rows of the distinct words ``ids`` (U,), expanded.
+        """The rows of the distinct words ``ids`` (U,), in ascending order, expanded.
 
         A GPU makes the host wait once, for how many words are of each band.
         """
-        parts, place = self._by_band(ids)
+        parts = self._by_band(ids)
         classes = self._class_rows()
         with _without_autocast(ids):
             expanded = [
@@ -119,8 +119,6 @@ class Bands(AdaptiveSoftmax):
                 for band, own, class_row in zip(self._bands(), parts, [None, *classes])
             ]
             weight = torch.cat(expanded)
-        if place is not None:
-            weight = weight.index_select(0, place)
         return Rows(weight, gather(self.output_bias, ids))
 
     def tables(self) -> List[nn.Parameter]:
@@ -212,35 +210,29 @@ class Bands(AdaptiveSoftmax):
 
     def _parts(self, features: Tensor, squash: bool) -> Iterator[_Part]:
         """Of all bands; a score that is squashed has to be whole, without an offset."""
-        exact = features.to(at_least_float32(features, self.output_bias))
-        classes = self._class_rows().to(exact)
+        classes = self._class_rows()
+        dtype = product_dtype(features, classes)  # halves on a GPU, as the model's own products
+        exact = features.to(at_least_float32(features, classes))
+        classes = classes.to(exact)
         for number, band in enumerate(self._bands()):
             inputs, offset = features, 0
             if band.projection is not None:
-                inputs = F.linear(exact, band.projection.to(exact))
+                inputs = F.linear(features.to(dtype), band.projection.to(dtype))
             words = band.end - band.first
             weight = band.table[:words] if len(band.table) > words else band.table
             if number:
                 offset = exact @ classes[number - 1]
             if number and squash:
-                inputs = torch.cat([inputs, offset[:, None]], dim=1)
+                inputs = torch.cat([inputs.to(offset), offset[:, None]], dim=1)
                 weight = torch.cat([weight, weight.new_ones(words, 1)], dim=1)
                 offset = 0
             yield _Part(inputs, weight, self.output_bias[band.first : band.end], offset)
 
-    def _by_band(self, ids: Tensor) -> Tuple[List[Tensor], Optional[Tensor]]:
-        """The ids of each band, and each id's place among these; None: they are in order."""
-        ends = torch.tensor(self.cutoff, device=ids.device)
-        band = torch.bucketize(ids, ends[:-1], right=True)
-        counts = (band == torch.arange(len(ends), device=ids.device)[:, None]).sum(dim=1)
-        is_ordered = (band[1:] >= band[:-1]).all().long()
-        *sizes, ordered = torch.cat([counts, is_ordered[None]]).tolist()
-        if ordered:
-            return list(ids.split(sizes)), None
-        order = band.argsort(stable=True)
-        place = torch.empty_like(order)
-        place[order] = torch.arange(len(order), device=ids.device)
-        return list(ids[order].split(sizes)), place
+    def _by_band(self, ids: Tensor) -> List[Tensor]:
+        """The ids of each band, of ids in ascending order."""
+        ends = torch.tensor(self.cutoff[:-1], device=ids.device)
+        places = [0, *torch.searchsorted(ids, ends).tolist(), len(ids)]
+        return [ids[first:last] for first, last in zip(places, places[1:])]
 
 
 def read_as_bands(model: nn.Module) -> None:
