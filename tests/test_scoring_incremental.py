@@ -197,3 +197,18 @@ def test_what_is_asked_wrongly(made):
         State.concatenate([state, made("rnn_lm").start()])
     with pytest.raises(ScoringError, match="n: required at least 0, got -1"):
         scorer.start(-1)
+
+
+@pytest.mark.parametrize("name", ["rnn_lm", "lstm_lm", "transformer_lm"])
+def test_a_state_of_another_scorer_is_refused(name, made):
+    """A state of the same sizes would give scores that mix two models."""
+    scorer, word = made("rnn_lm"), 5
+    state = made(name).start()
+    calls = [scorer.normalisers, lambda other: scorer.next_log_probs(other, [word])]
+    calls += [lambda other: scorer.read_on(other, [word])]
+    calls += [lambda other: scorer.extend(other, [word])]
+    for call in calls:
+        for wrong in (state, None):
+            with pytest.raises(ScoringError, match="^state: "):
+                call(wrong)
+        call(scorer.with_exact(True).start())  # of the same model

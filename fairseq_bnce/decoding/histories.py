@@ -150,7 +150,8 @@ class Histories:
 
     def after(self, history: History, word: int, log_prob: float = 0.0) -> History:
         """The history with a word more, which is not read yet."""
-        new = History(self, history, word, log_prob)
+        self._raw.check(word)
+        new = History(self, self.check(history), word, log_prob)
         with self._lock:
             self._waiting.append(weakref.ref(new))
         return new
@@ -166,7 +167,7 @@ class Histories:
     def read(self, histories: Iterable[History]) -> None:
         """Read these in as few batches as their lengths allow; those that were read stay."""
         with self._lock:
-            self._read(histories)
+            self._read(list(map(self.check, histories)))
 
     def check(self, history: Any) -> History:
         """``history``, if it is one of these.
@@ -181,7 +182,7 @@ class Histories:
 
     def _batch_of(self, history: History) -> _Batch:
         """Reads what was not read yet; what is asked for is kept for longer."""
-        batch = history._batch()
+        batch = self.check(history)._batch()
         if batch is None:
             return self._read_asked(history)
         if batch in self._batches:  # not the first; nor one that another thread still holds

@@ -129,6 +129,18 @@ def start(reader: Reader, words: Sequence[int], count: int, device: torch.device
     return State(reader, features[:, -1], [_Group(torch.arange(count).to(device), context)])
 
 
+def own(state: Any, reader: Reader) -> State:
+    """``state``, if this reader made it.
+
+    Raises:
+        ScoringError: for another model's, whose features would give scores that mix two models.
+    """
+    if not isinstance(state, State) or state._reader is not reader:
+        got = "another model's" if isinstance(state, State) else f"a {type(state).__name__}"
+        raise ScoringError(f"state: required a state of this scorer's model, got {got}")
+    return state
+
+
 def read_on(state: State, word_ids: Any, below: int, shortened: Callable[[Any], Any]) -> State:
     """After a word each, of ids ``below`` a number; a context that is full is ``shortened``."""
     words = _as_ids("word_ids", word_ids, (len(state),), below, state.features.device)

@@ -269,7 +269,8 @@ class Scorer:
             The state after them, and the words' log-probabilities (n,): float64, nats.
 
         Raises:
-            ScoringError: for ids of a wrong shape, or that the model does not know.
+            ScoringError: for ids of a wrong shape, or that the model does not know; for a state of
+                another model.
         """
         return self.read_on(state, word_ids), self.next_log_probs(state, word_ids)
 
@@ -284,12 +285,14 @@ class Scorer:
             float64 of that shape, nats.
         """
         with torch.no_grad():
+            state = incremental.own(state, self._reader)
             ids = incremental.next_words(state, word_ids, len(self.dictionary))
             return _as_float64(self._log_probs(state.features, ids))
 
     def read_on(self, state: State, word_ids: Any) -> State:
         """The state after a word for each of n hypotheses, as :meth:`extend` has it, unscored."""
         with torch.no_grad():
+            state = incremental.own(state, self._reader)
             return incremental.read_on(state, word_ids, len(self.dictionary), self._shortened)
 
     def normalisers(self, state: State) -> np.ndarray:
@@ -298,12 +301,14 @@ class Scorer:
         log Z and the shift, or log Z_c of each, the only work here that grows with the vocabulary.
         """
         with torch.no_grad():
+            state = incremental.own(state, self._reader)
             found = self._normalisation.normalisers(self._reader.layer, state.features)
         return _as_float64(found.expand(len(state)))
 
     def host_scores(self) -> HostScores:
         """Raw scores m(w, c) of single words, from ``state.features`` that are on the host."""
-        return HostScores(self._reader.layer, self._squash, self.dictionary.unk())
+        words = len(self.dictionary)
+        return HostScores(self._reader.layer, self._squash, self.dictionary.unk(), words)
 
     def _set_exact(self, exact: bool) -> None:
         self.exact = exact
