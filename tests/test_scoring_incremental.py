@@ -33,7 +33,7 @@ def grow(scorer, lines):
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "unnormalised"])
 @pytest.mark.parametrize("name", [*CAUSAL, *BOS])
 def test_words_have_the_scores_of_whole_sentences(name, exact, made):
-    """One of the lines is longer than the 16 words that the models with positions read at once."""
+    """One of the lines is longer than the 13 words that the models with positions read at once."""
     lines = [*zipf_lines(6, seed=11), " ".join(zipf_lines(7, seed=12)), "w1 unheard w2", ""]
     scorer = made(name, exact=exact)
     for got, want in zip(grow(scorer, lines), scorer.score_words(lines)):
@@ -64,7 +64,7 @@ def test_hypotheses_of_several_lengths_in_one_state(name, made):
 
 
 def test_hypotheses_that_come_to_be_read_together(made):
-    """A long one's block is cut down to 8 words, and the others have as many by then."""
+    """A long one's block is cut down to 6 words, and the others have as many by then."""
     scorer = made("transformer_lm")
     word, *next_words = scorer.ids([f"w{number}" for number in range(20)])
     long = scorer.start()

@@ -7,6 +7,7 @@ comes ``</s>``: what ``fairseq-eval-lm --sample-break-mode eos`` scores.
 from __future__ import annotations
 
 import copy
+import logging
 from typing import (
     Any,
     Callable,
@@ -36,6 +37,8 @@ from fairseq_bnce.scoring.host import HostScores, checked
 from fairseq_bnce.scoring.incremental import State
 from fairseq_bnce.scoring.readers import make_reader
 from fairseq_bnce.scoring.texts import Batch, Blocks, CarriedText, Piece, batches
+
+logger = logging.getLogger(__name__)
 
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 # What a CPU's caches hold of a small LSTM's states; measured there, a GPU is given more.
@@ -134,7 +137,8 @@ class Scorer:
         self._first = [self.dictionary.eos()]
         self._prefix = [] if trained.bos is None else [trained.bos]
         self.log_z = normalisation.constant_log_z(trained.state)
-        self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype))
+        longest = None if trained.longest is None else trained.longest + len(self._prefix)
+        self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype), longest)
         self._set_exact(exact)
         self._check_dtype(dtype)
 
@@ -196,7 +200,9 @@ class Scorer:
             document: whether the lines are one running text: each is scored after all that came
                 before it, as far as the model sees. Else each is scored for itself.
             context_window: where a text is longer than the model reads at once, how many words a
-                block sees of those before it; by default half of what the model reads.
+                block sees of those before it; by default half of what the model reads. A model
+                with positions reads as many words as it did in training; a window of that many
+                words or more lets it read as many as it has positions for.
             is_ready: whether the next line can be had without waiting; if not, those that are
                 there are scored.
 
@@ -321,7 +327,8 @@ class Scorer:
             )
 
     def _shortened(self, context: Any) -> Any:
-        """Of a text that has outgrown the model's positions, half of them stay in sight."""
+        """Of a text that has outgrown what the model reads at once, half stays in sight."""
+        self._note_cut(self._longest(), is_expected=True)
         return self._reader.shortened(context, self._prefix, self._context_window(None))
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
@@ -357,7 +364,7 @@ class Scorer:
 
     def _score_lines(self, lines: Sequence[_Line], context: int) -> List[SentenceScore]:
         """Each for itself."""
-        long = {n for n, line in enumerate(lines) if self._is_long(line)}
+        long = {n for n, line in enumerate(lines) if self._is_long(line, context)}
         short = [n for n in range(len(lines)) if n not in long]
         scores: Dict[int, np.ndarray] = {n: self._running_text(context)(lines[n].ids) for n in long}
         pieces = [self._piece(lines[n].ids) for n in short]
@@ -423,16 +430,23 @@ class Scorer:
                 f"{self.batch_tokens:,}, or lines of more: {told(error)}"
             ) from None
 
-    def _is_long(self, line: _Line) -> bool:
+    def _is_long(self, line: _Line, context: int) -> bool:
         """Whether it is read in parts; what reads words on both sides reads them all at once."""
-        longest = self._longest()
+        longest = self._longest(context)
         if longest is not None:
             return len(line.ids) > longest
         return self.is_causal and len(line.ids) > self.batch_tokens
 
-    def _longest(self) -> Optional[int]:
-        longest = self._reader.longest
-        return None if longest is None else longest - len(self._prefix)
+    def _longest(self, context_window: Optional[int] = None) -> Optional[int]:
+        """Return how many words are read at once; None: any number.
+
+        As many as in training, unless more words of context are asked for.
+        """
+        longest, positions = self._reader.longest, self._reader.positions
+        if longest is None or positions is None:
+            return None
+        is_lifted = (context_window or 0) >= longest - len(self._prefix)
+        return (positions if is_lifted else longest) - len(self._prefix)
 
     def _running_text(self, context: int, is_document: bool = False) -> Running:
         if not self.is_causal:
@@ -440,16 +454,39 @@ class Scorer:
                 "document: required a model of past words, got one with --bidirectional-context; "
                 "score the sentences for themselves"
             )
-        longest, first = self._longest(), [*self._prefix, *self._first]
+        longest, first = self._longest(context), [*self._prefix, *self._first]
         if longest is None:
             text = CarriedText(self._reader, self._log_probs, first, self.device, _CARRIED)
             return text.log_probs
         first_block = longest - context if is_document else longest
         blocks = Blocks(self._first[0], self._prefix, longest, context, first_block)
-        return lambda words: self._score_blocks(blocks.pieces(words))
+
+        def running(words: np.ndarray) -> np.ndarray:
+            if len(words) > blocks.room:
+                self._note_cut(longest, is_expected=is_document)
+            return self._score_blocks(blocks.pieces(words))
+
+        return running
+
+    def _note_cut(self, longest: Optional[int], is_expected: bool) -> None:
+        """Log once that a text is read in blocks of ``longest`` words.
+
+        Nothing is logged where users expect blocks and the model has no room for longer ones.
+        """
+        reader = self._reader
+        is_trained = longest is not None and longest + len(self._prefix) != reader.positions
+        if reader.is_noted or (is_expected and not is_trained):
+            return
+        reader.is_noted = True
+        logger.warning(
+            "a text is longer than the model reads at once (%d words%s): it is scored in blocks, "
+            "each of which sees words of the block before (score --context-window)",
+            longest,
+            ", as in its training" if is_trained else "",
+        )
 
     def _context_window(self, wanted: Optional[int]) -> int:
-        longest = self._longest()
+        longest = self._longest(wanted)
         if longest is None:
             return 0
         context = longest // 2 if wanted is None else wanted
