@@ -10,6 +10,7 @@ last words of an n-gram model, a transformer's keys and values. Reading on makes
 from __future__ import annotations
 
 import math
+import uuid
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
@@ -41,6 +42,7 @@ class Reader:
         positions: how many words it has room for; None: any number, by :meth:`read_on`.
         longest: how many words it reads at once: as many, or fewer as in its training.
         is_noted: whether the user knows that a text was cut for ``longest``.
+        key: the same for a reader and its copies, also in other processes.
         is_causal: whether it can go on from where it stopped.
         sees_padding: whether padding on the right has to be told from words.
         order: how many words a score depends on, the one that is scored counted in, as of an
@@ -58,6 +60,13 @@ class Reader:
         self.positions = None if self._reads_any_number else _positions(model)
         self.longest = self.positions
         self.is_noted = False
+        self.key = uuid.uuid4().hex
+
+    def without_model(self) -> Reader:
+        """Return a copy that selects and concatenates contexts, and reads nothing."""
+        copied = type(self).__new__(type(self))
+        copied.key = self.key
+        return copied
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Features (B, T, D) of texts (B, T), padded on the right."""

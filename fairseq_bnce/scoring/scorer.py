@@ -7,7 +7,9 @@ comes ``</s>``: what ``fairseq-eval-lm --sample-break-mode eos`` scores.
 from __future__ import annotations
 
 import copy
+import functools
 import logging
+import os
 from typing import (
     Any,
     Callable,
@@ -49,6 +51,10 @@ _CARRIED = 1024  # words of a long text that are read at once
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # torch, of a GPU and a CPU
 Running = Callable[[np.ndarray], np.ndarray]  # scores the next words (S,) of a text: nats (S,)
 
+# A forked process has none of torch's threads, and would wait for them for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
+
 
 class SentenceScore(NamedTuple):
     """What is known of one line.
@@ -86,6 +92,8 @@ class Scorer:
     """Scores sentences whose words are separated by spaces.
 
     Several threads may use one scorer, or scorers that share a model: scoring changes nothing.
+    Scorers and states can be copied, pickled and sent to other processes. A scorer takes the states
+    of its copies.
 
     Example:
         >>> scorer = Scorer.from_checkpoint("checkpoint_best.pt", "data/bin")
