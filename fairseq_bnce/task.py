@@ -269,10 +269,12 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._set_matmul_precision()
         if self._criterion is not None:
             self._criterion.begin_epoch(epoch)
-        # Kept in the state, since sentences (--sample-break-mode eos) have no other limit.
-        sizes = self.dataset(self.args.train_subset).sizes
-        longest = max(int(sizes.max()), self.state.state_dict.get(LONGEST_CONTEXT, 0))
-        self.state.merge_state_dict({LONGEST_CONTEXT: longest})
+        dataset = self.datasets.get(self.args.train_subset)
+        if dataset is not None and len(dataset):
+            # Sentences (--sample-break-mode eos) have no limit that a configuration tells.
+            longest = self.state.state_dict.get(LONGEST_CONTEXT, 0)
+            longest = max(longest, int(dataset.sizes.max()))
+            self.state.merge_state_dict({LONGEST_CONTEXT: longest})
 
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         super().begin_valid_epoch(epoch, model)

@@ -68,7 +68,7 @@ def test_hypotheses_that_come_to_be_read_together(made):
     scorer = made("transformer_lm")
     word, *next_words = scorer.ids([f"w{number}" for number in range(20)])
     long = scorer.start()
-    for _ in range(8):
+    for _ in range(7):
         long, _ = scorer.extend(long, [word])
     alone = [scorer.start(), long, scorer.start()]
     together = State.concatenate(alone)

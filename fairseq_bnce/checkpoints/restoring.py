@@ -238,14 +238,14 @@ def _prepare(state: Dict[str, Any], path: str) -> None:
     contents.check(state, path)
     loading.check_configurations(state, path)
     carried = state["task_state"] = dict(state.get("task_state") or {})
-    longest = contents.longest_context(carried, state["cfg"]["task"])
-    if carried and longest is not None:  # other trainings' models are scored as without the plugin
-        carried[contents.LONGEST_CONTEXT] = longest
     state["args"] = None  # of which fairseq has made cfg
     try:
         configurations.check_architecture(state["cfg"]["model"], path)
         configurations.close_files(state["cfg"]["model"])
+        longest = contents.longest_context(carried, state["cfg"]["task"])
     except CheckpointError:
         raise
     except Exception as error:
         raise building.no_model(path, error) from None
+    if carried and longest is not None:  # other trainings' models are scored as without the plugin
+        carried[contents.LONGEST_CONTEXT] = longest
