@@ -28,6 +28,7 @@ from torch import nn
 
 from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import restoring
+from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.errors import require
 from fairseq_bnce.projection import bands, squashing
@@ -273,6 +274,12 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._set_matmul_precision()
         if self._criterion is not None:
             self._criterion.begin_epoch(epoch)
+        dataset = self.datasets.get(self.args.train_subset)
+        if dataset is not None and len(dataset):
+            # Sentences (--sample-break-mode eos) have no limit that a configuration tells.
+            longest = self.state.state_dict.get(LONGEST_CONTEXT, 0)
+            longest = max(longest, int(dataset.sizes.max()))
+            self.state.merge_state_dict({LONGEST_CONTEXT: longest})
 
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         super().begin_valid_epoch(epoch, model)
@@ -307,7 +314,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
                 logger.warning("--log-z-shift: not used without --unnormalized")
             eval_lm.score_exactly(self._models, self._own_states)
         longest = eval_lm.longest_block(has_bos=self.args.add_bos_token, **kwargs)
-        return super().eval_lm_dataloader(eval_lm.in_blocks(self, longest, dataset), **kwargs)
+        trained = eval_lm.trained_block(self._own_states, **kwargs)
+        dataset = eval_lm.in_blocks(self, longest, trained, dataset)
+        return super().eval_lm_dataloader(dataset, **kwargs)
 
     def _set_matmul_precision(self) -> None:
         """Not where the task is made: who loads a checkpoint wants his own precision."""

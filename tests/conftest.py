@@ -28,7 +28,8 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
 # flashlight-text is in today's environment alone (scripts/setup_env.sh), up to Python 3.12.
 _HAS_DECODERS = (3, 11) <= sys.version_info < (3, 13)
 _OF_DECODERS = ["test_decoders.py", "test_decoding.py", "test_decoding_page.py"]
-_OF_DECODERS += ["test_decoding_libraries.py", "scripts/test_bench_decod*.py"]
+_OF_DECODERS += ["test_decoding_copies.py", "test_decoding_libraries.py"]
+_OF_DECODERS += ["scripts/test_bench_decod*.py"]
 collect_ignore_glob = [] if _HAS_DECODERS else _OF_DECODERS
 
 # What a shell starts in the background ignores Ctrl-C, and what that starts does in turn.

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+import torch
+
 # hydra asks for the stack of its callers. For every frame of a file that is no module's, inspect
 # looks through all modules, unless it has found one before: for 13 ms each of runpy's.
 inspect.modulesbyfile["<frozen runpy>"] = "runpy"
@@ -42,7 +44,9 @@ class Popen(subprocess.Popen):
         **others: Any,
     ):
         args = list(map(str, args))
-        if main is None and (args[0] != sys.executable or args[1] == "-c"):
+        # A process that has used a GPU can't be forked.
+        is_program = args[0] != sys.executable or args[1] == "-c" or torch.cuda.is_initialized()
+        if main is None and is_program:
             super().__init__(args, env=env, preexec_fn=preexec_fn, **others)
             return
 

@@ -160,11 +160,11 @@ def test_half_precision(dtype, made):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
 def test_a_fork_does_not_wait_for_threads_that_it_has_none_of():
-    """pyctcdecode's pool: without the hook, the product below waits for ever."""
-    program = "import os, signal, torch\nfrom fairseq_bnce import decoding\n"
-    program += "decoding.FlashlightLM\ntorch.set_num_threads(2)\n"
+    """A pool's workers: without the hook, the product below waits for ever."""
+    program = "import os, signal, torch\nimport fairseq_bnce.scoring\n"
+    program += "torch.set_num_threads(2)\n"
     program += "ones = torch.ones(600, 600)\nones @ ones\nif os.fork() == 0:\n"
-    program += "    signal.alarm(60)\n    ones @ ones\n    os._exit(torch.get_num_threads())\n"
+    program += "    signal.alarm(10)\n    ones @ ones\n    os._exit(torch.get_num_threads())\n"
     program += "assert os.waitstatus_to_exitcode(os.wait()[1]) == 1"
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -523,6 +523,39 @@ def test_states_and_orders_of_calls_that_the_protocols_forbid(made, language_mod
         model.BeginSentenceWrite(LMState())
 
 
+@pytest.mark.parametrize("word", [-1, 10**6])
+def test_ids_that_no_word_has(word, made):
+    """-1 would be the dictionary's last word."""
+    scorer = made("rnn_lm")
+    histories, host = Histories(scorer), scorer.host_scores()
+    start, features = histories.start(), scorer.start().features[0].numpy()
+    for call in (
+        lambda: histories.score(start, word),
+        lambda: histories.scores(start, [5, word]),
+        lambda: histories.extend(start, word),
+        lambda: histories.after(start, word),
+        lambda: host.score(features, word),
+        lambda: host.scores(features, [5, word]),
+    ):
+        with pytest.raises(ScoringError, match=f"^word.*{word}"):
+            call()
+
+
+def test_histories_of_another_model_are_refused(made):
+    ours, theirs = Histories(made("rnn_lm")), Histories(made("rnn_lm"))
+    other = theirs.start()
+    for call in (
+        lambda: ours.score(other, 5),
+        lambda: ours.scores(other, [5]),
+        lambda: ours.extend(other, 5),
+        lambda: ours.after(other, 5),
+        lambda: ours.end(other),
+        lambda: ours.read([theirs.after(other, 5)]),
+    ):
+        with pytest.raises(ScoringError, match="^state: "):
+            call()
+
+
 def test_a_model_of_both_sides_words(made):
     with pytest.raises(ScoringError, match="--bidirectional-context: required a model of past"):
         PyctcdecodeLM(made("lbl_lm both sides"))
@@ -554,7 +587,7 @@ def test_words_scored_on_the_host_have_the_layers_scores(squash, corpus):
     for parameter in layer.parameters():
         parameter.mul_(20)
     features = torch.randn(1, 16, generator=torch.Generator().manual_seed(1))
-    host, ids = HostScores(layer, squash, unk=3), [5, 9, 64, 200]  # the last are not predicted
+    host, ids = HostScores(layer, squash, 3, 201), [5, 9, 64, 200]  # the last are not predicted
     want = target_scores(layer, features, torch.tensor([[5, 9, 3, 3]]), squash)[0].numpy()
     np.testing.assert_allclose(host.scores(features[0].numpy(), ids), want, rtol=1e-5)
     one_by_one = [host.score(features[0].numpy(), word) for word in ids]

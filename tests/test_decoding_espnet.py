@@ -53,14 +53,18 @@ def test_options_are_handed_on(made, espnet_scorer):
     assert espnet_scorer(made("lstm_lm"), TOKENS, cached=3).histories.cached == 3
 
 
-def test_both_names_of_the_end(made, espnet_scorer):
-    scores = [
-        espnet_scorer(made("lstm_lm"), [*TOKENS[:-1], name]).score_partial(
-            torch.tensor([END]), torch.tensor([END]), None, None
-        )[0]
-        for name in ("<sos/eos>", "<eos>")
-    ]
-    assert torch.equal(*scores)
+@pytest.mark.parametrize("end", ["</s>", "<eos>", "<sos/eos>", "<end>"])
+def test_the_end_of_sentence_is_among_the_tokens(end, made, espnet_scorer):
+    """Else the end would be scored as <unk>."""
+    scorer, tokens = made("lstm_lm"), [*TOKENS[:-1], end]
+    if end == "<end>":
+        with pytest.raises(ScoringError, match="token_list.*<sos/eos>.*<eos>.*</s>"):
+            espnet_scorer(scorer, tokens)
+        return
+    found, _ = espnet_scorer(scorer, tokens).score_partial(
+        torch.tensor([END]), torch.tensor([END]), None, None
+    )
+    assert found[0].item() == pytest.approx(scorer.score([""])[0], abs=1e-5)
 
 
 def test_hypotheses_are_read_in_one_batch(made, espnet_scorer):

@@ -77,6 +77,10 @@ def same_draws(monkeypatch):
         return ids
 
     monkeypatch.setattr(NoiseDistribution, "sample", drawn)
+    permute = torch.randperm
+    monkeypatch.setattr(
+        torch, "randperm", lambda *size, device=None, **rest: permute(*size, **rest).to(device)
+    )
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")

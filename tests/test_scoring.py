@@ -167,17 +167,17 @@ def noting_sizes(read, place, sizes):
 
 @pytest.mark.parametrize("name", ["transformer_lm", "lightconv_lm"])
 def test_lines_longer_than_the_model_reads(name, made, language_model):
-    """16 words at once: the first 16, then 8 after the 8 before them."""
+    """13 words at once, as in training: the first 13, then 7 after the 6 before them."""
     words = [*" ".join(zipf_lines(8, seed=7)).split()[:40], "</s>"]
     scorer = made(name, exact=True)
     short, long, empty = scorer.score_stream(["w1 w2", " ".join(words[:-1]), ""])
-    want = [reference(language_model(name), words[:16])]
-    for start in range(16, len(words), 8):
-        block = words[start - 9 : start + 8]  # the first of them is what the block starts from
-        want.append(after(language_model(name), block)[-len(words[start : start + 8]) :])
+    want = [reference(language_model(name), words[:13])]
+    for start in range(13, len(words), 7):
+        block = words[start - 7 : start + 7]  # the first of them is what the block starts from
+        want.append(after(language_model(name), block)[-len(words[start : start + 7]) :])
     np.testing.assert_allclose(long.log_probs, np.concatenate(want), rtol=0, atol=1e-5)
     assert (short.in_blocks, long.in_blocks, empty.in_blocks) == (False, True, False)
-    exact_fit = " ".join(words[:15])
+    exact_fit = " ".join(words[:12])
     assert not next(scorer.score_stream([exact_fit])).in_blocks
 
 

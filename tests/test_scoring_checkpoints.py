@@ -606,6 +606,8 @@ def test_the_rest_of_the_task_state(corpus, language_model, task, tmp_path):
         ),
         ("score_squashing", 1, "required True or False, got 1"),
         ("data_folder", 1, "required a text, got 1"),
+        ("longest_context", 0, "required a whole number from 1 on, got 0"),
+        ("longest_context", 16.0, "required a whole number from 1 on, got 16.0"),
     ):
         edited(checkpoint, path, with_state(**{field: value}))
         assert f"task_state.{field}: {said}" in refused_by_all(path, corpus, task)

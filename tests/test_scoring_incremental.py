@@ -33,7 +33,7 @@ def grow(scorer, lines):
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "unnormalised"])
 @pytest.mark.parametrize("name", [*CAUSAL, *BOS])
 def test_words_have_the_scores_of_whole_sentences(name, exact, made):
-    """One of the lines is longer than the 16 words that the models with positions read at once."""
+    """One of the lines is longer than the 13 words that the models with positions read at once."""
     lines = [*zipf_lines(6, seed=11), " ".join(zipf_lines(7, seed=12)), "w1 unheard w2", ""]
     scorer = made(name, exact=exact)
     for got, want in zip(grow(scorer, lines), scorer.score_words(lines)):
@@ -64,11 +64,11 @@ def test_hypotheses_of_several_lengths_in_one_state(name, made):
 
 
 def test_hypotheses_that_come_to_be_read_together(made):
-    """A long one's block is cut down to 8 words, and the others have as many by then."""
+    """A long one's block is cut down to 6 words, and the others have as many by then."""
     scorer = made("transformer_lm")
     word, *next_words = scorer.ids([f"w{number}" for number in range(20)])
     long = scorer.start()
-    for _ in range(8):
+    for _ in range(7):
         long, _ = scorer.extend(long, [word])
     alone = [scorer.start(), long, scorer.start()]
     together = State.concatenate(alone)
@@ -197,3 +197,18 @@ def test_what_is_asked_wrongly(made):
         State.concatenate([state, made("rnn_lm").start()])
     with pytest.raises(ScoringError, match="n: required at least 0, got -1"):
         scorer.start(-1)
+
+
+@pytest.mark.parametrize("name", ["rnn_lm", "lstm_lm", "transformer_lm"])
+def test_a_state_of_another_scorer_is_refused(name, made):
+    """A state of the same sizes would give scores that mix two models."""
+    scorer, word = made("rnn_lm"), 5
+    state = made(name).start()
+    calls = [scorer.normalisers, lambda other: scorer.next_log_probs(other, [word])]
+    calls += [lambda other: scorer.read_on(other, [word])]
+    calls += [lambda other: scorer.extend(other, [word])]
+    for call in calls:
+        for wrong in (state, None):
+            with pytest.raises(ScoringError, match="^state: "):
+                call(wrong)
+        call(scorer.with_exact(True).start())  # of the same model

@@ -6,7 +6,7 @@ Checked once, when a checkpoint is loaded, since a single NaN would make every s
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Mapping, Optional
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from fairseq_bnce.errors import CheckpointError, quoted
 
 # Of the task's state: the rows that stand for log Z of each context (scoring/reduction.py).
 REDUCED_PARTITION = "reduced_partition"
+# Of the task's state: how many words the model read at once in training, at most.
+LONGEST_CONTEXT = "longest_context"
 _NUMBERS = {"log_z": "a finite number (nats)", "mu_z": "a finite number (nats)"}
 _NUMBERS["sigma_z"] = "a finite number from 0 on (nats)"
 # fairseq's buffer of one number, which tells it a dtype and a device. It is never initialised, so
@@ -59,6 +61,25 @@ def check_kinds(found: Kinds, model: nn.Module, path: str) -> None:
         if found.get(name, needed) != needed:
             kind = ("whole numbers", "fractions")
             raise _refusal(path, f"model.{name}", kind[needed], kind[not needed])
+
+
+def longest_context(state: Mapping[str, Any], task_cfg: Any) -> Optional[int]:
+    """Return how many words a model read at once in training, at most; None if that is unknown.
+
+    Args:
+        state: of the task, as :func:`check` accepts it.
+        task_cfg: the task's configuration. Its --tokens-per-sample counts where the state has no
+            number, unless the model was trained on sentences, which are of any length.
+    """
+    if LONGEST_CONTEXT in state:
+        return state[LONGEST_CONTEXT]
+    block = getattr(task_cfg, "tokens_per_sample", None)
+    is_known = str(getattr(task_cfg, "sample_break_mode", None)) != "eos" and _is_count(block)
+    return block if is_known else None
+
+
+def _is_count(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 def _is_shard(content: Mapping[str, Any]) -> bool:
@@ -125,6 +146,10 @@ def _check_state(state: Any, path: str) -> None:
     for name in ("score_squashing", "output_bands"):
         if not isinstance(state.get(name, False), bool):
             raise _refusal(path, f"task_state.{name}", "True or False", quoted(state[name]))
+    longest = state.get(LONGEST_CONTEXT, 1)
+    if not _is_count(longest):
+        name = f"task_state.{LONGEST_CONTEXT}"
+        raise _refusal(path, name, "a whole number from 1 on", quoted(longest, _DIGITS))
     if REDUCED_PARTITION in state:
         _check_reduced_partition(state[REDUCED_PARTITION], path)
     for name in ("dictionary_sha256", "data_folder"):

@@ -43,6 +43,7 @@ class Trained(NamedTuple):
             were saved; besides, what tells of the dictionary (see
             :mod:`fairseq_bnce.checkpoints.dictionaries`).
         bos: the id that every block starts with under --add-bos-token, or None.
+        longest: how many words the model read at once in training, at most, or None.
     """
 
     model: nn.Module
@@ -50,6 +51,7 @@ class Trained(NamedTuple):
     target: Dictionary
     state: Dict[str, Any]
     bos: Optional[int]
+    longest: Optional[int] = None
 
 
 def load(path: str, data: Optional[str] = None) -> Trained:
@@ -76,6 +78,7 @@ def load(path: str, data: Optional[str] = None) -> Trained:
         task.target_dictionary,
         state,
         task.source_dictionary.bos() if getattr(task.args, "add_bos_token", False) else None,
+        contents.longest_context(state, task_cfg),
     )
 
 

@@ -237,12 +237,15 @@ def _prepare(state: Dict[str, Any], path: str) -> None:
     """Check what was read, and take out of it what is not to be opened."""
     contents.check(state, path)
     loading.check_configurations(state, path)
-    state["task_state"] = state.get("task_state") or {}
+    carried = state["task_state"] = dict(state.get("task_state") or {})
     state["args"] = None  # of which fairseq has made cfg
     try:
         configurations.check_architecture(state["cfg"]["model"], path)
         configurations.close_files(state["cfg"]["model"])
+        longest = contents.longest_context(carried, state["cfg"]["task"])
     except CheckpointError:
         raise
     except Exception as error:
         raise building.no_model(path, error) from None
+    if carried and longest is not None:  # other trainings' models are scored as without the plugin
+        carried[contents.LONGEST_CONTEXT] = longest

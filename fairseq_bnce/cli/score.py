@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least(0),
         metavar="N",
         help="words that a block sees of those before it, where a text is longer than the model "
-        "reads at once (default: half of what it reads)",
+        "reads at once (default: half of what it reads); with as many as a block of its training "
+        "had, or more, the model reads as many words as it has positions for",
     )
     group = parser.add_argument_group("output")
     group.add_argument("--per-word", action="store_true", help="the score of every word, too")
@@ -167,7 +168,7 @@ class _Report:
             self._out.flush()
         else:
             self.summary.add(window)
-        self._tell_of_blocks(sum(score.in_blocks for score in window))
+        self._in_blocks += sum(score.in_blocks for score in window)
         self._bar.update(self.text.read_bytes - self._bar.n)
 
     def end(self) -> None:
@@ -181,16 +182,6 @@ class _Report:
         note_bad_lines(self.text)
         if self._in_blocks > 1:
             note(f"{self._in_blocks:,} lines were scored in blocks")
-
-    def _tell_of_blocks(self, count: int) -> None:
-        """At the first one, since a pipe may have no end."""
-        if count and not self._in_blocks:
-            note(
-                "a line is longer than the model reads at once (--tokens-per-sample of its "
-                "training): it is scored in blocks, each of which sees words of the one before "
-                "(--context-window)"
-            )
-        self._in_blocks += count
 
 
 class _Summary:

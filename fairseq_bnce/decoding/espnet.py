@@ -11,6 +11,7 @@ from torch import Tensor
 from fairseq_bnce.decoding.extras import imported
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, as_words
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
 _INTERFACE: Any = imported(
@@ -45,6 +46,11 @@ class EspnetScorer(_INTERFACE):
         self.histories = Histories(scorer, **options)
         end = scorer.dictionary.eos_word
         tokens = [end if t in _ENDS else t for t in as_words("token_list", token_list)]
+        if end not in tokens:  # the end would be scored as <unk>
+            raise ScoringError(
+                f"token_list: required an end of sentence ({', '.join(_ENDS)} or {end}), got none "
+                f"among {len(tokens):,} tokens"
+            )
         known = DecoderWords(scorer, tokens, max_oov)
         self._ids = np.array(known.ids)
         self._offsets = known.offsets(unk_score_offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type
 
 import numpy as np
 
@@ -64,10 +64,19 @@ class FlashlightLM(_LM):
         self._ids, self._is_oov = known.ids, known.is_oov
         offsets = np.maximum(known.offsets(unk_score_offset), FORBIDDEN)
         self._offsets: List[float] = offsets.tolist()
+        self._most = searches
+        self._forget()
+
+    def _forget(self) -> None:
         self._reached: Dict[Any, _Reached] = {}  # by the decoder's states
         self._searches: Deque[List[Any]] = collections.deque()
-        self._most = searches
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        """Copy and pickle all but the searches, whose states are the decoder's own objects."""
+        left_out = ("_reached", "_searches", "_lock")
+        kept = {name: value for name, value in vars(self).items() if name not in left_out}
+        return _copied, (type(self), kept)
 
     def start(self, start_with_nothing: bool) -> Any:
         """The state of a sentence's beginning, from which alone a neural model can start."""
@@ -147,3 +156,11 @@ class FlashlightLM(_LM):
         self._reached[state] = reached
         reached.search.append(state)
         return reached
+
+
+def _copied(kind: Type[FlashlightLM], kept: Dict[str, Any]) -> FlashlightLM:
+    copied = kind.__new__(kind)
+    _LM.__init__(copied)
+    copied.__dict__.update(kept)
+    copied._forget()
+    return copied

@@ -10,9 +10,8 @@ asked for.
 from __future__ import annotations
 
 import collections
-import functools
-import os
 import threading
+import uuid
 import weakref
 from typing import (
     Any,
@@ -29,7 +28,6 @@ from typing import (
 )
 
 import numpy as np
-import torch
 
 from fairseq_bnce.errors import ScoringError, require
 from fairseq_bnce.scoring import Scorer
@@ -42,10 +40,6 @@ _ROOM = 128  # histories kept for each that is read along, and may never be aske
 # that was made between: a beam goes on with what is as old, and likely.
 _FAR = 0.1
 
-# A fork has none of torch's threads, and would wait for them for ever: pyctcdecode decodes so.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
-
 
 class History:
     """The words of a hypothesis; made by :class:`Histories`, and never changed by its users.
@@ -55,11 +49,12 @@ class History:
         word: id of the last one.
         log_prob: of the last word, nats, where it was scored; else 0.
         length: how many words.
+        owner: the key of the :class:`Histories` that made it, which copies of these have too.
     """
 
     __slots__ = ("__weakref__", "_batch", "_row", "length", "log_prob", "owner", "parent", "word")
 
-    def __init__(self, owner: Histories, parent: Optional[History], word: int, log_prob: float):
+    def __init__(self, owner: str, parent: Optional[History], word: int, log_prob: float):
         self.owner, self.parent, self.word, self.log_prob = owner, parent, word, log_prob
         self.length: int = 0 if parent is None else parent.length + 1
         self._batch: Any = _nothing
@@ -73,6 +68,24 @@ class History:
             found.append(history.word)
             history = history.parent
         return tuple(reversed(found))
+
+    def __deepcopy__(self, memo: Any) -> History:
+        return self
+
+    def __reduce__(self) -> Any:
+        """Pickle the words, which are read again where they are scored."""
+        words, history = [], self
+        while history.parent is not None:
+            words.append((history.word, history.log_prob))
+            history = history.parent
+        return _history, (self.owner, history.word, words[::-1])
+
+
+def _history(owner: str, start: int, words: Sequence[Tuple[int, float]]) -> History:
+    history = History(owner, None, start, 0.0)
+    for word, log_prob in words:
+        history = History(owner, history, word, log_prob)
+    return history
 
 
 class _Batch:
@@ -112,6 +125,7 @@ class Histories:
         require("read_ahead", "at least 0", read_ahead, read_ahead >= 0)
         check_scorer(scorer)
         self.scorer, self.cached, self.read_ahead = scorer, cached, read_ahead
+        self._key = uuid.uuid4().hex
         self._raw = scorer.host_scores()
         self._eos = scorer.dictionary.eos()
         self._lock = threading.RLock()
@@ -128,7 +142,7 @@ class Histories:
 
     def start(self) -> History:
         """A history without a word."""
-        history = History(self, None, self._eos, 0.0)
+        history = History(self._key, None, self._eos, 0.0)
         history._batch = weakref.ref(self._first)
         return history
 
@@ -150,7 +164,8 @@ class Histories:
 
     def after(self, history: History, word: int, log_prob: float = 0.0) -> History:
         """The history with a word more, which is not read yet."""
-        new = History(self, history, word, log_prob)
+        self._raw.check(word)
+        new = History(self._key, self.check(history), word, log_prob)
         with self._lock:
             self._waiting.append(weakref.ref(new))
         return new
@@ -166,7 +181,7 @@ class Histories:
     def read(self, histories: Iterable[History]) -> None:
         """Read these in as few batches as their lengths allow; those that were read stay."""
         with self._lock:
-            self._read(histories)
+            self._read(list(map(self.check, histories)))
 
     def check(self, history: Any) -> History:
         """``history``, if it is one of these.
@@ -174,14 +189,18 @@ class Histories:
         Raises:
             ScoringError: for another.
         """
-        if not isinstance(history, History) or history.owner is not self:
+        if not isinstance(history, History) or history.owner != self._key:
             what = "another model's" if isinstance(history, History) else type(history).__name__
             raise ScoringError(f"state: required one that this language model gave, got {what}")
         return history
 
+    def __reduce__(self) -> Any:
+        """Copy and pickle no lock, and nothing of what was read."""
+        return _histories, (self.scorer, self.cached, self.read_ahead, self._key)
+
     def _batch_of(self, history: History) -> _Batch:
         """Reads what was not read yet; what is asked for is kept for longer."""
-        batch = history._batch()
+        batch = self.check(history)._batch()
         if batch is None:
             return self._read_asked(history)
         if batch in self._batches:  # not the first; nor one that another thread still holds
@@ -190,7 +209,7 @@ class Histories:
 
     def _read_asked(self, history: History) -> _Batch:
         """Reads some of those that wait along: the decoder may well go on with them."""
-        waiting = _unread(link() for link in self._waiting)
+        waiting = self._unread(link() for link in self._waiting)
         # Of one whose parent was forgotten, all words would have to be read again.
         waiting = [h for h in waiting if h is history or _parent(h)._batch() is not None]
         here = waiting.index(history) if history in waiting else 0
@@ -203,14 +222,22 @@ class Histories:
     def _read(self, histories: Iterable[History]) -> None:
         """One batch for each generation of those that are to be read, the eldest first."""
         generations, held = [], []
-        wanted = _unread(histories)
+        wanted = self._unread(histories)
         while wanted:
             generations.append(wanted)
             parents = list(map(_parent, wanted))
             held += [parent._batch() for parent in parents]  # which reading on must not evict
-            wanted = _unread(parents)
+            wanted = self._unread(parents)
         for generation in reversed(generations):
             held.append(self._read_on(generation))
+
+    def _unread(self, histories: Iterable[Optional[History]]) -> List[History]:
+        """Those of them, once each, in this order."""
+        found = [history for history in dict.fromkeys(histories) if history is not None]
+        for history in found:
+            if history.parent is None:  # which another copy of these may have made
+                history._batch = weakref.ref(self._first)
+        return [history for history in found if history._batch() is None]
 
     def _read_on(self, histories: Sequence[History]) -> _Batch:
         """One batch, of histories whose parents were read."""
@@ -241,6 +268,12 @@ class Histories:
         return batch
 
 
+def _histories(scorer: Scorer, cached: int, read_ahead: int, key: str) -> Histories:
+    copied = Histories(scorer, cached=cached, read_ahead=read_ahead)
+    copied._key = key
+    return copied
+
+
 def check_scorer(scorer: Scorer) -> None:
     """Raise ScoringError unless a decoder can use these scores."""
     if not scorer.exact and not scorer.is_self_normalised:
@@ -259,8 +292,3 @@ def _parent(history: History) -> History:
 
 def _nothing() -> None:
     """In the place of a reference to what was not read yet."""
-
-
-def _unread(histories: Iterable[Optional[History]]) -> List[History]:
-    """Those of them, once each, in this order."""
-    return [h for h in dict.fromkeys(histories) if h is not None and h._batch() is None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from typing import Any, Dict, Iterable, Optional, Tuple
@@ -9,13 +10,14 @@ from typing import Any, Dict, Iterable, Optional, Tuple
 from fairseq_bnce.decoding.extras import imported
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words, checked_offset
-from fairseq_bnce.errors import require
+from fairseq_bnce.errors import ScoringError, require
 from fairseq_bnce.scoring import Scorer
 
 _LANGUAGE_MODEL: Any = imported(
     "pyctcdecode.language_model", "pyctcdecode", "PyctcdecodeLM"
 ).AbstractLanguageModel
 _LONG = imported("pyctcdecode.constants", "pyctcdecode", "PyctcdecodeLM").AVG_TOKEN_LEN
+_DECODER: Any = imported("pyctcdecode.decoder", "pyctcdecode", "PyctcdecodeLM").BeamSearchDecoderCTC
 _PARAMETERS = {"alpha": float, "beta": float, "unk_score_offset": float, "score_boundary": bool}
 
 
@@ -108,6 +110,18 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
             score += self.alpha * self.histories.end(history)
         return score, history
 
+    def save_to_dir(self, filepath: str) -> None:
+        """Refuse: pyctcdecode would load an n-gram model from what is saved.
+
+        Raises:
+            ScoringError: always, before the decoder writes anything.
+        """
+        raise ScoringError(
+            f"save_to_dir: required a language model that pyctcdecode can load again, got a "
+            f"{type(self).__name__}; nothing is written to {filepath}. Keep the checkpoint, and "
+            "make the decoder anew: BeamSearchDecoderCTC(alphabet, language_model)"
+        )
+
     def _extended(self, history: History, word: str) -> Tuple[History, float]:
         known = self._ids.get(word)
         after, nats = self.histories.extend(history, self.scorer.ids([word])[0])
@@ -125,3 +139,18 @@ def _known(scorer: Scorer, unigrams: Optional[Iterable[str]], max_oov: float) ->
     words = as_words("unigrams", unigrams)
     found = DecoderWords(scorer, words, max_oov)
     return {w: i for w, i, is_oov in zip(words, found.ids, found.is_oov) if not is_oov}
+
+
+def _asking_first(save: Any) -> Any:
+    """Wrap ``save_to_dir``, which writes the alphabet before it asks the language model."""
+
+    @functools.wraps(save)
+    def save_to_dir(decoder: Any, filepath: str) -> None:
+        if isinstance(decoder._language_model, PyctcdecodeLM):
+            decoder._language_model.save_to_dir(filepath)
+        save(decoder, filepath)
+
+    return save_to_dir
+
+
+_DECODER.save_to_dir = _asking_first(_DECODER.save_to_dir)

@@ -11,12 +11,14 @@ import math
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 import torch
+from fairseq.tasks.language_modeling import LanguageModelingConfig
 from torch import Tensor, nn
 
+from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
 from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.projection import squashing
 from fairseq_bnce.projection.output_layer import OutputLayer
-from fairseq_bnce.scoring import normalisation
+from fairseq_bnce.scoring import normalisation, readers
 from fairseq_bnce.scoring.normalisation import Normalisation
 
 logger = logging.getLogger(__name__)
@@ -138,17 +140,52 @@ def longest_block(
     return most - context_window
 
 
-def in_blocks(task: Any, longest: float, dataset: Any) -> Any:
+def trained_block(
+    states: Mapping[nn.Module, Mapping], context_window: int = 0, **_: Any
+) -> Tuple[int, float]:
+    """Return what --tokens-per-sample is by default, and how many words blocks had in training.
+
+    Both without the context window, which fairseq-eval-lm has subtracted from the flag. Models
+    without positions read on from any word, and a window of more than a model was trained on asks
+    for all its positions: infinity.
+
+    Args:
+        states: of the task, as each model's checkpoint carries it.
+        context_window: how many words of a block are context alone.
+    """
+    longest = min(
+        (
+            state.get(LONGEST_CONTEXT, math.inf)
+            for model, state in states.items()
+            if readers.has_positions(model)
+        ),
+        default=math.inf,
+    )
+    default = LanguageModelingConfig().tokens_per_sample - context_window
+    return default, longest - context_window if longest > context_window else math.inf
+
+
+def in_blocks(task: Any, longest: float, trained: Tuple[int, float], dataset: Any) -> Any:
     """A task's dataset in blocks that the model takes; fairseq would skip longer ones in silence.
 
     eval-lm's own default of 1024 is more than a model trained on shorter blocks takes.
+
+    Args:
+        task: which has the dataset.
+        longest: see :func:`longest_block`.
+        trained: see :func:`trained_block`.
+        dataset: of fairseq-eval-lm.
     """
-    if task.args.tokens_per_sample > longest:
+    block, (default, most) = task.args.tokens_per_sample, trained
+    is_by_default = block == default and str(task.args.sample_break_mode) != "eos"
+    taken = min(longest, most) if is_by_default else longest
+    if block > taken:
+        why = "was trained on" if taken < longest else "takes"
         logger.warning(
-            f"--tokens-per-sample {task.args.tokens_per_sample}: this model takes at most "
-            f"{longest:.0f} tokens, which is what it gets"
+            f"--tokens-per-sample {block}: this model {why} at most {taken:.0f} tokens, which is "
+            "what it gets"
         )
-        task.args.tokens_per_sample = int(longest)
+        task.args.tokens_per_sample = int(taken)
         split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
         task.load_dataset(split)
         dataset = task.datasets[split]

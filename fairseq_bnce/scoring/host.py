@@ -25,20 +25,22 @@ class HostScores:
             made in float32, once.
         squash: whether scores are those of :func:`fairseq_bnce.losses.squashed`.
         unk: the word that is scored in the place of those that are not predicted.
+        words: how many words the dictionary has; their ids are below this number.
     """
 
-    def __init__(self, layer: OutputLayer, squash: bool, unk: int):
+    def __init__(self, layer: OutputLayer, squash: bool, unk: int, words: int):
         weight, bias = layer.full()
         self._weight: np.ndarray = on_host(weight)
         self._bias: Optional[np.ndarray] = None if bias is None else on_host(bias)
-        self._squash, self._unk = squash, unk
+        self._squash, self._unk, self._words = squash, unk, words
 
     def score(self, features: np.ndarray, word: int) -> float:
         """Nats, of a word after features (D,).
 
         Raises:
-            ScoringError: where the model's numbers overflow.
+            ScoringError: for an id that no word has; where the model's numbers overflow.
         """
+        self.check(word)
         row = word if word < len(self._weight) else self._unk
         score = float(features.dot(self._weight[row]))
         if self._bias is not None:
@@ -50,8 +52,11 @@ class HostScores:
         return score
 
     def scores(self, features: np.ndarray, words: Union[Sequence[int], np.ndarray]) -> np.ndarray:
-        """(n,) float32 nats, of n words after features (D,)."""
+        """(n,) float32 nats, of n words after features (D,); errors as of :meth:`score`."""
         ids = np.asarray(words, dtype=np.int64)
+        if ids.size:
+            self.check(int(ids.min()))
+            self.check(int(ids.max()))
         rows = np.where(ids < len(self._weight), ids, self._unk)
         # Of many rows a copy would be made: to multiply all takes less.
         is_most = 2 * len(rows) > len(self._weight)
@@ -60,6 +65,11 @@ class HostScores:
         if self._squash:
             found = SQUASHED_LIMIT * np.tanh(found / SQUASHED_SCALE)
         return checked(found)
+
+    def check(self, word: int) -> None:
+        """Raise ScoringError for an id that no word has: numpy would read -1 as the last word."""
+        if not 0 <= word < self._words:
+            raise ScoringError(f"word: required an id from 0 to {self._words - 1}, got {word}")
 
 
 def on_host(numbers: Tensor) -> np.ndarray:

@@ -40,6 +40,10 @@ class State:
     def __len__(self) -> int:
         return len(self.features)
 
+    def __reduce__(self) -> Any:
+        """Copy and pickle the contexts without the model, which the scorer has."""
+        return State, (self._reader.without_model(), self.features, self._groups)
+
     def select(self, indices: Sequence[int]) -> State:
         """The state of these hypotheses: any of them, in any order, as often as wanted.
 
@@ -64,7 +68,7 @@ class State:
             ScoringError: for no state, or states of several scorers' models.
         """
         states = list(states)
-        if not states or any(state._reader is not states[0]._reader for state in states):
+        if not states or any(state._reader.key != states[0]._reader.key for state in states):
             raise ScoringError(
                 f"states: required at least one, all of one model, got {len(states)}"
             )
@@ -127,6 +131,18 @@ def start(reader: Reader, words: Sequence[int], count: int, device: torch.device
         tokens = torch.full((count, 1), word, device=device)
         features, context = reader.read_on(context, tokens)
     return State(reader, features[:, -1], [_Group(torch.arange(count).to(device), context)])
+
+
+def own(state: Any, reader: Reader) -> State:
+    """``state``, or a copy that can be read on, if this reader or a copy of it made the state.
+
+    Raises:
+        ScoringError: for another model's, whose features would give scores that mix two models.
+    """
+    if not isinstance(state, State) or state._reader.key != reader.key:
+        got = "another model's" if isinstance(state, State) else f"a {type(state).__name__}"
+        raise ScoringError(f"state: required a state of this scorer's model, got {got}")
+    return state if state._reader is reader else State(reader, state.features, state._groups)
 
 
 def read_on(state: State, word_ids: Any, below: int, shortened: Callable[[Any], Any]) -> State:

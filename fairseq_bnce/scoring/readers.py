@@ -10,6 +10,7 @@ last words of an n-gram model, a transformer's keys and values. Reading on makes
 from __future__ import annotations
 
 import math
+import uuid
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Type
 
 import torch
@@ -38,7 +39,10 @@ class Reader:
 
     Attributes:
         decoder: of the model; each reader knows its own.
-        longest: how many words it reads at once; None: any number, by :meth:`read_on`.
+        positions: how many words it has room for; None: any number, by :meth:`read_on`.
+        longest: how many words it reads at once: as many, or fewer as in its training.
+        is_noted: whether the user knows that a text was cut for ``longest``.
+        key: the same for a reader and its copies, also in other processes.
         is_causal: whether it can go on from where it stopped.
         sees_padding: whether padding on the right has to be told from words.
         order: how many words a score depends on, the one that is scored counted in, as of an
@@ -53,7 +57,16 @@ class Reader:
     def __init__(self, model: nn.Module, layer: OutputLayer):
         self.model, self.layer = model, layer
         self.decoder: Any = layer.decoder
-        self.longest = None if self._reads_any_number else _positions(model)
+        self.positions = None if self._reads_any_number else _positions(model)
+        self.longest = self.positions
+        self.is_noted = False
+        self.key = uuid.uuid4().hex
+
+    def without_model(self) -> Reader:
+        """Return a copy that selects and concatenates contexts, and reads nothing."""
+        copied = type(self).__new__(type(self))
+        copied.key = self.key
+        return copied
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Features (B, T, D) of texts (B, T), padded on the right."""
@@ -236,8 +249,13 @@ class TransformerReader(Reader):
         return context
 
 
-def make_reader(model: nn.Module) -> Reader:
+def make_reader(model: nn.Module, longest: Optional[int] = None) -> Reader:
     """The reader for a model, which from then on is fit for nothing but scoring.
+
+    Args:
+        model: a language model.
+        longest: how many words it read at once in training, at most, or None. Positions beyond
+            were never trained.
 
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
@@ -247,7 +265,17 @@ def make_reader(model: nn.Module) -> Reader:
     layer.bypass()
     if hasattr(layer.decoder, _MASK):  # whose buffer threads would share
         setattr(layer.decoder, _MASK, _future_mask)
-    return _reader_class(layer.decoder)(model, layer)
+    reader = _reader_class(layer.decoder)(model, layer)
+    if reader.positions is not None and longest is not None and has_positions(model):
+        reader.longest = min(reader.positions, longest)
+    return reader
+
+
+def has_positions(model: nn.Module) -> bool:
+    """Return whether a decoder knows words by their positions, or attends to all of them."""
+    decoder: Any = getattr(model, "decoder", None)
+    is_transformer = isinstance(decoder, TransformerDecoder)
+    return is_transformer or getattr(decoder, "embed_positions", None) is not None
 
 
 def _reader_class(decoder: nn.Module) -> Type[Reader]:

@@ -7,6 +7,9 @@ comes ``</s>``: what ``fairseq-eval-lm --sample-break-mode eos`` scores.
 from __future__ import annotations
 
 import copy
+import functools
+import logging
+import os
 from typing import (
     Any,
     Callable,
@@ -37,6 +40,8 @@ from fairseq_bnce.scoring.incremental import State
 from fairseq_bnce.scoring.readers import make_reader
 from fairseq_bnce.scoring.texts import Batch, Blocks, CarriedText, Piece, batches
 
+logger = logging.getLogger(__name__)
+
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 # What a CPU's caches hold of a small LSTM's states; measured there, a GPU is given more.
 _BATCH_TOKENS = {"cpu": 4096}
@@ -45,6 +50,10 @@ _WINDOW = 8
 _CARRIED = 1024  # words of a long text that are read at once
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # torch, of a GPU and a CPU
 Running = Callable[[np.ndarray], np.ndarray]  # scores the next words (S,) of a text: nats (S,)
+
+# A forked process has none of torch's threads, and would wait for them for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
 class SentenceScore(NamedTuple):
@@ -83,6 +92,8 @@ class Scorer:
     """Scores sentences whose words are separated by spaces.
 
     Several threads may use one scorer, or scorers that share a model: scoring changes nothing.
+    Scorers and states can be copied, pickled and sent to other processes. A scorer takes the states
+    of its copies.
 
     Example:
         >>> scorer = Scorer.from_checkpoint("checkpoint_best.pt", "data/bin")
@@ -134,7 +145,8 @@ class Scorer:
         self._first = [self.dictionary.eos()]
         self._prefix = [] if trained.bos is None else [trained.bos]
         self.log_z = normalisation.constant_log_z(trained.state)
-        self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype))
+        longest = None if trained.longest is None else trained.longest + len(self._prefix)
+        self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype), longest)
         self._set_exact(exact)
         self._check_dtype(dtype)
 
@@ -196,7 +208,9 @@ class Scorer:
             document: whether the lines are one running text: each is scored after all that came
                 before it, as far as the model sees. Else each is scored for itself.
             context_window: where a text is longer than the model reads at once, how many words a
-                block sees of those before it; by default half of what the model reads.
+                block sees of those before it; by default half of what the model reads. A model
+                with positions reads as many words as it did in training; a window of that many
+                words or more lets it read as many as it has positions for.
             is_ready: whether the next line can be had without waiting; if not, those that are
                 there are scored.
 
@@ -269,7 +283,8 @@ class Scorer:
             The state after them, and the words' log-probabilities (n,): float64, nats.
 
         Raises:
-            ScoringError: for ids of a wrong shape, or that the model does not know.
+            ScoringError: for ids of a wrong shape, or that the model does not know; for a state of
+                another model.
         """
         return self.read_on(state, word_ids), self.next_log_probs(state, word_ids)
 
@@ -284,12 +299,14 @@ class Scorer:
             float64 of that shape, nats.
         """
         with torch.no_grad():
+            state = incremental.own(state, self._reader)
             ids = incremental.next_words(state, word_ids, len(self.dictionary))
             return _as_float64(self._log_probs(state.features, ids))
 
     def read_on(self, state: State, word_ids: Any) -> State:
         """The state after a word for each of n hypotheses, as :meth:`extend` has it, unscored."""
         with torch.no_grad():
+            state = incremental.own(state, self._reader)
             return incremental.read_on(state, word_ids, len(self.dictionary), self._shortened)
 
     def normalisers(self, state: State) -> np.ndarray:
@@ -298,12 +315,14 @@ class Scorer:
         log Z and the shift, or log Z_c of each, the only work here that grows with the vocabulary.
         """
         with torch.no_grad():
+            state = incremental.own(state, self._reader)
             found = self._normalisation.normalisers(self._reader.layer, state.features)
         return _as_float64(found.expand(len(state)))
 
     def host_scores(self) -> HostScores:
         """Raw scores m(w, c) of single words, from ``state.features`` that are on the host."""
-        return HostScores(self._reader.layer, self._squash, self.dictionary.unk())
+        words = len(self.dictionary)
+        return HostScores(self._reader.layer, self._squash, self.dictionary.unk(), words)
 
     def _set_exact(self, exact: bool) -> None:
         self.exact = exact
@@ -316,7 +335,8 @@ class Scorer:
             )
 
     def _shortened(self, context: Any) -> Any:
-        """Of a text that has outgrown the model's positions, half of them stay in sight."""
+        """Of a text that has outgrown what the model reads at once, half stays in sight."""
+        self._note_cut(self._longest(), is_expected=True)
         return self._reader.shortened(context, self._prefix, self._context_window(None))
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
@@ -352,7 +372,7 @@ class Scorer:
 
     def _score_lines(self, lines: Sequence[_Line], context: int) -> List[SentenceScore]:
         """Each for itself."""
-        long = {n for n, line in enumerate(lines) if self._is_long(line)}
+        long = {n for n, line in enumerate(lines) if self._is_long(line, context)}
         short = [n for n in range(len(lines)) if n not in long]
         scores: Dict[int, np.ndarray] = {n: self._running_text(context)(lines[n].ids) for n in long}
         pieces = [self._piece(lines[n].ids) for n in short]
@@ -418,16 +438,23 @@ class Scorer:
                 f"{self.batch_tokens:,}, or lines of more: {told(error)}"
             ) from None
 
-    def _is_long(self, line: _Line) -> bool:
+    def _is_long(self, line: _Line, context: int) -> bool:
         """Whether it is read in parts; what reads words on both sides reads them all at once."""
-        longest = self._longest()
+        longest = self._longest(context)
         if longest is not None:
             return len(line.ids) > longest
         return self.is_causal and len(line.ids) > self.batch_tokens
 
-    def _longest(self) -> Optional[int]:
-        longest = self._reader.longest
-        return None if longest is None else longest - len(self._prefix)
+    def _longest(self, context_window: Optional[int] = None) -> Optional[int]:
+        """Return how many words are read at once; None: any number.
+
+        As many as in training, unless more words of context are asked for.
+        """
+        longest, positions = self._reader.longest, self._reader.positions
+        if longest is None or positions is None:
+            return None
+        is_lifted = (context_window or 0) >= longest - len(self._prefix)
+        return (positions if is_lifted else longest) - len(self._prefix)
 
     def _running_text(self, context: int, is_document: bool = False) -> Running:
         if not self.is_causal:
@@ -435,16 +462,39 @@ class Scorer:
                 "document: required a model of past words, got one with --bidirectional-context; "
                 "score the sentences for themselves"
             )
-        longest, first = self._longest(), [*self._prefix, *self._first]
+        longest, first = self._longest(context), [*self._prefix, *self._first]
         if longest is None:
             text = CarriedText(self._reader, self._log_probs, first, self.device, _CARRIED)
             return text.log_probs
         first_block = longest - context if is_document else longest
         blocks = Blocks(self._first[0], self._prefix, longest, context, first_block)
-        return lambda words: self._score_blocks(blocks.pieces(words))
+
+        def running(words: np.ndarray) -> np.ndarray:
+            if len(words) > blocks.room:
+                self._note_cut(longest, is_expected=is_document)
+            return self._score_blocks(blocks.pieces(words))
+
+        return running
+
+    def _note_cut(self, longest: Optional[int], is_expected: bool) -> None:
+        """Log once that a text is read in blocks of ``longest`` words.
+
+        Nothing is logged where users expect blocks and the model has no room for longer ones.
+        """
+        reader = self._reader
+        is_trained = longest is not None and longest + len(self._prefix) != reader.positions
+        if reader.is_noted or (is_expected and not is_trained):
+            return
+        reader.is_noted = True
+        logger.warning(
+            "a text is longer than the model reads at once (%d words%s): it is scored in blocks, "
+            "each of which sees words of the block before (score --context-window)",
+            longest,
+            ", as in its training" if is_trained else "",
+        )
 
     def _context_window(self, wanted: Optional[int]) -> int:
-        longest = self._longest()
+        longest = self._longest(wanted)
         if longest is None:
             return 0
         context = longest // 2 if wanted is None else wanted

@@ -66,20 +66,20 @@ class Blocks:
     def __init__(self, start: int, prefix: Sequence[int], longest: int, context: int, first: int):
         self.prefix = np.array(prefix, dtype=np.int64)
         self.longest, self.context = longest, context
-        self._room = first
+        self.room = first  # how many words more the block can score
         self._read = np.zeros(0, dtype=np.int64)  # what of the text the block has so far
         self._last = np.array([start])  # the word that is to be read next
 
     def pieces(self, words: np.ndarray) -> Iterator[Piece]:
         """What has to be read to score the next words (S,) of the text."""
         while len(words):
-            if self._room == 0:
+            if self.room == 0:
                 self._read = self._read[max(0, len(self._read) - self.context) :]
-                self._room = self.longest - self.context
-            targets, words = words[: self._room], words[self._room :]
+                self.room = self.longest - self.context
+            targets, words = words[: self.room], words[self.room :]
             self._read = np.concatenate([self._read, self._last, targets[:-1]])
             self._last = targets[-1:]
-            self._room -= len(targets)
+            self.room -= len(targets)
             yield Piece(np.concatenate([self.prefix, self._read]), targets)
 
 

@@ -1,0 +1,68 @@
+"""Decoders' adapters are copied and pickled."""
+
+import copy
+import os
+import sys
+
+import espnet_interface
+import pytest
+import torch
+from pyctcdecode.alphabet import Alphabet
+from pyctcdecode.decoder import BeamSearchDecoderCTC
+from test_copies import pickled
+
+from fairseq_bnce import decoding
+from fairseq_bnce.decoding import FlashlightLM, PyctcdecodeLM, SpeechbrainRescorer
+from fairseq_bnce.decoding import kenlm as kenlm_look_alike
+from fairseq_bnce.scoring import ScoringError
+
+WORDS = ["<unk>", *(f"w{number}" for number in range(60))]
+
+
+@pytest.fixture
+def espnet_scorer(monkeypatch):
+    monkeypatch.setitem(sys.modules, "espnet.nets.scorer_interface", espnet_interface)
+    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
+    yield decoding.EspnetScorer
+    sys.modules.pop("fairseq_bnce.decoding.espnet")
+
+
+@pytest.mark.parametrize("copied", [pickled, copy.deepcopy], ids=["pickle", "deepcopy"])
+@pytest.mark.parametrize("name", ["transformer_lm", "lstm_lm"])
+def test_adapters(name, copied, made, language_model, espnet_scorer):
+    scorer = made(name)
+    lm = FlashlightLM(scorer, WORDS, unk_score_offset=-2.0, searches=3)
+    again = copied(lm)
+    lm.start(False)  # as of a search that goes on
+    for index in (0, 5):
+        assert again.score(again.start(False), index)[1] == lm.score(lm.start(False), index)[1]
+    lm = PyctcdecodeLM(scorer, WORDS[:30], alpha=0.7)
+    _, state = lm.score(lm.get_start_state(), "w1")
+    again = copied(lm)
+    for history in (state, copied(state), again.score(again.get_start_state(), "w1")[1]):
+        for each in (lm, again):
+            assert each.score(history, "w2")[0] == pytest.approx(lm.score(state, "w2")[0], abs=1e-5)
+    lines = [["w1 w2"], ["w3"]]
+    rescorer = SpeechbrainRescorer(scorer, str.lower)
+    assert copied(rescorer).rescore_hyps(lines).tolist() == rescorer.rescore_hyps(lines).tolist()
+    tokens = [*WORDS, "<sos/eos>"]
+    lm = espnet_scorer(scorer, tokens)
+    calls = [torch.tensor([len(WORDS)]), torch.tensor([3]), None, None]
+    assert copied(lm).score_partial(*calls)[0] == lm.score_partial(*calls)[0]
+    model = decoding.KenlmModel(str(language_model(name)))
+    assert copied(model).score("w1") == model.score("w1")
+    begun = kenlm_look_alike.State()
+    model.BeginSentenceWrite(begun)
+    after = kenlm_look_alike.State()
+    want = model.BaseScore(begun, "w1", after)
+    assert model.BaseScore(copied(begun), "w1", copied(after)) == want
+    assert copied(after) == after and model.BaseScore(copied(after), "w2", begun) < 0
+
+
+def test_pyctcdecode_saves_nothing_of_what_it_cannot_load(made, tmp_path):
+    alphabet = Alphabet.build_alphabet(["", " ", "w", *"0123456789"])
+    with pytest.raises(ScoringError, match="^save_to_dir: .*PyctcdecodeLM"):
+        BeamSearchDecoderCTC(alphabet, PyctcdecodeLM(made("rnn_lm"))).save_to_dir(str(tmp_path))
+    assert not os.listdir(tmp_path)
+    BeamSearchDecoderCTC(alphabet).save_to_dir(str(tmp_path))
+    assert os.listdir(tmp_path)

@@ -1,0 +1,153 @@
+"""Models with room for more positions than they were trained on read no more than in training."""
+
+import logging
+
+import numpy as np
+import pytest
+from checkpoint_edits import edited
+from conftest import zipf_lines
+from test_scoring import after, reference
+from tools import TRANSFORMER, call_command, evaluate, train, word_scores, write_lines
+
+from fairseq_bnce import Scorer
+from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis
+
+ROOM = [*TRANSFORMER, "--max-target-positions", "64"]
+LONGEST = {"none": 10, "eos": 13}  # the corpus's sentences have up to 12 words and </s>
+LINE = " ".join(zipf_lines(8, seed=1)).split()[:40]
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """Train a model with 64 positions, by --sample-break-mode; "fairseq": without the plugin."""
+    done = {}
+
+    def make(mode):
+        if mode not in done:
+            folder = tmp_path_factory.mktemp("trained")
+            block = ["--tokens-per-sample", "10"]
+            flags = ["--sample-break-mode", mode, "--criterion", "bnce"]
+            if mode == "fairseq":
+                flags = ["--criterion", "cross_entropy"]
+            train(corpus, folder, *ROOM, *block, *flags, plugin=mode != "fairseq")
+            done[mode] = folder / "checkpoint_last.pt"
+        return done[mode]
+
+    return make
+
+
+def in_blocks(checkpoint, longest, context, words):
+    """Exact log-probabilities of words in blocks that see words of the block before."""
+    found = list(reference(checkpoint, words[:longest]))
+    for start in range(longest, len(words), longest - context):
+        block = words[start - context - 1 : start + longest - context]
+        ids = words[start : start + longest - context]
+        found += list(after(checkpoint, block)[-len(ids) :])
+    return np.array(found)
+
+
+def grown(scorer, words):
+    state, scores = scorer.start(), []
+    for word in [*scorer.ids(words), scorer.dictionary.eos()]:
+        state, found = scorer.extend(state, [word])
+        scores.append(found[0])
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("mode", ["none", "eos"])
+def test_texts_are_read_in_blocks_of_what_training_had(mode, trained, caplog):
+    checkpoint, longest = trained(mode), LONGEST[mode]
+    words = [*LINE, "</s>"]
+    want = in_blocks(checkpoint, longest, longest // 2, words)
+    scorer = Scorer.from_checkpoint(checkpoint, exact=True)
+    with caplog.at_level(logging.WARNING, "fairseq_bnce.scoring"):
+        scorer.score([" ".join(LINE[: longest - 1])])
+        grown(scorer, LINE[: longest - 2])
+    assert not caplog.records  # nothing was cut
+    (found,) = scorer.score_stream([" ".join(LINE)])
+    np.testing.assert_allclose(found.log_probs, want, rtol=0, atol=1e-5)
+    assert found.in_blocks
+    np.testing.assert_allclose(grown(scorer, LINE), want, rtol=0, atol=1e-5)
+    assert len(caplog.records) == 1 and f"{longest} words" in caplog.text
+    at_once = reference(checkpoint, words)
+    assert abs(at_once - want).max() > 1e-3
+    (found,) = scorer.score_stream([" ".join(LINE)], context_window=longest)
+    np.testing.assert_allclose(found.log_probs, at_once, rtol=0, atol=1e-5)
+    (document,) = scorer.score_stream([" ".join(LINE)], document=True, context_window=1)
+    assert abs(document.log_probs - want).max() > 1e-3
+
+
+@pytest.mark.parametrize("way", ["document", "extend"])
+def test_one_line_says_that_a_text_was_cut(way, trained, caplog):
+    scorer = Scorer.from_checkpoint(trained("none"), exact=True)
+    for _ in range(2):
+        if way == "document":
+            list(scorer.score_stream(zipf_lines(8, seed=1), document=True))
+        else:
+            grown(scorer, LINE)
+    assert len(caplog.records) == 1 and "10 words" in caplog.text
+
+
+def test_diagnose_reads_as_score(trained):
+    scorer = DiagnosingScorer.from_checkpoint(trained("none"), exact=True)
+    found = Diagnosis()
+    list(found.fill(scorer, [" ".join(LINE)]))
+    measures = found.measures
+    want = in_blocks(trained("none"), 10, 5, [*LINE, "</s>"])
+    got = measures.scores - measures.deviations
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+def test_the_command_says_it_once(trained, tmp_path, capsys):
+    write_lines(tmp_path / "text", [" ".join(LINE)] * 2)
+    assert call_command("score", "--path", trained("none"), tmp_path / "text") == 0
+    errors = capsys.readouterr().err
+    assert errors.count("10 words") == 1 and errors.count("\n") == 2
+    assert "2 lines were scored in blocks" in errors
+
+
+def eval_lm(corpus, checkpoint, *flags, **options):
+    output = evaluate(corpus, checkpoint, "--output-word-probs", *flags, **options)
+    return output, np.array([score for _, score in word_scores(output)])
+
+
+def test_the_default_of_eval_lm(corpus, trained):
+    """1,024 is fairseq's default, which nobody has asked for."""
+    checkpoint = trained("none")
+    wanted = {
+        block: eval_lm(corpus, checkpoint, "--tokens-per-sample", block)[1]
+        for block in ["10", "64"]
+    }
+    output, found = eval_lm(corpus, checkpoint, "--tokens-per-sample", "1024")
+    np.testing.assert_array_equal(found, wanted["10"])
+    assert abs(wanted["64"] - wanted["10"]).max() > 1e-3
+    assert sum("trained on" in line for line in output.splitlines()) == 1
+    flags = ["--tokens-per-sample", "1024", "--context-window", "5"]
+    _, found = eval_lm(corpus, checkpoint, *flags)
+    lines = (corpus.parent / "valid.txt").read_text(encoding="utf-8").splitlines()
+    scorer = Scorer.from_checkpoint(checkpoint, exact=True)
+    want = [score.log_probs for score in scorer.score_stream(lines, document=True)]
+    np.testing.assert_allclose(found, np.concatenate(want), rtol=0, atol=1e-5)
+    _, found = eval_lm(corpus, checkpoint, "--tokens-per-sample", "1024", "--context-window", "10")
+    _, want = eval_lm(corpus, checkpoint, "--tokens-per-sample", "64", "--context-window", "10")
+    np.testing.assert_array_equal(found, want)
+
+
+def test_a_checkpoint_of_fairseqs_own(corpus, trained, tmp_path):
+    """It names its blocks; without them, or with sentences for blocks, it reads all positions."""
+    checkpoint = trained("fairseq")
+    scorer = Scorer.from_checkpoint(checkpoint, exact=True)
+    want = in_blocks(checkpoint, 10, 5, [*LINE, "</s>"])
+    np.testing.assert_allclose(scorer.score_words([" ".join(LINE)])[0], want, atol=1e-5)
+    for edit in (
+        lambda content: content["cfg"]["task"].update(sample_break_mode="eos"),
+        lambda content: content["cfg"]["task"].pop("tokens_per_sample"),
+    ):
+        path = edited(checkpoint, tmp_path / "edited.pt", edit)
+        scorer = Scorer.from_checkpoint(path, corpus, exact=True)
+        (found,) = scorer.score_words([" ".join(LINE)])
+        np.testing.assert_allclose(found, reference(checkpoint, [*LINE, "</s>"]), atol=1e-5)
+    flags = ["--tokens-per-sample", "1024"]
+    _, found = eval_lm(corpus, checkpoint, *flags)
+    _, want = eval_lm(corpus, checkpoint, "--tokens-per-sample", "64")
+    np.testing.assert_array_equal(found, want)
