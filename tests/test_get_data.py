@@ -23,11 +23,11 @@ from tools import call_command
 
 from fairseq_bnce.corpora import archives, fetch, novels, recipe, sentences, wikipedia
 from fairseq_bnce.corpora.fetch import Archive
-from fairseq_bnce.corpora.penn import penn_words
 from fairseq_bnce.corpora.table import CORPORA, Published, billion_split
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation import progress
 from fairseq_bnce.text.output import claimed
+from fairseq_bnce.text.penn import penn_words
 
 ROOT = Path(__file__).resolve().parents[1]
 

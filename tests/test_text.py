@@ -15,7 +15,8 @@ import pytest
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.numerals import NEGATIVE, decimal
 from fairseq_bnce.text.output import Output
-from fairseq_bnce.text.stream import TextLines, word_maker
+from fairseq_bnce.text.stream import TextLines
+from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 
 # ---------------------------------------------------------------- in
 
@@ -57,14 +58,13 @@ def test_the_second_file_is_looked_at_as_the_first_is(tmp_path):
         next(lines)
 
 
-@pytest.mark.parametrize("language", [None, "en"])
-def test_the_ends_of_a_sentence_are_dropped(language):
-    assert word_maker(language, lowercase=True)("<s> One two <unk>. </s>").split()[:3] == [
-        "one",
-        "two",
-        "<unk>" if language else "<unk>.",
-    ]
-    assert word_maker(language, lowercase=False)("<s> a </s>") == "a"
+@pytest.mark.parametrize("tokenizer, language", [(NONE, None), (SACREMOSES, "en")])
+def test_the_ends_of_a_sentence_are_dropped(tokenizer, language):
+    made = TrainingText(tokenizer, language, lowercase=True)
+    for words in (made.words, made.new_words):
+        last = ["<unk>", "."] if language else ["<unk>."]
+        assert words("<s> One two <unk>. </s>") == ["one", "two", *last]
+        assert words("<s> a </s>") == ["a"]
 
 
 # ---------------------------------------------------------------- numbers

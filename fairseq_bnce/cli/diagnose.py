@@ -25,15 +25,14 @@ from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.cli.common import (
     add_files,
     add_model_options,
-    add_text_options,
     load_scorer,
     note,
     note_bad_lines,
-    note_unknown,
     progress_bar,
     refuse_empty,
     without_nan,
 )
+from fairseq_bnce.cli.words import ModelWords, add_text_options, check_text_options
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.scoring import pictures
 from fairseq_bnce.scoring.diagnosis import (
@@ -47,7 +46,7 @@ from fairseq_bnce.scoring.diagnosis import (
 from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, MOST_ROWS, Contexts
 from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.output import Output, write_error
-from fairseq_bnce.text.stream import TextLines, sampled, word_maker
+from fairseq_bnce.text.stream import TextLines, sampled
 
 _SHOWN = (
     ("contexts", "contexts", ",d"),
@@ -111,6 +110,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_empty(options, "path", "calibrate", "out")
     if options.calibrate == "offset":
         options.calibrate, options.offset = True, options.offset or 0
+    check_text_options(options)
     calibrated = _calibrated_path(options)
     folder = None if options.out is None else Path(options.out)
     if folder is not None:
@@ -131,7 +131,6 @@ def run(options: argparse.Namespace) -> int:
         with Output(str(folder / "diagnosis.json")) as out:
             out.write(_as_json(numbers, contexts))
         _draw(measures, folder)
-    note_unknown(found.oov, found.count - found.lines)
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
         calibrate(options.path, calibrated, {**state, **dictionary.state()}, loaded)
@@ -220,14 +219,18 @@ def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnos
     lines: Iterable[str] = text
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
-    words = map(word_maker(options.tokenize, options.lowercase), lines)
-    found = Diagnosis(options.worst)
+    words, found = ModelWords(options, scorer), Diagnosis(options.worst)
     with _progress(text, kept) as bar:
-        for _ in found.fill(scorer, words, document=options.document):
+        counted = (0, 0)
+        for _ in found.fill(scorer, map(words, lines), document=options.document):
+            counts = (found.count - found.lines, found.oov)
+            words.count(counts[0] - counted[0], counts[1] - counted[1])
+            counted = counts
             bar.update((text.read_bytes if kept is None else kept.count) - bar.n)
             if kept is not None and kept.is_full:
                 break
     note_bad_lines(text)
+    words.end()
     if not found.count:
         raise InputError("text: required at least one line, got none")
     return found

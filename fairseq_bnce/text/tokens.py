@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Callable
+from typing import Any
 
 from fairseq_bnce.errors import InputError, quoted
 
@@ -12,7 +12,7 @@ BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIALS = frozenset({BOS, PAD, EOS, UNK})
 
 
-def check_language(flag: str, language: str) -> None:
+def check_language(flag: str, language: str | None) -> None:
     """Raise InputError for a language that sacremoses has no rules for."""
     from sacremoses.corpus import NonbreakingPrefixes
 
@@ -23,11 +23,23 @@ def check_language(flag: str, language: str) -> None:
 
 
 @functools.lru_cache(maxsize=None)
-def tokenizer(language: str) -> Callable[[str], list[str]]:
-    """sacremoses' tokeniser, without its XML escapes (``'s``, not ``&apos;s``)."""
+def moses(language: str) -> Any:
+    """sacremoses' tokeniser for a language."""
     from sacremoses import MosesTokenizer
 
-    return functools.partial(MosesTokenizer(language).tokenize, escape=False)
+    return MosesTokenizer(language)
+
+
+def escaped(word: str) -> str:
+    """A word with Moses' escapes (``&apos;s`` for ``'s``)."""
+    return word if word in SPECIALS else moses("en").escape_xml(word)
+
+
+def unescaped(word: str) -> str:
+    """A word without Moses' escapes."""
+    from sacremoses import MosesDetokenizer
+
+    return MosesDetokenizer().unescape_xml(word)
 
 
 def words_of(text: str, language: str | None, lowercase: bool) -> list[str]:
@@ -43,5 +55,5 @@ def tokenize(text: str, language: str) -> list[str]:
     # and fail beyond 1,000 a line.
     words: list[str] = []
     for part in re.split(f"({'|'.join(SPECIALS)})", text):
-        words += [part] if part in SPECIALS else tokenizer(language)(part)
+        words += [part] if part in SPECIALS else moses(language).tokenize(part, escape=False)
     return words
