@@ -551,6 +551,9 @@ def test_sentence_completion(tmp_path, capsys) -> None:
     assert "he ran home ." in found["train"]
     assert sum(len(lines) for lines in found.values()) == 303  # the last one stays open
     folder = tmp_path / "out" / "questions"
+    for place in (folder, tmp_path / "out"):
+        made = json.loads((place / "text" / "text.json").read_text())
+        assert (made["tokenizer"], made["lowercase"]) == ("penn", True)
     assert read(folder / "text" / "test.txt") == (
         ["he ran <unk> home ."]
         + ["he <unk> <unk> home ."] * 4

@@ -405,7 +405,7 @@ def test_a_dictionary_alone_makes_no_remark_on_training_data(tmp_path, capsys) -
 def test_vocabulary_comes_from_the_train_share_alone(tmp_path) -> None:
     (tmp_path / "a").write_text("a\n" * 8 + "b\n" * 2)
     text = text_only(tmp_path, "--input", tmp_path / "a", "--split", 0.8, 0.2, 0)
-    assert sorted(path.name for path in text.iterdir()) == ["dict.txt", "train.txt", "valid.txt"]
+    assert sorted(path.stem for path in text.glob("*.txt")) == ["dict", "train", "valid"]
     assert read(text / "valid.txt") == ["<unk>", "<unk>"]
 
 
@@ -545,7 +545,7 @@ def test_overwrite_replaces_its_own_and_nothing_else(tmp_path) -> None:
     (tmp_path / "out" / "notes").write_text("mine")
     text_only(tmp_path, "--train", tmp_path / "a", "--overwrite")
     assert sorted(os.listdir(tmp_path / "out")) == ["notes", "report.json", "text"]
-    assert sorted(os.listdir(tmp_path / "out" / "text")) == ["dict.txt", "train.txt"]
+    assert sorted(os.listdir(tmp_path / "out" / "text")) == ["dict.txt", "text.json", "train.txt"]
 
 
 def test_overwrite_replaces_no_text_that_it_reads_and_none_of_others(tmp_path, capsys) -> None:

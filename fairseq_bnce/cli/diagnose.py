@@ -120,7 +120,8 @@ def run(options: argparse.Namespace) -> int:
     scorer = load_scorer(DiagnosingScorer, options, exact=True)
     scorer.check_rows(options.offset or 1)
     kept = scorer.contexts = None if options.offset is None else Contexts()
-    found = _diagnosed(scorer, options)
+    words = ModelWords(options, scorer)
+    found = _diagnosed(scorer, words, options)
     measures, contexts = found.measures, found.farthest()
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **summary(measures)}
     state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
@@ -131,6 +132,7 @@ def run(options: argparse.Namespace) -> int:
         with Output(str(folder / "diagnosis.json")) as out:
             out.write(_as_json(numbers, contexts))
         _draw(measures, folder)
+    words.end()
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
         calibrate(options.path, calibrated, {**state, **dictionary.state()}, loaded)
@@ -214,12 +216,14 @@ def _draw(measures: Measures, folder: Path) -> None:
         raise write_error(str(folder), error) from None
 
 
-def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
+def _diagnosed(
+    scorer: DiagnosingScorer, words: ModelWords, options: argparse.Namespace
+) -> Diagnosis:
     text, kept = TextLines(options.files), scorer.contexts
     lines: Iterable[str] = text
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
-    words, found = ModelWords(options, scorer), Diagnosis(options.worst)
+    found = Diagnosis(options.worst)
     with _progress(text, kept) as bar:
         counted = (0, 0)
         for _ in found.fill(scorer, map(words, lines), document=options.document):
@@ -230,7 +234,6 @@ def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnos
             if kept is not None and kept.is_full:
                 break
     note_bad_lines(text)
-    words.end()
     if not found.count:
         raise InputError("text: required at least one line, got none")
     return found

@@ -107,7 +107,7 @@ def _cut(tokenizer: str, language: Optional[str], line: str) -> List[str]:
 def _stays(tokenizer: str, language: Optional[str], word: str, after: str) -> bool:
     """Whether a word is cut no further, by itself or with another word before or after it."""
     cut = functools.partial(_cut, tokenizer, language)
-    if word in tokens.SPECIALS:
+    if word in tokens.SPECIALS or tokenizer == PENN and word == "'t":  # of "'t is"
         return True
     if after and cut(f"{word} {after}") == [word, after]:
         return True
