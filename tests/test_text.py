@@ -7,12 +7,16 @@ import gzip
 import lzma
 import math
 import os
+import random
 import subprocess
 import sys
+from pydoc_data.topics import topics
 
 import pytest
+from sacremoses import MosesTokenizer
 
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.text import tokens
 from fairseq_bnce.text.numerals import NEGATIVE, decimal
 from fairseq_bnce.text.output import Output
 from fairseq_bnce.text.stream import TextLines
@@ -65,6 +69,82 @@ def test_the_ends_of_a_sentence_are_dropped(tokenizer, language):
         last = ["<unk>", "."] if language else ["<unk>."]
         assert words("<s> One two <unk>. </s>") == ["one", "two", *last]
         assert words("<s> a </s>") == ["a"]
+
+
+# ---------------------------------------------------------------- words
+
+PIECES = [
+    "a",
+    "A",
+    "1",
+    "x",
+    "Mr",
+    "No",
+    "etc",
+    "U.S",
+    "s'",
+    "n't",
+    "\xe9",
+    "\u0661",
+    "\u4e2d",
+    "\xdf",
+]
+PIECES += [
+    " ",
+    " ",
+    " ",
+    "  ",
+    "\xa0",
+    "'",
+    "'",
+    ",",
+    ",",
+    ".",
+    ".",
+    "..",
+    '"',
+    "`",
+    "-",
+    "--",
+    "(",
+    ")",
+]
+PIECES += [
+    "&",
+    "<unk>",
+    "\u20ac",
+    "\u2019",
+    "\x01",
+    "\x1c",
+    "DOTMULTI",
+    "!",
+    "@-@",
+    "&apos;",
+    "%",
+    "/",
+]
+TRICKY = [
+    "a,,1",
+    "' '5",
+    "x' 'y",
+    ",5 ,5",
+    "end. 5",
+    "end. b",
+    "end. B",
+    "'tis. 'Tis",
+    "\x01 .' \x01",
+]
+
+
+@pytest.mark.parametrize("language", ["en", "fr", "de", "fi"])
+def test_remembered_words_are_those_that_sacremoses_makes_of_whole_lines(language):
+    """On Python's documentation, code and all, and on lines made to mislead."""
+    rng = random.Random(language)
+    made = ["".join(rng.choices(PIECES, k=rng.randint(1, 14))) for _ in range(1500)]
+    lines = [*TRICKY, *made, *"".join(topics.values()).splitlines()[::7]]
+    alone = MosesTokenizer(language)
+    for line in lines:
+        assert tokens.moses_words(line, language) == alone.tokenize(line, escape=False), repr(line)
 
 
 # ---------------------------------------------------------------- numbers
