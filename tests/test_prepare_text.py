@@ -29,6 +29,7 @@ from fairseq_bnce.preparation import (
     folder,
     parallel,
     pipeline,
+    progress,
     reading,
     splits,
     vocabulary,
@@ -184,6 +185,18 @@ def test_a_worker_that_cannot_be_started(monkeypatch) -> None:
     with pytest.raises(OSError, match="Resource temporarily unavailable"):
         list(parallel._pooled(words.tokenize_chunk, WORDS, [[b"a"]] * 9, 3))
     wait_for_end(started)
+
+
+def test_a_log_has_lines_that_say_how_far_it_is(tmp_path, capfd, monkeypatch) -> None:
+    """No more often than they can be read."""
+    arguments = ["--train", numbered(tmp_path / "a", 500), "--out", tmp_path / "out"]
+    for seconds, is_told in ((10.0, False), (0.0, True)):
+        monkeypatch.setattr(progress, "EVERY", seconds)
+        monkeypatch.setattr(reading, "CHUNK_BYTES", 1000)
+        assert run("--text-only", "--tokenized", "--workers", 1, "--overwrite", *arguments) == 0
+        lines = capfd.readouterr().err.splitlines()
+        assert bool(lines) == is_told
+        assert not is_told or any("tokenise --train" in line and "100%" in line for line in lines)
 
 
 # ---------------------------------------------------------------- splits
