@@ -20,7 +20,7 @@ import numpy as np
 from fairseq.tokenizer import tokenize_line
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.corpora.penn import novel_words
+from fairseq_bnce.text.penn import novel_words
 
 WORDS = ["w0", "w1", "w2", "w3", "w17", "oov", "W1", "<unk>", "<s>", "</s>", "<pad>", "\xe9t\xe9"]
 WORDS += [

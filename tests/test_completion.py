@@ -18,8 +18,8 @@ from tools import call_command, full_disk
 from fairseq_bnce import Scorer
 from fairseq_bnce.corpora import novels
 from fairseq_bnce.corpora.completion import Accuracy, read_answers, read_questions
-from fairseq_bnce.corpora.penn import novel_words
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.penn import novel_words
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "complete"]

@@ -23,11 +23,11 @@ from tools import call_command
 
 from fairseq_bnce.corpora import archives, fetch, novels, recipe, sentences, wikipedia
 from fairseq_bnce.corpora.fetch import Archive
-from fairseq_bnce.corpora.penn import penn_words
 from fairseq_bnce.corpora.table import CORPORA, Published, billion_split
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation import progress
 from fairseq_bnce.text.output import claimed
+from fairseq_bnce.text.penn import penn_words
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -551,6 +551,9 @@ def test_sentence_completion(tmp_path, capsys) -> None:
     assert "he ran home ." in found["train"]
     assert sum(len(lines) for lines in found.values()) == 303  # the last one stays open
     folder = tmp_path / "out" / "questions"
+    for place in (folder, tmp_path / "out"):
+        made = json.loads((place / "text" / "text.json").read_text())
+        assert (made["tokenizer"], made["lowercase"]) == ("penn", True)
     assert read(folder / "text" / "test.txt") == (
         ["he ran <unk> home ."]
         + ["he <unk> <unk> home ."] * 4

@@ -29,6 +29,7 @@ from fairseq_bnce.preparation import (
     folder,
     parallel,
     pipeline,
+    progress,
     reading,
     splits,
     vocabulary,
@@ -184,6 +185,18 @@ def test_a_worker_that_cannot_be_started(monkeypatch) -> None:
     with pytest.raises(OSError, match="Resource temporarily unavailable"):
         list(parallel._pooled(words.tokenize_chunk, WORDS, [[b"a"]] * 9, 3))
     wait_for_end(started)
+
+
+def test_a_log_has_lines_that_say_how_far_it_is(tmp_path, capfd, monkeypatch) -> None:
+    """No more often than they can be read."""
+    arguments = ["--train", numbered(tmp_path / "a", 500), "--out", tmp_path / "out"]
+    for seconds, is_told in ((10.0, False), (0.0, True)):
+        monkeypatch.setattr(progress, "EVERY", seconds)
+        monkeypatch.setattr(reading, "CHUNK_BYTES", 1000)
+        assert run("--text-only", "--tokenized", "--workers", 1, "--overwrite", *arguments) == 0
+        lines = capfd.readouterr().err.splitlines()
+        assert bool(lines) == is_told
+        assert not is_told or any("tokenise --train" in line and "100%" in line for line in lines)
 
 
 # ---------------------------------------------------------------- splits
@@ -405,7 +418,7 @@ def test_a_dictionary_alone_makes_no_remark_on_training_data(tmp_path, capsys) -
 def test_vocabulary_comes_from_the_train_share_alone(tmp_path) -> None:
     (tmp_path / "a").write_text("a\n" * 8 + "b\n" * 2)
     text = text_only(tmp_path, "--input", tmp_path / "a", "--split", 0.8, 0.2, 0)
-    assert sorted(path.name for path in text.iterdir()) == ["dict.txt", "train.txt", "valid.txt"]
+    assert sorted(path.stem for path in text.glob("*.txt")) == ["dict", "train", "valid"]
     assert read(text / "valid.txt") == ["<unk>", "<unk>"]
 
 
@@ -545,7 +558,7 @@ def test_overwrite_replaces_its_own_and_nothing_else(tmp_path) -> None:
     (tmp_path / "out" / "notes").write_text("mine")
     text_only(tmp_path, "--train", tmp_path / "a", "--overwrite")
     assert sorted(os.listdir(tmp_path / "out")) == ["notes", "report.json", "text"]
-    assert sorted(os.listdir(tmp_path / "out" / "text")) == ["dict.txt", "train.txt"]
+    assert sorted(os.listdir(tmp_path / "out" / "text")) == ["dict.txt", "text.json", "train.txt"]
 
 
 def test_overwrite_replaces_no_text_that_it_reads_and_none_of_others(tmp_path, capsys) -> None:

@@ -7,15 +7,20 @@ import gzip
 import lzma
 import math
 import os
+import random
 import subprocess
 import sys
+from pydoc_data.topics import topics
 
 import pytest
+from sacremoses import MosesTokenizer
 
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.text import tokens
 from fairseq_bnce.text.numerals import NEGATIVE, decimal
 from fairseq_bnce.text.output import Output
-from fairseq_bnce.text.stream import TextLines, word_maker
+from fairseq_bnce.text.stream import TextLines
+from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 
 # ---------------------------------------------------------------- in
 
@@ -57,14 +62,89 @@ def test_the_second_file_is_looked_at_as_the_first_is(tmp_path):
         next(lines)
 
 
-@pytest.mark.parametrize("language", [None, "en"])
-def test_the_ends_of_a_sentence_are_dropped(language):
-    assert word_maker(language, lowercase=True)("<s> One two <unk>. </s>").split()[:3] == [
-        "one",
-        "two",
-        "<unk>" if language else "<unk>.",
-    ]
-    assert word_maker(language, lowercase=False)("<s> a </s>") == "a"
+@pytest.mark.parametrize("tokenizer, language", [(NONE, None), (SACREMOSES, "en")])
+def test_the_ends_of_a_sentence_are_dropped(tokenizer, language):
+    made = TrainingText(tokenizer, language, lowercase=True)
+    for words in (made.words, made.new_words):
+        last = ["<unk>", "."] if language else ["<unk>."]
+        assert words("<s> One two <unk>. </s>") == ["one", "two", *last]
+        assert words("<s> a </s>") == ["a"]
+
+
+# ---------------------------------------------------------------- words
+
+PIECES = [
+    "a",
+    "A",
+    "1",
+    "x",
+    "Mr",
+    "No",
+    "etc",
+    "U.S",
+    "s'",
+    "n't",
+    "\xe9",
+    "\u0661",
+    "\u4e2d",
+    "\xdf",
+]
+PIECES += [
+    " ",
+    " ",
+    " ",
+    "  ",
+    "\xa0",
+    "'",
+    "'",
+    ",",
+    ",",
+    ".",
+    ".",
+    "..",
+    '"',
+    "`",
+    "-",
+    "--",
+    "(",
+    ")",
+]
+PIECES += [
+    "&",
+    "<unk>",
+    "\u20ac",
+    "\u2019",
+    "\x01",
+    "\x1c",
+    "DOTMULTI",
+    "!",
+    "@-@",
+    "&apos;",
+    "%",
+    "/",
+]
+TRICKY = [
+    "a,,1",
+    "' '5",
+    "x' 'y",
+    ",5 ,5",
+    "end. 5",
+    "end. b",
+    "end. B",
+    "'tis. 'Tis",
+    "\x01 .' \x01",
+]
+
+
+@pytest.mark.parametrize("language", ["en", "fr", "de", "fi"])
+def test_remembered_words_are_those_that_sacremoses_makes_of_whole_lines(language):
+    """On Python's documentation, code and all, and on lines made to mislead."""
+    rng = random.Random(language)
+    made = ["".join(rng.choices(PIECES, k=rng.randint(1, 14))) for _ in range(1500)]
+    lines = [*TRICKY, *made, *"".join(topics.values()).splitlines()[::7]]
+    alone = MosesTokenizer(language)
+    for line in lines:
+        assert tokens.moses_words(line, language) == alone.tokenize(line, escape=False), repr(line)
 
 
 # ---------------------------------------------------------------- numbers

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_bnce.errors import CheckpointError, quoted
+from fairseq_bnce.text import training_text
+from fairseq_bnce.text.training_text import TrainingText
 
 # Of the task's state: the rows that stand for log Z of each context (scoring/reduction.py).
 REDUCED_PARTITION = "reduced_partition"
@@ -155,6 +157,12 @@ def _check_state(state: Any, path: str) -> None:
     for name in ("dictionary_sha256", "data_folder"):
         if not isinstance(state.get(name, ""), str):
             raise _refusal(path, f"task_state.{name}", "a text", quoted(state[name]))
+    if training_text.STATE in state:
+        try:
+            TrainingText.of(state[training_text.STATE])
+        except ValueError as error:
+            name = f"task_state.{training_text.STATE}"
+            raise _refusal(path, name, "how the text was made", str(error)) from None
 
 
 def _check_reduced_partition(found: Any, path: str) -> None:

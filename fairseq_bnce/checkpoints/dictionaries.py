@@ -18,6 +18,7 @@ from fairseq import utils
 from fairseq.data import Dictionary
 
 from fairseq_bnce.errors import CheckpointError, InputError
+from fairseq_bnce.text import training_text
 
 logger = logging.getLogger(__name__)
 
@@ -30,21 +31,28 @@ class KeptDictionary:
 
     Args:
         folder: with the dict.txt, which is read at once, since it may be gone when there is
-            something to save; None where it is not known any more.
+            something to save; None where it is not known any more. A text.json beside the
+            dict.txt, which says how the text was made, goes into the task's state.
         dictionary: as it was read.
+
+    Raises:
+        InputError: for a text.json that is none.
     """
 
     def __init__(self, folder: Optional[str], dictionary: Dictionary):
-        self._state = {WORDS: checksum(dictionary)}
+        self._state: Dict[str, Any] = {WORDS: checksum(dictionary)}
         if folder is None:
             self._content = _as_file(dictionary)
         else:
             self._content = _content(os.path.join(folder, NAME))
             self._state[_FOLDER] = os.path.abspath(folder)
+            made = training_text.read(folder)
+            if made is not None:
+                self._state[training_text.STATE] = made._asdict()
         self._places: Dict[str, str] = {}  # of dict.txt, by the folders of checkpoints
         self._is_told = False
 
-    def state(self) -> Dict[str, str]:
+    def state(self) -> Dict[str, Any]:
         """For the task's state."""
         return dict(self._state)
 

@@ -40,7 +40,7 @@ class Trained(NamedTuple):
         model: in evaluation mode, on the CPU.
         source, target: dictionaries of the words that it reads and predicts.
         state: log_z, mu_z, sigma_z (nats), score_squashing and reduced_partition, as far as they
-            were saved; besides, what tells of the dictionary (see
+            were saved; besides, what tells of the dictionary and of how the text was made (see
             :mod:`fairseq_bnce.checkpoints.dictionaries`).
         bos: the id that every block starts with under --add-bos-token, or None.
         longest: how many words the model read at once in training, at most, or None.

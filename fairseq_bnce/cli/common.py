@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 MOST_THREADS = 1024
-MANY = 0.2  # of a text's words, to be unknown
 MOST_NATS = 1e6  # a shift of more would leave no digit of a float32 score
 
 
@@ -100,18 +99,6 @@ def _add_ways(add: Any) -> None:
         help="nats taken off every unnormalised score besides log Z: mu_z of the checkpoint's "
         "validation ('checkpoint', the default), nothing ('none'), or a number",
     )
-
-
-def add_text_options(parser: argparse.ArgumentParser) -> None:
-    """--tokenize, --lowercase: for :func:`fairseq_bnce.text.stream.word_maker`."""
-    group = parser.add_argument_group("words")
-    group.add_argument(
-        "--tokenize",
-        metavar="LANG",
-        help="tokenise by sacremoses' rules for this language, as prepare-text does; "
-        "by default words are what stands between spaces",
-    )
-    group.add_argument("--lowercase", action="store_true", help="lower-case everything")
 
 
 def refuse_empty(options: argparse.Namespace, *names: str) -> None:
@@ -209,17 +196,6 @@ def note_bad_lines(text: TextLines) -> None:
         )
     if text.bad_lines:
         note(f"{text.bad_lines:,} line(s) were not UTF-8: U+FFFD stands for what was none")
-
-
-def note_unknown(unknown: int, words: int, least: float = MANY) -> None:
-    """Say how many of the words that were scored, </s> not counted, the model does not know.
-
-    Only where their share is above ``least``.
-    """
-    if unknown > least * words:
-        share = unknown / words
-        hint = "; are they cut and cased as those of the training text?" if share > MANY else ""
-        note(f"{unknown:,} of {words:,} words ({share:.0%}) are out of the vocabulary{hint}")
 
 
 def note(message: str) -> None:

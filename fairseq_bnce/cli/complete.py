@@ -2,8 +2,8 @@
 
 Questions are those of the Microsoft Research Sentence Completion Challenge: a table (CSV) with the
 columns id, question (with _____ for the gap) and a) to e), or lines of its machine format,
-"1a) I am [walking] alone.". Sentences are cut into words and lower-cased as
-"fairseq-bnce get-data mscc" does it with the challenge's training text.
+"1a) I am [walking] alone.". Sentences are cut into words and lower-cased as the checkpoint says
+that the training text was, or as "fairseq-bnce get-data mscc" does it.
 
 Both scores are taken, unnormalised and exact, unless --exact asks for the latter alone. With
 --answers it prints how many choices are right, with a 95 % interval (Wilson). Of several models,
@@ -17,18 +17,18 @@ import csv
 import io
 import json
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import numpy as np
 
 from fairseq_bnce.cli.common import (
     add_model_options,
     load_scorer,
-    note_unknown,
     progress_bar,
     refuse_empty,
     refuse_overwriting,
 )
+from fairseq_bnce.cli.words import ModelWords, add_tokenize, check_text_options
 from fairseq_bnce.corpora.completion import (
     LETTERS,
     Question,
@@ -37,11 +37,10 @@ from fairseq_bnce.corpora.completion import (
     read_questions,
     right_letters,
 )
-from fairseq_bnce.corpora.penn import novel_words
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.output import Output
-from fairseq_bnce.text.stream import word_maker
+from fairseq_bnce.text.training_text import NONE, PENN, TrainingText
 
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer
@@ -58,14 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words.add_argument(
         "--tokenized",
         action="store_true",
-        help="the sentences are words separated by spaces already, as the model has them; by "
-        "default they are cut and lower-cased as get-data mscc does the novels",
+        help="the sentences are words separated by spaces already, as the model has them: "
+        "--tokenize none",
     )
-    words.add_argument(
-        "--tokenize",
-        metavar="LANG",
-        help="tokenise by sacremoses' rules for this language, as prepare-text does",
-    )
+    add_tokenize(words, usual="words and lower case as get-data mscc makes them of the novels")
     parser.add_argument(
         "--lowercase",
         action="store_true",
@@ -92,6 +87,9 @@ def run(options: argparse.Namespace) -> int:
     refuse_empty(options, "answers", "out")
     if options.json and not options.answers:
         raise InputError("--json: required --answers, of which it tells, got none")
+    if options.tokenized:
+        options.tokenize = NONE
+    check_text_options(options)
     _check_out(options)
     questions = read_questions(options.questions)
     right = right_letters(questions, options.answers) if options.answers else None
@@ -122,26 +120,24 @@ def _check_out(options: argparse.Namespace) -> None:
 def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Scores:
     from fairseq_bnce.scoring import Scorer  # and with it fairseq
 
-    make_words = _word_maker(options)
-    sentences = [make_words(text) for question in questions for text in question.sentences]
     models = [
         load_scorer(Scorer, argparse.Namespace(**{**vars(options), "path": path}))
         for path in _paths(options.path)
     ]
-    ways = {"exact": [model.with_exact(True) for model in models]}
-    if not options.exact:
-        ways = {"unnormalized": models, **ways}
-    return {
-        name: np.sum([_scored(one, sentences, name) for one in scorers], axis=0)
-        for name, scorers in ways.items()
-    }
+    found: Dict[str, List[np.ndarray]] = {} if options.exact else {"unnormalized": []}
+    found["exact"] = []
+    for model in models:
+        words = ModelWords(options, model, _novels(options), least=0)
+        sentences = [words(text) for question in questions for text in question.sentences]
+        for name, scores in found.items():
+            scorer = model.with_exact(True) if name == "exact" else model
+            scores.append(_scored(scorer, sentences, name, words))
+    return {name: np.sum(scores, axis=0) for name, scores in found.items()}
 
 
-def _word_maker(options: argparse.Namespace) -> Callable[[str], str]:
-    """As the challenge's novels are cut, unless options say otherwise."""
-    if options.tokenized or options.tokenize:
-        return word_maker(options.tokenize, options.lowercase)
-    return novel_words
+def _novels(options: argparse.Namespace) -> Optional[TrainingText]:
+    """How the challenge's novels are cut, for models that do not say, unless options do."""
+    return None if options.tokenize else TrainingText(PENN, lowercase=True)
 
 
 def _paths(given: str) -> List[str]:
@@ -149,15 +145,15 @@ def _paths(given: str) -> List[str]:
     return [given] if os.path.isfile(given) else given.split(os.pathsep)
 
 
-def _scored(scorer: Scorer, sentences: Sequence[str], name: str) -> np.ndarray:
+def _scored(scorer: Scorer, sentences: Sequence[str], name: str, words: ModelWords) -> np.ndarray:
     """(questions, 5)"""
     bar = progress_bar(
         iterable=scorer.score_stream(sentences), total=len(sentences), desc=name, unit=" sentences"
     )
     found = list(bar)
-    unknown = sum(score.oov for score in found)
     if name == "exact":
-        note_unknown(unknown, sum(len(score.words) - 1 for score in found), least=0)
+        words.count(sum(len(score.words) - 1 for score in found), sum(one.oov for one in found))
+        words.end()
     return np.array([score.total for score in found]).reshape(-1, len(LETTERS))
 
 

@@ -25,15 +25,14 @@ from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.cli.common import (
     add_files,
     add_model_options,
-    add_text_options,
     load_scorer,
     note,
     note_bad_lines,
-    note_unknown,
     progress_bar,
     refuse_empty,
     without_nan,
 )
+from fairseq_bnce.cli.words import ModelWords, add_text_options, check_text_options
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.scoring import pictures
 from fairseq_bnce.scoring.diagnosis import (
@@ -47,7 +46,7 @@ from fairseq_bnce.scoring.diagnosis import (
 from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, MOST_ROWS, Contexts
 from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.output import Output, write_error
-from fairseq_bnce.text.stream import TextLines, sampled, word_maker
+from fairseq_bnce.text.stream import TextLines, sampled
 
 _SHOWN = (
     ("contexts", "contexts", ",d"),
@@ -111,6 +110,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_empty(options, "path", "calibrate", "out")
     if options.calibrate == "offset":
         options.calibrate, options.offset = True, options.offset or 0
+    check_text_options(options)
     calibrated = _calibrated_path(options)
     folder = None if options.out is None else Path(options.out)
     if folder is not None:
@@ -120,7 +120,8 @@ def run(options: argparse.Namespace) -> int:
     scorer = load_scorer(DiagnosingScorer, options, exact=True)
     scorer.check_rows(options.offset or 1)
     kept = scorer.contexts = None if options.offset is None else Contexts()
-    found = _diagnosed(scorer, options)
+    words = ModelWords(options, scorer)
+    found = _diagnosed(scorer, words, options)
     measures, contexts = found.measures, found.farthest()
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **summary(measures)}
     state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
@@ -131,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
         with Output(str(folder / "diagnosis.json")) as out:
             out.write(_as_json(numbers, contexts))
         _draw(measures, folder)
-    note_unknown(found.oov, found.count - found.lines)
+    words.end()
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
         calibrate(options.path, calibrated, {**state, **dictionary.state()}, loaded)
@@ -215,15 +216,20 @@ def _draw(measures: Measures, folder: Path) -> None:
         raise write_error(str(folder), error) from None
 
 
-def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
+def _diagnosed(
+    scorer: DiagnosingScorer, words: ModelWords, options: argparse.Namespace
+) -> Diagnosis:
     text, kept = TextLines(options.files), scorer.contexts
     lines: Iterable[str] = text
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
-    words = map(word_maker(options.tokenize, options.lowercase), lines)
     found = Diagnosis(options.worst)
     with _progress(text, kept) as bar:
-        for _ in found.fill(scorer, words, document=options.document):
+        counted = (0, 0)
+        for _ in found.fill(scorer, map(words, lines), document=options.document):
+            counts = (found.count - found.lines, found.oov)
+            words.count(counts[0] - counted[0], counts[1] - counted[1])
+            counted = counts
             bar.update((text.read_bytes if kept is None else kept.count) - bar.n)
             if kept is not None and kept.is_full:
                 break

@@ -19,11 +19,11 @@ from typing import Any, Dict, List
 
 from fairseq_bnce.cli.common import (
     add_model_options,
-    add_text_options,
     refuse_empty,
     refuse_overwriting,
 )
 from fairseq_bnce.cli.rescore_job import FEATURE_NAME, Job, cost_files
+from fairseq_bnce.cli.words import add_text_options
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.numerals import at_least

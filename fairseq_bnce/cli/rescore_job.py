@@ -10,7 +10,8 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
-from fairseq_bnce.cli.common import load_scorer, note, note_unknown, progress_bar
+from fairseq_bnce.cli.common import load_scorer, note, progress_bar
+from fairseq_bnce.cli.words import ModelWords, check_text_options
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.bootstrap import Comparison, compare
 from fairseq_bnce.rescoring.kaldi import KaldiFormat
@@ -31,7 +32,6 @@ from fairseq_bnce.rescoring.weights import (
 )
 from fairseq_bnce.text.lines import STDIN, LineSource, readable
 from fairseq_bnce.text.output import Output
-from fairseq_bnce.text.stream import word_maker
 
 FEATURE_NAME = re.compile(r"[\w.+-]+")
 # What else is added by flags: the ends of the features' names.
@@ -56,11 +56,11 @@ class Job:
         self.measure = _measure(options, names) if names else None
         self.references = self._references(names) if names else {}
         self.source = LineSource(options.list)
-        self.make_words = word_maker(options.tokenize, options.lowercase)
+        check_text_options(options)
         self.tuned = self._tuned_names() if options.tune else []
         self._check_is_used()
         self.weights_out: Optional[Output] = None
-        self.words = self.unknown = 0  # of what is scored, each distinct hypothesis once
+        self.words: Optional[ModelWords] = None  # counts each distinct hypothesis once
 
     def _references(self, names: List[str]) -> Dict[str, List[str]]:
         try:
@@ -79,7 +79,8 @@ class Job:
             spool = stack.enter_context(Spool())
             self._check_lists()
             self._write(self._lists(), out, best, spool)
-        note_unknown(self.unknown, self.words, least=0)
+        if self.words is not None:
+            self.words.end()
 
     def _check_lists(self) -> None:
         """Read them once without the model, where that is possible, if they need references.
@@ -108,6 +109,7 @@ class Job:
         options = self.options
         exact, words, oov = (_name(options, flag) for flag in _SUFFIXES)
         scorer = load_scorer(Scorer, options)
+        self.words = ModelWords(options, scorer, least=0)
         scorers = {options.feature: scorer}
         if exact is not None:
             scorers[exact] = scorer.with_exact(True)
@@ -116,12 +118,9 @@ class Job:
             words,
             oov,
             -1 if self.format.name == "kaldi" else 1,
-            self.make_words,
-            self._count_words,
+            self.words,
+            self.words.count,
         )
-
-    def _count_words(self, words: int, unknown: int) -> None:
-        self.words, self.unknown = self.words + words, self.unknown + unknown
 
     def _write(
         self, lists: Iterator[NBest], out: Output, best: Optional[Output], spool: Spool

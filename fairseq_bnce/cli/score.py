@@ -18,25 +18,25 @@ import collections
 import json
 import math
 import sys
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from fairseq_bnce.cli.common import (
     add_files,
     add_model_options,
-    add_text_options,
     load_scorer,
     note,
     note_bad_lines,
     progress_bar,
     without_nan,
 )
+from fairseq_bnce.cli.words import ModelWords, add_text_options, check_text_options
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
 from fairseq_bnce.text.numerals import at_least, decimal, finite
 from fairseq_bnce.text.output import Output
-from fairseq_bnce.text.stream import TextLines, word_maker
+from fairseq_bnce.text.stream import TextLines
 
 Format = Callable[[SentenceScore], str]
 MOST_NATS = 709  # of which a float64 has an exponential
@@ -90,22 +90,24 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         InputError, ScoringError, UnsupportedModelError: for what the user has to mend.
     """
-    make_words = word_maker(options.tokenize, options.lowercase)
+    check_text_options(options)
     text = TextLines(options.files)
-    beams = _Beams(options, make_words) if options.nemo else None
-    make_words = beams.words if beams else make_words
-    report = _Report(options, text, beams.format if beams else None)
-    for window in _windows(load_scorer(Scorer, options), text, make_words, options):
+    beams = _Beams(options) if options.nemo else None
+    scorer = load_scorer(Scorer, options)
+    words = ModelWords(options, scorer)
+    texts = map(beams.text, text) if beams else text
+    report = _Report(options, text, words, beams.format if beams else None)
+    for window in _windows(scorer, map(words, texts), text, options):
         report.add(window)
     report.end()
     return 0
 
 
 def _windows(
-    scorer: Scorer, text: TextLines, make_words: Callable, options: argparse.Namespace
+    scorer: Scorer, lines: Iterable[str], text: TextLines, options: argparse.Namespace
 ) -> Iterator[List[SentenceScore]]:
     return scorer.score_windows(
-        map(make_words, text),
+        lines,
         document=options.document,
         context_window=options.context_window,
         is_ready=text.is_ready,
@@ -115,7 +117,7 @@ def _windows(
 class _Beams:
     """Beams of NeMo, whose scores become what its eval_neural_rescorer.py makes of them."""
 
-    def __init__(self, options: argparse.Namespace, make_words: Callable):
+    def __init__(self, options: argparse.Namespace):
         for flag, why in {
             "--json": "which writes other lines",
             "--per-word": "which writes other lines",
@@ -124,13 +126,13 @@ class _Beams:
         }.items():
             if getattr(options, flag[2:].replace("-", "_")):
                 raise InputError(f"--nemo: required no {flag}, {why}, got both")
-        self._make_words, (self._alpha, self._beta) = make_words, options.nemo
+        self._alpha, self._beta = options.nemo
         self._unit = math.log(10) if options.base == "10" else 1.0
         self._read: Deque[Tuple[str, float]] = collections.deque()
         self._lines = 0
 
-    def words(self, line: str) -> str:
-        """The model's words of a line; the rest is kept until they are scored."""
+    def text(self, line: str) -> str:
+        """The text of a line; the rest is kept until it is scored."""
         self._lines += 1
         text, _, number = line.rpartition("\t")
         score = decimal(number.strip())
@@ -138,7 +140,7 @@ class _Beams:
             required = "--nemo: required a text, a tab and a number"
             raise InputError(f"{required}, got {quoted(line)} (line {self._lines:,} of the input)")
         self._read.append((text, score))
-        return self._make_words(text)
+        return text
 
     def format(self, score: SentenceScore) -> str:
         text, before = self._read.popleft()
@@ -149,8 +151,15 @@ class _Beams:
 class _Report:
     """Writes scores as they come, and what there is to say of the whole text."""
 
-    def __init__(self, options: argparse.Namespace, text: TextLines, line: Optional[Format]):
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        text: TextLines,
+        words: ModelWords,
+        line: Optional[Format],
+    ):
         unit = math.log(10) if options.base == "10" else 1.0
+        self._words = words
         self.text, self.summary = text, _Summary(unit) if options.summary else None
         columns = _json_format if options.json else _column_format
         self._format = line or columns(options.per_word, unit)
@@ -169,6 +178,8 @@ class _Report:
         else:
             self.summary.add(window)
         self._in_blocks += sum(score.in_blocks for score in window)
+        words = sum(len(score.words) - 1 for score in window)  # </s> left out
+        self._words.count(words, sum(score.oov for score in window))
         self._bar.update(self.text.read_bytes - self._bar.n)
 
     def end(self) -> None:
@@ -180,6 +191,7 @@ class _Report:
             )
             self._out.flush()
         note_bad_lines(self.text)
+        self._words.end()
         if self._in_blocks > 1:
             note(f"{self._in_blocks:,} lines were scored in blocks")
 

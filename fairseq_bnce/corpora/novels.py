@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Iterator
 
 from fairseq_bnce.corpora.completion import LETTERS, read_questions, right_letters
-from fairseq_bnce.corpora.penn import novel_words
 from fairseq_bnce.corpora.sentences import split_sentences
+from fairseq_bnce.text.penn import novel_words
 
 HEADER_ENDS = (
     re.compile(r"end\W{0,3}the small print", re.I),  # the editions of the nineties

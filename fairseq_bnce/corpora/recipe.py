@@ -15,6 +15,7 @@ from fairseq_bnce.preparation.folder import RESULTS as TEXT_RESULTS
 from fairseq_bnce.preparation.pipeline import prepare
 from fairseq_bnce.preparation.report import write_report
 from fairseq_bnce.preparation.splits import SPLITS
+from fairseq_bnce.text.training_text import TrainingText
 
 # Of prepare-text: what the command line may say in the recipe's place.
 CHOICES = (
@@ -70,7 +71,9 @@ def text_settings(corpus: Corpus, args: argparse.Namespace, raw: Path) -> argpar
     return settings
 
 
-def prepare_questions(args: argparse.Namespace, result: Path, scratch: Path) -> None:
+def prepare_questions(
+    args: argparse.Namespace, result: Path, scratch: Path, made: TrainingText
+) -> None:
     """The questions in the vocabulary of the result, binarised as a split of their own."""
     folder = scratch / "questions"
     folder.mkdir()
@@ -78,7 +81,7 @@ def prepare_questions(args: argparse.Namespace, result: Path, scratch: Path) -> 
     dictionary = result / ("text" if args.text_only else "bin") / "dict.txt"
     command = ["--tokenized", "--test", str(text), "--dict", str(dictionary)]
     command += ["--out", str(folder), "--workers", "1", *["--text-only"] * args.text_only]
-    prepare(text_options.parse(command), folder)
+    prepare(text_options.parse(command), folder, made)
     (folder / "result").rename(result / "questions")
     if args.answers:
         (folder / "answers.txt").rename(result / "questions" / "answers.txt")
@@ -93,9 +96,10 @@ def make(corpus: Corpus, source: Path, args: argparse.Namespace, scratch: Path) 
     settings = text_settings(corpus, args, raw)
     text_options.check_sources(settings)
     text_options.fill_in(settings)
-    report = prepare(settings, scratch)
+    made = corpus.made._replace(lowercase=corpus.made.lowercase or settings.lowercase)
+    report = prepare(settings, scratch, made)
     if args.questions:
-        prepare_questions(args, scratch / "result", scratch)
+        prepare_questions(args, scratch / "result", scratch, made)
     for name in (*SPLITS, WHOLE):  # they named files that are gone by then
         del report["settings"][name]
     report["corpus"] = _about(corpus, args.corpus, source, report)

@@ -15,6 +15,7 @@ from fairseq_bnce.errors import InputError
 from fairseq_bnce.preparation.progress import progress_bar
 from fairseq_bnce.preparation.splits import SPLITS
 from fairseq_bnce.text.output import say
+from fairseq_bnce.text.training_text import PENN, TrainingText
 
 WHOLE = "input"  # of a corpus that is split here
 
@@ -43,6 +44,7 @@ class Corpus(NamedTuple):
     files: tuple[str, ...]  # that ``write`` makes
     options: tuple[str, ...]  # of prepare-text
     published: Published = Published()
+    made: TrainingText = TrainingText()  # how ``write`` makes words
 
 
 # ---------------------------------------------------------------- writing
@@ -293,5 +295,6 @@ CORPORA = {
         write_novels,
         (WHOLE,),
         ("--min-count", "10", "--split", "0.99", "0.005", "0.005", "--split-by", "line"),
+        made=TrainingText(PENN, lowercase=True),
     ),
 }

@@ -126,7 +126,7 @@ def add_result_options(group: Any) -> None:
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="gets text/, bin/ and report.json",
+        help="gets text/, bin/ and report.json; text.json beside dict.txt says how words were made",
     )
     group.add_argument(
         "--overwrite",

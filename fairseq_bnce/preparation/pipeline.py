@@ -24,7 +24,10 @@ from fairseq_bnce.preparation.vocabulary import (
     write_dictionary,
 )
 from fairseq_bnce.preparation.words import TextOptions, tokenize_files
+from fairseq_bnce.text import training_text
+from fairseq_bnce.text.output import say
 from fairseq_bnce.text.tokens import EOS, UNK
+from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 
 UNREPORTED = ("overwrite", "command", "run")  # they say nothing of the result
 
@@ -84,6 +87,13 @@ def given_splits(args: argparse.Namespace, scratch: Path) -> tuple[dict[str, Pat
     return files, notes
 
 
+def warn_of_other_words(dictionary: Path, made: TrainingText) -> None:
+    """Warn where the words of a dictionary were made in another way than those of this text."""
+    earlier = training_text.read(dictionary.parent)
+    if earlier is not None and earlier != made:
+        say(f"warning: for --dict {dictionary}, {earlier}; here {made}")
+
+
 def make_vocabulary(
     args: argparse.Namespace, files: Mapping[str, Path], dictionary: Path
 ) -> tuple[AbstractSet[str], str]:
@@ -102,8 +112,26 @@ def make_vocabulary(
     return {word for word, _ in vocabulary}, summary
 
 
-def prepare(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    """Make the result in ``scratch / "result"``; return the report."""
+def training_text_of(args: argparse.Namespace) -> TrainingText:
+    """How the words are made that the model will know."""
+    if args.tokenized:
+        return TrainingText(NONE, lowercase=args.lowercase)
+    return TrainingText(SACREMOSES, args.language, args.lowercase)
+
+
+def prepare(
+    args: argparse.Namespace, scratch: Path, made: TrainingText | None = None
+) -> dict[str, Any]:
+    """Make the result in ``scratch / "result"``; return the report.
+
+    Args:
+        args: the settings.
+        scratch: an empty folder.
+        made: how the words were made, where the text was cut into words before.
+    """
+    made = made or training_text_of(args)
+    if args.dict:
+        warn_of_other_words(args.dict, made)
     result = scratch / "result"
     (result / "text").mkdir(parents=True)
     files, notes = (split_input if args.input else given_splits)(args, scratch)
@@ -116,11 +144,13 @@ def prepare(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         source.unlink()
     if args.text_only:
         shutil.copyfile(dictionary, result / "text" / "dict.txt")
+        training_text.write(result / "text", made)
     else:
         size = total_bytes([str(path) for path in (result / "text").iterdir()])
         workers = needed_workers(args.workers, size)
         tokens = sum(found.tokens for found in stats.values())
         binarise(result, list(files), dictionary, workers=workers, tokens=tokens)
+        training_text.write(result / "bin", made)
     report = {
         "settings": {name: value for name, value in vars(args).items() if name not in UNREPORTED},
         "read": dict(notes),

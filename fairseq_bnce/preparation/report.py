@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping
 
 from fairseq_bnce.preparation.binarising import SplitStats
+from fairseq_bnce.preparation.words import PAGE
 from fairseq_bnce.text.output import say
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, UNK
 
+ESCAPED, WRAPPED, ENDED = 0.01, 0.5, 0.35  # shares of lines
 NOTES = {
     "empty": "line(s) without a word",
     "empty_files": "empty input file(s)",
@@ -54,6 +56,22 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
+def warnings(read: Mapping[str, int]) -> Iterator[str]:
+    """What looks wrong with the text, one line each."""
+    usable = read["usable"]
+    if read.get("escaped", 0) > ESCAPED * usable:
+        yield (
+            f"{read['escaped']:,} line(s) have Moses' escapes (&apos; or &quot;): a model of such "
+            "words does not know those of plain text; unescape the text first"
+        )
+    if read.get("of_a_page", 0) > WRAPPED * usable and read.get("ended", 0) < ENDED * usable:
+        yield (
+            f"{read['of_a_page']:,} of {usable:,} line(s) have {PAGE[0]} to {PAGE[-1]} characters, "
+            f"and only {read.get('ended', 0):,} end a sentence: the text looks broken to fit a "
+            "page, and each line becomes a sentence; join the lines of a paragraph first"
+        )
+
+
 def print_report(report: Mapping[str, Any], out: Path) -> None:
     """Tell the user what was made and where it is."""
     stats = {split: SplitStats(**found) for split, found in report["splits"].items()}
@@ -61,6 +79,8 @@ def print_report(report: Mapping[str, Any], out: Path) -> None:
     say(report["vocabulary"])
     for remark in remarks(report):
         say(f"note: {remark}")
+    for warning in warnings(report["read"]):
+        say(f"warning: {warning}")
     say(f"text: {out / 'text'}")
     if not report["settings"]["text_only"]:
         say(f"binarised data: {out / 'bin'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple, Sequence
@@ -11,6 +12,10 @@ from fairseq_bnce.preparation.parallel import map_chunks
 from fairseq_bnce.preparation.reading import total_bytes
 from fairseq_bnce.text.lines import decoded
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, words_of
+
+ESCAPE = re.compile("&(?:apos|quot);")
+PAGE = range(60, 81)  # characters of a line that was broken to fit a page
+ENDED = re.compile(r"""[.!?\u2026]["'\u2019\u201d\u00bb)\]\s]*$""")
 
 
 class TextOptions(NamedTuple):
@@ -38,6 +43,17 @@ def sentences(words: list[str]) -> list[list[str]]:
     return [sentence for sentence in found if sentence]
 
 
+def count_looks(text: str, notes: Counter) -> None:
+    """Count what :func:`fairseq_bnce.preparation.report.warnings` judges a whole text by."""
+    text = text.strip()
+    looks = {
+        "escaped": ESCAPE.search(text),
+        "of_a_page": len(text) in PAGE,
+        "ended": ENDED.search(text),
+    }
+    notes.update(name for name, is_so in looks.items() if is_so)
+
+
 def tokenize_chunk(options: TextOptions, lines: list[bytes]) -> tuple[str, Counter]:
     """The tokenised text of some lines, and counts of what was met in them."""
     notes: Counter = Counter(read=len(lines))
@@ -53,6 +69,7 @@ def tokenize_chunk(options: TextOptions, lines: list[bytes]) -> tuple[str, Count
             pad=words.count(PAD),
             usable=len(found),
         )
+        count_looks(text, notes)
         written += [" ".join(sentence) + "\n" for sentence in found]
         if options.keep_empty and not found:
             written.append("\n")

@@ -39,6 +39,8 @@ from fairseq_bnce.scoring.host import HostScores, checked
 from fairseq_bnce.scoring.incremental import State
 from fairseq_bnce.scoring.readers import make_reader
 from fairseq_bnce.scoring.texts import Batch, Blocks, CarriedText, Piece, batches
+from fairseq_bnce.text import training_text
+from fairseq_bnce.text.training_text import TrainingText
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +116,8 @@ class Scorer:
     Attributes:
         exact: see above.
         dictionary: fairseq's, of the words that the model knows.
+        training_text: how the words of the training text were made; None where the checkpoint does
+            not say. A Scorer takes words as they come: its ``words(line)`` makes them.
         log_z, shift: nats; 0 where the checkpoint has none, log Z also where it depends on the
             context.
 
@@ -139,6 +143,8 @@ class Scorer:
         self.device = _device(device)
         self.batch_tokens = batch_tokens or _BATCH_TOKENS.get(self.device.type, 2**15)
         self.dictionary: Dictionary = trained.source
+        made = trained.state.get(training_text.STATE)
+        self.training_text = None if made is None else TrainingText.of(made)
         self._targets = len(trained.target)
         self._shift_choice, self._state = shift, trained.state
         self._squash = squashing.is_squashed(trained.model)

@@ -1,4 +1,4 @@
-"""Lines of text as they come in: streamed, tokenised as in training, bad UTF-8 mended."""
+"""Lines of text as they come in: streamed, bad UTF-8 mended."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import stat
 import sys
 import zlib
 from collections import deque
-from typing import IO, Any, Callable, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import IO, Any, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.lines import GZIPPED, LINE_LIMIT, STDIN, decoded
-from fairseq_bnce.text.tokens import BOS, EOS, check_language, words_of
 
 _CHUNK = 2**16
 # How other kinds of files begin; UTF-32's little-endian mark begins with UTF-16's.
@@ -137,30 +136,6 @@ def sampled(lines: Iterable[str], tokens: int, seed: int = 1) -> List[str]:
             while total - kept[0][1] >= tokens:
                 total -= heapq.heappop(kept)[1]
     return [line for *_, line in sorted(kept, reverse=True)]
-
-
-def word_maker(language: Optional[str], lowercase: bool) -> Callable[[str], str]:
-    """What makes space-separated words of a line, as prepare-text does for training.
-
-    ``<unk>`` stays one word; ``<s>`` before and ``</s>`` behind a line are dropped, since scoring
-    adds its own.
-
-    Args:
-        language: whose rules sacremoses tokenises by; None: the words are separated already.
-        lowercase: whether to lower-case them.
-
-    Raises:
-        InputError: for a language that sacremoses has no rules for.
-    """
-    if language is not None:
-        check_language("--tokenize", language)
-
-    def make(line: str) -> str:
-        words = words_of(line, language, lowercase)
-        words = words[1:] if words[:1] == [BOS] else words
-        return " ".join(words[:-1] if words[-1:] == [EOS] else words)
-
-    return make
 
 
 def _check_readable(name: str) -> None:

@@ -171,7 +171,7 @@ def complete(arguments: List[str]) -> Dict[str, Any]:
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args(arguments)
     from fairseq_bnce.corpora import completion
-    from fairseq_bnce.corpora.penn import novel_words
+    from fairseq_bnce.text.penn import novel_words
 
     questions = completion.read_questions(options.questions)
     right = completion.right_letters(questions, options.answers)

@@ -1,0 +1,135 @@
+"""How the words of a model's training text were made, kept in text.json beside dict.txt.
+
+prepare-text and get-data write the file. Training copies it into the task's state, so that a
+checkpoint says how text has to be cut into words before the model can score it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any, List, NamedTuple, Optional, Union
+
+from fairseq_bnce.errors import InputError, quoted
+from fairseq_bnce.text import tokens
+from fairseq_bnce.text.penn import penn_words
+
+NAME = "text.json"
+STATE = "training_text"  # the key in a task's state
+NONE, SACREMOSES, PENN = "none", "sacremoses", "penn"
+_REMEMBERED = 2**18  # words
+
+
+class TrainingText(NamedTuple):
+    """The steps from a line of text to its words.
+
+    Attributes:
+        tokenizer: "sacremoses", "penn" (the rules of get-data mscc), or "none" where words stood
+            between spaces already.
+        language: whose rules sacremoses used; None for the other tokenisers.
+        lowercase: whether all letters were lower-cased, after the line was cut.
+        escape: whether words are escaped as Moses escapes them ("&apos;s").
+    """
+
+    tokenizer: str = NONE
+    language: Optional[str] = None
+    lowercase: bool = False
+    escape: bool = False
+
+    @classmethod
+    def of(cls, found: Any) -> TrainingText:
+        """Check what a file or a checkpoint says.
+
+        Raises:
+            ValueError: naming a field that is unknown or of another kind.
+        """
+        if not isinstance(found, dict) or not set(found) <= set(cls._fields):
+            raise ValueError(f"required a dictionary of {', '.join(cls._fields)}")
+        made = cls(**found)
+        if made.tokenizer not in (NONE, SACREMOSES, PENN):
+            required = f"tokenizer: required {NONE}, {SACREMOSES} or {PENN}"
+            raise ValueError(f"{required}, got {quoted(made.tokenizer)}")
+        if made.tokenizer == SACREMOSES:
+            tokens.check_language("language", made.language)
+        elif made.language is not None:
+            raise ValueError(f"language: required null, since {made.tokenizer} has none")
+        for name in ("lowercase", "escape"):
+            if not isinstance(found.get(name, False), bool):
+                raise ValueError(f"{name}: required true or false, got {quoted(found[name])}")
+        return made
+
+    def __str__(self) -> str:
+        how = {
+            NONE: "words are taken as they stand between spaces",
+            SACREMOSES: f"words are cut by sacremoses for {self.language!r}",
+            PENN: "words are cut by the Penn rules of get-data mscc",
+        }[self.tokenizer]
+        return how + " and escaped" * self.escape + " and lower-cased" * self.lowercase
+
+    def words(self, line: str) -> List[str]:
+        """Cut a line into words as the training text was cut.
+
+        ``<unk>`` stays one word. ``<s>`` before and ``</s>`` behind the line are dropped, since
+        scoring adds its own.
+        """
+        return self._finished(_cut(self.tokenizer, self.language, line))
+
+    def new_words(self, line: str) -> List[str]:
+        """Cut a line as :meth:`words` does, unless it is cut already.
+
+        Cutting twice would spoil words: sacremoses makes "that ' s" of "that 's". A line is taken
+        as cut already if each of its words, cut for itself, stays one word.
+        """
+        words = line.split()
+        words = list(map(tokens.unescaped, words)) if self.escape else words
+        # A full stop may belong to its word, which depends on how the next word begins.
+        following = [word[:1] for word in words[1:]] + [""]
+        is_cut = all(
+            _stays(self.tokenizer, self.language, word, after if word.endswith(".") else "")
+            for word, after in zip(words, following)
+        )
+        return self._finished(words) if is_cut else self.words(line)
+
+    def _finished(self, words: List[str]) -> List[str]:
+        words = list(map(tokens.escaped, words)) if self.escape else words
+        # Lower-case afterwards: sacremoses reads a capital after a full stop as a new sentence.
+        words = [word.lower() for word in words] if self.lowercase else words
+        words = words[1:] if words[:1] == [tokens.BOS] else words
+        return words[:-1] if words[-1:] == [tokens.EOS] else words
+
+
+def _cut(tokenizer: str, language: Optional[str], line: str) -> List[str]:
+    return penn_words(line) if tokenizer == PENN else tokens.words_of(line, language, False)
+
+
+@functools.lru_cache(_REMEMBERED)
+def _stays(tokenizer: str, language: Optional[str], word: str, after: str) -> bool:
+    """Whether a word is cut no further, by itself or with another word before or after it."""
+    cut = functools.partial(_cut, tokenizer, language)
+    if word in tokens.SPECIALS or tokenizer == PENN and word == "'t":  # of "'t is"
+        return True
+    if after and cut(f"{word} {after}") == [word, after]:
+        return True
+    return cut(word) == [word] or cut(f"x{word}") == ["x", word]
+
+
+def read(folder: Union[str, Path]) -> Optional[TrainingText]:
+    """Read the file of a folder; None if there is none.
+
+    Raises:
+        InputError: naming the file if it says something else.
+    """
+    path = Path(folder, NAME)
+    try:
+        return TrainingText.of(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: required how the text was made, got: {error}") from None
+
+
+def write(folder: Path, made: TrainingText) -> None:
+    """Write the file into a folder."""
+    text = json.dumps(made._asdict(), indent=1) + "\n"
+    Path(folder, NAME).write_text(text, encoding="utf-8")

@@ -1,0 +1,281 @@
+"""How the training text was made: written beside dict.txt, trained on, followed in scoring."""
+
+import csv
+import json
+import subprocess
+from pydoc_data.topics import topics
+
+import embedded_corpus
+import forks
+import pytest
+import torch
+from checkpoint_edits import edited
+from conftest import zipf_lines
+from scoring_models import FLAGS
+from tools import call_command, train, write_lines
+
+from fairseq_bnce import Scorer
+from fairseq_bnce.errors import ScoringError
+from fairseq_bnce.text.training_text import TrainingText
+
+MADE = {"tokenizer": "sacremoses", "language": "fr", "lowercase": True, "escape": False}
+RAW, CUT = "L'W1, w2 (w3) d'w4.", "l' w1 , w2 ( w3 ) d' w4 ."
+
+
+def french(line):
+    """Words of the fixture corpus as a French sentence that has still to be cut."""
+    first, *others = line.split()
+    return f"L'{first}, {' '.join(others)}."
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """French text as prepare-text makes it."""
+    folder = tmp_path_factory.mktemp("french")
+    for split, count in (("train", 300), ("valid", 40)):
+        lines = [french(line) for line in zipf_lines(count, seed=count)]
+        write_lines(folder / split, [*lines, RAW])
+    flags = ["--train", folder / "train", "--valid", folder / "valid", "--workers", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", forks.Popen)
+        flags += ["--language", "fr", "--lowercase", "--out", folder / "data"]
+        assert call_command("prepare-text", *flags) == 0
+    return folder / "data" / "bin"
+
+
+@pytest.fixture(scope="module")
+def model(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    train(data, folder, *FLAGS["rnn_lm"])
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def unaware(model, tmp_path):
+    """A model as it was trained before its data said how they were made."""
+
+    def forget(content):
+        del content["task_state"]["training_text"]
+
+    edited(model, tmp_path / "unaware.pt", forget)
+    (tmp_path / "dict.txt").write_bytes((model.parent / "dict.txt").read_bytes())
+    return tmp_path / "unaware.pt"
+
+
+@pytest.fixture
+def score(capfd):
+    """The log-probability of a line by a command, and what it says on standard error."""
+
+    def call(command, path, line, folder, *flags):
+        (folder / "in").write_text(INPUTS[command](line), encoding="utf-8")
+        capfd.readouterr()
+        assert call_command(command, "--path", path, *flags, folder / "in") == 0
+        output, errors = capfd.readouterr()
+        return VALUES[command](output), errors
+
+    return call
+
+
+def _questions(line):
+    gap = line.split()[1]
+    return f'id,question,a,b,c,d,e\n1,"{line.replace(gap, "_____", 1)}",{gap},a,b,c,d\n'
+
+
+INPUTS = {
+    "score": lambda line: f"{line}\n",
+    "rescore": lambda line: f"0 ||| {line} ||| TM= 1 ||| 1\n",
+    "complete": _questions,
+    "diagnose": lambda line: f"{line}\n",
+}
+VALUES = {
+    "score": lambda output: float(output.split("\t")[0]),
+    "rescore": lambda output: float(output.split("BNCE= ")[1].split()[0]),
+    "complete": lambda output: float(next(csv.DictReader(output.splitlines()))["exact_a"]),
+    "diagnose": lambda output: output,
+}
+
+
+def expected(command, path, words):
+    """Of words that are cut already."""
+    if command == "diagnose":
+        return None
+    return Scorer.from_checkpoint(path, exact=command == "complete").score([words])[0]
+
+
+# ---------------------------------------------------------------- making
+
+
+@pytest.mark.parametrize(
+    "flags, made",
+    [
+        (["--language", "fr", "--lowercase"], MADE),
+        ([], {**MADE, "language": "en", "lowercase": False}),
+        (["--tokenized"], {**MADE, "tokenizer": "none", "language": None, "lowercase": False}),
+    ],
+)
+def test_it_is_written_beside_the_dictionary(flags, made, tmp_path):
+    write_lines(tmp_path / "a", [RAW])
+    out = tmp_path / "out"
+    flags = [*flags, "--train", tmp_path / "a", "--text-only", "--out", out]
+    assert call_command("prepare-text", *flags) == 0
+    assert json.loads((out / "text" / "text.json").read_text(encoding="utf-8")) == made
+
+
+def test_other_words_than_those_of_the_given_dictionary(data, tmp_path, capsys):
+    write_lines(tmp_path / "a", [RAW])
+    flags = ["--test", tmp_path / "a", "--dict", data / "dict.txt", "--text-only", "--overwrite"]
+    flags += ["--out", tmp_path / "out"]
+    for given in (["--language", "en"], ["--language", "fr", "--lowercase"]):
+        assert call_command("prepare-text", *flags, *given) == 0
+        has_warned = "warning" in capsys.readouterr().out
+        assert has_warned == ("en" in given)
+
+
+MOSES = ["It &apos;s he .", "He said &quot; no &quot; ."]
+WRAPPED = "It was a bright cold day in April, and the clocks were striking the hour when Winston"
+
+
+@pytest.mark.parametrize(
+    "lines, what",
+    [
+        (MOSES * 5, "&apos;"),
+        ([WRAPPED[: 62 + i % 9] for i in range(20)], "60 to 80 characters"),
+        (["It 's he ."] * 9, None),
+        ([f"{WRAPPED[:60]}."] * 9, None),  # sentences that happen to be as long
+        ([WRAPPED[: 5 + i] for i in range(20)], None),
+    ],
+)
+def test_text_that_looks_escaped_or_wrapped_is_warned_of(lines, what, tmp_path, capsys):
+    write_lines(tmp_path / "a", lines)
+    for flags in ([], ["--tokenized"]):
+        out = ["--text-only", "--overwrite", "--out", tmp_path / "out"]
+        assert call_command("prepare-text", "--train", tmp_path / "a", *flags, *out) == 0
+        warnings = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
+        assert len(warnings) == (what is not None)
+        assert what is None or what in warnings[0]
+
+
+# ---------------------------------------------------------------- training
+
+
+def test_a_checkpoint_carries_it(data, model):
+    assert json.loads((data / "text.json").read_text(encoding="utf-8")) == MADE
+    state = torch.load(model, weights_only=False)["task_state"]
+    assert state["training_text"] == MADE
+    assert Scorer.from_checkpoint(model).training_text._asdict() == MADE
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"tokenizer": "sacremoses"',
+        "[]",
+        '{"tokenizer": "abacus"}',
+        '{"tokenizer": "sacremoses", "language": "xx"}',
+        '{"tokenizer": "none", "lowercase": 1}',
+        '{"tokenizer": "none", "upper": true}',
+    ],
+)
+def test_a_damaged_one_is_named(content, data, model, tmp_path):
+    (tmp_path / "data").mkdir()
+    for path in data.iterdir():
+        (tmp_path / "data" / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "data" / "text.json").write_text(content)
+    output = train(tmp_path / "data", tmp_path / "run", *FLAGS["rnn_lm"], check=False)
+    assert str(tmp_path / "data" / "text.json") in output.splitlines()[-1]
+
+    def damage(found):
+        found["task_state"]["training_text"] = content
+
+    path = edited(model, tmp_path / "model.pt", damage)
+    with pytest.raises(ScoringError, match="training_text"):
+        Scorer.from_checkpoint(path, data)
+
+
+# ---------------------------------------------------------------- cutting
+
+TRICKY = ["It's 'tis \"so\", he said... Mr. Smith's (No. 5), e.g. U.S. law.", "No.", "the <unk>."]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        TrainingText("sacremoses", "en"),
+        TrainingText("sacremoses", "en", escape=True),
+        TrainingText("sacremoses", "fr", lowercase=True),
+        TrainingText("penn", lowercase=True),
+        TrainingText(lowercase=True),
+    ],
+)
+def test_lines_are_cut_once(made):
+    """A line that is cut already, which most tokenisers would spoil, stays as it is."""
+    prose = [line for line in embedded_corpus.corpus_lines(topics) if line]
+    for line in [*TRICKY, *prose[::12]]:
+        words = made.words(line)
+        assert made.new_words(line) == made.new_words(" ".join(words)) == words
+
+
+# ---------------------------------------------------------------- scoring
+
+
+@pytest.mark.parametrize("command", list(INPUTS))
+def test_commands_cut_words_as_for_training(command, model, unaware, score, tmp_path):
+    """Also of text that is cut already, which stays as it is."""
+    found = score(command, model, RAW, tmp_path)[0]
+    assert found == score(command, model, CUT, tmp_path)[0]
+    before = score(command, unaware, RAW, tmp_path)[0]
+    assert (
+        score(command, model, RAW, tmp_path, "--tokenize", "none")[0]
+        == (score(command, unaware, RAW, tmp_path, "--tokenize", "none")[0])
+    )
+    assert found != before
+    want = expected(command, model, CUT)
+    assert want is None or found == pytest.approx(want, abs=2e-6)
+
+
+@pytest.mark.parametrize("command", ["score", "rescore"])
+def test_flags_go_before_what_a_checkpoint_says(command, model, unaware, score, tmp_path):
+    want = {
+        ("--tokenize", "none"): RAW,
+        ("--tokenize", "none", "--lowercase"): RAW.lower(),
+        ("--tokenize", "fr"): "L' W1 , w2 ( w3 ) d' w4 .",
+        ("--lowercase",): CUT,
+    }
+    for flags, words in want.items():
+        found = score(command, model, RAW, tmp_path, *flags)[0]
+        assert found == pytest.approx(expected(command, model, words), abs=2e-6), flags
+    found = score(command, unaware, RAW, tmp_path)[0]
+    assert found == pytest.approx(expected(command, model, RAW), abs=2e-6)
+
+
+def test_a_change_of_the_words_is_told_once(model, unaware, score, tmp_path):
+    lines = f"{RAW}\n{RAW}"
+    assert score("score", model, lines, tmp_path)[1].count("--tokenize none") == 1
+    assert score("score", model, CUT, tmp_path)[1] == ""
+    assert score("score", model, lines, tmp_path, "--tokenize", "fr", "--lowercase")[1] == ""
+
+
+@pytest.mark.parametrize(
+    "command, flags", [("score", ["--summary"]), *((command, []) for command in INPUTS)]
+)
+def test_mostly_unknown_words_are_told_of(command, flags, model, score, tmp_path, monkeypatch):
+    """With their share, how they were cut, and the flag for it; no word where all are known."""
+    monkeypatch.setitem(VALUES, "score", str)
+    unknown = " ".join(["X1 w1"] * 5)
+    _, errors = score(command, model, unknown, tmp_path, "--tokenize", "none", *flags)
+    assert errors.count("--tokenize") == 1 and "%" in errors and "between spaces" in errors
+    _, errors = score(command, model, unknown, tmp_path, *flags)
+    assert errors.count("vocabulary") == 1 and "sacremoses" in errors and "'fr'" in errors
+    if command != "complete":  # whose other choices are unknown
+        _, errors = score(command, model, CUT, tmp_path, *flags)
+        assert "vocabulary" not in errors
+
+
+def test_the_first_thousand_words_are_enough(model, score, tmp_path, monkeypatch):
+    """It is said while the text is read, which may have no end, and once."""
+    lines = "\n".join(["x y z"] * 400 + ["w1 w2 w3"] * 4000)
+    monkeypatch.setitem(VALUES, "score", str)
+    _, errors = score("score", model, lines, tmp_path, "--batch-tokens", "64")
+    assert errors.count("out of the vocabulary") == 1
+    first = int(errors.split("of ")[1].split(" words")[0].replace(",", ""))
+    assert 1000 <= first < 2000
