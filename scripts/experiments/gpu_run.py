@@ -3,7 +3,7 @@
 
     gpu_run.py --out FOLDER                    all stages, about seven minutes
     gpu_run.py --out FOLDER --stages layer     some of them
-    gpu_run.py --out FOLDER --skip liger       no row with this word in its key
+    gpu_run.py --out FOLDER --skip liger       no row with this entry in its key
     gpu_run.py --out FOLDER --tiny             a rehearsal, on a CPU too
 
 Every row of a result is on disk as soon as it is known. After every stage FOLDER gets results.json,
@@ -28,6 +28,7 @@ import tarfile
 import time
 import traceback
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Sequence
 
@@ -106,7 +107,7 @@ class Rows:
         self.rows: List[Row] = []
 
     def add(self, key: Sequence[Any], make: Callable[[], Row]) -> Row:
-        if any(word in str(key) for word in self._skipped):
+        if any(str(entry) in self._skipped for entry in key):
             return {}
         began = time.time()
         try:
@@ -173,7 +174,7 @@ def _data(vocabulary: int) -> str:
 
 def stage_data(options: argparse.Namespace) -> int:
     script = ROOT / "scripts/experiments/measures/data.py"
-    tokens = 20_000 if options.tiny else 400_000
+    tokens = 20_000 if options.tiny else 450_000
     made = [
         subprocess.Popen(
             [sys.executable, str(script), "--out", _data(size)]
@@ -395,18 +396,16 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
         torch.cuda.reset_peak_memory_stats()
     trainer, batches = _trainer(flags)
 
-    def step() -> int:
-        samples = next(batches)
-        trainer.train_step(samples, raise_oom=True)
-        return int(samples[0]["ntokens"])
-
     for _ in range(4):
-        step()
+        trainer.train_step(next(batches), raise_oom=True)
     _wait()
     count, words, start = 0, 0, time.perf_counter()
-    while count < 5 or (count < most and time.perf_counter() < start + seconds):
-        words += step()
+    for samples in islice(batches, most):
+        trainer.train_step(samples, raise_oom=True)
+        words += int(samples[0]["ntokens"])
         count += 1
+        if count >= 5 and time.perf_counter() > start + seconds:
+            break
     _wait()
     took = time.perf_counter() - start
     return {

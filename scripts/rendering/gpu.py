@@ -1,0 +1,75 @@
+"""Tables of what scripts/experiments/gpu_run.py measured."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+from .cells import number, ratio, table
+
+_HALVES = "--memory-efficient-bf16"
+_HEADS = {
+    "bnce_sparse": "`bnce`, row-sparse",
+    "bnce": "`bnce`, dense gradient",
+    "shared_nce_sparse": "`shared_nce`, row-sparse",
+    "cross_entropy": "cross entropy, torch",
+    "compiled": "cross entropy, torch.compile",
+    "liger": "cross entropy, Liger-Kernel",
+    "cut_cross_entropy": "cut-cross-entropy",
+}
+_SYSTEMS = ("bnce row-sparse", "bnce", "cross_entropy", "adaptive_loss")
+
+
+def layer(results: Dict[str, Any]) -> List[str]:
+    """Time and memory of the output layer alone, at the first shape and dtype of the stage."""
+    _, shape, dtype = results["layer"][0]["key"]
+    found = {row["key"][0]: row for row in results["layer"] if row["key"][1:] == [shape, dtype]}
+    best = min(found[head]["ms"] for head in list(_HEADS)[3:])
+    lines = [
+        [
+            title,
+            number(found[head]["ms"], ".2f"),
+            number(found[head]["extra_mb"], ",.0f"),
+            number(ratio(best, found[head]["ms"]), ".1f"),
+        ]
+        for head, title in _HEADS.items()
+    ]
+    return table(["", "ms", "MB", "speed over the best cross entropy"], lines)
+
+
+def training(results: Dict[str, Any]) -> List[str]:
+    """Words/s and peak memory by vocabulary, in bfloat16."""
+    found = {tuple(row["key"]): row for row in results["training"]}
+    sizes = sorted({key[1] for key in found})
+    keys = [(system, *((system, size, _HALVES) for size in sizes)) for system in _SYSTEMS]
+    lines = [
+        [f"`{system}`", *(_speed(found.get(key, {})) for key in of_sizes)]
+        for system, *of_sizes in keys
+    ]
+    return table(["words/s (peak GB)", *(f"V = {size:,}" for size in sizes)], lines)
+
+
+def _speed(row: Dict[str, Any]) -> str:
+    if "words_per_s" not in row:
+        return "–"
+    return f"{number(row['words_per_s'], ',.0f')} ({number(row['peak_gb'], '.1f')})"
+
+
+def errors(results: Dict[str, Any]) -> List[str]:
+    """The largest relative error of all losses and of their gradients, by dtype."""
+    rows = results["errors"]
+    dtypes = list(dict.fromkeys(row["key"][1] for row in rows))
+    lines = []
+    for dtype in dtypes:
+        own = [row for row in rows if row["key"][1] == dtype]
+        lines.append(
+            [
+                dtype.split(".")[-1],
+                _most(own, ("loss",)),
+                _most(own, ("features", "weight", "bias")),
+            ]
+        )
+    return table(["", "loss", "gradients"], lines)
+
+
+def _most(rows: Sequence[Dict[str, Any]], names: Sequence[str]) -> str:
+    return number(max(row.get(name, 0.0) for row in rows for name in names), ".1e")
