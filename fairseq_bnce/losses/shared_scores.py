@@ -183,7 +183,10 @@ class _SharedLoss(FirstOrderFunction):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:  # one loss a token, or a second pass through a graph that is kept
             factor = grad.expand(len(inputs[0]))
-            _, gradients = _evaluate(*inputs, ctx.objective, factor=factor, gradient=True)
+            features, weight, bias = inputs
+            _, gradients = _evaluate(
+                features, weight, bias, ctx.objective, factor=factor, gradient=True
+            )
         else:
             gradients = [None if each is None else each.mul_(grad) for each in gradients]
         return (*gradients, None, None, None)

@@ -215,7 +215,8 @@ class Bands(AdaptiveSoftmax):
         exact = features.to(at_least_float32(features, classes))
         classes = classes.to(exact)
         for number, band in enumerate(self._bands()):
-            inputs, offset = features, 0
+            inputs: Tensor = features
+            offset: Any = 0
             if band.projection is not None:
                 inputs = F.linear(features.to(dtype), band.projection.to(dtype))
             words = band.end - band.first

@@ -42,7 +42,7 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Non
     """
     chosen = {id(parameter): parameter for parameter in parameters}
     for module in model.modules():
-        if _has_plain_rows(module):
+        if isinstance(module, nn.Embedding) and _has_plain_rows(module):
             module.__class__ = RowSparseEmbedding
             chosen[id(module.weight)] = module.weight
     for parameter in chosen.values():
@@ -63,7 +63,7 @@ def is_marked(parameter: Tensor) -> bool:
     return getattr(parameter, _MARK, False)
 
 
-def _has_plain_rows(module: nn.Module) -> bool:
+def _has_plain_rows(module: nn.Embedding) -> bool:
     """Whether a module is a word embedding that does nothing but read rows."""
     if type(module) is not nn.Embedding:  # a learned position's is a subclass
         return False

@@ -322,9 +322,9 @@ class SparseAdagrad(RowSparseOptimizer):
         torch._foreach_add_(divisors, group["eps"])
         torch._foreach_addcdiv_(parts["value"], gradients, divisors, -group["lr"])
 
-    def squares(self, gradients: List[Tensor]) -> Sequence[Tensor]:
+    def squares(self, gradients: List[Tensor]) -> List[Tensor]:
         """The terms that gradients add to the accumulators."""
-        return torch._foreach_mul(gradients, gradients)
+        return list(torch._foreach_mul(gradients, gradients))
 
 
 class RowwiseAdagrad(SparseAdagrad):
@@ -341,7 +341,7 @@ class RowwiseAdagrad(SparseAdagrad):
         shape = [*value.shape[:1], *[1] * (value.dim() - 1)]  # a number's is ()
         return {"sum": value.new_full(shape, group["initial_accumulator"])}
 
-    def squares(self, gradients: List[Tensor]) -> Sequence[Tensor]:
+    def squares(self, gradients: List[Tensor]) -> List[Tensor]:
         return [_mean_square(gradient) for gradient in gradients]
 
 
@@ -385,12 +385,10 @@ class LazyAdam(RowSparseOptimizer):
         torch._foreach_addcdiv_(parts["value"], parts["mean"], divisors, -rate)
 
 
-def _decayed(
-    values: List[Tensor], gradients: List[Tensor], group: Dict[str, Any]
-) -> Sequence[Tensor]:
+def _decayed(values: List[Tensor], gradients: List[Tensor], group: Dict[str, Any]) -> List[Tensor]:
     """The gradients with those of an L2 penalty on the values."""
     decay: float = group["weight_decay"]
-    return torch._foreach_add(gradients, values, alpha=decay) if decay else gradients
+    return list(torch._foreach_add(gradients, values, alpha=decay)) if decay else gradients
 
 
 def _mean_square(gradient: Tensor) -> Tensor:

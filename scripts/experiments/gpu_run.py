@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib
 import json
 import math
 import os
@@ -225,29 +226,28 @@ def stage_errors(options: argparse.Namespace) -> None:
     import torch
 
     sys.path.insert(0, str(ROOT / "tests"))
-    from loss_cases import ROWS, call, gradients, make_problem, with_gradients
-
+    cases: Any = importlib.import_module("loss_cases")
     from fairseq_bnce import losses
 
     rows = Rows("errors", options)
     count = 33 if options.tiny else 1500
-    for name in ROWS:
+    for name in cases.ROWS:
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
 
             def compare(name: str = name, dtype: torch.dtype = dtype) -> Row:
-                rounded = with_gradients(make_problem(count), dtype)
+                rounded = cases.with_gradients(cases.make_problem(count), dtype)
                 plain = {k: v if v is None else v.detach() for k, v in rounded.items()}
-                exact = with_gradients(plain, torch.float64)
-                want = call(losses, name, exact).sum()
-                wanted = gradients(want, exact)
+                exact = cases.with_gradients(plain, torch.float64)
+                want = cases.call(losses, name, exact).sum()
+                wanted = cases.gradients(want, exact)
                 moved = {
                     key: None
                     if value is None
                     else value.detach().to(_device()).requires_grad_(value.requires_grad)
                     for key, value in rounded.items()
                 }
-                got = call(losses, name, moved).sum()
-                found = {key: g.cpu().double() for key, g in gradients(got, moved).items()}
+                got = cases.call(losses, name, moved).sum()
+                found = {key: g.cpu().double() for key, g in cases.gradients(got, moved).items()}
                 off = {k: float((found[k] - wanted[k]).norm() / wanted[k].norm()) for k in wanted}
                 return {"loss": abs(float(got.cpu().double() / want) - 1), **off}
 
@@ -260,15 +260,10 @@ def stage_layer(options: argparse.Namespace) -> None:
 
     from experiments.measures import layers, meter
 
-    heads = [layers.LIMIT, "bnce_sparse", "bnce_triton_epilogue", "bnce", "shared_nce_sparse"]
+    heads = [layers.LIMIT, "bnce_sparse", "bnce", "shared_nce_sparse"]
     heads += ["cross_entropy", "compiled", "liger", "cut_cross_entropy"]
-    with contextlib.suppress(ImportError):  # a variant that is measured and not kept
-        sys.path.insert(0, str(ROOT / "gpu"))
-        import variant
-
-        layers.HEADS["bnce_triton_epilogue"] = variant.head
     main = "64x32x500" if options.tiny else "8192x4096x131072"
-    few = [layers.LIMIT, "bnce_sparse", "bnce_triton_epilogue", "cross_entropy"]
+    few = [layers.LIMIT, "bnce_sparse", "cross_entropy"]
     shapes = {main: heads}
     if not options.tiny:
         shapes.update({"8192x512x131072": few, "8192x1024x267744": few, "8192x650x52595": few})
@@ -295,8 +290,7 @@ def stage_layer(options: argparse.Namespace) -> None:
                         "distinct_words": len(torch.unique(problem.target)),
                     }
 
-                if head in layers.HEADS:
-                    rows.add([head, text, str(dtype)], one)
+                rows.add([head, text, str(dtype)], one)
             if text == main and dtype == torch.bfloat16:
                 problem.weight = problem.weight.detach().requires_grad_()
                 _profile(layers.HEADS["bnce_sparse"](problem), "layer")
@@ -328,8 +322,8 @@ def _profile(call: Callable[[], Any], name: str) -> Row:
     by = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
     table = averages.table(sort_by=by, row_limit=45, max_name_column_width=70)
     (WORK / f"profile-{name}.txt").write_text(table)
-    names = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaLaunchKernel")
-    names += ("cudaMemcpyAsync", "cuLaunchKernelEx", "cudaLaunchKernelExC", "aten::item")
+    names: Sequence[str] = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaLaunchKernel")
+    names = (*names, "cudaMemcpyAsync", "cuLaunchKernelEx", "cudaLaunchKernelExC", "aten::item")
     return {"counts_of_3": {a.key: a.count for a in averages if a.key in names}}
 
 

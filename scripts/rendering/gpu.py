@@ -40,10 +40,9 @@ def training(results: Dict[str, Any]) -> List[str]:
     """Words/s and peak memory by vocabulary, in bfloat16."""
     found = {tuple(row["key"]): row for row in results["training"]}
     sizes = sorted({key[1] for key in found})
-    keys = [(system, *((system, size, _HALVES) for size in sizes)) for system in _SYSTEMS]
     lines = [
-        [f"`{system}`", *(_speed(found.get(key, {})) for key in of_sizes)]
-        for system, *of_sizes in keys
+        [f"`{system}`", *(_speed(found.get((system, size, _HALVES), {})) for size in sizes)]
+        for system in _SYSTEMS
     ]
     return table(["words/s (peak GB)", *(f"V = {size:,}" for size in sizes)], lines)
 
