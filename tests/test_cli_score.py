@@ -426,7 +426,7 @@ def test_what_cannot_be_read_on(score):
     """Its first page is not mapped."""
     status, output, errors = score("/proc/self/mem")
     assert (status, output) == (2, "")
-    assert "input '/proc/self/mem': required a text file, got: Input/output error" in errors
+    assert "input '/proc/self/mem': required readable text, got: Input/output error" in errors
 
 
 def test_errors_are_one_line_whatever_is_in_a_name(score, tmp_path):

@@ -36,8 +36,11 @@ def is_compressed(name: str) -> bool:
     """Whether a file is compressed; False for a pipe, whose first bytes can be read only once."""
     if not os.path.isfile(name):
         return False
-    with open(name, "rb") as file:
-        return file.read(max(map(len, _COMPRESSED))).startswith(tuple(_COMPRESSED))
+    try:
+        with open(name, "rb") as file:
+            return file.read(max(map(len, _COMPRESSED))).startswith(tuple(_COMPRESSED))
+    except OSError:  # whoever reads it says so
+        return False
 
 
 def unpacked(stream: Any, name: str) -> io.RawIOBase:
