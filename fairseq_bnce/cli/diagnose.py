@@ -120,7 +120,8 @@ def run(options: argparse.Namespace) -> int:
     folder = None if options.out is None else Path(options.out)
     read = [("FILE", name) for name in options.files]
     read += model_files(options.path, options.data)
-    refuse_overwriting({"--out": folder and str(folder / "diagnosis.json")}, read)
+    written = None if folder is None else str(folder / "diagnosis.json")
+    refuse_overwriting({"--out": written}, read)
     if folder is not None:
         importlib.import_module("matplotlib")  # told of before the work where it is missing
         _make_folder(folder)
