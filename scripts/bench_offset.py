@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure what `fairseq-bnce diagnose --offset` does for models: by rows, how close and how fast.
+"""Measure what `fairseq-bnce diagnose --reduced-partition` does: by rows, how close and how fast.
 
     bench_offset.py NAME=CHECKPOINT ... --out OUT --fit train.txt \\
         --text test.txt

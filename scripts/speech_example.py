@@ -119,7 +119,7 @@ def calibrate(run: Run) -> None:
     """For a softmax's model: rows, or mu_z alone, written into a checkpoint of their own."""
     if run.options.model != SOFTMAX:
         return
-    text, rows = ("train.txt", ["--offset", run.options.rows])
+    text, rows = ("train.txt", ["--reduced-partition", run.options.rows])
     if not run.options.rows:
         text, rows = "valid.txt", []
     flags = ["--calibrate", run.folder / "lm" / CALIBRATED, "--overwrite", *rows]

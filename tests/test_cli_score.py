@@ -210,7 +210,8 @@ def test_what_is_asked_wrongly(score, file, tmp_path):
         (tmp_path,): "required a text file, got: Is a directory",
         ("-", "-"): "required standard input ('-') once",
         (file, "--data", tmp_path): "--data: required a folder with the dict.txt",
-        (file, "--path", tmp_path / "none.pt"): "required a checkpoint, got no such file",
+        (file, "--path", tmp_path / "none.pt"): "none.pt: required a checkpoint, got no such file",
+        (file, "--path", "shift: "): "error: --path shift: : required a checkpoint",
         (file, "--log-z-shift", "much"): "--log-z-shift: required 'checkpoint', 'none' or a",
         (file, "--device", "abacus"): "--device: required one that torch has here",
     }.items():
@@ -222,7 +223,10 @@ def test_what_is_asked_wrongly(score, file, tmp_path):
         status, _, errors = score(*arguments)
         assert status == 2 and "usage: fairseq-bnce score" in errors
     status, _, errors = score(file, "--document", model="lbl_lm both sides")
-    assert status == 2 and "document: required a model of past words" in errors
+    assert status == 2 and "--document: required a model of past words" in errors
+    flags = ["--document", "--context-window", "99"]
+    status, _, errors = score(file, *flags, model="transformer_lm")
+    assert status == 2 and "--context-window: required 0 to" in errors
 
 
 @pytest.mark.parametrize(
@@ -422,7 +426,7 @@ def test_what_cannot_be_read_on(score):
     """Its first page is not mapped."""
     status, output, errors = score("/proc/self/mem")
     assert (status, output) == (2, "")
-    assert "input '/proc/self/mem': required a text file, got: Input/output error" in errors
+    assert "input '/proc/self/mem': required readable text, got: Input/output error" in errors
 
 
 def test_errors_are_one_line_whatever_is_in_a_name(score, tmp_path):

@@ -1,6 +1,7 @@
 """fairseq-bnce complete: questions in both forms, choices by score, accuracy and its interval."""
 
 import csv
+import gzip
 import json
 import math
 import os
@@ -131,7 +132,7 @@ def test_words_are_those_of_the_training_data(put):
         (TABLE + "3,_____ ______,1,2,3,4,5\n", "line 4: required a question with one _____"),
         (TABLE + "3,____,1,2,3,4,5\n", "line 4: required a question with one _____"),
         (TABLE + "3,_____,1,2,,4,5\n", "line 4: required an id and choices a to e, got an empty"),
-        (b"id,question,a),b),c),d),e)\n1,\xff _____,1,2,3,4,5\n", "q, line 2: required UTF-8, got"),
+        (TABLE.encode("utf-16"), "q: required UTF-8 text, got UTF-16"),
         (MACHINE.replace("12d) w1 [W7]", "12d) w1 W7"), r"q, line 9: required '1a\) words"),
         (MACHINE.replace("12d)", "12f)"), r"q, line 9: required '1a\) words"),
         (MACHINE.replace("12d)", "12e)"), "q, line 9: required choices a to e .* order, got 12e"),
@@ -142,6 +143,15 @@ def test_words_are_those_of_the_training_data(put):
 def test_questions_that_are_none(put, content, message):
     with pytest.raises(InputError, match=message):
         read_questions(put("q", content))
+
+
+@pytest.mark.parametrize("kind", [bytes, gzip.compress])
+def test_lines_that_are_no_utf8_are_reported_with_their_file(put, kind, caplog):
+    """And compressed files are read whatever they are called."""
+    content = b"id,question,a),b),c),d),e)\n1,\xff _____,1,2,3,4,5\n"
+    (question,) = read_questions(put("q", kind(content)))
+    assert question.sentences[0] == "\ufffd 1"
+    assert "q: 1 line(s) were not UTF-8" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -417,9 +427,10 @@ def test_digits_of_other_scripts_number_no_question(complete, put):
     )
 
 
-def test_files_that_have_no_end(complete, monkeypatch):
+def test_files_that_have_no_end(complete, put, monkeypatch):
     monkeypatch.setattr("fairseq_bnce.corpora.completion.FILE_LIMIT", 2**16)
-    assert "/dev/zero: required at most 65,536 bytes, got more" in refusal(complete("/dev/zero"))
+    assert "q: required at most 65,536 bytes, got more" in refusal(complete(put("q", "x" * 2**17)))
+    assert "/dev/zero: required UTF-8 text, got as many zero" in refusal(complete("/dev/zero"))
 
 
 def test_names_that_are_no_files(complete, tmp_path):

@@ -289,7 +289,7 @@ def test_empty_values(flag, diagnose, checkpoint, text):
     "rows, message",
     [
         ("9001", "--offset: required a whole number from 1 to 9,000, got '9001'"),
-        ("9000", "--offset: required at most 64, a row a word, got 9,000"),
+        ("9000", "--reduced-partition: required at most 64, a row a word, got 9,000"),
     ],
 )
 def test_rows_that_are_too_many_are_told_of_before_the_work(
@@ -297,6 +297,14 @@ def test_rows_that_are_too_many_are_told_of_before_the_work(
 ):
     status, _, errors = diagnose("--path", checkpoint, "--offset", rows, tmp_path / "no text")
     assert status == 2 and message in errors and "no text" not in errors
+
+
+def test_the_diagnosis_replaces_no_text(diagnose, checkpoint, tmp_path):
+    write_lines(tmp_path / "diagnosis.json", LINES)
+    given = ["--out", tmp_path, tmp_path / "diagnosis.json"]
+    status, _, errors = diagnose("--path", checkpoint, *given)
+    assert status == 2 and "--out: required another file than that of FILE" in errors
+    assert (tmp_path / "diagnosis.json").read_text().splitlines() == LINES
 
 
 def test_a_file_that_is_there_is_not_written_over(diagnose, checkpoint, text):

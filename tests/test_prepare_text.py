@@ -477,7 +477,7 @@ def test_what_is_refused(tmp_path, capsys, arguments, message) -> None:
     (tmp_path / "a").write_text("a b\nc\n")
     (tmp_path / "one").write_text("a b\n")
     (tmp_path / "blank").write_text("\n \n")
-    (tmp_path / "zip").write_bytes(b"\x1f\x8b\x00\x00")
+    (tmp_path / "zip").write_bytes(b"PK\x03\x04\x00\x00")
     before = sorted(os.listdir(tmp_path))
     arguments = [argument.format(tmp=tmp_path) for argument in arguments]
     assert run("--tokenized", "--text-only", "--out", tmp_path / "out", *arguments) == 2

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -171,7 +172,7 @@ def test_words_one_by_one(calibrated, corpus):
 def test_eval_lm(softmax, calibrated, corpus):
     exact = perplexity(evaluate(corpus, softmax))
     output = evaluate(corpus, calibrated, "--unnormalized")
-    assert "log Z that of 16 rows in the place of 64" in output
+    assert "reduced partition function of 16 rows" in output
     assert perplexity(output) == pytest.approx(exact, rel=0.02)
     shifted = evaluate(corpus, calibrated, "--unnormalized", "--log-z-shift", "0.5")
     state = checkpoints.load(str(calibrated), str(corpus)).state
@@ -198,6 +199,24 @@ def test_diagnose_says_how_close(softmax, calibrated, corpus, tmp_path, capfd):
     assert offset["fitted_on"] + offset["measured_on"] == before["contexts"]
     again = diagnosed(calibrated, "--offset")["offset"]  # of the model, not of what it carries
     assert again == pytest.approx(offset, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["reduced-partition", "offset"])
+def test_both_spellings_calibrate_and_say_what_was_before_and_after(
+    kind, softmax, calibrated, corpus, tmp_path, capfd
+):
+    path = tmp_path / "model.pt"
+    path.write_bytes(softmax.read_bytes())
+    arguments = ["--data", corpus, "--worst", "0", "--calibrate", kind]
+    text = calibrated.with_name("text")
+    assert call_command("diagnose", "--path", path, *arguments, text) == 0
+    before, after = capfd.readouterr().out.split("\n\n")
+    assert before.startswith("before") and after.startswith("after")
+    assert "reduced partition function of 16 rows" in after.splitlines()[0]
+    for block in (before, after):
+        assert re.search(r"^sigma_z \(nats\) +\d", block, re.M)
+    state = checkpoints.read(str(tmp_path / "model.calibrated.pt"))["task_state"]
+    assert "reduced_partition" in state
 
 
 def test_no_more_is_read_than_is_fitted_to(softmax, corpus, tmp_path, capfd, monkeypatch):
@@ -284,7 +303,10 @@ def test_too_little_text(softmax, corpus, tmp_path, capfd):
         tmp_path / "text",
     ]
     assert call_command("diagnose", "--path", softmax, *arguments) == 2
-    assert "--offset: contexts: required at least 160 for 16 rows, got" in capfd.readouterr().err
+    assert (
+        "--reduced-partition: contexts: required at least 160 for 16 rows, got"
+        in capfd.readouterr().err
+    )
     assert not (tmp_path / "new.pt").exists()
 
 

@@ -1,7 +1,9 @@
 """fairseq-bnce rescore: lists in and out, weights tuned and applied, and all that is refused."""
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import random
 import re
@@ -136,8 +138,6 @@ def test_standard_input_gzip_and_a_file_out(rescore, nbest, tmp_path, monkeypatc
     out = tmp_path / "out"
     assert rescore(tmp_path / "nbest.gz", "--out", out) == (0, [], UNKNOWN)
     assert out.read_text().splitlines() == want
-    assert rescore(nbest, "--out", nbest)[0] == 0  # in place
-    assert nbest.read_text().splitlines() == want
 
 
 def test_words_are_made_of_hypotheses_as_of_text(rescore, nbest, scorer):
@@ -157,7 +157,7 @@ def test_a_file_in_memory_is_a_file(rescore, nbest):
         for _ in range(2):
             assert rescore(nbest, *WEIGHTED, "--out", out, model=None)[0] == 0
         assert len(out.read_text().splitlines()) == len(LIST)
-        assert rescore(out, *WEIGHTED, "--out", out, model=None)[0] == 0  # in place
+        assert rescore(out, *WEIGHTED, "--out", out, model=None)[0] == 2  # its own input
 
 
 def test_no_lists_at_all(rescore, nbest):
@@ -249,6 +249,7 @@ def test_tuning_reports_what_sacrebleu_says(rescore, tmp_path):
     after = trial.bleu((tmp_path / "best").read_text().splitlines())
     assert after > before + 5
     assert f"before {before:.2f} [" in errors and f"after {after:.2f} [" in errors
+    assert "first entry" in errors
     counts = Bleu().counts
     sums = [
         np.concatenate([counts([text], [ref]) for text, ref in zip(texts, trial.references)])
@@ -399,6 +400,64 @@ def test_words_that_are_no_utf8_match_their_reference(rescore, tmp_path, kind):
     tuned = [*flags, "--tune", reference, "--tune-features", "score,A"]
     if kind == "moses":
         assert want in rescore(nbest, *tuned, model=None)[2]
+
+
+ACCENTS = "caf\u00e9 d\u00e9j\u00e0 vu b\u00eate noire"
+
+
+@pytest.fixture
+def accented(tmp_path):
+    """Files in some encoding: lists whose second entry is right, and their references."""
+
+    def write(lists, references):
+        texts = (("x y z", 0), (ACCENTS, 1))
+        lines = [f"{i} ||| {text} ||| A= {a} ||| 0\n" for i in "01" for text, a in texts]
+        (tmp_path / "lists").write_text("".join(lines), encoding=lists)
+        (tmp_path / "references").write_text(f"{ACCENTS}\n" * 2, encoding=references)
+        return tmp_path / "lists", tmp_path / "references"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("encodings", "reported"), [(("latin-1", "utf-8"), [2, 0]), (("utf-8", "latin-1"), [0, 2])]
+)
+def test_lines_that_are_no_utf8_are_reported_with_their_file(
+    rescore, accented, encodings, reported
+):
+    paths = accented(*encodings)
+    status, _, errors = rescore(paths[0], "--weights", "A=1", "--ref", paths[1], model=None)
+    assert status == 0
+    for path, count in zip(paths, reported):
+        assert errors.count(f"{path}: {count} line(s) were not UTF-8") == (count > 0)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_utf16_is_refused(rescore, tmp_path, accented, encoding, place):
+    """Before any weights are written."""
+    encodings = ["utf-8", "utf-8"]
+    encodings[place] = encoding
+    paths = accented(*encodings)
+    flags = ["--tune-features", "score,A", "--weights-out", tmp_path / "w", "--tune", paths[1]]
+    status, lines, errors = rescore(paths[0], *flags, model=None)
+    assert (status, lines) == (2, []) and f"{paths[place]}: required UTF-8 text, got" in errors
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize("kind", [gzip, bz2, lzma])
+def test_compressed_files_of_any_name(rescore, tmp_path, accented, kind, monkeypatch):
+    """Lists, references and weights; standard input, too."""
+    nbest, reference = accented("utf-8", "utf-8")
+    write_lines(tmp_path / "weights", ["A= 1"])
+    flags = [nbest, "--weights", tmp_path / "weights", "--ref", reference]
+    want = rescore(*flags, model=None)
+    assert want[0] == 0 and "after 100.00" in want[2]
+    for path in (nbest, reference, tmp_path / "weights"):
+        path.write_bytes(kind.compress(path.read_bytes()))
+    assert rescore(*flags, model=None) == want
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(nbest.read_bytes())))
+    assert rescore("-", *flags[1:], model=None) == want
 
 
 # ---------------------------------------------------------------- refusals
@@ -613,7 +672,7 @@ def test_damaged_gzip(rescore, tmp_path):
 
 @pytest.mark.parametrize("digit", ["\u00b2", "\u0664", "\uff11", "1" * 5000])
 def test_ids_that_are_digits_elsewhere(rescore, nbest, tmp_path, digit):
-    """They are names, as any others; a number of 5,000 digits is one, too."""
+    """They are names, as any others, but no ranks; so are numbers of 5,000 digits."""
     write_lines(nbest, [f"{digit} ||| w1 ||| TM= 1 ||| 1"])
     status, lines, _ = rescore(nbest)
     assert status == 0 and lines[0].startswith(f"{digit} ||| w1 ||| TM= 1 BNCE= ")
@@ -621,8 +680,8 @@ def test_ids_that_are_digits_elsewhere(rescore, nbest, tmp_path, digit):
     assert status == 2 and "required a list that has a reference" in errors
     assert len(errors) < 500
     write_lines(tmp_path / "words", [f"u-{digit} w1"])
-    kaldi = rescore("--format", "kaldi", tmp_path / "words")
-    assert kaldi[0] == (0 if digit.isascii() else 2)
+    status, _, errors = rescore("--format", "kaldi", tmp_path / "words")
+    assert status == 2 and len(errors) < 500
 
 
 @pytest.mark.parametrize("weights", ["score=1e308", "score=1e200,TM=1e200", "score=-1e39"])
@@ -702,10 +761,14 @@ def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
         ("-", *WEIGHTED, "--ref", "-"): "got it for NBEST and --ref",
         ("-", "--tune", "-"): "got it for NBEST and --tune",
         ("-", *WEIGHTED, "--format", "kaldi", "--cost", "a=-"): "got it for NBEST and --cost",
-        (nbest, *WEIGHTED, "--best", "-"): "--best: required another file than --out, got -",
-        (nbest, *WEIGHTED, "--out", out, "--best", out): "--best: required another file than --out",
+        (nbest, *WEIGHTED, "--best", "-"): (
+            "--best: required another file than that of --out, got -"
+        ),
+        (nbest, *WEIGHTED, "--out", out, "--best", out): (
+            "--best: required another file than that of --out"
+        ),
         (nbest, "--tune", nbest, "--weights-out", out, "--out", tmp_path / "." / "out"): (
-            "--weights-out: required another file than --out"
+            "--weights-out: required another file than that of --out"
         ),
         (f"{out}.part", *WEIGHTED, "--out", out): (
             f"NBEST: required another file than {out}.part, which is that of --out until it is"
@@ -734,6 +797,76 @@ def test_what_would_be_read_or_written_twice(rescore, nbest, tmp_path):
     }.items():
         status, lines, errors = rescore(*flags, model=None)
         assert (status, lines) == (2, []) and said in errors
+
+
+@pytest.mark.parametrize("how", ["same", "relative", "link", "linked folder", "hard link"])
+def test_no_output_replaces_an_input(rescore, nbest, tmp_path, how, monkeypatch):
+    """By none of its names, and the input stays as it was."""
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "weights", ["score= 1"])
+    for flag, path in {"NBEST": nbest, "--weights": tmp_path / "weights"}.items():
+        (tmp_path / "other").unlink(missing_ok=True)
+        (tmp_path / "here").unlink(missing_ok=True)
+        (tmp_path / "here").symlink_to(tmp_path)
+        if how == "link":
+            (tmp_path / "other").symlink_to(path.name)
+        elif how == "hard link":
+            os.link(path, tmp_path / "other")
+        name = {"same": path, "relative": path.name, "linked folder": f"here/{path.name}"}
+        output, before = name.get(how, "other"), path.read_bytes()
+        for flags in (["--out"], ["--best"], ["--tune", tmp_path / "ref", "--weights-out"]):
+            write_lines(tmp_path / "ref", ["w1", "w1"])
+            given = [nbest, "--weights", tmp_path / "weights", *flags, output]
+            status, lines, errors = rescore(*given, model=None)
+            assert (status, lines) == (2, []), flags
+            assert f"{flags[-1]}: required another file than that of {flag}, got " in errors
+            assert path.read_bytes() == before
+
+
+def test_the_dictionary_is_an_input(rescore, nbest, tmp_path):
+    for model in (["--path", tmp_path / "m.pt"], ["--path", "x.pt", "--data", tmp_path]):
+        flags = [*model, "--out", tmp_path / "dict.txt"]
+        status, _, errors = rescore(nbest, *flags, model=None)
+        assert status == 2 and "--out: required another file than that of --" in errors
+
+
+def test_several_weights_after_one_flag(rescore, nbest, tmp_path, monkeypatch):
+    """The list may come behind them, before them, or from standard input."""
+    want = rescore(nbest, "--weights", "score=-1,TM=0.5", model=None)
+    assert want[0] == 0
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a=1").write_bytes(nbest.read_bytes())
+    weights = ["--weights", "score=-1", "TM=0.5"]
+    for flags in (
+        [*weights, nbest],
+        [*weights, "a=1"],
+        [nbest, *weights],
+        [*weights, "--seed", "2", nbest],
+        ["--weights", "score=-1,", "TM=0.5", nbest],
+    ):
+        assert rescore(*flags, model=None) == want
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(nbest.read_bytes())))
+    assert rescore(*weights, "-", model=None) == want
+    for flags in ([nbest, *weights, nbest], [*weights, nbest, nbest], [*weights, "x", "y"]):
+        status, _, errors = rescore(*flags, model=None)
+        assert status == 2 and "--weights: required" in errors
+
+
+def test_several_values_of_a_weight_after_one_flag(rescore, nbest):
+    write_lines(nbest, ["0 ||| w1 ||| TM= 1 2 ||| 0"])
+    status, (line,), _ = rescore("--weights", "TM=0.5", "-2", "score=1", nbest, model=None)
+    assert status == 0 and line.endswith("||| -3.5")
+
+
+def test_negative_tuned_weights_are_told_of(rescore, tmp_path):
+    """Here the lists' features are better where there are more errors."""
+    trial = Trial(tmp_path)
+    flags = ["--tune", trial.reference, "--tune-features", "A,B", "--restarts", "0"]
+    assert "negative" not in rescore(trial.nbest, *flags, model=None)[2]
+    lines = trial.nbest.read_text().replace("B= -", "B= +").replace("B= ", "B= -")
+    trial.nbest.write_text(lines.replace("B= -+", "B= "))
+    status, _, errors = rescore(trial.nbest, *flags, model=None)
+    assert status == 0 and "negative weight of 'B'" in errors
 
 
 def test_costs_of_the_name_that_is_added(rescore, tmp_path):

@@ -69,7 +69,7 @@ def test_gzipped_lists(tmp_path):
     (tmp_path / "list.gz").write_bytes(gzip.compress(b"a\nb\n"))
     assert [one.text for one in lines.LineSource(str(tmp_path / "list.gz"))] == ["a", "b"]
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"a\n" * 999)[:-12])
-    with pytest.raises(InputError, match="cut.gz: required readable lines, got: "):
+    with pytest.raises(InputError, match="cut.gz: required readable text, got: "):
         list(lines.LineSource(str(tmp_path / "cut.gz")))
 
 
@@ -239,10 +239,15 @@ def test_kaldi_lists_with_costs(tmp_path):
         (
             "utterance x\n",
             "",
-            "list, line 1: required 'utterance-n word word ...', got 'utterance'",
+            "list, line 1: required 'utterance-n word word ...', n .*, got 'utterance'",
         ),
         ("-1 x\n", "", "list, line 1: required 'utterance-n word"),
         ("\n", "", "list, line 1: required 'utterance-n word word ...', got an empty line"),
+        ("u-01 x\n", "", "list, line 1: required .*leading zeros, got 'u-01'"),
+        ("1089-134686-0000 x\n", "", "list, line 1: required .*, got '1089-134686-0000'"),
+        ("u-20210304 x\n", "", "list, line 1: required .*, got 'u-20210304'"),
+        ("u-1 x\nu-1 y\n", "u-1 1\n" * 2, "list, line 2: required every key once, got 'u-1'"),
+        ("u-1 x\nv-1 y\nu-1 z\n", "u-1 1\nv-1 1\nu-1 1\n", "list, line 3: .*every key once"),
         ("u-1 x\n", "u-2 1\n", "ac, line 1: required 'u-1 cost', as in line 1 of .*list, got 'u-2"),
         ("u-1 x\n", "u-1 1 2\n", "ac, line 1: required 'u-1 cost', as"),
         ("u-1 x\n", "u-1 one\n", "ac, line 1: required a number as the cost, got 'one'"),

@@ -54,9 +54,7 @@ def test_batches_that_do_not_fit_into_memory(made, monkeypatch):
         torch.empty(2**50)
 
     monkeypatch.setattr(scorer._reader, "read", read)
-    message = (
-        r"--batch-tokens\): required batches that fit into memory, got 5,000, .*: RuntimeError"
-    )
+    message = "^batch_tokens: required batches that fit into memory, got 5,000, .*: RuntimeError"
     with pytest.raises(ScoringError, match=message):
         scorer.score(LINES)
 
@@ -308,18 +306,28 @@ def test_what_is_asked_wrongly(made):
     scorer = made("transformer_lm")
     with pytest.raises(ScoringError, match="sentences: required an iterable of strings"):
         scorer.score("w1 w2")
-    with pytest.raises(ScoringError, match="--context-window: required 0 to 15.*got 16"):
+    with pytest.raises(ScoringError, match="^context_window: required 0 to 15.*got 16"):
         next(scorer.score_stream(["w1"], document=True, context_window=16))
     with pytest.raises(ScoringError, match="document: required a model of past words"):
         next(made("lbl_lm both sides").score_stream(["w1"], document=True))
     for options, said in {
         "batch_tokens: required at least 1, got 0": {"batch_tokens": 0},
-        "--device: required one that torch has here.*got abacus": {"device": "abacus"},
-        "--log-z-shift: required .* a finite number, got 'much'": {"shift": "much"},
-        "--log-z-shift: required .* a finite number, got nan": {"shift": float("nan")},
+        "^device: required one that torch has here.*got abacus": {"device": "abacus"},
+        "^shift: required .* a finite number, got 'much'": {"shift": "much"},
+        "^shift: required .* a finite number, got nan": {"shift": float("nan")},
     }.items():
         with pytest.raises(ScoringError, match=options):
             made("lstm_lm", **said)
+
+
+def test_files_that_are_asked_for_wrongly(language_model, tmp_path):
+    """The messages name arguments; the command line's flags are the command's to name."""
+    for path, data, said in (
+        (tmp_path / "none.pt", None, "^path .*none.pt: required a checkpoint"),
+        (language_model("rnn_lm"), tmp_path, "^data: required a folder"),
+    ):
+        with pytest.raises(ScoringError, match=said):
+            Scorer.from_checkpoint(path, data)
 
 
 def test_it_is_imported_when_asked_for():

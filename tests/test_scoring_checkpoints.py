@@ -468,7 +468,7 @@ def test_where_the_dictionary_is_looked_for(corpus, language_model, tmp_path):
 
     moved = edited(language_model("rnn_lm"), tmp_path / "moved.pt", without_traces)
     said = refused(moved)
-    assert "--data: required a folder with the dict.txt" in said
+    assert "data: required a folder with the dict.txt" in said
     assert f"{tmp_path} or {tmp_path / 'away'} or {tmp_path / 'gone'}" in said
     assert f"got none in {tmp_path / 'other'}" in refused(moved, tmp_path / "other")
     want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])

@@ -17,6 +17,7 @@ from sacremoses import MosesTokenizer
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import tokens
+from fairseq_bnce.text.lines import LineSource
 from fairseq_bnce.text.numerals import NEGATIVE, decimal
 from fairseq_bnce.text.output import Output
 from fairseq_bnce.text.stream import TextLines
@@ -25,23 +26,41 @@ from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 # ---------------------------------------------------------------- in
 
 
-def test_a_gzipped_file_is_read_as_its_text(tmp_path):
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress(b"one two\r\nthree\n"))
+@pytest.mark.parametrize("kind", [gzip, bz2, lzma])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_a_compressed_file_is_read_as_its_text(kind, name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(kind.compress(b"one two\r\nthree\n"))
     text = TextLines([str(path)])
     assert list(text) == ["one two", "three"] and text.total_bytes is None
-    path.write_bytes(gzip.compress(b"one two\n" * 10_000)[:-20])
-    with pytest.raises(InputError, match=r"a\.txt\.gz.*: required a text file, got: .*end"):
-        list(TextLines([str(path)]))
+    whole = kind.compress(b"".join(b"line %d\n" % i for i in range(10_000)))
+    for damaged in (whole[:-20], whole[:200] + b"x" * 200 + whole[400:]):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"a\.txt.*: required readable text, got: ."):
+            list(TextLines([str(path)]))
+
+
+def test_a_text_that_is_named_as_if_compressed(tmp_path):
+    (tmp_path / "a.gz").write_bytes(b"one two\n")
+    text = TextLines([str(tmp_path / "a.gz")])
+    assert list(text) == ["one two"] and text.total_bytes == 8
+
+
+@pytest.mark.parametrize("kind", [gzip, bz2, lzma])
+def test_a_compressed_pipe(kind, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(kind.compress(b"one two\nthree\n" * 9))
+    with subprocess.Popen(f"cat {tmp_path}/file > {tmp_path}/pipe", shell=True):
+        assert list(TextLines([str(tmp_path / "pipe")])) == ["one two", "three"] * 9
 
 
 @pytest.mark.parametrize(
     "content, kind",
     [
-        (gzip.compress(b"one two\n"), r"gzip \(as \*\.gz it is read\)"),
-        (bz2.compress(b"one two\n"), "bzip2"),
-        (lzma.compress(b"one two\n"), "xz"),
+        (b"\x28\xb5\x2f\xfd one", "zstd"),
+        (b"PK\3\4 one", "a zip archive"),
         ("one two\n".encode("utf-16"), "UTF-16"),
+        (gzip.compress("one two\n".encode("utf-16")), "UTF-16"),
         ("one two\n".encode("utf-16-le"), "as many zero bytes as UTF-16 has"),
         ("one two\n".encode("utf-32"), "UTF-32"),
     ],
@@ -51,6 +70,8 @@ def test_what_is_no_utf8_from_the_first_byte_is_refused(content, kind, tmp_path)
     path.write_bytes(content)
     with pytest.raises(InputError, match=rf"a\.txt.*: required UTF-8 text, got {kind}"):
         list(TextLines([str(path)]))
+    with pytest.raises(InputError, match=rf"a\.txt.*: required UTF-8 text, got {kind}"):
+        list(LineSource(str(path)))
 
 
 def test_the_second_file_is_looked_at_as_the_first_is(tmp_path):

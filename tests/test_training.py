@@ -178,6 +178,7 @@ def test_log_z_travels_in_the_checkpoint(corpus, tmp_path):
     torch.save(content, tmp_path / "unmeasured.pt")
     output = evaluate(corpus, tmp_path / "unmeasured.pt", "--unnormalized")
     assert "this checkpoint was saved before any validation: no mu_z, shift 0" in output
+    assert "diagnose --calibrate" in output
 
 
 def test_cross_entropy_checkpoint_says_that_it_is_not_self_normalised(corpus, tmp_path):

@@ -72,7 +72,7 @@ def guarded(parameters: Mapping[str, Tensor], configuration: Any, path: str) -> 
         raise
     except _TooLarge:
         raise CheckpointError(
-            f"--path {path}: required a configuration of a model of the size of its parameters, "
+            f"path {path}: required a configuration of a model of the size of its parameters, "
             f"got one of over {most:,} numbers"
         ) from None
     except Exception as error:  # about anything, where a configuration is wrong
@@ -97,7 +97,7 @@ def literals_alone(configuration: Any, path: str) -> Iterator[None]:
 def no_model(path: str, error: Exception) -> CheckpointError:
     """For what fairseq or torch say about a model that can't be built or filled."""
     return CheckpointError(
-        f"--path {path}: required a model of an architecture that is known here, with all its "
+        f"path {path}: required a model of an architecture that is known here, with all its "
         f"parameters, got: {told(error)}"
     )
 

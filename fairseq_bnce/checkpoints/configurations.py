@@ -75,7 +75,7 @@ def _check_references(fields: List[Tuple[str, Any]], path: str) -> None:
         found = _REFERENCE.fullmatch(value)
         if found is None or found[1] not in sizes or found[1] in referring:
             raise CheckpointError(
-                f"--path {path}: {name}: required a value, or ${{...}} with the name of a field "
+                f"path {path}: {name}: required a value, or ${{...}} with the name of a field "
                 f"that has one, got {quoted(value)}"
             )
         copied += sizes[found[1]]
@@ -109,7 +109,7 @@ def check(configuration: Any, path: str) -> None:
 def not_a_literal(path: str, name: str, error: NotALiteral) -> CheckpointError:
     """For a field (its dotted name, or that of several) that was to be evaluated."""
     return CheckpointError(
-        f"--path {path}: {name}: required a literal (numbers and lists, since fairseq evaluates "
+        f"path {path}: {name}: required a literal (numbers and lists, since fairseq evaluates "
         f"it), got {quoted(error.text)} ({error}); nothing in it was run"
     )
 
@@ -154,14 +154,14 @@ def check_architecture(model: Any, path: str) -> None:
     known = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
     if isinstance(name, str) and name not in known:
         raise CheckpointError(
-            f"--path {path}: required a model of an architecture that is known here, got "
+            f"path {path}: required a model of an architecture that is known here, got "
             f"{quoted(name)}; --user-dir, or an import, makes others known"
         )
     if not _is_in(name, known) or not known[name].__module__.startswith("fairseq."):
         return
     if not hasattr(known[name], "supported_targets"):
         raise CheckpointError(
-            f"--path {path}: required a model of an architecture for language modeling, got {name}"
+            f"path {path}: required a model of an architecture for language modeling, got {name}"
         )
 
 
@@ -206,5 +206,5 @@ def _fields(part: Any, path: str, name: str = "", count: Any = None) -> Iterator
 def _check_count(parts: int, path: str) -> None:
     if parts > _MOST:
         raise CheckpointError(
-            f"--path {path}: required a configuration of at most {_MOST:,} fields, got one of more"
+            f"path {path}: required a configuration of at most {_MOST:,} fields, got one of more"
         )

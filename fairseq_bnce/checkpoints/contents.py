@@ -41,7 +41,7 @@ def check(content: Mapping[str, Any], path: str) -> None:
     """
     if _is_shard(content):
         raise CheckpointError(
-            f"--path {path}: required a whole checkpoint, got one shard of a fully sharded "
+            f"path {path}: required a whole checkpoint, got one shard of a fully sharded "
             "training; put the shards together first"
         )
     _check_parameters(content.get("model"), path)
@@ -189,4 +189,4 @@ def is_finite(number: Any, from_zero: bool = False) -> bool:
 
 
 def _refusal(path: str, name: str, required: str, got: str) -> CheckpointError:
-    return CheckpointError(f"--path {path}: {name}: required {required}, got {got}")
+    return CheckpointError(f"path {path}: {name}: required {required}, got {got}")

@@ -144,7 +144,7 @@ def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None
     """
     if WORDS in state and state[WORDS] != checksum(dictionary):
         raise CheckpointError(
-            f"--data {folder}: required the dict.txt that the model was trained with, got one of "
+            f"data {folder}: required the dict.txt that the model was trained with, got one of "
             "other words"
         )
 
@@ -178,7 +178,7 @@ def read(folder: str) -> Dictionary:
         return Dictionary.load(os.path.join(folder, NAME))
     except Exception as error:  # which is what fairseq raises for a wrong encoding
         raise CheckpointError(
-            f"--data {folder}: required a dict.txt of fairseq-preprocess, got: {error}"
+            f"data {folder}: required a dict.txt of fairseq-preprocess, got: {error}"
         ) from None
 
 

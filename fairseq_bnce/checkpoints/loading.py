@@ -97,7 +97,7 @@ def check_positions(model: Any, path: str) -> None:
     last = longest[-1] if isinstance(longest, (tuple, list)) else longest
     if last is not None and not last >= 1:
         raise CheckpointError(
-            f"--path {path}: positions: required at least 1 (word that the model reads at once), "
+            f"path {path}: positions: required at least 1 (word that the model reads at once), "
             f"got {quoted(last)}"
         )
 
@@ -136,7 +136,7 @@ def _telling_of(content: Dict[str, Any], path: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise CheckpointError(
-            f"--path {path}: {reading.REQUIRED}, got {reading.described(content)} ({told(error)})"
+            f"path {path}: {reading.REQUIRED}, got {reading.described(content)} ({told(error)})"
         ) from None
 
 
@@ -160,7 +160,7 @@ def _check_task(cfg: Any, path: str) -> None:
     if not is_language_model(cfg):
         name = getattr(cfg, "_name", None) or getattr(cfg, "task", None)
         raise CheckpointError(
-            f"--path {path}: required a language model (--task {_TASK}), got a model of task "
+            f"path {path}: required a language model (--task {_TASK}), got a model of task "
             f"{quoted(name)}"
         )
 
@@ -183,7 +183,7 @@ def _task_with_dictionary(
     if refused:
         raise CheckpointError("; ".join(map(str, refused)))
     raise CheckpointError(
-        "--data: required a folder with the dict.txt that the model was trained with, got none "
+        "data: required a folder with the dict.txt that the model was trained with, got none "
         f"in {' or '.join(tried)}"
     )
 
@@ -197,7 +197,7 @@ def _task(cfg: Any, folder: str, path: str) -> Any:
         return tasks.setup_task(cfg, dictionary=dictionary)
     except Exception as error:
         raise CheckpointError(
-            f"--path {path}: required the configuration of a language model, got: {told(error)}"
+            f"path {path}: required the configuration of a language model, got: {told(error)}"
         ) from None
 
 
@@ -216,7 +216,7 @@ def _check_dictionary(
     got = len(task.source_dictionary)
     if embeddings is not None and embeddings.dim() and len(embeddings) != got:
         raise CheckpointError(
-            f"--data {folder}: required the dict.txt that the model was trained with "
+            f"data {folder}: required the dict.txt that the model was trained with "
             f"({len(embeddings):,} types, fairseq's four counted in), got one of {got:,}"
         )
     dictionaries.check(task.source_dictionary, state, folder)

@@ -44,10 +44,10 @@ def read(path: str) -> Dict[str, Any]:
     """
     if not os.path.isfile(path):
         there = "a folder" if os.path.isdir(path) else "no such file"
-        raise CheckpointError(f"--path {path}: required a checkpoint, got {there}")
+        raise CheckpointError(f"path {path}: required a checkpoint, got {there}")
     try:
         if _is_text(path):
-            raise CheckpointError(f"--path {path}: required a checkpoint, got a text")
+            raise CheckpointError(f"path {path}: required a checkpoint, got a text")
         check_file(path)
         content = load(path, is_lazy=True)
     except CheckpointError:
@@ -56,10 +56,10 @@ def read(path: str) -> Dict[str, Any]:
         raise unsafe(path, error) from None
     except Exception as error:  # about anything, where bytes are read that are no pickle
         raise CheckpointError(
-            f"--path {path}: required a checkpoint, got a damaged or other file: {error}"
+            f"path {path}: required a checkpoint, got a damaged or other file: {error}"
         ) from None
     if not isinstance(content, dict) or "model" not in content:
-        raise CheckpointError(f"--path {path}: {REQUIRED}, got {described(content)}")
+        raise CheckpointError(f"path {path}: {REQUIRED}, got {described(content)}")
     return content
 
 
@@ -125,7 +125,7 @@ def _check_sizes(entries: List[zipfile.ZipInfo], size: int) -> None:
         raise zipfile.BadZipFile(f"entries of {stated:,} bytes in a file of {size:,}")
 
 
-def unsafe(path: str, error: Exception, flag: str = "--path ") -> CheckpointError:
+def unsafe(path: str, error: Exception, flag: str = "path ") -> CheckpointError:
     """For a file that asks for more than plain data, or is no checkpoint."""
     return CheckpointError(
         f"{flag}{path}: required a checkpoint of plain data, got one that can't be loaded "

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -35,6 +36,18 @@ COMMANDS = {
 BAD_INPUT = 2
 # What the user has to mend; anything else is a bug with a trace.
 USER_ERRORS = (InputError, ScoringError, UnsupportedModelError)
+# What the command line calls the arguments that a ScoringError names.
+_FLAGS = {
+    "shift": "--log-z-shift",
+    "exact=True": "--exact",
+    "rows": "--reduced-partition",
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in ("path", "data", "device", "batch_tokens", "context_window", "document")
+    },
+}
+# Where a message begins, or one of several; "exact=True" also inside.
+_ARGUMENT = re.compile(rf"(?:(?<!.)|(?<=; ))(?:{'|'.join(_FLAGS)})(?=[: ])|exact=True")
 SIGNALLED = 128  # as the shell has it: with the signal's number added
 INTERRUPTED, BROKEN_PIPE = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGPIPE
 TIDYING = 2  # seconds in which a second SIGTERM is ignored: coreutils' timeout sends two
@@ -172,7 +185,10 @@ def _check_values(parser: argparse.ArgumentParser, arguments: List[str]) -> None
 
 def _told(error: Exception) -> int:
     """Say on one line what is wrong, and where what was done before it is."""
-    message = one_line(str(error))
+    message = str(error)
+    if isinstance(error, ScoringError):
+        message = _ARGUMENT.sub(lambda found: _FLAGS[found.group()], message)
+    message = one_line(message)
     if kept(error):
         message += f" (what was done before it is in {' and '.join(kept(error))})"
     with contextlib.suppress(OSError):  # where nobody can be told

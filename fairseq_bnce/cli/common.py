@@ -15,10 +15,11 @@ import sys
 from typing import (
     TYPE_CHECKING,
     Any,
-    Collection,
     Dict,
     Iterable,
+    List,
     Mapping,
+    Optional,
     Tuple,
     Type,
     TypeVar,
@@ -108,31 +109,57 @@ def refuse_empty(options: argparse.Namespace, *names: str) -> None:
             raise InputError(f"--{name.replace('_', '-')}: required a value, got an empty one")
 
 
+def model_files(path: str, data: Optional[str]) -> List[Tuple[str, str]]:
+    """(flag, name) of a model's files, for :func:`refuse_overwriting`."""
+    folder, flag = (os.path.dirname(path), "--path") if data is None else (data, "--data")
+    return [("--path", path), (flag, os.path.join(folder, "dict.txt"))]
+
+
 def refuse_overwriting(
-    written: Mapping[str, str], read: Iterable[Tuple[str, str]], replaced: Collection[str] = ()
+    outputs: Mapping[str, Optional[str]], inputs: Iterable[Tuple[str, Optional[str]]]
 ) -> None:
-    """No output is a file that is read, nor is what it is called until it is whole.
+    """Check that no output is an input or another output, by whatever name.
+
+    An output's ``FILE.part`` is not another file either. Devices and pipes may be shared.
 
     Args:
-        written: flags by the real paths of their files.
-        read: (flag, name) of what is read.
-        replaced: flags of what may be read and written anew.
+        outputs: names by their flags; None for none.
+        inputs: flags and names; None for none.
 
     Raises:
         InputError: naming both flags.
     """
-    used = {os.path.realpath(name): flag for flag, name in read}
-    for place, flag in used.items():
-        other = written.get(place)
-        if other is not None and flag not in replaced and not is_special(place):
-            raise InputError(f"{other}: required another file than that of {flag}, got {place}")
-    for place, flag in written.items():
-        other = {**written, **used}.get(part_of(place))
-        if other is not None and place != STDIN and not is_special(place):
-            raise InputError(
-                f"{other}: required another file than {part_of(place)}, which is that of {flag} "
-                "until it is whole"
-            )
+    used = {_place(name): flag for flag, name in inputs if _is_file(name)}
+    for flag, name in outputs.items():
+        if name == STDIN or _is_file(name):
+            other = used.setdefault(_place(name), flag)
+            if other != flag:
+                got = name if name == STDIN else os.path.realpath(str(name))
+                raise InputError(f"{flag}: required another file than that of {other}, got {got}")
+    for flag, name in outputs.items():
+        if _is_file(name):
+            part = part_of(os.path.realpath(str(name)))
+            other = used.get(_place(part), flag)
+            if other != flag:
+                raise InputError(
+                    f"{other}: required another file than {part}, which is that of {flag} until it "
+                    "is whole"
+                )
+
+
+def _is_file(name: Optional[str]) -> bool:
+    return name not in (None, STDIN) and not is_special(str(name))
+
+
+def _place(name: Optional[str]) -> Any:
+    """What all names of a file have in common."""
+    if name in (None, STDIN):
+        return name
+    try:
+        found = os.stat(str(name))
+    except OSError:
+        return os.path.realpath(str(name))
+    return found.st_dev, found.st_ino
 
 
 def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: Any) -> AnyScorer:

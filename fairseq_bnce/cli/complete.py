@@ -24,6 +24,7 @@ import numpy as np
 from fairseq_bnce.cli.common import (
     add_model_options,
     load_scorer,
+    model_files,
     progress_bar,
     refuse_empty,
     refuse_overwriting,
@@ -38,7 +39,6 @@ from fairseq_bnce.corpora.completion import (
     right_letters,
 )
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.output import Output
 from fairseq_bnce.text.training_text import NONE, PENN, TrainingText
 
@@ -110,11 +110,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_out(options: argparse.Namespace) -> None:
     """The table replaces nothing that is read."""
-    read = [("QUESTIONS", options.questions), *(("--path", path) for path in _paths(options.path))]
-    if options.answers:
-        read.append(("--answers", options.answers))
-    if options.out not in (None, STDIN):
-        refuse_overwriting({os.path.realpath(options.out): "--out"}, read)
+    read = [("QUESTIONS", options.questions), ("--answers", options.answers)]
+    for path in _paths(options.path):
+        read += model_files(path, options.data)
+    refuse_overwriting({"--out": options.out}, read)
 
 
 def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Scores:

@@ -1,10 +1,11 @@
 """How well a model normalises itself: log Z_c over the contexts of a text, against all else.
 
 mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats; log Z, a constant or
-what --offset says of the context, is subtracted from unnormalised scores. Perplexities are exact,
-and of the unnormalised scores m - log Z; with mu_z subtracted as well, that of the text itself is
-the exact one. Entropies are those of the normalised prediction. Calibration error is the expected
-one over ten bins: how far the probability of the likeliest word is from how often it comes.
+a reduced partition function of the context, is subtracted from unnormalised scores. Perplexities
+are exact, and of the unnormalised scores m - log Z; with mu_z subtracted as well, that of the text
+itself is the exact one. Entropies are those of the normalised prediction. Calibration error is the
+expected one over ten bins: how far the probability of the likeliest word is from how often it
+comes.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from fairseq_bnce.cli.common import (
     add_files,
     add_model_options,
     load_scorer,
+    model_files,
     note,
     note_bad_lines,
     progress_bar,
     refuse_empty,
+    refuse_overwriting,
     without_nan,
 )
 from fairseq_bnce.cli.words import ModelWords, add_text_options, check_text_options
@@ -80,18 +83,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=True,
         metavar="FILE",
         help="write a checkpoint whose mu_z and sigma_z are those measured here: to FILE, or "
-        "beside the checkpoint, with .calibrated before its ending; 'offset' is --offset, too",
+        "beside the checkpoint, with .calibrated before its ending; 'reduced-partition' (or "
+        "'offset') is --reduced-partition, too",
     )
     add(
+        "--reduced-partition",
         "--offset",
         type=at_least(1, MOST_ROWS),
         nargs="?",
         const=0,
         metavar="ROWS",
-        help="fit a partition function of ROWS rows (default: a fiftieth of the vocabulary, 1,000 "
-        "at most) for --calibrate to write: with it any model's unnormalised scores are close to "
-        f"exact ones. The text is then {MOST_CONTEXTS:,} contexts of lines drawn from all of it "
-        "(with --document the first ones)",
+        help="fit a reduced partition function of ROWS rows (default: a fiftieth of the "
+        "vocabulary, 1,000 at most) for --calibrate to write: with it any model's unnormalised "
+        f"scores are close to exact ones. The text is then {MOST_CONTEXTS:,} contexts of lines "
+        "drawn from all of it (with --document the first ones)",
     )
     add(
         "--overwrite",
@@ -108,25 +113,30 @@ def run(options: argparse.Namespace) -> int:
             to mend.
     """
     refuse_empty(options, "path", "calibrate", "out")
-    if options.calibrate == "offset":
-        options.calibrate, options.offset = True, options.offset or 0
+    if options.calibrate in ("reduced-partition", "offset"):
+        options.calibrate, options.reduced_partition = True, options.reduced_partition or 0
     check_text_options(options)
     calibrated = _calibrated_path(options)
     folder = None if options.out is None else Path(options.out)
+    read = [("FILE", name) for name in options.files]
+    read += model_files(options.path, options.data)
+    written = None if folder is None else str(folder / "diagnosis.json")
+    refuse_overwriting({"--out": written}, read)
     if folder is not None:
         importlib.import_module("matplotlib")  # told of before the work where it is missing
         _make_folder(folder)
     loaded = _version(options.path)
     scorer = load_scorer(DiagnosingScorer, options, exact=True)
-    scorer.check_rows(options.offset or 1)
-    kept = scorer.contexts = None if options.offset is None else Contexts()
+    rows = options.reduced_partition
+    scorer.check_rows(rows or 1)
+    kept = scorer.contexts = None if rows is None else Contexts()
     words = ModelWords(options, scorer)
     found = _diagnosed(scorer, words, options)
     measures, contexts = found.measures, found.farthest()
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **summary(measures)}
     state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
     if kept is not None:
-        numbers["offset"], state = _offset(scorer, kept, options.offset)
+        numbers["offset"], state = _reduced_partition(scorer, kept, rows)
     _write(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
     if folder is not None:
         with Output(str(folder / "diagnosis.json")) as out:
@@ -139,18 +149,21 @@ def run(options: argparse.Namespace) -> int:
         dictionary.keep(str(calibrated.parent))
         note(f"{calibrated}: written, mu_z {state['mu_z']:.4f}, sigma_z {state['sigma_z']:.4f}")
     elif kept is not None:
-        note("the rows are written nowhere: --calibrate [FILE] puts them into a checkpoint")
+        note(
+            "the reduced partition function is written nowhere: --calibrate [FILE] puts it into a "
+            "checkpoint"
+        )
     return 0
 
 
-def _offset(
+def _reduced_partition(
     scorer: DiagnosingScorer, contexts: Contexts, rows: int
 ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """(what is said of it, what a checkpoint carries)"""
     try:
         reduced, measured = fit_offset(scorer, contexts, rows)
     except ValueError as error:
-        raise InputError(f"--offset: {error}") from None
+        raise InputError(f"--reduced-partition: {error}") from None
     state = {name: measured[name] for name in ("mu_z", "sigma_z")}
     return measured, {**state, **reduced.state()}
 
@@ -294,21 +307,22 @@ def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     width = max(len(title) for title, *_ in _SHOWN)
     lines = [f"{title:{width}}  {numbers[name]:{form}}" for title, name, form in _SHOWN]
     if "offset" in numbers:
-        lines += ["", *_offset_lines(numbers["offset"], width)]
+        lines.insert(0, "before, the checkpoint as it is:")
+        lines += ["", *_reduced_lines(numbers["offset"], width)]
     if contexts:
         lines += ["", "farthest from mu_z:", "log Z_c - log Z\tentropy\tcontext [next word]"]
         lines += [_context_line(context) for context in contexts]
     return "\n".join(lines)
 
 
-def _offset_lines(offset: Dict[str, Any], width: int) -> List[str]:
+def _reduced_lines(reduced: Dict[str, Any], width: int) -> List[str]:
     title = (
-        f"partition function of {offset['rows']:,} rows, fitted to {offset['fitted_on']:,} "
-        f"contexts; on the {offset['measured_on']:,} others:"
+        f"after, by a reduced partition function of {reduced['rows']:,} rows, fitted to "
+        f"{reduced['fitted_on']:,} contexts and measured on the {reduced['measured_on']:,} others:"
     )
     names = ("mu_z", "sigma_z", "lowest", "highest")
     shown = [(title, name, form) for title, name, form in _SHOWN if name in names]
-    return [title, *(f"{title:{width}}  {offset[name]:{form}}" for title, name, form in shown)]
+    return [title, *(f"{title:{width}}  {reduced[name]:{form}}" for title, name, form in shown)]
 
 
 def _context_line(context: Context) -> str:

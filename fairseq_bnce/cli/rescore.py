@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any, Dict, List
+from typing import Any, List
 
 from fairseq_bnce.cli.common import (
     add_model_options,
+    model_files,
     refuse_empty,
     refuse_overwriting,
 )
@@ -26,10 +27,7 @@ from fairseq_bnce.cli.rescore_job import FEATURE_NAME, Job, cost_files
 from fairseq_bnce.cli.words import add_text_options
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.lines import STDIN
-from fairseq_bnce.text.numerals import at_least
-from fairseq_bnce.text.output import is_special
-
-_REPLACED = ("NBEST", "--weights")  # what is read, and may be written anew
+from fairseq_bnce.text.numerals import at_least, decimal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +46,8 @@ def _add_list_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=STDIN,
         metavar="NBEST",
-        help="n-best lists, also gzipped (*.gz); standard input by default, and for -",
+        help="n-best lists, compressed (gzip, bzip2, xz) or not; standard input by default, and "
+        "for -",
     )
     parser.add_argument(
         "--format", choices=("moses", "kaldi"), default="moses", help="of NBEST (default: moses)"
@@ -87,9 +86,11 @@ def _add_weight_options(group: Any) -> None:
     add = group.add_argument
     add(
         "--weights",
-        metavar="FILE|NAME=V,...",
-        help="'name= value ...' lines, or 'name=value ...,name=value': a weight for each of a "
-        "feature's values. With --tune: where the search starts",
+        nargs="+",
+        metavar=("FILE|NAME=V", "NAME=V"),
+        help="a file of 'name= value ...' lines, or NAME=VALUE, several with spaces or commas "
+        "between them: a weight for each of a feature's values. With --tune: where the search "
+        "starts",
     )
     add(
         "--tune",
@@ -141,11 +142,29 @@ def run(options: argparse.Namespace) -> int:
         InputError, ScoringError, UnsupportedModelError: for what the user has
             to mend.
     """
+    if options.weights:
+        _separate_weights(options)
     _check(options)
     _check_names(options)
     _check_files(options)
     Job(options).run()
     return 0
+
+
+def _separate_weights(options: argparse.Namespace) -> None:
+    """Make one text of the weights; NBEST, where it comes behind them, is no weight."""
+    weights, *others = options.weights
+    lists = []
+    for value in others:
+        is_number = decimal(value) is not None
+        if os.path.exists(value) or not (is_number or "=" in value):
+            lists.append(value)
+        else:
+            weights += f"{' ' if is_number else ','}{value}"
+    if len(lists) + (options.list != STDIN) > 1:
+        required = "a file or NAME=VALUE ..., and one NBEST"
+        raise InputError(f"--weights: required {required}, got {quoted(lists[-1])} as well")
+    options.weights, options.list = weights, (lists or [options.list])[0]
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -179,7 +198,7 @@ def _check_names(options: argparse.Namespace) -> None:
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Each is read, or written, for one thing, but for what may be replaced."""
+    """Each is read, or written, for one thing."""
     read = {"NBEST": options.list, "--weights": options.weights, "--cost": cost_files(options)}
     read.update({"--tune": options.tune, "--ref": options.ref})
     names = [(flag, name) for flag, given in read.items() for name in _as_list(given)]
@@ -188,18 +207,10 @@ def _check_files(options: argparse.Namespace) -> None:
         raise InputError(
             f"standard input ({STDIN!r}): required once, got it for {' and '.join(waiting)}"
         )
+    if options.path is not None:
+        names += model_files(options.path, options.data)
     outputs = {"--out": options.out or STDIN, "--best": options.best}
-    outputs["--weights-out"] = options.weights_out
-    written: Dict[str, str] = {}
-    for flag, name in outputs.items():
-        if name is not None:
-            place = STDIN if name == STDIN else os.path.realpath(name)
-            other = written.setdefault(place, flag)
-            if other != flag and (name == STDIN or not is_special(name)):
-                raise InputError(f"{flag}: required another file than {other}, got {name}")
-    names.append(("--path", options.path))
-    read_names = [(flag, name) for flag, name in names if name not in (None, STDIN)]
-    refuse_overwriting(written, read_names, replaced=_REPLACED)
+    refuse_overwriting({**outputs, "--weights-out": options.weights_out}, names)
 
 
 def _as_list(given: Any) -> List[str]:

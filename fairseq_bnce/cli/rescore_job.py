@@ -81,6 +81,7 @@ class Job:
             self._write(self._lists(), out, best, spool)
         if self.words is not None:
             self.words.end()
+        self.source.warn_of_bad_lines()
 
     def _check_lists(self) -> None:
         """Read them once without the model, where that is possible, if they need references.
@@ -164,9 +165,21 @@ class Job:
             )
         weights = space.weights(tuned.weights)
         note("weights: " + ", ".join(weight_lines(weights)))
+        self._note_negative(weights)
         if self.weights_out is not None:
             _write_lines(self.weights_out, weight_lines(weights))
         return weights
+
+    def _note_negative(self, weights: Weights) -> None:
+        """A better score then ranks a hypothesis lower; counts may have either sign."""
+        counts = (_name(self.options, "count_words"), _name(self.options, "count_oov"))
+        names = [name for name in weights if name not in counts and min(weights[name]) < 0]
+        if names:
+            note(
+                f"negative weight of {', '.join(map(quoted, names))}: a hypothesis that it scores "
+                "better ranks lower, often by chance; tune on more sentences, or on fewer features "
+                "(--tune-features)"
+            )
 
     def _tuned_names(self) -> List[str]:
         if self.options.tune_features:
@@ -325,8 +338,8 @@ def _sentence(found: Comparison, measure: Any, options: argparse.Namespace) -> s
     low, high = found.gain_interval
     (old_low, old_high), (new_low, new_high) = found.before_interval, found.after_interval
     return (
-        f"{measure.description}: before {found.before:.2f} [{old_low:.2f}, {old_high:.2f}], "
-        f"after {found.after:.2f} [{new_low:.2f}, {new_high:.2f}], "
+        f"{measure.description}: before {found.before:.2f} [{old_low:.2f}, {old_high:.2f}] (each "
+        f"list's first entry), after {found.after:.2f} [{new_low:.2f}, {new_high:.2f}], "
         f"difference {found.after - found.before:+.2f} [{low:+.2f}, {high:+.2f}] "
         f"(95 % intervals, paired bootstrap: {options.resamples:,} resamples of "
         f"{found.sentences:,} sentences, seed {options.seed})"

@@ -14,6 +14,8 @@ import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_bnce.errors import QUOTED, InputError, one_line, quoted
+from fairseq_bnce.text.files import unpacked
+from fairseq_bnce.text.lines import decoded, warn_of_bad_lines
 
 if TYPE_CHECKING:  # preparing data needs none
     import numpy as np
@@ -84,11 +86,9 @@ def right_letters(questions: Sequence[Question], path: str) -> List[str]:
 
 
 def _lines(path: str) -> List[str]:
-    try:
-        text = _content(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {line}: required UTF-8, got {error.reason}") from error
+    content = _content(path)
+    warn_of_bad_lines(path, sum(decoded(line)[1] for line in content.split(b"\n")))
+    text = content.decode("utf-8-sig", "replace")
     lines = list(io.StringIO(text, newline=""))  # cut at line ends alone, which stay
     if not any(line.strip() for line in lines):
         raise InputError(f"{path}: required a table or the machine format, got nothing")
@@ -98,7 +98,7 @@ def _lines(path: str) -> List[str]:
 def _content(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            content = file.read(FILE_LIMIT + 1)
+            content = io.BufferedReader(unpacked(file, path)).read(FILE_LIMIT + 1)
     except OSError as error:
         raise InputError(f"{path}: required a file, got: {error.strerror}") from error
     if len(content) > FILE_LIMIT:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Iterable, Iterator
 
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import GZIPPED, STDIN
+from fairseq_bnce.text.files import is_compressed
+from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.stream import TextLines
 
 CHUNK_BYTES = 1 << 18  # of text handed to a worker at a time: seconds of work, not minutes
@@ -21,10 +22,10 @@ def check_input(name: str) -> None:
         kind = "is a folder" if path.is_dir() else "does not exist"
         raise InputError(f"input: a text file is required, but {name} {kind}")
     # Reading ahead in a pipe would lose its beginning.
-    if path.is_file() and not name.endswith(GZIPPED) and b"\0" in _first_bytes(path):
+    if path.is_file() and b"\0" in _first_bytes(path) and not is_compressed(name):
         raise InputError(
-            f"input: UTF-8 text is required, but {name} holds zero bytes: compressed (only *.gz "
-            f"is read), binary or UTF-16 (convert it and pipe it in as '{STDIN}')"
+            f"input: UTF-8 text is required, but {name} holds zero bytes: an archive, binary or "
+            f"UTF-16 (convert it and pipe it in as '{STDIN}')"
         )
 
 

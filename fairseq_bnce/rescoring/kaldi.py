@@ -7,6 +7,7 @@ features are their negatives; what is written is costs again.
 
 from __future__ import annotations
 
+import re
 from itertools import zip_longest
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -16,6 +17,7 @@ from fairseq_bnce.rescoring.moses import format_number
 from fairseq_bnce.text.lines import Line, LineSource, readable, unmarked
 
 FORM = "utterance-n word word ..."
+_RANK = re.compile("0|[1-9][0-9]{0,4}")  # ids of plain texts often end in 0000, or a longer number
 
 
 class KaldiFormat:
@@ -35,12 +37,18 @@ class KaldiFormat:
         self.costs = {name: LineSource(file) for name, file in costs.items()}
 
     def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
-        """Raises InputError for a line of another form, or other keys in a file of costs."""
+        """Some 100 bytes of each utterance are kept.
+
+        Raises:
+            InputError: for a line of another form, a key that comes twice, or other keys in a file
+                of costs.
+        """
+        ranks: Dict[str, int] = {}  # those of each utterance so far, as bits
         for line, *costs in zip_longest(lines, *self.costs.values()):
             if line is None:
                 extra = next(cost for cost in costs if cost is not None)
                 raise extra.error("no more keys than hypotheses", quoted(extra.text))
-            yield self._hypothesis(line, costs)
+            yield self._hypothesis(line, costs, ranks)
 
     def annotated(self, hypothesis: Hypothesis) -> str:
         """Its key and the cost that was added: several as a vector of Kaldi's text form."""
@@ -72,11 +80,18 @@ class KaldiFormat:
                 )
         return {utterance: [text[utterance] for text in texts] for utterance in texts[0]}
 
-    def _hypothesis(self, line: Line, costs: Sequence[Optional[Line]]) -> Hypothesis:
+    def _hypothesis(
+        self, line: Line, costs: Sequence[Optional[Line]], ranks: Dict[str, int]
+    ) -> Hypothesis:
         key, words = _cut(line)
-        utterance, dash, rank = key.rpartition("-")
-        if not dash or not utterance or not (rank.isascii() and rank.isdigit()):
-            raise line.error(f"{FORM!r}", quoted(key))
+        utterance, _, rank = key.rpartition("-")
+        if not utterance or not _RANK.fullmatch(rank):
+            required = f"{FORM!r}, n a number below 100,000 without leading zeros"
+            raise line.error(required, quoted(key))
+        bit = 1 << int(rank)
+        if ranks.setdefault(utterance, 0) & bit:
+            raise line.error("every key once", f"{quoted(key)} again")
+        ranks[utterance] |= bit
         features: Features = {}
         for (name, source), cost in zip(self.costs.items(), costs):
             features[name] = (-_cost(key, line, cost, source.name),)
@@ -107,9 +122,11 @@ def _cost(key: str, line: Line, cost: Optional[Line], source: str) -> float:
 
 def _text(name: str) -> Dict[str, str]:
     found: Dict[str, str] = {}
-    for line in LineSource(name):
+    source = LineSource(name)
+    for line in source:
         utterance, words = _cut(line)
         if utterance in found:
             raise line.error("every utterance once", f"{utterance} again")
         found[utterance] = readable(words)
+    source.warn_of_bad_lines()
     return found

@@ -43,7 +43,7 @@ class MosesFormat:
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
         """Lines of reference texts; list ``i`` belongs to line ``i`` (from 0) of each file."""
-        texts = [[_reference(line) for line in LineSource(name)] for name in names]
+        texts = [_references(LineSource(name)) for name in names]
         for name, text in zip(names, texts):
             if len(text) != len(texts[0]):
                 raise InputError(
@@ -94,6 +94,12 @@ def format_number(value: float) -> str:
     """Nats and counts as they are written, without trailing zeros."""
     text = f"{value:.6f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
+
+
+def _references(source: LineSource) -> List[str]:
+    found = [_reference(line) for line in source]
+    source.warn_of_bad_lines()
+    return found
 
 
 def _reference(line: Line) -> str:

@@ -56,7 +56,7 @@ class DiagnosingScorer(Scorer):
         """Raise ScoringError for a reduced partition function of more rows than there are words."""
         words = len(self._reader.layer)
         if rows > words:
-            raise ScoringError(f"--offset: required at most {words:,}, a row a word, got {rows:,}")
+            raise ScoringError(f"rows: required at most {words:,}, a row a word, got {rows:,}")
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         layer, targets = self._reader.layer, self._predicted(targets)

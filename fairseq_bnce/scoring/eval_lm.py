@@ -90,7 +90,8 @@ def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], ch
         _mix_in(model, how)
         log_z = f"{how.constant - shift:g}"
         if how.reduced is not None:
-            log_z = f"that of {len(how.reduced.bias):,} rows in the place of {len(layer):,}"
+            rows = f"{len(how.reduced.bias):,} rows instead of {len(layer):,}"
+            log_z = f"by a reduced partition function of {rows}"
         logger.info(
             f"unnormalised scores: m - log Z - shift, log Z {log_z}, shift {shift:.4f} nats; "
             "the perplexity below is unnormalised"

@@ -119,8 +119,8 @@ def start(reader: Reader, words: Sequence[int], count: int, device: torch.device
     """The state of ``count`` hypotheses that begin with these words, one at least."""
     if not reader.is_causal:
         raise ScoringError(
-            "--bidirectional-context: required a model of past words for incremental scoring, "
-            "got one that reads the words on both sides; score whole sentences"
+            "model: required one of past words for incremental scoring, got one with "
+            "--bidirectional-context, which reads the words on both sides; score whole sentences"
         )
     if count < 0:
         raise ScoringError(f"n: required at least 0, got {count}")

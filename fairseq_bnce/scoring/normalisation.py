@@ -75,32 +75,35 @@ def is_self_normalised(state: Mapping[str, Any]) -> bool:
     return "log_z" in state or reduction.is_carried(state)
 
 
-def check_shift(choice: Shift) -> None:
-    """Raise ScoringError unless ``--log-z-shift`` may have this value."""
+def check_shift(choice: Shift, name: str = "--log-z-shift") -> None:
+    """Raise ScoringError unless the flag or argument ``name`` may have this value."""
     if choice not in ("checkpoint", "none") and not math.isfinite(_number(choice)):
         raise ScoringError(
-            f"--log-z-shift: required 'checkpoint', 'none' or a finite number, got {choice!r}"
+            f"{name}: required 'checkpoint', 'none' or a finite number, got {choice!r}"
         )
 
 
-def shift(choice: Shift, state: Mapping[str, Any], exactly: str) -> float:
+def shift(
+    choice: Shift, state: Mapping[str, Any], exactly: str, name: str = "--log-z-shift"
+) -> float:
     """Nats taken off every score besides log Z.
 
     Args:
-        choice: the value of ``--log-z-shift``.
+        choice: 'checkpoint', 'none' or nats.
         state: of the task, as a checkpoint carries it.
         exactly: how to ask for exact scores instead, for the message.
+        name: the flag or argument that gave ``choice``, for the message.
 
     Raises:
         ScoringError: for another value, or a checkpoint that does not know its own shift.
     """
-    check_shift(choice)
+    check_shift(choice, name)
     if choice == "checkpoint" and not {"log_z", "mu_z"} & set(state):
         raise ScoringError(
-            "--log-z-shift: required a number (the mean of log Z_c, nats) or 'none', or "
-            f"{exactly} in its place, for a checkpoint that carries no log Z: it was not trained "
-            "to normalise itself; fairseq-bnce diagnose --calibrate offset fits what takes log Z's "
-            "place, and writes it into a checkpoint"
+            f"{name}: required a number (the mean of log Z_c, nats) or 'none', or "
+            f"{exactly} instead, for a checkpoint that carries no log Z: it was not trained "
+            "to normalise itself; fairseq-bnce diagnose --calibrate reduced-partition fits a "
+            "reduced partition function and writes it into a checkpoint"
         )
     if not is_self_normalised(state):
         logger.warning(
@@ -108,7 +111,10 @@ def shift(choice: Shift, state: Mapping[str, Any], exactly: str) -> float:
             "fairseq_bnce that normalises scores, and unnormalised ones may be far from exact ones"
         )
     if choice == "checkpoint" and "mu_z" not in state:
-        logger.warning("this checkpoint was saved before any validation: no mu_z, shift 0")
+        logger.warning(
+            "this checkpoint was saved before any validation: no mu_z, shift 0; fairseq-bnce "
+            "diagnose --calibrate measures mu_z on a text and writes it into a checkpoint"
+        )
     known = {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}
     return float(known[choice] if choice in known else _number(choice))
 

@@ -335,7 +335,8 @@ class Scorer:
         self.shift = 0.0
         self._normalisation = normalisation.Normalisation(None, self._squash)
         if not exact:
-            self.shift = normalisation.shift(self._shift_choice, self._state, "--exact")
+            choice = self._shift_choice
+            self.shift = normalisation.shift(choice, self._state, "exact=True", "shift")
             self._normalisation = normalisation.unnormalised(
                 self._state, self.shift, self._reader.layer, self._squash
             )
@@ -440,7 +441,7 @@ class Scorer:
             if not any(words in str(error) for words in _NO_MEMORY):
                 raise
             raise ScoringError(
-                "batch_tokens (--batch-tokens): required batches that fit into memory, got "
+                "batch_tokens: required batches that fit into memory, got "
                 f"{self.batch_tokens:,}, or lines of more: {told(error)}"
             ) from None
 
@@ -506,7 +507,7 @@ class Scorer:
         context = longest // 2 if wanted is None else wanted
         if not 0 <= context < longest:
             raise ScoringError(
-                f"--context-window: required 0 to {longest - 1}, since the model reads {longest} "
+                f"context_window: required 0 to {longest - 1}, since the model reads {longest} "
                 f"words at once, got {context}"
             )
         return context
@@ -534,6 +535,6 @@ def _device(name: Union[str, torch.device]) -> torch.device:
         torch.empty(0, device=device)
     except (AssertionError, NotImplementedError, RuntimeError) as error:
         raise ScoringError(
-            f"--device: required one that torch has here (cpu, cuda, ...), got {name}: {error}"
+            f"device: required one that torch has here (cpu, cuda, ...), got {name}: {error}"
         ) from None
     return device

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
+import io
+import logging
 import sys
 import weakref
-import zlib
 from contextlib import nullcontext
-from typing import IO, Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.files import unpacked
+
+logger = logging.getLogger(__name__)
 
 STDIN = "-"
 GZIPPED = ".gz"
@@ -29,36 +32,56 @@ class Line(NamedTuple):
 
 
 class LineSource:
-    """The lines of a file, of a gzipped one, or of standard input (``-``).
+    """The lines of a file, compressed or not, or of standard input (``-``).
 
     Bytes that are no UTF-8 come as lone surrogates, which :func:`to_bytes` turns back into the
     same bytes and :func:`readable` into U+FFFD.
 
+    Attributes:
+        name: of the file, for messages.
+        bad_lines: how many lines so far were not UTF-8.
+
     Raises:
         InputError: for a file that can't be opened, here; in the loop, for a line of more than
-            ``LINE_LIMIT`` bytes or a damaged gzip file.
+            ``LINE_LIMIT`` bytes, and see :func:`fairseq_bnce.text.files.unpacked`.
     """
 
     def __init__(self, name: str):
         self.name = "standard input" if name == STDIN else name
+        self.bad_lines = 0
         self._opened = _open(name)
         if name != STDIN:  # closed even if nobody comes to read it
             weakref.finalize(self, self._opened.close)
 
     def __iter__(self) -> Iterator[Line]:
-        with self._opened as stream:
-            for number, content in enumerate(iter(lambda: self._read(stream), b""), 1):
-                text = content.decode("utf-8", "surrogateescape")
+        with self._opened as raw:
+            stream = io.BufferedReader(unpacked(raw, self.name))
+            read = iter(lambda: stream.readline(LINE_LIMIT + 1), b"")
+            for number, content in enumerate(read, 1):
+                text = self._decode(content)
                 line = Line(text[:-1] if text.endswith("\n") else text, self.name, number)
                 if len(content) > LINE_LIMIT and not content.endswith(b"\n"):
                     raise line.error(f"at most {LINE_LIMIT:,} bytes", "more")
                 yield line
 
-    def _read(self, stream: IO[bytes]) -> bytes:
+    def warn_of_bad_lines(self) -> None:
+        """Log how many lines were not UTF-8, if any."""
+        warn_of_bad_lines(self.name, self.bad_lines)
+
+    def _decode(self, content: bytes) -> str:
         try:
-            return stream.readline(LINE_LIMIT + 1)
-        except (EOFError, OSError, zlib.error) as error:  # gzip: cut off, damaged, or in its data
-            raise InputError(f"{self.name}: required readable lines, got: {error}") from error
+            return content.decode("utf-8")
+        except UnicodeDecodeError:
+            self.bad_lines += 1
+            return content.decode("utf-8", "surrogateescape")
+
+
+def warn_of_bad_lines(name: str, count: int) -> None:
+    """Log how many lines of a file were not UTF-8, if any."""
+    if count:
+        logger.warning(
+            f"{name}: {count:,} line(s) were not UTF-8: they are read with U+FFFD for other bytes"
+        )
 
 
 def to_bytes(text: str) -> bytes:
@@ -90,6 +113,6 @@ def _open(name: str) -> Any:
             raise InputError("standard input: required an open one, got a closed one")
         return nullcontext(sys.stdin.buffer)
     try:
-        return gzip.open(name) if name.endswith(GZIPPED) else open(name, "rb")
+        return open(name, "rb")
     except OSError as error:
         raise InputError(f"{name}: required a file, got: {error.strerror}") from error

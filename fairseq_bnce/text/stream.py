@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import heapq
+import io
 import os
 import random
 import select
 import stat
 import sys
-import zlib
 from collections import deque
-from typing import IO, Any, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Deque, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.text.lines import GZIPPED, LINE_LIMIT, STDIN, decoded
+from fairseq_bnce.text.files import is_compressed, unpacked
+from fairseq_bnce.text.lines import LINE_LIMIT, STDIN, decoded
 
 _CHUNK = 2**16
-# How other kinds of files begin; UTF-32's little-endian mark begins with UTF-16's.
-_MARKS = {
-    b"\x1f\x8b": "gzip (as *.gz it is read)",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\3\4": "a zip archive",
-    b"\xff\xfe\0\0": "UTF-32",
-    b"\0\0\xfe\xff": "UTF-32",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
 
 
 class TextLines:
@@ -40,7 +28,7 @@ class TextLines:
     carriage return, or both in this order. All else that stands between words is a space.
 
     Args:
-        names: files, also gzipped (*.gz); ``-`` is standard input, and so is an empty list.
+        names: files, compressed or not; ``-`` is standard input, and so is an empty list.
 
     Attributes:
         bad_lines: how many lines so far were not UTF-8; in them U+FFFD stands for what was none.
@@ -50,8 +38,8 @@ class TextLines:
 
     Raises:
         InputError: for what can't be opened, here, before any other work; in the loop, for a
-            line of more than ``LINE_LIMIT`` bytes, what can't be read, or is no UTF-8 by its
-            first bytes.
+            line of more than ``LINE_LIMIT`` bytes, and see
+            :func:`fairseq_bnce.text.files.unpacked`.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -63,7 +51,7 @@ class TextLines:
         self.bad_lines = self.lone_returns = self.read_bytes = 0
         self.total_bytes = _total_bytes(self.names)
         self._waiting: Deque[bytes] = deque()
-        self._stream: Optional[IO[bytes]] = None
+        self._stream: Optional[io.RawIOBase] = None
 
     def __iter__(self) -> Iterator[str]:
         return map(self._decode, self.undecoded())
@@ -71,18 +59,18 @@ class TextLines:
     def undecoded(self) -> Iterator[bytes]:
         """The lines as bytes."""
         for name in self.names:
-            with _open(name) as stream:
-                self._stream = stream
-                yield from self._lines(stream, name)
+            with _open(name) as raw:
+                self._stream = unpacked(raw, _named(name))
+                yield from self._lines(self._stream, name)
 
     def is_ready(self) -> bool:
         """Whether the next line can be had, or its beginning, without waiting for a writer."""
         return bool(self._waiting) or self._stream is None or _has_data(self._stream)
 
-    def _lines(self, stream: IO[bytes], name: str) -> Iterator[bytes]:
+    def _lines(self, stream: io.RawIOBase, name: str) -> Iterator[bytes]:
         rest: List[bytes] = []  # the parts of a line whose end is still to come
         size = 0
-        for chunk in self._chunks(stream, name):
+        for chunk in self._chunks(stream):
             first, *parts = chunk.split(b"\n")
             rest.append(first)
             size += len(first)
@@ -96,12 +84,10 @@ class TextLines:
         if size:
             yield b"".join(rest)
 
-    def _chunks(self, stream: IO[bytes], name: str) -> Iterator[bytes]:
+    def _chunks(self, stream: io.RawIOBase) -> Iterator[bytes]:
         """What is read, every line end a line feed; one in two parts is told by the first."""
-        after_return, start = False, self.read_bytes
-        for chunk in iter(lambda: _read(stream, name), b""):
-            if self.read_bytes == start:
-                _check_encoding(chunk, name)
+        after_return = False
+        for chunk in iter(lambda: stream.read(_CHUNK) or b"", b""):
             self.read_bytes += len(chunk)
             if after_return and chunk.startswith(b"\n"):
                 chunk = chunk[1:]
@@ -152,42 +138,24 @@ def _check_readable(name: str) -> None:
         raise _input_error(name, error) from None
 
 
-def _input_error(name: str, error: Exception) -> InputError:
-    reason = getattr(error, "strerror", None) or str(error)
-    return InputError(f"input {quoted(name)}: required a text file, got: {reason}")
+def _input_error(name: str, error: OSError) -> InputError:
+    return InputError(f"{_named(name)}: required a text file, got: {error.strerror or error}")
 
 
-def _read(stream: IO[bytes], name: str) -> bytes:
-    """What is there of a chunk; nothing at the end."""
-    try:
-        while True:
-            chunk = stream.read(_CHUNK)
-            if chunk is not None:
-                return chunk
-            select.select([stream], [], [])  # it was opened not to wait
-    except (EOFError, OSError, zlib.error) as error:  # gzip: cut off, damaged, or in its data
-        raise _input_error(name, error) from None
-
-
-def _check_encoding(start: bytes, name: str) -> None:
-    """Refuse what its first bytes say is something else."""
-    kind = next((kind for mark, kind in _MARKS.items() if start.startswith(mark)), None)
-    if kind is None and 4 * start.count(0) > len(start):  # without a mark
-        kind = "as many zero bytes as UTF-16 has"
-    if kind is not None:
-        raise InputError(f"input {quoted(name)}: required UTF-8 text, got {kind}")
+def _named(name: str) -> str:
+    return f"input {quoted(name)}"
 
 
 def _check_length(size: int, name: str) -> None:
     if size > LINE_LIMIT:
         raise InputError(
-            f"input {quoted(name)}: required lines of at most {LINE_LIMIT:,} bytes, got a longer "
+            f"{_named(name)}: required lines of at most {LINE_LIMIT:,} bytes, got a longer "
             "one; break it into sentences first"
         )
 
 
 def _total_bytes(names: Sequence[str]) -> Optional[int]:
-    if any(name == STDIN or name.endswith(GZIPPED) for name in names):
+    if any(name == STDIN or is_compressed(name) for name in names):
         return None
     return sum(map(os.path.getsize, names)) if all(map(os.path.isfile, names)) else None
 
@@ -196,13 +164,13 @@ def _open(name: str) -> Any:
     """Unbuffered: a buffered reader would wait until its buffer is full."""
     if name != STDIN:
         try:
-            return gzip.open(name) if name.endswith(GZIPPED) else open(name, "rb", buffering=0)
+            return open(name, "rb", buffering=0)
         except OSError as error:
             raise _input_error(name, error) from None
     return contextlib.nullcontext(open(sys.stdin.fileno(), "rb", buffering=0, closefd=False))
 
 
-def _has_data(stream: IO[bytes]) -> bool:
+def _has_data(stream: io.RawIOBase) -> bool:
     try:
         return bool(select.select([stream], [], [], 0)[0])
     except (OSError, ValueError):  # no such thing as waiting for a file, on Windows for a pipe
