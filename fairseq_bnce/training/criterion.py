@@ -20,9 +20,9 @@ from fairseq_bnce import losses
 from fairseq_bnce.checkpoints.origin import CheckpointChoice
 from fairseq_bnce.projection import initial_scores
 from fairseq_bnce.projection.batch import TokenBatch, target_scores
-from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
+from fairseq_bnce.projection.output_layer import OutputLayer
 from fairseq_bnce.sparse import row_sparse
-from fairseq_bnce.training import configs, first_batch, log_z, metrics
+from fairseq_bnce.training import first_batch, flags, log_z, metrics
 from fairseq_bnce.training.noise_source import NoiseSource, seeded_generator
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     Args:
         task: a language modeling or translation task.
-        options: of :func:`configs.options`.
+        options: of :func:`flags.options`.
 
     Attributes:
         noise: where noise comes from, and the unigram distribution.
@@ -56,9 +56,6 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task)
-        if options.ddp_backend == "fully_sharded":
-            refuse_fully_sharded()
-        self._options = options
         self.noise = NoiseSource(task, options)
         if self.needs_draws:
             self.noise.require_draws()
@@ -68,7 +65,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if options.learn_log_z:
             # Of one dimension: fairseq's legacy_ddp can't reduce one of none.
             self.learned_log_z = nn.Parameter(torch.zeros(1))
-        self.alphas = configs.alphas_by_epoch(
+        self.alphas = flags.alphas_by_epoch(
             options.self_norm_alpha, options.self_norm_alpha_by_epoch
         )
         self.self_norm_alpha = self.alphas[0]
@@ -82,8 +79,15 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: FairseqDataclass, task: FairseqTask) -> "FairseqCriterion":
-        """Check the configuration and hand its values to the constructor."""
-        return cls(task, configs.options(cfg, getattr(cls, "__dataclass")))
+        """Check the configuration and hand its values to the constructor.
+
+        Raises:
+            FlagsError: naming every flag that is wrong.
+        """
+        # Other tasks do not say, but fairseq-validate has a --path, and fairseq-train none.
+        trains = getattr(task, "trains", not flags.at(flags.whole(cfg), "common_eval.path"))
+        kind = getattr(cls, "__dataclass")
+        return cls(task, flags.options(cfg, kind, type(task) if trains else None))
 
     @property
     def log_z(self) -> float:
@@ -106,7 +110,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
     def begin_epoch(self, epoch: int) -> None:
         """Do as flags say of this epoch, counted from 1; the language_modeling task calls it."""
         self.noise.begin_epoch(epoch)
-        self.self_norm_alpha = configs.of_epoch(self.alphas, epoch)
+        self.self_norm_alpha = flags.of_epoch(self.alphas, epoch)
 
     def scoring_state(self) -> Dict[str, Any]:
         """What a checkpoint has to know in order to score: log Z only if scores come near it."""
@@ -229,8 +233,6 @@ class SelfNormalizingCriterion(FairseqCriterion):
             model: the model, not wrapped.
             untrained: whether its output bias may be set.
         """
-        if untrained:  # fairseq-validate's are not, and what concerns training is nothing to it
-            configs.check_training(self._options)
         layer = OutputLayer(model)
         first_batch.check_size(self, layer)
         first_batch.check_reach(self, layer)
@@ -265,9 +267,6 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """On the first training batch that has a token: check, measure log Z, say what it is."""
         if self._has_begun:
             return
-        if not self.is_prepared:
-            configs.check_training(self._options)
-        first_batch.check_task(self)
         first_batch.warn_of_start(self, batch.layer)
         if self.constant.start is None:
             device = batch.target.device
