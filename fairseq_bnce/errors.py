@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Sequence
+
 QUOTED = 80  # characters of what came: enough to find it again
 _MESSAGE = 600  # of a whole message, which names files and what was required, too
 _TOLD = 500  # of somebody else's error, some of which come with thousands of names
@@ -12,6 +14,18 @@ _TOLD = 500  # of somebody else's error, some of which come with thousands of na
 
 class InputError(ValueError):
     """Files, texts, data or options: names what was required, where, and what came."""
+
+
+class FlagsError(ValueError, SystemExit):
+    """Flags that a training cannot be run with: a line for each of ``problems``.
+
+    It is a SystemExit, too, so that fairseq's commands end with its message alone, without a
+    traceback, and with an exit status other than 0.
+    """
+
+    def __init__(self, problems: Sequence[str]):
+        super().__init__("\n  ".join(["fairseq_bnce cannot train with these flags:", *problems]))
+        self.code = str(self)
 
 
 class ScoringError(ValueError):

@@ -32,10 +32,9 @@ from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.errors import require
 from fairseq_bnce.projection import bands, squashing
-from fairseq_bnce.projection.output_layer import refuse_fully_sharded
 from fairseq_bnce.scoring import eval_lm, normalisation, reduction
 from fairseq_bnce.sparse import optimizers
-from fairseq_bnce.training import data, metrics, streams
+from fairseq_bnce.training import data, flags, metrics, streams
 from fairseq_bnce.training.criterion import SelfNormalizingCriterion
 
 logger = logging.getLogger(__name__)
@@ -105,14 +104,23 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
+        args = flags.resolved(args)
         normalisation.check_shift(getattr(args, "log_z_shift", "checkpoint"))
         path = getattr(args, "model_path", None) or ""
         if getattr(args, "unnormalized", False) and not os.path.isfile(path):
             eval_lm.refuse_ensemble(path.split(os.pathsep))
-        _check_backend(args)
+        cls._check_backend(args)
         if "dictionary" not in kwargs:
             data.check_folders(args.data)
         return super().setup_task(args, **kwargs)
+
+    @classmethod
+    def _check_backend(cls, args: Any) -> None:
+        """Refuse FSDP, and all else that is wrong, before FSDP wraps the model."""
+        criterion = CRITERION_REGISTRY.get(getattr(args, "criterion_name", None), object)
+        sharded = getattr(args, "ddp_backend", None) == "fully_sharded"
+        if sharded and issubclass(criterion, SelfNormalizingCriterion):
+            flags.options(flags.whole(args).criterion, getattr(criterion, "__dataclass"), cls)
 
     @classmethod
     def setup_dictionary(
@@ -123,6 +131,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             return super().setup_dictionary(args, **kwargs)
         size = args.output_dictionary_size
         return dictionary, TruncatedDictionary(dictionary, size) if size >= 0 else dictionary
+
+    @property
+    def trains(self) -> bool:
+        """Whether the model was built to be trained, and not loaded to be validated."""
+        return self._untrained is not None
 
     @property
     def _carried(self) -> Optional[streams.CarriedState]:
@@ -322,14 +335,6 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """Not where the task is made: who loads a checkpoint wants his own precision."""
         if self.args.matmul_precision is not None:
             torch.set_float32_matmul_precision(str(self.args.matmul_precision))
-
-
-def _check_backend(args: Any) -> None:
-    """Here, since FSDP wraps the model before a criterion is built."""
-    criterion = CRITERION_REGISTRY.get(getattr(args, "criterion_name", None), object)
-    sharded = getattr(args, "ddp_backend", None) == "fully_sharded"
-    if sharded and issubclass(criterion, SelfNormalizingCriterion):
-        refuse_fully_sharded()
 
 
 def _take_registered_place() -> None:

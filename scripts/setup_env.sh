@@ -2,7 +2,9 @@
 # Set up the Python environments of this checkout, from a package index, once.
 #
 #   scripts/setup_env.sh          .venv, from ${PYTHON:-python3}: 3.11 to 3.13 get today's torch and
-#                                 fairseq-fixed, 3.8 to 3.10 get stock fairseq 0.12.2
+#                                 fairseq-fixed, 3.8 to 3.10 get stock fairseq 0.12.2. Without a C++
+#                                 compiler (${CXX:-c++}) 3.11 and 3.12 get ve-fairseq on Linux, x86-64:
+#                                 a third party's wheels
 #   scripts/setup_env.sh stock    .venv-stock: stock fairseq 0.12.2 on Python 3.10, looked for in
 #                                 PYTHON310=, among pyenv's versions, then as python3.10 on the PATH.
 #                                 Where there is none, it says so and exits 0 without .venv-stock:
@@ -26,6 +28,9 @@ modern_recipe="torch==2.13.0 numpy cython setuptools<81 wheel
 --no-build-isolation fairseq-fixed==0.12.3.1 torch==2.13.0
 triton==3.7.*;sys_platform=='linux' sacremoses tqdm matplotlib jiwer pytest pytest-timeout coverage==7.* ruff==0.17.* mypy==2.4.*
 --no-deps flashlight-text==0.0.7;python_version<'3.13' pyctcdecode==0.5.0 pygtrie==2.5.0"
+
+# A third party's build of fairseq. CI tests fairseq-fixed.
+wheels_recipe=${modern_recipe/--no-build-isolation fairseq-fixed==0.12.3.1/ve-fairseq==0.12.3}
 
 # The reverse: stock fairseq's source package lacks a file that it compiles wherever torch can be
 # imported, so it builds in isolation. Its omegaconf 2.0.6 has metadata that pip 24.1 refuses. The
@@ -63,10 +68,16 @@ base = os.path.join(sys.base_prefix, "bin", "python%d.%d" % sys.version_info[:2]
 print(base if os.access(base, os.X_OK) else sys.executable)'
 }
 
+needs_wheels() {
+  local compiler=${CXX:-c++} # with options, maybe
+  ! command -v "${compiler%% *}" >/dev/null && [ "$(uname -sm)" = "Linux x86_64" ]
+}
+
 recipe_for() {
   case $1 in
     3.8 | 3.9 | 3.10) echo "$stock_recipe" ;;
-    3.1[1-3]) echo "$modern_recipe" ;;
+    3.1[12]) if needs_wheels; then echo "$wheels_recipe"; else echo "$modern_recipe"; fi ;;
+    3.13) echo "$modern_recipe" ;;
     *) fail "Python 3.8 to 3.13 is required, but ${PYTHON:-python3} is Python $1 (choose another with PYTHON=)" ;;
   esac
 }
@@ -99,7 +110,9 @@ build() {
   echo unfinished >"$venv/.recipe"
   step "make $venv with $python (on Debian and Ubuntu this needs the package python3-venv)" \
     "$python" -m venv "$venv"
-  # fairseq comes as source: it needs a C++ compiler and Python's header files.
+  # Most fairseqs come as source: they need a C++ compiler and Python's header files.
+  [ "$(recipe_for "$version")" != "$wheels_recipe" ] ||
+    say "no C++ compiler: fairseq from the wheels of ve-fairseq, a third party's build"
   while read -r -a arguments; do
     step "pip install ${arguments[*]}" "$venv/bin/python" -m pip install --quiet "${arguments[@]}"
   done <<<"$(recipe_for "$version")"

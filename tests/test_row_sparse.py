@@ -2,16 +2,26 @@
 
 import functools
 import itertools
-import os
-import re
+from argparse import Namespace
 
 import pytest
 import torch
 from architectures import FCONV
 from fairseq.optim import adam as fairseq_adam
 from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.optim.sgd import SGD as FairseqSGD
 from fairseq.trainer import Trainer
-from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, goes_on_from, modern, slow, train
+from tools import (
+    LSTM,
+    TIED_TRANSFORMER,
+    TRANSFORMER,
+    build,
+    goes_on_from,
+    modern,
+    slow,
+    subclasses,
+    train,
+)
 
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.sparse import row_sparse, update_rules
@@ -290,24 +300,29 @@ def test_gathered_rows_have_the_gradient_of_a_selection(shape):
     torch.testing.assert_close(parameter.grad.to_dense(), want)
 
 
-REFUSED = {
-    "sgd": (["--optimizer", "sgd"], "--optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or"),
-    "adam": (["--optimizer", "adam"], "got FairseqAdam, which does not take row-sparse"),
-    "bf16": (["--optimizer", "sparse_sgd", "--bf16"], "--memory-efficient-bf16 or --amp"),
-    "momentum": (["--optimizer", "sparse_sgd", "--momentum", "0.9"], "--momentum: required 0"),
-    **{
-        f"{rule}'s decay": (["--optimizer", rule, "--wd", "0.1"], "--weight-decay: required 0")
-        for rule in ("sparse_sgd", "sparse_adagrad", "rowwise_adagrad", "lazy_adam")
-    },
-}
+def test_an_optimizer_of_whole_gradients_is_refused():
+    """Where a trainer has another one than the flags say (test_flags.py)."""
+    parameters = [torch.nn.Parameter(torch.ones(6, 3))]
+    theirs = FairseqSGD(Namespace(lr=[0.1], momentum=0.0, weight_decay=0.0), parameters)
+    with pytest.raises(UnsupportedOptimizerError, match="--row-sparse: required --optimizer"):
+        take_row_sparse(theirs)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused(name, corpus):
-    flags, message = REFUSED[name]
-    with pytest.raises((UnsupportedOptimizerError, ValueError), match=re.escape(message)):
-        trained(corpus, *LSTM, "--criterion", "bnce", "--row-sparse", *flags, updates=1)
-    assert not os.listdir()  # no crash checkpoint
+@pytest.mark.parametrize(
+    "rule, option",
+    [
+        (rule, option)
+        for rule in subclasses(update_rules.RowSparseOptimizer)
+        for option in rule.dense_only
+    ],
+)
+def test_options_that_rows_cannot_follow_are_refused(rule, option):
+    """They may be a checkpoint's, and not the flags' (test_flags.py)."""
+    parameter = torch.nn.Parameter(torch.ones(6, 3))
+    optimizer = rule([parameter], lr=0.1, **{option: 0.1})
+    parameter.grad = row_sparse.sparse_rows(torch.tensor([2]), torch.ones(1, 3), parameter.shape)
+    with pytest.raises(ValueError, match=f"--{option.replace('_', '-')}: required 0"):
+        optimizer.step()
 
 
 def test_regularisation_is_refused(corpus):

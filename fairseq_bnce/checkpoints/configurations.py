@@ -32,9 +32,10 @@ EVALUATED = frozenset({
     "conv_feature_layers", "decoder_attention", "decoder_glu", "decoder_kernel_size_list",
     "decoder_layers", "downsample", "encoder_attention", "encoder_glu", "encoder_kernel_size_list",
     "encoder_layers", "feature_encoder_spec", "gated_attention", "lamb_betas", "left_pad_source",
-    "left_pad_target", "pipeline_balance", "pipeline_decoder_balance", "pipeline_decoder_devices",
-    "pipeline_devices", "pipeline_encoder_balance", "pipeline_encoder_devices", "pretrained",
-    "project_input", "self_attention", "weight_softmax", "wer_args", "xformers_att_config",
+    "left_pad_target", "override_encoder_layers", "pipeline_balance", "pipeline_decoder_balance",
+    "pipeline_decoder_devices", "pipeline_devices", "pipeline_encoder_balance",
+    "pipeline_encoder_devices", "pretrained", "project_input", "self_attention", "weight_softmax",
+    "wer_args", "xformers_att_config",
 })
 # fmt: on
 _MOST = 100_000  # of fields and what holds them; fairseq's own are some 600

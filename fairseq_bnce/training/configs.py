@@ -1,27 +1,19 @@
-"""The flags of the criteria, one dataclass each, and the values that they may have."""
+"""The flags of the criteria, one dataclass each; flags.py reads and checks their values."""
 
-import math
-import re
-from argparse import Namespace
-from dataclasses import dataclass, field, fields
-from typing import Any, List, Optional, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
-
-from fairseq_bnce.errors import require
-from fairseq_bnce.text.numerals import decimal
 
 _EXTRA_DRAWS_HELP = (
     "noise draws K: extra ones that join the batch's own targets (bnce; default 0), shared by the "
     "batch (shared_nce, sampled_bce, sampled_softmax; default 100) or fresh for every token (nce; "
     "default 100)"
 )
-_MOST = 1_000_000  # of noise draws, or tokens in a group: more is a slip of the keyboard
-_NUMBER = "[0-9]{1,7}"  # str.isdigit() holds for "²", too
 _ALPHA_HELP = "alpha, the weight of (log Z_c - log Z)^2"
-_RANKING_ALPHA = 0.1
-_PENALTY_ALPHA = 1.0  # of the other criteria
+RANKING_ALPHA = 0.1
+PENALTY_ALPHA = 1.0  # of the other criteria
 _RATE_HELP = "gamma, the share of contexts that are regularised, (0, 1]"
 
 # Types of fields, of which fairseq makes flags with choices, and which mypy takes for anything.
@@ -171,7 +163,7 @@ class BatchNCEConfig(GroupConfig, PenaltyConfig):
         default=None,
         metadata={
             "help": "with --objective ranking: alpha, the weight of (log Z_c - log Z)^2 on the "
-            f"batch's estimate of log Z_c (default: {_RANKING_ALPHA})"
+            f"batch's estimate of log Z_c (default: {RANKING_ALPHA})"
         },
     )
 
@@ -183,7 +175,7 @@ class RegularizedConfig(GroupConfig, PenaltyConfig):
     # divided by gamma, as eq. 10 divides it, and half as strong as ours at that: eq. 10's 0.5. The
     # default is their equation's 1, at which NCE-R of up to 100 units has about the sigma_z of DEV.
     self_norm_alpha: float = field(
-        default=_PENALTY_ALPHA,
+        default=PENALTY_ALPHA,
         metadata={
             "help": f"{_ALPHA_HELP} on a share gamma, divided by gamma; 0.5 comes near what "
             "Goldberger & Melamud (2018) report for alpha 10 and gamma 0.1"
@@ -194,7 +186,7 @@ class RegularizedConfig(GroupConfig, PenaltyConfig):
 
 @dataclass
 class SelfNormSoftmaxConfig(SelfNormalizingConfig, PenaltyConfig):
-    self_norm_alpha: float = field(default=_PENALTY_ALPHA, metadata={"help": _ALPHA_HELP})
+    self_norm_alpha: float = field(default=PENALTY_ALPHA, metadata={"help": _ALPHA_HELP})
     self_norm_rate: float = field(
         default=1.0,
         metadata={"help": f"{_RATE_HELP}; below 1 the likelihood is the unnormalised one"},
@@ -203,181 +195,3 @@ class SelfNormSoftmaxConfig(SelfNormalizingConfig, PenaltyConfig):
         default=False,
         metadata={"help": "scores are 10 tanh(x / 5) of the model's own, also when it scores text"},
     )
-
-
-# What a criterion has that has no such flag.
-_OFF = {
-    "noise": "unigram",
-    "noise_power": 1.0,
-    "noise_samples": None,
-    "noise_samples_by_epoch": None,
-    "self_norm_alpha": 0.0,
-    "self_norm_alpha_by_epoch": None,
-    "row_sparse": False,
-    "learn_log_z": False,
-    "score_squashing": False,
-    "bnce_group": "batch",
-    "gather_noise": False,
-    "nce_base": None,
-    "objective": None,
-    "self_norm_rate": 1.0,
-}
-
-
-def options(config: Any, kind: type) -> Namespace:
-    """The values of a criterion's flags, checked; ``_OFF`` where it has no such flag.
-
-    Args:
-        config: of one criterion, in any container of fairseq's.
-        kind: its dataclass.
-
-    Raises:
-        ValueError: naming the flag, what was required and what came.
-    """
-    names = [f.name for f in fields(kind) if f.name != "_name"]
-    values = Namespace(**{**_OFF, **{name: getattr(config, name) for name in names}})
-    for name, (required, fits) in _REQUIRED.items():
-        value = getattr(values, name, None)
-        if name in names and value is not None:
-            _require(name, required, value, fits(value))
-    _check_together(values)
-    if values.self_norm_alpha is None:
-        values.self_norm_alpha = _RANKING_ALPHA if values.objective == "ranking" else 0.0
-    return values
-
-
-def check_training(values: Namespace) -> None:
-    """What :func:`options` gave, for a training, and not for fairseq-validate.
-
-    Raises:
-        ValueError: naming the flag, what was required and what came.
-    """
-    _check_metric(values.best_checkpoint_metric, values.valid_partition_rate, values.sentence_avg)
-    _check_penalty(values)
-    _check_halves(values)
-    if values.row_sparse:
-        _refuse_flattening(values)
-
-
-def draws_by_epoch(count: Optional[int], by_epoch: Optional[str]) -> List[Optional[int]]:
-    """What the two flags of noise samples say; None is for the loss to decide.
-
-    Raises:
-        ValueError: naming the flag, what was required and what came.
-    """
-    if by_epoch is None:
-        fits = 0 <= (count or 0) <= _MOST
-        _require("noise_samples", f"at least 0 and at most {_MOST:,}", count, fits)
-        return [count]
-    _require("noise_samples", "none beside --noise-samples-by-epoch", count, count is None)
-    fits = re.fullmatch(f"{_NUMBER}(,{_NUMBER})*", by_epoch) is not None
-    numbers = [int(number) for number in by_epoch.split(",")] if fits else []
-    required = f"numbers of at least 0 with commas between them, at most {_MOST:,}"
-    _require("noise_samples_by_epoch", required, by_epoch, fits and max(numbers) <= _MOST)
-    return list(numbers)
-
-
-def alphas_by_epoch(alpha: float, by_epoch: Optional[str]) -> List[float]:
-    """What the two flags of the penalty's weight say.
-
-    Raises:
-        ValueError: naming the flag, what was required and what came.
-    """
-    if by_epoch is None:
-        return [alpha]
-    numbers = [decimal(number) for number in by_epoch.split(",")]
-    alphas = [number for number in numbers if number is not None and _from_zero(number)]
-    required = "finite numbers of at least 0 with commas between them"
-    _require("self_norm_alpha_by_epoch", required, by_epoch, len(alphas) == len(numbers))
-    return alphas
-
-
-def of_epoch(values: Sequence[Any], epoch: int) -> Any:
-    """That of an epoch, counted from 1; the last one holds on."""
-    return values[min(epoch, len(values)) - 1]
-
-
-def _from_zero(number: float) -> bool:
-    return math.isfinite(number) and number >= 0
-
-
-def _is_group(group: str) -> bool:
-    size = int(group) if re.fullmatch(_NUMBER, group) else 0
-    return group in ("batch", "time") or 2 <= size <= _MOST
-
-
-# By field: what is required, and whether a value is that.
-_REQUIRED = {
-    "valid_partition_rate": ("from 0 to 1", lambda rate: 0 <= rate <= 1),
-    "noise_power": ("a finite number of at least 0", _from_zero),
-    "self_norm_alpha": ("a finite number of at least 0", _from_zero),
-    "self_norm_rate": ("above 0 and at most 1", lambda rate: 0 < rate <= 1),
-    "bnce_group": (f"'batch', 'time' or a size of at least 2, at most {_MOST:,}", _is_group),
-}
-
-
-def _check_together(values: Namespace) -> None:
-    """Flags that others make meaningless."""
-    is_batch, gathers = values.bnce_group == "batch", values.gather_noise
-    fits = is_batch or not gathers
-    _require("bnce_group", "'batch' with --gather-noise", values.bnce_group, fits)
-    base = str(values.nce_base)
-    fits = base in ("None", "bnce") or (is_batch and not gathers)
-    _require("nce_base", "bnce with --bnce-group or --gather-noise", base, fits)
-    objective = str(values.objective)
-    has_penalty = objective != "binary"
-    fits = has_penalty or values.self_norm_alpha_by_epoch is None
-    required = "--objective ranking, which has the penalty"
-    _require("self_norm_alpha_by_epoch", required, objective, fits)
-    # Checkpoints of before have the default of ranking whatever their objective.
-    alpha = values.self_norm_alpha
-    fits = has_penalty or alpha in (None, _RANKING_ALPHA)
-    _require("self_norm_alpha", f"{required} (or --criterion nce_regularized)", alpha, fits)
-
-
-def _check_penalty(values: Namespace) -> None:
-    """Its weight: in one flag, and above 0 where nothing else bounds the objective."""
-    alpha, by_epoch = values.self_norm_alpha, values.self_norm_alpha_by_epoch
-    default = _PENALTY_ALPHA if values.objective is None else _RANKING_ALPHA
-    required = "none beside --self-norm-alpha-by-epoch"
-    _require("self_norm_alpha", required, alpha, by_epoch is None or alpha == default)
-    # The unnormalised likelihood grows with the scores of targets, without end.
-    is_bounded = values.nce_base is not None or values.self_norm_rate == 1
-    name = "self_norm_alpha" if by_epoch is None else "self_norm_alpha_by_epoch"
-    least = min(alphas_by_epoch(alpha, by_epoch))
-    _require(name, "above 0 with --self-norm-rate below 1", least, is_bounded or least > 0)
-
-
-def _check_metric(name: str, rate: float, sentence_avg: bool) -> None:
-    """At the first validation, before anything is saved, fairseq would find that there is none."""
-    needs_contexts = name in ("ppl", "mu_z", "sigma_z", "ppl_se")
-    is_missing = (rate == 0 and needs_contexts) or (rate == 1 and name == "ppl_se")
-    is_missing |= name == "nll_loss" and not sentence_avg  # loss is the same then
-    required = f"what is logged under --valid-partition-rate {rate:g} (loss, u_ppl)"
-    _require("best_checkpoint_metric", required, name, not is_missing)
-
-
-def _check_halves(values: Namespace) -> None:
-    """Without the flag of a precision fairseq trains in float32, whatever it is to save."""
-    for half in ("fp16", "bf16"):
-        required = f"--{half} beside it (common.{half}=true, which fairseq-hydra-train leaves out)"
-        fits = getattr(values, half) or not getattr(values, f"memory_efficient_{half}")
-        require(f"--memory-efficient-{half}", required, "none", fits)
-
-
-def _refuse_flattening(values: Namespace) -> None:
-    """What makes fairseq's optimiser copy all, before that is built.
-
-    It can't be built for --fp16 without a GPU, which would be the error then.
-    """
-    required = "float32, --memory-efficient-fp16, --memory-efficient-bf16 or --amp"
-    in_place = values.memory_efficient_fp16 or values.memory_efficient_bf16
-    for flag, is_on in (("--fp16", values.fp16), ("--bf16", values.bf16)):
-        got = f"{flag} alone, which copies every parameter and gradient whole at each update"
-        require("--row-sparse", required, got, in_place or not is_on)
-
-
-def _require(name: str, required: str, got: object, fits: bool) -> None:
-    """The same of a field, whose flag is named."""
-    got = repr(got) if isinstance(got, str) else got
-    require(f"--{name.replace('_', '-')}", required, got, fits)

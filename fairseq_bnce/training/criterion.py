@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from fairseq_bnce.checkpoints.origin import CheckpointChoice
 from fairseq_bnce.projection import bands, initial_scores
 from fairseq_bnce.projection.batch import TokenBatch, target_scores
-from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
+from fairseq_bnce.projection.output_layer import OutputLayer
 from fairseq_bnce.sparse import row_sparse
-from fairseq_bnce.training import configs, first_batch, log_z, metrics
+from fairseq_bnce.training import first_batch, flags, log_z, metrics
 from fairseq_bnce.training.noise_source import NoiseSource, seeded_generator
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     Args:
         task: a language modeling or translation task.
-        options: of :func:`configs.options`.
+        options: of :func:`flags.options`.
 
     Attributes:
         noise: where noise comes from, and the unigram distribution.
@@ -56,9 +56,6 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task)
-        if options.ddp_backend == "fully_sharded":
-            refuse_fully_sharded()
-        self._options = options
         self.noise = NoiseSource(task, options)
         if self.needs_draws:
             self.noise.require_draws()
@@ -68,7 +65,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if options.learn_log_z:
             # Of one dimension: fairseq's legacy_ddp can't reduce one of none.
             self.learned_log_z = nn.Parameter(torch.zeros(1))
-        self.alphas = configs.alphas_by_epoch(
+        self.alphas = flags.alphas_by_epoch(
             options.self_norm_alpha, options.self_norm_alpha_by_epoch
         )
         self.self_norm_alpha = self.alphas[0]
@@ -83,8 +80,15 @@ class SelfNormalizingCriterion(FairseqCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: FairseqDataclass, task: FairseqTask) -> "FairseqCriterion":
-        """Check the configuration and hand its values to the constructor."""
-        return cls(task, configs.options(cfg, getattr(cls, "__dataclass")))
+        """Check the configuration and hand its values to the constructor.
+
+        Raises:
+            FlagsError: naming every flag that is wrong.
+        """
+        # Other tasks do not say, but fairseq-validate has a --path, and fairseq-train none.
+        trains = getattr(task, "trains", not flags.at(flags.whole(cfg), "common_eval.path"))
+        kind = getattr(cls, "__dataclass")
+        return cls(task, flags.options(cfg, kind, type(task) if trains else None))
 
     @property
     def log_z(self) -> float:
@@ -107,7 +111,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
     def begin_epoch(self, epoch: int) -> None:
         """Do as flags say of this epoch, counted from 1; the language_modeling task calls it."""
         self.noise.begin_epoch(epoch)
-        self.self_norm_alpha = configs.of_epoch(self.alphas, epoch)
+        self.self_norm_alpha = flags.of_epoch(self.alphas, epoch)
 
     def scoring_state(self) -> Dict[str, Any]:
         """What a checkpoint has to know in order to score: log Z only if scores come near it."""
@@ -235,8 +239,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
             model: the model, not wrapped.
             untrained: whether its output bias may be set.
         """
-        if untrained:  # fairseq-validate's are not, and what concerns training is nothing to it
-            configs.check_training(self._options)
+        if untrained:  # fairseq-validate's are not
             bands.read_as_bands(model)
         layer = OutputLayer(model)
         self._layer_state = bands.state_of(model)
@@ -273,9 +276,6 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """On the first training batch that has a token: check, measure log Z, say what it is."""
         if self._has_begun:
             return
-        if not self.is_prepared:
-            configs.check_training(self._options)
-        first_batch.check_task(self)
         first_batch.warn_of_start(self, batch.layer)
         if self.constant.start is None:
             device = batch.target.device
@@ -310,5 +310,5 @@ def random_share(batch: TokenBatch, rate: float, generator: torch.Generator) -> 
 
 def _first_id(sample: Dict[str, Any]) -> int:
     """Makes a batch's sampled contexts the same in every validation of the same data."""
-    ids = sample.get("id")
-    return int(ids[0]) if ids is not None and len(ids) else 0
+    ids = torch.as_tensor(sample.get("id", 0)).flatten()  # a number in fairseq's dummy tasks
+    return int(ids[0]) if len(ids) else 0

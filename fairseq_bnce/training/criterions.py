@@ -9,7 +9,6 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_bnce import losses
-from fairseq_bnce.errors import require
 from fairseq_bnce.projection.batch import TokenBatch
 from fairseq_bnce.training import objectives
 from fairseq_bnce.training.configs import (
@@ -112,8 +111,6 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
 
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task, options)
-        dense = not self.row_sparse
-        require("--row-sparse", "off: the penalty's gradient has every row", "on", dense)
         self.nce_base = str(options.nce_base)
         if self.nce_base == "bnce":
             self.noise.warn_without_draws()

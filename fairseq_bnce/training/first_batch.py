@@ -52,19 +52,6 @@ def check_reach(criterion: SelfNormalizingCriterion, layer: OutputLayer) -> None
         require("--log-z", reach, given, low < given < high)
 
 
-def check_task(criterion: SelfNormalizingCriterion) -> None:
-    """That the task is the one that carries out what only that does."""
-    for flag, is_given in {
-        "--row-sparse": criterion.row_sparse,
-        "--noise-samples-by-epoch": criterion.noise.changes,
-        "--self-norm-alpha-by-epoch": len(criterion.alphas) > 1,
-        "--score-squashing": criterion.score_squashing,
-    }.items():
-        task = type(criterion.task).__name__
-        fits = criterion.is_prepared or not is_given
-        require(flag, "--task language_modeling", task, fits)
-
-
 def take_squashing(criterion: SelfNormalizingCriterion, model: nn.Module) -> None:
     """A model's scores are squashed for good, by whatever criterion it is read."""
     if criterion.score_squashing:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_bnce import ranks
 from fairseq_bnce.errors import require
 from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.training.configs import draws_by_epoch, of_epoch
+from fairseq_bnce.training.flags import draws_by_epoch, of_epoch
 from fairseq_bnce.training.streams import break_mode
 from fairseq_bnce.training.token_counts import training_target_counts
 
@@ -52,11 +52,6 @@ class NoiseSource:
             logger.warning(
                 "--noise-power changes nothing with --noise uniform, which has no counts"
             )
-
-    @property
-    def changes(self) -> bool:
-        """Whether the number of draws is another one in a later epoch."""
-        return len(self._by_epoch) > 1
 
     def begin_epoch(self, epoch: int) -> None:
         """Draw as many as the flags say of this epoch, counted from 1."""

@@ -2,7 +2,8 @@
 
 ``dict.txt`` does not tell: fairseq gives ``</s>`` and ``<unk>`` a count of 1 there, and padding
 words 0. So the memory-mapped token files themselves are counted, once, and the counts are kept
-beside them.
+beside them. Tasks that keep no such files, or sample from several folders, have their loaded
+training set counted, item by item.
 """
 
 import contextlib
@@ -15,12 +16,12 @@ import os
 import struct
 import time
 import uuid
-from typing import Any, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.data.indexed_dataset import (
     MMapIndexedDataset,
     data_file_path,
@@ -36,6 +37,7 @@ from fairseq_bnce.training.streams import break_mode
 logger = logging.getLogger(__name__)
 
 _COUNT_AT_ONCE = 2**26  # tokens, so that a file of any size is counted in bounded memory
+_COLLATED = 256  # items of a data set that are made a batch
 _JOINED = 2**20  # tokens of items that are counted together: a count takes the vocabulary's time
 _HASH_BLOCKS, _BLOCK_BYTES = 256, 2**16
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -46,10 +48,11 @@ _ABANDONED = 3600  # seconds after which an unfinished file has nobody who write
 
 
 def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Tensor:
-    """Counts of the training targets of a language modeling or translation task.
+    """Counts of a task's training targets.
 
     Args:
-        task: with a target dictionary, and the folders of its data in its configuration.
+        task: with a target dictionary, and either the folders of its data in its configuration, as
+            language modeling and translation have them, or its training set loaded.
         subset: the split that is trained on, ``--train-subset``.
 
     Returns:
@@ -60,10 +63,21 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
     Raises:
         InputError: if there are no training data, or they don't fit the dictionary.
     """
+    prefixes = _target_prefixes(task, subset)
+    counts = _counts_of_files(task, prefixes) if prefixes else _counts_of_loaded(task, subset)
+    told = f"noise: counted {counts.sum():,} training targets in "
+    told += f"{len(prefixes)} file(s)" if prefixes else f"the training set of --task {_name(task)}"
+    if not counts[task.target_dictionary.unk()]:
+        told += ", none of them <unk>: scores of words that are not in dict.txt will mean nothing"
+    logger.info(told)
+    return torch.from_numpy(counts)
+
+
+def _counts_of_files(task: FairseqTask, prefixes: Sequence[str]) -> np.ndarray:
+    """(V,) int64, of binarised files."""
     dictionary = task.target_dictionary
     full = task.source_dictionary if hasattr(task, "output_dictionary") else dictionary
     counts = np.zeros(len(full), dtype=np.int64)
-    prefixes = _target_prefixes(task, subset)
     for prefix in prefixes:
         counts += count_tokens(prefix, full, cache=True)
     args = getattr(task, "args", None)
@@ -71,11 +85,53 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
         _count_as_cut(counts, args, prefixes, full)
     of_targets = counts[: len(dictionary)].copy()
     of_targets[dictionary.unk()] += counts[len(dictionary) :].sum()
-    told = f"noise: counted {counts.sum():,} training targets in {len(prefixes)} file(s)"
-    if not of_targets[dictionary.unk()]:
-        told += ", none of them <unk>: scores of words that are not in dict.txt will mean nothing"
-    logger.info(told)
-    return torch.from_numpy(of_targets)
+    return of_targets
+
+
+def _counts_of_loaded(task: FairseqTask, subset: str) -> np.ndarray:
+    """(V,) int64, of a data set, as often as the task samples its items in this epoch.
+
+    Raises:
+        InputError: if it is not loaded, or its batches have no target of their own, as where each
+            holds one batch of every language: no one distribution is that of all.
+    """
+    dictionary = task.target_dictionary
+    counts = np.zeros(0, dtype=np.int64)
+    if subset in task.datasets:
+        targets = _targets(task.dataset(subset), dictionary.pad())
+        counts = _sum_of_counts(_joined(targets), f"--task {_name(task)}", dictionary)
+    if not counts.any():
+        folders, names = _target_names(task, subset)
+        raise InputError(
+            f"{os.pathsep.join(folders) or 'data'}: required binarised training data "
+            f"({' or '.join(names)} with .bin and .idx), or of --task {_name(task)} a loaded "
+            "training set whose batches have one target, to count the unigram noise from, got "
+            "none; --noise uniform needs no counts (with --criterion shared_nce, say: the noise of "
+            "bnce is the batch's own words)"
+        )
+    return np.pad(counts, (0, len(dictionary) - len(counts)))
+
+
+def _targets(dataset: FairseqDataset, pad: int) -> Iterator[np.ndarray]:
+    """Of all items, without padding; collated, since only a data set knows what its items are."""
+    for start in range(0, len(dataset), _COLLATED):
+        numbers = range(start, min(start + _COLLATED, len(dataset)))
+        if dataset.supports_prefetch:
+            dataset.prefetch(numbers)
+        target = dataset.collater([dataset[number] for number in numbers]).get("target")
+        if not torch.is_tensor(target):
+            return
+        yield target[target != pad].numpy()
+
+
+def _name(task: FairseqTask) -> str:
+    """As ``--task`` has it."""
+    config = _configuration(task)
+    return getattr(config, "_name", None) or getattr(config, "task", None) or type(task).__name__
+
+
+def _configuration(task: FairseqTask) -> Any:
+    return getattr(task, "args", None) or task.cfg
 
 
 def _count_as_cut(
@@ -246,19 +302,20 @@ def _exists(prefix: str) -> bool:
 
 
 def _target_prefixes(task: FairseqTask, subset: str) -> List[str]:
-    config = getattr(task, "args", None) or task.cfg
-    folders = utils.split_paths(config.data)
+    folders, names = _target_names(task, subset)
+    return [prefix for name in names for prefix in split_prefixes(folders, name)]
+
+
+def _target_names(task: FairseqTask, subset: str) -> Tuple[List[str], List[str]]:
+    """(folders, names of files without their ends) of binarised targets, which may not be there."""
+    config = _configuration(task)
+    data = getattr(config, "data", None)
+    folders = utils.split_paths(data) if data else []
     source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
     names = [subset]
     if target is not None:
         names = [f"{subset}.{source}-{target}.{target}", f"{subset}.{target}-{source}.{target}"]
-    prefixes = [prefix for name in names for prefix in split_prefixes(folders, name)]
-    if not prefixes:
-        raise InputError(
-            f"{os.pathsep.join(folders)}: required binarised training data ({' or '.join(names)} "
-            "with .bin and .idx) to count the unigram noise from, got none"
-        )
-    return prefixes
+    return folders, names
 
 
 def _cache_path(prefix: str) -> str:

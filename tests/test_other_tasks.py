@@ -1,0 +1,111 @@
+"""Training under fairseq's other tasks: their targets are counted from what the task has loaded."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from architectures import SMALL
+from conftest import TYPES, zipf_lines
+from tools import LSTM, PLUGIN, build, run, write_lines
+
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.training.token_counts import count_tokens, training_target_counts
+
+LANGUAGES = ["--task", "multilingual_language_modeling", "--tokens-per-sample", "16"]
+LANGUAGES += ["--langs", "aa,bb"]
+SAMPLED = "--multilang-sampling-alpha"  # of 1 fairseq itself says AssertionError
+TRANSFORMERS = ["--encoder-layers", "1", "--decoder-layers", "1", "--encoder-attention-heads", "2"]
+TRANSFORMERS += ["--decoder-attention-heads", "2", *SMALL]
+PAIRS = ["--lang-pairs", "fr-en,fr-de", "--required-batch-size-multiple", "1", *TRANSFORMERS]
+SIMPLE = ["--task", "translation_multi_simple_epoch", "--arch", "transformer", *PAIRS]
+ROUND_ROBIN = ["--task", "multilingual_translation", "--arch", "multilingual_transformer", *PAIRS]
+DUMMY = ["--dict-size", "50", "--dataset-size", "40"]
+DUMMY_LM = ["--task", "dummy_lm", "--tokens-per-sample", "8", *LSTM, *DUMMY]
+DUMMY_MT = ["--task", "dummy_mt", "--arch", "transformer", *TRANSFORMERS, *DUMMY]
+
+
+@pytest.fixture(scope="module")
+def languages(corpus, tmp_path_factory):
+    """A folder of two languages: the second has less text, and its common words are others."""
+    folder = tmp_path_factory.mktemp("languages")
+    shutil.copy(corpus / "dict.txt", folder)
+    for language, count, swapped in (("aa", 300, False), ("bb", 40, True)):
+        for split in ("train", "valid"):
+            lines = zipf_lines(count, seed=count)
+            if swapped:
+                lines = [
+                    re.sub(r"\d+", lambda n: str(TYPES - 1 - int(n[0])), line) for line in lines
+                ]
+            write_lines(folder / f"{split}.txt", lines)
+        arguments = ["--only-source", "--srcdict", corpus / "dict.txt"]
+        arguments += ["--trainpref", folder / "train.txt", "--validpref", folder / "valid.txt"]
+        run("fairseq_cli.preprocess", *arguments, "--destdir", folder / language)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def three_languages(pairs, tmp_path_factory):
+    """A parallel corpus of fr-en and fr-de, which is the same."""
+    folder = tmp_path_factory.mktemp("three")
+    for language in ("fr", "en", "de"):
+        shutil.copy(pairs / "dict.en.txt", folder / f"dict.{language}.txt")
+    for path in pairs.glob("*.fr-en.*"):
+        shutil.copy(path, folder)
+        if path.suffix in (".bin", ".idx"):
+            shutil.copy(path, folder / path.name.replace("en", "de"))
+    return folder
+
+
+def train(tmp_path, *flags, check=True):
+    arguments = ["--user-dir", PLUGIN, "--save-dir", tmp_path / "run", "--optimizer", "sgd", *flags]
+    arguments += ["--lr", "0.1", "--batch-size", "8", "--max-epoch", "1", "--cpu", "--num-workers"]
+    arguments += ["0", "--no-progress-bar", "--log-format", "json", "--no-epoch-checkpoints"]
+    return run("fairseq_cli.train", *arguments, check=check)
+
+
+@pytest.mark.parametrize("alpha", [0.7, 0.3])
+def test_languages_are_counted_as_the_task_samples_them(alpha, languages):
+    flags = [*LANGUAGES, *LSTM, SAMPLED, str(alpha), "--criterion", "bnce"]
+    _, task, _ = build(languages, *flags)
+    task.load_dataset("train")
+    got = training_target_counts(task).double()
+    both = [
+        count_tokens(str(languages / name / "train"), task.dictionary).astype(float)
+        for name in ("aa", "bb")
+    ]
+    shares = np.array([counts.sum() for counts in both]) / sum(counts.sum() for counts in both)
+    shares = shares**alpha / (shares**alpha).sum()
+    want = sum(share * counts / counts.sum() for share, counts in zip(shares, both))
+    common = torch.from_numpy(want) > 0.02
+    torch.testing.assert_close(
+        (got / got.sum())[common], torch.from_numpy(want)[common], rtol=0.15, atol=0
+    )
+
+
+@pytest.mark.parametrize("criterion", [["bnce"], ["shared_nce", "--noise-samples", "5"]])
+@pytest.mark.parametrize("name", ["languages", "translations", "dummy_lm", "dummy_mt"])
+def test_trained(name, criterion, languages, three_languages, tmp_path):
+    data, flags = {
+        "languages": ([languages], [*LANGUAGES, *LSTM, SAMPLED, "0.5"]),
+        "translations": ([three_languages], SIMPLE),
+        "dummy_lm": ([], DUMMY_LM),
+        "dummy_mt": ([], DUMMY_MT),
+    }[name]
+    output = train(tmp_path, *data, *flags, "--criterion", *criterion)
+    assert "noise: counted" in output and '"valid_ppl"' in output
+
+
+@pytest.mark.parametrize("noise, fits", [("unigram", False), ("uniform", True)])
+def test_what_cannot_be_counted(noise, fits, three_languages, tmp_path):
+    """Each batch of this task is of one language; with uniform noise nothing is counted."""
+    flags = [*ROUND_ROBIN, "--criterion", "shared_nce", "--noise", noise]
+    output = train(tmp_path, three_languages, *flags, check=fits)
+    assert fits or re.search("--task multilingual_translation .* --noise uniform", output)
+
+
+def test_data_that_are_not_loaded_yet(languages):
+    _, task, _ = build(languages, *LANGUAGES, *LSTM, "--criterion", "bnce")
+    with pytest.raises(InputError, match="multilingual_language_modeling.*--noise uniform"):
+        training_target_counts(task)
