@@ -9,9 +9,9 @@ import importlib.util
 # By being imported, these register what they hold, or mend what fairseq needs.
 _MODULES = (
     "compatibility",
-    "training.criterions",
-    "sparse.optimizers",
-    "task",
+    "criterions.registered",
+    "optim.registered",
+    "tasks.language_modeling",
     "models.ffnn_lm",
     "models.lbl_lm",
     "models.rnn_lm",

@@ -29,7 +29,7 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig
 
 import fairseq_bnce
 import fairseq_bnce.models
-from fairseq_bnce.task import SelfNormalizedLanguageModelingConfig
+from fairseq_bnce.tasks.language_modeling import SelfNormalizedLanguageModelingConfig
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
 _HEAD = """# Flags

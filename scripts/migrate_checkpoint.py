@@ -46,8 +46,8 @@ from fairseq_bnce import register
 from fairseq_bnce.checkpoints import dictionaries
 from fairseq_bnce.errors import CheckpointError, InputError, UnsupportedModelError
 from fairseq_bnce.losses import log_partition
-from fairseq_bnce.projection import initial_scores
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer import initial_scores
+from fairseq_bnce.output_layer.layer import OutputLayer
 
 Batch = Dict[str, Any]  # of fairseq's
 

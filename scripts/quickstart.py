@@ -104,7 +104,7 @@ def without_criterion(flags: List[str]) -> List[str]:
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-    importlib.import_module("fairseq_bnce.training.criterions")
+    importlib.import_module("fairseq_bnce.criterions.registered")
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--criterion")
     gen_parser_from_dataclass(parser, CRITERION_DATACLASS_REGISTRY["bnce"]())
@@ -281,8 +281,8 @@ def unigram_perplexity(data: Path) -> float:
     """Of the test split under the unigram distribution of the training targets."""
     from fairseq.data import Dictionary
 
+    from fairseq_bnce.data.token_counts import count_tokens
     from fairseq_bnce.noise import NoiseDistribution
-    from fairseq_bnce.training.token_counts import count_tokens
 
     dictionary = Dictionary.load(str(data / "dict.txt"))
     train_counts, test_counts = (

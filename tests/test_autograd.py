@@ -12,7 +12,7 @@ from tools import subclasses
 import fairseq_bnce
 from fairseq_bnce import losses
 from fairseq_bnce.losses import autograd
-from fairseq_bnce.sparse import row_sparse
+from fairseq_bnce.optim import row_sparse
 
 
 def of_log_partition(features, weight, bias):

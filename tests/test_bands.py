@@ -27,8 +27,8 @@ from two_ranks import results, trained_on_two_ranks
 
 from fairseq_bnce import Scorer, losses
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.projection.batch import TokenBatch, target_scores
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer.batch import TokenBatch, target_scores
+from fairseq_bnce.output_layer.layer import OutputLayer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 

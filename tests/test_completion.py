@@ -17,8 +17,8 @@ from checkpoint_edits import edited
 from tools import call_command, full_disk
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.corpora import novels
-from fairseq_bnce.corpora.completion import Accuracy, read_answers, read_questions
+from fairseq_bnce.data.corpora import novels
+from fairseq_bnce.data.corpora.completion import Accuracy, read_answers, read_questions
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.penn import novel_words
 
@@ -428,7 +428,7 @@ def test_digits_of_other_scripts_number_no_question(complete, put):
 
 
 def test_files_that_have_no_end(complete, put, monkeypatch):
-    monkeypatch.setattr("fairseq_bnce.corpora.completion.FILE_LIMIT", 2**16)
+    monkeypatch.setattr("fairseq_bnce.data.corpora.completion.FILE_LIMIT", 2**16)
     assert "q: required at most 65,536 bytes, got more" in refusal(complete(put("q", "x" * 2**17)))
     assert "/dev/zero: required UTF-8 text, got as many zero" in refusal(complete("/dev/zero"))
 

@@ -19,9 +19,9 @@ from tools import (
 )
 
 from fairseq_bnce import losses
-from fairseq_bnce.projection.batch import TokenBatch
-from fairseq_bnce.training.criterion import random_share
-from fairseq_bnce.training.token_counts import training_target_counts
+from fairseq_bnce.criterions.base import random_share
+from fairseq_bnce.data.token_counts import training_target_counts
+from fairseq_bnce.output_layer.batch import TokenBatch
 
 
 @pytest.mark.parametrize("name", FLAGS)

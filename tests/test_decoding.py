@@ -24,8 +24,8 @@ from fairseq_bnce import Scorer, decoding
 from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
 from fairseq_bnce.decoding import kenlm as kenlm_look_alike
 from fairseq_bnce.decoding.histories import Histories
-from fairseq_bnce.projection.batch import target_scores
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer.batch import target_scores
+from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import ScoringError
 from fairseq_bnce.scoring.host import HostScores
 

@@ -33,11 +33,11 @@ from tools import (
 )
 
 from fairseq_bnce import Scorer, checkpoints, losses
+from fairseq_bnce.criterions.noise_source import seeded_generator
 from fairseq_bnce.noise import NoiseDistribution
+from fairseq_bnce.optim.registered import take_row_sparse
 from fairseq_bnce.scoring.diagnosis import DiagnosingScorer
 from fairseq_bnce.scoring.reduction import Contexts
-from fairseq_bnce.sparse.optimizers import take_row_sparse
-from fairseq_bnce.training.noise_source import seeded_generator
 
 pytestmark = [pytest.mark.modern, pytest.mark.usefixtures("empty_folder")]
 

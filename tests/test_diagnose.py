@@ -17,7 +17,7 @@ from tools import call_command, evaluate, full_disk, modern, perplexity, train, 
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.cli import diagnose as command
-from fairseq_bnce.projection import squashing
+from fairseq_bnce.output_layer import squashing
 from fairseq_bnce.scoring import diagnosis as diagnosing
 from fairseq_bnce.scoring.diagnosis import (
     DiagnosingScorer,

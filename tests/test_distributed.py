@@ -24,8 +24,8 @@ from two_ranks import (
 )
 
 from fairseq_bnce import losses
-from fairseq_bnce.projection.batch import TokenBatch
-from fairseq_bnce.sparse import row_sparse
+from fairseq_bnce.optim import row_sparse
+from fairseq_bnce.output_layer.batch import TokenBatch
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from tools import (
 )
 
 from fairseq_bnce import checkpoints
-from fairseq_bnce.projection import squashing
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer import squashing
+from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import Scorer, eval_lm
 
 AS_FAIRSEQ = "scored as fairseq does"

@@ -21,11 +21,11 @@ import forks
 import pytest
 from tools import call_command
 
-from fairseq_bnce.corpora import archives, fetch, novels, recipe, sentences, wikipedia
-from fairseq_bnce.corpora.fetch import Archive
-from fairseq_bnce.corpora.table import CORPORA, Published, billion_split
+from fairseq_bnce.data.corpora import archives, fetch, novels, recipe, sentences, wikipedia
+from fairseq_bnce.data.corpora.fetch import Archive
+from fairseq_bnce.data.corpora.table import CORPORA, Published, billion_split
+from fairseq_bnce.data.preparation import progress
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.preparation import progress
 from fairseq_bnce.text.output import claimed
 from fairseq_bnce.text.penn import penn_words
 

@@ -12,7 +12,7 @@ import argparse
 import importlib
 import sys
 
-MODULES = ("", ".losses", ".noise", ".sparse.row_sparse", ".sparse.update_rules")
+MODULES = ("", ".losses", ".noise", ".optim.row_sparse", ".optim.update_rules")
 
 def user_dir(folder):
     from fairseq.utils import import_user_module
@@ -24,7 +24,7 @@ def registered():
         "bnce" in criterions.CRITERION_REGISTRY,
         "rnn_lm" in models.MODEL_REGISTRY and "rnn_lm" in models.ARCH_MODEL_REGISTRY,
         "lazy_adam" in optim.OPTIMIZER_REGISTRY,
-        tasks.TASK_REGISTRY["language_modeling"].__module__ == "fairseq_bnce.task",
+        tasks.TASK_REGISTRY["language_modeling"].__module__.startswith("fairseq_bnce."),
     }
     assert len(named) == 1, named
     return named.pop()
@@ -86,7 +86,7 @@ def a_model():
     import fairseq_bnce.models.rnn_lm
 
 def a_criterion_first():
-    import fairseq_bnce.training.criterions
+    import fairseq_bnce.criterions.registered
     user_dir(sys.argv[1])
 
 EARLY = (alone, losses_first, package_first, by_a_link, by_hand)

@@ -8,8 +8,8 @@ from architectures import LIGHTCONV
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, first_batch, modern
 
 from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.projection import initial_scores
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer import initial_scores
+from fairseq_bnce.output_layer.layer import OutputLayer
 
 BNCE = ["--criterion", "bnce"]
 BEFORE = [*TRANSFORMER, "--decoder-normalize-before"]

@@ -34,10 +34,10 @@ from tools import (
 from two_ranks import on_two_ranks, results, trained_on_two_ranks
 
 from fairseq_bnce import losses
-from fairseq_bnce.projection.batch import TokenBatch
-from fairseq_bnce.training import first_batch as first_batch_checks
-from fairseq_bnce.training import log_z as constants
-from fairseq_bnce.training.objectives import _rows
+from fairseq_bnce.criterions import first_batch as first_batch_checks
+from fairseq_bnce.criterions import log_z as constants
+from fairseq_bnce.criterions.objectives import _rows
+from fairseq_bnce.output_layer.batch import TokenBatch
 
 AUTO = ["--criterion", "bnce"]
 # Without the unigram scores of test_initial_scores.py, so that log Z is near log V.
@@ -182,7 +182,7 @@ def test_a_decoder_without_bias_is_measured(flags, corpus, caplog):
     torch.manual_seed(1)  # lightconv drops weights
     want = mean_log_z(model, sample)
     torch.manual_seed(1)
-    with caplog.at_level(logging.INFO, "fairseq_bnce.training.criterion"):
+    with caplog.at_level(logging.INFO, "fairseq_bnce.criterions.base"):
         criterion(model, sample)
         assert criterion.log_z == pytest.approx(want, abs=0.006)
         assert criterion.log_z == round(criterion.log_z, 2)

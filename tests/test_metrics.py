@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.logging import metrics as fairseq_metrics
 
-from fairseq_bnce.training import metrics
+from fairseq_bnce.criterions import metrics
 
 
 def logged(batches):

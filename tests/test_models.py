@@ -19,8 +19,8 @@ from test_output_layer import logits, scores
 from tools import LSTM, build, evaluate, first_batch, perplexity, slow, train, valid_stats
 
 from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm
-from fairseq_bnce.projection.output_layer import OutputLayer
-from fairseq_bnce.sparse import row_sparse
+from fairseq_bnce.optim import row_sparse
+from fairseq_bnce.output_layer.layer import OutputLayer
 
 SMALL = {"decoder_embed_dim": 16, "dropout": 0.0}
 BOTTLENECK = {"decoder_output_dim": 12, "bottleneck_activation": "relu"}

@@ -12,9 +12,9 @@ from criteria import PAD, make, with_targets
 from tools import LSTM
 
 from fairseq_bnce import losses
+from fairseq_bnce.data.token_counts import training_target_counts
 from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.projection.batch import TokenBatch
-from fairseq_bnce.training.token_counts import training_target_counts
+from fairseq_bnce.output_layer.batch import TokenBatch
 
 OF_DRAWS = {
     "nce": losses.nce_loss,

@@ -9,8 +9,8 @@ from fairseq.trainer import Trainer
 from test_row_sparse import trained
 from tools import LSTM, build, modern, refused, set_flag, slow, subclasses, train
 
-from fairseq_bnce.sparse import update_rules
-from fairseq_bnce.sparse.optimizers import RowSparseFairseqOptimizer
+from fairseq_bnce.optim import update_rules
+from fairseq_bnce.optim.registered import RowSparseFairseqOptimizer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 

@@ -10,8 +10,8 @@ from architectures import SMALL
 from conftest import TYPES, zipf_lines
 from tools import LSTM, PLUGIN, build, run, write_lines
 
+from fairseq_bnce.data.token_counts import count_tokens, training_target_counts
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.training.token_counts import count_tokens, training_target_counts
 
 LANGUAGES = ["--task", "multilingual_language_modeling", "--tokens-per-sample", "16"]
 LANGUAGES += ["--langs", "aa,bb"]

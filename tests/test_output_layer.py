@@ -8,7 +8,7 @@ from architectures import FCONV, MODELS
 from tools import TRANSFORMER, build, first_batch
 
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer.layer import OutputLayer
 
 
 @pytest.fixture(params=MODELS.values(), ids=MODELS.keys())

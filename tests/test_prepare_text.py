@@ -23,8 +23,7 @@ import pytest
 from tools import call_command, write_lines
 
 from fairseq_bnce import cli
-from fairseq_bnce.errors import InputError
-from fairseq_bnce.preparation import (
+from fairseq_bnce.data.preparation import (
     binarising,
     folder,
     parallel,
@@ -35,6 +34,7 @@ from fairseq_bnce.preparation import (
     vocabulary,
     words,
 )
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import stream, tokens
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -635,7 +635,7 @@ def test_what_cannot_be_installed_leaves_the_earlier_result(tmp_path) -> None:
 SLOW = """
 import os, sys, time
 from fairseq_bnce import cli
-from fairseq_bnce.preparation import reading, words
+from fairseq_bnce.data.preparation import reading, words
 
 def slow(*_):
     os.write(1, b"%d " % os.getpid())

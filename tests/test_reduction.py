@@ -25,7 +25,7 @@ from tools import (
 from fairseq_bnce import Scorer, checkpoints, losses
 from fairseq_bnce.cli import diagnose
 from fairseq_bnce.errors import CheckpointError
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import diagnosis, normalisation, reduction
 from fairseq_bnce.text.stream import sampled
 

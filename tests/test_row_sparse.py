@@ -24,8 +24,8 @@ from tools import (
 )
 
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.sparse import row_sparse, update_rules
-from fairseq_bnce.sparse.optimizers import (
+from fairseq_bnce.optim import row_sparse, update_rules
+from fairseq_bnce.optim.registered import (
     UnsupportedOptimizerError,
     _shrink_buffer,
     take_row_sparse,

@@ -10,7 +10,7 @@ from dispatch import Largest
 from scoring_models import BOS, CAUSAL
 
 from fairseq_bnce import losses
-from fairseq_bnce.projection import batch
+from fairseq_bnce.output_layer import batch
 from fairseq_bnce.scoring import ScoringError
 from fairseq_bnce.scoring.incremental import State
 

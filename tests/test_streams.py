@@ -12,7 +12,7 @@ from tools import LSTM, build, evaluate, goes_on_from, loss_bits, train
 from two_ranks import results, train_on_two_ranks, trained_on_two_ranks
 
 from fairseq_bnce import ranks
-from fairseq_bnce.training.streams import CarriedState, refusing_states, stream_batches
+from fairseq_bnce.tasks.streams import CarriedState, refusing_states, stream_batches
 
 RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]
 STATEFUL = [*RNN, "--criterion", "bnce", "--stateful", "--lr", "2"]

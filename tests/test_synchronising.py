@@ -11,8 +11,8 @@ from synchronising import Synchronising
 from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, modern
 
 from fairseq_bnce import losses
-from fairseq_bnce.projection.batch import TokenBatch
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer.batch import TokenBatch
+from fairseq_bnce.output_layer.layer import OutputLayer
 
 STEPS = {
     "bnce": [],

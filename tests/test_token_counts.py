@@ -14,10 +14,10 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tools import LSTM, build, run, write_lines
 
+from fairseq_bnce.data import token_counts
+from fairseq_bnce.data.token_counts import count_tokens, training_target_counts
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.training import token_counts
-from fairseq_bnce.training.token_counts import count_tokens, training_target_counts
 
 
 def test_counts_are_kept_and_follow_the_content(corpus, tmp_path):

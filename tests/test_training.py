@@ -29,7 +29,7 @@ from tools import (
 )
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.training import criterions
+from fairseq_bnce.criterions import registered as criterions
 
 CRITERIA = {
     "bnce": [],

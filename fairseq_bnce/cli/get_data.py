@@ -14,17 +14,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fairseq_bnce.corpora import fetch, recipe
-from fairseq_bnce.corpora.table import CORPORA, Corpus
-from fairseq_bnce.preparation import options as text_options
-from fairseq_bnce.preparation.folder import (
+from fairseq_bnce.data.corpora import fetch, recipe
+from fairseq_bnce.data.corpora.table import CORPORA, Corpus
+from fairseq_bnce.data.preparation import options as text_options
+from fairseq_bnce.data.preparation.folder import (
     check_inputs,
     check_output,
     failures_named,
     install,
     staging_folder,
 )
-from fairseq_bnce.preparation.report import print_report
+from fairseq_bnce.data.preparation.report import print_report
 from fairseq_bnce.text.output import say
 
 

@@ -15,20 +15,20 @@ from __future__ import annotations
 
 import argparse
 
-from fairseq_bnce.preparation import options as text_options
-from fairseq_bnce.preparation.folder import (
+from fairseq_bnce.data.preparation import options as text_options
+from fairseq_bnce.data.preparation.folder import (
     check_inputs,
     check_output,
     failures_named,
     install,
     staging_folder,
 )
-from fairseq_bnce.preparation.pipeline import prepare
-from fairseq_bnce.preparation.report import print_report
+from fairseq_bnce.data.preparation.pipeline import prepare
+from fairseq_bnce.data.preparation.report import print_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See :mod:`fairseq_bnce.preparation.options`."""
+    """See :mod:`fairseq_bnce.data.preparation.options`."""
     text_options.add_arguments(parser)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.projection.batch import target_scores
+from fairseq_bnce.output_layer.batch import target_scores
 from fairseq_bnce.scoring import normalisation, reduction
 from fairseq_bnce.scoring.reduction import Contexts, ReducedPartition
 from fairseq_bnce.scoring.scorer import Scorer, SentenceScore

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
 from fairseq_bnce.errors import UnsupportedModelError, require
-from fairseq_bnce.projection import squashing
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer import squashing
+from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import normalisation, readers
 from fairseq_bnce.scoring.normalisation import Normalisation
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.losses.squashing import SQUASHED_LIMIT, SQUASHED_SCALE
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer.layer import OutputLayer
 
 
 class HostScores:

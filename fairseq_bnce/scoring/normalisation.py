@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.projection.batch import target_scores
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer.batch import target_scores
+from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.reduction import ReducedPartition
 from fairseq_bnce.text.numerals import decimal

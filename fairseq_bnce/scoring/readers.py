@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fairseq_bnce.models.base import NGramDecoder
 from fairseq_bnce.models.rnn_lm import RecurrentDecoder
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer.layer import OutputLayer
 
 # Words at once, where a decoder names no limit of its own.
 _LONGEST = 4096

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_bnce import losses
 from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
 from fairseq_bnce.errors import CheckpointError, require
-from fairseq_bnce.projection.output_layer import OutputLayer
+from fairseq_bnce.output_layer.layer import OutputLayer
 
 MOST_CONTEXTS = 100_000  # of a text
 _CONTEXTS_A_ROW = 10  # at least

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from fairseq_bnce import checkpoints
 from fairseq_bnce.errors import ScoringError, quoted, told
-from fairseq_bnce.projection import squashing
+from fairseq_bnce.output_layer import squashing
 from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores, checked
 from fairseq_bnce.scoring.incremental import State
@@ -123,7 +123,7 @@ class Scorer:
 
     Raises:
         ScoringError: for a model that can't do it.
-        UnsupportedModelError: see :class:`fairseq_bnce.projection.output_layer.OutputLayer`.
+        UnsupportedModelError: see :class:`fairseq_bnce.output_layer.layer.OutputLayer`.
     """
 
     def __init__(

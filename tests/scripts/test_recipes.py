@@ -15,7 +15,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from tools import PLUGIN, write_lines
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.training.streams import stream_batches
+from fairseq_bnce.tasks.streams import stream_batches
 
 TABLES = papers.all_tables()
 # Tables of one regime share rows.

@@ -161,7 +161,7 @@ def _own(sparse: bool, shared: bool = False) -> Callable[[Problem], Head]:
     """
 
     def make(problem: Problem) -> Head:
-        from fairseq_bnce.sparse import row_sparse
+        from fairseq_bnce.optim import row_sparse
 
         if sparse:
             row_sparse.mark(nn.Module(), problem.weight)
@@ -175,7 +175,7 @@ def _nce(problem: Problem, sparse: bool, draws: int) -> Tensor:
     """The loss in nats, summed: batch NCE, or with ``draws`` that all tokens share."""
     from fairseq_bnce import losses
     from fairseq_bnce.losses import words
-    from fairseq_bnce.sparse import row_sparse
+    from fairseq_bnce.optim import row_sparse
 
     target, weight, log_q = problem.target, problem.weight, problem.noise.log_q
     options: Dict[str, Any] = {"log_z": problem.log_z, "gathered": sparse}

@@ -121,8 +121,8 @@ def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
 
 @torch.no_grad()
 def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
-    from fairseq_bnce.projection import squashing
-    from fairseq_bnce.projection.batch import TokenBatch
+    from fairseq_bnce.output_layer import squashing
+    from fairseq_bnce.output_layer.batch import TokenBatch
 
     squash = squashing.is_squashed(model)
     for sample in batches:
@@ -170,7 +170,7 @@ def complete(arguments: List[str]) -> Dict[str, Any]:
         parser.add_argument(name, required=True)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args(arguments)
-    from fairseq_bnce.corpora import completion
+    from fairseq_bnce.data.corpora import completion
     from fairseq_bnce.text.penn import novel_words
 
     questions = completion.read_questions(options.questions)

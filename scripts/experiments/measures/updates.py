@@ -181,7 +181,7 @@ class Update:
 
     def _features(self, sample: Dict[str, Any]) -> None:
         """Forward to what goes into the output projection, and back from a dummy loss."""
-        from fairseq_bnce.projection.output_layer import OutputLayer
+        from fairseq_bnce.output_layer.layer import OutputLayer
 
         model = self.trainer.model
         features = OutputLayer(model).features(model, sample["net_input"])

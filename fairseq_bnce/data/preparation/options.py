@@ -1,0 +1,229 @@
+"""The command line, and what can be refused before any work is done."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any, List, Sequence
+
+from fairseq_bnce.data.preparation.reading import check_input
+from fairseq_bnce.data.preparation.splits import SPLITS
+from fairseq_bnce.data.preparation.vocabulary import read_dictionary
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.lines import STDIN
+from fairseq_bnce.text.numerals import at_least
+from fairseq_bnce.text.tokens import BOS, EOS, UNK, check_language
+
+DEFAULT_SPLIT = (0.9, 0.05, 0.05)
+DEFAULT_SPLIT_BY = "block"
+
+
+def usable_cpus() -> int:
+    """The processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """--train, --valid and --test, or --input and how it is split."""
+    group = parser.add_argument_group(
+        "text", "UTF-8, a sentence a line; '-' is standard input. Either files for each split:"
+    )
+    for split in SPLITS:
+        group.add_argument(f"--{split}", nargs="+", metavar="FILE", help=f"text for {split}")
+    group = parser.add_argument_group("or one text to split")
+    group.add_argument("--input", nargs="+", metavar="FILE", help="text to split")
+    add_split_options(group)
+
+
+def add_split_options(group: Any) -> None:
+    """--split, --split-by and --seed."""
+    group.add_argument(
+        "--split",
+        nargs=3,
+        type=float,
+        metavar=("TRAIN", "VALID", "TEST"),
+        help="their shares of the lines of --input, adding up to 1; a split with share 0 is not "
+        f"made (default: {' '.join(map(str, DEFAULT_SPLIT))})",
+    )
+    group.add_argument(
+        "--split-by",
+        choices=("block", "paragraph", "line"),
+        help="block (default): train is the first part of the text, test the last, so that no "
+        "valid or test line stood beside a train line; paragraph: paragraphs (ended by an empty "
+        "line) drawn at random; line: lines drawn at random, for text whose lines have nothing to "
+        "do with each other. The order of the text stays within a split",
+    )
+    group.add_argument("--seed", type=int, default=1, help="of those random draws (1)")
+
+
+def add_tokenizer_options(group: Any) -> None:
+    """--language, or --tokenized."""
+    group.add_argument(
+        "--language",
+        default="en",
+        help="whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese "
+        "text is not cut into words: segment it first and use --tokenized",
+    )
+    group.add_argument(
+        "--tokenized",
+        action="store_true",
+        help=f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines "
+        "are dropped (fairseq adds its own)",
+    )
+
+
+def add_line_options(group: Any) -> None:
+    """--lowercase and --keep-empty-lines."""
+    group.add_argument("--lowercase", action="store_true", help="lower-case everything")
+    group.add_argument(
+        "--keep-empty-lines",
+        action="store_true",
+        help=f"keep lines without a word (each is one {EOS}); they are left out otherwise",
+    )
+
+
+def add_vocabulary_options(group: Any) -> None:
+    """--vocab-size, --min-count, --dict and --padding-factor."""
+    group.add_argument(
+        "--vocab-size",
+        type=at_least(3),
+        metavar="N",
+        help=f"keep the N commonest types, {EOS} and {UNK} among them",
+    )
+    group.add_argument(
+        "--min-count",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="keep words that occur at least N times (1: all)",
+    )
+    group.add_argument(
+        "--dict",
+        type=Path,
+        metavar="FILE",
+        help="take the vocabulary of this dict.txt instead (to prepare text for a trained model)",
+    )
+    group.add_argument(
+        "--padding-factor",
+        type=at_least(1),
+        default=8,
+        metavar="N",
+        help="fill the dictionary up to a multiple of N with made-up words, as fairseq-preprocess "
+        "does for the sake of tensor cores (8); 1: no filling",
+    )
+
+
+def add_result_options(group: Any) -> None:
+    """--out, --overwrite, --text-only and --workers."""
+    group.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="gets text/, bin/ and report.json; text.json beside dict.txt says how words were made",
+    )
+    group.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace what an earlier run of this command left in a FOLDER that has data in it",
+    )
+    group.add_argument(
+        "--text-only",
+        action="store_true",
+        help="write the text (and dict.txt beside it) without running fairseq-preprocess",
+    )
+    group.add_argument(
+        "--workers",
+        type=at_least(1),
+        default=usable_cpus(),
+        metavar="N",
+        help="processes (default: the processors there are)",
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All options of ``fairseq-bnce prepare-text``."""
+    add_input_options(parser)
+    group = parser.add_argument_group("words")
+    add_tokenizer_options(group)
+    add_line_options(group)
+    add_vocabulary_options(
+        parser.add_argument_group(
+            "vocabulary",
+            f"From train; other words are written as {UNK}. Default: all words of train.",
+        )
+    )
+    add_result_options(parser.add_argument_group("result"))
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The settings that these options stand for."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def fill_in(args: argparse.Namespace) -> None:
+    """How --input is split, where the user did not say."""
+    if args.input:
+        args.split = args.split or list(DEFAULT_SPLIT)
+        args.split_by = args.split_by or DEFAULT_SPLIT_BY
+
+
+def check_split(split: Sequence[float]) -> None:
+    """Refuse shares that are none."""
+    if not split[0] > 0 or min(split) < 0 or not math.isclose(sum(split), 1, abs_tol=1e-6):
+        raise InputError(
+            "--split: a share above 0 for train and three that add up to 1 are required, but came "
+            f"{' '.join(map(str, split))} (sum {sum(split):g})"
+        )
+
+
+def check_sources(args: argparse.Namespace) -> None:
+    """Refuse combinations of inputs that do not say what belongs to which split."""
+    given = {split: getattr(args, split) for split in SPLITS if getattr(args, split)}
+    if args.input and given:
+        raise InputError(f"--input: cannot be combined with --{' --'.join(given)}")
+    for name, value in (("split", args.split), ("split-by", args.split_by)):
+        if value and not args.input:
+            raise InputError(f"--{name}: --input is required with it, but was not given")
+    if not args.input and not given:
+        raise InputError("--train or --input is required, but neither was given")
+    if not args.input and not args.train and not args.dict:
+        raise InputError("--train (or the vocabulary of an earlier one, --dict) is required")
+    names = inputs(args)
+    if names.count(STDIN) > 1:
+        raise InputError(f"input: standard input ('{STDIN}') can be read only once")
+    for name in names:
+        check_input(name)
+
+
+def inputs(args: argparse.Namespace) -> List[str]:
+    """All texts that are read."""
+    given = [args.input, *(getattr(args, split) for split in SPLITS)]
+    return [name for files in given for name in files or ()]
+
+
+def check_requirements(args: argparse.Namespace) -> None:
+    """Find out before the work whether what it needs is there."""
+    if args.split:
+        check_split(args.split)
+    if args.dict and (args.vocab_size or args.min_count > 1):
+        raise InputError("--dict: cannot be combined with --vocab-size or --min-count")
+    if args.dict and not args.dict.is_file():
+        raise InputError(f"--dict: a dict.txt is required, but {args.dict} is not a file")
+    if args.dict:
+        read_dictionary(args.dict)
+    if not args.tokenized:
+        check_language("--language", args.language)
+    if not args.text_only and importlib.util.find_spec("fairseq_cli") is None:
+        raise InputError(
+            f"fairseq, which binarises, is missing from {sys.executable}: see Install in README.md "
+            "(or ask for --text-only)"
+        )
