@@ -45,25 +45,23 @@ def test_gathered_words_give_the_same_loss(name, bias):
     gathered = {**problem, **dict(zip(keys, numbers)), "log_q": problem["log_q"][used]}
     want = call(losses, name, problem).sum()
     want_gradients = gradients(want, problem)
-    for options in ({}, {"gathered": True}):
-        for key in ("weight", "bias")[: 2 if bias else 1]:
-            gathered[key] = problem[key][used]
-        loss = call(losses, name, gathered, **options).sum()
-        assert_near(loss, want, 1e-12)
-        found = gradients(loss, problem)
-        for key, gradient in want_gradients.items():
-            assert_near(found[key], gradient, 1e-12)
+    for key in ("weight", "bias")[: 2 if bias else 1]:
+        gathered[key] = problem[key][used]
+    loss = call(losses, name, gathered).sum()
+    assert_near(loss, want, 1e-12)
+    found = gradients(loss, problem)
+    for key, gradient in want_gradients.items():
+        assert_near(found[key], gradient, 1e-12)
 
 
-@pytest.mark.parametrize("gathered", [False, True])
 @pytest.mark.parametrize("name", ["shared_nce", *SAMPLED_BCE])
-def test_counts_stand_for_repeated_draws(name, gathered):
+def test_counts_stand_for_repeated_draws(name):
     problem = with_gradients(make_problem(17), torch.float64)
     ids, counts = torch.tensor([3, 1, 4]), torch.tensor([2, 1, 5])
     repeated = {**problem, "noise_ids": ids.repeat_interleave(counts)}
     counted = {**problem, "noise_ids": ids}
     want = call(losses, name, repeated, reduction="none")
-    got = call(losses, name, counted, reduction="none", noise_counts=counts, gathered=gathered)
+    got = call(losses, name, counted, reduction="none", noise_counts=counts)
     assert_near(got, want, 1e-12)
 
 

@@ -16,12 +16,14 @@ from fairseq_bnce.output_layer.layer import OutputLayer
 
 STEPS = {
     "bnce": [],
-    "bnce row-sparse": ["--row-sparse"],
+    "bnce row-sparse": ["--row-sparse", "--optimizer", "lazy_adam"],
     "bnce with draws": ["--noise-samples", "7", "--noise", "uniform"],
     "bnce ranking": ["--objective", "ranking", "--noise-samples", "7"],
     "bnce learned": ["--learn-log-z"],
     "shared_nce": ["--noise-samples", "9"],
-    "shared_nce row-sparse": ["--noise-samples", "9", "--row-sparse"],
+    "shared_nce row-sparse": [
+        *("--noise-samples", "9", "--row-sparse", "--optimizer", "lazy_adam"),
+    ],
     "sampled_bce": ["--noise-samples", "9"],
     "sampled_bce is": ["--noise-samples", "9", "--estimator", "is"],
     "sampled_softmax": ["--noise-samples", "9"],
@@ -101,7 +103,7 @@ def test_a_loss_looks_at_all_values_at_once(name):
     problem = with_gradients(make_problem(17), torch.float32)
     with Synchronising() as waiting:
         call(losses, name, problem).sum().backward()
-    merges = name in ("shared_nce", *SAMPLED_BCE)
+    merges = name in ("shared_nce", "sampled_softmax", *SAMPLED_BCE)
     assert len(waiting.found) == 2 + merges, waiting.found
 
 

@@ -1,21 +1,21 @@
 """What the criteria with noise minimise: a batch, its noise, and one function of losses.
 
-An objective has two steps. The first draws the noise and finds the batch's distinct words
-(BatchVocabulary); it needs no model. The second gathers the words' rows once and calls the loss,
-which sees no other row. Losses are in nats.
+An objective has two steps. The first draws the noise and finds the batch's distinct words; it needs
+no model. The second gathers the words' rows once and calls the core of a loss. Losses are in nats.
 """
 
 from functools import partial
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
+from typing import Callable, List, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
 
-from fairseq_bnce import losses, ranks
+from fairseq_bnce import ranks
 from fairseq_bnce.criterions.noise_source import NoiseSource
-from fairseq_bnce.losses.gathering import multiplicities
+from fairseq_bnce.losses import nce
 from fairseq_bnce.losses.precision import at_least_float32
-from fairseq_bnce.output_layer.batch import BatchVocabulary, TokenBatch
+from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws, multiplicities
+from fairseq_bnce.output_layer.batch import TokenBatch
 
 _DEFAULT_DRAWS = 100
 LogZ = Union[float, Tensor]
@@ -25,7 +25,7 @@ class GroupedWords(NamedTuple):
     """The words of a batch whose targets are each other's noise.
 
     Attributes:
-        words: (U,) the distinct words.
+        ids: (U,) the distinct words.
         groups: the indices of each group's tokens.
         target: (N,) as indices into the words.
         foreign: the other ranks' targets, likewise.
@@ -33,7 +33,7 @@ class GroupedWords(NamedTuple):
         log_p: (U,) log-probabilities of targets.
     """
 
-    words: Tensor
+    ids: Tensor
     groups: List[Tensor]
     target: Tensor
     foreign: Tensor
@@ -57,12 +57,10 @@ def grouped_words(
     # A lone target has no company to serve as its noise: one draw makes up for it.
     counts = [max(noise.samples or 0, 2 - len(tokens) - len(elsewhere)) for tokens in groups]
     draws = [noise.draw(batch.target.device, count) for count in counts]
-    vocabulary = BatchVocabulary(batch.target, elsewhere, *draws)
-    target, foreign, *draws = vocabulary.ids
-    zeros = torch.zeros_like(vocabulary.words, dtype=torch.float32)
-    occurrences = multiplicities(zeros, target, foreign)
-    log_p = noise.log_p(vocabulary.words, occurrences, len(target) + len(foreign))
-    return GroupedWords(vocabulary.words, groups, target, foreign, draws, log_p)
+    ids, (target, foreign, *draws) = distinct(batch.target, elsewhere, *draws)
+    occurrences = multiplicities(len(ids), target, foreign)
+    log_p = noise.log_p(ids, occurrences, len(target) + len(foreign))
+    return GroupedWords(ids, groups, target, foreign, draws, log_p)
 
 
 def batch_nce(
@@ -72,7 +70,7 @@ def batch_nce(
     log_z: LogZ,
     reduction: str,
     *,
-    loss: Callable[..., Tensor] = losses.batch_nce_loss,
+    loss: Callable[..., Tensor] = nce.batch_nce,
     own: int = 0,
 ) -> Tensor:
     """The ``loss`` of each group of targets.
@@ -80,19 +78,23 @@ def batch_nce(
     Args:
         log_z: a 0-d tensor if it is learned.
         reduction: "sum" or "none".
+        loss: the core of a loss.
         own: 1 where a target is one of the words that it is ranked among, and not noise to itself.
     """
-    weight, bias, log_z = _rows(batch, words.words, log_z)
     groups, foreign = words.groups, words.foreign
+    rows = _rows(batch, words.ids, log_z)
+    options = {"log_z": 0.0 if torch.is_tensor(log_z) else log_z, "reduction": reduction}
     parts = []
     for features, target, drawn in zip(
         _split(batch.features, groups), _split(words.target, groups), words.draws
     ):
         in_batch = len(target) - 1 + own + len(foreign)
-        log_q = noise.mixture_log_q(words.words, words.log_p, in_batch, len(drawn))
-        extra = torch.cat([foreign, drawn])
-        options = {"log_z": log_z, "reduction": reduction, "gathered": len(groups) == 1}
-        parts.append(loss(features, target, weight, bias, log_q, noise_ids=extra, **options))
+        log_q = noise.mixture_log_q(words.ids, words.log_p, in_batch, len(drawn))
+        own_words, extra = rows._replace(log_q=log_q), torch.cat([foreign, drawn])
+        if len(groups) > 1:  # no scores of the other groups' words
+            used, (target, extra) = distinct(target, extra)
+            own_words = own_words.select(used)
+        parts.append(loss(features, own_words, target, extra, **options))
     if len(parts) == 1:
         return parts[0]
     if reduction == "sum":
@@ -104,37 +106,30 @@ class DrawnWords(NamedTuple):
     """The words of a batch whose noise is drawn.
 
     Attributes:
-        words: (U,) the distinct words.
+        ids: (U,) the distinct words.
         target: (N,) as indices into the words.
-        draws: (K,), or (N, K) if they are fresh, likewise.
-        counts: (K,) how many draws each of these stands for, if equal draws are merged.
+        draws: (K',) the distinct draws, or (N, K) fresh ones, likewise.
+        counts: (K',) how often each of these was drawn; None for fresh ones.
         log_q: (U,)
     """
 
-    words: Tensor
+    ids: Tensor
     target: Tensor
     draws: Tensor
     counts: Optional[Tensor]
     log_q: Tensor
 
 
-def drawn_words(
-    batch: TokenBatch, noise: NoiseSource, *, are_fresh: bool = False, are_merged: bool = False
-) -> DrawnWords:
-    """The words of the targets and of draws, which are the batch's or, if fresh, the token's own.
-
-    Equal draws are merged for a loss that takes ``noise_counts``: it scores each word once.
-    """
+def drawn_words(batch: TokenBatch, noise: NoiseSource, *, are_fresh: bool = False) -> DrawnWords:
+    """The words of the targets and of draws: the batch's or, if fresh, each token's own."""
     count = _DEFAULT_DRAWS if noise.samples is None else noise.samples
-    draws = noise.draw(batch.target.device, *([len(batch)] if are_fresh else []), count)
-    if are_merged:
-        vocabulary = BatchVocabulary(batch.target, draws=draws)
-        draws, counts = vocabulary.draws, vocabulary.draw_counts
+    drawn = noise.draw(batch.target.device, *([len(batch)] if are_fresh else []), count)
+    counts: Optional[Tensor] = None
+    if are_fresh:
+        ids, (target, draws) = distinct(batch.target, drawn)
     else:
-        vocabulary, counts = BatchVocabulary(batch.target, draws), None
-        draws = vocabulary.ids[1]
-    log_q = noise.log_q(vocabulary.words)
-    return DrawnWords(vocabulary.words, vocabulary.ids[0], draws, counts, log_q)
+        ids, (target,), draws, counts = distinct_with_draws(drawn, batch.target)
+    return DrawnWords(ids, target, draws, counts, noise.log_q(ids))
 
 
 def of_draws(
@@ -145,24 +140,24 @@ def of_draws(
     *,
     loss: Callable[..., Tensor],
 ) -> Tensor:
-    """A ``loss`` of every target and the draws; see :func:`batch_nce`."""
-    weight, bias, log_z = _rows(batch, words.words, log_z)
+    """The core of a ``loss`` of every target and the draws; see :func:`batch_nce`."""
+    rows = _rows(batch, words.ids, log_z)._replace(log_q=words.log_q)
     if words.counts is not None:
-        loss = partial(loss, noise_counts=words.counts)
-    inputs = (batch.features, words.target, weight, bias, words.log_q, words.draws)
-    return loss(*inputs, log_z=log_z, reduction=reduction, gathered=True)
+        loss = partial(loss, counts=words.counts)
+    options = {"log_z": 0.0 if torch.is_tensor(log_z) else log_z, "reduction": reduction}
+    return loss(batch.features, rows, words.target, words.draws, **options)
 
 
-def _rows(batch: TokenBatch, words: Tensor, log_z: LogZ) -> Tuple[Tensor, Any, float]:
-    """Weight, bias and log Z; a learned log Z is taken off the bias, whose gradient it then has.
+def _rows(batch: TokenBatch, ids: Tensor, log_z: LogZ) -> Words:
+    """The words' rows. A learned log Z is taken off the bias, whose gradient it then has.
 
     In float32 or better: halves of about log Z would make one of several neighbouring biases.
     """
-    weight, bias = batch.layer.rows(words)
+    weight, bias = batch.layer.rows(ids)
     if not torch.is_tensor(log_z):
-        return weight, bias, log_z
+        return Words(weight, bias)
     bias = weight.new_zeros(len(weight)) if bias is None else bias
-    return weight, bias.to(at_least_float32(bias)) - log_z, 0.0
+    return Words(weight, bias.to(at_least_float32(bias)) - log_z)
 
 
 def _groups(batch: TokenBatch, kind: str) -> List[Tensor]:

@@ -8,7 +8,6 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_bnce import losses
 from fairseq_bnce.criterions import objectives
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion
 from fairseq_bnce.criterions.options import (
@@ -19,6 +18,7 @@ from fairseq_bnce.criterions.options import (
     SampledBCEConfig,
     SelfNormSoftmaxConfig,
 )
+from fairseq_bnce.losses import bce, nce, ranking
 from fairseq_bnce.output_layer.batch import TokenBatch
 
 
@@ -41,7 +41,7 @@ class BatchNCECriterion(SelfNormalizingCriterion):
         rest = (self.words_of(batch), self.noise, self.differentiable_log_z, reduction)
         if not self.is_ranking:
             return objectives.batch_nce(batch, *rest)
-        loss = partial(losses.ranking_nce_loss, alpha=self.self_norm_alpha)
+        loss = partial(ranking.ranking_nce, alpha=self.self_norm_alpha)
         return objectives.batch_nce(batch, *rest, loss=loss, own=1)
 
 
@@ -50,10 +50,10 @@ class _DrawnNoiseCriterion(SelfNormalizingCriterion):
 
     needs_draws = True
     loss: Callable[..., Tensor]
-    draws: Dict[str, bool] = {}  # options of drawn_words()
+    are_fresh = False  # whether every token has draws of its own
 
     def make_words(self, batch: TokenBatch) -> objectives.DrawnWords:
-        return objectives.drawn_words(batch, self.noise, **self.draws)
+        return objectives.drawn_words(batch, self.noise, are_fresh=self.are_fresh)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         rest = (self.words_of(batch), self.differentiable_log_z, reduction)
@@ -64,20 +64,17 @@ class _DrawnNoiseCriterion(SelfNormalizingCriterion):
 class SharedNCECriterion(_DrawnNoiseCriterion):
     """NCE with noise shared by the batch (Zoph et al. 2016)."""
 
-    loss = staticmethod(losses.shared_nce_loss)
-    draws = {"are_merged": True}
+    loss = staticmethod(nce.shared_nce)
 
 
 @register_criterion("sampled_bce", dataclass=SampledBCEConfig)
 class SampledBCECriterion(_DrawnNoiseCriterion):
     """Binary cross-entropy of all words, sampled (Gao et al. 2021)."""
 
-    draws = {"are_merged": True}
-
     def __init__(self, task: FairseqTask, options: Namespace):
         super().__init__(task, options)
         self.loss = partial(
-            losses.sampled_bce_loss,
+            bce.sampled_bce,
             estimator=str(options.estimator),
             vocab_size=len(task.target_dictionary),
         )
@@ -87,8 +84,8 @@ class SampledBCECriterion(_DrawnNoiseCriterion):
 class FreshNCECriterion(_DrawnNoiseCriterion):
     """NCE with fresh noise for every token (Mnih & Teh 2012): the slow baseline."""
 
-    loss = staticmethod(losses.nce_loss)
-    draws = {"are_fresh": True}
+    loss = staticmethod(nce.nce)
+    are_fresh = True
 
 
 @register_criterion("sampled_softmax", dataclass=NoiseConfig)
@@ -96,7 +93,7 @@ class SampledSoftmaxCriterion(_DrawnNoiseCriterion):
     """Sampled softmax (Bengio & Senecal 2003; Jozefowicz et al. 2016): not self-normalised."""
 
     normalises_itself = False
-    loss = staticmethod(losses.sampled_softmax_loss)
+    loss = staticmethod(ranking.sampled_softmax)
 
 
 _DRAWN_BASES: Dict[str, Type[_DrawnNoiseCriterion]] = {
@@ -123,7 +120,7 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
     def make_words(self, batch: TokenBatch) -> Any:
         if self.nce_base == "bnce":
             return objectives.grouped_words(batch, self.noise, **self.groups)
-        return objectives.drawn_words(batch, self.noise, **_DRAWN_BASES[self.nce_base].draws)
+        return objectives.drawn_words(batch, self.noise, are_fresh=self.nce_base == "nce")
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         words, log_z = self.words_of(batch), self.differentiable_log_z

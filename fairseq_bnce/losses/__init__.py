@@ -1,7 +1,7 @@
 """Noise-contrastive and sampled losses over a large vocabulary, as pure functions.
 
 Nothing here knows of fairseq: tensors in, nats out. ``nce``, ``bce`` and ``ranking`` are the
-families of losses, ``partition`` the exact partition function; ``gathering`` finds the words that a
+families of losses, ``partition`` the exact partition function. ``words`` finds the words that a
 loss reads, and ``shared_scores`` makes their scores and gradients in chunks.
 
 Notation, shared by every function:
@@ -20,13 +20,11 @@ autocast. On a GPU, halves are multiplied as halves, with float32 sums; the grad
 rounded to halves before these products. Bad input raises ValueError naming the argument, what was
 required and what came; on a GPU the host waits once a call to look at the values of ids and log_q.
 
-``gathered`` says that the caller has gathered the words already: ``weight``, ``bias`` and ``log_q``
-are those of the words that the ids name, and of no others. Then nothing is gathered again and
-no value is looked at, so that the host never waits; shapes and dtypes are checked all the same.
+A caller who wants row-sparse gradients may pass the rows of the batch's words alone, with ids that
+count these rows: a loss reads no other row.
 """
 
 from fairseq_bnce.losses.bce import sampled_bce_loss
-from fairseq_bnce.losses.gathering import target_scores
 from fairseq_bnce.losses.nce import batch_nce_loss, nce_loss, shared_nce_loss
 from fairseq_bnce.losses.partition import (
     Predictive,
@@ -36,6 +34,7 @@ from fairseq_bnce.losses.partition import (
 )
 from fairseq_bnce.losses.ranking import ranking_nce_loss, sampled_softmax_loss
 from fairseq_bnce.losses.squashing import squashed, unsquashed
+from fairseq_bnce.losses.words import target_scores
 
 __all__ = [
     "Predictive",

@@ -15,21 +15,20 @@ estimates and their optima are derived here: of the papers the abstracts alone w
 """
 
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Union
 
 import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import require
 from fairseq_bnce.losses.checks import check_inputs, check_noise
-from fairseq_bnce.losses.gathering import Gathered, gather, log_draws, merged_draws, reduce
 from fairseq_bnce.losses.precision import without_autocast
-from fairseq_bnce.losses.shared_scores import BinaryNCE, shared_loss, softplus
+from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
+from fairseq_bnce.losses.words import Words, gather, merge_draws
 
 _ESTIMATORS = ("complementary", "is", "cps", "snis")
 
 
-@without_autocast
 def sampled_bce_loss(
     features: Tensor,
     target: Tensor,
@@ -43,7 +42,6 @@ def sampled_bce_loss(
     noise_counts: Optional[Tensor] = None,
     log_z: float = 0.0,
     reduction: str = "sum",
-    gathered: bool = False,
 ) -> Tensor:
     """Binary cross-entropy of the target and of all words, sampled by K draws that tokens share.
 
@@ -60,11 +58,10 @@ def sampled_bce_loss(
       m - log Z but log sigma(m - log Z) that is the log-probability.
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction, gathered: see the package.
+        features, target, weight, bias, log_q, log_z, reduction: see the package.
         noise_ids: (K,) int64 draws from q, K >= 1.
         estimator: one of these names.
-        vocab_size: V for "cps", at least 1; by default the rows of ``weight``, which are fewer
-            where they are gathered.
+        vocab_size: V for "cps", at least 1; by default the rows of ``weight``, which may be fewer.
         noise_counts: (K,) int64, how many draws each of ``noise_ids`` stands for, at least 1; by
             default one each.
 
@@ -81,44 +78,44 @@ def sampled_bce_loss(
         likelihood approximation in large scale classification", of the softmax's sum.
     """
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, (noise_ids.numel(),), noise_counts)
+    check_noise(noise_ids, ("K",), noise_counts)
     size = weight.size(0) if vocab_size is None else vocab_size
-    _check_estimator(estimator, size)
-    ids = {"target": target, "noise_ids": noise_ids}
-    used = gather(features, weight, bias, ids, log_q, noise_counts, gathered=gathered).promoted()
-    compensated = size if estimator == "cps" else None
-    log_a, per_draw = _weights(used, compensated, log_draws(noise_ids, noise_counts))
-    offset = log_a + log_z
-    drawn, counts = merged_draws(used.ids[1], noise_counts, offset, gathered)
-    counts = counts * per_draw[drawn]
-    data = used.target_scores() - offset[used.ids[0]]
+    require("estimator", " or ".join(_ESTIMATORS), repr(estimator), estimator in _ESTIMATORS)
+    require("vocab_size", "at least 1", size, size >= 1)
+    words, (target, draws) = gather(
+        weight, bias, log_q, {"target": target, "noise_ids": noise_ids}, noise_counts
+    )
+    draws, counts = merge_draws(draws, noise_counts)
+    options: Dict[str, Any] = {"estimator": estimator, "vocab_size": size, "log_z": log_z}
+    return sampled_bce(features, words, target, draws, counts, reduction=reduction, **options)
+
+
+@without_autocast
+def sampled_bce(
+    features: Tensor,
+    words: Words,
+    target: Tensor,
+    draws: Tensor,
+    counts: Tensor,
+    *,
+    estimator: str,
+    vocab_size: int,
+    log_z: Union[float, Tensor],
+    reduction: str,
+) -> Tensor:
+    """The core of :func:`sampled_bce_loss`; see :func:`~fairseq_bnce.losses.nce.shared_nce`."""
+    features, words = words.promoted(features)
+    log_expected = words.expected(counts.sum().double().log())  # log(K q)
+    log_a = torch.zeros_like(log_expected)
+    if estimator == "cps":
+        log_a = words.expected(math.log(vocab_size))
+    per_draw = (log_a - log_expected).exp()  # a / (K q): what a draw weighs in the sum
+    offset, weights = log_a + log_z, counts * per_draw[draws]
+    data = words.target_scores(features, target) - offset[target]
     own = softplus(-data)
     if estimator in ("complementary", "snis"):
         # The draws that are the target are in the sum over all draws, and taken off again.
-        hits = torch.zeros_like(offset).index_add_(0, drawn, counts)[used.ids[0]]
+        hits = torch.zeros_like(offset).index_add_(0, draws, weights)[target]
         own = own + (float(estimator == "complementary") - hits) * softplus(data)
-    noise = shared_loss(
-        used.features, *used.rows(drawn), BinaryNCE(offset[drawn], counts), reduction
-    )
-    return reduce(own, reduction) + noise
-
-
-def _check_estimator(estimator: str, size: int) -> None:
-    require("estimator", " or ".join(_ESTIMATORS), repr(estimator), estimator in _ESTIMATORS)
-    require("vocab_size", "at least 1", size, size >= 1)
-
-
-def _weights(used: Gathered, compensated: Optional[int], log_count: Any) -> Tuple[Tensor, Tensor]:
-    """log a(u), and a(u) / (K q(u)), what a draw of u weighs in the sum: (U,) both.
-
-    Args:
-        used: the words.
-        compensated: V for a = V q; None for a = 1.
-        log_count: log K.
-    """
-    log_expected = used.expected(log_count)
-    if compensated is None:
-        log_a = torch.zeros_like(log_expected)
-    else:
-        log_a = used.expected(math.log(compensated))
-    return log_a, (log_a - log_expected).exp()
+    objective = BinaryNCE(offset[draws], weights)
+    return reduce(own, reduction) + shared_loss(features, *words.rows(draws), objective, reduction)

@@ -1,24 +1,20 @@
-"""Binary noise-contrastive estimation: the batch as its own noise, shared draws, fresh draws."""
+"""Binary noise-contrastive estimation: the batch as its own noise, shared draws, fresh draws.
+
+Each loss has a public function, which checks its arguments and finds the distinct words, and a core
+of the same name without ``_loss``, which the criteria call with words of their own.
+"""
 
 import math
-from typing import Optional
+from typing import Optional, Union
 
 from torch import Tensor
 
-from fairseq_bnce.losses.checks import check_has_noise, check_inputs, check_noise
-from fairseq_bnce.losses.gathering import (
-    extra_draws,
-    gather,
-    log_draws,
-    merged_draws,
-    multiplicities,
-    reduce,
-)
+from fairseq_bnce.losses.checks import check_has_noise, check_inputs, check_int64, check_noise
 from fairseq_bnce.losses.precision import without_autocast
-from fairseq_bnce.losses.shared_scores import BinaryNCE, shared_loss, softplus
+from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
+from fairseq_bnce.losses.words import Words, gather, merge_draws, multiplicities
 
 
-@without_autocast
 def batch_nce_loss(
     features: Tensor,
     target: Tensor,
@@ -29,7 +25,6 @@ def batch_nce_loss(
     noise_ids: Optional[Tensor] = None,
     log_z: float = 0.0,
     reduction: str = "sum",
-    gathered: bool = False,
 ) -> Tensor:
     """Batch noise-contrastive estimation: the other targets of the group are the noise.
 
@@ -48,7 +43,6 @@ def batch_nce_loss(
         noise_ids: (K0,) int64, further draws from q shared by the group (adaptive B-NCE).
         log_z: the constant log Z, nats.
         reduction: "sum" or "none".
-        gathered: see the package.
 
     Returns:
         The loss in nats: a scalar, or (N,).
@@ -66,18 +60,32 @@ def batch_nce_loss(
         >>> batch_nce_loss(h, torch.tensor([0, 1]), w, None, log_q).shape
         torch.Size([])
     """
+    noise = target.new_empty(0) if noise_ids is None else noise_ids
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    extra = extra_draws(target, noise_ids)
-    check_has_noise(target, extra)
-    noise_count = target.numel() - 1 + extra.numel()
-    ids = {"target": target, "noise_ids": extra}
-    used = gather(features, weight, bias, ids, log_q, gathered=gathered)
-    offset = used.expected(math.log(max(noise_count, 1)), log_z)
-    objective = BinaryNCE(offset, multiplicities(offset, *used.ids), used.ids[0])
-    return shared_loss(used.features, used.weight, used.bias, objective, reduction)
+    check_int64("noise_ids", noise, ("K0",))
+    check_has_noise(target, noise)
+    words, ids = gather(weight, bias, log_q, {"target": target, "noise_ids": noise})
+    return batch_nce(features, words, *ids, log_z=log_z, reduction=reduction)
 
 
 @without_autocast
+def batch_nce(
+    features: Tensor,
+    words: Words,
+    target: Tensor,
+    noise: Tensor,
+    *,
+    log_z: Union[float, Tensor],
+    reduction: str,
+) -> Tensor:
+    """The core of :func:`batch_nce_loss`; ``target`` (N,) and ``noise`` (K0,) index ``words``."""
+    count = max(len(target) - 1 + len(noise), 1)
+    offset = words.expected(math.log(count), log_z)
+    counts = multiplicities(len(words.weight), target, noise).to(offset.dtype)
+    objective = BinaryNCE(offset, counts, target)
+    return shared_loss(features, words.weight, words.bias, objective, reduction)
+
+
 def shared_nce_loss(
     features: Tensor,
     target: Tensor,
@@ -89,14 +97,13 @@ def shared_nce_loss(
     noise_counts: Optional[Tensor] = None,
     log_z: float = 0.0,
     reduction: str = "sum",
-    gathered: bool = False,
 ) -> Tensor:
     """Noise-contrastive estimation with K draws shared by all tokens.
 
     loss_i = softplus(-D_K(w_i, i)) + sum_k softplus(D_K(r_k, i)).
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction, gathered: see the package.
+        features, target, weight, bias, log_q, log_z, reduction: see the package.
         noise_ids: (K,) int64 draws from q, K >= 1.
         noise_counts: (K,) int64, how many draws each of ``noise_ids`` stands for, at least 1; by
             default one each.
@@ -111,18 +118,39 @@ def shared_nce_loss(
         Zoph et al. 2016, "Simple, fast noise-contrastive estimation for large RNN vocabularies".
     """
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, (noise_ids.numel(),), noise_counts)
-    ids = {"target": target, "noise_ids": noise_ids}
-    used = gather(features, weight, bias, ids, log_q, noise_counts, gathered=gathered).promoted()
-    offset = used.expected(log_draws(noise_ids, noise_counts), log_z)
-    data = used.target_scores() - offset[used.ids[0]]
-    drawn, counts = merged_draws(used.ids[1], noise_counts, offset, gathered)
-    of_noise = BinaryNCE(offset[drawn], counts)
-    noise = shared_loss(used.features, *used.rows(drawn), of_noise, reduction)
-    return reduce(softplus(-data), reduction) + noise
+    check_noise(noise_ids, ("K",), noise_counts)
+    words, (target, draws) = gather(
+        weight, bias, log_q, {"target": target, "noise_ids": noise_ids}, noise_counts
+    )
+    draws, counts = merge_draws(draws, noise_counts)
+    return shared_nce(features, words, target, draws, counts, log_z=log_z, reduction=reduction)
 
 
 @without_autocast
+def shared_nce(
+    features: Tensor,
+    words: Words,
+    target: Tensor,
+    draws: Tensor,
+    counts: Tensor,
+    *,
+    log_z: Union[float, Tensor],
+    reduction: str,
+) -> Tensor:
+    """The core of :func:`shared_nce_loss`.
+
+    Args:
+        target, draws: (N,) and (K',) distinct, as indices into ``words``.
+        counts: (K',) how often each of ``draws`` was drawn.
+    """
+    features, words = words.promoted(features)
+    offset = words.expected(counts.sum().double().log(), log_z)
+    data = words.target_scores(features, target) - offset[target]
+    objective = BinaryNCE(offset[draws], counts.to(offset.dtype))
+    noise = shared_loss(features, *words.rows(draws), objective, reduction)
+    return reduce(softplus(-data), reduction) + noise
+
+
 def nce_loss(
     features: Tensor,
     target: Tensor,
@@ -133,14 +161,13 @@ def nce_loss(
     *,
     log_z: float = 0.0,
     reduction: str = "sum",
-    gathered: bool = False,
 ) -> Tensor:
     """Noise-contrastive estimation with K fresh draws for every token (the slow baseline).
 
     loss_i = softplus(-D_K(w_i, i)) + sum_k softplus(D_K(r_ik, i)).
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction, gathered: see the package.
+        features, target, weight, bias, log_q, log_z, reduction: see the package.
         noise_ids: (N, K) int64 draws from q, K >= 1.
 
     Returns:
@@ -154,11 +181,24 @@ def nce_loss(
         language models".
     """
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    draws = noise_ids.size(-1) if noise_ids.dim() == 2 else "K"
-    check_noise(noise_ids, (target.numel(), draws))
-    ids = {"target": target, "noise_ids": noise_ids}
-    used = gather(features, weight, bias, ids, log_q, gathered=gathered).promoted()
-    offset = used.expected(math.log(noise_ids.size(1)), log_z)
-    data = used.target_scores() - offset[used.ids[0]]
-    noise = used.rowwise_scores(used.ids[1]) - offset[used.ids[1]]
+    check_noise(noise_ids, (target.numel(), "K"))
+    words, ids = gather(weight, bias, log_q, {"target": target, "noise_ids": noise_ids})
+    return nce(features, words, *ids, log_z=log_z, reduction=reduction)
+
+
+@without_autocast
+def nce(
+    features: Tensor,
+    words: Words,
+    target: Tensor,
+    draws: Tensor,
+    *,
+    log_z: Union[float, Tensor],
+    reduction: str,
+) -> Tensor:
+    """The core of :func:`nce_loss`; ``target`` (N,) and ``draws`` (N, K) index ``words``."""
+    features, words = words.promoted(features)
+    offset = words.expected(math.log(draws.size(1)), log_z)
+    data = words.target_scores(features, target) - offset[target]
+    noise = words.rowwise_scores(features, draws) - offset[draws]
     return reduce(softplus(-data) + softplus(noise).sum(dim=1), reduction)

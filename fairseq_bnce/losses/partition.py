@@ -14,7 +14,6 @@ from fairseq_bnce.losses.checks import (
     check_projection,
     check_reduction,
 )
-from fairseq_bnce.losses.gathering import reduce
 from fairseq_bnce.losses.precision import (
     HALVES,
     at_least_float32,
@@ -23,6 +22,7 @@ from fairseq_bnce.losses.precision import (
     wide_product,
     without_autocast,
 )
+from fairseq_bnce.losses.shared_scores import reduce
 from fairseq_bnce.losses.squashing import squashed, squashing_slope
 
 # Scores held at once, whatever N and V are: 16 MB of float32 about fit into the last-level cache of

@@ -1,18 +1,23 @@
 """Losses that rank the target among noise words: ranking NCE, and the sampled softmax."""
 
 import math
-from typing import Optional
+from typing import Optional, Union
 
 import torch
 from torch import Tensor
 
-from fairseq_bnce.losses.checks import check_alpha, check_has_noise, check_inputs, check_noise
-from fairseq_bnce.losses.gathering import extra_draws, gather, multiplicities, reduce
+from fairseq_bnce.losses.checks import (
+    check_alpha,
+    check_has_noise,
+    check_inputs,
+    check_int64,
+    check_noise,
+)
 from fairseq_bnce.losses.precision import without_autocast
-from fairseq_bnce.losses.shared_scores import OtherWords, Ranking, shared_loss
+from fairseq_bnce.losses.shared_scores import OtherWords, Ranking, reduce, shared_loss
+from fairseq_bnce.losses.words import Words, gather, merge_draws, multiplicities
 
 
-@without_autocast
 def ranking_nce_loss(
     features: Tensor,
     target: Tensor,
@@ -24,7 +29,6 @@ def ranking_nce_loss(
     alpha: float = 0.0,
     log_z: float = 0.0,
     reduction: str = "sum",
-    gathered: bool = False,
 ) -> Tensor:
     """Ranking noise-contrastive estimation over the group's words, self-normalised on the same.
 
@@ -34,7 +38,7 @@ def ranking_nce_loss(
     self-normalisation's neither.
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction, gathered: see the package.
+        features, target, weight, bias, log_q, log_z, reduction: see the package.
         noise_ids: (K0,) int64, further draws from q shared by the group.
         alpha: the weight of the self-normalisation, at least 0.
 
@@ -49,20 +53,33 @@ def ranking_nce_loss(
         models: consistency and statistical efficiency", the ranking objective; the penalty is
         that of Devlin et al. 2014, on the estimate in the place of log Z_c.
     """
+    noise = target.new_empty(0) if noise_ids is None else noise_ids
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
     check_alpha(alpha)
-    extra = extra_draws(target, noise_ids)
-    check_has_noise(target, extra)
-    ids = {"target": target, "noise_ids": extra}
-    used = gather(features, weight, bias, ids, log_q, gathered=gathered)
-    samples = max(target.numel() + extra.numel(), 1)
-    expected = used.expected(math.log(samples))
-    log_weight = multiplicities(expected, *used.ids).log() - expected
-    objective = Ranking(log_weight, used.ids[0], alpha, log_z)
-    return shared_loss(used.features, used.weight, used.bias, objective, reduction)
+    check_int64("noise_ids", noise, ("K0",))
+    check_has_noise(target, noise)
+    words, ids = gather(weight, bias, log_q, {"target": target, "noise_ids": noise})
+    return ranking_nce(features, words, *ids, alpha=alpha, log_z=log_z, reduction=reduction)
 
 
 @without_autocast
+def ranking_nce(
+    features: Tensor,
+    words: Words,
+    target: Tensor,
+    noise: Tensor,
+    *,
+    alpha: float,
+    log_z: Union[float, Tensor],
+    reduction: str,
+) -> Tensor:
+    """The core of :func:`ranking_nce_loss`; ``target`` (N,) and ``noise`` (K0,) index ``words``."""
+    expected = words.expected(math.log(max(len(target) + len(noise), 1)))
+    counts = multiplicities(len(words.weight), target, noise).to(expected.dtype)
+    objective = Ranking(counts.log() - expected, target, alpha, log_z)
+    return shared_loss(features, words.weight, words.bias, objective, reduction)
+
+
 def sampled_softmax_loss(
     features: Tensor,
     target: Tensor,
@@ -73,7 +90,6 @@ def sampled_softmax_loss(
     *,
     log_z: float = 0.0,
     reduction: str = "sum",
-    gathered: bool = False,
 ) -> Tensor:
     """Sampled softmax: the target is ranked against K draws shared by all tokens.
 
@@ -86,7 +102,7 @@ def sampled_softmax_loss(
     ``log_z`` changes nothing.
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction, gathered: see the package.
+        features, target, weight, bias, log_q, log_z, reduction: see the package.
         noise_ids: (K,) int64 draws from q, K >= 1.
 
     Returns:
@@ -99,12 +115,27 @@ def sampled_softmax_loss(
         Bengio & Senecal 2003; Jozefowicz et al. 2016, "Exploring the limits of language modeling".
     """
     check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, (noise_ids.numel(),))
-    ids = {"target": target, "noise_ids": noise_ids}
-    used = gather(features, weight, bias, ids, log_q, gathered=gathered).promoted()
-    own, drawn = used.ids
-    expected = used.expected()
-    others = OtherWords(-expected[drawn], drawn, own)
-    of_others = shared_loss(used.features, *used.rows(drawn), others, "none")
-    of_target = used.target_scores() - expected[own]
+    check_noise(noise_ids, ("K",))
+    words, (target, draws) = gather(weight, bias, log_q, {"target": target, "noise_ids": noise_ids})
+    draws, counts = merge_draws(draws)
+    return sampled_softmax(features, words, target, draws, counts, reduction=reduction)
+
+
+@without_autocast
+def sampled_softmax(
+    features: Tensor,
+    words: Words,
+    target: Tensor,
+    draws: Tensor,
+    counts: Tensor,
+    *,
+    log_z: Union[float, Tensor] = 0.0,
+    reduction: str,
+) -> Tensor:
+    """The core of :func:`sampled_softmax_loss`; see :func:`~fairseq_bnce.losses.nce.shared_nce`."""
+    features, words = words.promoted(features)
+    expected = words.expected()
+    objective = OtherWords(counts.to(expected.dtype).log() - expected[draws], draws, target)
+    of_others = shared_loss(features, *words.rows(draws), objective, "none")
+    of_target = words.target_scores(features, target) - expected[target]
     return reduce(torch.logaddexp(of_target, of_others) - of_target, reduction)

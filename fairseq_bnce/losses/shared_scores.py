@@ -13,7 +13,7 @@ This module knows no vocabulary: ``weight`` holds the rows of the U words and no
 """
 
 import math
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -87,7 +87,7 @@ class Ranking(NamedTuple):
     log_weight: Tensor
     target: Tensor
     alpha: float
-    log_z: float
+    log_z: Union[float, Tensor]
 
     def padded(self, count: int) -> "Ranking":
         """The same with ``count`` more words, which change no loss."""
@@ -152,6 +152,11 @@ def shared_loss(
     """
     has_backward = learns(features, weight, bias)
     return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", has_backward)
+
+
+def reduce(values: Tensor, reduction: str) -> Tensor:
+    """Summed, or as they are."""
+    return values.sum() if reduction == "sum" else values
 
 
 def softplus(x: Tensor) -> Tensor:

@@ -1,16 +1,14 @@
 """One batch on its way from the decoder to the loss."""
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_bnce import losses
-from fairseq_bnce.losses import words
+from fairseq_bnce.losses.words import Words, distinct
 from fairseq_bnce.output_layer.layer import OutputLayer
-
-_MOST_NUMBERS = 2**22  # of the rows that are laid out at once for K words a context
 
 
 @dataclass
@@ -74,60 +72,18 @@ class TokenBatch:
         return self.target.numel()
 
 
-class BatchVocabulary:
-    """The distinct words of one batch, whose rows alone a loss needs, and the ids renumbered.
-
-    A loss over these words (``gathered=True``) equals the one over the whole vocabulary, since it
-    reads no other row. A GPU makes the host wait once.
-
-    Args:
-        *ids: tensors of word ids, of any shape.
-        draws: (K,) word ids whose repetitions are merged, K >= 1, or None.
-
-    Attributes:
-        words: (U,) int64, the distinct words in ascending order.
-        ids: the tensors of the arguments, as indices into ``words``.
-        draws: (K',) the distinct draws, as indices into ``words``.
-        draw_counts: (K',) int64, how often each of them was drawn.
-    """
-
-    def __init__(self, *ids: Tensor, draws: Optional[Tensor] = None):
-        self.ids: List[Tensor]
-        if draws is None:
-            self.words, self.ids = words.distinct(*ids)
-            self.draws = self.draw_counts = self.words.new_empty(0)
-        else:
-            self.words, self.ids, self.draws, self.draw_counts = words.distinct_with_draws(
-                draws, *ids
-            )
-
-
 def target_scores(
     layer: OutputLayer, features: Tensor, target: Tensor, squash: bool = False
 ) -> Tensor:
-    """m(w_i, i) (N,), or (N, K) for K words after each context, whatever the projection is made of.
+    """m(w_i, i) (N,), or (N, K) for K words after each context.
 
     No work grows with V.
     """
-    vocabulary = BatchVocabulary(target)
-    ids, rows = vocabulary.ids[0], layer.rows(vocabulary.words)
-    if target.dim() == 1:
-        scores = losses.target_scores(features, ids, *rows, gathered=True)
-    else:
-        scores = _scores_of_several(features, ids, *rows)
+    ids, (index,) = distinct(target)
+    features, words = Words(*layer.rows(ids)).promoted(features)
+    with torch.autocast(device_type=features.device.type, enabled=False):
+        if target.dim() == 1:
+            scores = words.target_scores(features, index)
+        else:
+            scores = words.rowwise_scores(features, index)
     return losses.squashed(scores) if squash else scores
-
-
-def _scores_of_several(
-    features: Tensor, ids: Tensor, weight: Tensor, bias: Optional[Tensor]
-) -> Tensor:
-    """(N, K), a few contexts at a time, since each needs K rows of D numbers."""
-    count = ids.size(1)
-    at_once = max(1, _MOST_NUMBERS // max(1, count * features.size(1)))
-    parts = [
-        losses.target_scores(
-            some.repeat_interleave(count, dim=0), some_ids.flatten(), weight, bias, gathered=True
-        )
-        for some, some_ids in zip(features.split(at_once), ids.split(at_once))
-    ]
-    return torch.cat(parts).view(ids.shape)

@@ -174,22 +174,27 @@ def _own(sparse: bool, shared: bool = False) -> Callable[[Problem], Head]:
 def _nce(problem: Problem, sparse: bool, draws: int) -> Tensor:
     """The loss in nats, summed: batch NCE, or with ``draws`` that all tokens share."""
     from fairseq_bnce import losses
-    from fairseq_bnce.losses import words
+    from fairseq_bnce.losses import nce
+    from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws
     from fairseq_bnce.optim import row_sparse
 
-    target, weight, log_q = problem.target, problem.weight, problem.noise.log_q
-    options: Dict[str, Any] = {"log_z": problem.log_z, "gathered": sparse}
-    drawn = problem.noise.sample(draws) if draws else None
-    if sparse and drawn is not None:
-        used, (target,), drawn, options["noise_counts"] = words.distinct_with_draws(drawn, target)
-    elif sparse:
-        used, (target,) = words.distinct(target)
-    if sparse:
-        weight, log_q = row_sparse.gather(weight, used), log_q[used]
-    arguments = (problem.features, target, weight, None, log_q)
-    if drawn is not None:
-        return losses.shared_nce_loss(*arguments, drawn, **options)
-    return losses.batch_nce_loss(*arguments, **options)
+    features, target, log_q = problem.features, problem.target, problem.noise.log_q
+    drawn = problem.noise.sample(draws) if draws else target[:0]
+    options: Dict[str, Any] = {"log_z": problem.log_z, "reduction": "sum"}
+    if not sparse:
+        arguments = (features, target, problem.weight, None, log_q)
+        if draws:
+            return losses.shared_nce_loss(*arguments, drawn, **options)
+        return losses.batch_nce_loss(*arguments, **options)
+    # As the criteria do: the cores of the losses, with the rows of the batch's words.
+    if draws:
+        ids, (target,), drawn, counts = distinct_with_draws(drawn, target)
+    else:
+        ids, (target,) = distinct(target)
+    words = Words(row_sparse.gather(problem.weight, ids), None, log_q[ids])
+    if draws:
+        return nce.shared_nce(features, words, target, drawn, counts, **options)
+    return nce.batch_nce(features, words, target, drawn, **options)
 
 
 def _three_matmuls(problem: Problem) -> Head:
