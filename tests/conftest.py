@@ -24,7 +24,7 @@ TYPES = 60
 # With several GPUs fairseq-train starts a process for each.
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
 
-# In today's environment alone (scripts/setup_env.sh), up to Python 3.12; an extra has neither.
+# scripts/setup_env.sh installs them in today's environment, up to Python 3.12; extras don't.
 _HAS_DECODERS = all(map(importlib.util.find_spec, ("flashlight", "pyctcdecode")))
 _OF_DECODERS = ["test_decoders.py", "test_decoding.py", "test_decoding_page.py"]
 _OF_DECODERS += ["test_decoding_copies.py", "test_decoding_libraries.py"]

@@ -285,10 +285,9 @@ def test_a_squashed_model_of_before_the_mark(corpus, squashed, tmp_path):
 
 def test_squashing_needs_a_task_that_tells_checkpoints(pairs):
     flags = [*MODELS["transformer"], "--criterion", "self_norm_softmax", "--score-squashing"]
-    cfg, task, model = build(pairs, *flags)
-    criterion = task.build_criterion(cfg.criterion)
-    with pytest.raises(ValueError, match="--score-squashing: required --task language_modeling"):
-        criterion(model.train(), first_batch(task))
+    cfg, task, _ = build(pairs, *flags)
+    with pytest.raises(ValueError, match="--score-squashing"):
+        task.build_criterion(cfg.criterion)
 
 
 def test_another_criterion_cannot_train_a_squashed_model(corpus, squashed, tmp_path):

@@ -403,9 +403,10 @@ def test_a_learned_log_z_leaves_halves_their_biases(corpus):
     with torch.no_grad():
         criterion.learned_log_z.fill_(0.01)
     bias = (torch.arange(9) / 128).bfloat16()
-    vocabulary = SimpleNamespace(weight=torch.zeros(9, 4).bfloat16(), bias=bias)
-    weight, left, log_z = _rows(vocabulary, criterion.differentiable_log_z)
-    assert weight.dtype == torch.bfloat16 and left.dtype == torch.float32 and log_z == 0
+    layer = SimpleNamespace(rows=lambda ids: (torch.zeros(9, 4).bfloat16(), bias))
+    words = _rows(SimpleNamespace(layer=layer), torch.arange(9), criterion.differentiable_log_z)
+    left = words.bias
+    assert words.weight.dtype == torch.bfloat16 and left.dtype == torch.float32
     assert len(left.unique()) == 9
     torch.testing.assert_close(left, bias.float() - 9.08, rtol=0, atol=1e-4)
 

@@ -136,8 +136,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     @property
     def trains(self) -> bool:
-        """Whether the model was built to be trained, and not loaded to be validated."""
-        return self._untrained is not None
+        """Whether the model is built to be trained, and was not loaded to be validated."""
+        return not self._models or self._untrained is not None
 
     @property
     def _carried(self) -> Optional[streams.CarriedState]:
