@@ -1,6 +1,5 @@
 """The plugin's optimisers: every flag that adds a parameter, what they refuse, and other states."""
 
-import re
 
 import pytest
 import torch
@@ -117,7 +116,7 @@ def test_row_sparse_gradients_in_flat_halves(flag, corpus, tmp_path):
     """Also where fairseq could not build its optimiser: --fp16 without a GPU."""
     flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd", flag]
     output = refused(corpus, tmp_path, *flags)
-    assert re.search(rf"(?m)^ *{flag}: required .*--row-sparse", output), output[-2000:]
+    assert f"got {flag} alone" in output and f"--memory-efficient-{flag[2:]}" in output
 
 
 # ---- states of other runs ----------------------------------------------------------------------
