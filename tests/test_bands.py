@@ -200,9 +200,22 @@ def test_halves_train(corpus):
         assert error < 0.1, (name, error)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_untrained_model_is_the_unigram_model(architecture, corpus):
+    """And reads words as it would have without: only what is shared with the output is small."""
+    cfg, task, model = build(corpus, *ARCHITECTURES[architecture], "--criterion", "bnce")
+    tokens = torch.arange(12)[None]
+    before = model.decoder.embed_tokens(tokens)
+    criterion, sample = task.build_criterion(cfg.criterion), first_batch(task)
+    nll = criterion(model.eval(), sample)[0].item() / sample["ntokens"]
+    target = sample["target"][sample["target"].ne(1)]
+    unigram = -criterion.noise.unigram.log_q[target].mean().item()
+    assert nll == pytest.approx(unigram, rel=0.05)
+    torch.testing.assert_close(model.decoder.embed_tokens(tokens), before)
+
+
 CRITERIA = {
     "bnce": [],
-    "bnce by time step": ["--bnce-group", "time"],
     "shared_nce": ["--noise-samples", "9"],
     "nce": ["--noise-samples", "4", "--learn-log-z"],
     "sampled_bce": ["--noise-samples", "9"],

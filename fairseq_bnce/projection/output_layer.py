@@ -89,6 +89,11 @@ class OutputLayer:
         """Partition function, entropy and likeliest word after features (N, D)."""
         return self._kind.predictive_statistics(features, squash)
 
+    def quieten(self) -> None:
+        """Have random rows of bands add little to an untrained model's scores."""
+        if isinstance(self._kind, Bands):
+            self._kind.quieten(self.decoder)
+
     def bypass(self) -> None:
         """From now on the decoder returns features: for a model that does nothing but score."""
         setattr(self.decoder, self._location.slot, self._location.stand_in)
