@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from fairseq_bnce import losses
 from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.losses.precision import at_least_float32
-from fairseq_bnce.projection.plain import Rows
+from fairseq_bnce.projection.plain import Rows, Table
 from fairseq_bnce.sparse.row_sparse import gather
 
 # Of the task's state: the adaptive softmax of the model is read as bands.
@@ -125,9 +125,28 @@ class Bands(AdaptiveSoftmax):
             weight = weight.index_select(0, place)
         return Rows(weight, gather(self.output_bias, ids))
 
-    def tables(self) -> List[nn.Parameter]:
+    def word_parameters(self) -> List[nn.Parameter]:
         """The parameters that have a row, or a number, for each word."""
         return [*(band.table for band in self._bands()), self.output_bias]
+
+    def tables(self) -> List[Table]:
+        """Of each band; those after the first have an offset, of which :meth:`inputs` tells."""
+        found, column = [], 0
+        for number, band in enumerate(self._bands()):
+            weight = band.table[: band.end - band.first]
+            end = column + weight.size(1)
+            found.append(Table(band.first, weight, slice(column, end), end if number else None))
+            column = end + bool(number)
+        return found
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """(N, D'): what each band's words are scored with, and the band's offset."""
+        found = []
+        for part in self._parts(features.to(at_least_float32(features)), False):
+            found.append(part.inputs)
+            if torch.is_tensor(part.offset):
+                found.append(part.offset[:, None])
+        return torch.cat(found, dim=1)
 
     def log_partition(self, features: Tensor, squash: bool) -> Tensor:
         """log Z_c (N,) after features (N, D); no row is expanded."""

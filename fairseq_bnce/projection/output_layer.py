@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.projection.bands import Bands
-from fairseq_bnce.projection.plain import Plain, Rows
+from fairseq_bnce.projection.plain import Plain, Rows, Table
 from fairseq_bnce.sparse import row_sparse
 
 
@@ -74,7 +74,15 @@ class OutputLayer:
 
     def parameters(self) -> List[nn.Parameter]:
         """Those from which :meth:`rows` gathers words, which can be row-sparse."""
+        return self._kind.word_parameters()
+
+    def tables(self) -> List[Table]:
+        """All rows as they are stored, to score :meth:`inputs` with, the bias left out."""
         return self._kind.tables()
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """(N, D'): what :meth:`tables` score words with, after features (N, D)."""
+        return self._kind.inputs(features)
 
     def log_partition(self, features: Tensor, squash: bool = False) -> Tensor:
         """log Z_c (N,) after features (N, D), exactly, in bounded memory: float32 nats or better.

@@ -302,7 +302,7 @@ class Scorer:
         return _as_float64(found.expand(len(state)))
 
     def host_scores(self) -> HostScores:
-        """Raw scores m(w, c) of single words, from ``state.features`` that are on the host."""
+        """Raw scores m(w, c) of single words, on the host, after features ``state.features``."""
         return HostScores(self._reader.layer, self._squash, self.dictionary.unk())
 
     def _set_exact(self, exact: bool) -> None:
