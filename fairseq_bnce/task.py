@@ -19,7 +19,7 @@ from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, TruncatedDictionary
 from fairseq.dataclass import ChoiceEnum
-from fairseq.optim import AMPOptimizer
+from fairseq.optim import AMPOptimizer, FP16Optimizer
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from hydra.core.config_store import ConfigStore
@@ -31,7 +31,7 @@ from fairseq_bnce.checkpoints import restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.errors import require
 from fairseq_bnce.projection import bands, squashing
-from fairseq_bnce.projection.output_layer import refuse_fully_sharded
+from fairseq_bnce.projection.output_layer import OutputLayer, refuse_fully_sharded
 from fairseq_bnce.scoring import eval_lm, normalisation, reduction
 from fairseq_bnce.sparse import optimizers
 from fairseq_bnce.training import data, metrics, streams
@@ -194,6 +194,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """
         if not self._is_checked and getattr(criterion, "row_sparse", False):
             optimizers.take_row_sparse(optimizer)
+        if not self._is_checked and isinstance(criterion, SelfNormalizingCriterion):
+            _check_copies(optimizer, model)
         self._is_checked = True
         is_dummy = kwargs.get("ignore_grad", False)
         reads: ContextManager[None] = nullcontext()
@@ -313,6 +315,15 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """Not where the task is made: who loads a checkpoint wants his own precision."""
         if self.args.matmul_precision is not None:
             torch.set_float32_matmul_precision(str(self.args.matmul_precision))
+
+
+def _check_copies(optimizer: Any, model: nn.Module) -> None:
+    """Of parameters that the first batch sets, the optimiser may have none already."""
+    is_copied = isinstance(optimizer, FP16Optimizer) and OutputLayer(model).is_started
+    required = "--memory-efficient-fp16 or --memory-efficient-bf16"
+    require(
+        "--fp16, --bf16", f"{required} to start from an adaptive softmax", "none", not is_copied
+    )
 
 
 def _check_backend(args: Any) -> None:

@@ -21,6 +21,7 @@ from tools import (
     train,
     valid_stats,
     validate,
+    word_scores,
 )
 from two_ranks import results, trained_on_two_ranks
 
@@ -314,6 +315,75 @@ def test_an_adaptive_softmax_stays_one(corpus, tmp_path):
     file = tmp_path / "run" / "checkpoint_last.pt"
     alone = evaluate(corpus, file, plugin=False)
     assert perplexity(evaluate(corpus, file)) == perplexity(alone)
+
+
+LSTM_LM = ["--arch", "lstm_lm", "--decoder-embed-dim", "16", "--decoder-hidden-size", "20"]
+LSTM_LM += ["--decoder-out-embed-dim", "12", "--dropout", "0", "--adaptive-softmax-cutoff", "12,30"]
+CONVOLUTIONAL = ["--arch", "fconv_lm", "--decoder-layers", "[(20, 3)] * 2", "--decoder-attention"]
+CONVOLUTIONAL += ["False", "--dropout", "0", "--adaptive-softmax-cutoff", "12,30"]
+CONVOLUTIONAL += ["--decoder-embed-dim", "12"]
+SOFTMAXES = {**ARCHITECTURES, "lstm": LSTM_LM, "fconv": CONVOLUTIONAL}
+
+
+@pytest.fixture(scope="module")
+def softmax(corpus, tmp_path_factory):
+    """Train a model by adaptive_loss, once: its checkpoint."""
+    done = {}
+
+    def make(name):
+        if name not in done:
+            folder = tmp_path_factory.mktemp("softmax")
+            flags = ["--optimizer", "adam", "--lr", "0.01", "--criterion", "adaptive_loss"]
+            flags += ["--ddp-backend", "legacy_ddp", "--max-epoch", "3"]
+            train(corpus, folder, *SOFTMAXES[name], *flags)
+            done[name] = folder / "checkpoint_last.pt"
+        return done[name]
+
+    return make
+
+
+EACH = ["wiki103", "lstm", *slow(*(n for n in SOFTMAXES if n not in ("wiki103", "lstm")))]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_adaptive_softmax_is_scored_as_it_is(name, softmax, corpus):
+    """By eval-lm, by whole sentences, word by word, and on the host; not without a softmax."""
+    file = softmax(name)
+    alone = evaluate(corpus, file, "--output-word-probs", plugin=False)
+    ours = evaluate(corpus, file, "--output-word-probs")
+    assert "scored as fairseq does" not in ours
+    for (word, one), (other, want) in zip(word_scores(ours), word_scores(alone)):
+        assert word == other and one == pytest.approx(want, abs=0.011)  # two decimals
+    assert loss_bits(ours) == pytest.approx(loss_bits(alone), abs=1e-4)
+    scorer = Scorer.from_checkpoint(file, exact=True)
+    state = scorer.start(2)
+    model = scorer._reader.model
+    every = scorer.next_log_probs(state, [list(range(64))] * 2)
+    want = model.decoder.adaptive_softmax.get_log_prob(state.features[None], None)[0]
+    torch.testing.assert_close(torch.tensor(every), want.double(), rtol=1e-5, atol=1e-5)
+    host = scorer.host_scores()
+    on_host = host.scores(host.inputs(state.features)[0], list(range(64)))
+    assert on_host - scorer.normalisers(state)[0] == pytest.approx(every[0], abs=1e-4)
+    sentence = "w3 w40 w0 w59"
+    extended, found = scorer.start(), []
+    for word in [*scorer.ids(sentence.split()), 2]:
+        extended, (log_prob,) = scorer.extend(extended, [word])
+        found.append(log_prob)
+    assert scorer.score([sentence])[0] == pytest.approx(sum(found), abs=1e-4)
+    with pytest.raises(ValueError, match="adaptive softmax"):
+        Scorer.from_checkpoint(file, exact=False, log_z_shift="none")
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_adaptive_softmax_is_a_start_for_noise(name, softmax, corpus, tmp_path):
+    before = perplexity(evaluate(corpus, softmax(name)))
+    flags = [*SOFTMAXES[name], *ADAM, "--criterion", "bnce", "--noise-samples", "50"]
+    flags += ["--finetune-from-model", str(softmax(name)), "--max-epoch", "10", "--lr", "0.001"]
+    train(corpus, tmp_path / "one", *flags, "--max-update", "1")
+    start = perplexity(evaluate(corpus, tmp_path / "one" / "checkpoint_last.pt"))
+    assert start == pytest.approx(before, rel=0.1)
+    stats = valid_stats(train(corpus, tmp_path / "more", *flags, "--max-update", "100"))
+    assert stats["ppl"] <= 1.01 * before and abs(stats["mu_z"]) < 0.2
 
 
 def test_resumed_run_repeats_an_uninterrupted_one(corpus, tmp_path):

@@ -34,7 +34,7 @@ from fairseq.modules.adaptive_input import AdaptiveInput
 from fairseq.modules.adaptive_softmax import AdaptiveSoftmax, TiedHeadModule, TiedLinear
 from torch import Tensor, nn
 
-from fairseq_bnce import losses
+from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.projection.plain import Rows, Table
@@ -65,25 +65,25 @@ class _Part(NamedTuple):
 
     Attributes:
         inputs: (N, d).
-        weight, bias: (V_k, d) and (V_k,).
+        weight, bias: (V_k, d), and (V_k,) or None.
         offset: (N,), or 0.
     """
 
     inputs: Tensor
     weight: Tensor
-    bias: Tensor
+    bias: Optional[Tensor]
     offset: Any
 
 
-class Bands(AdaptiveSoftmax):
-    """An adaptive softmax that is read as bands; :func:`read_as_bands` makes it of fairseq's.
+class _InBands:
+    """What is to be known of an adaptive softmax's parameters, however they are read."""
 
-    Attributes:
-        output_bias: (V,).
-    """
-
-    output_bias: nn.Parameter
-    _transform: Optional[Callable[[Tensor], Tensor]] = None
+    cutoff: List[int]
+    head: Any
+    tail: Any
+    input_dim: int
+    vocab_size: int
+    bias: Optional[nn.Parameter]
 
     def __len__(self) -> int:
         return self.vocab_size
@@ -96,12 +96,7 @@ class Bands(AdaptiveSoftmax):
     @property
     def device(self) -> torch.device:
         """Where the rows are."""
-        return self.output_bias.device
-
-    @property
-    def bias(self) -> nn.Parameter:
-        """The (V,) bias parameter."""
-        return self.output_bias
+        return self._bands()[0].table.device
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,), expanded: for tests and for small vocabularies."""
@@ -123,30 +118,12 @@ class Bands(AdaptiveSoftmax):
             weight = torch.cat(expanded)
         if place is not None:
             weight = weight.index_select(0, place)
-        return Rows(weight, gather(self.output_bias, ids))
+        return Rows(weight, None if self.bias is None else gather(self.bias, ids))
 
     def word_parameters(self) -> List[nn.Parameter]:
         """The parameters that have a row, or a number, for each word."""
-        return [*(band.table for band in self._bands()), self.output_bias]
-
-    def tables(self) -> List[Table]:
-        """Of each band; those after the first have an offset, of which :meth:`inputs` tells."""
-        found, column = [], 0
-        for number, band in enumerate(self._bands()):
-            weight = band.table[: band.end - band.first]
-            end = column + weight.size(1)
-            found.append(Table(band.first, weight, slice(column, end), end if number else None))
-            column = end + bool(number)
-        return found
-
-    def inputs(self, features: Tensor) -> Tensor:
-        """(N, D'): what each band's words are scored with, and the band's offset."""
-        found = []
-        for part in self._parts(features.to(at_least_float32(features)), False):
-            found.append(part.inputs)
-            if torch.is_tensor(part.offset):
-                found.append(part.offset[:, None])
-        return torch.cat(found, dim=1)
+        tables = [band.table for band in self._bands()]
+        return tables if self.bias is None else [*tables, self.bias]
 
     def log_partition(self, features: Tensor, squash: bool) -> Tensor:
         """log Z_c (N,) after features (N, D); no row is expanded."""
@@ -173,6 +150,136 @@ class Bands(AdaptiveSoftmax):
         share = (log_z - total).exp()
         entropy = total - (share * (log_z - entropy)).sum(dim=0)
         return losses.Predictive(total, entropy, best.gather(0, band[None])[0], best_score)
+
+    def tables(self) -> List[Table]:
+        """Of each band; those after the first have an offset, of which :meth:`inputs` tells."""
+        found, column = [], 0
+        for number, band in enumerate(self._bands()):
+            weight = band.table[: band.end - band.first]
+            end = column + weight.size(1)
+            found.append(Table(band.first, weight, slice(column, end), end if number else None))
+            column = end + bool(number)
+        return found
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """(N, D'): what each band's words are scored with, and the band's offset."""
+        found = []
+        for part in self._parts(features.to(at_least_float32(features)), False):
+            found.append(part.inputs)
+            if torch.is_tensor(part.offset):
+                found.append(part.offset[:, None])
+        return torch.cat(found, dim=1)
+
+    def _bands(self) -> List[_Band]:
+        ends = self.cutoff
+        bands = [_Band(0, ends[0], *self._head())]
+        for number, tail in enumerate(self.tail):
+            projection, _, rows = tail
+            own = _Band(ends[number], ends[number + 1], _weight(rows), _matrix(projection))
+            bands.append(own)
+        return bands
+
+    def _head(self) -> Tuple[nn.Parameter, Optional[Tensor]]:
+        """The table of band 0, and its projection, if it has one."""
+        if not isinstance(self.head, TiedHeadModule):
+            return _weight(self.head), None  # whose last rows are those of the other bands
+        if isinstance(self.head.word_proj, nn.Sequential):
+            projection, words = self.head.word_proj
+            return _weight(words), _matrix(projection)
+        return _weight(self.head.word_proj), None
+
+    def _class_rows(self) -> Tensor:
+        """(K, D), of all bands but the first."""
+        if isinstance(self.head, TiedHeadModule):
+            return _weight(self.head.class_proj)
+        first, weight = self.cutoff[0], _weight(self.head)
+        return gather(weight, torch.arange(first, len(weight), device=weight.device))
+
+    def _parts(self, features: Tensor, squash: bool) -> Iterator[_Part]:
+        """Of all bands; a score that is squashed has to be whole, without an offset."""
+        for number, band in enumerate(self._bands()):
+            yield self._part(number, band, features, squash)
+
+    def _part(self, number: int, band: _Band, features: Tensor, squash: bool = False) -> _Part:
+        exact = features.to(at_least_float32(features, band.table))
+        inputs, offset = features, None
+        if band.projection is not None:
+            inputs = F.linear(exact, band.projection.to(exact))
+        words = band.end - band.first
+        weight = band.table[:words] if len(band.table) > words else band.table
+        if number:
+            offset = exact @ self._class_rows()[number - 1].to(exact)
+        if offset is not None and squash:
+            inputs = torch.cat([inputs, offset[:, None]], dim=1)
+            weight = torch.cat([weight, weight.new_ones(words, 1)], dim=1)
+            offset = None
+        bias = None if self.bias is None else self.bias[band.first : band.end]
+        return _Part(inputs, weight, bias, 0 if offset is None else offset)
+
+    def _by_band(self, ids: Tensor) -> Tuple[List[Tensor], Optional[Tensor]]:
+        """The ids of each band, and each id's place among these; None: they are in order."""
+        ends = torch.tensor(self.cutoff, device=ids.device)
+        band = torch.bucketize(ids, ends[:-1], right=True)
+        counts = (band == torch.arange(len(ends), device=ids.device)[:, None]).sum(dim=1)
+        is_ordered = (band[1:] >= band[:-1]).all().long()
+        *sizes, ordered = torch.cat([counts, is_ordered[None]]).tolist()
+        if ordered:
+            return list(ids.split(sizes)), None
+        order = band.argsort(stable=True)
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order), device=ids.device)
+        return list(ids[order].split(sizes)), place
+
+
+class Bands(_InBands, AdaptiveSoftmax):
+    """An adaptive softmax that is read as bands; :func:`read_as_bands` makes it of fairseq's.
+
+    Attributes:
+        output_bias: (V,).
+        may_start: whether parameters of an adaptive softmax may be loaded, which lack the bias.
+        is_started: whether that was done, so that :meth:`start` has to be called.
+    """
+
+    output_bias: nn.Parameter
+    may_start = is_started = False
+    _transform: Optional[Callable[[Tensor], Tensor]] = None
+
+    @property
+    def bias(self) -> nn.Parameter:
+        """The (V,) bias parameter."""
+        return self.output_bias
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        name = f"{prefix}output_bias"
+        if self.may_start and name not in state_dict:
+            state_dict[name] = torch.zeros_like(self.output_bias)
+            self.is_started = True
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    @torch.no_grad()
+    def start(self, features: Tensor, log_z: float) -> None:
+        """Have scores begin near an adaptive softmax's, whose parameters were loaded.
+
+        The bias takes the place of its normalisers: minus the mean over contexts of the head's,
+        and of the band's own, in which a context weighs as much as the band is likely in it.
+
+        Args:
+            features: (N, D).
+            log_z: what is to be added to log-probabilities, nats.
+        """
+        softmax = Adaptive(self)
+        head = softmax.log_partition(features, False)
+        means = [_mean_over_ranks(head, torch.ones_like(head))]
+        for number, band in enumerate(self._bands()[1:], 1):
+            part = softmax._part(number, band, features)
+            own = losses.log_partition(*part[:3])
+            means.append(_mean_over_ranks(own, (part.offset - head).exp()))
+        if None in means:  # no rank has a context
+            return
+        for number, (band, mean) in enumerate(zip(self._bands(), means)):
+            normaliser = means[0] + (mean if number else 0)
+            self.output_bias[band.first : band.end] = log_z - normaliser
+        self.is_started = False
 
     @torch.no_grad()
     def quieten(self, decoder: nn.Module) -> None:
@@ -229,69 +336,60 @@ class Bands(AdaptiveSoftmax):
             "an adaptive softmax"
         )
 
-    def _bands(self) -> List[_Band]:
-        ends = self.cutoff
-        bands = [_Band(0, ends[0], *self._head())]
-        for number, tail in enumerate(self.tail):
-            projection, _, rows = tail
-            own = _Band(ends[number], ends[number + 1], _weight(rows), _matrix(projection))
-            bands.append(own)
-        return bands
 
-    def _head(self) -> Tuple[nn.Parameter, Optional[Tensor]]:
-        """The table of band 0, and its projection, if it has one."""
-        if not isinstance(self.head, TiedHeadModule):
-            return _weight(self.head), None  # whose last rows are those of the other bands
-        if isinstance(self.head.word_proj, nn.Sequential):
-            projection, words = self.head.word_proj
-            return _weight(words), _matrix(projection)
-        return _weight(self.head.word_proj), None
+class Adaptive(_InBands):
+    """A model of adaptive_loss as it is: a word's score is normalised within its tail.
 
-    def _class_rows(self) -> Tensor:
-        """(K, D), of all bands but the first."""
-        if isinstance(self.head, TiedHeadModule):
-            return _weight(self.head.class_proj)
-        first, weight = self.cutoff[0], _weight(self.head)
-        return gather(weight, torch.arange(first, len(weight), device=weight.device))
+        band 0:  m(v, c) = h . E0_v
+        band k:  m(v, c) = h . class_k + (P_k h) . E_k,v - log Z_k(c)
+
+    log Z_c is that of the head, so that m - log Z_c is the adaptive softmax's own log-probability.
+    For scoring alone.
+    """
+
+    bias = None
+
+    def __init__(self, softmax: AdaptiveSoftmax):
+        self.cutoff, self.head, self.tail = softmax.cutoff, softmax.head, softmax.tail
+        self.input_dim, self.vocab_size = softmax.input_dim, softmax.vocab_size
+
+    def log_partition(self, features: Tensor, squash: bool) -> Tensor:
+        """log Z_c (N,) after features (N, D), of the head alone."""
+        words, *tails = super()._parts(features, squash)
+        scores = [losses.log_partition(*words[:3]), *(tail.offset for tail in tails)]
+        return torch.stack(scores).logsumexp(dim=0)
+
+    def adjusted(self, scores: Tensor, features: Tensor, ids: Tensor) -> Tensor:
+        """``scores`` by :meth:`rows`, of words (N,) or (N, K) after features (N, D), as above.
+
+        The work over a tail's words is done for the contexts with a word of that tail.
+        """
+        ids, found = ids.view(len(ids), -1), scores.clone().view(len(ids), -1)
+        for number, band in enumerate(self._bands()[1:], 1):
+            is_own = (ids >= band.first) & (ids < band.end)
+            contexts = is_own.any(dim=1).nonzero()[:, 0]
+            if len(contexts):
+                part = self._part(number, band, features[contexts])
+                log_z = losses.log_partition(*part[:3])
+                found[contexts] -= is_own[contexts] * log_z[:, None]
+        return found.view(scores.shape)
 
     def _parts(self, features: Tensor, squash: bool) -> Iterator[_Part]:
-        """Of all bands; a score that is squashed has to be whole, without an offset."""
-        exact = features.to(at_least_float32(features, self.output_bias))
-        classes = self._class_rows().to(exact)
-        for number, band in enumerate(self._bands()):
-            inputs, offset = features, 0
-            if band.projection is not None:
-                inputs = F.linear(exact, band.projection.to(exact))
-            words = band.end - band.first
-            weight = band.table[:words] if len(band.table) > words else band.table
+        for number, part in enumerate(super()._parts(features, squash)):
             if number:
-                offset = exact @ classes[number - 1]
-            if number and squash:
-                inputs = torch.cat([inputs, offset[:, None]], dim=1)
-                weight = torch.cat([weight, weight.new_ones(words, 1)], dim=1)
-                offset = 0
-            yield _Part(inputs, weight, self.output_bias[band.first : band.end], offset)
-
-    def _by_band(self, ids: Tensor) -> Tuple[List[Tensor], Optional[Tensor]]:
-        """The ids of each band, and each id's place among these; None: they are in order."""
-        ends = torch.tensor(self.cutoff, device=ids.device)
-        band = torch.bucketize(ids, ends[:-1], right=True)
-        counts = (band == torch.arange(len(ends), device=ids.device)[:, None]).sum(dim=1)
-        is_ordered = (band[1:] >= band[:-1]).all().long()
-        *sizes, ordered = torch.cat([counts, is_ordered[None]]).tolist()
-        if ordered:
-            return list(ids.split(sizes)), None
-        order = band.argsort(stable=True)
-        place = torch.empty_like(order)
-        place[order] = torch.arange(len(order), device=ids.device)
-        return list(ids[order].split(sizes)), place
+                part = part._replace(offset=part.offset - losses.log_partition(*part[:3]))
+            yield part
 
 
-def read_as_bands(model: nn.Module) -> None:
+def read_as_bands(model: nn.Module, may_start: bool = False) -> None:
     """Read the adaptive softmax of a model's decoder, if it has one, as bands from now on.
 
     To be called before a trainer is built and before parameters are loaded; once is as often as
     you like.
+
+    Args:
+        model: whose decoder has an adaptive softmax, or none.
+        may_start: whether the parameters of a model of adaptive_loss may be loaded into it.
 
     Raises:
         UnsupportedModelError: for one that is not as fairseq makes it.
@@ -309,6 +407,7 @@ def read_as_bands(model: nn.Module) -> None:
         size, required = band.table.size(1), f"one that leaves band {number} at least 1 dimension"
         got = f"{found.factor} for features of {found.input_dim} numbers"
         require("--adaptive-softmax-factor", required, got, size >= 1)
+    found.may_start = may_start
     found.register_parameter("output_bias", nn.Parameter(band.table.new_zeros(found.vocab_size)))
 
 
@@ -353,6 +452,13 @@ def restore(model: nn.Module, state: Mapping[str, Any]) -> None:
         got = type(getattr(model, "decoder", model)).__name__
         required = "a model with --adaptive-softmax-cutoff"
         require(f"task_state.{STATE}", required, f"a {got} without", bool(state_of(model)))
+
+
+def _mean_over_ranks(values: Tensor, weights: Tensor) -> Any:
+    """None where all weights are 0."""
+    sums = torch.stack([values.double() @ weights.double(), weights.double().sum()])
+    total, weight = ranks.total(sums).tolist()
+    return total / weight if weight else None
 
 
 def _expanded(rows: Tensor, projection: Optional[Tensor], class_row: Optional[Tensor]) -> Tensor:

@@ -94,7 +94,7 @@ def target_scores(
 ) -> Tensor:
     """m(w_i, i) (N,), or (N, K) for K words after each context, whatever the projection is made of.
 
-    No work grows with V.
+    No work grows with V, but for words in the tails of an adaptive softmax.
     """
     vocabulary = BatchVocabulary(layer, target)
     ids, rows = vocabulary.ids[0], (vocabulary.weight, vocabulary.bias)
@@ -102,6 +102,7 @@ def target_scores(
         scores = losses.target_scores(features, ids, *rows, gathered=True)
     else:
         scores = _scores_of_several(features, ids, *rows)
+    scores = layer.adjusted(scores, features, target)
     return losses.squashed(scores) if squash else scores
 
 

@@ -153,6 +153,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         ``reduce=False`` it is (N,), one value for each token that is not padding.
         """
         batch = TokenBatch.from_sample(model, sample, self.padding_idx)
+        batch.layer.check_trained_here("--criterion")
         logged: Dict[str, Any] = {}
         if not self.constant.is_decided:
             self._decide_log_z(by_bias=None)
@@ -227,7 +228,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """
         if untrained:  # fairseq-validate's are not, and what concerns training is nothing to it
             configs.check_training(self._options)
-            bands.read_as_bands(model)
+            bands.read_as_bands(model, may_start=True)
         layer = OutputLayer(model)
         self._layer_state = bands.state_of(model)
         first_batch.check_size(self, layer)
@@ -267,9 +268,9 @@ class SelfNormalizingCriterion(FairseqCriterion):
             configs.check_training(self._options)
         first_batch.check_task(self)
         first_batch.warn_of_start(self, batch.layer)
+        tokens = log_z.contexts_to_measure(len(batch), len(batch.layer), batch.target.device)
+        batch.layer.start(batch.features.index_select(0, tokens), self._known_start)
         if self.constant.start is None:
-            device = batch.target.device
-            tokens = log_z.contexts_to_measure(len(batch), len(batch.layer), device)
             with torch.no_grad():
                 self.constant.measure(self.log_partition(batch, tokens))
         if self.constant.start is None:
