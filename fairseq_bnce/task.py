@@ -27,7 +27,7 @@ from omegaconf import II
 from torch import nn
 
 from fairseq_bnce import ranks
-from fairseq_bnce.checkpoints import restoring
+from fairseq_bnce.checkpoints import origin, restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.errors import require
 from fairseq_bnce.projection import bands, squashing
@@ -129,12 +129,14 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return self._carried_by_models[-1] if self._carried_by_models else None
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
+        own, self._loaded_state = self._loaded_state, {}
+        in_bands = own.get(bands.STATE, False) if from_checkpoint else _goes_on_in_bands(args)
         try:
-            model = super().build_model(args, from_checkpoint)
+            with bands.building(args, in_bands):
+                model = super().build_model(args, from_checkpoint)
         except (AssertionError, RuntimeError):
             bands.check_flags(args, len(self.target_dictionary))
             raise
-        own, self._loaded_state = self._loaded_state, {}
         self._own_states[model] = own
         bands.restore(model, own)
         if own.get("score_squashing", False):
@@ -315,6 +317,19 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """Not where the task is made: who loads a checkpoint wants his own precision."""
         if self.args.matmul_precision is not None:
             torch.set_float32_matmul_precision(str(self.args.matmul_precision))
+
+
+def _goes_on_in_bands(options: Any) -> bool:
+    """Whether one of our criteria trains on what has an adaptive softmax, maybe read as bands.
+
+    Args:
+        options: of the model; in a Namespace, with all others.
+    """
+    criterion = CRITERION_REGISTRY.get(getattr(options, "criterion", None), object)
+    if not issubclass(criterion, SelfNormalizingCriterion):
+        return False
+    choice = [getattr(options, name, None) for name in origin.CheckpointChoice._fields]
+    return origin.has_adaptive_softmax(origin.CheckpointChoice(*choice))
 
 
 def _check_copies(optimizer: Any, model: nn.Module) -> None:

@@ -14,6 +14,7 @@ The bias b (V,) is a parameter that fairseq's own class lacks. So fairseq withou
 would score with an adaptive softmax, refuses such a checkpoint: Unexpected key(s) in state_dict.
 """
 
+import contextlib
 from typing import (
     Any,
     Callable,
@@ -43,6 +44,8 @@ from fairseq_bnce.sparse.row_sparse import gather
 # Of the task's state: the adaptive softmax of the model is read as bands.
 STATE = "output_bands"
 _QUIET = 0.1  # of random rows
+_MOST_CONTEXTS = 4096  # by which an adaptive softmax's normalisers are known
+_RIDGE = 0.1  # of the features' mean variance
 
 
 class _Band(NamedTuple):
@@ -195,6 +198,11 @@ class _InBands:
         first, weight = self.cutoff[0], _weight(self.head)
         return gather(weight, torch.arange(first, len(weight), device=weight.device))
 
+    def _stored_class_rows(self) -> Tensor:
+        """(K, D), to be written to."""
+        is_tied = isinstance(self.head, TiedHeadModule)
+        return self._class_rows() if is_tied else _weight(self.head)[self.cutoff[0] :]
+
     def _parts(self, features: Tensor, squash: bool) -> Iterator[_Part]:
         """Of all bands; a score that is squashed has to be whole, without an offset."""
         for number, band in enumerate(self._bands()):
@@ -260,25 +268,26 @@ class Bands(_InBands, AdaptiveSoftmax):
     def start(self, features: Tensor, log_z: float) -> None:
         """Have scores begin near an adaptive softmax's, whose parameters were loaded.
 
-        The bias takes the place of its normalisers: minus the mean over contexts of the head's,
-        and of the band's own, in which a context weighs as much as the band is likely in it.
+        Bias and class rows take the place of its normalisers, which are no constants: minus the
+        mean over contexts of the head's, and minus what a linear function of the features says of
+        the band's own, where a context weighs as much as the band is likely in it.
 
         Args:
             features: (N, D).
             log_z: what is to be added to log-probabilities, nats.
         """
-        softmax = Adaptive(self)
-        head = softmax.log_partition(features, False)
-        means = [_mean_over_ranks(head, torch.ones_like(head))]
-        for number, band in enumerate(self._bands()[1:], 1):
-            part = softmax._part(number, band, features)
-            own = losses.log_partition(*part[:3])
-            means.append(_mean_over_ranks(own, (part.offset - head).exp()))
-        if None in means:  # no rank has a context
+        softmax, some = Adaptive(self), features[:_MOST_CONTEXTS]
+        head = softmax.log_partition(some, False)
+        of_head = _fitted(some, head, torch.ones_like(head))
+        if of_head is None:  # no rank has a context
             return
-        for number, (band, mean) in enumerate(zip(self._bands(), means)):
-            normaliser = means[0] + (mean if number else 0)
-            self.output_bias[band.first : band.end] = log_z - normaliser
+        self.output_bias[: self.cutoff[0]] = log_z - of_head[2]
+        for number, band in enumerate(self._bands()[1:], 1):
+            part = softmax._part(number, band, some)
+            share = (part.offset - head).exp()
+            slope, constant, _ = _fitted(some, losses.log_partition(*part[:3]), share)
+            self._stored_class_rows()[number - 1] -= slope
+            self.output_bias[band.first : band.end] = log_z - of_head[2] - constant
         self.is_started = False
 
     @torch.no_grad()
@@ -295,10 +304,7 @@ class Bands(_InBands, AdaptiveSoftmax):
         read, shared = {id(band.table) for band in bands}, {id(p) for p in self.tail.parameters()}
         for band in bands:
             band.table.mul_(_QUIET)
-        if isinstance(self.head, TiedHeadModule):
-            _weight(self.head.class_proj).zero_()
-        else:
-            _weight(self.head)[self.cutoff[0] :] = 0
+        self._stored_class_rows().zero_()
         words = getattr(decoder, "embed_tokens", None)
         for table, projection in words.embeddings if isinstance(words, AdaptiveInput) else []:
             if id(table.weight) in read and id(projection.weight) not in shared:
@@ -435,6 +441,25 @@ def check_flags(options: Any, words: int) -> None:
             check_cutoffs(flag, utils.eval_str_list(cutoffs, type=int), words)
 
 
+@contextlib.contextmanager
+def building(options: Any, is_wanted: bool) -> Iterator[None]:
+    """In here, an architecture that makes an adaptive softmax under adaptive_loss alone makes one.
+
+    Args:
+        options: of the model, of lstm_lm and fconv_lm in a Namespace with all others.
+        is_wanted: whether one is to be made.
+    """
+    criterion = getattr(options, "criterion", None)
+    if not is_wanted or not isinstance(criterion, str):
+        yield
+        return
+    options.criterion = "adaptive_loss"
+    try:
+        yield
+    finally:
+        options.criterion = criterion
+
+
 def state_of(model: nn.Module) -> Dict[str, Any]:
     """What a checkpoint's task state says of how the output layer is read."""
     softmax = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
@@ -454,11 +479,21 @@ def restore(model: nn.Module, state: Mapping[str, Any]) -> None:
         require(f"task_state.{STATE}", required, f"a {got} without", bool(state_of(model)))
 
 
-def _mean_over_ranks(values: Tensor, weights: Tensor) -> Any:
-    """None where all weights are 0."""
-    sums = torch.stack([values.double() @ weights.double(), weights.double().sum()])
-    total, weight = ranks.total(sums).tolist()
-    return total / weight if weight else None
+def _fitted(features: Tensor, values: Tensor, weights: Tensor) -> Any:
+    """Slope (D,), constant and mean of a linear function of all ranks' features, by least squares.
+
+    None where all weights are 0. A ridge keeps the slope out of directions without much variance.
+    """
+    h, w = features.double(), weights.double()
+    count = ranks.total(w.sum()[None])[0]
+    if not count:
+        return None
+    centre, mean = ranks.total(w @ h) / count, ranks.total((w @ values.double())[None])[0] / count
+    h, deviation = h - centre, (values.double() - mean) * w
+    square = ranks.total((h * w[:, None]).t() @ h)
+    square.diagonal().add_(_RIDGE * square.diagonal().mean() + 1e-9)
+    slope = torch.linalg.solve(square, ranks.total(deviation @ h))
+    return slope.to(features), float(mean - slope @ centre), float(mean)
 
 
 def _expanded(rows: Tensor, projection: Optional[Tensor], class_row: Optional[Tensor]) -> Tensor:

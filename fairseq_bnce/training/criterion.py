@@ -268,9 +268,10 @@ class SelfNormalizingCriterion(FairseqCriterion):
             configs.check_training(self._options)
         first_batch.check_task(self)
         first_batch.warn_of_start(self, batch.layer)
-        tokens = log_z.contexts_to_measure(len(batch), len(batch.layer), batch.target.device)
-        batch.layer.start(batch.features.index_select(0, tokens), self._known_start)
+        batch.layer.start(batch.features, self._known_start)
         if self.constant.start is None:
+            device = batch.target.device
+            tokens = log_z.contexts_to_measure(len(batch), len(batch.layer), device)
             with torch.no_grad():
                 self.constant.measure(self.log_partition(batch, tokens))
         if self.constant.start is None:
