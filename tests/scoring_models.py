@@ -9,6 +9,9 @@ _LIGHTCONV = ["--arch", "lightconv_lm", "--decoder-embed-dim", "16", "--decoder-
 _LIGHTCONV += ["--decoder-ffn-embed-dim", "16", "--decoder-attention-heads", "2"]
 _LIGHTCONV += ["--decoder-kernel-size-list", "[3, 3]", "--decoder-conv-type", "lightweight"]
 _LIGHTCONV += ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
+_BANDS = ["--arch", "transformer_lm_wiki103", *TRANSFORMER[2:]]
+for _part in ("input", "softmax"):
+    _BANDS += [f"--adaptive-{_part}-cutoff", "12,30", f"--adaptive-{_part}-factor", "2"]
 _TIED = ["--share-decoder-input-output-embed"]
 _TWO = ["--decoder-layers", "2"]
 
@@ -18,6 +21,7 @@ FLAGS = {
     "lstm_lm bottleneck tied": [*LSTM, "--decoder-hidden-size", "24", *_TIED, *BNCE],
     "transformer_lm": [*TRANSFORMER, *_TWO, *BNCE],
     "transformer_lm tied sinusoidal": [*TIED_TRANSFORMER, *BNCE],
+    "transformer_lm bands": [*_BANDS, *BNCE],
     "lightconv_lm": [*_LIGHTCONV, *BNCE],
     "fconv_lm": [*_FCONV, *BNCE],
     "rnn_lm": ["--arch", "rnn_lm_gm30", *BNCE],

@@ -22,6 +22,7 @@ from tools import (
     train,
     valid_stats,
     validate,
+    word_scores,
 )
 from two_ranks import results, trained_on_two_ranks
 
@@ -49,6 +50,7 @@ ARCHITECTURES = {
     "output alone": SMALL,
     "lightconv": ["--arch", "lightconv_lm_gbw", *WIKI103[2:], "--decoder-kernel-size-list", "[3]"],
 }
+ARCHITECTURES["lightconv"] += ["--decoder-conv-type", "lightweight", "--weight-dropout", "0"]
 ADAM = ["--optimizer", "adam", "--lr", "0.003"]
 
 
@@ -182,9 +184,9 @@ def test_row_sparse_is_dense(optimizer, architecture, corpus):
     for name, value in dense.items():
         error = (sparse[name] - value).norm() / value.norm()
         assert error < 1e-6, (name, error)
-    for name, value in dense.items():
-        assert kinds[name] or len(value) <= 16 or value.dim() < 2 and len(value) < 64, name
-    assert sum(kinds.values()) >= 4
+    tables = r"embed_tokens.weight|embeddings.\d.0|tail.\d.2|head.weight|word_proj|output_bias"
+    found = [kinds[name] for name in dense if re.search(tables, name)]
+    assert len(found) >= 4 and all(found)
 
 
 def test_halves_train(corpus):
@@ -194,14 +196,26 @@ def test_halves_train(corpus):
     halves = ["--bf16", "--memory-efficient-bf16"]
     got, kinds = trained(corpus, *flags, *halves, dtype=torch.bfloat16)
     assert any(kinds.values())
-    for name, value in want.items():
-        error = (got[name].float() - value).norm() / value.norm()
-        assert error < 0.1, (name, error)
+    one, other = (torch.cat([v.flatten().float() for v in found.values()]) for found in (got, want))
+    assert (one - other).norm() / other.norm() < 0.02
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_untrained_model_is_the_unigram_model(architecture, corpus):
+    """And reads words as it would have without: only what is shared with the output is small."""
+    cfg, task, model = build(corpus, *ARCHITECTURES[architecture], "--criterion", "bnce")
+    tokens = torch.arange(12)[None]
+    before = model.decoder.embed_tokens(tokens)
+    criterion, sample = task.build_criterion(cfg.criterion), first_batch(task)
+    nll = criterion(model.eval(), sample)[0].item() / sample["ntokens"]
+    target = sample["target"][sample["target"].ne(1)]
+    unigram = -criterion.noise.unigram.log_q[target].mean().item()
+    assert nll == pytest.approx(unigram, rel=0.05)
+    torch.testing.assert_close(model.decoder.embed_tokens(tokens), before)
 
 
 CRITERIA = {
     "bnce": [],
-    "bnce by time step": ["--bnce-group", "time"],
     "shared_nce": ["--noise-samples", "9"],
     "nce": ["--noise-samples", "4", "--learn-log-z"],
     "sampled_bce": ["--noise-samples", "9"],
@@ -262,13 +276,12 @@ def test_scorer(exact, checkpoint):
     ids, state, found = [*scorer.ids(words), scorer.dictionary.eos()], scorer.start(), []
     host = scorer.host_scores()
     for word in ids:
-        raw = host.score(state.features[0].numpy(), word)
+        (inputs,) = host.inputs(state.features)
+        raw = host.score(inputs, word)
         (several,) = scorer.next_log_probs(state, [[word, 5, 60]])
         (normaliser,) = scorer.normalisers(state)
         assert raw - normaliser == pytest.approx(several[0], abs=1e-4)
-        assert host.scores(state.features[0].numpy(), [word, 5, 60]) - normaliser == pytest.approx(
-            several, abs=1e-4
-        )
+        assert host.scores(inputs, [word, 5, 60]) - normaliser == pytest.approx(several, abs=1e-4)
         state, (log_prob,) = scorer.extend(state, [word])
         found.append(log_prob)
     assert found == pytest.approx(list(want), abs=1e-4)
@@ -302,6 +315,77 @@ def test_an_adaptive_softmax_stays_one(corpus, tmp_path):
     file = tmp_path / "run" / "checkpoint_last.pt"
     alone = evaluate(corpus, file, plugin=False)
     assert perplexity(evaluate(corpus, file)) == perplexity(alone)
+
+
+LSTM_LM = ["--arch", "lstm_lm", "--decoder-embed-dim", "16", "--decoder-hidden-size", "20"]
+LSTM_LM += ["--decoder-out-embed-dim", "12", "--dropout", "0", "--adaptive-softmax-cutoff", "12,30"]
+CONVOLUTIONAL = ["--arch", "fconv_lm", "--decoder-layers", "[(20, 3)] * 2", "--decoder-attention"]
+CONVOLUTIONAL += ["False", "--dropout", "0", "--adaptive-softmax-cutoff", "12,30"]
+CONVOLUTIONAL += ["--decoder-embed-dim", "12"]
+SOFTMAXES = {**ARCHITECTURES, "lstm": LSTM_LM, "fconv": CONVOLUTIONAL}
+
+
+@pytest.fixture(scope="module")
+def softmax(corpus, tmp_path_factory):
+    """Train a model by adaptive_loss, once: its checkpoint."""
+    done = {}
+
+    def make(name):
+        if name not in done:
+            folder = tmp_path_factory.mktemp("softmax")
+            flags = ["--optimizer", "adam", "--lr", "0.01", "--criterion", "adaptive_loss"]
+            flags += ["--ddp-backend", "legacy_ddp", "--max-epoch", "3"]
+            train(corpus, folder, *SOFTMAXES[name], *flags)
+            done[name] = folder / "checkpoint_last.pt"
+        return done[name]
+
+    return make
+
+
+EACH = ["wiki103", "lstm", *slow(*(n for n in SOFTMAXES if n not in ("wiki103", "lstm")))]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_adaptive_softmax_is_scored_as_it_is(name, softmax, corpus):
+    """By eval-lm, by whole sentences, word by word, and on the host; not without a softmax."""
+    file = softmax(name)
+    alone = evaluate(corpus, file, "--output-word-probs", plugin=False)
+    ours = evaluate(corpus, file, "--output-word-probs")
+    assert "scored as fairseq does" not in ours
+    for (word, one), (other, want) in zip(word_scores(ours), word_scores(alone)):
+        assert word == other and one == pytest.approx(want, abs=0.011)  # two decimals
+    assert loss_bits(ours) == pytest.approx(loss_bits(alone), abs=1e-4)
+    scorer = Scorer.from_checkpoint(file, exact=True)
+    state = scorer.start(2)
+    model = scorer._reader.model
+    every = scorer.next_log_probs(state, [list(range(64))] * 2)
+    want = model.decoder.adaptive_softmax.get_log_prob(state.features[None], None)[0]
+    torch.testing.assert_close(torch.tensor(every), want.double(), rtol=1e-5, atol=1e-5)
+    host = scorer.host_scores()
+    on_host = host.scores(host.inputs(state.features)[0], list(range(64)))
+    assert on_host - scorer.normalisers(state)[0] == pytest.approx(every[0], abs=1e-4)
+    sentence = "w3 w40 w0 w59"
+    extended, found = scorer.start(), []
+    for word in [*scorer.ids(sentence.split()), 2]:
+        extended, (log_prob,) = scorer.extend(extended, [word])
+        found.append(log_prob)
+    assert scorer.score([sentence])[0] == pytest.approx(sum(found), abs=1e-4)
+    with pytest.raises(ValueError, match="adaptive softmax"):
+        Scorer.from_checkpoint(file, exact=False, shift="none")
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_adaptive_softmax_is_a_start_for_noise(name, softmax, corpus, tmp_path):
+    before = perplexity(evaluate(corpus, softmax(name)))
+    flags = [*SOFTMAXES[name], *ADAM, "--criterion", "bnce", "--noise-samples", "50"]
+    flags += ["--finetune-from-model", str(softmax(name)), "--max-epoch", "10", "--lr", "0.001"]
+    train(corpus, tmp_path / "one", *flags, "--max-update", "1", "--lr", "1e-9")
+    start = perplexity(evaluate(corpus, tmp_path / "one" / "checkpoint_last.pt"))
+    assert start == pytest.approx(before, rel=0.4)  # normalisers vary from context to context
+    stats = valid_stats(train(corpus, tmp_path / "more", *flags, "--max-update", "100"))
+    # Normalisers vary most in fconv_lm, whose features have no layer normalisation.
+    assert stats["ppl"] <= (1.15 if name == "fconv" else 1.01) * before
+    assert abs(stats["mu_z"]) < 1
 
 
 def test_resumed_run_repeats_an_uninterrupted_one(corpus, tmp_path):

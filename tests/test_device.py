@@ -260,8 +260,8 @@ def all_scores(scorer):
             found.append(scorer.next_log_probs(state, [[3, 4], words]).flatten())
             state, log_probs = scorer.extend(state, words)
             found += [log_probs, scorer.normalisers(state)]
-        features = state.features.cpu().numpy()
-        found += [scorer.host_scores().scores(each, [3, 4, 5]) for each in features]
+        host = scorer.host_scores()
+        found += [host.scores(each, [3, 4, 5]) for each in host.inputs(state.features)]
     return np.concatenate(found)
 
 

@@ -1,6 +1,5 @@
 """The plugin's optimisers: every flag that adds a parameter, what they refuse, and other states."""
 
-
 import pytest
 import torch
 from fairseq import optim

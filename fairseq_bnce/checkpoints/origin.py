@@ -80,6 +80,15 @@ def restored(choice: CheckpointChoice) -> Optional[Restored]:
     return ranks.from_first(found)
 
 
+def has_adaptive_softmax(choice: CheckpointChoice) -> bool:
+    """Whether the model that the training goes on from was built with an adaptive softmax."""
+    path = choice.path()
+    if path is None:
+        return False
+    parameters = reading.read_if_whole(PathManager.get_local_path(path)).get("model") or {}
+    return any("decoder.adaptive_softmax." in str(name) for name in parameters)
+
+
 def _read(path: str, keeps_optimizer: bool) -> Restored:
     content = reading.read_if_whole(PathManager.get_local_path(path))
     state = content.get("task_state") or {}

@@ -159,6 +159,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """
         make_words = self.make_words if model.training else None
         batch = TokenBatch.from_sample(model, sample, self.padding_idx, make_words)
+        batch.layer.check_trained_here("--criterion")
         logged: Dict[str, Any] = {}
         if not self.constant.is_decided:
             self._decide_log_z(by_bias=None)
@@ -240,7 +241,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
             untrained: whether its output bias may be set.
         """
         if untrained:  # fairseq-validate's are not
-            bands.read_as_bands(model)
+            bands.read_as_bands(model, may_start=True)
         layer = OutputLayer(model)
         self._layer_state = bands.state_of(model)
         first_batch.check_size(self, layer)
@@ -277,6 +278,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         if self._has_begun:
             return
         first_batch.warn_of_start(self, batch.layer)
+        batch.layer.start(batch.features, self._known_start)
         if self.constant.start is None:
             device = batch.target.device
             tokens = log_z.contexts_to_measure(len(batch), len(batch.layer), device)

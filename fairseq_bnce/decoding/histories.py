@@ -31,7 +31,7 @@ import numpy as np
 
 from fairseq_bnce.errors import ScoringError, require
 from fairseq_bnce.scoring import Scorer
-from fairseq_bnce.scoring.host import on_host
+from fairseq_bnce.scoring.host import HostScores
 from fairseq_bnce.scoring.incremental import State
 
 _WAITING = 128  # histories from among which some are read along
@@ -91,9 +91,9 @@ def _history(owner: str, start: int, words: Sequence[Tuple[int, float]]) -> Hist
 class _Batch:
     """Histories that were read together: a row of each array is one of them's."""
 
-    def __init__(self, scorer: Scorer, state: State):
+    def __init__(self, scorer: Scorer, raw: HostScores, state: State):
         self.state = state
-        self.features = on_host(state.features)
+        self.inputs = raw.inputs(state.features)
         self.normalisers: List[float] = scorer.normalisers(state).tolist()
 
 
@@ -133,7 +133,9 @@ class Histories:
         self._kept = 0
         self._waiting: Deque[Any] = collections.deque(maxlen=_WAITING)
         self._counts = [0, 0, 0]
-        self._first = _Batch(scorer, scorer.start(1))  # stays, for all searches begin there
+        self._first = _Batch(
+            scorer, self._raw, scorer.start(1)
+        )  # stays, for all searches begin there
 
     @property
     def counts(self) -> Counts:
@@ -151,7 +153,7 @@ class Histories:
         with self._lock:
             batch, row = self._batch_of(history), history._row
             self._counts[0] += 1
-            return self._raw.score(batch.features[row], word) - batch.normalisers[row]
+            return self._raw.score(batch.inputs[row], word) - batch.normalisers[row]
 
     def end(self, history: History) -> float:
         """Log-probability of ``</s>``, nats."""
@@ -175,7 +177,7 @@ class Histories:
         with self._lock:
             batch, row = self._batch_of(history), history._row
             self._counts[0] += len(words)
-            found = self._raw.scores(batch.features[row], words)
+            found = self._raw.scores(batch.inputs[row], words)
             return found.astype(np.float64) - batch.normalisers[row]
 
     def read(self, histories: Iterable[History]) -> None:
@@ -251,7 +253,7 @@ class Histories:
         together = [history for some in by_batch.values() for history in some]
         words = [history.word for history in together]
         read = self.scorer.read_on(State.concatenate(states), words)
-        return self._keep(_Batch(self.scorer, read), together)
+        return self._keep(_Batch(self.scorer, self._raw, read), together)
 
     def _keep(self, batch: _Batch, histories: Sequence[History]) -> _Batch:
         """Forgets those that were used longest ago, where there are too many."""

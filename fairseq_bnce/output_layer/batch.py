@@ -77,7 +77,7 @@ def target_scores(
 ) -> Tensor:
     """m(w_i, i) (N,), or (N, K) for K words after each context.
 
-    No work grows with V.
+    No work grows with V, but for words in the tails of an adaptive softmax.
     """
     ids, (index,) = distinct(target)
     features, words = Words(*layer.rows(ids)).promoted(features)
@@ -86,4 +86,5 @@ def target_scores(
             scores = words.target_scores(features, index)
         else:
             scores = words.rowwise_scores(features, index)
+    scores = layer.adjusted(scores, features, target)
     return losses.squashed(scores) if squash else scores

@@ -39,8 +39,10 @@ def quieten(layer: OutputLayer) -> None:
     Under tied embeddings those scores say that words repeat themselves. A deep transformer unlearns
     that by the same features in every context, where it stays: a unigram model's scores are right
     with them, and nothing draws it away. With a quarter of the gains of its last normalisation it
-    does not get there. Where there is an output bias nothing changes.
+    does not get there. Bands (bands.py) have their rows made small instead; nothing else that has
+    an output bias changes.
     """
+    layer.quieten()
     norm = None if layer.bias is not None else _last_norm(layer.decoder)
     if norm is not None:
         norm.weight.mul_(_QUIET)

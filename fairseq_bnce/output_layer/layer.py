@@ -21,14 +21,15 @@ from torch.nn.parallel import DistributedDataParallel
 from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.optim import row_sparse
-from fairseq_bnce.output_layer.bands import Bands
-from fairseq_bnce.output_layer.plain import Plain, Rows
+from fairseq_bnce.output_layer.bands import Adaptive, Bands
+from fairseq_bnce.output_layer.plain import Plain, Rows, Table
 
 
 class OutputLayer:
     """The output layer of a model's decoder: a row of D numbers for each of V words.
 
-    Of two kinds, a plain matrix or bands (bands.py); nobody outside of this package asks which.
+    Of three kinds: a plain matrix, bands, or, for exact scoring alone, an adaptive softmax
+    (bands.py). Nobody outside of this package asks which.
 
     Args:
         model: a fairseq language model or encoder-decoder model, wrapped for DDP or not.
@@ -74,7 +75,57 @@ class OutputLayer:
 
     def parameters(self) -> List[nn.Parameter]:
         """Those from which :meth:`rows` gathers words, which can be row-sparse."""
+        return self._kind.word_parameters()
+
+    def tables(self) -> List[Table]:
+        """All rows as they are stored, to score :meth:`inputs` with, the bias left out."""
         return self._kind.tables()
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """(N, D'): what :meth:`tables` score words with, after features (N, D)."""
+        return self._kind.inputs(features)
+
+    def adjusted(self, scores: Tensor, features: Tensor, ids: Tensor) -> Tensor:
+        """The scores (N,) or (N, K) of words after features (N, D), once rows have been multiplied.
+
+        Those of an adaptive softmax's tails are normalised there; others are what they are.
+        """
+        if isinstance(self._kind, Adaptive):
+            return self._kind.adjusted(scores, features, ids)
+        return scores
+
+    def check_trained_here(self, flag: str) -> None:
+        """Raise unless scores, which are to be used without a softmax, are a model's of ours.
+
+        Args:
+            flag: what asks for that, for the message.
+
+        Raises:
+            UnsupportedModelError: for a model of adaptive_loss.
+        """
+        if isinstance(self._kind, Adaptive):
+            raise UnsupportedModelError(
+                f"{flag}: required an output layer that fairseq_bnce trains, got an adaptive "
+                "softmax (--adaptive-softmax-cutoff): score it exactly, or train it on with one of "
+                "fairseq_bnce's criteria under --task language_modeling (--finetune-from-model)"
+            )
+
+    def start(self, features: Tensor, log_z: float) -> None:
+        """With the first batch: have scores begin near an adaptive softmax's that was loaded.
+
+        All ranks have to call it.
+
+        Args:
+            features: (N, D), of the first batch; N may be 0.
+            log_z: what is to be added to log-probabilities, nats.
+        """
+        if isinstance(self._kind, Bands) and self._kind.is_started:
+            self._kind.start(features, log_z)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether :meth:`start` has to set parameters."""
+        return isinstance(self._kind, Bands) and self._kind.is_started
 
     def log_partition(self, features: Tensor, squash: bool = False) -> Tensor:
         """log Z_c (N,) after features (N, D), exactly, in bounded memory: float32 nats or better.
@@ -88,6 +139,11 @@ class OutputLayer:
     def predictive_statistics(self, features: Tensor, squash: bool = False) -> losses.Predictive:
         """Partition function, entropy and likeliest word after features (N, D)."""
         return self._kind.predictive_statistics(features, squash)
+
+    def quieten(self) -> None:
+        """Have random rows of bands add little to an untrained model's scores."""
+        if isinstance(self._kind, Bands):
+            self._kind.quieten(self.decoder)
 
     def bypass(self) -> None:
         """From now on the decoder returns features: for a model that does nothing but score."""
@@ -209,15 +265,8 @@ def _decoder(model: nn.Module) -> nn.Module:
 
 def _locate(decoder: nn.Module) -> _Location:
     softmax = getattr(decoder, "adaptive_softmax", None)
-    if isinstance(softmax, Bands):  # with any adaptive softmax decoders return features
+    if isinstance(softmax, AdaptiveSoftmax):  # with which decoders return features
         return _Location("adaptive_softmax", softmax, softmax)
-    if isinstance(softmax, AdaptiveSoftmax):
-        raise UnsupportedModelError(
-            f"{type(decoder).__name__}: required an output layer that fairseq_bnce trains, got an "
-            "adaptive softmax (--adaptive-softmax-cutoff), which it trains under --task "
-            "language_modeling alone; leave the flag out, or train with --criterion adaptive_loss "
-            "and score with fairseq-eval-lm"
-        )
     if isinstance(decoder, LSTMDecoder) and decoder.share_input_output_embed:
         return _Location("output_layer", _identity, decoder.embed_tokens)
     if isinstance(decoder, LSTMDecoder):
@@ -238,9 +287,11 @@ def _locate(decoder: nn.Module) -> _Location:
     )
 
 
-def _kind(location: _Location) -> Union[Plain, Bands]:
+def _kind(location: _Location) -> Union[Plain, Bands, Adaptive]:
     if isinstance(location.holder, Bands):
         return location.holder
+    if isinstance(location.holder, AdaptiveSoftmax):
+        return Adaptive(location.holder)
     return Plain(location.holder, location.name, location.slot)
 
 

@@ -24,6 +24,22 @@ class Rows(NamedTuple):
     bias: Optional[Tensor]
 
 
+class Table(NamedTuple):
+    """Words whose scores are inputs . weight, and maybe an offset: all of a layer, or a band.
+
+    Attributes:
+        first: the id of the first of them.
+        weight: (n, d).
+        columns: which of a layer's inputs they are scored with.
+        offset: which of them is added, or None.
+    """
+
+    first: int
+    weight: Any
+    columns: slice
+    offset: Optional[int] = None
+
+
 class Plain:
     """The rows of a projection whose weight is a parameter, tied, weight-normalised or neither.
 
@@ -76,10 +92,18 @@ class Plain:
         weight = weight if gain is None else _normalise(weight, gather(gain, ids))
         return Rows(weight, None if bias is None else gather(bias, ids))
 
-    def tables(self) -> List[nn.Parameter]:
+    def word_parameters(self) -> List[nn.Parameter]:
         """The parameters that have a row, or a number, for each word."""
         held = (self._stored_weight, self._gain, self.bias)
         return [parameter for parameter in held if parameter is not None]
+
+    def tables(self) -> List[Table]:
+        """All words, scored with the features themselves."""
+        return [Table(0, self.full().weight, slice(0, self.size))]
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """The features."""
+        return features
 
     def log_partition(self, features: Tensor, squash: bool) -> Tensor:
         """log Z_c (N,) after features (N, D)."""

@@ -61,7 +61,9 @@ def unnormalised(
 
     Raises:
         CheckpointError: for a reduced partition function of another model.
+        UnsupportedModelError: for an adaptive softmax.
     """
+    layer.check_trained_here("unnormalised scores")
     return Normalisation(constant_log_z(state) + shift, squash, reduction.carried(state, layer))
 
 

@@ -158,7 +158,7 @@ class FusedLSTMReader(RecurrentReader):
         run = self._step if state and is_step else self.rnn
         outputs, state = run(decoder.embed_tokens(tokens.t()), state)
         outputs = outputs.transpose(0, 1)
-        has_bottleneck = hasattr(decoder, "additional_fc")
+        has_bottleneck = hasattr(decoder, "additional_fc") and decoder.adaptive_softmax is None
         return decoder.additional_fc(outputs) if has_bottleneck else outputs, state
 
     def _step(self, inputs: Tensor, state: Any) -> Tuple[Tensor, Any]:

@@ -326,7 +326,7 @@ class Scorer:
         return _as_float64(found.expand(len(state)))
 
     def host_scores(self) -> HostScores:
-        """Raw scores m(w, c) of single words, from ``state.features`` that are on the host."""
+        """Raw scores m(w, c) of single words, on the host, after features ``state.features``."""
         words = len(self.dictionary)
         return HostScores(self._reader.layer, self._squash, self.dictionary.unk(), words)
 

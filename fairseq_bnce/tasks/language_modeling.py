@@ -19,7 +19,7 @@ from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, TruncatedDictionary
 from fairseq.dataclass import ChoiceEnum
-from fairseq.optim import AMPOptimizer
+from fairseq.optim import AMPOptimizer, FP16Optimizer
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from hydra.core.config_store import ConfigStore
@@ -27,7 +27,7 @@ from omegaconf import II
 from torch import nn
 
 from fairseq_bnce import ranks
-from fairseq_bnce.checkpoints import restoring
+from fairseq_bnce.checkpoints import origin, restoring
 from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.criterions import flags, metrics
@@ -36,6 +36,7 @@ from fairseq_bnce.data import binarised as data
 from fairseq_bnce.errors import require
 from fairseq_bnce.optim import registered as optimizers
 from fairseq_bnce.output_layer import bands, squashing
+from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import eval_lm, normalisation, reduction
 from fairseq_bnce.tasks import streams
 
@@ -145,12 +146,14 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return self._carried_by_models[-1] if self._carried_by_models else None
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
+        own, self._loaded_state = self._loaded_state, {}
+        in_bands = own.get(bands.STATE, False) if from_checkpoint else _goes_on_in_bands(args)
         try:
-            model = super().build_model(args, from_checkpoint)
+            with bands.building(args, in_bands):
+                model = super().build_model(args, from_checkpoint)
         except (AssertionError, RuntimeError):
             bands.check_flags(args, len(self.target_dictionary))
             raise
-        own, self._loaded_state = self._loaded_state, {}
         self._own_states[model] = own
         bands.restore(model, own)
         if own.get("score_squashing", False):
@@ -210,6 +213,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """
         if not self._is_checked and getattr(criterion, "row_sparse", False):
             optimizers.take_row_sparse(optimizer)
+        if not self._is_checked and isinstance(criterion, SelfNormalizingCriterion):
+            _check_copies(optimizer, model)
         self._is_checked = True
         is_dummy = kwargs.get("ignore_grad", False)
         reads: ContextManager[None] = nullcontext()
@@ -337,6 +342,28 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """Not where the task is made: who loads a checkpoint wants his own precision."""
         if self.args.matmul_precision is not None:
             torch.set_float32_matmul_precision(str(self.args.matmul_precision))
+
+
+def _goes_on_in_bands(options: Any) -> bool:
+    """Whether one of our criteria trains on what has an adaptive softmax, maybe read as bands.
+
+    Args:
+        options: of the model; in a Namespace, with all others.
+    """
+    criterion = CRITERION_REGISTRY.get(getattr(options, "criterion", None), object)
+    if not issubclass(criterion, SelfNormalizingCriterion):
+        return False
+    choice: List[Any] = [getattr(options, name, None) for name in origin.CheckpointChoice._fields]
+    return origin.has_adaptive_softmax(origin.CheckpointChoice(*choice))
+
+
+def _check_copies(optimizer: Any, model: nn.Module) -> None:
+    """Of parameters that the first batch sets, the optimiser may have none already."""
+    is_copied = isinstance(optimizer, FP16Optimizer) and OutputLayer(model).is_started
+    required = "--memory-efficient-fp16 or --memory-efficient-bf16"
+    require(
+        "--fp16, --bf16", f"{required} to start from an adaptive softmax", "none", not is_copied
+    )
 
 
 def _take_registered_place() -> None:
