@@ -445,6 +445,7 @@ def test_bands_under_another_task_are_refused(pairs):
     flags += ["--arch", "transformer", "--adaptive-softmax-cutoff", "12"]
     for side in ("encoder", "decoder"):
         flags += [f"--{side}-layers", "1", f"--{side}-embed-dim", "16"]
-    _, _, model = build(pairs, *flags, "--criterion", "bnce")
+    cfg, task, model = build(pairs, *flags, "--criterion", "bnce")
+    criterion = task.build_criterion(cfg.criterion)
     with pytest.raises(UnsupportedModelError, match="--adaptive-softmax-cutoff"):
-        OutputLayer(model)
+        criterion(model, first_batch(task))

@@ -216,7 +216,7 @@ def test_the_cache_is_bounded_and_nothing_is_of_the_vocabularys_size(made):
         state, _ = lm.score(state, index)
     kept = list(lm.histories._batches)
     assert 10 < sum(len(batch.normalisers) for batch in kept) <= 20
-    assert all(batch.features.shape == (1, 16) for batch in kept)
+    assert all(batch.inputs.shape == (1, 16) for batch in kept)
 
 
 def test_the_cache_counts_what_it_forgets(made):

@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 from architectures import FCONV, MODELS
-from tools import TRANSFORMER, build, first_batch
+from tools import build, first_batch
 
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.output_layer.layer import OutputLayer
@@ -110,13 +110,6 @@ def test_weight_normalisation_of_any_projection():
 def test_other_reparametrisations_are_refused(reparametrised):
     with pytest.raises(UnsupportedModelError, match="output_projection.weight: required a param"):
         OutputLayer(_Wrapped(_Projecting(reparametrised)))
-
-
-def test_adaptive_softmax_is_refused(corpus):
-    flags = [*TRANSFORMER, "--criterion", "adaptive_loss", "--adaptive-softmax-cutoff", "10,20"]
-    _, _, model = build(corpus, *flags)
-    with pytest.raises(UnsupportedModelError, match="adaptive softmax.*--adaptive-softmax-cutoff"):
-        OutputLayer(model)
 
 
 class _Wrapped(torch.nn.Module):

@@ -23,14 +23,6 @@ METHODS = {
     "tied": "`bnce --row-sparse`, embeddings tied",
     "tied-random": "the same, `--init-output-bias none`",
 }
-START = "start"
-_MIGRATION: Columns = (
-    ("valid PPL, exact", "valid_ppl", ".1f"),
-    ("test PPL, exact", "test_ppl", ".1f"),
-    ("unnormalised, shifted", "test_u_ppl_shifted", ".1f"),
-    ("µ_z", "mu_z", ".3f"),
-    ("σ_z", "sigma_z", ".3f"),
-)
 _SPEED: Columns = (
     ("updates", "updates", ",.0f"),
     ("words/s", "words_per_second", ",.0f"),
@@ -186,24 +178,6 @@ def scoring(*comparisons: Dict[str, Any]) -> List[str]:
         if runs
     ]
     return table(["", "updates", *(title for title, _, _ in columns)], lines)
-
-
-def migration(before: Dict[str, Any], after: Dict[str, Any]) -> List[str]:
-    """A model on its way from one criterion to the other.
-
-    Args:
-        before: has the adaptive softmax.
-        after: has the runs that began with what was made of it; START's is that itself.
-    """
-    adaptive = next(run for run in before["runs"] if _method(run["label"]) == "adaptive")
-    titles = [f"`adaptive_loss`, {adaptive['updates']:,} updates"]
-    for run in after["runs"]:
-        is_start = run["label"] == START
-        title = "its output layer made plain"
-        titles.append(title if is_start else f"after {run['updates']:,} updates of `bnce`")
-    rows = zip(titles, (adaptive, *after["runs"]))
-    lines = [[title, *_values([run], _MIGRATION)] for title, run in rows]
-    return table(["", *(title for title, _, _ in _MIGRATION)], lines)
 
 
 def _runs(comparisons: Sequence[Dict[str, Any]], is_scored: bool = False) -> Dict[str, List[Run]]:

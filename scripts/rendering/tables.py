@@ -74,6 +74,5 @@ TABLES: Dict[str, Table] = {
     "adaptive-equal-time": adaptive.equal_time,
     "adaptive-speed": adaptive.speed,
     "adaptive-readme": adaptive.overview,
-    "adaptive-migration": adaptive.migration,
     "adaptive-scoring": adaptive.scoring,
 }

@@ -423,18 +423,6 @@ def test_scoring_shows_what_was_measured_and_no_empty_column():
     assert lines == ["| `bnce --row-sparse` | 1,000 | 142.0 ± 1.4 |"]
 
 
-def test_a_migration_begins_with_the_adaptive_softmax():
-    scores = {"valid_ppl": 150.0, "test_ppl": 160.0}
-    before = {
-        "runs": [run("bnce@0.1", [(9, 1, 8.0)]), run("adaptive@0.1", [(1000, 1, 8.0)], **scores)]
-    }
-    plain = run("start", [(2, 1, 8.0)], **scores, test_u_ppl_shifted=159.0, mu_z=0.02, sigma_z=1.1)
-    lines = adaptive.migration(before, {"runs": [plain, run("bnce", [(250, 1, 8.0)], **scores)]})
-    assert lines[2] == "| `adaptive_loss`, 1,000 updates | 150.0 | 160.0 | – | – | – |"
-    assert lines[3] == "| its output layer made plain | 150.0 | 160.0 | 159.0 | 0.020 | 1.100 |"
-    assert lines[4].startswith("| after 250 updates of `bnce` | 150.0 |")
-
-
 def test_speed_and_memory_are_those_of_all_the_longest_runs():
     """A first seed alone would stand beside the perplexities of three."""
     of_seed = {1: (8000, 900), 2: (9000, 1000), 3: (10000, 1100)}
