@@ -34,7 +34,6 @@ from tools import (
 from two_ranks import on_two_ranks, results, trained_on_two_ranks
 
 from fairseq_bnce import losses
-from fairseq_bnce.criterions import first_batch as first_batch_checks
 from fairseq_bnce.criterions import log_z as constants
 from fairseq_bnce.criterions.objectives import _rows
 from fairseq_bnce.output_layer.batch import TokenBatch
@@ -302,7 +301,7 @@ def test_squashed_scores_can_carry_it(corpus, monkeypatch):
         log_q = torch.full((64,), lowest)
         log_q[:2] = math.log(0.5)
         monkeypatch.setattr(
-            first_batch_checks, "initial_distribution", lambda *_, q=log_q: SimpleNamespace(log_q=q)
+            criterion, "_initial_distribution", lambda _, q=log_q: SimpleNamespace(log_q=q)
         )
         with torch.no_grad():
             model.decoder.fc_out.weight.zero_()

@@ -1,8 +1,6 @@
-"""Training with fairseq: the criteria and all that they need beside a loss.
+"""The criteria and all that they need besides a loss.
 
-``criterions`` are the registered criteria, ``criterion`` what they share, ``objectives`` what they
-minimise. ``configs`` are their flags, ``flags`` checks these, and ``first_batch`` checks the rest.
-``noise_source`` draws from what ``token_counts`` counts, in files that ``data`` looks at; ``log_z``
-says where log Z starts, ``metrics`` what is logged, and ``streams`` carries recurrent state over
-batches.
+``registered`` holds the criteria, ``base`` what they share, ``objectives`` what they minimise.
+``options`` are their flags, and ``flags`` checks these. ``noise_source`` draws the noise, ``log_z``
+decides where log Z starts, and ``metrics`` logs.
 """

@@ -1,13 +1,13 @@
-"""What the registered criteria share: all but the objective.
+"""The base of all criteria: everything but the objective.
 
-A training step: padding dropped, noise drawn (noise_source.py) and the batch's distinct words found
-(objectives.py), features through ``model(...)`` (output_layer/batch.py), the loss over these words
-(losses/). A validation step:
-the target's score and the exact partition function (metrics.py says what is logged). What happens
-once, before the first batch, is in first_batch.py.
+A training step drops the padding, draws noise and finds the batch's distinct words (objectives.py),
+runs the model up to its output layer (output_layer/batch.py), and calls the core of a loss over
+these words (losses/). A validation step computes the targets' scores and the exact partition
+function (metrics.py logs them).
 """
 
 import logging
+import math
 from argparse import Namespace
 from typing import Any, Dict, List, Optional, Tuple, Union
 
@@ -17,15 +17,20 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_bnce.checkpoints import dictionaries
 from fairseq_bnce.checkpoints.origin import CheckpointChoice
-from fairseq_bnce.criterions import first_batch, flags, log_z, metrics
+from fairseq_bnce.criterions import flags, log_z, metrics
 from fairseq_bnce.criterions.noise_source import NoiseSource, seeded_generator
+from fairseq_bnce.errors import require
+from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.optim import row_sparse
-from fairseq_bnce.output_layer import bands, initial_scores
+from fairseq_bnce.output_layer import bands, initial_scores, squashing
 from fairseq_bnce.output_layer.batch import TokenBatch, target_scores
 from fairseq_bnce.output_layer.layer import OutputLayer
 
 logger = logging.getLogger(__name__)
+
+_FAR = 2.0  # nats between log Z and where log Z_c starts, from which on a warning is due
 
 
 class SelfNormalizingCriterion(FairseqCriterion):
@@ -244,18 +249,17 @@ class SelfNormalizingCriterion(FairseqCriterion):
             bands.read_as_bands(model, may_start=True)
         layer = OutputLayer(model)
         self._layer_state = bands.state_of(model)
-        first_batch.check_size(self, layer)
-        first_batch.check_reach(self, layer)
-        first_batch.take_squashing(self, model)
+        self._check_size(layer)
+        self._apply_squashing(model)
         if self.row_sparse:
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=self.is_legacy_ddp)
-        q = first_batch.initial_distribution(self, layer) if untrained else None
+        q = self._initial_distribution(layer) if untrained else None
         squash = self.score_squashing
         self._decide_log_z(
             by_bias=None if q is None else initial_scores.carried_log_z(q.log_q, squash)
         )
         if untrained:
-            first_batch.check_dictionary(self)
+            self._check_dictionary()
         if q is not None:
             initial_scores.quieten(layer)
             initial_scores.set_to(layer, q.log_q + (self.constant.start or 0.0), squash)
@@ -277,7 +281,7 @@ class SelfNormalizingCriterion(FairseqCriterion):
         """On the first training batch that has a token: check, measure log Z, say what it is."""
         if self._has_begun:
             return
-        first_batch.warn_of_start(self, batch.layer)
+        self._warn_of_start(batch.layer)
         batch.layer.start(batch.features, self._known_start)
         if self.constant.start is None:
             device = batch.target.device
@@ -288,8 +292,78 @@ class SelfNormalizingCriterion(FairseqCriterion):
             return  # no rank has a token: the next batch is the first
         self._has_begun = True
         self.task.state.merge_state_dict(self.scoring_state())
-        logger.info(f"log Z: {first_batch.said_log_z(self)}")
-        logger.info(f"loss: {first_batch.said_loss(self)}")
+        logger.info(f"log Z: {self._describe_log_z()}")
+        logger.info(f"loss: {self._describe_loss()}")
+
+    def _check_size(self, layer: OutputLayer) -> None:
+        """Not all architectures know of an output dictionary."""
+        words = len(self.task.target_dictionary)
+        required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
+        got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
+        require("--output-dictionary-size", required, got, len(layer) == words)
+
+    def _check_dictionary(self) -> None:
+        """A checkpoint that the training starts from must have the same dictionary."""
+        found = self.constant.restored
+        if found is not None and found.words is not None:
+            dictionaries.check_same(self.task.source_dictionary, found.words, found.path)
+
+    def _apply_squashing(self, model: nn.Module) -> None:
+        """Squash the model's scores for good; refuse a squashed model without the flag."""
+        if self.score_squashing:
+            squashing.squash(model)
+        elif squashing.is_squashed(model):
+            required = "--criterion self_norm_softmax with it, as the model was trained"
+            require("--score-squashing", required, type(self).__name__, False)
+
+    def _initial_distribution(self, layer: OutputLayer) -> Optional[NoiseDistribution]:
+        """The distribution that ``--init-output-bias`` starts scores at, if the decoder can."""
+        if self.initial_bias == "none":
+            return None
+        if not initial_scores.can_be_set(layer):
+            logger.warning(
+                f"--init-output-bias {self.initial_bias}: {type(layer.decoder).__name__} has "
+                "neither an output bias nor a last layer normalisation to carry it (as under "
+                "--no-decoder-final-norm): scores start as the model has them"
+            )
+            return None
+        if self.initial_bias == "uniform":
+            return NoiseDistribution.uniform(len(layer))
+        return self.noise.unigram.to("cpu")
+
+    def _warn_of_start(self, layer: OutputLayer) -> None:
+        """Warn where scores start far from log Z, or not as ``--init-output-bias`` says."""
+        log_v, decoder = math.log(len(layer)), type(layer.decoder).__name__
+        given = self.constant.given if self.normalises_itself else None
+        can_start_there = layer.bias is not None or self.start_is_set or self.constant.goes_on
+        if given is not None and abs(given - log_v) > _FAR and not can_start_there:
+            logger.warning(
+                f"{decoder} has no output bias: its log Z_c starts near log V = {log_v:.1f}, far "
+                f"from --log-z {given:g}, and may take most of the training to get there; "
+                "--log-z auto starts right"
+            )
+        elif layer.bias is not None and not self.is_prepared and self.initial_bias != "none":
+            logger.warning(
+                f"--init-output-bias {self.initial_bias} needs the language_modeling task; under "
+                f"{type(self.task).__name__} the bias starts as the model has it"
+            )
+
+    def _describe_log_z(self) -> str:
+        """Where log Z starts, and why."""
+        if not self.normalises_itself:
+            return f"{self.constant.origin}; scoring needs its shift"
+        return f"{self.log_z:g} nats ({self.constant.origin})"
+
+    def _describe_loss(self) -> str:
+        """What the numbers called loss are."""
+        share = {0: "unnormalised", 1: "exact"}.get(self.valid_partition_rate, "estimated")
+        ppl = "ppl" if self.valid_partition_rate else "u_ppl"
+        per = "a sentence" if self.sentence_avg else "a token"
+        return (
+            f"in training lines the objective of {type(self).__name__}, in validation lines the "
+            f"{share} negative log-likelihood, whose perplexity is {ppl}; both in bits {per}, and "
+            "not to be compared with each other"
+        )
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
@@ -311,6 +385,6 @@ def random_share(batch: TokenBatch, rate: float, generator: torch.Generator) -> 
 
 
 def _first_id(sample: Dict[str, Any]) -> int:
-    """Makes a batch's sampled contexts the same in every validation of the same data."""
+    """The seed of a batch: each validation of the same data samples the same contexts."""
     ids = torch.as_tensor(sample.get("id", 0)).flatten()  # a number in fairseq's dummy tasks
     return int(ids[0]) if len(ids) else 0
