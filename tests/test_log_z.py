@@ -311,13 +311,6 @@ def test_squashed_scores_can_carry_it(corpus, monkeypatch):
         torch.testing.assert_close(bias, log_q + criterion.log_z, rtol=1e-3, atol=1e-3)
 
 
-def test_a_number_out_of_reach_is_refused(corpus):
-    flags = [*LSTM, "--criterion", "self_norm_softmax", "--score-squashing", "--log-z", "14.5"]
-    cfg, task, _ = build(corpus, *flags)
-    with pytest.raises(ValueError, match=r"--log-z: required from -5.8 to 14.2, .*, got 14.5"):
-        task.build_criterion(cfg.criterion)  # before training, whose errors leave a crash.pt
-
-
 # Losses that do not normalise scores.
 
 NORMALISING = {
