@@ -23,6 +23,6 @@ def missing_package(error: ModuleNotFoundError) -> InputError:
     if package in WITH_FAIRSEQ:
         remedy = (
             "scripts/setup_env.sh makes an environment with torch and fairseq in a checkout, and "
-            "README.md, Install, says how to have them in another"
+            "README.md says how to have them in another"
         )
     return InputError(f"required the package {package}, got {sys.executable} without it: {remedy}")
