@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Time and memory of the exact log Z_c by bands, beside a plain output layer of full size.
+
+    bench_bands.py --out docs/bands/partition.json
+
+The sizes are those of fairseq's transformer_lm_wiki103. The work by bands is the sum of V_k d_k, the
+work of a plain layer V D.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    import environment
+
+    environment.enter()
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List
+
+import torch
+from experiments.measures import meter
+from torch import Tensor
+
+WORDS, CUTOFFS, SIZE, FACTOR = 267_744, [20_000, 60_000], 1024, 4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--contexts", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--words", type=int, default=WORDS, help="smaller in a trial")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    cutoffs = [cutoff * options.words // WORDS for cutoff in CUTOFFS]
+    features = torch.randn(options.contexts, SIZE)
+    ways = {"bands": bands(options.words, cutoffs), "plain": plain(options.words)}
+    rows: Dict[str, Dict[str, Any]] = {name: {"seconds": []} for name in ways}
+    with torch.no_grad():
+        for _ in range(options.rounds):  # in turn, since other work disturbs
+            for name, way in ways.items():
+                rows[name]["seconds"].append(meter.seconds(lambda way=way: way(features)))
+        for name, way in ways.items():
+            rows[name]["peak_bytes"] = meter.peak_bytes(lambda way=way: way(features), cuda=False)
+            rows[name]["median"] = statistics.median(rows[name]["seconds"])
+    ends = [*cutoffs, options.words]
+    numbers = [
+        (last - first) * (SIZE // FACTOR**band)
+        for band, (first, last) in enumerate(zip([0, *ends], ends))
+    ]
+    found = {
+        **{"words": options.words, "cutoffs": cutoffs, "size": SIZE, "factor": FACTOR},
+        **{"contexts": options.contexts, "threads": 1, "torch": torch.__version__},
+        "numbers": {"bands": sum(numbers), "plain": options.words * SIZE},
+        "rows": rows,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    work = found["numbers"]["plain"] / found["numbers"]["bands"]
+    time = rows["plain"]["median"] / rows["bands"]["median"]
+    print(f"plain over bands: parameters {work:.2f}, seconds {time:.2f}")
+
+
+def bands(words: int, cutoffs: List[int]) -> Callable[[Tensor], Tensor]:
+    from fairseq.modules import AdaptiveSoftmax
+
+    from fairseq_bnce.output_layer.bands import read_as_bands
+
+    softmax = AdaptiveSoftmax(words, SIZE, cutoffs, dropout=0.0, factor=FACTOR)
+    model: Any = SimpleNamespace(decoder=SimpleNamespace(adaptive_softmax=softmax))
+    read_as_bands(model)
+    return lambda features: softmax.log_partition(features, False)
+
+
+def plain(words: int) -> Callable[[Tensor], Tensor]:
+    from fairseq_bnce import losses
+
+    weight, bias = torch.randn(words, SIZE) / SIZE**0.5, torch.zeros(words)
+    return lambda features: losses.log_partition(features, weight, bias)
+
+
+if __name__ == "__main__":
+    main()
