@@ -3,8 +3,8 @@
 
     bench_bands.py --out docs/bands/partition.json
 
-The sizes are those of fairseq's transformer_lm_wiki103. The work by bands is the sum of V_k d_k, the
-work of a plain layer V D.
+The sizes are those of fairseq's transformer_lm_wiki103. The work by bands is the sum of V_k d_k,
+the work of a plain layer V D.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if __name__ == "__main__":
 import argparse
 import json
 import statistics
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List
@@ -44,9 +45,9 @@ def main() -> None:
     with torch.no_grad():
         for _ in range(options.rounds):  # in turn, since other work disturbs
             for name, way in ways.items():
-                rows[name]["seconds"].append(meter.seconds(lambda way=way: way(features)))
+                rows[name]["seconds"].append(meter.seconds(partial(way, features)))
         for name, way in ways.items():
-            rows[name]["peak_bytes"] = meter.peak_bytes(lambda way=way: way(features), cuda=False)
+            rows[name]["peak_bytes"] = meter.peak_bytes(partial(way, features), cuda=False)
             rows[name]["median"] = statistics.median(rows[name]["seconds"])
     ends = [*cutoffs, options.words]
     numbers = [

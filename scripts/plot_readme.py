@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draw README's picture from committed results.
 
-    plot_readme.py          # writes docs/readme.png
+plot_readme.py          # writes docs/readme.png
 """
 
 from __future__ import annotations

@@ -189,6 +189,7 @@ def test_row_sparse_is_dense(optimizer, architecture, corpus):
     assert len(found) >= 4 and all(found)
 
 
+@pytest.mark.skipif(torch.__version__ < "2", reason="torch 1.13 adds up no sparse bfloat16")
 def test_halves_train(corpus):
     flags = [*WIKI103, "--criterion", "bnce", "--row-sparse", "--optimizer", "lazy_adam"]
     flags += ["--lr", "0.003", "--adaptive-softmax-dropout", "0", "--attention-dropout", "0"]
@@ -384,7 +385,7 @@ def test_an_adaptive_softmax_is_a_start_for_noise(name, softmax, corpus, tmp_pat
     assert start == pytest.approx(before, rel=0.4)  # normalisers vary from context to context
     stats = valid_stats(train(corpus, tmp_path / "more", *flags, "--max-update", "100"))
     # Normalisers vary most in fconv_lm, whose features have no layer normalisation.
-    assert stats["ppl"] <= (1.15 if name == "fconv" else 1.01) * before
+    assert stats["ppl"] <= (1.15 if name == "fconv" else 1.03) * before
     assert abs(stats["mu_z"]) < 1
 
 

@@ -87,11 +87,6 @@ class _InBands:
     input_dim: int
     vocab_size: int
 
-    @property
-    def bias(self) -> Optional[nn.Parameter]:
-        """The (V,) bias parameter, or None."""
-        return None
-
     def __len__(self) -> int:
         return self.vocab_size
 
@@ -99,6 +94,11 @@ class _InBands:
     def size(self) -> int:
         """D."""
         return self.input_dim
+
+    @property
+    def bias(self) -> Optional[nn.Parameter]:
+        """The (V,) bias parameter, or None."""
+        return None
 
     @property
     def device(self) -> torch.device:
@@ -317,15 +317,11 @@ class Bands(_InBands, AdaptiveSoftmax):
         features = input.flatten(0, -2)
         with _without_autocast(features):
             parts = [
-                F.linear(
-                    p.inputs,
-                    p.weight.to(p.inputs),
-                    p.bias if p.bias is None else p.bias.to(p.inputs),
-                )
+                F.linear(p.inputs, p.weight.to(p.inputs))
                 + (p.offset[:, None] if torch.is_tensor(p.offset) else 0)
                 for p in self._parts(features.to(at_least_float32(features)), False)
             ]
-            scores = torch.cat(parts, dim=1)
+            scores = torch.cat(parts, dim=1) + self.output_bias
         scores = scores if self._transform is None else self._transform(scores)
         return scores.log_softmax(dim=1).view(*input.shape[:-1], -1)
 

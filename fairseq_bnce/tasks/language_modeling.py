@@ -353,7 +353,7 @@ def _goes_on_in_bands(options: Any) -> bool:
     criterion = CRITERION_REGISTRY.get(getattr(options, "criterion", None), object)
     if not issubclass(criterion, SelfNormalizingCriterion):
         return False
-    choice: List[Any] = [getattr(options, name, None) for name in origin.CheckpointChoice._fields]
+    choice: Any = [getattr(options, name, None) for name in origin.CheckpointChoice._fields]
     return origin.has_adaptive_softmax(origin.CheckpointChoice(*choice))
 
 
