@@ -189,7 +189,6 @@ def test_row_sparse_is_dense(optimizer, architecture, corpus):
     assert len(found) >= 4 and all(found)
 
 
-@pytest.mark.skipif(torch.__version__ < "2", reason="torch 1.13 adds up no sparse bfloat16")
 def test_halves_train(corpus):
     flags = [*WIKI103, "--criterion", "bnce", "--row-sparse", "--optimizer", "lazy_adam"]
     flags += ["--lr", "0.003", "--adaptive-softmax-dropout", "0", "--attention-dropout", "0"]

@@ -275,7 +275,9 @@ def test_merged_in_float32():
     assert torch.equal(merged._values(), torch.full((1, 2), 300.0).bfloat16())
 
 
-@pytest.mark.parametrize("precision", ["--memory-efficient-fp16", "--memory-efficient-bf16"])
+@pytest.mark.parametrize(
+    "precision", [*modern("--memory-efficient-fp16"), "--memory-efficient-bf16"]
+)
 def test_halves_on_a_cpu(precision, corpus):
     """Tied, and with gradients that add up over batches: as in float32."""
     flags = [*TIED_TRANSFORMER, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]

@@ -6,8 +6,9 @@ grows with V. fairseq itself knows nothing of such gradients: a parameter that g
 (:func:`mark`), kept from DistributedDataParallel, and left to an optimiser of optimizers.py.
 """
 
+import functools
 from functools import partial
-from typing import Any, Tuple
+from typing import Any, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -101,8 +102,17 @@ def gather(parameter: Tensor, ids: Tensor) -> Tensor:
 
 
 def can_be_added(parameter: Tensor) -> bool:
-    """Whether torch adds sparse gradients of this kind: those of float16 on a CPU it does not."""
-    return parameter.dtype != torch.float16 or parameter.device.type != "cpu"
+    """Whether torch adds sparse gradients of this kind: not all halves on a CPU."""
+    return parameter.device.type != "cpu" or _adds_on_cpu(parameter.dtype)
+
+
+@functools.lru_cache(maxsize=None)
+def _adds_on_cpu(dtype: torch.dtype) -> bool:
+    one = sparse_rows(torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=dtype), (1, 1))
+    try:
+        return bool((one + one)._nnz())
+    except RuntimeError:  # no kernel of this dtype
+        return False
 
 
 def from_dense(gradient: Tensor) -> Tensor:
@@ -111,7 +121,7 @@ def from_dense(gradient: Tensor) -> Tensor:
     return sparse_rows(ids, gradient[ids], gradient.shape, is_merged=True)
 
 
-def sparse_rows(ids: Tensor, rows: Tensor, shape: torch.Size, is_merged: bool = False) -> Tensor:
+def sparse_rows(ids: Tensor, rows: Tensor, shape: Sequence[int], is_merged: bool = False) -> Tensor:
     """The gradient of this ``shape`` whose rows ``ids`` (U,) are ``rows`` (U, ...)."""
     return _make_sparse(ids[None], rows, shape)._coalesced_(is_merged)
 
