@@ -18,8 +18,8 @@ from fairseq_bnce.errors import CheckpointError, quoted
 
 Source = Union[str, bytes, bytearray]  # eval() runs each of these types
 
-_PARTS = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load)
-_PARTS += (ast.UnaryOp, ast.UAdd, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult)
+_VALUES = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load)
+_ARITHMETIC = (ast.UnaryOp, ast.UAdd, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult)
 _lock = threading.RLock()  # two threads must not replace eval() at the same time
 
 
@@ -59,7 +59,7 @@ def only_literals(path: str) -> Iterator[None]:
 def _compile_literal(source: Source, path: str) -> CodeType:
     try:
         tree = ast.parse(source.strip(), mode="eval")
-        if all(isinstance(node, _PARTS) for node in ast.walk(tree)):
+        if all(isinstance(node, _VALUES + _ARITHMETIC) for node in ast.walk(tree)):
             return compile(tree, path, "eval")
     except (MemoryError, RecursionError, SyntaxError, ValueError):
         pass

@@ -127,9 +127,9 @@ def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
 
 
 def _check_names(task: Any, model: Any, path: str) -> None:
-    architecture = getattr(model, "_name", None) or getattr(model, "arch", None)
+    architecture: Any = getattr(model, "_name", None) or getattr(model, "arch", None)
     if not is_language_model(task):
-        required, got = f"a language model (--task {_TASK})", f"a model of task {_task_name(task)}"
+        required, got = f"a language model (--task {_TASK})", _task_name(task)
     elif architecture not in {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}:
         required, got = "an architecture that is known here (--user-dir adds others)", architecture
     else:

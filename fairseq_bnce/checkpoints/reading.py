@@ -57,6 +57,9 @@ def load(path: str, is_mapped: bool = False) -> Any:
         mmap = is_mapped and zipfile.is_zipfile(path)
         with compatibility.allowing_arrays_of_numbers():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap or None)
+    except OSError as error:
+        got = error.strerror or error
+        raise CheckpointError(f"path {path}: required a checkpoint, got: {got}") from None
     except Exception as error:  # damaged bytes raise almost any error
         raise _unreadable(path, error) from None
 
