@@ -1,20 +1,18 @@
-"""What fairseq needs to work beside today's torch and numpy; done when the plugin is imported.
+"""Small fixes that fairseq needs beside today's torch and numpy; applied at import.
 
-- From 2.6 on ``torch.load`` refuses classes that it was not told of, and fairseq's checkpoints
-  hold some: architectures of old keep their options in an argparse.Namespace, and fairseq before
-  2022 saved omegaconf objects, up to 0.9 its meters; and there are numpy's arrays in the metrics of
-  a translation task. None of these runs code of its own when unpickled, so they go on torch's
-  allow-list; its check stays on.
-- numpy 2 has no ``numpy.compat``, whose ``long`` fairseq asks for under ``--sample-break-mode eos``
-  and in translation.
-- omegaconf 2.0, beside fairseq 0.12.2, copies with a part of a configuration all that it is in:
-  composing one takes 0.8 s with that, 0.5 s without. 2.1 and later do not; nor does it here.
-- fairseq makes its enums of choices at run time, under a name that no module has. pickle could not
-  write one, nor a transformer that keeps its options.
-- fairseq's commands take ``--bf16`` for a TPU, and end for want of torch_xla on GPUs and CPUs.
+- torch 2.6 and later load only classes on an allow-list, and fairseq's checkpoints hold a few
+  others: an argparse.Namespace of options, omegaconf's containers (fairseq before 2022), meters
+  (fairseq up to 0.9), and numpy's arrays in the metrics of translation. None of these classes runs
+  code when it is unpickled, so they go on the list; torch's check stays on.
+- numpy 2 has no ``numpy.compat``, whose ``long`` fairseq needs for ``--sample-break-mode eos`` and
+  for translation.
+- fairseq makes its enums of choices at run time, under a name that no module has, so pickle could
+  not copy a transformer.
+- fairseq's commands take ``--bf16`` for a TPU, and stop on GPUs and CPUs without torch_xla.
 """
 
 import argparse
+import codecs
 import collections
 import contextlib
 import copyreg
@@ -36,12 +34,11 @@ from fairseq.dataclass import constants
 from fairseq.distributed import utils as distributed
 from fairseq.logging import meters
 
-# Whether torch.load checks what it is not asked to check, and knows a class by other names, too.
+# Whether torch.load(weights_only=True) is safe and its allow-list knows a class by other names.
 TORCH_CHECKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
 _METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
 _CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 _NUMBERS = {code: numpy.dtype(code) for code in _CODES}
-_DEEPCOPY = "__deepcopy__"
 
 
 def allow_fairseq_checkpoints() -> None:
@@ -53,27 +50,27 @@ def allow_fairseq_checkpoints() -> None:
 
 
 def allowing_arrays_of_numbers() -> typing.ContextManager:
-    """The same for :func:`arrays_of_numbers`, while a checkpoint is read.
+    """Return a context in which torch also accepts :func:`arrays_of_numbers`.
 
-    No longer: under the same names others may put numpy's own on the list, and where one has, these
-    are left out.
+    The context ends with the reading, because other code may add numpy's own functions under the
+    same names. If other code did so before, torch uses those.
     """
     if not TORCH_CHECKS or numpy.ndarray in torch.serialization.get_safe_globals():
         return contextlib.nullcontext()
     named: typing.List[typing.Any]
     named = [(container, name) for name, container in arrays_of_numbers().items()]
-    # To be filled, and not to be made: without a dot it is no name that a file can have.
+    # torch fills objects of these types but must not make them: no file can have these names.
     filled = [numpy.ndarray, *map(type, _NUMBERS.values())]
     named += [(kind, f"filled {kind.__name__}") for kind in filled]
     return torch.serialization.safe_globals(named)
 
 
 def plain_containers() -> typing.Dict[str, typing.Any]:
-    """Classes in fairseq checkpoints that run no code of their own when unpickled, by their names.
+    """Return the classes in fairseq's checkpoints that run no code when unpickled.
 
-    The names are those in the files: modules may have had another one when they were written.
+    The keys are the names in the files; some modules had another name when a file was written.
     """
-    # Metadata is in omegaconf.base from 2.1 on; 2.0 has no torch beside it that would ask.
+    # omegaconf.base has metadata from 2.1 on.
     metadata = [
         getattr(omegaconf.base, name)
         for name in ("Metadata", "ContainerMetadata")
@@ -92,7 +89,7 @@ def plain_containers() -> typing.Dict[str, typing.Any]:
         omegaconf.DictConfig,
         omegaconf.ListConfig,
         *metadata,
-        # What stands for a tensor where fairseq sends a checkpoint from rank 0 to the others.
+        # Marks a tensor when fairseq sends a checkpoint from rank 0 to the other ranks.
         distributed._TensorPlaceholder,
         *(getattr(omegaconf.nodes, name) for name in nodes),
         *_METERS,
@@ -104,17 +101,17 @@ def plain_containers() -> typing.Dict[str, typing.Any]:
 
 
 def _name(container: typing.Any) -> str:
-    """typing.Any is no class before Python 3.11."""
+    # Before Python 3.11 typing.Any is no class.
     return getattr(container, "__qualname__", None) or container._name
 
 
 def arrays_of_numbers() -> typing.Dict[str, typing.Any]:
-    """What makes numpy's arrays and numbers, as in the counts of --eval-bleu.
+    """Return functions that make numpy's arrays and numbers, for example the counts of --eval-bleu.
 
-    Not numpy's own functions, but for one: those would take bytes for the addresses of objects, if
-    a file says so.
+    Most replace numpy's own functions, which would read bytes of the file as addresses of objects.
     """
-    named = {"numpy.dtype": _number_type, "numpy.ndarray": list, "_codecs.encode": _as_bytes}
+    # The class is only an argument of _reconstruct.
+    named = {"numpy.dtype": _number_type, "numpy.ndarray": list, "_codecs.encode": codecs.encode}
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
         named[f"{module}._reconstruct"] = _empty_array
         named[f"{module}.scalar"] = numpy.float64().__reduce__()[0]
@@ -122,59 +119,29 @@ def arrays_of_numbers() -> typing.Dict[str, typing.Any]:
 
 
 def _number_type(code: typing.Any, *_: typing.Any) -> typing.Any:
-    """One of numpy's own few, which nothing changes."""
     if not isinstance(code, str) or code not in _NUMBERS:
         raise pickle.UnpicklingError(f"Unsupported global: numpy.dtype of {code!r:.20}")
     return _NUMBERS[code]
 
 
 def _empty_array(*_: typing.Any) -> typing.Any:
-    """To be filled; what stands for its class, its shape and its type are then others."""
+    # The unpickler fills in shape, type and numbers.
     return numpy.empty(0, numpy.int8)
 
 
-def _as_bytes(text: str, _: str) -> bytes:
-    """As pickle writes them; other encodings might make much of little."""
-    return text.encode("latin-1")
-
-
 def restore_numpy_long() -> None:
-    """Give numpy 2 the one name of ``numpy.compat`` that fairseq uses."""
+    """Give numpy 2 the only name of ``numpy.compat`` that fairseq uses."""
     if not hasattr(numpy, "compat"):
         compat = types.SimpleNamespace(long=int)
-        numpy.compat = compat  # type: ignore[attr-defined]  # which is why it is added
-
-
-def copy_parts_alone() -> None:
-    """Have omegaconf 2.0 copy a part of a configuration as 2.1 does, with the whole as it is."""
-    if not omegaconf.__version__.startswith("2.0."):
-        return
-    for kind in vars(omegaconf).values():
-        if isinstance(kind, type) and _DEEPCOPY in vars(kind):
-            _leave_parents_alone(kind)
-
-
-def _leave_parents_alone(kind: type) -> None:
-    copied_with_parents = getattr(kind, _DEEPCOPY)
-
-    def copied(
-        self: typing.Any, memo: typing.Optional[typing.Dict[int, typing.Any]] = None
-    ) -> typing.Any:
-        memo = {} if memo is None else memo
-        parent = self.__dict__.get("_parent")
-        memo.setdefault(id(parent), parent)  # deepcopy takes it for copied already
-        return copied_with_parents(self, memo)
-
-    setattr(kind, _DEEPCOPY, copied)
+        numpy.compat = compat  # type: ignore[attr-defined]
 
 
 def pickle_choices() -> None:
-    """Have pickle write fairseq's enums of choices by their choices."""
+    """Let pickle write fairseq's enums of choices as lists of their choices."""
     copyreg.pickle(constants.StrEnumMeta, _reduced_choices)
 
 
 def _reduced_choices(kind: typing.Any) -> typing.Any:
-    """A name where a module has the enum by it, else what makes the enum again."""
     name: str = kind.__qualname__
     if getattr(sys.modules.get(kind.__module__), name, None) is kind:
         return name
@@ -182,7 +149,7 @@ def _reduced_choices(kind: typing.Any) -> typing.Any:
 
 
 def train_halves_without_a_tpu() -> None:
-    """Have fairseq's commands take bfloat16 for a TPU only where ``--tpu`` or torch_xla is."""
+    """Let ``--bf16`` mean a TPU only with ``--tpu`` or an installed torch_xla."""
     parse = options.parse_args_and_arch
     if importlib.util.find_spec("torch_xla") is not None:
         return
@@ -205,6 +172,5 @@ def train_halves_without_a_tpu() -> None:
 
 allow_fairseq_checkpoints()
 restore_numpy_long()
-copy_parts_alone()
 pickle_choices()
 train_halves_without_a_tpu()

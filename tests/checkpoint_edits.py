@@ -24,14 +24,6 @@ def edited(checkpoint, path, edit, container="dict"):
     return path
 
 
-def compressed(checkpoint, path):
-    """The same archive, with less room for each entry."""
-    with zipfile.ZipFile(checkpoint) as source, zipfile.ZipFile(path, "w") as made:
-        for entry in source.infolist():
-            made.writestr(entry.filename, source.read(entry), zipfile.ZIP_DEFLATED)
-    return path
-
-
 class Malicious:
     """Unpickling it makes a folder."""
 

@@ -18,7 +18,7 @@ from tools import binarise, build, compose_once, train, write_lines
 import fairseq_bnce
 
 # Of asserts in modules without tests pytest shows no values, unless it is asked to.
-pytest.register_assert_rewrite("fuzz_checkpoints", "fuzzing", "loss_cases", "two_ranks")
+pytest.register_assert_rewrite("fuzzing", "loss_cases", "two_ranks")
 
 TYPES = 60
 # With several GPUs fairseq-train starts a process for each.

@@ -210,7 +210,7 @@ def test_what_is_asked_wrongly(score, file, tmp_path):
         (tmp_path,): "required a text file, got: Is a directory",
         ("-", "-"): "required standard input ('-') once",
         (file, "--data", tmp_path): "--data: required a folder with the dict.txt",
-        (file, "--path", tmp_path / "none.pt"): "none.pt: required a checkpoint, got no such file",
+        (file, "--path", tmp_path / "none.pt"): "none.pt: required a checkpoint",
         (file, "--path", "shift: "): "error: --path shift: : required a checkpoint",
         (file, "--log-z-shift", "much"): "--log-z-shift: required 'checkpoint', 'none' or a",
         (file, "--device", "abacus"): "--device: required one that torch has here",

@@ -400,7 +400,7 @@ def test_calibrate_to_what_is_no_file_is_said_before_the_work(diagnose, checkpoi
     status, output, errors = diagnose("--path", checkpoint, text, "--calibrate", "c" * 300)
     assert (status, output) == (2, "") and "required a file, got: File name too long" in errors
     status, output, errors = diagnose("--path", ".", text, "--calibrate")
-    assert (status, output) == (2, "") and "--path .: required a checkpoint, got a folder" in errors
+    assert (status, output) == (2, "") and "--path .: required a checkpoint" in errors
 
 
 @pytest.mark.parametrize("words", ["", "w1", "w1 w1 w1 w1"])

@@ -1,9 +1,9 @@
-"""Checkpoints from anywhere: read without running what is in them, and built within bounds.
+"""Checkpoints: read them without running anything in them, and build their models.
 
-``reading`` reads a file, ``loading`` makes a model of it; ``configurations``, ``literals`` and
-``contents`` check what it holds, ``building`` guards the making, ``dictionaries`` finds the
-dict.txt. ``origin`` finds the checkpoint that a training goes on from, and ``restoring`` has
-fairseq's own commands load with the same care.
+``reading`` reads a file, ``literals`` proves that evaluated strings are literals, ``contents``
+checks parameters, ``dictionaries`` finds the dict.txt, and ``loading`` builds a model. ``origin``
+finds the checkpoint that a training continues from. ``restoring`` makes fairseq's own commands load
+in the same way.
 """
 
 from fairseq_bnce.checkpoints.loading import Trained, load

@@ -1,8 +1,8 @@
-"""The dict.txt of a checkpoint: kept beside it, found again, and known by its words.
+"""The dict.txt of a checkpoint: kept beside the checkpoint, found again, compared by its words.
 
-A checkpoint stores where its training data were, as they were given: a folder that may be relative
-to another one, or gone. So training keeps dict.txt beside its checkpoints, and a checkpoint's task
-state names the data's folder in full and tells the words by a checksum.
+fairseq stores the folder of the training data as the user gave it: the path may be relative, or the
+folder may be gone later. So training keeps a copy of dict.txt beside its checkpoints, and the task
+state holds the full path of the folder and a digest of the words.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import io
 import logging
 import os
-import uuid
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
 from fairseq import utils
@@ -23,91 +23,80 @@ from fairseq_bnce.text import training_text
 logger = logging.getLogger(__name__)
 
 NAME = "dict.txt"
-WORDS, _FOLDER = "dictionary_sha256", "data_folder"  # in a task's state
+WORDS, _FOLDER = "dictionary_sha256", "data_folder"  # keys of the task state
 
 
 class KeptDictionary:
-    """What a training leaves of its dictionary with its checkpoints.
+    """The facts about a dictionary that a training keeps with its checkpoints.
 
     Args:
-        folder: with the dict.txt, which is read at once, since it may be gone when there is
-            something to save; None where it is not known any more. A text.json beside the
-            dict.txt, which says how the text was made, goes into the task's state.
-        dictionary: as it was read.
+        folder: the folder of the dict.txt, which is read at once because it may be gone when
+            fairseq saves; None if the folder is unknown. A text.json in this folder, which says
+            how the text was made, goes into the task state.
+        dictionary: the dictionary in memory.
 
     Raises:
-        InputError: for a text.json that is none.
+        InputError: for a bad text.json.
     """
 
     def __init__(self, folder: Optional[str], dictionary: Dictionary):
         self._state: Dict[str, Any] = {WORDS: checksum(dictionary)}
         if folder is None:
-            self._content = _as_file(dictionary)
+            text = io.StringIO()
+            dictionary.save(text)
+            self._content = text.getvalue().encode("utf-8")
         else:
-            self._content = _content(os.path.join(folder, NAME))
+            self._content = Path(folder, NAME).read_bytes()
             self._state[_FOLDER] = os.path.abspath(folder)
             made = training_text.read(folder)
             if made is not None:
                 self._state[training_text.STATE] = made._asdict()
-        self._places: Dict[str, str] = {}  # of dict.txt, by the folders of checkpoints
-        self._is_told = False
+        self._folders: Dict[str, str] = {}  # folder of dict.txt by the folder of checkpoints
+        self._is_warned = False
 
     def state(self) -> Dict[str, Any]:
-        """For the task's state."""
+        """Return the entries of the task state."""
         return dict(self._state)
 
     def keep(self, folder: str) -> None:
-        """Have dict.txt in a folder of checkpoints, all at once, unless it is there.
+        """Write dict.txt into a folder of checkpoints unless it is there.
 
-        One of other words, as of an earlier training there, stays; this one gets a folder of its
-        own then, in which :func:`folders` looks, too. Where nothing can be written training goes
-        on, since the checkpoints can still be used with ``--data``. Both are said once.
+        A dict.txt with other words, of an earlier training, stays. Then this dictionary goes to a
+        folder of its own, which :func:`folders` finds. If nothing can be written, training
+        continues, because scoring can use ``--data``; a warning says so once.
         """
         try:
-            if folder not in self._places:
-                self._places[folder] = self._place(folder)
-            path = os.path.join(self._places[folder], NAME)
-            if not os.path.isfile(path):
-                if self._places[folder] != folder:
-                    os.makedirs(self._places[folder], exist_ok=True)
-                _write_at_once(path, self._content)
+            if folder not in self._folders:
+                self._folders[folder] = self._choose_folder(folder)
+            path = Path(self._folders[folder], NAME)
+            if not path.is_file():
+                path.parent.mkdir(exist_ok=True)
+                unfinished = path.with_name(f"{NAME}.tmp")
+                unfinished.write_bytes(self._content)
+                os.replace(unfinished, path)
         except OSError as error:
-            if not self._is_told:
+            if not self._is_warned:
                 logger.warning(f"dict.txt can't be kept beside the checkpoints: {error}")
-            self._is_told = True
+            self._is_warned = True
 
-    def _place(self, folder: str) -> str:
+    def _choose_folder(self, folder: str) -> str:
         path, words = os.path.join(folder, NAME), self._state[WORDS]
-        if not os.path.lexists(path) or _checksum_of(path) == words:
+        if not os.path.lexists(path) or _checksum_of_file(path) == words:
             return folder
         own = _own_folder(folder, words)
-        logger.warning(
-            f"{path} is another model's, and is left as it is; that of this one is in {own}"
-        )
+        logger.warning(f"{path} belongs to another model and stays; this model's is in {own}")
         return own
 
 
-def _content(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _as_file(dictionary: Dictionary) -> bytes:
-    text = io.StringIO()
-    dictionary.save(text)
-    return text.getvalue().encode("utf-8")
-
-
 def checksum(dictionary: Dictionary) -> str:
-    """Of the words in their order; counts are none of a model's business."""
+    """Return a digest of the words in their order; counts do not matter to a model."""
     return hashlib.sha256("\n".join(dictionary.symbols).encode("utf-8", "replace")).hexdigest()
 
 
-def _checksum_of(path: str) -> Optional[str]:
-    """None for a file that is no dictionary."""
+def _checksum_of_file(path: str) -> Optional[str]:
     try:
         return checksum(Dictionary.load(path))
-    except Exception:  # about anything, which is what fairseq raises
+    except Exception:  # fairseq raises many kinds for a file that is no dictionary
         return None
 
 
@@ -115,32 +104,27 @@ def _own_folder(folder: str, words: str) -> str:
     return os.path.join(folder, f"dictionary-{words[:12]}")
 
 
-def folders(path: str, state: Mapping[str, Any], stored: Any) -> List[str]:
-    """Where the dict.txt of a checkpoint may be, likeliest first.
+def folders(path: str, state: Mapping[str, Any], stored: Optional[str]) -> List[str]:
+    """List the folders that may have the dict.txt of a checkpoint, likeliest first.
 
     Args:
-        path: of the checkpoint; a link's own folder comes before that of the file.
-        state: of the task, as it was saved.
+        path: the checkpoint. The folder of a link comes before the folder of its file.
+        state: the task state.
         stored: ``data`` of the configuration, or None.
     """
-    beside = [os.path.dirname(path) or os.curdir, os.path.dirname(os.path.realpath(path))]
-    trained_on = [state[_FOLDER]] if _FOLDER in state else []
-    if isinstance(stored, str):
-        trained_on += utils.split_paths(stored)[:1]
-    words = state.get(WORDS)
-    if isinstance(words, str):
-        beside += filter(os.path.isdir, [_own_folder(folder, words) for folder in beside])
-    found: Dict[str, str] = {}
-    for folder in [*beside, *trained_on]:
-        found.setdefault(os.path.abspath(folder), folder)
-    return list(found.values())
+    found = [os.path.dirname(path) or os.curdir, os.path.dirname(os.path.realpath(path))]
+    if WORDS in state:
+        found += filter(os.path.isdir, [_own_folder(folder, state[WORDS]) for folder in found])
+    found += [state[_FOLDER]] if _FOLDER in state else []
+    found += utils.split_paths(stored)[:1] if stored else []
+    return list({os.path.abspath(folder): folder for folder in reversed(found)}.values())[::-1]
 
 
 def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None:
-    """Make sure that a dictionary is the one that a model was trained with, if that is known.
+    """Check that a model was trained with this dictionary, if its state has a digest.
 
     Raises:
-        CheckpointError: for one of other words, or of the same in another order.
+        CheckpointError: for other words, or another order.
     """
     if WORDS in state and state[WORDS] != checksum(dictionary):
         raise CheckpointError(
@@ -150,15 +134,15 @@ def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None
 
 
 def check_same(dictionary: Dictionary, words: str, path: str) -> None:
-    """Make sure that a training goes on with the words that it went on with before.
+    """Check that a training continues with the words of its checkpoint.
 
     Args:
         dictionary: of the data.
-        words: the checksum of the checkpoint's.
-        path: of the checkpoint, for the message.
+        words: the digest in the checkpoint.
+        path: the checkpoint, for the message.
 
     Raises:
-        InputError: for a dictionary of other words, or of the same in another order.
+        InputError: for other words, or another order.
     """
     if words != checksum(dictionary):
         raise InputError(
@@ -169,25 +153,14 @@ def check_same(dictionary: Dictionary, words: str, path: str) -> None:
 
 
 def read(folder: str) -> Dictionary:
-    """A folder's dict.txt.
+    """Read the dict.txt of a folder.
 
     Raises:
         CheckpointError: if fairseq can't read it.
     """
     try:
         return Dictionary.load(os.path.join(folder, NAME))
-    except Exception as error:  # which is what fairseq raises for a wrong encoding
+    except Exception as error:  # fairseq raises a plain Exception for a wrong encoding
         raise CheckpointError(
             f"data {folder}: required a dict.txt of fairseq-preprocess, got: {error}"
         ) from None
-
-
-def _write_at_once(path: str, content: bytes) -> None:
-    unfinished = f"{path}.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(content)
-        os.replace(unfinished, path)
-    finally:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)

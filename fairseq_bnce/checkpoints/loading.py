@@ -1,4 +1,4 @@
-"""From a checkpoint file to a model, with the dictionary that fits it."""
+"""Build the model of a checkpoint, with the dictionary that fits the model."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import os
 import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-import torch
 from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_bnce.checkpoints import building, configurations, contents, dictionaries, reading
-from fairseq_bnce.errors import CheckpointError, quoted, told
+from fairseq_bnce.checkpoints import contents, dictionaries, reading
+from fairseq_bnce.checkpoints.literals import only_literals
+from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, told
 
 _TASK = "language_modeling"
-# What of the task is for training, or for fairseq-eval-lm.
+# Options of the task that only training or fairseq-eval-lm use.
 _NEUTRAL = {
     "stateful": False,
     "unnormalized": False,
-    "data": "",  # since fairseq would take a colon in a folder's name for one between folders
+    "data": "",  # fairseq would split a folder's name at a colon
     "log_z_shift": "checkpoint",
     "train_subset": None,
     "model_path": None,
@@ -38,12 +39,12 @@ class Trained(NamedTuple):
 
     Attributes:
         model: in evaluation mode, on the CPU.
-        source, target: dictionaries of the words that it reads and predicts.
-        state: log_z, mu_z, sigma_z (nats), score_squashing and reduced_partition, as far as they
-            were saved; besides, what tells of the dictionary and of how the text was made (see
+        source, target: dictionaries of the words that the model reads and predicts.
+        state: the task state: log_z, mu_z, sigma_z (nats), score_squashing and reduced_partition,
+            as far as training saved them; besides, facts about the dictionary and the text (see
             :mod:`fairseq_bnce.checkpoints.dictionaries`).
         bos: the id that every block starts with under --add-bos-token, or None.
-        longest: how many words the model read at once in training, at most, or None.
+        longest: the largest number of words that the model read at once in training, or None.
     """
 
     model: nn.Module
@@ -59,21 +60,26 @@ def load(path: str, data: Optional[str] = None) -> Trained:
 
     Args:
         path: the file.
-        data: folder with the model's dict.txt; by default the checkpoint's own, or the one that it
-            was trained on.
+        data: the folder with the model's dict.txt; by default the checkpoint's own folder, or the
+            folder of the training data.
 
     Raises:
         CheckpointError: naming what was required and what came.
     """
     content = reading.read(path)
-    content.pop("last_optimizer_state", None)  # of the size of two models, and read by nothing here
-    contents.check(content, path)
-    task_cfg, model_cfg = _configurations(content, path)
-    state = dict(content.get("task_state") or {})
-    task = _task_with_dictionary(path, data, task_cfg, content["model"], state)
-    task.load_state_dict(state)
+    content.pop("last_optimizer_state", None)  # twice the size of the model
+    with _naming_errors(path), only_literals(path):
+        contents.check_finite(content, path)
+        task_cfg, model_cfg = _configurations(content, path)
+        state = dict(content.get("task_state") or {})
+        task = _task_with_dictionary(path, data, task_cfg, content["model"], state)
+        task.load_state_dict(state)
+        # fairseq's lightconv prints a note on machines with a GPU; standard output is for scores.
+        with contextlib.redirect_stdout(sys.stderr):
+            model = task.build_model(model_cfg, from_checkpoint=True)
+        model.load_state_dict(content["model"], strict=True, model_cfg=model_cfg)
     return Trained(
-        _model(task, model_cfg, content["model"], path),
+        model.eval().requires_grad_(False),
         task.source_dictionary,
         task.target_dictionary,
         state,
@@ -83,101 +89,71 @@ def load(path: str, data: Optional[str] = None) -> Trained:
 
 
 def is_language_model(task_cfg: Any) -> bool:
-    """Whether a model was trained by the task ``language_modeling``."""
-    return (getattr(task_cfg, "_name", None) or getattr(task_cfg, "task", None)) == _TASK
+    """Whether the task ``language_modeling`` trained the model."""
+    return _task_name(task_cfg) == _TASK
 
 
-def check_positions(model: Any, path: str) -> None:
-    """Refuse a model that takes no words.
-
-    Raises:
-        CheckpointError: naming how many positions it has.
-    """
-    longest = model.max_positions()
-    last = longest[-1] if isinstance(longest, (tuple, list)) else longest
-    if last is not None and not last >= 1:
-        raise CheckpointError(
-            f"path {path}: positions: required at least 1 (word that the model reads at once), "
-            f"got {quoted(last)}"
-        )
-
-
-def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
-    """(task, model), of this year's checkpoints or of those with a Namespace of options."""
-    check_configurations(content, path)
-    with _telling_of(content, path):
-        cfg = _of_any_year(content)
-        if OmegaConf.is_config(cfg):
-            cfg = OmegaConf.to_container(cfg, resolve=True)
-        task, model = _as_config(cfg["task"]), _as_config(cfg["model"])
-        _check_task(task, path)
-        configurations.check_architecture(model, path)
-        configurations.close_files(model)
-    return task, model
-
-
-def check_configurations(content: Dict[str, Any], path: str) -> None:
-    """Make sure that nothing in a checkpoint's configuration is a program.
-
-    Raises:
-        CheckpointError: naming a field that fairseq evaluates and that is no literal.
-    """
-    with _telling_of(content, path):
-        for name in ("args", "cfg"):
-            configurations.check(content.get(name), path)
+def ignore_embedding_file(model_cfg: Any) -> None:
+    """Drop the file of initial embeddings, in place: the checkpoint's parameters replace them."""
+    if getattr(model_cfg, "decoder_embed_path", None) is not None:
+        model_cfg.decoder_embed_path = None
 
 
 @contextlib.contextmanager
-def _telling_of(content: Dict[str, Any], path: str) -> Iterator[None]:
-    """A configuration may be wrong in about any way."""
+def _naming_errors(path: str) -> Iterator[None]:
     try:
         yield
-    except CheckpointError:
+    except (InputError, ScoringError):
         raise
-    except Exception as error:
+    except Exception as error:  # fairseq, omegaconf and torch raise many kinds
         raise CheckpointError(
-            f"path {path}: {reading.REQUIRED}, got {reading.described(content)} ({told(error)})"
+            f"path {path}: required a model that fairseq can build, got: {told(error)}"
         ) from None
 
 
-def _of_any_year(content: Dict[str, Any]) -> Any:
-    options = content.get("args")
-    if options is None:
-        return content.get("cfg")
-    return checkpoint_utils._upgrade_state_dict(content)["cfg"]
+def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
+    """Return (task, model); fairseq before 2021 saved one Namespace of all options."""
+    if content.get("args") is not None:
+        content = checkpoint_utils._upgrade_state_dict(content)
+    cfg = content["cfg"]
+    if OmegaConf.is_config(cfg):
+        cfg = OmegaConf.to_container(cfg, resolve=True)
+    # Some architectures keep their options in a Namespace.
+    parts = (cfg["task"], cfg["model"])
+    task, model = (p if isinstance(p, argparse.Namespace) else OmegaConf.create(p) for p in parts)
+    _check_names(task, model, path)
+    ignore_embedding_file(model)
+    return task, model
 
 
-def _as_config(part: Any) -> Any:
-    """Architectures of old keep their options in a Namespace, which they take as it is."""
-    if isinstance(part, argparse.Namespace):
-        return part
-    if not isinstance(part, dict):
-        raise TypeError(f"a dictionary of options, not {quoted(part)}")
-    return OmegaConf.create(part)
+def _check_names(task: Any, model: Any, path: str) -> None:
+    architecture: Any = getattr(model, "_name", None) or getattr(model, "arch", None)
+    if not is_language_model(task):
+        required, got = f"a language model (--task {_TASK})", _task_name(task)
+    elif architecture not in {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}:
+        required, got = "an architecture that is known here (--user-dir adds others)", architecture
+    else:
+        return
+    raise CheckpointError(f"path {path}: required {required}, got {got}")
 
 
-def _check_task(cfg: Any, path: str) -> None:
-    if not is_language_model(cfg):
-        name = getattr(cfg, "_name", None) or getattr(cfg, "task", None)
-        raise CheckpointError(
-            f"path {path}: required a language model (--task {_TASK}), got a model of task "
-            f"{quoted(name)}"
-        )
+def _task_name(task_cfg: Any) -> Any:
+    return getattr(task_cfg, "_name", None) or getattr(task_cfg, "task", None)
 
 
 def _task_with_dictionary(
-    path: str, data: Optional[str], cfg: Any, parameters: Dict[str, torch.Tensor], state: Any
+    path: str, data: Optional[str], cfg: Any, parameters: Dict[str, Any], state: Dict[str, Any]
 ) -> Any:
-    """With the first dictionary that fits the model, of those where one may be."""
+    """Set the task up with the first dictionary that fits the model."""
     stored = getattr(cfg, "data", None)
     tried = [data] if data is not None else dictionaries.folders(path, state, stored)
     refused: List[CheckpointError] = []
     for folder in tried:
         if os.path.isfile(os.path.join(folder, dictionaries.NAME)):
             try:
-                task = _task(cfg, folder, path)
-                _check_dictionary(task, parameters, state, folder)
-                return task
+                dictionary = dictionaries.read(folder)
+                _check_dictionary(dictionary, parameters, state, folder)
+                return _set_up_task(cfg, dictionary)
             except CheckpointError as error:
                 refused.append(error)
     if refused:
@@ -188,47 +164,23 @@ def _task_with_dictionary(
     )
 
 
-def _task(cfg: Any, folder: str, path: str) -> Any:
-    dictionary = dictionaries.read(folder)
-    try:
-        _forget_strangers(cfg)
-        for name, value in _NEUTRAL.items():
-            setattr(cfg, name, value)
-        return tasks.setup_task(cfg, dictionary=dictionary)
-    except Exception as error:
-        raise CheckpointError(
-            f"path {path}: required the configuration of a language model, got: {told(error)}"
-        ) from None
-
-
-def _forget_strangers(cfg: Any) -> None:
-    """Take out, in place, options of other versions, as fairseq does of what it loads."""
-    if OmegaConf.is_config(cfg):
+def _set_up_task(cfg: Any, dictionary: Dictionary) -> Any:
+    if OmegaConf.is_config(cfg):  # other versions have other options
         known = {field.name for field in dataclasses.fields(tasks.TASK_DATACLASS_REGISTRY[_TASK])}
         for name in set(cfg) - known:
             del cfg[name]
+    for name, value in _NEUTRAL.items():
+        setattr(cfg, name, value)
+    return tasks.setup_task(cfg, dictionary=dictionary)
 
 
 def _check_dictionary(
-    task: Any, parameters: Dict[str, torch.Tensor], state: Dict[str, Any], folder: str
+    dictionary: Dictionary, parameters: Dict[str, Any], state: Dict[str, Any], folder: str
 ) -> None:
     embeddings = parameters.get("decoder.embed_tokens.weight")
-    got = len(task.source_dictionary)
-    if embeddings is not None and embeddings.dim() and len(embeddings) != got:
+    if embeddings is not None and len(embeddings) != len(dictionary):
         raise CheckpointError(
             f"data {folder}: required the dict.txt that the model was trained with "
-            f"({len(embeddings):,} types, fairseq's four counted in), got one of {got:,}"
+            f"({len(embeddings):,} types, fairseq's four included), got one of {len(dictionary):,}"
         )
-    dictionaries.check(task.source_dictionary, state, folder)
-
-
-def _model(task: Any, cfg: Any, parameters: Dict[str, torch.Tensor], path: str) -> nn.Module:
-    kinds = contents.kinds(parameters)
-    # Where there is a GPU, fairseq's lightconv prints that it lacks an extension of its own: scores
-    # are to be alone on standard output.
-    with building.guarded(parameters, cfg, path), contextlib.redirect_stdout(sys.stderr):
-        model = task.build_model(cfg, from_checkpoint=True)
-        model.load_state_dict(parameters, strict=True, model_cfg=cfg)
-        check_positions(model, path)
-    contents.check_kinds(kinds, model, path)
-    return model.eval().requires_grad_(False)
+    dictionaries.check(dictionary, state, folder)

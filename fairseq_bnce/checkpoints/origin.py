@@ -1,9 +1,10 @@
-"""The checkpoint that a training goes on from, resumed or fine-tuned, and what it tells.
+"""The checkpoint that a training continues from, resumed or fine-tuned.
 
-fairseq's trainer does not hand a checkpoint's task state on, so that it is read from the file, by
-the same rule by which fairseq chooses the file.
+fairseq's trainer does not pass the task state of a checkpoint on. So the state is read from the
+file here, and the file is chosen by fairseq's own rule.
 """
 
+import math
 import os
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 
@@ -11,15 +12,15 @@ from fairseq.file_io import PathManager
 
 from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import reading
-from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION, is_finite
+from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
 from fairseq_bnce.checkpoints.dictionaries import WORDS
-from fairseq_bnce.errors import quoted, require
+from fairseq_bnce.errors import require
 
 _LAST = "checkpoint_last.pt"
 
 
 class CheckpointChoice(NamedTuple):
-    """fairseq's options that say which checkpoint a training goes on from (CheckpointConfig)."""
+    """fairseq's options that choose the checkpoint to continue from (CheckpointConfig)."""
 
     save_dir: str
     restore_file: str
@@ -29,16 +30,16 @@ class CheckpointChoice(NamedTuple):
     reset_optimizer: bool
 
     def path(self) -> Optional[str]:
-        """The file that fairseq-train is going to load, or None if it starts from nothing."""
+        """Return the file that fairseq-train will load, or None if it starts from nothing."""
         path = self._resumed() or self.finetune_from_model
         return path if path and PathManager.isfile(path) else None
 
     def keeps_optimizer(self) -> bool:
-        """Whether the state of the optimiser goes on, too."""
+        """Whether the optimiser continues from its saved state."""
         return self._resumed() is not None and not self.reset_optimizer
 
     def _resumed(self) -> Optional[str]:
-        """The file whose training goes on, if there is one, and not its model alone."""
+        """Return the file of a training that continues, not of a model to fine-tune."""
         suffix = self.checkpoint_suffix or ""
         path = self.restore_file.replace(".pt", f"{suffix}.pt")
         if self.restore_file != _LAST:
@@ -48,16 +49,16 @@ class CheckpointChoice(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A checkpoint that a training goes on from.
+    """Facts about the checkpoint that a training continues from.
 
     Attributes:
         path: the file.
-        log_z: the constant that it carries, nats, or None.
-        normaliser: mu_z and sigma_z of its last validation, nats, if there was one and they are
-            those of the constant, not of rows in its place, which training drops.
-        optimizes_log_z: whether the optimiser, whose state goes on, learned log Z; None if it
-            starts anew.
-        words: the checksum of its dictionary, if it has one.
+        log_z: its constant log Z (nats), or None.
+        normaliser: mu_z and sigma_z (nats) of its last validation. Empty without a validation, or
+            if they belong to a reduced partition function, which training drops.
+        optimizes_log_z: whether the optimiser, which continues, learned log Z; None if the
+            optimiser starts anew.
+        words: the digest of its dictionary, or None.
     """
 
     path: str
@@ -68,10 +69,13 @@ class Restored(NamedTuple):
 
 
 def restored(choice: CheckpointChoice) -> Optional[Restored]:
-    """What the training goes on from, alike on all ranks: like fairseq, the first one reads it.
+    """Read the checkpoint that a training continues from; None if there is none.
+
+    The first rank reads the file, as in fairseq, and all ranks get the same facts.
 
     Raises:
-        ValueError: if it carries a log Z that is no finite number.
+        CheckpointError: for a file that is damaged, or holds more than plain data.
+        ValueError: for a log Z that is not finite.
     """
     found = None
     if ranks.rank() == 0:
@@ -90,30 +94,19 @@ def has_adaptive_softmax(choice: CheckpointChoice) -> bool:
 
 
 def _read(path: str, keeps_optimizer: bool) -> Restored:
-    content = reading.read_if_whole(PathManager.get_local_path(path))
-    state = content.get("task_state") or {}
+    content = reading.load(PathManager.get_local_path(path), is_mapped=True)
+    state, criterion = content.get("task_state") or {}, content.get("criterion") or {}
+    log_z = _learned_log_z(criterion) if "learned_log_z" in criterion else state.get("log_z")
+    if log_z is not None:
+        required = f"a finite log_z in the task state of {path}, or a number as the flag"
+        require("--log-z", required, log_z, math.isfinite(log_z))
     measured = () if REDUCED_PARTITION in state else ("mu_z", "sigma_z")
-    normaliser = {name: state[name] for name in measured if is_finite(state.get(name))}
-    learns = "learned_log_z" in (content.get("criterion") or {})
-    learned = learns if keeps_optimizer else None
-    return Restored(path, _log_z(content, path), normaliser, learned, state.get(WORDS))
+    normaliser = {name: state[name] for name in measured if name in state}
+    learned = "learned_log_z" in criterion if keeps_optimizer else None
+    return Restored(path, log_z, normaliser, learned, state.get(WORDS))
 
 
-def _log_z(content: Dict[str, Any], path: str) -> Optional[float]:
-    value = _learned(content)
-    if value is None:
-        value = (content.get("task_state") or {}).get("log_z")
-    if value is None:
-        return None
-    required = f"a finite number as log_z in the task state of {path}, or a number in its place"
-    require("--log-z", required, quoted(value), is_finite(value))
-    return float(value)
-
-
-def _learned(content: Dict[str, Any]) -> Optional[float]:
-    """Of a criterion with --learn-log-z: under any task, and as it was when it was saved."""
-    state = content.get("criterion") or {}
-    if "learned_log_z" not in state:
-        return None
-    begun_at = (state.get("_extra_state") or {}).get("initial_log_z", 0.0)
-    return None if begun_at is None else begun_at + state["learned_log_z"].item()
+def _learned_log_z(criterion: Dict[str, Any]) -> Optional[float]:
+    """Return log Z under --learn-log-z; None if it was saved before the first batch."""
+    start = (criterion.get("_extra_state") or {}).get("initial_log_z", 0.0)
+    return None if start is None else start + criterion["learned_log_z"].item()

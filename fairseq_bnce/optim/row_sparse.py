@@ -8,7 +8,7 @@ grows with V. fairseq itself knows nothing of such gradients: a parameter that g
 
 import functools
 from functools import partial
-from typing import Any, Sequence, Tuple
+from typing import Any, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -121,7 +121,9 @@ def from_dense(gradient: Tensor) -> Tensor:
     return sparse_rows(ids, gradient[ids], gradient.shape, is_merged=True)
 
 
-def sparse_rows(ids: Tensor, rows: Tensor, shape: Sequence[int], is_merged: bool = False) -> Tensor:
+def sparse_rows(
+    ids: Tensor, rows: Tensor, shape: Tuple[int, ...], is_merged: bool = False
+) -> Tensor:
     """The gradient of this ``shape`` whose rows ``ids`` (U,) are ``rows`` (U, ...)."""
     return _make_sparse(ids[None], rows, shape)._coalesced_(is_merged)
 

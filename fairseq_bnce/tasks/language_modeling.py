@@ -27,7 +27,7 @@ from omegaconf import II
 from torch import nn
 
 from fairseq_bnce import ranks
-from fairseq_bnce.checkpoints import origin, restoring
+from fairseq_bnce.checkpoints import dictionaries, origin, restoring
 from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.criterions import flags, metrics
@@ -180,7 +180,12 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return criterion
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Called with what each checkpoint carries, before its model is built."""
+        """Called with what each checkpoint carries, before its model is built.
+
+        Raises:
+            CheckpointError: if the model was trained with another dictionary.
+        """
+        dictionaries.check(self.source_dictionary, state_dict, self.args.data)
         super().load_state_dict(state_dict)
         self._loaded_state = dict(state_dict)
 
@@ -378,4 +383,4 @@ def _take_registered_place() -> None:
 
 
 _take_registered_place()
-restoring.take_fairseqs_place(SelfNormalizedLanguageModelingTask)
+restoring.install_safe_loading(SelfNormalizedLanguageModelingTask)
