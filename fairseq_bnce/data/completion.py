@@ -1,33 +1,30 @@
-"""Sentence completion: questions with a gap and five words for it, their answers, and accuracy.
+"""Questions of sentence completion: a sentence with a gap, five choices for it, and the answer.
 
-The Microsoft Research Sentence Completion Challenge (Zweig & Burges 2011) comes as a table with the
-columns id, question, a) to e), or in its machine format, where every choice is a sentence of its
-own, ``1a) ... and are [crying] alone in London.``
+The Microsoft Research Sentence Completion Challenge (Zweig & Burges 2011) is a table (CSV) with the
+columns id, question and a) to e), or comes in a machine format with a sentence for each choice:
+``1a) ... and are [crying] alone in London.``
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import math
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
-from fairseq_bnce.errors import QUOTED, InputError, one_line, quoted
-from fairseq_bnce.text.files import unpacked
-from fairseq_bnce.text.lines import decoded, warn_of_bad_lines
+from fairseq_bnce.errors import InputError, quoted
+from fairseq_bnce.text.lines import warn_of_bad_lines
+from fairseq_bnce.text.stream import TextLines
 
-if TYPE_CHECKING:  # preparing data needs none
+if TYPE_CHECKING:  # get-data needs no numpy
     import numpy as np
 
 LETTERS = "abcde"
 BLANK = "_____"
 GAP = re.compile("_{5,}")
-# Of a line without spaces around it.
 MACHINE_LINE = re.compile(r"([0-9]+)\s*([a-e])\)(.*)", re.DOTALL)
 MACHINE_FORM = "'1a) words [choice] words'"
-FILE_LIMIT = 2**28  # bytes; questions are some thousands, and are held in memory
-Z95 = 1.959963984540054  # the normal distribution's quantile of 97.5 %
+Z95 = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
 
 class Question(NamedTuple):
@@ -37,73 +34,78 @@ class Question(NamedTuple):
     sentences: Tuple[str, ...]
 
 
-# ---------------------------------------------------------------- reading
-
-
 def read_questions(path: str) -> List[Question]:
-    """Questions of a table (CSV), or in the machine format: told apart by the first line.
+    """Read the questions of a table or of the machine format.
 
     Raises:
-        InputError: naming the line, for anything else.
+        InputError: naming a line that is no question.
     """
-    lines = _lines(path)
+    lines = _read_lines(path)
+    found: Dict[str, List[str]] = {}
     if _is_machine_format(lines):
-        return _machine_questions(path, lines)
-    columns = ("id", "question", *LETTERS)
-    return _table_questions(path, list(_rows(path, lines, columns)))
-
-
-def read_answers(path: str) -> Dict[str, str]:
-    """The letter of the right choice by the question's name, from a table or the machine format.
-
-    Raises:
-        InputError: naming the line, for anything else, or a question that comes twice.
-    """
-    lines = _lines(path)
-    found: Dict[str, str] = {}
-    for where, name, letter in _named_letters(path, lines):
-        if letter not in tuple(LETTERS):
-            raise InputError(f"{where}: required an answer from a to e, got {quoted(letter)}")
-        if name in found:
-            again = one_line(name, QUOTED)
-            raise InputError(f"{where}: required one answer to a question, got {again} again")
-        found[name] = letter
-    return found
+        for where, name, letter, sentence in _machine_lines(path, lines):
+            choices = found.setdefault(name, [])
+            if letter != LETTERS[len(choices) : len(choices) + 1]:
+                required = "choices a to e of a question in this order"
+                raise InputError(f"{where}: required {required}, got {quoted(name + letter)}")
+            choices.append(sentence)
+    else:
+        for where, (name, question, *choices) in _table_rows(path, lines, "question", *LETTERS):
+            before, *after = GAP.split(question)
+            if name in found or len(after) != 1 or not name or not all(choices):
+                required = f"a new id, a question with one {BLANK}, and choices a to e"
+                raise InputError(
+                    f"{where}: required {required}, got {quoted(f'{name},{question}')}"
+                )
+            found[name] = [before + choice + after[0] for choice in choices]
+    incomplete = [name for name, choices in found.items() if len(choices) != len(LETTERS)]
+    if incomplete or not found:
+        got = f"less for question {quoted(incomplete[0])}" if incomplete else "none"
+        raise InputError(f"{path}: required questions with choices a to e, got {got}")
+    return [Question(name, tuple(choices)) for name, choices in found.items()]
 
 
 def right_letters(questions: Sequence[Question], path: str) -> List[str]:
-    """The right choice of each question, from the answers in a file.
+    """Read the answers in a file, and return the right choice of each question.
 
     Raises:
-        InputError: as :func:`read_answers`, and for a question without an answer.
+        InputError: for a question without an answer, and as :func:`read_answers`.
     """
     answers = read_answers(path)
     for question in questions:
         if question.name not in answers:
-            name = one_line(question.name, QUOTED)
-            raise InputError(f"{path}: required an answer to question {name}")
+            raise InputError(f"{path}: required an answer to question {quoted(question.name)}")
     return [answers[question.name] for question in questions]
 
 
-def _lines(path: str) -> List[str]:
-    content = _content(path)
-    warn_of_bad_lines(path, sum(decoded(line)[1] for line in content.split(b"\n")))
-    text = content.decode("utf-8-sig", "replace")
-    lines = list(io.StringIO(text, newline=""))  # cut at line ends alone, which stay
-    if not any(line.strip() for line in lines):
+def read_answers(path: str) -> Dict[str, str]:
+    """Read the letter of each question's right choice, from a table or the machine format.
+
+    Raises:
+        InputError: naming a line that is no answer, or answers a question again.
+    """
+    lines = _read_lines(path)
+    if _is_machine_format(lines):
+        letters = [line[:3] for line in _machine_lines(path, lines)]
+    else:
+        rows = _table_rows(path, lines, "answer")
+        letters = [(where, name, _plain(letter)) for where, (name, letter) in rows]
+    found: Dict[str, str] = {}
+    for where, name, letter in letters:
+        if letter not in tuple(LETTERS) or name in found:
+            required = "one answer from a to e to each question"
+            raise InputError(f"{where}: required {required}, got {quoted(f'{name},{letter}')}")
+        found[name] = letter
+    return found
+
+
+def _read_lines(path: str) -> List[str]:
+    text = TextLines([path])
+    lines = [f"{line}\n" for line in text]
+    warn_of_bad_lines(path, text.bad_lines)
+    if not any(map(str.strip, lines)):
         raise InputError(f"{path}: required a table or the machine format, got nothing")
     return lines
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            content = io.BufferedReader(unpacked(file, path)).read(FILE_LIMIT + 1)
-    except OSError as error:
-        raise InputError(f"{path}: required a file, got: {error.strerror}") from error
-    if len(content) > FILE_LIMIT:
-        raise InputError(f"{path}: required at most {FILE_LIMIT:,} bytes, got more")
-    return content
 
 
 def _is_machine_format(lines: Sequence[str]) -> bool:
@@ -112,126 +114,61 @@ def _is_machine_format(lines: Sequence[str]) -> bool:
 
 
 def _machine_lines(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, str, str, str]]:
-    """(where, question, letter, sentence)"""
-    for number, line in enumerate(lines, 1):
-        if line.strip():
+    """Yield (where, question, letter, sentence) for each line."""
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if line:
             where = f"{path}, line {number}"
-            found = MACHINE_LINE.fullmatch(line.strip())
+            found = MACHINE_LINE.fullmatch(line)
             if found is None or not re.search(r"\[[^\[\]]+\]", found.group(3)):
-                got = quoted(line.strip())
-                raise InputError(f"{where}: required {MACHINE_FORM}, got {got}")
+                raise InputError(f"{where}: required {MACHINE_FORM}, got {quoted(line)}")
             name, letter, sentence = found.groups()
             yield where, name, letter, re.sub(r"\[([^\[\]]+)\]", r"\1", sentence.strip(), count=1)
 
 
-def _machine_questions(path: str, lines: Sequence[str]) -> List[Question]:
-    found: Dict[str, List[str]] = {}
-    for where, name, letter, sentence in _machine_lines(path, lines):
-        choices = found.setdefault(name, [])
-        if letter != LETTERS[len(choices) : len(choices) + 1]:
-            got = one_line(name, QUOTED) + letter
-            raise InputError(
-                f"{where}: required choices a to e of a question in this order, got {got}"
-            )
-        choices.append(sentence)
-    for name, choices in found.items():
-        if len(choices) != len(LETTERS):
-            raise InputError(
-                f"{path}, question {one_line(name, QUOTED)}: required choices a to e, got "
-                f"{len(choices)}"
-            )
-    return [Question(name, tuple(choices)) for name, choices in found.items()]
-
-
-def _rows(
-    path: str, lines: Sequence[str], columns: Sequence[str]
-) -> Iterator[Tuple[str, List[str]]]:
-    """(where, values of these columns) of a table whose heading names them, in any order."""
-    (_, titles), *rows = _cells(path, lines)
-    heading = [_plain(title) for title in titles]
-    missing = [column for column in columns if heading.count(column) != 1]
-    if missing:
-        raise InputError(
-            f"{path}, line 1: required the machine format ({MACHINE_FORM}), or a table with "
-            f"columns {', '.join(columns)}, got {one_line(', '.join(heading), QUOTED)}"
-        )
-    places = [heading.index(column) for column in columns]
-    for where, row in rows:
-        if len(row) not in (0, len(heading)):
-            raise InputError(f"{where}: required {len(heading)} columns, got {len(row)}")
-        if row:
-            yield where, [row[place].strip() for place in places]
-
-
-def _cells(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, List[str]]]:
-    """(where, fields) of each row, the heading's first."""
+def _table_rows(path: str, lines: Sequence[str], *columns: str) -> Iterator[Tuple[str, List[str]]]:
+    """Yield (where, the values of "id" and ``columns``) for each row of a table."""
+    columns = ("id", *columns)
     reader = csv.reader(lines)
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:  # a field beyond 131,072 characters; before Python 3.11, a NUL
+    try:
+        heading = [_plain(title) for title in next(reader)]
+        if any(heading.count(column) != 1 for column in columns):
             raise InputError(
-                f"{path}, line {reader.line_num}: required a table (CSV), got: {error}"
-            ) from error
-        yield f"{path}, line {reader.line_num}", row
-
-
-def _table_questions(path: str, rows: Sequence[Tuple[str, List[str]]]) -> List[Question]:
-    found: Dict[str, Question] = {}
-    for where, values in rows:
-        question = _filled(where, *values)
-        if question.name in found:
-            again = quoted(question.name)
-            raise InputError(f"{where}: required every id once, got {again} again")
-        found[question.name] = question
-    if not found:
-        raise InputError(f"{path}: required at least one question, got a heading alone")
-    return list(found.values())
+                f"{path}, line 1: required the machine format ({MACHINE_FORM}), or a table with "
+                f"columns {', '.join(columns)}, got {quoted(', '.join(heading))}"
+            )
+        places = [heading.index(column) for column in columns]
+        for row in filter(None, reader):
+            where = f"{path}, line {reader.line_num}"
+            if len(row) != len(heading):
+                raise InputError(f"{where}: required {len(heading)} columns, got {len(row)}")
+            yield where, [row[place].strip() for place in places]
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {reader.line_num}: required a table (CSV), got: {error}"
+        ) from error
 
 
 def _plain(text: str) -> str:
-    """A column's title or a letter: a for "a)" or " A) "."""
+    """Return a title or a letter without decoration: a for "a)" or " A) "."""
     return text.strip(" )").lower()
-
-
-def _filled(where: str, name: str, question: str, *choices: str) -> Question:
-    before, *after = GAP.split(question)
-    if len(after) != 1:
-        got = quoted(question)
-        raise InputError(f"{where}: required a question with one {BLANK}, got {got}")
-    if not name or not all(choices):
-        raise InputError(f"{where}: required an id and choices a to e, got an empty field")
-    return Question(name, tuple(before + choice + after[0] for choice in choices))
-
-
-def _named_letters(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, str, str]]:
-    """(where, question, letter)"""
-    if _is_machine_format(lines):
-        for where, name, letter, _ in _machine_lines(path, lines):
-            yield where, name, letter
-    else:
-        for where, (name, letter) in _rows(path, lines, ("id", "answer")):
-            yield where, name, _plain(letter)
 
 
 # ---------------------------------------------------------------- accuracy
 
 
 class Accuracy(NamedTuple):
-    """How many of some questions were answered rightly."""
+    """How many of the questions are answered correctly."""
 
     right: int
     asked: int
 
     @property
     def share(self) -> float:
-        """From 0 to 1."""
+        """The share of correct answers, from 0 to 1."""
         return self.right / self.asked
 
     def interval(self) -> Tuple[float, float]:
-        """Where the share lies with 95 % confidence (Wilson 1927)."""
+        """Return the 95 % confidence interval of the share (Wilson 1927)."""
         square = Z95**2
         middle = (self.right + square / 2) / (self.asked + square)
         spread = self.share * (1 - self.share) / self.asked + square / (4 * self.asked**2)
@@ -240,7 +177,7 @@ class Accuracy(NamedTuple):
 
 
 def chosen(scores: np.ndarray) -> List[str]:
-    """The letter of each question's likeliest sentence, of equals the first.
+    """Return the letter of each question's likeliest sentence, the first of equals.
 
     Args:
         scores: (questions, 5) log-probabilities.
@@ -249,5 +186,5 @@ def chosen(scores: np.ndarray) -> List[str]:
 
 
 def accuracy(letters: Sequence[str], right: Sequence[str]) -> Accuracy:
-    """Of chosen letters against the right ones."""
+    """Compare chosen letters with the right ones."""
     return Accuracy(sum(a == b for a, b in zip(letters, right)), len(right))
