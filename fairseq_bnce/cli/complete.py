@@ -30,7 +30,7 @@ from fairseq_bnce.cli.common import (
     refuse_overwriting,
 )
 from fairseq_bnce.cli.words import ModelWords, add_tokenize, check_text_options
-from fairseq_bnce.data.corpora.completion import (
+from fairseq_bnce.data.completion import (
     LETTERS,
     Question,
     accuracy,

@@ -15,35 +15,32 @@ from __future__ import annotations
 
 import argparse
 
-from fairseq_bnce.data.preparation import options as text_options
-from fairseq_bnce.data.preparation.folder import (
-    check_inputs,
+from fairseq_bnce.data import options as text_options
+from fairseq_bnce.data.preparation import prepare
+from fairseq_bnce.data.report import print_report
+from fairseq_bnce.data.result_folder import (
     check_output,
-    failures_named,
+    file_errors_reported,
     install,
     staging_folder,
 )
-from fairseq_bnce.data.preparation.pipeline import prepare
-from fairseq_bnce.data.preparation.report import print_report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See :mod:`fairseq_bnce.data.preparation.options`."""
+    """Add the options of :mod:`fairseq_bnce.data.options`."""
     text_options.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check everything, make the result, move it to its place and report."""
     out = options.out.resolve()
-    with failures_named():
+    with file_errors_reported():
         text_options.check_sources(options)
-        text_options.fill_in(options)
-        text_options.check_requirements(options)
-        check_output(out, options.overwrite)
-        check_inputs(out, [*text_options.inputs(options), *filter(None, [options.dict])])
+        text_options.check_settings(options)
+        inputs = [*text_options.input_files(options), *filter(None, [options.dict])]
+        check_output(out, options.overwrite, inputs)
         with staging_folder(out) as scratch:
             report = prepare(options, scratch)
-            check_output(out, options.overwrite)
             install(scratch / "result", out, scratch)
     print_report(report, options.out)
     return 0

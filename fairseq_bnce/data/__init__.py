@@ -1,1 +1,1 @@
-"""Text on its way to training: corpora, prepare-text, checks of binarised data, token counts."""
+"""Training data: made of text (prepare-text, get-data), checked, and its words counted."""

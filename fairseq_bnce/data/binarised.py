@@ -1,4 +1,4 @@
-"""The files of binarised data, looked at before fairseq reads them."""
+"""Check the files of binarised data before fairseq reads them."""
 
 import os
 from typing import Optional
@@ -9,34 +9,30 @@ from fairseq.data import Dictionary
 from fairseq_bnce.data.token_counts import count_tokens, split_prefixes
 from fairseq_bnce.errors import InputError
 
+_REQUIRED = "required a folder made by fairseq-preprocess --only-source"
+
 
 def check_folders(data: Optional[str]) -> None:
     """Raise InputError unless ``data`` are folders, the first of which has a dict.txt."""
     folders = utils.split_paths(data or "")
     for folder in folders:
         if not os.path.isdir(folder):
-            raise InputError(
-                f"data {folder!r}: required a folder made by fairseq-preprocess --only-source, "
-                "got no such folder"
-            )
+            raise InputError(f"data {folder!r}: {_REQUIRED}, got no such folder")
     if not os.path.isfile(os.path.join(folders[0], "dict.txt")):
-        raise InputError(
-            f"data {folders[0]!r}: required a folder made by fairseq-preprocess --only-source, "
-            "got one without dict.txt"
-        )
+        raise InputError(f"data {folders[0]!r}: {_REQUIRED}, got one without dict.txt")
 
 
 def check_split(
     folder: str, split: str, dictionary: Dictionary, *, combine: bool, cache: bool
 ) -> None:
-    """Make sure that a split is there, whole and of this dictionary.
+    """Check that a split exists, is complete and fits the dictionary.
 
     Args:
-        folder: of the data.
-        split: its name.
-        dictionary: what its ids should come from.
-        combine: whether all its files (train, train1, ...) are read, or the first alone.
-        cache: whether counts of its words are kept beside it.
+        folder: the folder of the data.
+        split: the name of the split.
+        dictionary: the words that the ids stand for.
+        combine: whether all files of the split (train, train1, ...) are read, or only the first.
+        cache: whether to keep the counts of its words beside it.
 
     Raises:
         InputError: for missing or damaged files, or ids that the dictionary lacks.

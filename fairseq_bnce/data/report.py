@@ -1,17 +1,18 @@
-"""What was made, in words and a table."""
+"""The report on prepared text: a file, and what the command prints."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, NamedTuple
 
-from fairseq_bnce.data.preparation.binarising import SplitStats
-from fairseq_bnce.data.preparation.words import PAGE
+from fairseq_bnce.data.result_folder import REPORT
 from fairseq_bnce.text.output import say
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, UNK
 
-ESCAPED, WRAPPED, ENDED = 0.01, 0.5, 0.35  # shares of lines
+PAGE = range(60, 81)  # characters of a line that was wrapped to fit a page
+# The shares of lines above or below which a text looks escaped, wrapped, or not cut at sentences.
+ESCAPED, WRAPPED, ENDED = 0.01, 0.5, 0.35
 NOTES = {
     "empty": "line(s) without a word",
     "empty_files": "empty input file(s)",
@@ -21,14 +22,36 @@ NOTES = {
 }
 
 
+class SplitStats(NamedTuple):
+    """Counts of a split as the model sees it; tokens are words and one </s> a line."""
+
+    lines: int
+    types: int
+    tokens: int
+    unk: int
+
+
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:
-    """report.json; what is no UTF-8 in a file's name is escaped, as JSON has it."""
+    """Write report.json. Bytes of a file's name that are not UTF-8 are escaped."""
     text = json.dumps(report, indent=1, default=str, ensure_ascii=False)
-    (folder / "report.json").write_text(text + "\n", "utf-8", errors="backslashreplace")
+    (folder / REPORT).write_text(text + "\n", "utf-8", errors="backslashreplace")
 
 
-def table(stats: Mapping[str, SplitStats]) -> str:
-    """The counts of every split, in columns."""
+def print_report(report: Mapping[str, Any], out: Path) -> None:
+    """Print the counts of a result, notes and warnings about its text, and its folders."""
+    stats = {split: SplitStats(**found) for split, found in report["splits"].items()}
+    say(_table(stats))
+    say(report["vocabulary"])
+    for note in _notes(report):
+        say(f"note: {note}")
+    for warning in _warnings(report["read"]):
+        say(f"warning: {warning}")
+    say(f"text: {out / 'text'}")
+    if not report["settings"]["text_only"]:
+        say(f"binarised data: {out / 'bin'}")
+
+
+def _table(stats: Mapping[str, SplitStats]) -> str:
     rows: list[tuple[str, ...]] = [("split", "lines", "types", "tokens", UNK, "rate")]
     for split, found in stats.items():
         counts = tuple(f"{value:,}" for value in found)
@@ -40,24 +63,22 @@ def table(stats: Mapping[str, SplitStats]) -> str:
     )
 
 
-def remarks(report: Mapping[str, Any]) -> Iterator[str]:
-    """What the reader should know about the text, one line each."""
-    read = report["read"]
+def _notes(report: Mapping[str, Any]) -> Iterator[str]:
+    read, splits = report["read"], report["splits"]
     kept = ", kept" if report["settings"]["keep_empty_lines"] else ", left out"
     yield f"{read['read']:,} line(s) read"
     for name, text in NOTES.items():
         if read.get(name):
             yield f"{read[name]:,} {text}{kept if name == 'empty' else ''}"
-    unseen = [s for s, found in report["splits"].items() if found["unk"] and s != "train"]
-    if unseen and report["splits"].get("train", {"unk": 1})["unk"] == 0:
+    unseen = [split for split, found in splits.items() if found["unk"] and split != "train"]
+    if unseen and splits.get("train", {"unk": 1})["unk"] == 0:
         yield (
             f"train has no {UNK}, but {' and '.join(unseen)} have: a model cannot learn to predict "
             "it (cut the vocabulary, for instance with --min-count 2)"
         )
 
 
-def warnings(read: Mapping[str, int]) -> Iterator[str]:
-    """What looks wrong with the text, one line each."""
+def _warnings(read: Mapping[str, int]) -> Iterator[str]:
     usable = read["usable"]
     if read.get("escaped", 0) > ESCAPED * usable:
         yield (
@@ -70,17 +91,3 @@ def warnings(read: Mapping[str, int]) -> Iterator[str]:
             f"and only {read.get('ended', 0):,} end a sentence: the text looks broken to fit a "
             "page, and each line becomes a sentence; join the lines of a paragraph first"
         )
-
-
-def print_report(report: Mapping[str, Any], out: Path) -> None:
-    """Tell the user what was made and where it is."""
-    stats = {split: SplitStats(**found) for split, found in report["splits"].items()}
-    say(table(stats))
-    say(report["vocabulary"])
-    for remark in remarks(report):
-        say(f"note: {remark}")
-    for warning in warnings(report["read"]):
-        say(f"warning: {warning}")
-    say(f"text: {out / 'text'}")
-    if not report["settings"]["text_only"]:
-        say(f"binarised data: {out / 'bin'}")

@@ -1,4 +1,4 @@
-"""The command line, and what can be refused before any work is done."""
+"""The options of prepare-text, which get-data shares, and checks before the work."""
 
 from __future__ import annotations
 
@@ -8,29 +8,24 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any
 
-from fairseq_bnce.data.preparation.reading import check_input
-from fairseq_bnce.data.preparation.splits import SPLITS
-from fairseq_bnce.data.preparation.vocabulary import read_dictionary
+from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS, read_dictionary
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.numerals import at_least
+from fairseq_bnce.text.stream import TextLines
 from fairseq_bnce.text.tokens import BOS, EOS, UNK, check_language
 
-DEFAULT_SPLIT = (0.9, 0.05, 0.05)
-DEFAULT_SPLIT_BY = "block"
 
-
-def usable_cpus() -> int:
-    """The processors that this process may use."""
+def num_usable_cpus() -> int:
+    """Count the processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
-    """--train, --valid and --test, or --input and how it is split."""
+    """Add --train, --valid and --test, and --input and how it is split."""
     group = parser.add_argument_group(
         "text", "UTF-8, a sentence a line; '-' is standard input. Either files for each split:"
     )
@@ -42,7 +37,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_split_options(group: Any) -> None:
-    """--split, --split-by and --seed."""
+    """Add --split, --split-by and --seed."""
     group.add_argument(
         "--split",
         nargs=3,
@@ -63,7 +58,7 @@ def add_split_options(group: Any) -> None:
 
 
 def add_tokenizer_options(group: Any) -> None:
-    """--language, or --tokenized."""
+    """Add --language and --tokenized."""
     group.add_argument(
         "--language",
         default="en",
@@ -79,7 +74,7 @@ def add_tokenizer_options(group: Any) -> None:
 
 
 def add_line_options(group: Any) -> None:
-    """--lowercase and --keep-empty-lines."""
+    """Add --lowercase and --keep-empty-lines."""
     group.add_argument("--lowercase", action="store_true", help="lower-case everything")
     group.add_argument(
         "--keep-empty-lines",
@@ -89,7 +84,7 @@ def add_line_options(group: Any) -> None:
 
 
 def add_vocabulary_options(group: Any) -> None:
-    """--vocab-size, --min-count, --dict and --padding-factor."""
+    """Add --vocab-size, --min-count, --dict and --padding-factor."""
     group.add_argument(
         "--vocab-size",
         type=at_least(3),
@@ -120,7 +115,7 @@ def add_vocabulary_options(group: Any) -> None:
 
 
 def add_result_options(group: Any) -> None:
-    """--out, --overwrite, --text-only and --workers."""
+    """Add --out, --overwrite, --text-only and --workers."""
     group.add_argument(
         "--out",
         type=Path,
@@ -141,14 +136,14 @@ def add_result_options(group: Any) -> None:
     group.add_argument(
         "--workers",
         type=at_least(1),
-        default=usable_cpus(),
+        default=num_usable_cpus(),
         metavar="N",
         help="processes (default: the processors there are)",
     )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All options of ``fairseq-bnce prepare-text``."""
+    """Add all options of ``fairseq-bnce prepare-text``."""
     add_input_options(parser)
     group = parser.add_argument_group("words")
     add_tokenizer_options(group)
@@ -162,32 +157,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_result_options(parser.add_argument_group("result"))
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The settings that these options stand for."""
+def build_settings(**given: Any) -> argparse.Namespace:
+    """Build the settings of prepare-text: the given ones, and the defaults of the others."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return parser.parse_args(arguments)
+    settings = parser.parse_args(["--out", ""])
+    vars(settings).update(given)
+    return settings
 
 
-def fill_in(args: argparse.Namespace) -> None:
-    """How --input is split, where the user did not say."""
-    if args.input:
-        args.split = args.split or list(DEFAULT_SPLIT)
-        args.split_by = args.split_by or DEFAULT_SPLIT_BY
-
-
-def check_split(split: Sequence[float]) -> None:
-    """Refuse shares that are none."""
-    if not split[0] > 0 or min(split) < 0 or not math.isclose(sum(split), 1, abs_tol=1e-6):
-        raise InputError(
-            "--split: a share above 0 for train and three that add up to 1 are required, but came "
-            f"{' '.join(map(str, split))} (sum {sum(split):g})"
-        )
+def input_files(args: argparse.Namespace) -> list[str]:
+    """Return the names of all texts that are read."""
+    return [name for split in ("input", *SPLITS) for name in getattr(args, split) or ()]
 
 
 def check_sources(args: argparse.Namespace) -> None:
-    """Refuse combinations of inputs that do not say what belongs to which split."""
-    given = {split: getattr(args, split) for split in SPLITS if getattr(args, split)}
+    """Refuse inputs that cannot be read, or whose splits are not clear.
+
+    Raises:
+        InputError: naming the flag or the file.
+    """
+    given = [split for split in SPLITS if getattr(args, split)]
     if args.input and given:
         raise InputError(f"--input: cannot be combined with --{' --'.join(given)}")
     for name, value in (("split", args.split), ("split-by", args.split_by)):
@@ -195,29 +185,25 @@ def check_sources(args: argparse.Namespace) -> None:
             raise InputError(f"--{name}: --input is required with it, but was not given")
     if not args.input and not given:
         raise InputError("--train or --input is required, but neither was given")
-    if not args.input and not args.train and not args.dict:
+    if not (args.input or args.train or args.dict):
         raise InputError("--train (or the vocabulary of an earlier one, --dict) is required")
-    names = inputs(args)
-    if names.count(STDIN) > 1:
-        raise InputError(f"input: standard input ('{STDIN}') can be read only once")
-    for name in names:
-        check_input(name)
+    TextLines(input_files(args))  # raises for what cannot be opened
 
 
-def inputs(args: argparse.Namespace) -> List[str]:
-    """All texts that are read."""
-    given = [args.input, *(getattr(args, split) for split in SPLITS)]
-    return [name for files in given for name in files or ()]
+def check_settings(args: argparse.Namespace) -> None:
+    """Refuse other settings that cannot be followed.
 
-
-def check_requirements(args: argparse.Namespace) -> None:
-    """Find out before the work whether what it needs is there."""
-    if args.split:
-        check_split(args.split)
+    Raises:
+        InputError: naming the flag.
+    """
+    split = args.split or DEFAULT_SPLIT
+    if not split[0] > 0 or min(split) < 0 or not math.isclose(sum(split), 1, abs_tol=1e-6):
+        raise InputError(
+            "--split: a share above 0 for train and three that add up to 1 are required, but came "
+            f"{' '.join(map(str, split))} (sum {sum(split):g})"
+        )
     if args.dict and (args.vocab_size or args.min_count > 1):
         raise InputError("--dict: cannot be combined with --vocab-size or --min-count")
-    if args.dict and not args.dict.is_file():
-        raise InputError(f"--dict: a dict.txt is required, but {args.dict} is not a file")
     if args.dict:
         read_dictionary(args.dict)
     if not args.tokenized:
