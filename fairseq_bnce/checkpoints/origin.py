@@ -89,7 +89,7 @@ def has_adaptive_softmax(choice: CheckpointChoice) -> bool:
     path = choice.path()
     if path is None:
         return False
-    parameters = reading.read_if_whole(PathManager.get_local_path(path)).get("model") or {}
+    parameters = reading.load(PathManager.get_local_path(path), is_mapped=True).get("model") or {}
     return any("decoder.adaptive_softmax." in str(name) for name in parameters)
 
 
