@@ -26,7 +26,6 @@ from fairseq_bnce.data.corpora.fetch import Archive
 from fairseq_bnce.data.corpora.table import CORPORA, Published, billion_split
 from fairseq_bnce.data.preparation import progress
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.output import claimed
 from fairseq_bnce.text.penn import penn_words
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,19 +127,6 @@ def test_download_goes_on_where_it_broke_off(server, tmp_path) -> None:
     fetch.download(server.url, tmp_path / "a.zip", MD5)
     assert (tmp_path / "a.zip").read_bytes() == CONTENT
     assert server.asked == ["bytes=1000-", "bytes=6000-"]
-
-
-def test_two_runs_download_no_file_at_once(server, tmp_path) -> None:
-    """The second would cut off what the first has."""
-    part = tmp_path / "a.zip.part"
-    with claimed("a.zip", str(part)) as first:
-        first.write(CONTENT[:1000])
-        first.flush()
-        with pytest.raises(InputError, match=r"a\.zip: required a file that no other run is wr"):
-            fetch.download(server.url, tmp_path / "a.zip", MD5)
-        assert part.read_bytes() == CONTENT[:1000] and server.asked == []
-    fetch.download(server.url, tmp_path / "a.zip", MD5)
-    assert (tmp_path / "a.zip").read_bytes() == CONTENT
 
 
 def test_connection_that_keeps_breaking(server, tmp_path) -> None:

@@ -35,7 +35,7 @@ from fairseq_bnce.data.preparation import (
     words,
 )
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text import stream, tokens
+from fairseq_bnce.text import tokens
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, "-m", "fairseq_bnce.cli", "prepare-text", "--tokenized"]
@@ -127,13 +127,6 @@ def test_chunks_hold_every_line_once(tmp_path, monkeypatch) -> None:
     assert b"".join(line + b"\n" for chunk in chunks for line in chunk) == (
         (tmp_path / "a").read_bytes() + (tmp_path / "b").read_bytes()
     )
-
-
-def test_endless_line_is_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(stream, "LINE_LIMIT", 9)
-    (tmp_path / "a").write_text("0123456789\n")
-    with pytest.raises(InputError, match=r"/a': required lines of at most 9 bytes, got a longer"):
-        list(reading.read_chunks([str(tmp_path / "a")]))
 
 
 def test_parallel_equals_serial(tmp_path, monkeypatch) -> None:

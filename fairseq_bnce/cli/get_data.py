@@ -25,7 +25,7 @@ from fairseq_bnce.data.preparation.folder import (
     staging_folder,
 )
 from fairseq_bnce.data.preparation.report import print_report
-from fairseq_bnce.text.output import say
+from fairseq_bnce.text.writing import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,7 @@ import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_bnce.errors import QUOTED, InputError, one_line, quoted
-from fairseq_bnce.text.files import unpacked
-from fairseq_bnce.text.lines import decoded, warn_of_bad_lines
+from fairseq_bnce.text.reading import decoded, open_text, warn_of_bad_lines
 
 if TYPE_CHECKING:  # preparing data needs none
     import numpy as np
@@ -26,7 +25,6 @@ GAP = re.compile("_{5,}")
 # Of a line without spaces around it.
 MACHINE_LINE = re.compile(r"([0-9]+)\s*([a-e])\)(.*)", re.DOTALL)
 MACHINE_FORM = "'1a) words [choice] words'"
-FILE_LIMIT = 2**28  # bytes; questions are some thousands, and are held in memory
 Z95 = 1.959963984540054  # the normal distribution's quantile of 97.5 %
 
 
@@ -86,24 +84,14 @@ def right_letters(questions: Sequence[Question], path: str) -> List[str]:
 
 
 def _lines(path: str) -> List[str]:
-    content = _content(path)
+    with open_text(path) as file:
+        content = file.read()
     warn_of_bad_lines(path, sum(decoded(line)[1] for line in content.split(b"\n")))
     text = content.decode("utf-8-sig", "replace")
     lines = list(io.StringIO(text, newline=""))  # cut at line ends alone, which stay
     if not any(line.strip() for line in lines):
         raise InputError(f"{path}: required a table or the machine format, got nothing")
     return lines
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            content = io.BufferedReader(unpacked(file, path)).read(FILE_LIMIT + 1)
-    except OSError as error:
-        raise InputError(f"{path}: required a file, got: {error.strerror}") from error
-    if len(content) > FILE_LIMIT:
-        raise InputError(f"{path}: required at most {FILE_LIMIT:,} bytes, got more")
-    return content
 
 
 def _is_machine_format(lines: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Iterator, Mapping, NamedTuple
 from fairseq_bnce.data.preparation.folder import new_folder
 from fairseq_bnce.data.preparation.progress import progress_bar
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.output import claimed, part_of, say
+from fairseq_bnce.text.writing import part_of, say
 
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
@@ -116,11 +116,11 @@ def download(url: str, target: Path, checksum: str | None) -> None:
     """Fetch ``target``; an interrupted download goes on from its ``.part`` file.
 
     Raises:
-        InputError: where it cannot be had, or another run fetches it; a folder that was made for
+        InputError: where it cannot be had; a folder that was made for
             it is gone again then, unless a part of the file came.
     """
     part = part_of(str(target))
-    with new_folder(target.parent), claimed(str(target), part):
+    with new_folder(target.parent):
         try:
             _download(url, target, checksum)
         except BaseException:

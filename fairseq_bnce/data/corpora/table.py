@@ -14,8 +14,8 @@ from fairseq_bnce.data.corpora.fetch import Archive
 from fairseq_bnce.data.preparation.progress import progress_bar
 from fairseq_bnce.data.preparation.splits import SPLITS
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.output import say
 from fairseq_bnce.text.training_text import PENN, TrainingText
+from fairseq_bnce.text.writing import say
 
 WHOLE = "input"  # of a corpus that is split here
 

@@ -14,8 +14,8 @@ from fairseq_bnce.data.preparation.reading import check_input
 from fairseq_bnce.data.preparation.splits import SPLITS
 from fairseq_bnce.data.preparation.vocabulary import read_dictionary
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.numerals import at_least
+from fairseq_bnce.text.reading import STDIN
 from fairseq_bnce.text.tokens import BOS, EOS, UNK, check_language
 
 DEFAULT_SPLIT = (0.9, 0.05, 0.05)

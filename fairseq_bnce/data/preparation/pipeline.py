@@ -25,9 +25,9 @@ from fairseq_bnce.data.preparation.vocabulary import (
 from fairseq_bnce.data.preparation.words import TextOptions, tokenize_files
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import training_text
-from fairseq_bnce.text.output import say
 from fairseq_bnce.text.tokens import EOS, UNK
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
+from fairseq_bnce.text.writing import say
 
 UNREPORTED = ("overwrite", "command", "run")  # they say nothing of the result
 

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Iterable, Iterator
 
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.files import is_compressed
-from fairseq_bnce.text.lines import STDIN
-from fairseq_bnce.text.stream import TextLines
+from fairseq_bnce.text.reading import STDIN, TextLines, is_compressed
 
 CHUNK_BYTES = 1 << 18  # of text handed to a worker at a time: seconds of work, not minutes
 

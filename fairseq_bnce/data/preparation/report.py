@@ -8,8 +8,8 @@ from typing import Any, Iterator, Mapping
 
 from fairseq_bnce.data.preparation.binarising import SplitStats
 from fairseq_bnce.data.preparation.words import PAGE
-from fairseq_bnce.text.output import say
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, UNK
+from fairseq_bnce.text.writing import say
 
 ESCAPED, WRAPPED, ENDED = 0.01, 0.5, 0.35  # shares of lines
 NOTES = {

@@ -9,7 +9,7 @@ from typing import AbstractSet, Mapping, Sequence
 
 from fairseq_bnce.data.preparation.parallel import map_chunks
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import unmarked
+from fairseq_bnce.text.reading import strip_bom
 from fairseq_bnce.text.tokens import SPECIALS
 
 
@@ -83,10 +83,10 @@ def read_dictionary(path: Path) -> AbstractSet[str]:
             for number, line in enumerate(lines, 1):
                 where = f"--dict {path}, line {number}"
                 word = dictionary_word(line, where)
-                if number == 1 and word != unmarked(word):  # as fairseq reads it, it is in no text
+                if number == 1 and word != strip_bom(word):  # as fairseq reads it, it is in no text
                     raise InputError(
                         f"{where}: a file without a byte order mark is required, but it has one "
-                        f"before {unmarked(word)!r}"
+                        f"before {strip_bom(word)!r}"
                     )
                 if word in words:
                     raise InputError(f"{where}: {word!r} is there twice")

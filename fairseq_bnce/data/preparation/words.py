@@ -10,7 +10,7 @@ from typing import NamedTuple, Sequence
 from fairseq_bnce.data.preparation.parallel import map_chunks
 from fairseq_bnce.data.preparation.reading import total_bytes
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.lines import decoded
+from fairseq_bnce.text.reading import decoded
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, words_of
 
 ESCAPE = re.compile("&(?:apos|quot);")
