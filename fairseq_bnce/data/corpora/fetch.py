@@ -120,7 +120,7 @@ def download(url: str, target: Path, checksum: str | None) -> None:
             it is gone again then, unless a part of the file came.
     """
     part = part_of(str(target))
-    with new_folder(target.parent):
+    with new_folder(target.parent), open(part, "ab"):
         try:
             _download(url, target, checksum)
         except BaseException:
