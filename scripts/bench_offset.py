@@ -38,7 +38,7 @@ from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.errors import InputError, require
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis, fit_offset, summary
-from fairseq_bnce.text.stream import sampled
+from fairseq_bnce.text.reading import sampled
 
 
 def main(arguments: Sequence[str]) -> int:

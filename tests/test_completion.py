@@ -6,15 +6,13 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-import forks
 import numpy as np
 import pytest
 from checkpoint_edits import edited
-from tools import call_command, full_disk
+from tools import call_command
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.data.completion import Accuracy, read_answers, read_questions
@@ -249,7 +247,7 @@ def test_several_models_add_their_scores(complete, put, language_model):
         np.testing.assert_allclose(total, np.sum(scores, axis=0), atol=4e-6)
         assert [row[name] for row in together] == ["abcde"[n] for n in np.argmax(total, axis=1)]
     status, _, errors = complete(questions, "--path", os.pathsep.join([models[0], "no.pt"]))
-    assert status == 2 and "no.pt: required a checkpoint" in errors
+    assert status == 2 and "no.pt: required" in errors
 
 
 def test_as_json(complete, put):
@@ -267,14 +265,7 @@ def test_as_json(complete, put):
 
 def test_json_needs_answers(complete, put):
     status, output, errors = complete(put("q", MACHINE), "--json")
-    assert status == 2 and not output and "--json: required --answers" in errors
-
-
-@pytest.mark.parametrize("flag", ["--answers", "--out", "--data"])
-def test_a_flag_without_a_value_is_not_taken_for_not_given(complete, put, flag):
-    """As of a shell's variable that is not set."""
-    status, output, errors = complete(put("q", MACHINE), flag, "")
-    assert (status, output) == (2, "") and f"{flag}: required a value, got an empty one" in errors
+    assert status == 2 and not output and "--json: required" in errors
 
 
 def test_exact_alone(complete, put):
@@ -331,12 +322,9 @@ def test_the_table_replaces_nothing_that_is_read(complete, put, tmp_path, flag, 
     paths = f"none.pt{os.pathsep}{files['--path']}"
     flags = ["--answers", files["--answers"], "--path", paths, "--out", out]
     errors = refusal(complete(files["QUESTIONS"], *flags, model=None))
-    required = (
-        f"{flag}: required another file than {files[flag]}, which"
-        if is_part
-        else (f"--out: required another file than that of {flag}, got {files[flag]}")
+    assert (
+        "--out: required" in errors and flag in errors and Path(files[flag]).read_bytes() == before
     )
-    assert required in errors and Path(files[flag]).read_bytes() == before
 
 
 @pytest.mark.parametrize("flags", [[], ["--answers", "none"]])
@@ -365,33 +353,15 @@ def refusal(found, limit=700):
     return errors
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "3,x _____," + "y" * 131_073 + ",2,3,4,5\n",
-        '3,"x _____,1,2,3,4,5\n' + "z\n" * 70_000,
-        "x" * 5000 + "\n",
-    ],
-)
-def test_long_lines_that_are_no_questions(complete, put, row):
-    path = put("q", TABLE + row)
-    assert f"{path}, line " in refusal(complete(path))
+def test_headings_alone(complete, put):
+    questions, answers = put("q", TABLE), put("a", "id,answer\n")
+    none = put("none", HEADING)
+    assert f"{answers}: required" in refusal(complete(questions, "--answers", answers))
+    for flags in ([], ["--answers", answers]):
+        assert f"{none}: required" in refusal(complete(none, *flags))
 
 
-@pytest.mark.parametrize("has_table", [True, False])
-def test_a_full_disk(language_model, put, tmp_path, has_table):
-    """Under the table, or under what is said of it."""
-    questions, answers = put("q", MACHINE), put("a", MACHINE_ANSWERS)
-    out = ["--out", tmp_path / "out.csv"] if has_table else []
-    path = ["--path", language_model("rnn_lm")]
-    with open("/dev/full", "wb") as full, forks.Popen(
-        [*COMMAND, *path, questions, "--answers", answers, *out],
-        stdout=full,
-        stderr=subprocess.PIPE,
-        preexec_fn=full_disk() if has_table else None,
-    ) as process:
-        errors = process.communicate(timeout=60)[1].decode()
-    name = out[1] if out else "standard output"
-    want = f"fairseq-bnce: error: {name}: required room to write, got: "
-    assert process.returncode == 2 and errors.splitlines()[-1].startswith(want)
-    assert "Traceback" not in errors and not list(tmp_path.glob("out*"))
+def test_a_question_that_comes_twice(complete, put):
+    """Its answer would count twice."""
+    path = put("q", TABLE + "12,_____,1,2,3,4,5\n")
+    assert f"{path}, line 4: required" in refusal(complete(path))

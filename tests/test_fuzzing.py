@@ -17,12 +17,6 @@ from fairseq_bnce import checkpoints
 
 pytestmark = pytest.mark.modern
 CHUNK = 100  # cases of a test
-FEW = {"score": 1, "rescore": 3, "complete": 1}
-MANY = {"score": 10, "rescore": 14, "complete": 7}
-
-
-def chunks(counts, start=0):
-    return [(name, start + number) for name, count in counts.items() for number in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +85,9 @@ def fuzz(name, seed, folder, path, model):
     assert 0.1 * CHUNK < ends.count(0) < CHUNK
 
 
-@pytest.mark.parametrize(("name", "seed"), chunks(FEW))
-def test_some_inputs(name, seed, tmp_path, path, model, loaded_once):
-    fuzz(name, seed, tmp_path, path, model)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "seed"), chunks(MANY, start=100))
-def test_many_inputs(name, seed, tmp_path, path, model, loaded_once):
-    fuzz(name, seed, tmp_path, path, model)
+@pytest.mark.parametrize("name", fuzzing.CASES)
+def test_some_inputs(name, tmp_path, path, model, loaded_once):
+    fuzz(name, 0, tmp_path, path, model)
 
 
 # ---------------------------------------------------------------- the flags of fairseq-train

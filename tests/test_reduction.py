@@ -27,7 +27,7 @@ from fairseq_bnce.cli import diagnose
 from fairseq_bnce.errors import CheckpointError
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import diagnosis, normalisation, reduction
-from fairseq_bnce.text.stream import sampled
+from fairseq_bnce.text.reading import sampled
 
 pytestmark = pytest.mark.modern
 LINES = zipf_lines(60, seed=5)

@@ -1,4 +1,4 @@
-"""fairseq_bnce.rescoring.prefixes: the same scores, with less work."""
+"""fairseq_bnce.rescoring.language_model: the same scores, with less work."""
 
 import random
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.rescoring import prefixes
+from fairseq_bnce.rescoring import language_model as prefixes
 
 
 def similar(seed=1, lists=3, size=25):
@@ -74,10 +74,10 @@ def test_no_prefix_is_read_twice(language_model):
 
 
 def test_it_is_done_where_it_pays():
-    assert prefixes.pays(["a b c d", "a b c e", "a b c f"])
-    assert not prefixes.pays(["a b c d", "b b c d", "c b c d"])
-    assert not prefixes.pays([])
-    assert prefixes.pays(similar())
+    assert prefixes.share_prefixes(["a b c d", "a b c e", "a b c f"])
+    assert not prefixes.share_prefixes(["a b c d", "b b c d", "c b c d"])
+    assert not prefixes.share_prefixes([])
+    assert prefixes.share_prefixes(similar())
 
 
 def test_groups_keep_the_order_and_their_size():
@@ -103,5 +103,5 @@ def test_sentences_longer_than_the_model_reads(language_model):
     scorer = Scorer.from_checkpoint(language_model("transformer_lm"), exact=True)
     texts = [f"{'w1 w2 w3 ' * 30}{end}" for end in ("w4", "w5 w6", "", "w7")]
     found = [one.total for one in prefixes.score(scorer, texts)]
-    assert prefixes.pays(texts)
+    assert prefixes.share_prefixes(texts)
     np.testing.assert_allclose(found, scorer.score(texts), atol=1e-4)

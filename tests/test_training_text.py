@@ -171,7 +171,6 @@ def test_a_checkpoint_carries_it(data, model):
         "[]",
         '{"tokenizer": "abacus"}',
         '{"tokenizer": "sacremoses", "language": "xx"}',
-        '{"tokenizer": "none", "lowercase": 1}',
         '{"tokenizer": "none", "upper": true}',
     ],
 )

@@ -1,6 +1,6 @@
 """The ``fairseq-bnce`` command: a sub-command for making data, and for each use of a model.
 
-Nothing here imports torch or fairseq: a sub-command that needs them does.
+This module imports neither torch nor fairseq. Sub-commands that need them import them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ import signal
 import sys
 import textwrap
 import threading
-import time
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence
 
-from fairseq_bnce.cli.requirements import missing_package
 from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, one_line
 from fairseq_bnce.text.numerals import NEGATIVE
-from fairseq_bnce.text.output import discard_stdout, kept, write_error
+from fairseq_bnce.text.writing import STDOUT, write_errors
 from fairseq_bnce.version import __version__
 
-# The modules of this package, imported when their command is given.
+# Modules of this package; only the one of the given command is imported.
 COMMANDS = {
     "get-data": "the data of a well-known corpus, from its archive",
     "prepare-text": "binarised data for fairseq-train, from text files",
@@ -34,9 +32,9 @@ COMMANDS = {
     "diagnose": "how well a model normalises itself on a text",
 }
 BAD_INPUT = 2
-# What the user has to mend; anything else is a bug with a trace.
+# Errors that the user can fix; any other error is a bug and shows its trace.
 USER_ERRORS = (InputError, ScoringError, UnsupportedModelError)
-# What the command line calls the arguments that a ScoringError names.
+# Flags by the names of the arguments that a ScoringError names.
 _FLAGS = {
     "shift": "--log-z-shift",
     "exact=True": "--exact",
@@ -46,58 +44,46 @@ _FLAGS = {
         for name in ("path", "data", "device", "batch_tokens", "context_window", "document")
     },
 }
-# Where a message begins, or one of several; "exact=True" also inside.
+# An argument at the start of a message, or after "; "; "exact=True" also inside.
 _ARGUMENT = re.compile(rf"(?:(?<!.)|(?<=; ))(?:{'|'.join(_FLAGS)})(?=[: ])|exact=True")
-SIGNALLED = 128  # as the shell has it: with the signal's number added
-INTERRUPTED, BROKEN_PIPE = SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGPIPE
-TIDYING = 2  # seconds in which a second SIGTERM is ignored: coreutils' timeout sends two
-
-
-class _Terminated(BaseException):
-    """By a SIGTERM, or a SIGHUP; the signal's number is its argument."""
+_SIGNALLED = 128  # plus the signal's number: an exit status, as in a shell
+_INTERRUPTED = _SIGNALLED + signal.SIGINT
+_WITH_FAIRSEQ = ("torch", "numpy", "fairseq", "fairseq_cli", "hydra", "omegaconf")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run a command.
 
     Args:
-        arguments: of the command line, by default the process's own.
+        arguments: of the command line; the process's own by default.
 
     Returns:
-        The exit status: that of the sub-command, 2 for bad input and a full disk, 130 after
-        Ctrl-C, 141 where nobody reads what is written, 143 after a SIGTERM, 129 after a SIGHUP.
+        The exit status: the sub-command's, 2 for bad input, 130 after Ctrl-C, 141 after a broken
+        pipe. SIGTERM and SIGHUP exit with 143 and 129.
     """
     try:
-        with _flushed_output():
+        with _flushed_stdout():
             return _run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
-        return INTERRUPTED
-    except _Terminated as end:
-        return SIGNALLED + end.args[0]
+        return _INTERRUPTED
     except BrokenPipeError:
-        return BROKEN_PIPE
-    except InputError as error:  # of the flush
-        return _told(error)
+        return _SIGNALLED + signal.SIGPIPE
+    except ModuleNotFoundError as error:
+        return _print_error(_missing_package(error))
+    except USER_ERRORS as error:
+        return _print_error(error)
 
 
 def _run(arguments: List[str]) -> int:
-    try:
-        # Before the parser, whose --help may write into a closed pipe, too.
-        parser = _parser(arguments[0] if arguments else "")
-        _check_values(parser, arguments)
-        options = parser.parse_args(arguments)
-        form = "fairseq-bnce: %(message)s"
-        logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
-        with _ended_in_order():
-            return options.run(options)
-    except ModuleNotFoundError as error:
-        return _told(missing_package(error))
-    except USER_ERRORS as error:
-        return _told(error)
+    options = _parser(arguments[0] if arguments else "").parse_args(arguments)
+    form = "fairseq-bnce: %(message)s"
+    logging.basicConfig(stream=sys.stderr, format=form, level="WARNING", force=True)
+    with _exit_on(signal.SIGTERM), _exit_on(signal.SIGHUP):
+        return options.run(options)
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:
-    """With the options of the chosen sub-command; the others are names alone."""
+    """Return the parser, with the options of the chosen sub-command only."""
     parser = argparse.ArgumentParser(
         prog="fairseq-bnce",
         description="Make data for language models, and use those trained with fairseq_bnce.",
@@ -108,7 +94,8 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
         own = commands.add_parser(name, help=summary, formatter_class=_HelpFormatter)
         own._negative_number_matcher = NEGATIVE
         if name == chosen:
-            with _ended_at_once():
+            # torch turns a KeyboardInterrupt during its import into a RuntimeError.
+            with _handled(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED)):
                 module = importlib.import_module(f"fairseq_bnce.cli.{name.replace('-', '_')}")
             own.description = module.__doc__
             module.add_arguments(own)
@@ -117,7 +104,7 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Paragraphs of a description as wide as the terminal; what is indented stays as it is."""
+    """Fills paragraphs of a description to the terminal's width; indented ones stay as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         filled = [
@@ -127,45 +114,22 @@ class _HelpFormatter(argparse.HelpFormatter):
         return textwrap.indent("\n\n".join(filled), indent)
 
 
-@contextlib.contextmanager
-def _ended_at_once() -> Iterator[None]:
-    """In here Ctrl-C ends the process quietly: torch, being imported, makes a RuntimeError of it.
+def _exit_on(number: int) -> Any:
+    """Raise SystemExit on a signal, so that scratch folders and child processes are removed."""
 
-    Where it is ignored, as in the background, or handled otherwise, that stays so.
-    """
-    with _handled(signal.SIGINT, signal.default_int_handler, lambda *_: os._exit(INTERRUPTED)):
-        yield
+    def end(*_: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)  # coreutils' timeout sends SIGTERM twice
+        sys.exit(_SIGNALLED + number)
 
-
-@contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """In here SIGTERM is an exception: scratch folders and child processes go with this one.
-
-    And so is SIGHUP, of a terminal that goes away, unless it is ignored, as under nohup.
-    """
-    received: List[Tuple[float, int]] = []  # when, and which
-
-    def end(number: int, _: Any) -> None:
-        now = time.monotonic()
-        if not received or now - received[-1][0] > TIDYING:
-            received.append((now, number))
-            raise _Terminated(number)
-
-    usual = signal.SIG_DFL
-    with _handled(signal.SIGTERM, usual, end), _handled(signal.SIGHUP, usual, end):
-        try:
-            yield
-        except Exception:
-            if received:  # torch, being imported, makes another error of it
-                raise _Terminated(received[-1][1]) from None
-            raise
+    return _handled(number, end)
 
 
 @contextlib.contextmanager
-def _handled(number: int, usual: Any, handler: Any) -> Iterator[None]:
-    """A signal handled so in the main thread, where it was handled as usual until now."""
+def _handled(number: int, handler: Any) -> Iterator[None]:
+    """Handle a signal in the main thread, unless it is ignored or handled already."""
     before = signal.getsignal(number)
-    if threading.current_thread() is not threading.main_thread() or before is not usual:
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    if threading.current_thread() is not threading.main_thread() or before not in usual:
         yield
         return
     signal.signal(number, handler)
@@ -175,36 +139,34 @@ def _handled(number: int, usual: Any, handler: Any) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def _check_values(parser: argparse.ArgumentParser, arguments: List[str]) -> None:
-    """Before Python 3.13, argparse takes ``--flag=--`` for an empty list, whatever its type."""
-    for argument in arguments:
-        flag, _, value = argument.partition("=")
-        if flag.startswith("--") and value == "--":
-            parser.error(f"argument {flag}: required a value, got '--'")
+def _missing_package(error: ModuleNotFoundError) -> InputError:
+    """Return an error that says what to install; raise ``error`` if a module of ours is missing."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "fairseq_bnce"):
+        raise error
+    remedy = f"{sys.executable} -m pip install {package}"
+    if package in _WITH_FAIRSEQ:
+        remedy = (
+            "scripts/setup_env.sh makes an environment with torch and fairseq in a checkout, and "
+            "README.md, Install, says how to have them in another"
+        )
+    return InputError(f"required the package {package}, got {sys.executable} without it: {remedy}")
 
 
-def _told(error: Exception) -> int:
-    """Say on one line what is wrong, and where what was done before it is."""
+def _print_error(error: Exception) -> int:
     message = str(error)
     if isinstance(error, ScoringError):
         message = _ARGUMENT.sub(lambda found: _FLAGS[found.group()], message)
-    message = one_line(message)
-    if kept(error):
-        message += f" (what was done before it is in {' and '.join(kept(error))})"
-    with contextlib.suppress(OSError):  # where nobody can be told
-        print(f"fairseq-bnce: error: {message}", file=sys.stderr)
+    print(f"fairseq-bnce: error: {one_line(message)}", file=sys.stderr)
     return BAD_INPUT
 
 
 @contextlib.contextmanager
-def _flushed_output() -> Iterator[None]:
-    """Standard output written while it can be told if that fails, not by the interpreter's end."""
+def _flushed_stdout() -> Iterator[None]:
+    """Write standard output out before the interpreter ends, so that a failure is reported."""
     try:
         yield
     finally:
-        try:
-            if sys.stdout is not None:
+        if sys.stdout is not None:
+            with write_errors(STDOUT):
                 sys.stdout.flush()
-        except OSError as error:
-            discard_stdout()
-            raise write_error(None, error) from None

@@ -8,14 +8,11 @@ from fairseq_bnce import cli
 
 
 def main() -> int:
-    """See :func:`fairseq_bnce.cli.main`; here is what is settled before torch is imported."""
-    if sys.stderr is None:  # closed, by 2>&-: what is said there would go to standard output
-        # As a real one, which writes whatever it is told.
-        nobody = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
-        sys.stderr = nobody
-    logging.disable(logging.INFO)  # fairseq would chat while it is imported
-    # Before torch starts its threads: on a busy machine those that wait for others by turning round
-    # and round take the cores from them.
+    """Run :func:`fairseq_bnce.cli.main`, with settings that must come before torch's import."""
+    if sys.stderr is None:  # closed by 2>&-: messages would go to standard output
+        sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    logging.disable(logging.INFO)  # fairseq logs while it is imported
+    # On a busy machine, threads of torch that spin while they wait take the cores from others.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     return cli.main()
 

@@ -26,7 +26,6 @@ from fairseq_bnce.cli.common import (
     load_scorer,
     model_files,
     progress_bar,
-    refuse_empty,
     refuse_overwriting,
 )
 from fairseq_bnce.cli.words import ModelWords, add_tokenize, check_text_options
@@ -39,8 +38,8 @@ from fairseq_bnce.data.completion import (
     right_letters,
 )
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.output import Output
 from fairseq_bnce.text.training_text import NONE, PENN, TrainingText
+from fairseq_bnce.text.writing import Output
 
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer
@@ -78,42 +77,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer the questions.
-
-    Raises:
-        InputError, ScoringError, UnsupportedModelError: for what the user
-            has to mend.
-    """
-    refuse_empty(options, "answers", "out")
+    """Answer the questions."""
     if options.json and not options.answers:
-        raise InputError("--json: required --answers, of which it tells, got none")
+        raise InputError("--json: required --answers, got none")
     if options.tokenized:
         options.tokenize = NONE
     check_text_options(options)
-    _check_out(options)
+    read = [("QUESTIONS", options.questions), ("--answers", options.answers)]
+    for path in _paths(options.path):
+        read += model_files(path, options.data)
+    refuse_overwriting({"--out": options.out}, read)
     questions = read_questions(options.questions)
     right = right_letters(questions, options.answers) if options.answers else None
-    if options.out or right is None:
-        with Output(options.out) as out:
-            scores = _scores(questions, options)
+    with Output(options.out) as out:
+        scores = _scores(questions, options)
+        if options.out or right is None:
             for line in _table(questions, scores, right):
                 out.write(line)
-    else:
-        scores = _scores(questions, options)
     if right is not None:
         found = _accuracies(scores, right)
         out = Output(None)
         out.write(json.dumps({"path": options.path, **found}) if options.json else _as_text(found))
         out.flush()
     return 0
-
-
-def _check_out(options: argparse.Namespace) -> None:
-    """The table replaces nothing that is read."""
-    read = [("QUESTIONS", options.questions), ("--answers", options.answers)]
-    for path in _paths(options.path):
-        read += model_files(path, options.data)
-    refuse_overwriting({"--out": options.out}, read)
 
 
 def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Scores:
@@ -135,17 +121,17 @@ def _scores(questions: Sequence[Question], options: argparse.Namespace) -> Score
 
 
 def _novels(options: argparse.Namespace) -> Optional[TrainingText]:
-    """How the challenge's novels are cut, for models that do not say, unless options do."""
+    """Return how the challenge's novels are cut, unless the options say how to cut sentences."""
     return None if options.tokenize else TrainingText(PENN, lowercase=True)
 
 
 def _paths(given: str) -> List[str]:
-    """One whose own name has the separator is one."""
+    """Return the models of --path; a file whose name has the separator is one model."""
     return [given] if os.path.isfile(given) else given.split(os.pathsep)
 
 
 def _scored(scorer: Scorer, sentences: Sequence[str], name: str, words: ModelWords) -> np.ndarray:
-    """(questions, 5)"""
+    """Return log-probabilities (questions, 5)."""
     bar = progress_bar(
         iterable=scorer.score_stream(sentences), total=len(sentences), desc=name, unit=" sentences"
     )
@@ -159,7 +145,7 @@ def _scored(scorer: Scorer, sentences: Sequence[str], name: str, words: ModelWor
 def _table(
     questions: Sequence[Question], scores: Scores, right: Optional[Sequence[str]]
 ) -> List[str]:
-    """Lines of CSV: choices first, then scores."""
+    """Return lines of CSV: choices first, then scores."""
     columns: Dict[str, Sequence[str]] = {"id": [question.name for question in questions]}
     if right is not None:
         columns["answer"] = list(right)
@@ -177,7 +163,7 @@ def _csv_line(values: Iterable[str]) -> str:
 
 
 def _accuracies(scores: Scores, right: Sequence[str]) -> Dict[str, Dict[str, Any]]:
-    """Of each way to score, shares and the ends of intervals from 0 to 1; and what differs."""
+    """Return each way's share of right choices with its interval, and how often ways differ."""
     letters = {name: chosen(values) for name, values in scores.items()}
     found: Dict[str, Dict[str, Any]] = {}
     for name, ones in letters.items():

@@ -31,7 +31,6 @@ from fairseq_bnce.cli.common import (
     note,
     note_bad_lines,
     progress_bar,
-    refuse_empty,
     refuse_overwriting,
     without_nan,
 )
@@ -48,8 +47,8 @@ from fairseq_bnce.scoring.diagnosis import (
 )
 from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, MOST_ROWS, Contexts
 from fairseq_bnce.text.numerals import at_least
-from fairseq_bnce.text.output import Output, write_error
-from fairseq_bnce.text.stream import TextLines, sampled
+from fairseq_bnce.text.reading import TextLines, sampled
+from fairseq_bnce.text.writing import Output, write_errors
 
 _SHOWN = (
     ("contexts", "contexts", ",d"),
@@ -89,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--reduced-partition",
         "--offset",
-        type=at_least(1, MOST_ROWS),
+        type=_rows,
         nargs="?",
         const=0,
         metavar="ROWS",
@@ -106,25 +105,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Diagnose the text.
-
-    Raises:
-        InputError, ScoringError, UnsupportedModelError: for what the user has
-            to mend.
-    """
-    refuse_empty(options, "path", "calibrate", "out")
+    """Diagnose the text."""
     if options.calibrate in ("reduced-partition", "offset"):
         options.calibrate, options.reduced_partition = True, options.reduced_partition or 0
     check_text_options(options)
     calibrated = _calibrated_path(options)
-    folder = None if options.out is None else Path(options.out)
-    read = [("FILE", name) for name in options.files]
-    read += model_files(options.path, options.data)
-    written = None if folder is None else str(folder / "diagnosis.json")
-    refuse_overwriting({"--out": written}, read)
-    if folder is not None:
-        importlib.import_module("matplotlib")  # told of before the work where it is missing
-        _make_folder(folder)
+    folder = Path(options.out) if options.out else None
+    _check_outputs(options, folder)
     loaded = _version(options.path)
     scorer = load_scorer(DiagnosingScorer, options, exact=True)
     rows = options.reduced_partition
@@ -137,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
     state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
     if kept is not None:
         numbers["offset"], state = _reduced_partition(scorer, kept, rows)
-    _write(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
+    _print(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
     if folder is not None:
         with Output(str(folder / "diagnosis.json")) as out:
             out.write(_as_json(numbers, contexts))
@@ -156,10 +143,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check_outputs(options: argparse.Namespace, folder: Optional[Path]) -> None:
+    """Check before the work that --out can be written and replaces no input."""
+    if folder is None:
+        return
+    read = [("FILE", name) for name in options.files] + model_files(options.path, options.data)
+    refuse_overwriting({"--out": str(folder / "diagnosis.json")}, read)
+    importlib.import_module("matplotlib")
+    with write_errors(f"--out {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _rows(text: str) -> int:
+    """Return the rows of a reduced partition function: a type for argparse."""
+    if not 1 <= int(text) <= MOST_ROWS:
+        raise argparse.ArgumentTypeError(f"required 1 to {MOST_ROWS:,}, got {text}")
+    return int(text)
+
+
 def _reduced_partition(
     scorer: DiagnosingScorer, contexts: Contexts, rows: int
 ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """(what is said of it, what a checkpoint carries)"""
+    """Fit a reduced partition function; return its figures, and a checkpoint's state of it."""
     try:
         reduced, measured = fit_offset(scorer, contexts, rows)
     except ValueError as error:
@@ -171,19 +176,17 @@ def _reduced_partition(
 def calibrate(
     path: str, calibrated: Path, measured: Mapping[str, Any], version: Optional[Tuple[int, ...]]
 ) -> None:
-    """Write a checkpoint with what was measured, all at once.
+    """Write a checkpoint with the measured state, beside its name first, and rename it.
 
     Args:
-        path: the checkpoint, which is read safely.
-        calibrated: the one to write; may be the same.
-        measured: what the task's state gets: mu_z and sigma_z, nats, and a reduced partition
-            function or none.
-        version: of the checkpoint that it was measured on.
+        path: the checkpoint that was diagnosed.
+        calibrated: the checkpoint to write; may be the same.
+        measured: added to the task's state: mu_z and sigma_z, nats, and possibly a reduced
+            partition function.
+        version: of the file ``path`` when it was diagnosed.
 
     Raises:
-        CheckpointError: see :func:`fairseq_bnce.checkpoints.read`.
-        InputError: where it can't be written, or is of another checkpoint, as a training writes
-            them under one name; nothing is left then.
+        InputError: if ``calibrated`` cannot be written, or a training has replaced ``path`` since.
     """
     content = checkpoints.read(path)
     if _version(path) != version:
@@ -205,28 +208,24 @@ def calibrate(
 
 
 def _version(path: str) -> Optional[Tuple[int, ...]]:
-    """Of a file, changed by all that writes it; None where there is none."""
-    try:
+    """Return numbers that change when a file is written; None if there is no file."""
+    with contextlib.suppress(OSError):
         found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+        return found.st_ino, found.st_size, found.st_mtime_ns
+    return None
 
 
-def _write(text: str) -> None:
+def _print(text: str) -> None:
     out = Output(None)
     out.write(text)
     out.flush()
 
 
 def _draw(measures: Measures, folder: Path) -> None:
-    """Pictures appear when they are whole."""
-    try:
-        with tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
-            for picture in pictures.draw(measures, Path(unfinished)):
-                os.replace(picture, folder / picture.name)
-    except OSError as error:
-        raise write_error(str(folder), error) from None
+    """Draw the pictures beside their names first, and rename them."""
+    with write_errors(str(folder)), tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
+        for picture in pictures.draw(measures, Path(unfinished)):
+            os.replace(picture, folder / picture.name)
 
 
 def _diagnosed(
@@ -258,49 +257,30 @@ def _progress(text: TextLines, kept: Optional[Contexts]) -> Any:
     return progress_bar(total=text.total_bytes, unit="B", unit_scale=True)
 
 
-def _calibrated_path(options: argparse.Namespace) -> Any:
-    """Known to be writable before the work."""
+def _calibrated_path(options: argparse.Namespace) -> Optional[Path]:
+    """Return the checkpoint to write, checked before the work; None without --calibrate."""
     if options.calibrate is None:
         return None
-    name = options.calibrate
-    if name is True:
-        own, suffix = os.path.splitext(options.path)
-        name = f"{own}.calibrated{suffix}"
-    try:
-        return _checked_path(Path(name), options.overwrite)
-    except OSError as error:
-        raise InputError(f"--calibrate {name}: required a file, got: {error.strerror}") from None
-
-
-def _checked_path(path: Path, overwrite: bool) -> Path:
-    if path.is_dir():
-        raise InputError(f"--calibrate {path}: required a file, got a folder")
+    own, suffix = os.path.splitext(options.path)
+    path = Path(f"{own}.calibrated{suffix}" if options.calibrate is True else options.calibrate)
     if path.exists() and not _is_checkpoint(path):
         raise InputError(
-            f"--calibrate {path}: required the name of a checkpoint to write, got a file that is "
-            "none; a text goes before --calibrate"
+            f"--calibrate {path}: required the name of a checkpoint to write, got another file; a "
+            "text goes before --calibrate"
         )
-    if path.exists() and not overwrite:
-        raise InputError(
-            f"--calibrate {path}: required a file that is not there yet, or --overwrite; got one "
-            "that is"
-        )
+    if path.exists() and not options.overwrite:
+        raise InputError(f"--calibrate {path}: required a new file or --overwrite, got an old file")
     if not path.parent.is_dir():
-        raise InputError(f"--calibrate {path}: required a folder that is there, got none")
+        raise InputError(f"--calibrate {path}: required a folder that exists, got none")
     return path
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """By its first bytes: torch writes zip archives, and wrote pickles."""
+    """Judge by the first bytes: torch writes zip archives, and earlier wrote pickles."""
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
         return file.read(2).startswith((b"PK", b"\x80"))
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {folder}: required a folder, got: {error.strerror}") from None
 
 
 def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:

@@ -29,9 +29,9 @@ from fairseq_bnce.data.result_folder import (
     staging_folder,
 )
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.output import say
 from fairseq_bnce.text.penn import novel_words
 from fairseq_bnce.text.training_text import TrainingText
+from fairseq_bnce.text.writing import say
 
 RESULTS = (*TEXT_RESULTS, "questions")
 # The options of prepare-text with which the command line replaces settings of a recipe.

@@ -15,19 +15,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any, List
+import re
+from typing import Any, Tuple
 
-from fairseq_bnce.cli.common import (
-    add_model_options,
-    model_files,
-    refuse_empty,
-    refuse_overwriting,
-)
-from fairseq_bnce.cli.rescore_job import FEATURE_NAME, Job, cost_files
+from fairseq_bnce.cli.common import add_model_options, model_files, refuse_overwriting
+from fairseq_bnce.cli.rescore_job import Job
 from fairseq_bnce.cli.words import add_text_options
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.text.lines import STDIN
 from fairseq_bnce.text.numerals import at_least, decimal
+from fairseq_bnce.text.reading import STDIN
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +52,7 @@ def _add_list_options(parser: argparse.ArgumentParser) -> None:
         "--cost",
         action="append",
         default=[],
+        type=_cost,
         metavar="NAME=FILE",
         help="Kaldi: costs of the same hypotheses in the same order ('utterance-n cost'), as a "
         "feature of this name; may be given again",
@@ -64,7 +61,13 @@ def _add_list_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_feature_options(group: Any) -> None:
     add = group.add_argument
-    add("--feature", default="BNCE", metavar="NAME", help="of the added score (default: BNCE)")
+    add(
+        "--feature",
+        default="BNCE",
+        type=_feature_name,
+        metavar="NAME",
+        help="of the added score (default: BNCE)",
+    )
     add(
         "--both",
         action="store_true",
@@ -115,9 +118,8 @@ def _add_weight_options(group: Any) -> None:
         help="tokeniser of sacrebleu's (default: none; lists and references are taken to be "
         "tokenised alike)",
     )
-    some = at_least(0, 10_000)
+    some, many = at_least(0), at_least(1)
     add("--restarts", type=some, default=10, metavar="N", help="random starts (default: 10)")
-    many = at_least(1, 1_000_000)
     add(
         "--resamples", type=many, default=1000, metavar="N", help="of the bootstrap (default: 1000)"
     )
@@ -135,24 +137,34 @@ def _add_output_options(group: Any) -> None:
     add("--best", metavar="FILE", help="the first hypotheses, with --weights or --tune")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Rescore the lists.
+def _feature_name(text: str) -> str:
+    """Return a name that lists and weights can hold: a type for argparse."""
+    if not re.fullmatch(r"[\w.+-]+", text):
+        required = "a name of letters, digits and _ . + -"
+        raise argparse.ArgumentTypeError(f"required {required}, got {quoted(text)}")
+    return text
 
-    Raises:
-        InputError, ScoringError, UnsupportedModelError: for what the user has
-            to mend.
-    """
+
+def _cost(text: str) -> Tuple[str, str]:
+    """Return (name, file): a type for argparse."""
+    name, _, file = text.partition("=")
+    if not file:
+        raise argparse.ArgumentTypeError(f"required NAME=FILE, got {quoted(text)}")
+    return _feature_name(name), file
+
+
+def run(options: argparse.Namespace) -> int:
+    """Rescore the lists."""
     if options.weights:
         _separate_weights(options)
     _check(options)
-    _check_names(options)
     _check_files(options)
     Job(options).run()
     return 0
 
 
 def _separate_weights(options: argparse.Namespace) -> None:
-    """Make one text of the weights; NBEST, where it comes behind them, is no weight."""
+    """Join the values of --weights into one text; an NBEST among them is not a weight."""
     weights, *others = options.weights
     lists = []
     for value in others:
@@ -168,14 +180,13 @@ def _separate_weights(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse what makes no sense together, before any work."""
-    refuse_empty(options, "weights", "tune_features", "weights_out", "out", "best")
+    """Refuse flags that contradict each other, before any work."""
     has_weights = bool(options.weights or options.tune)
-    for name in ("exact", "both", "count_words", "count_oov"):
-        if getattr(options, name) and options.path is None:
-            raise InputError(f"--{name.replace('_', '-')}: required --path beside it, got none")
+    of_model = ("exact", "both", "count_words", "count_oov")
+    names = [name for name, _ in options.cost]
     for is_wrong, flag, required in (
-        (options.path is None and not has_weights, "--path", "it, or --weights or --tune"),
+        *((getattr(options, n) and not options.path, f"--{n}", "--path") for n in of_model),
+        (not options.path and not has_weights, "--path", "it, or --weights or --tune"),
         (options.exact and options.both, "--both", "no --exact, which is one of the two"),
         (options.tune and options.ref, "--ref", "no --tune, which measures by its own references"),
         (options.ref and not has_weights, "--ref", "--weights, whose effect is measured"),
@@ -183,35 +194,23 @@ def _check(options: argparse.Namespace) -> None:
         (options.weights_out and not options.tune, "--weights-out", "--tune"),
         (options.tune_features and not options.tune, "--tune-features", "--tune"),
         (options.cost and options.format != "kaldi", "--cost", "--format kaldi"),
+        (len(set(names)) < len(names), "--cost", "every name once"),
     ):
         if is_wrong:
-            raise InputError(f"{flag}: required {required}")
-
-
-def _check_names(options: argparse.Namespace) -> None:
-    """Names that are written into lists and weights are read from there again."""
-    if not FEATURE_NAME.fullmatch(options.feature):
-        raise InputError(
-            "--feature: required a name of letters, digits and _ . + -, got "
-            f"{quoted(options.feature)}"
-        )
+            raise InputError(f"{flag.replace('_', '-')}: required {required}")
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Each is read, or written, for one thing."""
-    read = {"NBEST": options.list, "--weights": options.weights, "--cost": cost_files(options)}
-    read.update({"--tune": options.tune, "--ref": options.ref})
-    names = [(flag, name) for flag, given in read.items() for name in _as_list(given)]
+    """Check that standard input is read once and that no output replaces an input."""
+    given = {"NBEST": [options.list], "--weights": [options.weights], "--tune": options.tune}
+    given.update({"--ref": options.ref, "--cost": [file for _, file in options.cost]})
+    names = [(flag, name) for flag, some in given.items() for name in some or []]
     waiting = [flag for flag, name in names if name == STDIN]
     if len(waiting) > 1:
         raise InputError(
             f"standard input ({STDIN!r}): required once, got it for {' and '.join(waiting)}"
         )
-    if options.path is not None:
+    if options.path:
         names += model_files(options.path, options.data)
     outputs = {"--out": options.out or STDIN, "--best": options.best}
     refuse_overwriting({**outputs, "--weights-out": options.weights_out}, names)
-
-
-def _as_list(given: Any) -> List[str]:
-    return given if isinstance(given, list) else [given]

@@ -1,12 +1,13 @@
-"""The work of ``fairseq-bnce rescore``: lists in, features and weights, lists and a report out."""
+"""The work of ``fairseq-bnce rescore``: reads lists, adds features, weights them, writes lists."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
+import pickle
+import tempfile
 from contextlib import ExitStack
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -16,36 +17,26 @@ from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.bootstrap import Comparison, compare
 from fairseq_bnce.rescoring.kaldi import KaldiFormat
 from fairseq_bnce.rescoring.language_model import Added, add_features
-from fairseq_bnce.rescoring.line_search import Lists
-from fairseq_bnce.rescoring.lists import NBest, each_once, group
+from fairseq_bnce.rescoring.lists import NBest, group, unique_lists
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
 from fairseq_bnce.rescoring.moses import MosesFormat
-from fairseq_bnce.rescoring.spool import Spool
-from fairseq_bnce.rescoring.tuning import tune
-from fairseq_bnce.rescoring.weights import (
-    COMMENT,
-    Space,
-    Weights,
-    ranking,
-    read_weights,
-    weight_lines,
-)
-from fairseq_bnce.text.lines import STDIN, LineSource, readable
-from fairseq_bnce.text.output import Output
+from fairseq_bnce.rescoring.tuning import Lists, tune
+from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
+from fairseq_bnce.text.reading import LineSource, readable
+from fairseq_bnce.text.writing import Output, write_errors
 
-FEATURE_NAME = re.compile(r"[\w.+-]+")
-# What else is added by flags: the ends of the features' names.
+# Flags that add features, and the ends of the features' names.
 _SUFFIXES = {"both": "Exact", "count_words": "Words", "count_oov": "OOV"}
 
 
 class Job:
-    """Everything that can be refused is, before the model is loaded.
+    """Reads weights and references, so that mistakes are reported before the model is loaded.
 
     Args:
-        options: of ``fairseq-bnce rescore``, which make sense together.
+        options: of ``fairseq-bnce rescore``.
 
     Raises:
-        InputError: for weights, references, lists or words that can't be used.
+        InputError: for weights, references, lists or words that cannot be used.
     """
 
     def __init__(self, options: argparse.Namespace):
@@ -54,58 +45,57 @@ class Job:
         self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
         names = options.tune or options.ref
         self.measure = _measure(options, names) if names else None
-        self.references = self._references(names) if names else {}
+        self.references = self.format.references(names) if names else {}
         self.source = LineSource(options.list)
         check_text_options(options)
         self.tuned = self._tuned_names() if options.tune else []
-        self._check_is_used()
+        self._note_unused_feature()
         self.weights_out: Optional[Output] = None
         self.words: Optional[ModelWords] = None  # counts each distinct hypothesis once
 
-    def _references(self, names: List[str]) -> Dict[str, List[str]]:
-        try:
-            return self.format.references(names)
-        except InputError as error:
-            raise InputError(f"{'--tune' if self.options.tune else '--ref'}: {error}") from None
-
     def run(self) -> None:
-        """Read, score, tune and write, as the options say."""
+        """Read, score, tune and write."""
         with ExitStack() as stack:
             out = stack.enter_context(Output(self.options.out))
             best, self.weights_out = (
                 stack.enter_context(Output(name)) if name else None
                 for name in (self.options.best, self.options.weights_out)
             )
-            spool = stack.enter_context(Spool())
             self._check_lists()
-            self._write(self._lists(), out, best, spool)
+            lists = self._lists()
+            if self.options.tune:
+                lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
+            if self.weights is None:
+                for nbest in lists:
+                    _write_lines(out, map(self.format.annotated, nbest.hypotheses))
+            else:
+                self._write_ranked(lists, self.weights, out, best)
         if self.words is not None:
             self.words.end()
         self.source.warn_of_bad_lines()
 
     def _check_lists(self) -> None:
-        """Read them once without the model, where that is possible, if they need references.
+        """Read lists without the model first, if they need references and are files.
 
-        A list that has none, or a line that can't be read, would else end hours of scoring.
+        A list without a reference would otherwise end the command after hours of scoring.
         """
-        files = [self.options.list, *cost_files(self.options)]
-        can_be_read_again = all(name != STDIN and os.path.isfile(name) for name in files)
-        if self.measure is None or self.options.path is None or not can_be_read_again:
+        files = [self.options.list, *(file for _, file in self.options.cost)]
+        if self.measure is None or not self.options.path or not all(map(os.path.isfile, files)):
             return
         lists = group(_format(self.options).hypotheses(LineSource(self.options.list)))
-        for nbest in each_once(lists):
+        for nbest in unique_lists(lists):
             self._reference(nbest)
 
     def _lists(self) -> Iterator[NBest]:
         lists = group(self.format.hypotheses(self.source))
         if self.weights or self.options.tune:
-            lists = each_once(lists)
-        if self.options.path is not None:
+            lists = unique_lists(lists)
+        if self.options.path:
             lists = add_features(lists, self._added())
         return iter(progress_bar(iterable=lists, unit=" lists"))
 
     def _added(self) -> Added:
-        from fairseq_bnce.scoring import Scorer  # and with it fairseq
+        from fairseq_bnce.scoring import Scorer  # imports fairseq
 
         options = self.options
         exact, words, oov = (_name(options, flag) for flag in _SUFFIXES)
@@ -114,46 +104,32 @@ class Job:
         scorers = {options.feature: scorer}
         if exact is not None:
             scorers[exact] = scorer.with_exact(True)
-        return Added(
-            scorers,
-            words,
-            oov,
-            -1 if self.format.name == "kaldi" else 1,
-            self.words,
-            self.words.count,
-        )
+        sign = -1 if self.format.name == "kaldi" else 1
+        return Added(scorers, words, oov, sign, self.words, self.words.count)
 
-    def _write(
-        self, lists: Iterator[NBest], out: Output, best: Optional[Output], spool: Spool
-    ) -> None:
-        if self.options.tune:
-            lists = self._tune(lists, spool)
-        if self.weights is None:
-            for nbest in lists:
-                _write_lines(out, map(self.format.annotated, nbest.hypotheses))
-        else:
-            self._write_ranked(lists, self.weights, out, best)
-
-    def _tune(self, lists: Iterator[NBest], spool: Spool) -> Iterator[NBest]:
-        """Fit the weights; the lists wait in a file meanwhile."""
+    def _tune(self, lists: Iterator[NBest], scratch: Any) -> Iterator[NBest]:
+        """Fit the weights; meanwhile the lists are in a temporary file."""
         features: List[np.ndarray] = []
         counts: List[np.ndarray] = []
         for space, nbest in _in_space(self.tuned, lists, self.weights):
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
-            spool.add(nbest)
+            with write_errors("temporary file"):
+                pickle.dump(nbest, scratch)
         if not features:
             raise InputError(f"{self.source.name}: required n-best lists, got nothing")
-        joined = Lists.of(features, counts)
-        del features, counts  # as large once more
+        joined, number = Lists.join(features, counts), len(features)
+        del features, counts  # they take as much memory again
         space.check_met()
         self.weights = self._fit(space, joined)
-        return iter(spool)
+        with write_errors("temporary file"):
+            scratch.seek(0)
+        return (pickle.load(scratch) for _ in range(number))
 
     def _fit(self, space: Space, lists: Lists) -> Weights:
         options = self.options
-        start = space.vector(self.weights or self._default_weights())
+        start = space.vector(self.weights or dict.fromkeys(self._own_names(), (1.0,)))
         with progress_bar(unit=" lines searched") as bar:
             tuned = tune(
                 lists,
@@ -171,7 +147,7 @@ class Job:
         return weights
 
     def _note_negative(self, weights: Weights) -> None:
-        """A better score then ranks a hypothesis lower; counts may have either sign."""
+        """Report features whose better score ranks lower; counts may have either sign."""
         counts = (_name(self.options, "count_words"), _name(self.options, "count_oov"))
         names = [name for name in weights if name not in counts and min(weights[name]) < 0]
         if names:
@@ -187,65 +163,48 @@ class Job:
         else:
             names = [*self._own_names(), *_added_names(self.options), *(self.weights or {})]
         names = list(dict.fromkeys(names))
-        for name in names:
-            if name.startswith(COMMENT):
-                raise InputError(
-                    f"--tune: required names without {COMMENT} before them, which makes a comment "
-                    f"of a line of --weights-out, got {quoted(name)}"
-                )
         if len(names) < 2:
             raise InputError(
                 f"--tune: required at least two features (--path, --tune-features), got {names}"
             )
         return names
 
-    def _check_is_used(self) -> None:
-        """Whether what the model adds has a weight where lists are ranked, before it is scored."""
+    def _note_unused_feature(self) -> None:
+        """Report, before the scoring, that ranks do not depend on the model."""
         added, weighted = _added_names(self.options), self.tuned or list(self.weights or {})
-        if not added or not weighted or not set(added).isdisjoint(weighted):
-            return
-        if self.format.name == "kaldi":
-            flag = "--tune-features" if self.tuned else "--weights"
-            raise InputError(
-                f"{flag}: required a weight of {' or '.join(added)}, which --path adds, got none: "
-                "Kaldi lists that are ranked are written without it"
-            )
-        names = ", ".join(added)
-        note(f"no weight is one of {names}, which --path adds: lists are ranked without it")
+        if added and weighted and set(added).isdisjoint(weighted):
+            names = ", ".join(added)
+            note(f"no weight is one of {names}, which --path adds: lists are ranked without it")
 
     def _own_names(self) -> List[str]:
-        """The features that stand for what the list's own system thought."""
+        """Return the features with the scores of the system that made the lists."""
         return [self.format.total] if self.format.total else list(self.format.costs)
 
-    def _default_weights(self) -> Weights:
-        return dict.fromkeys(self._own_names(), (1.0,))
-
     def _reference(self, nbest: NBest) -> List[str]:
-        try:
-            return self.references[nbest.list_id]
-        except KeyError:
+        if nbest.list_id not in self.references:
             raise nbest.hypotheses[0].line.error(
                 f"a list that has a reference (there are {len(self.references)})",
                 quoted(nbest.list_id),
-            ) from None
+            )
+        return self.references[nbest.list_id]
 
     def _write_ranked(
         self, lists: Iterable[NBest], weights: Weights, out: Output, best: Optional[Output]
     ) -> None:
         counts: List[np.ndarray] = []
-        vector, in_order = None, True  # in_order: the lines of --best, by the lists' numbers
-        for line, (space, nbest) in enumerate(_in_space(list(weights), lists, weights)):
-            vector = space.vector(weights) if vector is None else vector
-            order, totals = ranking(space.matrix(nbest), vector)
-            ranked = [nbest.hypotheses[number] for number in order]
+        is_in_order = True  # whether line i of --best is of list i
+        space: Optional[Space] = None
+        for number, (space, nbest) in enumerate(_in_space(list(weights), lists, weights)):
+            order, totals = ranking(space.matrix(nbest), space.vector(weights))
+            ranked = [nbest.hypotheses[place] for place in order]
             _write_lines(out, map(self.format.rescored, ranked, totals[order]))
             if best is not None:
                 _write_lines(best, [self.format.best(ranked[0])])
-                in_order = in_order and self._is_in_order(nbest, line)
+                is_in_order = is_in_order and self._note_order(nbest, number)
             if self.measure is not None:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
-        if vector is not None and space.unmet():  # as sparse features may be of another text alone
+        if space is not None and space.unmet():
             unmet = ", ".join(map(quoted, space.unmet()))
             if len(space.unmet()) == len(weights):
                 raise InputError(f"--weights: required a feature of the lists, got {unmet}")
@@ -254,15 +213,15 @@ class Job:
             before, after = np.array(counts).swapaxes(0, 1)
             self._report(before, after)
 
-    def _is_in_order(self, nbest: NBest, line: int) -> bool:
-        """Whether a line of --best, from 0, is that of a reference text; told of if not."""
-        is_there = self.format.name != "moses" or nbest.list_id == str(line)
-        if not is_there:
+    def _note_order(self, nbest: NBest, number: int) -> bool:
+        """Return whether a Moses list has this number; report it if not."""
+        is_same = self.format.name != "moses" or nbest.list_id == str(number)
+        if not is_same:
             note(
-                f"--best: line {line + 1} is of list {quoted(nbest.list_id)}: the lines are in the "
-                "order of the lists, and not of their numbers"
+                f"--best: line {number + 1} is of list {quoted(nbest.list_id)}: the lines are in "
+                "the order of the lists, and not of their numbers"
             )
-        return is_there
+        return is_same
 
     def _report(self, before: np.ndarray, after: np.ndarray) -> None:
         options = self.options
@@ -273,27 +232,11 @@ class Job:
 
 
 def _format(options: argparse.Namespace) -> Any:
-    if options.format == "moses":
-        return MosesFormat()
-    costs: Dict[str, str] = {}
-    for given in options.cost:
-        name, sign, file = given.partition("=")
-        if not sign or not FEATURE_NAME.fullmatch(name) or not file or name in costs:
-            raise InputError(
-                "--cost: required NAME=FILE, every name once and of letters, digits and _ . + -, "
-                f"got {quoted(given)}"
-            )
-        costs[name] = file
-    return KaldiFormat(costs)
-
-
-def cost_files(options: argparse.Namespace) -> List[str]:
-    """The files of ``--cost NAME=FILE``."""
-    return [given.partition("=")[2] for given in options.cost]
+    return MosesFormat() if options.format == "moses" else KaldiFormat(dict(options.cost))
 
 
 def _name(options: argparse.Namespace, flag: str) -> Optional[str]:
-    """Of the feature that a flag adds; None if it is not given."""
+    """Return the name of the feature that a flag adds; None if the flag is not given."""
     return options.feature + _SUFFIXES[flag] if getattr(options, flag) else None
 
 
@@ -313,19 +256,14 @@ def _measure(options: argparse.Namespace, references: List[str]) -> Any:
 def _in_space(
     names: List[str], lists: Iterable[NBest], weights: Optional[Weights]
 ) -> Iterator[Tuple[Space, NBest]]:
-    """Each list, with the space that the first one makes."""
+    """Yield each list with the space of the first one."""
     space: Optional[Space] = None
     for nbest in lists:
-        space = space or _space(names, nbest, weights)
+        if space is None:
+            space = Space(names, nbest, weights)
+            if space.unmet():
+                note(f"the first list has no feature {', '.join(map(quoted, space.unmet()))}")
         yield space, nbest
-
-
-def _space(names: List[str], first: NBest, weights: Optional[Weights]) -> Space:
-    """Of what may be misspelt this tells now."""
-    space = Space(names, first, weights)
-    if space.unmet():
-        note(f"the first list has no feature {', '.join(map(quoted, space.unmet()))}")
-    return space
 
 
 def _write_lines(out: Output, lines: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ import collections
 import json
 import math
 import sys
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -35,11 +35,11 @@ from fairseq_bnce.cli.words import ModelWords, add_text_options, check_text_opti
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
 from fairseq_bnce.text.numerals import at_least, decimal, finite
-from fairseq_bnce.text.output import Output
-from fairseq_bnce.text.stream import TextLines
+from fairseq_bnce.text.reading import TextLines
+from fairseq_bnce.text.writing import Output
 
 Format = Callable[[SentenceScore], str]
-MOST_NATS = 709  # of which a float64 has an exponential
+MOST_NATS = 709  # a float64 holds no exponential of more
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,11 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Score the text.
-
-    Raises:
-        InputError, ScoringError, UnsupportedModelError: for what the user has to mend.
-    """
+    """Score the text."""
     check_text_options(options)
     text = TextLines(options.files)
     beams = _Beams(options) if options.nemo else None
@@ -97,45 +93,35 @@ def run(options: argparse.Namespace) -> int:
     words = ModelWords(options, scorer)
     texts = map(beams.text, text) if beams else text
     report = _Report(options, text, words, beams.format if beams else None)
-    for window in _windows(scorer, map(words, texts), text, options):
+    windows = scorer.score_windows(
+        map(words, texts),
+        document=options.document,
+        context_window=options.context_window,
+        is_ready=text.is_ready,
+    )
+    for window in windows:
         report.add(window)
     report.end()
     return 0
 
 
-def _windows(
-    scorer: Scorer, lines: Iterable[str], text: TextLines, options: argparse.Namespace
-) -> Iterator[List[SentenceScore]]:
-    return scorer.score_windows(
-        lines,
-        document=options.document,
-        context_window=options.context_window,
-        is_ready=text.is_ready,
-    )
-
-
 class _Beams:
-    """Beams of NeMo, whose scores become what its eval_neural_rescorer.py makes of them."""
+    """Beams of NeMo: computes the scores that its eval_neural_rescorer.py computes."""
 
     def __init__(self, options: argparse.Namespace):
-        for flag, why in {
-            "--json": "which writes other lines",
-            "--per-word": "which writes other lines",
-            "--summary": "which writes other lines",
-            "--document": "since each hypothesis is scored for itself",
-        }.items():
-            if getattr(options, flag[2:].replace("-", "_")):
-                raise InputError(f"--nemo: required no {flag}, {why}, got both")
+        for name in ("json", "per_word", "summary", "document"):
+            if getattr(options, name):
+                raise InputError(f"--nemo: required no --{name.replace('_', '-')}, got both")
         self._alpha, self._beta = options.nemo
-        self._unit = math.log(10) if options.base == "10" else 1.0
+        self._unit = _nats(options.base)
         self._read: Deque[Tuple[str, float]] = collections.deque()
         self._lines = 0
 
     def text(self, line: str) -> str:
-        """The text of a line; the rest is kept until it is scored."""
+        """Return the text of a line; keep the line until its text is scored."""
         self._lines += 1
         text, _, number = line.rpartition("\t")
-        score = decimal(number.strip())
+        score = decimal(number)
         if score is None or math.isnan(score) or "\t" in text:
             required = "--nemo: required a text, a tab and a number"
             raise InputError(f"{required}, got {quoted(line)} (line {self._lines:,} of the input)")
@@ -143,13 +129,14 @@ class _Beams:
         return text
 
     def format(self, score: SentenceScore) -> str:
+        """Return the line of the oldest text that waits for its score."""
         text, before = self._read.popleft()
         after = before + self._alpha * score.total / self._unit + self._beta * len(text)
         return f"{text}\t{after:.6f}"
 
 
 class _Report:
-    """Writes scores as they come, and what there is to say of the whole text."""
+    """Prints scores as they come, then what concerns the whole text."""
 
     def __init__(
         self,
@@ -158,7 +145,7 @@ class _Report:
         words: ModelWords,
         line: Optional[Format],
     ):
-        unit = math.log(10) if options.base == "10" else 1.0
+        unit = _nats(options.base)
         self._words = words
         self.text, self.summary = text, _Summary(unit) if options.summary else None
         columns = _json_format if options.json else _column_format
@@ -166,7 +153,7 @@ class _Report:
         self._is_json = options.json
         self._in_blocks = 0
         self._out = Output(None)
-        # Lines on the same terminal show how far it is, and a bar would be among them.
+        # Lines of scores on the same terminal show the progress.
         is_wanted = options.summary or not (sys.stdout and sys.stdout.isatty())
         self._bar = progress_bar(is_wanted, total=text.total_bytes, unit="B", unit_scale=True)
 
@@ -186,9 +173,7 @@ class _Report:
         self._bar.close()
         if self.summary is not None:
             found = self.summary.as_dict()
-            self._out.write(
-                json.dumps(without_nan(found)) if self._is_json else _as_kenlm_has_it(found)
-            )
+            self._out.write(json.dumps(without_nan(found)) if self._is_json else _as_kenlm(found))
             self._out.flush()
         note_bad_lines(self.text)
         self._words.end()
@@ -197,7 +182,7 @@ class _Report:
 
 
 class _Summary:
-    """Sums over all lines; ``unit``: nats of what log-probabilities are said in."""
+    """Sums over all lines; ``unit``: nats in one unit of the printed log-probabilities."""
 
     def __init__(self, unit: float) -> None:
         self.unit = unit
@@ -230,8 +215,13 @@ def _perplexity(log_prob: float, tokens: int) -> float:
     return math.inf if nats > MOST_NATS else math.exp(nats)
 
 
-def _as_kenlm_has_it(found: Dict[str, Any]) -> str:
-    """The lines of KenLM's query."""
+def _nats(base: str) -> float:
+    """Return the nats in one unit of a logarithm."""
+    return math.log(10) if base == "10" else 1.0
+
+
+def _as_kenlm(found: Dict[str, Any]) -> str:
+    """Format a summary as KenLM's query does."""
     return (
         f"Perplexity including OOVs:\t{found['ppl_with_oov']:.6g}\n"
         f"Perplexity excluding OOVs:\t{found['ppl_without_oov']:.6g}\n"

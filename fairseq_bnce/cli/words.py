@@ -1,4 +1,4 @@
-"""The model's words of a text, cut as its training text was, and a warning if many are unknown."""
+"""Cut text into the model's words, and warn if many of them are unknown."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer
 
-MANY = 0.2  # the share of unknown words from which on something is wrong
-FIRST = 1000  # words after which the share is looked at, since a text may have no end
+MANY = 0.2  # a larger share of unknown words is a mistake of the user
+FIRST = 1000  # words, after which the share is checked: a text may have no end
 
 
 def add_text_options(parser: argparse.ArgumentParser) -> None:
@@ -51,14 +51,14 @@ def check_text_options(options: argparse.Namespace) -> None:
 
 
 class ModelWords:
-    """Makes a model's words of lines, and warns once where the model does not know many.
+    """Cuts lines into a model's words, and warns once if the model does not know many of them.
 
     Args:
         options: of :func:`add_text_options`.
         scorer: of the model.
-        usual: how words are made for a model whose checkpoint does not say more than that words
-            stood between spaces; by default so.
-        least: the share of unknown words from which on :meth:`end` reports it.
+        usual: how to cut lines if the checkpoint does not say it, or says that words stood
+            between spaces; by default at spaces.
+        least: :meth:`end` reports a share of unknown words above this.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class ModelWords:
         return " ".join(words)
 
     def count(self, words: int, unknown: int) -> None:
-        """Count scored words, ``</s>`` left out, and how many of them the model does not know."""
+        """Add scored words, without ``</s>``, and those of them that the model does not know."""
         self._count, self._unknown = self._count + words, self._unknown + unknown
         if self._count >= FIRST and not self._is_checked:
             self._is_checked = True
             self._report(MANY)
 
     def end(self) -> None:
-        """Report the share of the whole text, unless a warning has named that of its start."""
+        """Report the unknown words of the whole text, unless its start was reported."""
         if not self._has_warned:
             self._report(self._least)
 

@@ -13,8 +13,7 @@ import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.text.lines import warn_of_bad_lines
-from fairseq_bnce.text.stream import TextLines
+from fairseq_bnce.text.reading import TextLines, warn_of_bad_lines
 
 if TYPE_CHECKING:  # get-data needs no numpy
     import numpy as np

@@ -18,8 +18,8 @@ from fairseq_bnce.data.cleaning import dump_sentences, novel_sentences
 from fairseq_bnce.data.download import Archive
 from fairseq_bnce.data.preparation import SPLITS
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.output import say
 from fairseq_bnce.text.training_text import PENN, TrainingText
+from fairseq_bnce.text.writing import say
 
 WHOLE = "input"  # the name of a text that get-data has to split
 VALID_SHARDS = 5  # of the 50 held-out shards of the billion words

@@ -11,7 +11,7 @@ from typing import Mapping, NamedTuple
 
 from fairseq_bnce.data.parallel import progress_bar
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.output import say
+from fairseq_bnce.text.writing import say
 
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte

@@ -13,7 +13,7 @@ from typing import Any
 from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS, read_dictionary
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.numerals import at_least
-from fairseq_bnce.text.stream import TextLines
+from fairseq_bnce.text.reading import TextLines
 from fairseq_bnce.text.tokens import BOS, EOS, UNK, check_language
 
 

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterable, Iterator
 from tqdm import tqdm
 
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.stream import TextLines
+from fairseq_bnce.text.reading import TextLines
 
 CHUNK_BYTES = 1 << 18  # of text that one worker gets at a time
 

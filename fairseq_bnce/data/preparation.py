@@ -25,11 +25,10 @@ from fairseq_bnce.data.parallel import map_lines, max_workers
 from fairseq_bnce.data.report import PAGE, SplitStats, write_report
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import training_text
-from fairseq_bnce.text.lines import unmarked
-from fairseq_bnce.text.output import say
-from fairseq_bnce.text.stream import TextLines
+from fairseq_bnce.text.reading import TextLines, strip_bom
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, words_of
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
+from fairseq_bnce.text.writing import say
 
 SPLITS = ("train", "valid", "test")
 DEFAULT_SPLIT = (0.9, 0.05, 0.05)
@@ -330,7 +329,7 @@ def read_dictionary(path: Path) -> AbstractSet[str]:
         raise InputError(f"--dict {path}: required {required}, got: {error}") from error
     for number, line in enumerate(lines, 1):
         word, _, count = line.rstrip().rpartition(" ")
-        is_marked = number == 1 and unmarked(word) != word
+        is_marked = number == 1 and strip_bom(word) != word
         is_known = word in words or word.split(" ")[0] in SPECIALS
         if not word or is_known or is_marked or not count.isdecimal():
             raise InputError(

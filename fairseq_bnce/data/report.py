@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from fairseq_bnce.data.result_folder import REPORT
-from fairseq_bnce.text.output import say
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, UNK
+from fairseq_bnce.text.writing import say
 
 PAGE = range(60, 81)  # characters of a line that was wrapped to fit a page
 # The shares of lines above or below which a text looks escaped, wrapped, or not cut at sentences.

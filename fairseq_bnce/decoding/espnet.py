@@ -8,30 +8,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.decoding.extras import imported
+from fairseq_bnce.decoding.extras import import_library
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, as_words
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
-_INTERFACE: Any = imported(
+_INTERFACE: Any = import_library(
     "espnet.nets.scorer_interface", "espnet", "EspnetScorer"
 ).BatchPartialScorerInterface
-_ENDS = ("<sos/eos>", "<eos>")  # as ESPnet calls </s>
+_ENDS = ("<sos/eos>", "<eos>")  # ESPnet's names of </s>
 
 
 class EspnetScorer(_INTERFACE):
-    """A partial scorer: it scores the tokens that the others of a beam search have picked.
+    """A partial scorer: scores the tokens that the other scorers of a beam search have picked.
 
     Args:
         scorer: of a self-normalised model, or an exact one.
-        token_list: ESPnet's; the model's words are its tokens.
+        token_list: ESPnet's tokens, which are words of the model.
         unk_score_offset: nats, added to the score of tokens that are scored as ``<unk>``.
         max_oov: the largest share of ``token_list`` that the model may lack.
         **options: of :class:`Histories`.
 
     Raises:
-        ScoringError: for a model or tokens that can't be used.
+        ScoringError: for a model or tokens that cannot be used.
     """
 
     def __init__(
@@ -56,26 +56,27 @@ class EspnetScorer(_INTERFACE):
         self._offsets = known.offsets(unk_score_offset)
 
     def init_state(self, x: Tensor) -> Optional[History]:
-        """Nothing was read."""
+        """Return the state before anything was read."""
         return None
 
     def select_state(self, state: Any, i: int, new_id: Optional[int] = None) -> Any:
-        """That of hypothesis ``i``, in a batch."""
+        """Return the state of hypothesis ``i`` of a batch."""
         return state[i] if isinstance(state, list) else state
 
     def score_partial(
         self, y: Tensor, next_tokens: Tensor, state: Optional[History], x: Tensor
     ) -> Tuple[Tensor, History]:
-        """Nats (n,) of n tokens after y (T,), which begins with ``<sos>``, and the state of y."""
+        """Return the scores (n,) of n tokens after y (T,), in nats, and the state of y."""
         (history,) = self._read(y[None], [state])
         return self._scores(history, next_tokens).to(y.device), history
 
     def batch_score_partial(
         self, ys: Tensor, next_tokens: Optional[Tensor], states: List[Any], xs: Tensor
     ) -> Tuple[Tensor, List[History]]:
-        """Nats (B, V) after ys (B, T), the states of ys; of tokens (B, n) alone where given.
+        """Return the scores (B, V) after ys (B, T), in nats, and the states of ys.
 
-        Others have what ESPnet's own CTC scorer gives them: with 0 they would be the likeliest.
+        If ``next_tokens`` (B, n) is given, other tokens are ruled out, as ESPnet's own CTC scorer
+        does it.
         """
         histories = self._read(ys, states)
         scores = torch.full((len(ys), len(self._ids)), FORBIDDEN)
@@ -85,7 +86,7 @@ class EspnetScorer(_INTERFACE):
         return scores.to(ys.device), histories
 
     def _read(self, ys: Tensor, states: List[Any]) -> List[History]:
-        """The histories of ys, read in one batch."""
+        """Return the histories of ys, read in one batch."""
         found = [
             self.histories.start()
             if state is None

@@ -1,4 +1,4 @@
-"""Libraries that an adapter needs, and the package does without."""
+"""Libraries that only an adapter needs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import importlib
 from typing import Any
 
 
-def imported(module: str, distribution: str, adapter: str) -> Any:
-    """A module of a library.
-
-    Raises:
-        ModuleNotFoundError: where it is not installed, with the command that installs it.
-    """
+def import_library(module: str, distribution: str, adapter: str) -> Any:
+    """Import a module; an error of a missing library names the command that installs it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

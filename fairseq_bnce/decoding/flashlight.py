@@ -1,4 +1,4 @@
-"""For flashlight-text's decoders, and torchaudio's ``ctc_decoder``, which is made of them."""
+"""For the decoders of flashlight-text, which torchaudio's ``ctc_decoder`` uses."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from fairseq_bnce.decoding.extras import imported
+from fairseq_bnce.decoding.extras import import_library
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, unigram_log_probs
-from fairseq_bnce.errors import ScoringError, require
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
-_decoder = imported("flashlight.lib.text.decoder", "flashlight-text", "FlashlightLM")
+_decoder = import_library("flashlight.lib.text.decoder", "flashlight-text", "FlashlightLM")
 _LM: Any = _decoder.LM
 
 
-_END = -1  # the index of the child that finish gives, which no word has
+_END = -1  # the index of the child state that finish returns
 
 
 class _Reached(NamedTuple):
-    """What a state stands for: words (None after finish), the last one's score, its search."""
+    """A state's words (None after finish), the score of its last word, and its search."""
 
     history: Optional[History]
     score: float
@@ -32,19 +32,19 @@ class _Reached(NamedTuple):
 class FlashlightLM(_LM):
     """A language model over words: ``LexiconDecoder(options, trie, lm, ..., is_token_lm=False)``.
 
-    Its scores are nats, where flashlight's own KenLM has log10. The decoder does not keep Python's
-    part of it alive: keep a name for it as long as the decoder is used.
+    Scores are in nats; flashlight's own KenLM has log10. The decoder does not keep this object
+    alive: keep a reference to it as long as the decoder is used.
 
     Args:
         scorer: of a self-normalised model, or an exact one.
-        words: index i of the decoder's words is ``words[i]``.
+        words: the decoder's words, in the order of their indices.
         unk_score_offset: nats, added to the score of words that are scored as ``<unk>``.
         max_oov: the largest share of ``words`` that the model may lack.
-        searches: of how many calls of ``start``, the last ones, states can be used.
+        searches: states of so many of the last calls of ``start`` can be used.
         **options: of :class:`Histories`.
 
     Raises:
-        ScoringError: for a model or words that can't be used.
+        ScoringError: for a model or words that cannot be used.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class FlashlightLM(_LM):
         **options: Any,
     ):
         super().__init__()
-        require("searches", "at least 1", searches, searches >= 1)
         known = DecoderWords(scorer, words, max_oov)
         self.histories = Histories(scorer, **options)
         self._ids, self._is_oov = known.ids, known.is_oov
@@ -73,13 +72,13 @@ class FlashlightLM(_LM):
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
-        """Copy and pickle all but the searches, whose states are the decoder's own objects."""
+        """Copy and pickle all but the searches, whose states belong to the decoder."""
         left_out = ("_reached", "_searches", "_lock")
         kept = {name: value for name, value in vars(self).items() if name not in left_out}
         return _copied, (type(self), kept)
 
     def start(self, start_with_nothing: bool) -> Any:
-        """The state of a sentence's beginning, from which alone a neural model can start."""
+        """Return the state of a sentence's beginning, whatever the argument says."""
         state: Any = _decoder.LMState()
         search: List[Any] = []
         self._reach(state, _Reached(self.histories.start(), 0.0, search))
@@ -91,13 +90,12 @@ class FlashlightLM(_LM):
         return state
 
     def score(self, state: Any, usr_token_idx: int) -> Tuple[Any, float]:
-        """The state after a word, and the word's log-probability, nats.
+        """Return the state after a word, and the word's log-probability in nats.
 
         Raises:
-            ScoringError: for a state of none of this model's last searches, or one after
-                ``finish``; for an index that no word has.
+            ScoringError: for a state that is not of the last searches, or is after ``finish``.
         """
-        if not 0 <= usr_token_idx < len(self._ids):
+        if not 0 <= usr_token_idx < len(self._ids):  # a negative index would be another word
             raise ScoringError(
                 f"usr_token_idx: required 0 to {len(self._ids) - 1}, got {usr_token_idx}"
             )
@@ -111,7 +109,7 @@ class FlashlightLM(_LM):
         return after, known.score
 
     def finish(self, state: Any) -> Tuple[Any, float]:
-        """A last state, and the log-probability of ``</s>``, nats; errors as of :meth:`score`."""
+        """Return a last state, and the log-probability of ``</s>`` in nats; see :meth:`score`."""
         before, search = self._open(state)
         after = state.child(_END)
         known = self._reached.get(after)
@@ -123,17 +121,16 @@ class FlashlightLM(_LM):
     def updateCache(self, states: Iterable[Any]) -> None:  # noqa: N802 - flashlight's name
         """Read all states of a beam in one batch.
 
-        flashlight-text 0.0.7 does not pass its decoders' calls on to Python: there, states are
-        read when a word is scored after one of them, others that wait with it.
+        The decoders of flashlight-text 0.0.7 do not call this method: states are then read when
+        a word is scored after one of them.
         """
         self.histories.read(self._open(state)[0] for state in states)
 
     def unigram_scores(self) -> np.ndarray:
-        """Log-probabilities of the words without their contexts, (n,) float64 nats.
+        """Return log-probabilities (n,) of the words without contexts, in nats, to smear a trie.
 
-        The look-ahead of a trie that is to be smeared. They are from the dictionary's counts, of
-        which each is taken for one more; words that are scored as ``<unk>``, which is seldom
-        counted, have its score at a sentence's beginning, and the offset.
+        They are computed from the dictionary's counts plus one. Words that are scored as
+        ``<unk>`` have its score at a sentence's beginning plus the offset.
         """
         dictionary = self.histories.scorer.dictionary
         found = unigram_log_probs(dictionary.count)[self._ids]
@@ -141,7 +138,7 @@ class FlashlightLM(_LM):
         return np.where(self._is_oov, unknown, found) + np.array(self._offsets)
 
     def _open(self, state: Any) -> Tuple[History, List[Any]]:
-        """The history that a state stands for, and its search."""
+        """Return the history of a state, and its search."""
         known = self._reached.get(state)
         if known is None or known.history is None:
             got = "none of its last searches" if known is None else "one after finish"
@@ -152,7 +149,7 @@ class FlashlightLM(_LM):
         return known.history, known.search
 
     def _reach(self, state: Any, reached: _Reached) -> _Reached:
-        # A wrapper that lives is the one that comes back for the decoder's own object.
+        # While this object is alive, the decoder returns it and not another wrapper of its state.
         self._reached[state] = reached
         reached.search.append(state)
         return reached

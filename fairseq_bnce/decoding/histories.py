@@ -1,10 +1,9 @@
-"""What a beam search has read so far, and the scores of the words that may come next.
+"""Histories of a beam search, and the scores of the words that may come next.
 
-A decoder makes thousands of hypotheses and goes on with a few. So a history is a small thing, a
-word and the history before it, and nothing is read until a word is scored after it; then others
-that wait are read along, in one batch. What reading gives, a model's context and the features that
-score words, is kept for the histories that were used last. Others are read again, should they be
-asked for.
+A decoder makes thousands of hypotheses and continues a few of them. A history is therefore small: a
+word and the history before it. The model reads a history when a word after it is scored, in one
+batch with other histories that wait. The model's state and features are kept for the histories used
+last; other histories are read again when a decoder asks for them.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from typing import (
 
 import numpy as np
 
-from fairseq_bnce.errors import ScoringError, require
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 from fairseq_bnce.scoring.host import HostScores
 from fairseq_bnce.scoring.incremental import State
 
-_WAITING = 128  # histories from among which some are read along
-_ROOM = 128  # histories kept for each that is read along, and may never be asked for
-# Nats, by which a history's last word has to be likelier than another's to make up for each history
-# that was made between: a beam goes on with what is as old, and likely.
+_WAITING = 128  # histories that wait to be read
+_ROOM = 128  # histories in the cache for each history that is read ahead
+# Nats that a history's last word must be likelier for each history made between it and the one
+# asked for: a beam continues likely histories of the same age.
 _FAR = 0.1
 
 
@@ -45,11 +44,11 @@ class History:
     """The words of a hypothesis; made by :class:`Histories`, and never changed by its users.
 
     Attributes:
-        parent: the history without the last word; None where there is no word.
-        word: id of the last one.
-        log_prob: of the last word, nats, where it was scored; else 0.
-        length: how many words.
-        owner: the key of the :class:`Histories` that made it, which copies of these have too.
+        parent: the history without the last word; None for a history without words.
+        word: id of the last word.
+        log_prob: of the last word, in nats, if it was scored; else 0.
+        length: the number of words.
+        owner: the key of the :class:`Histories` that made it, and of their copies.
     """
 
     __slots__ = ("__weakref__", "_batch", "_row", "length", "log_prob", "owner", "parent", "word")
@@ -61,7 +60,7 @@ class History:
         self._row = 0
 
     def words(self) -> Tuple[int, ...]:
-        """Ids of all words."""
+        """Return the ids of all words."""
         found: List[int] = []
         history = self
         while history.parent is not None:
@@ -73,7 +72,7 @@ class History:
         return self
 
     def __reduce__(self) -> Any:
-        """Pickle the words, which are read again where they are scored."""
+        """Pickle the words only; the model reads them again."""
         words, history = [], self
         while history.parent is not None:
             words.append((history.word, history.log_prob))
@@ -89,7 +88,7 @@ def _history(owner: str, start: int, words: Sequence[Tuple[int, float]]) -> Hist
 
 
 class _Batch:
-    """Histories that were read together: a row of each array is one of them's."""
+    """Histories that were read together, a row each."""
 
     def __init__(self, scorer: Scorer, raw: HostScores, state: State):
         self.state = state
@@ -98,7 +97,7 @@ class _Batch:
 
 
 class Counts(NamedTuple):
-    """What was done: words scored, histories read, and the batches that it took."""
+    """The numbers of words scored, of histories read, and of batches read."""
 
     words: int
     contexts: int
@@ -110,19 +109,17 @@ class Histories:
 
     Args:
         scorer: of the model.
-        cached: of how many histories, the ones used last, the context is kept, also after an
-            utterance has ended. An LSTM's is small, but a transformer's has keys and values of all
-            its words: layers x 2 x D numbers a word.
-        read_ahead: how many waiting histories are read along with one that is asked for; fewer
-            where ``cached`` is small.
+        cached: number of histories, the ones used last, whose states are kept, also after the
+            end of an utterance. An LSTM's state is small. A transformer's state has keys and values
+            of all words: layers x 2 x D numbers a word.
+        read_ahead: number of waiting histories that are read together with one asked for; fewer
+            if ``cached`` is small.
 
     Raises:
-        ScoringError: for a model that cannot be used in a decoder.
+        ScoringError: for a model that a decoder cannot use.
     """
 
     def __init__(self, scorer: Scorer, *, cached: int = 2048, read_ahead: int = 15):
-        require("cached", "at least 1", cached, cached >= 1)
-        require("read_ahead", "at least 0", read_ahead, read_ahead >= 0)
         check_scorer(scorer)
         self.scorer, self.cached, self.read_ahead = scorer, cached, read_ahead
         self._key = uuid.uuid4().hex
@@ -133,39 +130,38 @@ class Histories:
         self._kept = 0
         self._waiting: Deque[Any] = collections.deque(maxlen=_WAITING)
         self._counts = [0, 0, 0]
-        self._first = _Batch(
-            scorer, self._raw, scorer.start(1)
-        )  # stays, for all searches begin there
+        # Always kept: all searches begin here.
+        self._first = _Batch(scorer, self._raw, scorer.start(1))
 
     @property
     def counts(self) -> Counts:
-        """What was done so far."""
+        """What was done until now."""
         return Counts(*self._counts)
 
     def start(self) -> History:
-        """A history without a word."""
+        """Return a history without words."""
         history = History(self._key, None, self._eos, 0.0)
         history._batch = weakref.ref(self._first)
         return history
 
     def score(self, history: History, word: int) -> float:
-        """Log-probability of a word that may come next, nats."""
+        """Return the log-probability of a next word, in nats."""
         with self._lock:
             batch, row = self._batch_of(history), history._row
             self._counts[0] += 1
             return self._raw.score(batch.inputs[row], word) - batch.normalisers[row]
 
     def end(self, history: History) -> float:
-        """Log-probability of ``</s>``, nats."""
+        """Return the log-probability of ``</s>``, in nats."""
         return self.score(history, self._eos)
 
     def extend(self, history: History, word: int) -> Tuple[History, float]:
-        """The history with a word more, which is not read yet, and the word's log-probability."""
+        """Return the history with one more word, and the word's log-probability."""
         log_prob = self.score(history, word)
         return self.after(history, word, log_prob), log_prob
 
     def after(self, history: History, word: int, log_prob: float = 0.0) -> History:
-        """The history with a word more, which is not read yet."""
+        """Return the history with one more word, which is not read yet."""
         self._raw.check(word)
         new = History(self._key, self.check(history), word, log_prob)
         with self._lock:
@@ -173,7 +169,7 @@ class Histories:
         return new
 
     def scores(self, history: History, words: Union[Sequence[int], np.ndarray]) -> np.ndarray:
-        """(n,) float64 nats, of n words that may come next."""
+        """Return the log-probabilities (n,) of n next words, float64, in nats."""
         with self._lock:
             batch, row = self._batch_of(history), history._row
             self._counts[0] += len(words)
@@ -181,38 +177,34 @@ class Histories:
             return found.astype(np.float64) - batch.normalisers[row]
 
     def read(self, histories: Iterable[History]) -> None:
-        """Read these in as few batches as their lengths allow; those that were read stay."""
+        """Read histories that were not read yet, in as few batches as their lengths allow."""
         with self._lock:
             self._read(list(map(self.check, histories)))
 
     def check(self, history: Any) -> History:
-        """``history``, if it is one of these.
-
-        Raises:
-            ScoringError: for another.
-        """
+        """Return ``history``; raise ScoringError if it is not a history of this model."""
         if not isinstance(history, History) or history.owner != self._key:
             what = "another model's" if isinstance(history, History) else type(history).__name__
             raise ScoringError(f"state: required one that this language model gave, got {what}")
         return history
 
     def __reduce__(self) -> Any:
-        """Copy and pickle no lock, and nothing of what was read."""
+        """Copy and pickle neither the lock nor the states."""
         return _histories, (self.scorer, self.cached, self.read_ahead, self._key)
 
     def _batch_of(self, history: History) -> _Batch:
-        """Reads what was not read yet; what is asked for is kept for longer."""
+        """Return the batch of a history, read now if it was not; mark it as used last."""
         batch = self.check(history)._batch()
         if batch is None:
             return self._read_asked(history)
-        if batch in self._batches:  # not the first; nor one that another thread still holds
+        if batch in self._batches:  # the first batch is not there
             self._batches.move_to_end(batch)
         return batch
 
     def _read_asked(self, history: History) -> _Batch:
-        """Reads some of those that wait along: the decoder may well go on with them."""
+        """Read a history together with waiting ones that the decoder may continue."""
         waiting = self._unread(link() for link in self._waiting)
-        # Of one whose parent was forgotten, all words would have to be read again.
+        # If the parent was forgotten, all words would be read again.
         waiting = [h for h in waiting if h is history or _parent(h)._batch() is not None]
         here = waiting.index(history) if history in waiting else 0
         behind = {h: abs(place - here) * _FAR - h.log_prob for place, h in enumerate(waiting)}
@@ -222,27 +214,27 @@ class Histories:
         return history._batch()
 
     def _read(self, histories: Iterable[History]) -> None:
-        """One batch for each generation of those that are to be read, the eldest first."""
+        """Read histories and their unread parents, one batch a generation, the oldest first."""
         generations, held = [], []
         wanted = self._unread(histories)
         while wanted:
             generations.append(wanted)
             parents = list(map(_parent, wanted))
-            held += [parent._batch() for parent in parents]  # which reading on must not evict
+            held += [parent._batch() for parent in parents]  # reading must not evict them
             wanted = self._unread(parents)
         for generation in reversed(generations):
             held.append(self._read_on(generation))
 
     def _unread(self, histories: Iterable[Optional[History]]) -> List[History]:
-        """Those of them, once each, in this order."""
+        """Return the histories that were not read, once each, in their order."""
         found = [history for history in dict.fromkeys(histories) if history is not None]
         for history in found:
-            if history.parent is None:  # which another copy of these may have made
+            if history.parent is None:  # another copy of this object may have made it
                 history._batch = weakref.ref(self._first)
         return [history for history in found if history._batch() is None]
 
     def _read_on(self, histories: Sequence[History]) -> _Batch:
-        """One batch, of histories whose parents were read."""
+        """Read one batch of histories whose parents were read."""
         by_batch: Dict[_Batch, List[History]] = {}
         for history in histories:
             by_batch.setdefault(_parent(history)._batch(), []).append(history)
@@ -256,7 +248,7 @@ class Histories:
         return self._keep(_Batch(self.scorer, self._raw, read), together)
 
     def _keep(self, batch: _Batch, histories: Sequence[History]) -> _Batch:
-        """Forgets those that were used longest ago, where there are too many."""
+        """Keep a batch; forget the batches used longest ago if there are too many."""
         link = weakref.ref(batch)
         for row, history in enumerate(histories):
             history._batch, history._row = link, row
@@ -277,20 +269,18 @@ def _histories(scorer: Scorer, cached: int, read_ahead: int, key: str) -> Histor
 
 
 def check_scorer(scorer: Scorer) -> None:
-    """Raise ScoringError unless a decoder can use these scores."""
+    """Raise ScoringError if unnormalised scores would be compared from context to context."""
     if not scorer.exact and not scorer.is_self_normalised:
         raise ScoringError(
             "exact: required True for a model that was not trained to normalise itself (its "
-            "checkpoint carries no log Z), got False: its unnormalised scores cannot be compared "
-            "from context to context"
+            "checkpoint carries no log Z), got False"
         )
 
 
 def _parent(history: History) -> History:
-    """Of one that was not read: the first one always is."""
-    assert history.parent is not None
+    assert history.parent is not None  # a history without words is always read
     return history.parent
 
 
 def _nothing() -> None:
-    """In the place of a reference to what was not read yet."""
+    """Stands for a weak reference, in a history that was not read."""

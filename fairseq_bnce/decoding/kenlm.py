@@ -26,9 +26,9 @@ _LOG_10 = math.log(10)
 
 @functools.total_ordering
 class State:
-    """What a model has read; empty until a model writes it.
+    """The words that a model has read; empty until a model writes it.
 
-    States are equal where their words are.
+    States with equal words are equal.
     """
 
     __slots__ = ("history",)
@@ -37,7 +37,7 @@ class State:
         self.history: Optional[History] = None
 
     def words(self) -> Tuple[int, ...]:
-        """Ids of the words."""
+        """Return the ids of the words."""
         return () if self.history is None else self.history.words()
 
     def __eq__(self, other: object) -> Any:
@@ -59,11 +59,11 @@ class State:
 
 
 class FullScoreReturn(NamedTuple):
-    """Of one word.
+    """The score of a word.
 
     Attributes:
-        log_prob: log10.
-        ngram_length: how many words its score saw, itself counted in, and ``<s>``.
+        log_prob: log10 of its probability.
+        ngram_length: the number of words that the score depends on, itself and ``<s>`` included.
         oov: whether it was scored as ``<unk>``.
     """
 
@@ -73,11 +73,11 @@ class FullScoreReturn(NamedTuple):
 
 
 class Config:
-    """KenLM's options of loading a file, which a neural model does not need."""
+    """KenLM's options of loading a file; unused."""
 
 
 class LoadMethod(enum.IntEnum):
-    """How KenLM maps a file, for ``Config.load_method``."""
+    """KenLM's values of ``Config.load_method``."""
 
     LAZY = 0
     POPULATE_OR_LAZY = 1
@@ -87,7 +87,7 @@ class LoadMethod(enum.IntEnum):
 
 
 class ARPALoadComplain(enum.IntEnum):
-    """What KenLM warns of, for ``Config.arpa_complain``."""
+    """KenLM's values of ``Config.arpa_complain``."""
 
     ALL = 0
     EXPENSIVE = 1
@@ -99,17 +99,17 @@ class KenlmModel:
 
     Args:
         path: of the checkpoint.
-        config: KenLM's, which says how to map a file, and is not needed.
+        config: KenLM's options of loading a file; unused.
         unk_score_offset: log10, added to the score of words that are scored as ``<unk>``.
         cached, read_ahead: of :class:`Histories`.
         **options: of :meth:`Scorer.from_checkpoint`: data, device, dtype, exact, ...
 
     Attributes:
         path: of the checkpoint, absolute, bytes.
-        scorer: that it scores with.
+        scorer: the scorer of the checkpoint.
 
     Raises:
-        ScoringError: for a model that can't be used.
+        ScoringError: for a model that cannot be used.
     """
 
     def __init__(
@@ -131,25 +131,25 @@ class KenlmModel:
 
     @property
     def order(self) -> int:
-        """How many words a score depends on: all, but for models that see only a few."""
+        """The number of words that a score depends on; huge if unlimited."""
         return self.scorer.order or sys.maxsize
 
     def score(self, sentence: Text, bos: bool = True, eos: bool = True) -> float:
-        """log10 of a sentence's probability, with ``</s>`` unless ``eos`` is False.
+        """Return log10 of a sentence's probability, with ``</s>`` unless ``eos`` is False.
 
-        ``bos=False`` changes nothing: a neural model has read no text that does not begin.
+        ``bos=False`` changes nothing: a neural model always starts at a sentence's beginning.
         """
         return float(sum(score for score, _, _ in self.full_scores(sentence, bos, eos)))
 
     def perplexity(self, sentence: Text) -> float:
-        """Of a sentence, ``</s>`` counted in; infinite where it is too large a number."""
+        """Return a sentence's perplexity, ``</s>`` included; infinite if it is too large."""
         log_10 = -self.score(sentence) / (len(_text(sentence).split()) + 1)
         return 10.0**log_10 if log_10 < sys.float_info.max_10_exp else math.inf
 
     def full_scores(
         self, sentence: Text, bos: bool = True, eos: bool = True
     ) -> Iterator[Tuple[float, int, bool]]:
-        """(log10, n-gram length, whether it is out of the vocabulary) of each word."""
+        """Yield (log10, n-gram length, whether it is out of the vocabulary) of each word."""
         (found,) = self.scorer.score_stream([_text(sentence)])
         scores = found.log_probs / _LOG_10 + np.where(found.is_oov, self._offset, 0.0)
         end = len(scores) if eos else len(scores) - 1
@@ -157,25 +157,25 @@ class KenlmModel:
             yield score, min(place + 2, self.order), is_oov
 
     def BeginSentenceWrite(self, state: State) -> None:  # noqa: N802 - KenLM's name
-        """Let ``state`` be a sentence's beginning."""
+        """Set ``state`` to a sentence's beginning."""
         _checked(state).history = self.histories.start()
 
     def NullContextWrite(self, state: State) -> None:  # noqa: N802 - KenLM's name
-        """The same: a neural model has read no text that does not begin."""
+        """Do the same: a neural model always starts at a sentence's beginning."""
         self.BeginSentenceWrite(state)
 
     def BaseScore(self, in_state: State, word: Text, out_state: State) -> float:  # noqa: N802
-        """log10 of the word's probability; lets ``out_state`` be the state after it.
+        """Return log10 of the word's probability, and set ``out_state`` to the state after it.
 
         Raises:
-            ScoringError: for a state that was not written, or by another model.
+            ScoringError: for a state that no model or another model wrote.
         """
         return self.BaseFullScore(in_state, word, out_state).log_prob
 
     def BaseFullScore(  # noqa: N802 - KenLM's name
         self, in_state: State, word: Text, out_state: State
     ) -> FullScoreReturn:
-        """As :meth:`BaseScore`, with all that is known of the word."""
+        """Do the same as :meth:`BaseScore`, and return more about the word."""
         history = _checked(in_state).history
         if history is None:
             raise ScoringError(
@@ -214,8 +214,5 @@ def _text(text: Text) -> str:
 
 def _checked(state: Any) -> State:
     if not isinstance(state, State):
-        raise ScoringError(
-            f"state: required a State of {__name__}, got one of {type(state).__module__}: import "
-            "State from where the model comes from"
-        )
+        raise ScoringError(f"state: required a State of {__name__}, got one of another module")
     return state

@@ -7,39 +7,42 @@ import math
 import sys
 from typing import Any, Dict, Iterable, Optional, Tuple
 
-from fairseq_bnce.decoding.extras import imported
+from fairseq_bnce.decoding.extras import import_library
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words, checked_offset
-from fairseq_bnce.errors import ScoringError, require
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
-_LANGUAGE_MODEL: Any = imported(
-    "pyctcdecode.language_model", "pyctcdecode", "PyctcdecodeLM"
-).AbstractLanguageModel
-_LONG = imported("pyctcdecode.constants", "pyctcdecode", "PyctcdecodeLM").AVG_TOKEN_LEN
-_DECODER: Any = imported("pyctcdecode.decoder", "pyctcdecode", "PyctcdecodeLM").BeamSearchDecoderCTC
-_PARAMETERS = {"alpha": float, "beta": float, "unk_score_offset": float, "score_boundary": bool}
+
+def _import(module: str) -> Any:
+    return import_library(f"pyctcdecode.{module}", "pyctcdecode", "PyctcdecodeLM")
+
+
+_LANGUAGE_MODEL: Any = _import("language_model").AbstractLanguageModel
+_LONG = _import("constants").AVG_TOKEN_LEN
+_DECODER: Any = _import("decoder").BeamSearchDecoderCTC
+_PARAMETERS = ("alpha", "beta", "unk_score_offset", "score_boundary")
 
 
 class PyctcdecodeLM(_LANGUAGE_MODEL):
     """A language model over words: ``BeamSearchDecoderCTC(alphabet, lm)``.
 
-    It stands in the place of the library's n-gram class, ``LanguageModel``, and has its parameters,
-    units and treatment of partial words.
+    It replaces the library's n-gram class, ``LanguageModel``, with the same parameters, units and
+    treatment of partial words.
 
     Args:
         scorer: of a self-normalised model, or an exact one.
         unigrams: words that may be recognised; by default all that the model knows.
         alpha: weight of the log-probabilities.
         beta: added for every word.
-        unk_score_offset: added to log10 of the probability of a word that is none of ``unigrams``
-            or that the model does not know, and to the score of a partial word that begins none.
+        unk_score_offset: added to log10 of the probability of a word that is not in ``unigrams``
+            or that the model does not know, and to the score of a partial word that begins no word.
         score_boundary: whether ``</s>`` is scored.
         max_oov: the largest share of ``unigrams`` that the model may lack.
         **options: of :class:`Histories`.
 
     Raises:
-        ScoringError: for a model or words that can't be used.
+        ScoringError: for a model or words that cannot be used.
     """
 
     def __init__(
@@ -62,32 +65,24 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         self._beginnings = {word[:end] for word in self._ids for end in range(len(word) + 1)}
 
     def reset_params(self, **params: Any) -> None:
-        """Set alpha, beta, unk_score_offset or score_boundary; None leaves one as it is.
-
-        Raises:
-            ValueError: for another name, or a value of another type.
-        """
+        """Set alpha, beta, unk_score_offset or score_boundary; None leaves a value unchanged."""
         for name, value in params.items():
-            require("params", f"some of {', '.join(_PARAMETERS)}", name, name in _PARAMETERS)
+            if name not in _PARAMETERS:
+                raise ValueError(f"params: required some of {', '.join(_PARAMETERS)}, got {name}")
             if value is not None:
-                wanted = _PARAMETERS[name]
-                got = type(value).__name__
-                require(name, f"a {wanted.__name__}", got, isinstance(value, wanted))
-                if name == "unk_score_offset":
-                    checked_offset(value)
-                setattr(self, name, value)
+                setattr(self, name, checked_offset(value) if name == "unk_score_offset" else value)
 
     @property
     def order(self) -> int:
-        """How many words tell hypotheses apart: all, but for models that see only a few."""
+        """The number of words that the model sees, its next word included; huge if unlimited."""
         return self.scorer.order or sys.maxsize
 
     def get_start_state(self) -> History:
-        """The state of a sentence's beginning, from which alone a neural model can start."""
+        """Return the state of a sentence's beginning."""
         return self.histories.start()
 
     def score_partial_token(self, partial_token: str) -> float:
-        """0 for the beginning of a word, else the offset, and more for what is long."""
+        """Return 0 for the beginning of a word, else the offset, more for long partial words."""
         if partial_token in self._beginnings:
             return 0.0
         return self.unk_score_offset * max(len(partial_token), _LONG) / _LONG
@@ -95,10 +90,10 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
     def score(
         self, prev_state: History, word: str, is_last_word: bool = False
     ) -> Tuple[float, History]:
-        """alpha times the word's log-probability in nats, plus beta, and the state after it.
+        """Return alpha times the word's log-probability in nats, plus beta; and the next state.
 
-        The empty word, which the decoder has at the end of what ended with a space, is none: it
-        leaves the state as it is, and costs nothing.
+        The decoder scores an empty word at the end of a text that ends with a space: its score is
+        0, and the state stays.
 
         Raises:
             ScoringError: for a state of another model.
@@ -111,11 +106,7 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         return score, history
 
     def save_to_dir(self, filepath: str) -> None:
-        """Refuse: pyctcdecode would load an n-gram model from what is saved.
-
-        Raises:
-            ScoringError: always, before the decoder writes anything.
-        """
+        """Raise ScoringError: pyctcdecode would load the saved folder as an n-gram model."""
         raise ScoringError(
             f"save_to_dir: required a language model that pyctcdecode can load again, got a "
             f"{type(self).__name__}; nothing is written to {filepath}. Keep the checkpoint, and "
@@ -132,7 +123,7 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
 
 
 def _known(scorer: Scorer, unigrams: Optional[Iterable[str]], max_oov: float) -> Dict[str, int]:
-    """Ids of the unigrams that the model predicts."""
+    """Return the ids of the unigrams that the model predicts."""
     if unigrams is None:
         special = scorer.dictionary.nspecial
         unigrams, max_oov = scorer.dictionary.symbols[special:], 1.0
@@ -141,8 +132,8 @@ def _known(scorer: Scorer, unigrams: Optional[Iterable[str]], max_oov: float) ->
     return {w: i for w, i, is_oov in zip(words, found.ids, found.is_oov) if not is_oov}
 
 
-def _asking_first(save: Any) -> Any:
-    """Wrap ``save_to_dir``, which writes the alphabet before it asks the language model."""
+def _model_first(save: Any) -> Any:
+    """Wrap ``save_to_dir``, which writes the alphabet before it calls the language model."""
 
     @functools.wraps(save)
     def save_to_dir(decoder: Any, filepath: str) -> None:
@@ -153,4 +144,4 @@ def _asking_first(save: Any) -> Any:
     return save_to_dir
 
 
-_DECODER.save_to_dir = _asking_first(_DECODER.save_to_dir)
+_DECODER.save_to_dir = _model_first(_DECODER.save_to_dir)

@@ -1,4 +1,4 @@
-"""For SpeechBrain's ``RescorerBuilder``, which asks for methods and a name, and no base class."""
+"""For SpeechBrain's ``RescorerBuilder``, which needs methods and a class name, no base class."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class RNNLMRescorer:
     """Scores the best hypotheses of a beam search, as SpeechBrain's class of this name does.
 
     ``RescorerBuilder(weights={"rnnlm": 0.5}, rescorers=[SpeechbrainRescorer(scorer)])``: the
-    builder takes a rescorer's key from its class's name, and knows no keys but of its own classes.
+    builder makes a rescorer's key of its class name, and accepts only keys of its own classes.
 
     Args:
         scorer: of a self-normalised model, or an exact one.
-        normalize_text: makes the model's words of a hypothesis, separated by spaces.
+        normalize_text: returns the model's words of a hypothesis, separated by spaces.
 
     Raises:
-        ScoringError: for a model that can't be used.
+        ScoringError: for a model that cannot be used.
     """
 
     def __init__(self, scorer: Scorer, normalize_text: Callable[[str], str] = str):
@@ -30,15 +30,15 @@ class RNNLMRescorer:
         self.scorer, self.normalize_text = scorer, normalize_text
 
     def preprocess_func(self, topk_hyps: Sequence[Sequence[str]]) -> Any:
-        """All hypotheses in a row, as the model reads them."""
+        """Return all hypotheses in one list, as the model reads them."""
         return [self.normalize_text(hypothesis) for some in topk_hyps for hypothesis in some]
 
     def rescore_hyps(self, topk_hyps: Sequence[Sequence[str]]) -> Tensor:
-        """Log-probabilities (B * K,) of B lists of K hypotheses, nats."""
+        """Return log-probabilities (B * K,) of B lists of K hypotheses, in nats."""
         return torch.from_numpy(self.scorer.score(self.preprocess_func(topk_hyps)))
 
     def to_device(self, device: Any = None) -> None:
-        """Nothing: a scorer stays on the device that it was made for."""
+        """Do nothing: a scorer stays on its device."""
 
 
 SpeechbrainRescorer = RNNLMRescorer

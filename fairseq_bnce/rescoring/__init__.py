@@ -1,7 +1,6 @@
-"""N-best lists: reading and writing them, adding a language model's scores, tuning the weights.
+"""N-best lists: read and write them, add a language model's scores, tune weights.
 
-``lists`` are of hypotheses, ``moses`` and ``kaldi`` their formats; ``language_model`` adds features
-(``prefixes`` scores what begins alike together), ``weights`` combines them, ``line_search`` and
-``tuning`` fit the weights to a measure of ``measures``, and ``bootstrap`` says how sure a
-difference is. None of them needs fairseq.
+``lists`` has hypotheses in lists, ``moses`` and ``kaldi`` their formats. ``language_model`` adds
+features, ``weights`` combines features, ``tuning`` fits weights to a measure of ``measures``, and
+``bootstrap`` computes intervals of a difference. None of these modules needs fairseq.
 """

@@ -1,4 +1,4 @@
-"""How sure a difference is: paired bootstrap over sentences (Efron 1979; Koehn 2004)."""
+"""Confidence of a difference: paired bootstrap over sentences (Efron 1979; Koehn 2004)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any, NamedTuple, Tuple
 
 import numpy as np
 
-CHUNK = 100  # resamples at a time: (100, sentences) multiplicities
+CHUNK = 100  # resamples at a time; memory is (CHUNK, sentences)
 
 
 class Comparison(NamedTuple):
-    """Two choices of hypotheses for the same sentences: the measure, and 95 % intervals.
+    """The measure of two choices of hypotheses for the same sentences, with 95 % intervals.
 
     Attributes:
         before, after: the measure.
-        before_interval, after_interval, gain_interval: percentiles 2.5 and 97.5 of the resamples;
-            that of the gain is of after - before in each resample.
-        sentences: how many.
+        before_interval, after_interval: percentiles 2.5 and 97.5 of the resamples.
+        gain_interval: the same of after - before in each resample.
+        sentences: the number of sentences.
     """
 
     before: float
@@ -30,13 +30,13 @@ class Comparison(NamedTuple):
 def compare(
     before: np.ndarray, after: np.ndarray, measure: Any, *, resamples: int = 1000, seed: int = 1
 ) -> Comparison:
-    """Compare by counts (sentences, C) before and after.
+    """Compare two choices by their counts (sentences, C).
 
     Args:
-        before, after: int64 counts of ``measure``, sentence by sentence.
+        before, after: int64 counts of ``measure`` for each sentence.
         measure: of :mod:`fairseq_bnce.rescoring.measures`.
-        resamples: how often as many sentences are drawn with replacement, the same for both.
-        seed: the result is the same for the same one.
+        resamples: number of resamples; both choices share them.
+        seed: of the resamples.
     """
     values_of_all = measure.value(before.sum(0)), measure.value(after.sum(0))
     generator = np.random.default_rng(seed)
@@ -57,7 +57,7 @@ def compare(
 def _resampled(
     counts: np.ndarray, measure: Any, resamples: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """(2, resamples) the measure of both; a resample that has none (nan) is drawn again."""
+    """Return (2, resamples) measures; a resample without a measure (nan) is drawn again."""
     size = counts.shape[1]
     drawn = generator.integers(size, size=(resamples, size))
     times = np.stack([np.bincount(row, minlength=size) for row in drawn])

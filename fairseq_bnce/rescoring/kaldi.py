@@ -1,8 +1,8 @@
 """N-best lists as Kaldi's nbest-to-linear and int2sym.pl write them: ``utterance-n word word ...``.
 
-Costs (of the acoustic model, of a language model) are in files of their own with the same keys,
-``utterance-n cost``. Costs are negative log-probabilities: less is better. Inside this package
-features are their negatives; what is written is costs again.
+Costs of the acoustic model and of language models are in separate files with the same keys,
+``utterance-n cost``. Costs are negative log-probabilities. This package reads costs as features
+with the opposite sign, and writes costs.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
 from fairseq_bnce.rescoring.moses import format_number
-from fairseq_bnce.text.lines import Line, LineSource, readable, unmarked
+from fairseq_bnce.text.reading import Line, LineSource, readable, strip_bom
 
 FORM = "utterance-n word word ..."
 _RANK = re.compile("0|[1-9][0-9]{0,4}")  # ids of plain texts often end in 0000, or a longer number
 
 
 class KaldiFormat:
-    """Reads hypotheses with their costs, and writes costs, or the hypotheses' lines as they were.
+    """Reads hypotheses with their costs; writes costs, or the hypotheses' unchanged lines.
 
     Args:
-        costs: files by the names that their costs have among the features.
+        costs: files of costs by the names of features.
 
     Raises:
         InputError: for a file that can't be opened.
@@ -37,13 +37,13 @@ class KaldiFormat:
         self.costs = {name: LineSource(file) for name, file in costs.items()}
 
     def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
-        """Some 100 bytes of each utterance are kept.
+        """Yield the hypotheses.
 
         Raises:
-            InputError: for a line of another form, a key that comes twice, or other keys in a file
-                of costs.
+            InputError: for a line of another form, a repeated key, or other keys in a file of
+                costs.
         """
-        ranks: Dict[str, int] = {}  # those of each utterance so far, as bits
+        ranks: Dict[str, int] = {}  # by utterances; a bit for each rank so far
         for line, *costs in zip_longest(lines, *self.costs.values()):
             if line is None:
                 extra = next(cost for cost in costs if cost is not None)
@@ -51,25 +51,25 @@ class KaldiFormat:
             yield self._hypothesis(line, costs, ranks)
 
     def annotated(self, hypothesis: Hypothesis) -> str:
-        """Its key and the cost that was added: several as a vector of Kaldi's text form."""
+        """Return the key and the added cost; several costs are a vector in Kaldi's text form."""
         costs = [format_number(-value) for value in hypothesis.added.values()]
         text = costs[0] if len(costs) == 1 else f" [ {' '.join(costs)} ]"
         return f"{hypothesis.parts} {text}"
 
     def rescored(self, hypothesis: Hypothesis, total: float) -> str:
-        """Its line as it was; keys stay, so that whatever else is stored by them still fits."""
+        """Return the unchanged line: other files refer to its key."""
         return hypothesis.line.text
 
     def best(self, hypothesis: Hypothesis) -> str:
-        """Its words as an entry of a Kaldi text: ``utterance word word ...``."""
-        _, *words = unmarked(hypothesis.line.text).split(None, 1)
+        """Return a line of a Kaldi text: ``utterance word word ...``."""
+        _, *words = strip_bom(hypothesis.line.text).split(None, 1)
         return " ".join([hypothesis.list_id, *words]).rstrip()
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
-        """Kaldi texts, by utterance.
+        """Return references by utterances, from Kaldi texts.
 
         Raises:
-            InputError: for an empty line, or an utterance that a file has twice or lacks.
+            InputError: for an empty line, or an utterance that a file repeats or lacks.
         """
         texts = [_text(name) for name in names]
         for name, text in zip(names, texts):
@@ -99,8 +99,8 @@ class KaldiFormat:
 
 
 def _cut(line: Line) -> Tuple[str, str]:
-    """(key, words)"""
-    key, *words = unmarked(line.text).split() or [""]
+    """Return (key, words)."""
+    key, *words = strip_bom(line.text).split() or [""]
     if not key:
         raise line.error(f"{FORM!r}", "an empty line")
     return key, " ".join(words)
@@ -112,7 +112,7 @@ def _cost(key: str, line: Line, cost: Optional[Line], source: str) -> float:
             f"{source}: required a cost of {key} ({line.source}, line {line.number}), got no more "
             "lines"
         )
-    fields = unmarked(cost.text).split()
+    fields = strip_bom(cost.text).split()
     if len(fields) != 2 or fields[0] != key:
         raise cost.error(
             f"'{key} cost', as in line {line.number} of {line.source}", quoted(cost.text)

@@ -1,4 +1,4 @@
-"""What the formats have in common: hypotheses with features, in lists of one sentence each."""
+"""Hypotheses with features, in lists of one sentence each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from fairseq_bnce.errors import quoted
-from fairseq_bnce.text.lines import Line
 from fairseq_bnce.text.numerals import decimal
+from fairseq_bnce.text.reading import Line
 
 Features = Dict[str, Tuple[float, ...]]
 
@@ -18,12 +18,12 @@ class Hypothesis:
     """One entry of a list.
 
     Attributes:
-        list_id: what all entries of its list share.
-        words: its words, separated by spaces; what is no UTF-8 is in it as lone surrogates.
-        features: what the list says of it; more is better in each of them.
-        line: where it came from.
-        parts: how its format remembers the line.
-        added: features that it did not come with, in order, more being better.
+        list_id: the name of its list.
+        words: its words, separated by spaces; bytes that are not UTF-8 are lone surrogates.
+        features: by names, as the list has them; a higher value is better.
+        line: the line that it was read from.
+        parts: what its format keeps of the line.
+        added: added features, in order; a higher value is better.
     """
 
     list_id: str
@@ -34,33 +34,29 @@ class Hypothesis:
     added: Dict[str, float] = field(default_factory=dict)
 
     def values(self, name: str) -> Tuple[float, ...]:
-        """Of one feature, added or not; empty where it has none of this name."""
+        """Return the values of a feature, added or not; empty if it has no such feature."""
         return (self.added[name],) if name in self.added else self.features.get(name, ())
 
     def names(self) -> List[str]:
-        """Of all its features."""
+        """Return the names of all its features."""
         return [*self.features, *self.added]
 
 
 class NBest(NamedTuple):
-    """All hypotheses of one sentence, in the order they came in."""
+    """All hypotheses of one sentence, in their order."""
 
     list_id: str
     hypotheses: List[Hypothesis]
 
 
 def group(hypotheses: Iterable[Hypothesis]) -> Iterator[NBest]:
-    """The lists that neighbouring hypotheses make; one is in memory at a time."""
+    """Yield the lists of neighbouring hypotheses with one id, one list at a time."""
     for list_id, members in groupby(hypotheses, lambda hypothesis: hypothesis.list_id):
         yield NBest(list_id, list(members))
 
 
-def each_once(lists: Iterable[NBest]) -> Iterator[NBest]:
-    """The same lists, for what takes a list for a sentence: of each some 150 bytes are kept.
-
-    Raises:
-        InputError: for a list that comes back after others, naming both lines.
-    """
+def unique_lists(lists: Iterable[NBest]) -> Iterator[NBest]:
+    """Yield the lists; raise InputError for a list in two parts, which is not one sentence."""
     begun: Dict[str, int] = {}
     for nbest in lists:
         line = nbest.hypotheses[0].line
@@ -73,21 +69,8 @@ def each_once(lists: Iterable[NBest]) -> Iterator[NBest]:
         yield nbest
 
 
-def check_new(hypothesis: Hypothesis, names: Iterable[str]) -> None:
-    """InputError for a hypothesis that came with one of the features that are to be added."""
-    for name in names:
-        if name in hypothesis.features:
-            raise hypothesis.line.error(
-                f"no feature {name!r} (or another --feature), since it would be added", "one"
-            )
-
-
 def number(text: str, line: Line, what: str) -> float:
-    """The number that some text stands for.
-
-    Raises:
-        InputError: if it stands for none; ``what`` says in the message what it should be.
-    """
+    """Return the number that a text is; raise InputError, with ``what`` it should be."""
     value = decimal(text)
     if value is None:
         raise line.error(f"a number as {what}", quoted(text))

@@ -1,4 +1,4 @@
-"""What lists are tuned for: counts that add up over sentences, and the measure that they make."""
+"""Measures of hypotheses: counts that add up over sentences, and a formula of summed counts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ ORDER = 4  # of BLEU's n-grams
 
 
 class Bleu:
-    """BLEU, 0 to 100, from sacrebleu's own counts and by its formula.
+    """BLEU, 0 to 100, with sacrebleu's counts and formula.
 
     A sentence's counts are: hypothesis and reference length, matched n-grams (1 to 4), n-grams.
 
     Args:
-        tokenize: a tokeniser of sacrebleu's; "none" compares the words as they are.
+        tokenize: a tokeniser of sacrebleu; "none" compares words at spaces.
 
     Raises:
-        InputError: for a tokeniser that sacrebleu does not have or cannot run here.
+        InputError: for a tokeniser that sacrebleu lacks or cannot run here.
     """
 
     sign = 1
@@ -32,21 +32,21 @@ class Bleu:
             known = ", ".join(BLEU.TOKENIZERS)
             raise InputError(f"BLEU: required a tokeniser of {known}, got {quoted(tokenize)}")
         self._class = BLEU
-        # With the effective order sacrebleu does not warn of single sentences; counts are the same.
+        # The effective order stops warnings about single sentences; counts are the same.
         try:
             self._metric = self._class(tokenize=tokenize, effective_order=True)
-        except Exception as error:  # about anything: some need packages or download a model
+        except Exception as error:  # some tokenisers need packages or a download
             raise InputError(
                 f"--bleu-tokenize: required a tokeniser that works here, got {tokenize!r}: {error}"
             ) from error
         self.description = f"BLEU (sacrebleu, tokenize {tokenize})"
 
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """(hypotheses, 10) int64, for one sentence that may have several references."""
+        """Return (hypotheses, 10) int64 counts, for one sentence with one or more references."""
         return np.array([self._count(text, references) for text in hypotheses], dtype=np.int64)
 
     def value(self, sums: np.ndarray) -> float:
-        """BLEU of summed counts (10,): sacrebleu's number for the same sentences."""
+        """Return BLEU of summed counts (10,), as sacrebleu computes it."""
         length, reference, *ngrams = sums.tolist()
         found = self._class.compute_bleu(
             ngrams[:ORDER], ngrams[ORDER:], length, reference, smooth_method="exp"
@@ -54,7 +54,7 @@ class Bleu:
         return found.score
 
     def values(self, sums: np.ndarray) -> np.ndarray:
-        """The same of many summed counts (n, 10) at once."""
+        """Return BLEU (n,) of summed counts (n, 10)."""
         found = np.empty(len(sums))
         is_plain = (sums[:, 2:] > 0).all(1)
         plain = sums[is_plain].astype(np.float64)
@@ -70,7 +70,7 @@ class Bleu:
 
 
 class WordErrorRate:
-    """Word error rate, per cent, from jiwer's counts: errors, words of the reference.
+    """Word error rate, per cent, with jiwer's counts: errors, words of the reference.
 
     Raises:
         InputError: for a jiwer before 3.
@@ -87,32 +87,22 @@ class WordErrorRate:
         self.description = "word error rate (jiwer), per cent"
 
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """(hypotheses, 2) int64, for one sentence, which has one reference.
-
-        Raises:
-            InputError: for several references.
-        """
-        if len(references) != 1:
-            raise InputError(f"WER: required one reference, got {len(references)}")
+        """Return (hypotheses, 2) int64 counts, for one sentence with one reference."""
         return np.array([self._count(text, references[0]) for text in hypotheses], dtype=np.int64)
 
     def value(self, sums: np.ndarray) -> float:
-        """Per cent, of summed counts (2,).
-
-        Raises:
-            InputError: if the references have no word.
-        """
+        """Return the rate of summed counts (2,); raise InputError if references have no word."""
         if not sums[1]:
             raise InputError("WER: required words in the references, got none")
         return float(self.values(sums[None])[0])
 
     def values(self, sums: np.ndarray) -> np.ndarray:
-        """The same of many summed counts (n, 2) at once; nan where the references have no word."""
+        """Return rates (n,) of summed counts (n, 2); nan if the references have no word."""
         errors, words = sums.astype(np.float64).T
         return np.divide(100 * errors, words, out=np.full(len(sums), np.nan), where=words > 0)
 
     def _count(self, hypothesis: str, reference: str) -> List[int]:
-        if not reference:  # which older versions of jiwer refuse
+        if not reference:  # older versions of jiwer refuse it
             return [len(hypothesis.split()), 0]
         found = self._process(reference, hypothesis)
         errors = found.substitutions + found.deletions + found.insertions
@@ -120,7 +110,7 @@ class WordErrorRate:
 
 
 def distinct_counts(measure: Any, words: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """``measure.counts`` of hypotheses, each distinct one counted once."""
+    """Return ``measure.counts`` of hypotheses, computed once for each distinct hypothesis."""
     numbers: Dict[str, int] = {}
     rows = [numbers.setdefault(text, len(numbers)) for text in words]
     return measure.counts(list(numbers), references)[rows]

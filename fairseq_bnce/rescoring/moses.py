@@ -10,39 +10,39 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
-from fairseq_bnce.text.lines import Line, LineSource, readable, unmarked
+from fairseq_bnce.text.reading import Line, LineSource, readable, strip_bom
 
 SEPARATOR = "|||"
-SCORE = "score"  # the name that the list's own total has among the features
+SCORE = "score"  # the feature with the list's own total
 FORM = "id ||| hypothesis ||| features ||| score"
 
 
 class MosesFormat:
-    """Reads hypotheses and writes them back; what is not asked for stays byte for byte."""
+    """Reads and writes hypotheses; what is not changed stays byte for byte."""
 
     name = "moses"
     total = SCORE
 
     def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
-        """Raises InputError for a line of another form."""
+        """Yield the hypotheses; raise InputError for a line of another form."""
         return map(parse, lines)
 
     def annotated(self, hypothesis: Hypothesis) -> str:
-        """Its line with the added features behind its own."""
+        """Return the line with the added features after its own."""
         return SEPARATOR.join(_with_added(hypothesis))
 
     def rescored(self, hypothesis: Hypothesis, total: float) -> str:
-        """Its line with the added features and another score."""
+        """Return the line with the added features and another score."""
         fields = _with_added(hypothesis)
         fields[3] = _replace(fields[3], format_number(total))
         return SEPARATOR.join(fields)
 
     def best(self, hypothesis: Hypothesis) -> str:
-        """Its words alone, as they stand in the list."""
+        """Return the words, as they stand in the list."""
         return hypothesis.parts[1].strip(" \t")
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
-        """Lines of reference texts; list ``i`` belongs to line ``i`` (from 0) of each file."""
+        """Return references by list ids: list ``i`` has line ``i`` (from 0) of each file."""
         texts = [_references(LineSource(name)) for name in names]
         for name, text in zip(names, texts):
             if len(text) != len(texts[0]):
@@ -53,13 +53,9 @@ class MosesFormat:
 
 
 def parse(line: Line) -> Hypothesis:
-    """One line of a list.
-
-    Raises:
-        InputError: for a line of another form.
-    """
+    """Parse a line of a list; raise InputError for a line of another form."""
     fields = line.text.split(SEPARATOR)
-    list_id = unmarked(fields[0].strip()).strip()
+    list_id = strip_bom(fields[0].strip()).strip()
     if len(fields) < 4 or not list_id:
         raise line.error(f"'{FORM}'", quoted(line.text))
     features = parse_features(fields[2], line)
@@ -71,11 +67,7 @@ def parse(line: Line) -> Hypothesis:
 
 
 def parse_features(text: str, line: Line) -> Features:
-    """The values by name.
-
-    Raises:
-        InputError: for a value that is no number, or a name that comes twice.
-    """
+    """Return values by names; raise InputError for a repeated name or a text that is no number."""
     found: Dict[str, List[float]] = {}
     name: Optional[str] = None
     for token in text.split():
@@ -91,7 +83,7 @@ def parse_features(text: str, line: Line) -> Features:
 
 
 def format_number(value: float) -> str:
-    """Nats and counts as they are written, without trailing zeros."""
+    """Format nats and counts without trailing zeros."""
     text = f"{value:.6f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
@@ -103,20 +95,20 @@ def _references(source: LineSource) -> List[str]:
 
 
 def _reference(line: Line) -> str:
-    """Its words, cut as those of a hypothesis are."""
-    text = unmarked(line.text) if line.number == 1 else line.text
+    """Return a reference's words, cut as those of hypotheses."""
+    text = strip_bom(line.text) if line.number == 1 else line.text
     return readable(" ".join(text.split()))
 
 
 def _plain_id(text: str) -> str:
-    """007 is line 7 of the references."""
+    """Return an id without leading zeros: list 007 has line 7 of the references."""
     return text.lstrip("0") or "0" if text.isascii() and text.isdigit() else text
 
 
 def _cut(token: str) -> Tuple[Optional[str], str]:
-    """(name, value) of ``name=``, ``name:`` and ``name=1``; (None, value) of a bare value.
+    """Return (name, value) of ``name=``, ``name:`` and ``name=1``; (None, value) of a value.
 
-    The last ``=`` counts: names of sparse features may hold others.
+    The last ``=`` counts: names of sparse features may contain ``=``.
     """
     if token.endswith((":", "=")) and len(token) > 1:
         return token[:-1], ""
@@ -135,7 +127,7 @@ def _with_added(hypothesis: Hypothesis) -> List[str]:
 
 
 def _is_tight(features: str) -> bool:
-    """Whether the names are glued to their values: told from the last name."""
+    """Return whether the last name is written without a space before its value."""
     labels = [token for token in features.split() if "=" in token or token.endswith(":")]
     return bool(labels) and not labels[-1].endswith(("=", ":"))
 

@@ -1,7 +1,8 @@
-"""Weights of features: ``name= 0.2 0.8`` a line in files, ``name=0.2 0.8,other=1`` in a command."""
+"""Weights of features: lines ``name= 0.2 0.8`` in files, ``name=0.2 0.8,other=1`` in commands."""
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -9,32 +10,27 @@ import numpy as np
 
 from fairseq_bnce.errors import QUOTED, InputError, one_line, quoted
 from fairseq_bnce.rescoring.lists import Hypothesis, NBest
-from fairseq_bnce.text.lines import LineSource, unmarked
 from fairseq_bnce.text.numerals import decimal
+from fairseq_bnce.text.reading import LineSource, strip_bom
 
-# Of weights and of features that have one, as of float32: sums of their products are finite.
-LARGEST = 1e38
-COMMENT = "#"  # what a line of a file that is none of weights begins with
+LARGEST = 1e38  # of features: weighted sums stay finite
+COMMENT = "#"  # begins a line of a file that holds no weights
 Weights = Dict[str, Tuple[float, ...]]
 
 
 def read_weights(given: str) -> Weights:
-    """From a file, or from the text itself if it has a ``=`` and is the name of no file.
+    """Read weights from a file, or from a text with ``=`` that is not the name of a file.
 
     Raises:
-        InputError: naming the line or item, for another form or a name that comes twice.
+        InputError: naming the line or item, for another form or a repeated name.
     """
     if "=" in given and not os.path.exists(given):
         items = [(f"weights, item {i}", item) for i, item in enumerate(given.split(","), 1)]
     else:
-        try:
-            lines = LineSource(given)
-        except InputError as error:
-            raise InputError(f"--weights: {error}, and no NAME=VALUE,...") from None
         items = [
-            (f"{line.source}, line {line.number}", unmarked(line.text))
-            for line in lines
-            if not unmarked(line.text).lstrip().startswith(COMMENT)
+            (f"{line.source}, line {line.number}", strip_bom(line.text))
+            for line in LineSource(given)
+            if not strip_bom(line.text).lstrip().startswith(COMMENT)
         ]
     weights: Weights = {}
     for where, item in items:
@@ -49,7 +45,7 @@ def read_weights(given: str) -> Weights:
 
 
 def weight_lines(weights: Mapping[str, Sequence[float]]) -> List[str]:
-    """As :func:`read_weights` reads them."""
+    """Return lines that :func:`read_weights` reads."""
     return [
         f"{name}= {' '.join(f'{value:.9g}' for value in values)}"
         for name, values in weights.items()
@@ -57,16 +53,15 @@ def weight_lines(weights: Mapping[str, Sequence[float]]) -> List[str]:
 
 
 class Space:
-    """The features that have a weight, as columns.
+    """The columns of a matrix of features that have weights.
 
     Args:
-        names: of the features; each has as many columns as it has values in ``example``, or else
-            weights.
+        names: of the features; each has as many columns as values in ``example``, or as weights.
         example: the first list.
         weights: of some of the features.
 
     Raises:
-        InputError: for a feature that has neither.
+        InputError: for a feature with neither values nor weights.
     """
 
     def __init__(
@@ -83,7 +78,7 @@ class Space:
                 raise error
 
     def matrix(self, nbest: NBest) -> np.ndarray:
-        """(hypotheses, columns) float64; what a hypothesis does not have is 0.
+        """Return (hypotheses, columns) float64; missing features are 0.
 
         Raises:
             InputError: for another number of values than in the example, or values that are
@@ -93,22 +88,21 @@ class Space:
         found = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
         for hypothesis, row in zip(nbest.hypotheses, found):
             if not (np.abs(row) <= LARGEST).all():
-                required = f"finite {', '.join(self.sizes)}"
-                got = f"{one_line(str(row.tolist()), QUOTED)} (at most {LARGEST:g} can be weighted)"
-                raise hypothesis.line.error(required, got)
+                got = one_line(str(row.tolist()), QUOTED)
+                raise hypothesis.line.error(f"finite {', '.join(self.sizes)}", got)
         return found
 
     def unmet(self) -> List[str]:
-        """The features that no list has had until now."""
+        """Return the features that no list has had until now."""
         return list(self._unmet)
 
     def check_met(self) -> None:
-        """Raises InputError for a feature that was in none of the lists, as one misspelt."""
+        """Raise InputError for a feature that no list had: its name may be misspelt."""
         for error in self._unmet.values():
             raise error
 
     def vector(self, weights: Mapping[str, Sequence[float]]) -> np.ndarray:
-        """(columns,) float64; 0 for a feature without a weight.
+        """Return (columns,) float64; 0 for a feature without a weight.
 
         Raises:
             InputError: for a feature with another number of weights than of values.
@@ -122,7 +116,7 @@ class Space:
         return np.array(found)
 
     def weights(self, vector: np.ndarray) -> Weights:
-        """The inverse of :meth:`vector`."""
+        """Return the weights of a vector; the inverse of :meth:`vector`."""
         found, start = {}, 0
         for name, size in self.sizes.items():
             found[name] = tuple(vector[start : start + size].tolist())
@@ -144,37 +138,27 @@ class Space:
 
 
 def totals(matrix: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(hypotheses,) weighted sums of (hypotheses, columns); those of equal rows are equal.
+    """Return (hypotheses,) weighted sums of (hypotheses, columns); equal rows have equal sums.
 
-    A BLAS, which ``matrix @ weights`` calls, rounds a row as its place in the matrix has it.
+    ``matrix @ weights`` calls a BLAS, whose rounding depends on the row's place in the matrix.
     """
     return np.einsum("ij,j->i", matrix, weights)
 
 
 def ranking(matrix: np.ndarray, weights: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """(order, totals): best first, and of equals the one that came first."""
+    """Return (order, totals): best first; equal hypotheses keep their order."""
     found = totals(matrix, weights)
     return np.argsort(-found, kind="stable"), found
 
 
 def _parse(where: str, item: str) -> Tuple[str, Tuple[float, ...]]:
-    name, sign, values = item.rpartition("=")  # names of sparse features may hold others
-    read = [decimal(value) for value in values.split()]
-    numbers = [np.nan if number is None else number for number in read]
-    got = quoted(item.strip())
-    if not sign or len(name.split()) != 1 or not numbers or not _finite(numbers):
-        required = "'name= value'"
-        if COMMENT in values:
-            required += ", and comments on lines of their own"
-        raise InputError(f"{where}: required {required}, got {got}")
-    if max(map(abs, numbers)) > LARGEST:
-        required = f"'name= value', numbers of at most {LARGEST:g}"
-        raise InputError(f"{where}: required {required}, got {got}")
-    return name.strip(), tuple(numbers)
-
-
-def _finite(numbers: Sequence[float]) -> bool:
-    return bool(np.isfinite(numbers).all())
+    name, sign, values = item.rpartition("=")  # names of sparse features may contain "="
+    numbers = [decimal(value) for value in values.split()]
+    is_finite = all(number is not None and math.isfinite(number) for number in numbers)
+    if not sign or len(name.split()) != 1 or not numbers or not is_finite:
+        required = "'name= value', comments on lines of their own"
+        raise InputError(f"{where}: required {required}, got {quoted(item.strip())}")
+    return name.strip(), tuple(map(float, values.split()))
 
 
 def _size(name: str, example: NBest) -> int:

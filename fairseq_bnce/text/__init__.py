@@ -1,6 +1,6 @@
-"""Text in and out, line by line: with nothing but Python and sacremoses.
+"""Text in and out, and its words.
 
-``lines`` reads what is written back byte for byte, ``stream`` what comes out of a pipe as it comes;
-``output`` writes. ``tokens`` and ``penn`` make words of a line, ``training_text`` remembers how a
-model's were made, and ``numerals`` reads numbers as other programs write them.
+``reading`` and ``writing`` handle files and lines, ``tokens`` and ``penn`` cut lines into words,
+``training_text`` records how the words of a model's training text were made, and ``numerals`` has
+the types of numbers in commands. Only sacremoses is needed.
 """

@@ -1,47 +1,37 @@
-"""Numbers as other programs write them: ASCII digits, and none of what Python reads besides.
-
-``int`` and ``float`` also take 1_000 and the digits of other scripts, which no reader of n-best
-lists does; ``str.isdigit`` is true of ², which ``int`` refuses, as it does 5,000 digits.
-"""
+"""Types for argparse: numbers within bounds."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import re
-from typing import Any, Optional
+from typing import Callable, Optional
 
-from fairseq_bnce.errors import quoted
-
-_WHOLE = re.compile(r"[0-9]{1,18}")
-_UNSIGNED = r"(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,9})?|inf|infinity|nan)"
-_DECIMAL = re.compile(f"[+-]?{_UNSIGNED}", re.IGNORECASE)
-# What argparse is not to take for a flag: by itself it knows of no exponents.
-NEGATIVE = re.compile(rf"-{_UNSIGNED}\Z", re.IGNORECASE)
+# Replaces argparse's pattern of values that are not flags, which knows no exponents.
+NEGATIVE = re.compile(r"-(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)\Z", re.IGNORECASE)
 
 
-def at_least(least: int, most: int = 10**9) -> Any:
-    """An argparse type: whole numbers from ``least`` to ``most``."""
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a type for argparse: whole numbers from ``least`` on."""
 
-    def parse(text: str) -> int:
-        number = int(text) if _WHOLE.fullmatch(text) else None
-        if number is None or not least <= number <= most:
-            raise argparse.ArgumentTypeError(
-                f"required a whole number from {least:,} to {most:,}, got {quoted(text)}"
-            )
-        return number
+    def whole_number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"required at least {least}, got {text}")
+        return int(text)
 
-    return parse
+    return whole_number
 
 
 def finite(text: str) -> float:
-    """An argparse type: numbers that are not infinite."""
-    number = decimal(text)
-    if number is None or not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"required a finite number, got {quoted(text)}")
-    return number
+    """Return a finite number: a type for argparse."""
+    if not math.isfinite(float(text)):
+        raise argparse.ArgumentTypeError(f"required a finite number, got {text}")
+    return float(text)
 
 
 def decimal(text: str) -> Optional[float]:
-    """The number that some text stands for, also ``inf`` and ``nan``; None for any other text."""
-    return float(text) if text.isascii() and _DECIMAL.fullmatch(text) else None
+    """Return the number that a text is, or None if it is not a number."""
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,7 +1,4 @@
-"""Penn-style words by rules: those of the sentence-completion corpus, in training and in scoring.
-
-It needs nothing but Python.
-"""
+"""Cut sentences into Penn-style words, for the sentence-completion corpus."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ PENN_RULES = [
 
 
 def penn_words(sentence: str) -> List[str]:
-    """The words of one sentence, cut as in the Penn Treebank.
+    """Cut a sentence as in the Penn Treebank.
 
     Punctuation stands alone, quotes are `` and '', contractions are in two (do n't, it 's), and
     a full stop is a word of its own at the end of the sentence only.
@@ -44,5 +41,5 @@ def penn_words(sentence: str) -> List[str]:
 
 
 def novel_words(sentence: str) -> str:
-    """Penn-style words in lower case, separated by spaces: as the corpus's novels are read."""
+    """Return Penn-style words in lower case, separated by spaces, as in the corpus's novels."""
     return " ".join(penn_words(sentence)).lower()

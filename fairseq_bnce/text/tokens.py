@@ -1,4 +1,4 @@
-"""Words of raw text by sacremoses' rules, and fairseq's own symbols among them."""
+"""Cut raw text into words by sacremoses' rules; fairseq's own symbols stay whole."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ def check_language(flag: str, language: str | None) -> None:
 
 @functools.lru_cache(maxsize=None)
 def moses(language: str) -> Any:
-    """sacremoses' tokeniser for a language."""
+    """Return sacremoses' tokeniser for a language."""
     from sacremoses import MosesTokenizer
 
     return MosesTokenizer(language)
 
 
 def escaped(word: str) -> str:
-    """A word with Moses' escapes (``&apos;s`` for ``'s``)."""
+    """Return a word with Moses' escapes (``&apos;s`` for ``'s``)."""
     return word if word in SPECIALS else moses("en").escape_xml(word)
 
 
 def unescaped(word: str) -> str:
-    """A word without Moses' escapes."""
+    """Return a word without Moses' escapes."""
     from sacremoses import MosesDetokenizer
 
     return MosesDetokenizer().unescape_xml(word)
 
 
 def words_of(text: str, language: str | None, lowercase: bool) -> list[str]:
-    """The words of a line, by the rules for a language; None: they are separated already."""
+    """Cut a line by the rules for a language, or at spaces if the language is None."""
     words = text.split() if language is None else tokenize(text, language)
-    # Afterwards: a capital behind a full stop tells the tokeniser that a sentence ended.
+    # Lower-case afterwards: the tokeniser reads a capital after a full stop as a new sentence.
     return [word.lower() for word in words] if lowercase else words
 
 
 def tokenize(text: str, language: str) -> list[str]:
-    """Words of raw text; fairseq's own symbols that the text has already stay one word each."""
-    # Not sacremoses' protected_patterns: they glue the word to the full stop behind it,
-    # and fail beyond 1,000 a line.
+    """Cut raw text into words; each of fairseq's own symbols stays one word."""
+    # sacremoses' protected_patterns would join a word and the full stop after it, and fail beyond
+    # 1,000 in a line.
     words: list[str] = []
     for part in re.split(f"({'|'.join(SPECIALS)})", text):
         words += [part] if part in SPECIALS else moses_words(part, language)
@@ -60,14 +60,13 @@ def tokenize(text: str, language: str) -> list[str]:
 
 
 def moses_words(text: str, language: str) -> list[str]:
-    """The words that sacremoses makes of a line, most of them remembered.
+    """Cut a line as sacremoses does, from a cache of chunks, the parts between spaces.
 
-    sacremoses runs a dozen patterns over the line, all of which work on chunks (what stands between
-    spaces) by themselves, with three exceptions. An apostrophe or a comma at the edge of a chunk
-    needs a space beside it, which the ends of a line lack. A full stop at the end of a chunk
-    depends on how the next chunk begins. Of two apostrophes around one space, the first may hide
-    the space from the second. So chunks are cut one by one, with stand-ins for their neighbours,
-    and the whole line is cut at once where apostrophes meet or sacremoses' own marks occur.
+    sacremoses' patterns treat chunks independently, with three exceptions. An apostrophe or a comma
+    at the edge of a chunk needs a space beside it. A full stop at the end of a chunk depends on the
+    start of the next chunk. Of two apostrophes around a space, the first may hide the space from
+    the second. So each chunk is cut with stand-ins for its neighbours, and the whole line is cut at
+    once if apostrophes meet or sacremoses' own marks occur.
     """
     chunks = _LETTER_COMMA.sub(" , ", _SYMBOL.sub(r" \g<0> ", text)).split()
     if "' '" in " ".join(chunks) or _UNUSUAL.search(text):
@@ -86,10 +85,10 @@ def moses_words(text: str, language: str) -> list[str]:
     return words
 
 
-# What sacremoses puts between spaces before all else, wherever it stands.
+# Characters that sacremoses separates by spaces first.
 _SYMBOL = re.compile(r"""[!-&(-+/:-@\[-_{-~]""")
 _LETTER_COMMA = re.compile(r"(?<=[A-Za-z]),(?!\S)")
-# Characters that sacremoses drops and that are no white space; its mark for several full stops.
+# Control characters that sacremoses drops, and its mark for several full stops.
 _UNUSUAL = re.compile(r"[\x00-\x08\x0e-\x1b]|DOTMULTI")
 _REMEMBERED = 2**16  # chunks
 
@@ -103,7 +102,7 @@ def _chunk_words(language: str, chunk: str, has_before: bool, after: str) -> tup
 
 @functools.lru_cache(_REMEMBERED)
 def _stand_in(language: str, letter: str) -> str:
-    """A letter that sacremoses treats like this one at the start of the next chunk."""
+    """Return a letter that sacremoses treats like this one at the start of the next chunk."""
     if letter in "0123456789":
         return "1"
     return "x" if moses(language).islower(letter) else "("

@@ -27,7 +27,7 @@ class TrainingText(NamedTuple):
     Attributes:
         tokenizer: "sacremoses", "penn" (the rules of get-data mscc), or "none" where words stood
             between spaces already.
-        language: whose rules sacremoses used; None for the other tokenisers.
+        language: the language of sacremoses' rules; None for the other tokenisers.
         lowercase: whether all letters were lower-cased, after the line was cut.
         escape: whether words are escaped as Moses escapes them ("&apos;s").
     """
@@ -39,10 +39,10 @@ class TrainingText(NamedTuple):
 
     @classmethod
     def of(cls, found: Any) -> TrainingText:
-        """Check what a file or a checkpoint says.
+        """Build from the fields in a file or a checkpoint.
 
         Raises:
-            ValueError: naming a field that is unknown or of another kind.
+            ValueError: for an unknown field, tokeniser or language.
         """
         if not isinstance(found, dict) or not set(found) <= set(cls._fields):
             raise ValueError(f"required a dictionary of {', '.join(cls._fields)}")
@@ -54,9 +54,6 @@ class TrainingText(NamedTuple):
             tokens.check_language("language", made.language)
         elif made.language is not None:
             raise ValueError(f"language: required null, since {made.tokenizer} has none")
-        for name in ("lowercase", "escape"):
-            if not isinstance(found.get(name, False), bool):
-                raise ValueError(f"{name}: required true or false, got {quoted(found[name])}")
         return made
 
     def __str__(self) -> str:
@@ -78,8 +75,8 @@ class TrainingText(NamedTuple):
     def new_words(self, line: str) -> List[str]:
         """Cut a line as :meth:`words` does, unless it is cut already.
 
-        Cutting twice would spoil words: sacremoses makes "that ' s" of "that 's". A line is taken
-        as cut already if each of its words, cut for itself, stays one word.
+        Cutting twice would spoil words: sacremoses turns "that 's" into "that ' s". A line counts
+        as cut already if each of its words, cut alone, stays one word.
         """
         words = line.split()
         words = list(map(tokens.unescaped, words)) if self.escape else words
@@ -105,9 +102,9 @@ def _cut(tokenizer: str, language: Optional[str], line: str) -> List[str]:
 
 @functools.lru_cache(_REMEMBERED)
 def _stays(tokenizer: str, language: Optional[str], word: str, after: str) -> bool:
-    """Whether a word is cut no further, by itself or with another word before or after it."""
+    """Return whether a word stays one word, alone or beside another word."""
     cut = functools.partial(_cut, tokenizer, language)
-    if word in tokens.SPECIALS or tokenizer == PENN and word == "'t":  # of "'t is"
+    if word in tokens.SPECIALS or tokenizer == PENN and word == "'t":  # "'t is"
         return True
     if after and cut(f"{word} {after}") == [word, after]:
         return True
@@ -115,11 +112,7 @@ def _stays(tokenizer: str, language: Optional[str], word: str, after: str) -> bo
 
 
 def read(folder: Union[str, Path]) -> Optional[TrainingText]:
-    """Read the file of a folder; None if there is none.
-
-    Raises:
-        InputError: naming the file if it says something else.
-    """
+    """Read the file of a folder; None without a file. Raise InputError for other contents."""
     path = Path(folder, NAME)
     try:
         return TrainingText.of(json.loads(path.read_text(encoding="utf-8")))
