@@ -11,6 +11,7 @@ if __name__ == "__main__":
 
     environment.enter()
 
+import argparse
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -33,6 +34,7 @@ Points = List[Tuple[float, float]]
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
