@@ -44,7 +44,7 @@ def map_lines(
 ) -> Iterator[Any]:
     """Yield ``function(lines)`` for each chunk of lines, in the order of the text."""
     workers = max_workers(workers, text.total_bytes)
-    results = map(function, _chunks(text))
+    results: Iterator[Any] = map(function, _chunks(text))
     if workers > 1:
         results = _map_in_pool(function, _chunks(text), workers)
     with progress_bar(label, text.total_bytes) as bar:
