@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Iterator
 
 import forks
 import pytest
@@ -386,12 +388,12 @@ def test_what_cannot_be_installed_leaves_the_earlier_result(tmp_path, monkeypatc
 
 
 SLOW = """
-import sys, time
+import os, sys, time
 from fairseq_bnce import cli
 from fairseq_bnce.data import parallel, preparation
 
 def slow(lines, **_):
-    print("begun", flush=True)
+    print(os.getpid(), flush=True)
     time.sleep(1)
     return "", {}
 
@@ -401,12 +403,9 @@ sys.exit(cli.main(["prepare-text", *sys.argv[1:]]))
 """
 
 
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
-)
-def test_an_interrupted_run_leaves_the_earlier_result(tmp_path, number, status) -> None:
-    text = text_only(tmp_path, "--train", corpus(tmp_path / "a"))
-    before = (text / "train.txt").read_bytes()
+@contextlib.contextmanager
+def working(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, int]]:
+    """A slow run with two workers, and the process id of one of them."""
     flags = ["--train", numbered(tmp_path / "b", 9000), "--tokenized", "--text-only"]
     flags += ["--workers", 2, "--overwrite", "--out", tmp_path / "out"]
     command = [sys.executable, "-c", SLOW, *map(str, flags)]
@@ -417,12 +416,28 @@ def test_an_interrupted_run_leaves_the_earlier_result(tmp_path, number, status) 
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     with subprocess.Popen(command, env=environment, preexec_fn=hang_up, **pipes) as process:
-        process.stdout.readline()
+        yield process, int(process.stdout.readline())
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
+def test_an_interrupted_run_leaves_the_earlier_result(tmp_path, number, status) -> None:
+    text = text_only(tmp_path, "--train", corpus(tmp_path / "a"))
+    before = (text / "train.txt").read_bytes()
+    with working(tmp_path) as (process, _):
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == status and b"Traceback" not in errors
     assert (text / "train.txt").read_bytes() == before
     assert sorted(os.listdir(tmp_path / "out")) == ["report.json", "text"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_workers_end_with_a_run_that_is_killed(tmp_path) -> None:
+    with working(tmp_path) as (process, worker):
+        process.kill()
+        wait_until(lambda: not is_running(worker))
 
 
 # ---------------------------------------------------------------- with fairseq

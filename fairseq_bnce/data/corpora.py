@@ -101,10 +101,9 @@ def archive_members(source: Path, left_out: Collection[Path] = ()) -> Iterator[M
 
 
 def _is_tar(source: Path) -> bool:
-    try:
+    with contextlib.suppress(OSError, *_DAMAGE):  # of a file that only looks compressed
         return tarfile.is_tarfile(source)
-    except (*_DAMAGE, OSError):  # a file that only looks compressed
-        return False
+    return False
 
 
 def _tar_members(source: Path) -> Iterator[Member]:

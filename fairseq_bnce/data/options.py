@@ -17,15 +17,8 @@ from fairseq_bnce.text.reading import TextLines
 from fairseq_bnce.text.tokens import BOS, EOS, UNK, check_language
 
 
-def num_usable_cpus() -> int:
-    """Count the processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def add_input_options(parser: argparse.ArgumentParser) -> None:
-    """Add --train, --valid and --test, and --input and how it is split."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add all options of ``fairseq-bnce prepare-text``."""
     group = parser.add_argument_group(
         "text", "UTF-8, a sentence a line; '-' is standard input. Either files for each split:"
     )
@@ -34,18 +27,25 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("or one text to split")
     group.add_argument("--input", nargs="+", metavar="FILE", help="text to split")
     add_split_options(group)
+    group = parser.add_argument_group("words")
+    help_text = "whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese "
+    help_text += "text is not cut into words: segment it first and use --tokenized"
+    group.add_argument("--language", default="en", help=help_text)
+    help_text = f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines "
+    help_text += "are dropped (fairseq adds its own)"
+    group.add_argument("--tokenized", action="store_true", help=help_text)
+    add_line_options(group)
+    description = f"From train; other words are written as {UNK}. Default: all words of train."
+    add_vocabulary_options(parser.add_argument_group("vocabulary", description))
+    add_result_options(parser.add_argument_group("result"))
 
 
 def add_split_options(group: Any) -> None:
     """Add --split, --split-by and --seed."""
-    group.add_argument(
-        "--split",
-        nargs=3,
-        type=float,
-        metavar=("TRAIN", "VALID", "TEST"),
-        help="their shares of the lines of --input, adding up to 1; a split with share 0 is not "
-        f"made (default: {' '.join(map(str, DEFAULT_SPLIT))})",
-    )
+    help_text = "their shares of the lines of --input, adding up to 1; a split with share 0 is not "
+    help_text += f"made (default: {' '.join(map(str, DEFAULT_SPLIT))})"
+    names = ("TRAIN", "VALID", "TEST")
+    group.add_argument("--split", nargs=3, type=float, metavar=names, help=help_text)
     group.add_argument(
         "--split-by",
         choices=("block", "paragraph", "line"),
@@ -57,104 +57,39 @@ def add_split_options(group: Any) -> None:
     group.add_argument("--seed", type=int, default=1, help="of those random draws (1)")
 
 
-def add_tokenizer_options(group: Any) -> None:
-    """Add --language and --tokenized."""
-    group.add_argument(
-        "--language",
-        default="en",
-        help="whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese "
-        "text is not cut into words: segment it first and use --tokenized",
-    )
-    group.add_argument(
-        "--tokenized",
-        action="store_true",
-        help=f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines "
-        "are dropped (fairseq adds its own)",
-    )
-
-
 def add_line_options(group: Any) -> None:
     """Add --lowercase and --keep-empty-lines."""
     group.add_argument("--lowercase", action="store_true", help="lower-case everything")
-    group.add_argument(
-        "--keep-empty-lines",
-        action="store_true",
-        help=f"keep lines without a word (each is one {EOS}); they are left out otherwise",
-    )
+    help_text = f"keep lines without a word (each is one {EOS}); they are left out otherwise"
+    group.add_argument("--keep-empty-lines", action="store_true", help=help_text)
 
 
 def add_vocabulary_options(group: Any) -> None:
     """Add --vocab-size, --min-count, --dict and --padding-factor."""
-    group.add_argument(
-        "--vocab-size",
-        type=at_least(3),
-        metavar="N",
-        help=f"keep the N commonest types, {EOS} and {UNK} among them",
-    )
-    group.add_argument(
-        "--min-count",
-        type=at_least(1),
-        default=1,
-        metavar="N",
-        help="keep words that occur at least N times (1: all)",
-    )
-    group.add_argument(
-        "--dict",
-        type=Path,
-        metavar="FILE",
-        help="take the vocabulary of this dict.txt instead (to prepare text for a trained model)",
-    )
-    group.add_argument(
-        "--padding-factor",
-        type=at_least(1),
-        default=8,
-        metavar="N",
-        help="fill the dictionary up to a multiple of N with made-up words, as fairseq-preprocess "
-        "does for the sake of tensor cores (8); 1: no filling",
-    )
+    help_text = f"keep the N commonest types, {EOS} and {UNK} among them"
+    group.add_argument("--vocab-size", type=at_least(3), metavar="N", help=help_text)
+    help_text = "keep words that occur at least N times (1: all)"
+    group.add_argument("--min-count", type=at_least(1), default=1, metavar="N", help=help_text)
+    help_text = "take the vocabulary of this dict.txt instead (to prepare text for a trained model)"
+    group.add_argument("--dict", type=Path, metavar="FILE", help=help_text)
+    help_text = "fill the dictionary up to a multiple of N with made-up words, as "
+    help_text += "fairseq-preprocess does for the sake of tensor cores (8); 1: no filling"
+    group.add_argument("--padding-factor", type=at_least(1), default=8, metavar="N", help=help_text)
 
 
 def add_result_options(group: Any) -> None:
     """Add --out, --overwrite, --text-only and --workers."""
+    help_text = "gets text/, bin/ and report.json; text.json beside dict.txt says how words were "
+    group.add_argument("--out", type=Path, required=True, metavar="FOLDER", help=f"{help_text}made")
+    help_text = "replace what an earlier run of this command left in a FOLDER that has data in it"
+    group.add_argument("--overwrite", action="store_true", help=help_text)
+    help_text = "write the text (and dict.txt beside it) without running fairseq-preprocess"
+    group.add_argument("--text-only", action="store_true", help=help_text)
+    num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    help_text = "processes (default: the processors there are)"
     group.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="gets text/, bin/ and report.json; text.json beside dict.txt says how words were made",
+        "--workers", type=at_least(1), default=num_cpus or 1, metavar="N", help=help_text
     )
-    group.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace what an earlier run of this command left in a FOLDER that has data in it",
-    )
-    group.add_argument(
-        "--text-only",
-        action="store_true",
-        help="write the text (and dict.txt beside it) without running fairseq-preprocess",
-    )
-    group.add_argument(
-        "--workers",
-        type=at_least(1),
-        default=num_usable_cpus(),
-        metavar="N",
-        help="processes (default: the processors there are)",
-    )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add all options of ``fairseq-bnce prepare-text``."""
-    add_input_options(parser)
-    group = parser.add_argument_group("words")
-    add_tokenizer_options(group)
-    add_line_options(group)
-    add_vocabulary_options(
-        parser.add_argument_group(
-            "vocabulary",
-            f"From train; other words are written as {UNK}. Default: all words of train.",
-        )
-    )
-    add_result_options(parser.add_argument_group("result"))
 
 
 def build_settings(**given: Any) -> argparse.Namespace:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import os
 import signal
 import sys
+import threading
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -44,7 +47,7 @@ def map_lines(
 ) -> Iterator[Any]:
     """Yield ``function(lines)`` for each chunk of lines, in the order of the text."""
     workers = max_workers(workers, text.total_bytes)
-    results = map(function, _chunks(text))
+    results: Iterator[Any] = map(function, _chunks(text))
     if workers > 1:
         results = _map_in_pool(function, _chunks(text), workers)
     with progress_bar(label, text.total_bytes) as bar:
@@ -71,7 +74,7 @@ def _map_in_pool(
 ) -> Iterator[Any]:
     """Map in order; unlike ``Executor.map``, read only a few chunks ahead."""
     pending: deque[Future] = deque()
-    with ProcessPoolExecutor(workers, initializer=_leave_signals_to_parent) as pool:
+    with ProcessPoolExecutor(workers, initializer=_follow_parent) as pool:
         try:
             for chunk in chunks:
                 pending.append(pool.submit(function, chunk))
@@ -88,7 +91,16 @@ def _map_in_pool(
                 future.cancel()
 
 
-def _leave_signals_to_parent() -> None:
+def _follow_parent() -> None:
+    """Leave signals to the parent process, and end when it has been killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_after_parent, daemon=True).start()
+
+
+def _end_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

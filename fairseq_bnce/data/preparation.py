@@ -55,8 +55,8 @@ def prepare(
         args.split = args.split or list(DEFAULT_SPLIT)
         args.split_by = args.split_by or "block"
     if made is None:
-        tokenizer = (NONE, None) if args.tokenized else (SACREMOSES, args.language)
-        made = TrainingText(*tokenizer, lowercase=args.lowercase)
+        tokenizer, language = (NONE, None) if args.tokenized else (SACREMOSES, args.language)
+        made = TrainingText(tokenizer, language, args.lowercase)
     if args.dict:
         _warn_of_other_words(args.dict, made)
     result, dictionary = scratch / "result", scratch / "dict.txt"
