@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +26,7 @@ ZIPF = 1.1, 2.7  # (s, q) of the targets' law: p(rank) proportional to 1 / (rank
 _ALIGNED = 64  # numbers: where rows of a matrix have to start for the fast products
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """N tokens, features of size D, V words; "NxDxV" in text."""
 
     tokens: int
