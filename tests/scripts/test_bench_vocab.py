@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import subprocess
+from pathlib import Path
 
 import bench_vocab
 import forks
@@ -209,7 +210,7 @@ def test_a_slow_training_has_fewer_updates_and_growth_spans_the_sizes(tmp_path, 
         else:
             found = command[command.index("--out") + 1]
             log.parent.mkdir(parents=True, exist_ok=True)
-            open(found, "w").write(json.dumps(value))
+            Path(found).write_text(json.dumps(value), "utf-8")
         return processes.Ended(0, 2**20, 1.0, (0.0, 0.0), 1.0)
 
     monkeypatch.setattr(processes, "run", pretend)
