@@ -84,7 +84,8 @@ def _compare(options: argparse.Namespace) -> int:
         if not path and name not in _MODELS:
             known = ", ".join(_MODELS)
             raise UsageError(f"--models: required NAME=CHECKPOINT or one of {known}, got {name!r}")
-    shop, models = Workshop(options.out, options.threads), {}
+    shop = Workshop(options.out, options.threads)
+    models: Dict[str, Dict[str, Dict[str, float]]] = {}
     for name, path in given.items():
         flags = ["--arch", name, *words([_RECIPE["training"], _MODELS.get(name, "")])]
         flags += ["--cpu", "--max-update", str(options.updates)]
@@ -100,8 +101,8 @@ def _compare(options: argparse.Namespace) -> int:
             models[name][way] = agreement(want, got, f"{name}, {way}")
             command.say(f"{name}, {way}: {models[name][way]}")
     where = machine.record()
-    content = {"split": split, "updates": options.updates, "machine": where, "data": data}
-    content["models"] = models
+    about = {"split": split, "updates": options.updates, "machine": where, "data": data}
+    content: Dict[str, Any] = {**about, "models": models}
     parts = [", ".join(f"{k} {v}" for k, v in where.items())]
     parts.append("\n".join(scoring.agreement(content)))
     tables.write(options.out / "agreement", parts, content)

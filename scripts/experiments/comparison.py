@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from rendering.cells import ratio
@@ -216,7 +217,7 @@ def _unsteady(found: Sequence[Row]) -> str:
 def _cells(row: Row) -> Dict[str, Any]:
     if row.reason is not None:
         return {"failed": row.reason}
-    return {name: value._asdict() for name, value in row.cells.items()}
+    return {name: asdict(value) for name, value in row.cells.items()}
 
 
 def _run(outcome: Outcome) -> Dict[str, Any]:

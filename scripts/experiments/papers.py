@@ -69,7 +69,7 @@ def all_tables() -> Dict[str, Table]:
 
 def _rows(paper: Dict[str, Any], own: Dict[str, Any]) -> List[Row]:
     """Return the rows model by model; labels are METHOD-MODEL or METHOD."""
-    methods = own.get("methods", paper.get("methods"))
+    methods = own.get("methods") or paper["methods"]
     if not isinstance(methods, dict):
         methods = {name: paper["methods"][name] for name in methods}
     models = paper.get("models", {"": ""})

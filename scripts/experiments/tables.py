@@ -7,6 +7,7 @@ import json
 import math
 import shlex
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -16,7 +17,8 @@ from rendering.cells import NONE, Columns, table
 MIB = 2**20
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True)
+class Cell:
     """Mean and sample standard deviation (None for one value) over seeds."""
 
     mean: float

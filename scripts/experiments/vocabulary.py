@@ -188,10 +188,13 @@ def read_speed(log: str, interval: int) -> Dict[str, Any]:
     speeds = [i.words / i.seconds for i in found]
     updates, seconds = sum(i.last - i.first for i in found), sum(i.seconds for i in found)
     total = sum(i.words for i in found)
-    ends = [training.processor_seconds_at(at) for at in (found[0].first, found[-1].last)]
+    start = training.processor_seconds_at(found[0].first)
+    end = training.processor_seconds_at(found[-1].last)
     return {
         "words_per_second": total / seconds,
-        "words_per_processor_second": None if None in ends else total / (ends[1] - ends[0]),
+        "words_per_processor_second": None
+        if start is None or end is None
+        else total / (end - start),
         "slowest": min(speeds),
         "median": statistics.median(speeds),
         "fastest": max(speeds),
@@ -233,13 +236,13 @@ def _numbers(parts: Mapping[str, Any]) -> Numbers:
 def growth(outcomes: Sequence[Outcome]) -> Dict[str, Numbers]:
     """Return the growth of each system with V: a fit, and the largest V against the smallest."""
     found: Dict[str, Dict[int, Numbers]] = {}
-    for outcome, own in zip(outcomes, numbers(outcomes)):
-        found.setdefault(outcome.system, {})[outcome.case] = own
+    for outcome, one in zip(outcomes, numbers(outcomes)):
+        found.setdefault(outcome.system, {})[outcome.case] = one
     vocabs = {outcome.case for outcome in outcomes}
     grown: Dict[str, Numbers] = {}
     for system, own in found.items():
         first, last = own.get(min(vocabs), {}), own.get(max(vocabs), {})
-        points = [(vocab, one.get("update_ms")) for vocab, one in own.items()]
+        points = [(vocab, some.get("update_ms")) for vocab, some in own.items()]
         grown[system] = {"update_exponent": exponent(points)}
         for name, of in (("speed_kept", "words_per_second"), ("memory_growth", "update_mib")):
             grown[system][name] = ratio(last.get(of), first.get(of)) if len(vocabs) > 1 else None
