@@ -65,7 +65,7 @@ def status(do: Callable[[], int]) -> int:
     name = Path(sys.argv[0]).name
     try:
         return do()
-    except (UsageError, CommandFailed, FileNotFoundError) as error:
+    except (UsageError, CommandFailed, FileNotFoundError, ImportError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
