@@ -41,108 +41,81 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from experiments import command, machine, processes, sentences, tables
+from experiments import command, machine, tables
 from experiments.recipes import words
-from experiments.run import make_data
+from experiments.sentences import Workshop
 from rendering import decoding
 
-_HERE = Path(__file__).resolve().parent
+_DECODERS = Path(__file__).with_name("decoders")
 SYSTEMS = ("ours", "ours exact", "prefix", "kenlm")
 _RECIPE = tables.load("recipes")["scoring"]  # bench_scoring.py's
 
 
-class Bench:
-    """Makes what is missing, and measures.
+class Bench(Workshop):
+    """Decodes in a folder.
 
     Args:
         options: of the command line.
     """
 
     def __init__(self, options: argparse.Namespace):
-        self.options, self.out, self.threads = options, options.out, options.threads
-        self.log = self.out / "runs.log"
+        super().__init__(options.out, options.threads)
+        self.options = options
 
     def runs(self) -> List[Dict[str, Any]]:
-        """Of each system at each V, the fastest of all rounds."""
+        """Return the fastest run of each system at each V."""
         wanted = list(itertools.product(self.options.systems, self.options.vocab))
-        rounds = [[self._run(*which) for which in wanted] for _ in range(self.options.repeats)]
+        rounds = [[self._decode(*which) for which in wanted] for _ in range(self.options.repeats)]
         return [max(same, key=decoding.rate) for same in zip(*rounds)]
 
-    def _run(self, system: str, vocab: int) -> Dict[str, Any]:
-        checkpoint, arpa, words = self._model(vocab), self._arpa(vocab), self._words(vocab)
+    def _decode(self, system: str, vocab: int) -> Dict[str, Any]:
+        data = self.data(vocab, self.options.tokens)
+        name, size = f"{vocab}-{self.options.tokens}", self.options.size
+        known = self.out / f"words-{name}.txt"  # the commonest first
+        lines = (data / "dict.txt").read_text(encoding="utf-8").splitlines()
+        known.write_text("".join(f"{line.split()[0]}\n" for line in lines), encoding="utf-8")
+        flags = words([_RECIPE["models"]["lstm_lm"].format(d=size), _RECIPE["training"], "--cpu"])
+        places = ["--checkpoint", self.model(data, f"{size}-{name}", flags), "--words", known]
+        arpa = self.out / f"trigram-{name}.arpa"
+        if system == "kenlm" and not arpa.is_file():
+            text = self.text(data, "train", name)
+            self.run(sys.executable, _DECODERS / "ngrams.py", text, known, arpa)
+        places += ["--system", system, "--arpa", arpa]
+        for flag in ("lexicon", "utterances", "seconds", "length", "noise", "beam"):
+            places += [f"--{flag}", getattr(self.options, flag)]
         result = self.out / f"{system.replace(' ', '-')}-{vocab}.json"
-        flags = ["--out", result, "--system", system, "--checkpoint", checkpoint]
-        flags += ["--arpa", arpa, "--words", words]
-        for name in ("lexicon", "utterances", "seconds", "length", "noise", "beam"):
-            flags += [f"--{name}", getattr(self.options, name)]
-        ended = self._python("decoders/measure.py", *flags)
+        ended = self.run(sys.executable, _DECODERS / "measure.py", "--out", result, *places)
         found = json.loads(result.read_text(encoding="utf-8"))
-        found["peak_mib"] = ended.peak_bytes / tables.MIB
         rate = decoding.rate(found)
         command.say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
-        return {"system": system, "vocab": vocab, **found}
-
-    def _model(self, vocab: int) -> Path:
-        size = self.options.size
-        checkpoint = self.out / f"model-{size}-{self._of(vocab)}" / "checkpoint_last.pt"
-        flags = words([_RECIPE["models"]["lstm_lm"].format(d=size), _RECIPE["training"], "--cpu"])
-        sentences.train(self._data(vocab), checkpoint, flags, self.log, self.threads)
-        return checkpoint
-
-    def _data(self, vocab: int) -> Path:
-        folder = self.out / f"data-{self._of(vocab)}"
-        return make_data(folder, self.log, self.threads, vocab=vocab, tokens=self.options.tokens)
-
-    def _words(self, vocab: int) -> Path:
-        """The dictionary's, the commonest first."""
-        path = self.out / f"words-{self._of(vocab)}.txt"
-        if not path.is_file():
-            lines = (self._data(vocab) / "dict.txt").read_text(encoding="utf-8").splitlines()
-            words = [line.split()[0] for line in lines]
-            path.write_text("\n".join(words) + "\n", encoding="utf-8")
-        return path
-
-    def _arpa(self, vocab: int) -> Path:
-        path = self.out / f"trigram-{self._of(vocab)}.arpa"
-        if "kenlm" in self.options.systems and not path.is_file():
-            text = self.out / f"text-{self._of(vocab)}.txt"
-            sentences.write_text(self._data(vocab), "train", text, self.log, self.threads)
-            self._python("decoders/ngrams.py", text, self._words(vocab), path)
-        return path
-
-    def _of(self, vocab: int) -> str:
-        """What made data, and all that is made of it, depend on."""
-        return f"{vocab}-{self.options.tokens}"
-
-    def _python(self, script: str, *arguments: Any) -> processes.Ended:
-        line = [sys.executable, *map(str, (_HERE / script, *arguments))]
-        return processes.run(line, self.log, self.threads)
+        return {
+            "system": system,
+            "vocab": vocab,
+            **found,
+            "peak_mib": ended.peak_bytes / tables.MIB,
+        }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 2 for what can't be done, 130 if interrupted."""
+    """Return the exit status: 2 after an error, 130 if interrupted."""
     options = _parser().parse_args(arguments)
     return command.status(lambda: _measure(options))
 
 
 def _measure(options: argparse.Namespace) -> int:
-    words = min(options.vocab) - 4  # less fairseq's specials
+    words = min(options.vocab) - 4  # without fairseq's specials
     if options.lexicon > words:
         raise command.UsageError(
             f"--lexicon: required at most the {words:,} words of the smallest --vocab, got "
             f"{options.lexicon:,}"
         )
-    options.out.mkdir(parents=True, exist_ok=True)
     runs, where = Bench(options).runs(), {**machine.record(), "load": os.getloadavg()}
-    found = {"runs": runs, "machine": where, "flags": _flags(options)}
+    flags = {name: value for name, value in vars(options).items() if name != "out"}
+    found = {"runs": runs, "machine": where, "flags": flags}
     content = json.dumps(found, indent=1)
     (options.out / "decoding.json").write_text(content + "\n", encoding="utf-8")
     print("\n".join(decoding.speeds(found)))
     return 0
-
-
-def _flags(options: argparse.Namespace) -> Dict[str, Any]:
-    return {name: value for name, value in vars(options).items() if name != "out"}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -27,7 +27,7 @@ import itertools
 import math
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 from experiments import command, machine, tables
@@ -35,14 +35,14 @@ from experiments.command import UsageError
 from rendering import scoring
 
 from fairseq_bnce import Scorer, checkpoints
-from fairseq_bnce.errors import InputError, require
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis, fit_offset, summary
 from fairseq_bnce.text.reading import sampled
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 2 for what can't be done, 130 interrupted."""
+    """Return the exit status: 2 after an error, 130 if interrupted."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(options.threads)
     return command.status(lambda: _measure(options))
@@ -69,15 +69,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    models = [_named(model) for model in options.models]
-    command.each_once("NAME", [name for name, _ in models])
+    models = dict(model.partition("=")[::2] for model in options.models)
     try:
         with options.fit.open(encoding="utf-8") as text:
             drawn = sampled(map(str.strip, text), options.contexts)
         shift = [] if options.shift is None else _lines(options.shift)
         texts = _Texts(drawn, shift, _lines(options.text, options.lines))
-        found = {name: _model(path, texts, options) for name, path in models}
-    except (InputError, OSError, ValueError) as error:  # of a text that is not there, too
+        found = {name: _model(path, texts, options) for name, path in models.items()}
+    except (InputError, ValueError) as error:  # of a checkpoint
         raise UsageError(str(error)) from None
     flags = {name: str(getattr(value, "name", value)) for name, value in vars(options).items()}
     flags = {name: value for name, value in flags.items() if name not in ("models", "data", "out")}
@@ -89,19 +88,18 @@ def _measure(options: argparse.Namespace) -> int:
     return 0
 
 
-def _named(model: str) -> Tuple[str, str]:
-    name, _, path = model.partition("=")
-    if not Path(path).is_file():
-        raise UsageError(f"required NAME=CHECKPOINT, got {model!r}")
-    return name, path
-
-
 class _Texts(NamedTuple):
-    """Lines to fit to, of another mean (there may be none), and to measure on."""
+    """Lines to fit to, lines for another mean (may be empty), and lines to measure on."""
 
     fit: Sequence[str]
     shift: Sequence[str]
     measure: Sequence[str]
+
+
+def _lines(path: Path, count: Optional[int] = None) -> List[str]:
+    """Return the first lines of a text, or all."""
+    with path.open(encoding="utf-8") as lines:
+        return [line.strip() for line in itertools.islice(lines, count)]
 
 
 def _model(path: str, texts: _Texts, options: argparse.Namespace) -> Dict[str, Any]:
@@ -110,41 +108,28 @@ def _model(path: str, texts: _Texts, options: argparse.Namespace) -> Dict[str, A
     for _ in fitting.score_stream(texts.fit):
         pass
     mean = contexts.parts()[1][1].mean().item()
-    state = {"mu_z": mean - fitting.log_z}
-    found: List[Dict[str, Any]] = [{"rows": 0, **_way(path, options, state, texts)}]
+    states: Dict[int, Dict[str, Any]] = {0: {"mu_z": mean - fitting.log_z}}
     for rows in options.rows:
         reduced, measured = fit_offset(fitting, contexts, rows)
-        state = {"mu_z": measured["mu_z"], **reduced.state()}
-        found.append({"rows": rows, **_way(path, options, state, texts)})
+        states[rows] = {"mu_z": measured["mu_z"], **reduced.state()}
+    ways = [{"rows": rows, **_way(path, options, state, texts)} for rows, state in states.items()]
     exact = Scorer(_trained(path, options, {}), exact=True)
     speed = _speed(exact, texts.measure)
-    return {"words": len(fitting.dictionary), "exact_speed": speed, "ways": found}
-
-
-def _lines(path: Path, count: Optional[int] = None) -> List[str]:
-    """The first ones, or all; every line has a word at least."""
-    with path.open(encoding="utf-8") as lines:
-        found = [line.strip() for line in itertools.islice(lines, count)]
-    require(str(path), "at least one line", "none", bool(found))
-    return found
+    return {"words": len(fitting.dictionary), "exact_speed": speed, "ways": ways}
 
 
 def _way(
     path: str, options: argparse.Namespace, state: Dict[str, Any], texts: _Texts
 ) -> Dict[str, float]:
     numbers = _summary(path, options, state, texts.measure)
-    shifted = {"u_ppl": numbers["u_ppl"] * math.exp(state["mu_z"])}
+    found = {name: numbers[name] for name in ("sigma_z", "lowest", "highest", "ppl")}
+    found["mu_z"] = numbers["mu_z"] - state["mu_z"]
+    found["u_ppl"] = numbers["u_ppl"] * math.exp(state["mu_z"])
     if texts.shift:
         mean = _summary(path, options, state, texts.shift)["mu_z"]
-        shifted["u_ppl_other_mean"] = numbers["u_ppl"] * math.exp(mean)
-    known = {name: numbers[name] for name in ("sigma_z", "lowest", "highest", "ppl")}
-    off = {"mu_z": numbers["mu_z"] - state["mu_z"]}
-    return {
-        **known,
-        **off,
-        **shifted,
-        "speed": _speed(Scorer(_trained(path, options, state)), texts.measure),
-    }
+        found["u_ppl_other_mean"] = numbers["u_ppl"] * math.exp(mean)
+    found["speed"] = _speed(Scorer(_trained(path, options, state)), texts.measure)
+    return found
 
 
 def _summary(
@@ -160,13 +145,13 @@ def _summary(
 def _trained(
     path: str, options: argparse.Namespace, state: Mapping[str, Any]
 ) -> checkpoints.Trained:
-    """Anew, for a scorer changes its model; with no rows but those of ``state``."""
+    """Load a model, which a scorer changes, with the rows of ``state`` only."""
     trained = checkpoints.load(path, options.data)
     return trained._replace(state={**reduction.without(trained.state), **state})
 
 
 def _speed(scorer: Scorer, lines: Sequence[str]) -> float:
-    """Tokens in a second of the processor's time, the best of three."""
+    """Return tokens per processor second, the best of three."""
     times, tokens = [], 0
     for _ in range(3):
         start = time.process_time()

@@ -32,9 +32,9 @@ from typing import Sequence
 
 from experiments import command, output_layer, run
 from experiments.measures.layers import HEADS, LIMIT, OWN, Shape
-from experiments.output_layer import HeadRun, Settings
+from experiments.output_layer import HeadRun
 
-# Gemma 2 2B; two of the Llama 3 kind. On the CPU: what takes seconds.
+# Gemma 2 2B; two of the Llama 3 kind. On the CPU: shapes that take seconds.
 _SHAPES = {
     "cuda": ("8192x2304x256000", "8192x4096x131072", "8192x4096x128256"),
     "cpu": ("400x200x10000", "400x200x50000"),
@@ -43,18 +43,17 @@ _DTYPES = {"cuda": "bfloat16", "cpu": "float32"}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 1 if a head of ours failed, 2 for what can't be done, 130 if interrupted."""
+    """Return the exit status: 1 if a head of ours failed, 2 after an error, 130 if interrupted."""
     options = _parser().parse_args(arguments)
-    return command.status(lambda: _run_all(_settings(options), options))
+    return command.status(lambda: _run_all(options))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command.parser(__doc__)
+    parser = command.parser(__doc__, has_device=True)
     add = parser.add_argument
     add("--heads", nargs="+", choices=list(HEADS), default=list(HEADS), metavar="NAME")
     shapes = "default: those of Gemma 2 and Llama 3 on a GPU, small ones on the CPU"
-    add("--shapes", nargs="+", type=_shape, metavar="NxDxV", help=shapes)
-    command.add_device(parser)
+    add("--shapes", nargs="+", type=Shape.parse, metavar="NxDxV", help=shapes)
     about = "default: bfloat16 on a GPU, float32 on the CPU"
     add("--dtype", choices=("bfloat16", "float16", "float32"), help=about)
     add("--calls", type=int, default=50, help="timed calls at most (default: %(default)s)")
@@ -63,21 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _shape(text: str) -> Shape:
-    try:
-        return Shape.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _settings(options: argparse.Namespace) -> Settings:
-    own = {**run.find_device(options), "seconds": options.max_seconds}
-    own["dtype"] = options.dtype or _DTYPES[own["device"]]
-    return run.settings(Settings, options, **own)
-
-
-def _run_all(settings: Settings, options: argparse.Namespace) -> int:
-    """Head after head, at one shape after the other."""
+def _run_all(options: argparse.Namespace) -> int:
+    settings = run.prepare(options)
+    settings.dtype = options.dtype or _DTYPES[settings.device]
     shapes = dict.fromkeys(options.shapes or map(Shape.parse, _SHAPES[settings.device]))
     heads = dict.fromkeys(options.heads)
     runs = [HeadRun(settings, head, shape) for head in heads for shape in shapes]

@@ -22,133 +22,104 @@ if __name__ == "__main__":
     environment.enter()
 
 import argparse
+import itertools
 import os
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence
 
-from experiments import command, machine, processes, sentences, tables
+from experiments import command, machine, processes, run, tables
 from experiments.recipes import words
-from experiments.run import HERE, device_flags, find_device, make_data
+from experiments.sentences import Workshop, eval_lm
 from experiments.tables import MIB
 from rendering import scoring
 
 _RECIPE = tables.load("recipes")["scoring"]
-# By name: whether it is fairseq-eval-lm, and whether it is exact.
-_SYSTEMS = {
-    "fairseq-bnce score": (False, False),
-    "fairseq-eval-lm --unnormalized": (True, False),
-    "fairseq-bnce score --exact": (False, True),
-    "fairseq-eval-lm": (True, True),
-}
+_COMMAND = Path(__file__).with_name("fairseq-bnce")
 
 
-@dataclass(frozen=True)
-class Speed:
-    """What a system was measured at: a short and a long text.
-
-    Attributes:
-        system: the command.
-        sentences, tokens: of both texts.
-        seconds, cpu_seconds: of both, the least of all repetitions.
-    """
-
-    system: str
-    sentences: Tuple[int, ...]
-    tokens: Tuple[int, ...]
-    seconds: Tuple[float, float]
-    cpu_seconds: Tuple[float, float]
-
-
-class Bench:
-    """Makes what is missing, and measures.
+class Bench(Workshop):
+    """Times commands in a folder.
 
     Args:
         options: of the command line.
     """
 
     def __init__(self, options: argparse.Namespace):
-        self.options, self.out, self.threads = options, options.out, options.threads
-        self.device = find_device(options)
-        self.flags = device_flags(self.device["device"])
-        tokens = options.tokens[1]
-        model = f"model-{options.arch}-{options.size}-{options.vocab}-{tokens}"
-        self.checkpoint = self.out / model / "checkpoint_last.pt"
-        data = self._data(tokens)
-        flags = words([_RECIPE["models"][options.arch].format(d=options.size), _RECIPE["training"]])
-        flags += tuple(self.flags)
-        sentences.train(data, self.checkpoint, flags, self.out / "training.log", self.threads)
+        super().__init__(options.out, options.threads)
+        self.options, self.flags = options, run.device_flags(options.device)
+        size, vocab, tokens = options.size, options.vocab, options.tokens[1]
+        model = f"{options.arch}-{size}-{vocab}-{tokens}"
+        flags = words([_RECIPE["models"][options.arch].format(d=size), _RECIPE["training"]])
+        self.checkpoint = self.model(self.data(vocab, tokens), model, [*flags, *self.flags])
 
-    def speeds(self) -> List[Speed]:
-        found = []
-        for system, (is_eval_lm, is_exact) in _SYSTEMS.items():
-            sizes = self.options.exact_tokens if is_exact else self.options.tokens
-            ends = [self._least(self._command(is_eval_lm, is_exact, size)) for size in sizes]
-            lines = tuple(_lines(self._text(size)) for size in sizes)
-            times = zip(*ends)
-            found.append(Speed(system, lines, tuple(sizes), *times))
-            command.say(f"{system}: {found[-1].seconds[1]:.1f} s")
+    def speed(self, system: str) -> Dict[str, Any]:
+        """Return the times of a system for a short and a long text: the least of all repeats."""
+        is_exact = system in ("fairseq-bnce score --exact", "fairseq-eval-lm")
+        sizes = self.options.exact_tokens if is_exact else self.options.tokens
+        found: Dict[str, Any] = {"system": system, "sentences": [], "tokens": sizes}
+        found.update(seconds=[], cpu_seconds=[])
+        for tokens in sizes:
+            with self.text_of(tokens).open("rb") as lines:
+                found["sentences"].append(sum(1 for _ in lines))
+            line = self.score(self.text_of(tokens), *["--exact"] * is_exact)
+            if "eval-lm" in system:
+                way = [*self.flags, *["--unnormalized"] * (not is_exact)]
+                data = self.data(self.options.vocab, tokens)
+                line = eval_lm(data, self.checkpoint, "train", *way)
+            ended = [self.timed(line) for _ in range(self.options.repeats)]
+            for name in ("seconds", "cpu_seconds"):
+                found[name].append(min(getattr(one, name) for one in ended))
+        command.say(f"{system}: {found['seconds'][1]:.1f} s")
         return found
 
-    def memory(self) -> Dict[int, Dict[str, float]]:
-        """Peak memory and time by number of lines."""
-        found = {}
-        for lines in self.options.memory_lines:
-            text = self.out / f"text-{lines}.txt"
-            _repeat(self._text(self.options.tokens[0]), text, lines)
-            ended = self._run(self._score(text))
-            found[lines] = {"peak_mib": ended.peak_bytes / MIB, "seconds": ended.seconds}
-            command.say(
-                f"{lines:,} lines: {found[lines]['peak_mib']:.0f} MiB, {ended.seconds:.0f} s"
-            )
-        return found
+    def memory(self, lines: int) -> Dict[str, float]:
+        """Return peak memory and time for so many lines of three words."""
+        text = self.out / f"text-{lines}.txt"
+        with self.text_of(self.options.tokens[0]).open("rb") as stream:
+            short = itertools.cycle([b" ".join(line.split()[:3]) + b"\n" for line in stream])
+        text.write_bytes(b"".join(itertools.islice(short, lines)))
+        ended = self.timed(self.score(text))
+        command.say(f"{lines:,} lines: {ended.peak_bytes / MIB:.0f} MiB, {ended.seconds:.0f} s")
+        return {"peak_mib": ended.peak_bytes / MIB, "seconds": ended.seconds}
 
-    def _command(self, is_eval_lm: bool, is_exact: bool, tokens: int) -> List[str]:
-        if not is_eval_lm:
-            return [*self._score(self._text(tokens)), *(["--exact"] if is_exact else [])]
-        way = [*self.flags, *([] if is_exact else ["--unnormalized"])]
-        return sentences.eval_lm(self._data(tokens), self.checkpoint, "train", *way)
+    def score(self, text: Path, *flags: str) -> List[Any]:
+        places = ["--path", self.checkpoint, "--device", self.options.device, "--per-word", text]
+        return [sys.executable, _COMMAND, "score", *places, *flags]
 
-    def _score(self, text: Path) -> List[str]:
-        places = ["--path", str(self.checkpoint), "--device", self.device["device"]]
-        places += ["--per-word", str(text)]
-        return [sys.executable, str(HERE.parent / "fairseq-bnce"), "score", *places]
+    def timed(self, line: Sequence[Any]) -> processes.Ended:
+        """Run a command without keeping its standard output."""
+        return self.run(*line, printed=Path(os.devnull))
 
-    def _least(self, command: Sequence[str]) -> Tuple[float, float]:
-        """Seconds, and seconds of processor time: a busy machine makes both longer, never less."""
-        ended = [self._run(command) for _ in range(self.options.repeats)]
-        return min(end.seconds for end in ended), min(end.cpu_seconds for end in ended)
-
-    def _run(self, command: Sequence[str]) -> processes.Ended:
-        """With what it prints on standard output thrown away."""
-        return processes.run(command, self.out / "runs.log", self.threads, Path(os.devnull))
-
-    def _data(self, tokens: int) -> Path:
-        vocab, log = self.options.vocab, self.out / "data.log"
-        folder = self.out / f"data-{vocab}-{tokens}"
-        return make_data(folder, log, self.threads, vocab=vocab, tokens=tokens)
-
-    def _text(self, tokens: int) -> Path:
-        text = self.out / f"text-{self.options.vocab}-{tokens}-tokens.txt"
-        data, log = self._data(tokens), self.out / "data.log"
-        return sentences.write_text(data, "train", text, log, self.threads)
+    def text_of(self, tokens: int) -> Path:
+        vocab = self.options.vocab
+        return self.text(self.data(vocab, tokens), "train", f"{vocab}-{tokens}-tokens")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 2 for what can't be done, 130 if interrupted."""
+    """Return the exit status: 2 after an error, 130 if interrupted."""
     options = _parser().parse_args(arguments)
     return command.status(lambda: _measure(options))
 
 
 def _measure(options: argparse.Namespace) -> int:
+    flags = {name: str(value) for name, value in vars(options).items() if name != "out"}
+    run.prepare(options)
     bench = Bench(options)
-    _write(bench.speeds(), bench.memory(), options, bench.device)
+    where = {**machine.record(), "load": os.getloadavg()}
+    where.update(device=options.device, device_name=options.device_name)
+    speeds = [bench.speed(system) for system in scoring.SYSTEMS]
+    memory = {lines: bench.memory(lines) for lines in options.memory_lines}
+    found = {"flags": flags, "machine": where, "memory": memory, "speeds": speeds}
+    parts = [[f"{options.arch}, V = {options.vocab:,}: {where}"]]
+    parts += [scoring.speeds(found), scoring.memory(found)]
+    tables.write(options.out / "scoring", ["\n".join(lines) for lines in parts], found)
+    print((options.out / "scoring.md").read_text(encoding="utf-8"))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command.parser(__doc__)
+    parser = command.parser(__doc__, has_device=True)
     add = parser.add_argument
     add("--arch", choices=sorted(_RECIPE["models"]), default="lstm_lm")
     add("--size", type=int, default=200, help="of its layers (default: %(default)s)")
@@ -158,39 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", default=[100_000, 600_000], help=about.format("unnormalised"), **sizes)
     add("--exact-tokens", default=[10_000, 40_000], help=about.format("exactly"), **sizes)
     add("--memory-lines", type=int, nargs="*", default=[10_000, 100_000], metavar="LINES")
-    command.add_device(parser)
-    add("--repeats", type=int, default=2, help="of each, the fastest counts (default: 2)")
+    add("--repeats", type=int, default=2, help="of each; the fastest counts (default: 2)")
     return parser
-
-
-def _lines(path: Path) -> int:
-    with path.open("rb") as stream:
-        return sum(1 for _ in stream)
-
-
-def _repeat(source: Path, target: Path, lines: int) -> None:
-    """The lines of a text over and over, the first three words of each."""
-    with source.open("rb") as stream:
-        short = [b" ".join(line.split()[:3]) + b"\n" for line in stream]
-    with target.open("wb") as stream:
-        for start in range(0, lines, len(short)):
-            stream.writelines(short[: lines - start])
-
-
-def _write(
-    speeds: Sequence[Speed],
-    memory: Dict[int, Dict[str, float]],
-    options: argparse.Namespace,
-    device: Dict[str, str],
-) -> None:
-    where = {**machine.record(), **device, "load": os.getloadavg()}
-    flags = {name: str(value) for name, value in vars(options).items() if name != "out"}
-    found = {"flags": flags, "machine": where, "memory": memory}
-    found["speeds"] = [asdict(speed) for speed in speeds]
-    made = [[f"{options.arch}, V = {options.vocab:,}: {where}"]]
-    made += [scoring.speeds(found), scoring.memory(found)]
-    tables.write(options.out / "scoring", ["\n".join(lines) for lines in made], found)
-    print((options.out / "scoring.md").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -29,80 +29,55 @@ if __name__ == "__main__":
 import argparse
 from typing import Sequence
 
-from experiments import command, growth, run
-from experiments.vocabulary import (
-    LEAST_UPDATES,
-    PARTS,
-    RECIPES,
-    SYSTEMS,
-    Benchmark,
-    Settings,
-    make_data,
-)
+from experiments import command, run, vocabulary
+from experiments.vocabulary import LEAST_UPDATES, PARTS, RECIPES, SYSTEMS, Benchmark
 
 _LEAST_VOCAB = 50  # a few words beside fairseq's specials, and bands for the adaptive softmax
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 1 if a run failed, 2 for what can't be done, 130 if interrupted."""
+    """Return the exit status: 1 if a run failed, 2 after an error, 130 if interrupted."""
     options = _parser().parse_args(arguments)
-    return command.status(lambda: _run_all(_prepare(options), options))
+    return command.status(lambda: _run_all(options))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command.parser(__doc__)
+    parser = command.parser(__doc__, has_device=True)
     add = parser.add_argument
     add("--recipe", choices=sorted(RECIPES), default="lstm200")
-    add("--sentences", type=command.positive, help="a batch (default: the recipe's)")
+    add("--sentences", type=command.positive, help="of a batch (default: the recipe's)")
     add(
         "--vocab",
         nargs="+",
         type=command.at_least(_LEAST_VOCAB),
         default=[10_000, 50_000, 200_000, 1_000_000],
         metavar="V",
-        help="types, the specials counted in (default: %(default)s)",
+        help="types, including the specials (default: %(default)s)",
     )
-    add("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), metavar="NAME")
-    about = (
-        "update: its phases, from within; train: words/s, of few updates if those were not timed"
-    )
+    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME")
+    about = "update: its phases, from within; train: words/s, of few updates without update's times"
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help=about)
-    command.add_device(parser)
-    _add_limits(parser)
+    about = "timed updates of a training (default: %(default)s)"
+    add("--updates", type=command.at_least(LEAST_UPDATES), default=400, help=about)
+    about = (
+        "for each part of a run: fewer updates where these would take longer, but at least "
+        f"{LEAST_UPDATES} in training (default: %(default)s)"
+    )
+    add("--max-seconds", type=command.positive, default=60, help=about)
     return parser
 
 
-def _add_limits(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    about = "timed updates of a training (default: %(default)s)"
-    add("--updates", type=command.at_least(LEAST_UPDATES), default=400, help=about)
-    add(
-        "--max-seconds",
-        type=command.positive,
-        default=60,
-        help="for each part of a run: fewer updates where these would take longer, but no less "
-        f"than {LEAST_UPDATES} in training (default: %(default)s)",
-    )
-
-
-def _prepare(options: argparse.Namespace) -> Settings:
-    """Check all that can be checked before hours of measuring."""
-    for name in ("vocab", "systems", "parts"):
-        command.each_once(f"--{name}", getattr(options, name))
-    recipe = RECIPES[options.recipe].with_sentences(options.sentences)
-    own = {**run.find_device(options), "seconds": options.max_seconds}
-    return run.settings(Settings, options, recipe=recipe, **own)
-
-
-def _run_all(settings: Settings, options: argparse.Namespace) -> int:
-    """All sizes of a system follow each other: drift would blur their ratios, the fine ones."""
-    systems = [SYSTEMS[name] for name in options.systems]
-    runs = [Benchmark(settings, system, vocab) for system in systems for vocab in options.vocab]
-    for vocab in options.vocab:
-        make_data(settings, vocab)
+def _run_all(options: argparse.Namespace) -> int:
+    """Run all sizes of a system in a row: a drift would blur their fine ratios most."""
+    recipe = RECIPES[options.recipe]
+    if options.sentences is not None:
+        recipe = recipe._replace(batch=(options.sentences, recipe.batch[1]))
+    settings = run.prepare(options, recipe=recipe)
+    systems, vocabs = (dict.fromkeys(some) for some in (options.systems, options.vocab))
+    runs = [Benchmark(settings, system, vocab) for system in systems for vocab in vocabs]
     report = settings.out / "benchmark.md"
-    found = run.complete_all(runs, lambda done: growth.write(done, settings), report)
-    print(growth.draw(found, settings))
+    found = run.complete_all(runs, lambda done: vocabulary.write(done, settings), report)
+    print(vocabulary.draw(found, settings))
     return 1 if any(outcome.errors for outcome in found) else 0
 
 

@@ -44,38 +44,31 @@ import argparse
 import math
 import shlex
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, List, Sequence
 
 from experiments import command, comparison, machine, plot, recipes, run
 from experiments.run import Outcome
-from experiments.training import Settings, Training
+from experiments.training import Training
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 1 if a run failed, 2 for what can't be done, 130 if interrupted."""
+    """Return the exit status: 1 if a run failed, 2 after an error, 130 if interrupted."""
     own, training = command.split(arguments)
     options = _parser().parse_args(own)
-    return command.status(lambda: _run_all(*_prepare(options, training)))
+    return command.status(lambda: _run_all(options, training))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command.parser(__doc__)
-    parser.add_argument("data", type=Path, help="binarised folder with train, valid and test")
-    _add_trainings(parser)
-    _add_measures(parser)
-    command.add_device(parser)
-    return parser
-
-
-def _add_trainings(parser: argparse.ArgumentParser) -> None:
+    parser = command.parser(__doc__, has_device=True)
     add = parser.add_argument
+    add("data", type=Path, help="binarised folder with train, valid and test")
     add("--recipe", choices=sorted(recipes.RECIPES), default="lstm200")
     add(
         "--criteria",
         nargs="+",
         default=list(recipes.DEFAULT_CRITERIA),
         metavar="[LABEL=]NAME",
-        help="what to train; a label where one criterion is trained in several ways "
+        help="criteria to train; a label tells several variants of a criterion apart "
         "(default: %(default)s)",
     )
     add(
@@ -84,71 +77,58 @@ def _add_trainings(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("LABEL", "FLAGS"),
-        help="flags of fairseq-train for one of them alone, in one argument; a lone one with a "
-        "space before it: ' --row-sparse'",
+        help="flags of fairseq-train for one variant, in one argument; put a space before a single "
+        "flag: ' --row-sparse'",
     )
-    about = "train each of them with each of these, as LABEL@LR"
+    about = "train each variant with each of these, as LABEL@LR"
     add("--learning-rates", nargs="+", default=[], metavar="LR", help=about)
     add("--seeds", nargs="+", type=int, default=[1])
-
-
-def _add_measures(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
     add(
         "--only-train",
         action="store_true",
-        help="measure nothing but what the training logs tell, validation perplexity among it; "
-        "the same command without it goes on from there",
+        help="measure nothing: report what the training logs say, with validation perplexity; the "
+        "same command without this flag goes on from there",
     )
     about = "further flags of fairseq-eval-lm, in one argument"
     add("--eval-flags", type=shlex.split, default=[], metavar="FLAGS", help=about)
     command.add_questions(parser)
-    about = "batches that an update's parts are timed on; 0 for no profile"
+    about = "batches for timing the parts of an update; 0 for no profile"
     add("--profile-batches", type=int, default=50, help=about)
+    return parser
 
 
-def _prepare(options: argparse.Namespace, training: List[str]) -> Tuple[Settings, List[Training]]:
-    """Check all that can be checked before hours of training."""
-    machine.check_data(options.data)
-    recipes.refuse_own_flags(training, "after --")
-    recipes.refuse_own_flags(options.eval_flags, "--eval-flags")
-    command.each_once("--seeds", options.seeds, "each seed")
+def _run_all(options: argparse.Namespace, training: List[str]) -> int:
     flags_for = [(label, shlex.split(flags)) for label, flags in options.flags_for]
     variants = recipes.grid(recipes.variants(options.criteria, flags_for), options.learning_rates)
-    settings = run.settings(
-        Settings,
-        options,
-        **run.find_device(options),
-        data=options.data.resolve(),
-        fingerprint=machine.data_fingerprint(options.data),
-        recipe=recipes.RECIPES[options.recipe],
-        training=training,
-        scoring=options.eval_flags,
-        questions=command.questions(options),
-        is_scored=not options.only_train,
-    )
-    return settings, [Training(settings, *one) for one in recipes.order(variants, options.seeds)]
-
-
-def _run_all(settings: Settings, runs: Sequence[Training]) -> int:
+    own = {
+        "data": options.data.resolve(),
+        "fingerprint": machine.data_fingerprint(options.data),
+        "questions": command.questions(options),
+        "recipe": recipes.RECIPES[options.recipe],
+        "training": training,
+        "scoring": options.eval_flags,
+    }
+    settings = run.prepare(options, **own)
+    seeds = list(dict.fromkeys(options.seeds))
+    runs = [Training(settings, *one) for one in recipes.order(variants, seeds)]
     report = settings.out / "comparison.md"
     found = run.complete_all(runs, lambda done: comparison.write(done, settings), report)
     print(_draw(found, settings))
     return 1 if any(outcome.errors for outcome in found) else 0
 
 
-def _draw(found: Sequence[Outcome], settings: Settings) -> str:
-    """Validation perplexity against training time, a line a run."""
-    curves = [(o.system.label, _points(o.parts["train"]["curve"])) for o in found if o.parts]
+def _draw(found: Sequence[Outcome], settings: Any) -> str:
+    """Draw validation perplexity against training time, a line for each run."""
+    curves = []
+    for o in found:
+        curve = o.parts["train"]["curve"] if o.parts else []
+        points = [(point.get("seconds"), point.get("ppl")) for point in curve]
+        known = [(t, p) for t, p in points if None not in (t, p) and math.isfinite(p)]
+        curves.append((o.system.label, known))
     axes = {"xlabel": "training time, validation left out (s)", "yscale": "log"}
     axes["ylabel"] = "validation perplexity (exact)"
     title = f"{settings.recipe.name} on {settings.data.name}"
     return plot.lines([plot.Panel(curves, axes)], title, settings.out / "validation.png")
-
-
-def _points(curve: Sequence[Dict[str, Any]]) -> List[Tuple[float, float]]:
-    pairs = [(point.get("seconds"), point.get("ppl")) for point in curve]
-    return [(t, p) for t, p in pairs if t is not None and p is not None and math.isfinite(p)]
 
 
 if __name__ == "__main__":

@@ -26,82 +26,72 @@ if __name__ == "__main__":
 
 import argparse
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import List, Sequence
 
-from experiments import command, machine, papers, recipes, run
+from experiments import command, machine, papers, run
 from experiments.command import UsageError
-from experiments.papers import Table
 from experiments.run import Outcome
-from experiments.training import Settings, Training
+from experiments.training import Training
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 1 if a run failed, 2 for what can't be done, 130 if interrupted."""
+    """Return the exit status: 1 if a run failed, 2 after an error, 130 if interrupted."""
     own, training = command.split(arguments)
     options = _parser().parse_args(own)
-    known = papers.all_tables()
     if options.list:
-        print("\n".join(_listed(name, table) for name, table in known.items()))
+        for name, table in papers.all_tables().items():
+            print(f"{name}: {table.title}\n  data: fairseq-bnce get-data {table.corpus}")
+            print("  rows:", *(row.variant.label for row in table.rows))
         return 0
-    return command.status(lambda: _run(known, options, training))
+    return command.status(lambda: _run(options, training))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command.parser(__doc__, required=False)
+    parser = command.parser(__doc__, has_device=True, required=False)
     add = parser.add_argument
     add("table", nargs="?", help="one of those that --list names")
-    add("--list", action="store_true", help="tables, their corpora and rows, and nothing else")
+    add("--list", action="store_true", help="list the tables, their corpora and rows")
     add("--data", type=Path, help="binarised folder with train, valid and test")
     add("--rows", nargs="+", metavar="LABEL", help="rows to train (default: all)")
     command.add_questions(parser)
-    command.add_device(parser)
     add("--seed", type=int, default=1)
     return parser
 
 
-def _listed(name: str, table: Table) -> str:
-    rows = " ".join(row.variant.label for row in table.rows)
-    return f"{name}: {table.title}\n  data: fairseq-bnce get-data {table.corpus}\n  rows: {rows}"
-
-
-def _run(known: Dict[str, Table], options: argparse.Namespace, training: List[str]) -> int:
+def _run(options: argparse.Namespace, training: List[str]) -> int:
+    known = papers.all_tables()
     name, table = options.table, known.get(options.table)
     if table is None:
         raise UsageError(f"table: required one of {', '.join(known)}, got {name!r}")
-    settings = _settings(table, options, training)
+    if None in (options.data, options.out):
+        raise UsageError("--data, --out: required both with a table")
+    labels = [row.variant.label for row in table.rows]
+    chosen = list(dict.fromkeys(options.rows or labels))
+    if not set(chosen) <= set(labels):
+        raise UsageError(f"--rows: required some of {', '.join(labels)}, got {' '.join(chosen)}")
+    own = {
+        "data": options.data.resolve(),
+        "fingerprint": machine.data_fingerprint(options.data),
+        "questions": command.questions(options),
+        "recipe": table.regime,
+        "training": training,
+        "scoring": [],
+        "only_train": False,
+        "profile_batches": 0,
+    }
+    settings = run.prepare(options, **own)
     runs = {row.variant.label: Training(settings, row.variant, options.seed) for row in table.rows}
-    wanted = _wanted(runs, options.rows)
-    rest = [one.finished() for one in runs.values() if one not in wanted]
+    rest = [one.finished() for label, one in runs.items() if label not in chosen]
     done = [outcome for outcome in rest if outcome is not None]
 
     def write(found: List[Outcome]) -> None:
         papers.write(name, table, [*found, *done], settings)
 
+    wanted = [runs[label] for label in chosen]
     found = run.complete_all(wanted, write, settings.out / f"{name}.md")
     if table.is_drawn:
         print(papers.draw(table, [*found, *done], settings.out / f"{name}.png"))
     return 1 if any(outcome.errors for outcome in found) else 0
-
-
-def _settings(table: Table, options: argparse.Namespace, training: List[str]) -> Settings:
-    """Check all that can be checked before hours of training."""
-    for flag, value in (("--data", options.data), ("--out", options.out)):
-        if value is None:
-            raise UsageError(f"{flag}: required with a table, got none")
-    questions = command.questions(options)
-    machine.check_data(options.data)
-    recipes.refuse_own_flags(training, "after --")
-    data, fingerprint = options.data.resolve(), machine.data_fingerprint(options.data)
-    found = {"data": data, "fingerprint": fingerprint, "questions": questions}
-    own = {"recipe": table.regime, "training": training, "profile_batches": 0}
-    return run.settings(Settings, options, **found, **own, **run.find_device(options))
-
-
-def _wanted(runs: Dict[str, Training], labels: Sequence[str]) -> List[Training]:
-    for label in labels or ():
-        if label not in runs:
-            raise UsageError(f"--rows: required some of {', '.join(runs)}, got {label!r}")
-    return [runs[label] for label in dict.fromkeys(labels or runs)]
 
 
 if __name__ == "__main__":

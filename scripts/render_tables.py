@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Write the tables of README.md and docs/ from the committed JSON of their results.
+"""Write the tables of README.md and docs/ from the committed JSON results.
 
-    render_tables.py            # writes the pages that differ, and names them
-    render_tables.py --check    # only tell pages that differ (exit status 1)
-    render_tables.py --list     # the names that markers can have
+    render_tables.py            # rewrite the pages that differ, and show the differences
+    render_tables.py --check    # only show the differences (exit status 1 if there are any)
+    render_tables.py --list     # print the names that a marker can use
     render_tables.py docs/ptb.md README.md
 
-A table stands between two lines of its page, with the files that it is made of, as a link of the
-page would name them (JSON, or with .jsonl JSON by lines):
+A table stands between two markers of its page. The first marker names the table and its files,
+relative to the page (JSON, or .jsonl with one JSON value a line):
 
     <!-- table: ptb-perplexity from ptb/comparison.json -->
     <!-- end -->
@@ -24,7 +24,7 @@ import argparse
 import difflib
 import sys
 from pathlib import Path
-from typing import List, Sequence
+from typing import Sequence
 
 from experiments.command import HelpFormatter, start
 from rendering.pages import PageError, rendered
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 1 with --check if a page differs, 2 for a place that can't be filled."""
+    """Return the exit status: 1 with --check if a page differs, 2 for a marker that fails."""
     chosen = _parser().parse_args(arguments)
     if chosen.list:
         print("\n".join(TABLES))
@@ -49,28 +49,22 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _is_stale(page: Path, write: bool) -> bool:
-    """Whether a page differs from what it should be; says where."""
+    """Return whether a page differs from its files, and print the difference."""
     old, new = page.read_text(encoding="utf-8"), rendered(page, TABLES)
     if old == new:
         return False
-    print("\n".join(_difference(page, old, new)))
+    both = old.splitlines(), new.splitlines()
+    print("\n".join(difflib.unified_diff(*both, str(page), "from its files", lineterm="", n=0)))
     if write:
         page.write_text(new, encoding="utf-8")
     return True
-
-
-def _difference(page: Path, old: str, new: str) -> List[str]:
-    lines = difflib.unified_diff(
-        old.splitlines(), new.splitlines(), str(page), "from its files", lineterm="", n=0
-    )
-    return list(lines)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = parser.add_argument
     add("pages", nargs="*", type=Path, help="default: README.md and all of docs/")
-    add("--check", action="store_true", help="write nothing, tell what differs")
+    add("--check", action="store_true", help="write nothing, show what differs")
     add("--list", action="store_true", help="print the names of the tables")
     return parser
 

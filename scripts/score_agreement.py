@@ -24,13 +24,13 @@ import argparse
 import math
 import re
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from experiments import command, machine, processes, sentences, tables
+from experiments import command, machine, processes, tables
 from experiments.command import UsageError
 from experiments.recipes import words
+from experiments.sentences import Workshop, eval_lm
 from rendering import scoring
 
 _RECIPE = tables.load("recipes")["agreement"]
@@ -40,27 +40,12 @@ _WORD = re.compile(r"(\S+) \[(-?[\d.]+)\]")
 Scores = List[Tuple[str, float]]  # (word, log-probability)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Of one model, scored one way.
-
-    Attributes:
-        words: that were compared.
-        perplexity: of the split, by fairseq_bnce.
-        difference: the largest of any word, in nats.
-    """
-
-    words: int
-    perplexity: float
-    difference: float
-
-
 class Disagreement(RuntimeError):
-    """The two did not score the same words."""
+    """The two systems did not score the same words."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 1 if other words were scored, 2 for what can't be done, 130 interrupted."""
+    """Return the exit status: 1 if other words were scored, 2 after an error, 130 interrupted."""
     options = _parser().parse_args(arguments)
     try:
         return command.status(lambda: _compare(options))
@@ -70,90 +55,70 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def eval_lm_scores(output: str) -> Scores:
-    """What --output-word-probs printed, in the order of the data."""
+    """Read the output of --output-word-probs, in the order of the data."""
     lines = sorted((int(number), line) for number, line in _WORDS_OF_A_LINE.findall(output))
     return [(word, float(score)) for _, line in lines for word, score in _WORD.findall(line)]
 
 
-def agreement(want: Scores, got: Scores, what: str) -> Agreement:
-    """Of two lists.
+def agreement(want: Scores, got: Scores, what: str) -> Dict[str, float]:
+    """Compare the scores of fairseq-eval-lm with ours.
+
+    Returns:
+        number of words, perplexity by our scores, and the largest difference in nats.
 
     Raises:
-        Disagreement: where these are not the same words, or there are none.
+        Disagreement: for other words, or none.
     """
     if [word for word, _ in want] != [word for word, _ in got] or not want:
-        raise Disagreement(
-            f"{what}: fairseq-eval-lm scored {len(want)} words, we {len(got)} others"
-        )
+        counts = f"fairseq-eval-lm scored {len(want)} words, we {len(got)} others"
+        raise Disagreement(f"{what}: {counts}")
     difference = max(abs(a - b) for (_, a), (_, b) in zip(want, got))
     perplexity = math.exp(-sum(score for _, score in got) / len(got))
-    return Agreement(len(got), perplexity, difference)
+    return {"words": len(got), "perplexity": perplexity, "difference": difference}
 
 
 def _compare(options: argparse.Namespace) -> int:
-    machine.check_data(options.data)
-    options.fingerprint = machine.data_fingerprint(options.data)
-    models = dict(map(_named, options.models))
-    if len(models) < len(options.models):
-        raise UsageError(f"--models: required each name once, got {' '.join(options.models)}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    _write({name: _both_ways(name, path, options) for name, path in models.items()}, options)
+    data, split = machine.data_fingerprint(options.data), options.gen_subset
+    given = dict(model.partition("=")[::2] for model in options.models)
+    for name, path in given.items():
+        if not path and name not in _MODELS:
+            known = ", ".join(_MODELS)
+            raise UsageError(f"--models: required NAME=CHECKPOINT or one of {known}, got {name!r}")
+    shop = Workshop(options.out, options.threads)
+    models: Dict[str, Dict[str, Dict[str, float]]] = {}
+    for name, path in given.items():
+        flags = ["--arch", name, *words([_RECIPE["training"], _MODELS.get(name, "")])]
+        flags += ["--cpu", "--max-update", str(options.updates)]
+        model = f"{name}-{options.updates}-{data}"
+        checkpoint = Path(path) if path else shop.model(options.data, model, flags)
+        text = shop.text(options.data, split, f"{split}-{data}")
+        models[name] = {}
+        for way, own in (("exact", []), ("unnormalised", ["--unnormalized"])):
+            flags = ["--cpu", "--max-tokens", "4000", *own]
+            shop.run(*eval_lm(options.data, checkpoint, split, *flags))
+            want = eval_lm_scores("\n".join(processes.last_attempt(shop.log)))
+            got = list(_our_scores(checkpoint, text, is_exact=way == "exact"))
+            models[name][way] = agreement(want, got, f"{name}, {way}")
+            command.say(f"{name}, {way}: {models[name][way]}")
+    where = machine.record()
+    about = {"split": split, "updates": options.updates, "machine": where, "data": data}
+    content: Dict[str, Any] = {**about, "models": models}
+    parts = [", ".join(f"{k} {v}" for k, v in where.items())]
+    parts.append("\n".join(scoring.agreement(content)))
+    tables.write(options.out / "agreement", parts, content)
+    print("\n\n".join(parts))
     return 0
 
 
-def _both_ways(name: str, given: str, options: argparse.Namespace) -> Dict[str, Agreement]:
-    checkpoint = Path(given) if given else _trained(name, options)
-    found = {}
-    for way, flags in (("exact", []), ("unnormalised", ["--unnormalized"])):
-        want = eval_lm_scores(_eval_lm(checkpoint, options, flags))
-        got = list(_our_scores(checkpoint, options, exact=way == "exact"))
-        found[way] = agreement(want, got, f"{name}, {way}")
-        print(f"{name}, {way}: {found[way]}", file=sys.stderr, flush=True)
-    return found
+def _our_scores(checkpoint: Path, text: Path, is_exact: bool) -> Iterator[Tuple[str, Any]]:
+    from fairseq_bnce import Scorer  # late: the import takes seconds
 
-
-def _trained(name: str, options: argparse.Namespace) -> Path:
-    folder = f"{name}-{options.updates}-{options.fingerprint}"
-    checkpoint = options.out / folder / "checkpoint_last.pt"
-    flags = ["--arch", name, *words([_RECIPE["training"], _MODELS[name]])]
-    flags += ["--cpu", "--max-update", str(options.updates)]
-    sentences.train(options.data, checkpoint, flags, options.out / "train.log", options.threads)
-    return checkpoint
-
-
-def _eval_lm(checkpoint: Path, options: argparse.Namespace, flags: List[str]) -> str:
-    split, log = options.gen_subset, options.out / "eval_lm.log"
-    flags = ["--cpu", "--max-tokens", "4000", *flags]
-    command = sentences.eval_lm(options.data, checkpoint, split, *flags)
-    processes.run(command, log, options.threads)
-    return "\n".join(processes.last_attempt(log))
-
-
-def _our_scores(
-    checkpoint: Path, options: argparse.Namespace, exact: bool
-) -> Iterable[Tuple[str, float]]:
-    from fairseq_bnce import Scorer  # late, since it takes seconds: first what was asked
-
-    scorer = Scorer.from_checkpoint(str(checkpoint), exact=exact)
-    unk, split = scorer.dictionary.unk_word, options.gen_subset
-    text = options.out / f"{split}-{options.fingerprint}.txt"
-    log = options.out / "text.log"
-    written = sentences.write_text(options.data, split, text, log, options.threads)
-    with written.open(encoding="utf-8") as lines:
+    scorer = Scorer.from_checkpoint(str(checkpoint), exact=is_exact)
+    unk = scorer.dictionary.unk_word
+    with text.open(encoding="utf-8") as lines:
         for line in scorer.score_stream(lines):
             shown = (unk if oov else word for word, oov in zip(line.words, line.is_oov))
             yield from zip(shown, line.log_probs.tolist())
-
-
-def _named(model: str) -> Tuple[str, str]:
-    """(name, checkpoint or nothing)"""
-    name, given, path = model.partition("=")
-    if not given and name not in _MODELS:
-        known = ", ".join(_MODELS)
-        raise UsageError(f"--models: required NAME=CHECKPOINT or one of {known}, got {name!r}")
-    if given and not Path(path).is_file():
-        raise UsageError(f"--models: required a checkpoint, got {path!r}, which is no file")
-    return name, path
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -165,17 +130,6 @@ def _parser() -> argparse.ArgumentParser:
     about = "of a training (default: %(default)s)"
     add("--updates", type=command.positive, default=300, help=about)
     return parser
-
-
-def _write(found: Dict[str, Dict[str, Agreement]], options: argparse.Namespace) -> None:
-    where = machine.record()
-    models = {name: {way: asdict(one) for way, one in ways.items()} for name, ways in found.items()}
-    about = {"split": options.gen_subset, "updates": options.updates, "machine": where}
-    content = {**about, "data": options.fingerprint, "models": models}
-    parts = [", ".join(f"{k} {v}" for k, v in where.items())]
-    parts.append("\n".join(scoring.agreement(content)))
-    tables.write(options.out / "agreement", parts, content)
-    print((options.out / "agreement.md").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the experiments' command lines share."""
+"""What the command lines of the experiments share."""
 
 from __future__ import annotations
 
@@ -12,39 +12,42 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from .processes import CommandFailed
 
-_BROKEN_PIPE = 141  # as the shell has it: 128 + the signal
+_BROKEN_PIPE = 141  # as in a shell: 128 + the signal
 
 
 class UsageError(ValueError):
-    """What the caller asked for can't be done; the message says why."""
+    """A request that can't be fulfilled; the message says why."""
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """A description's paragraphs as wide as the terminal; its examples, indented, as they are."""
+    """Fill the paragraphs of a description; leave its indented examples unchanged."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = text.strip().split("\n\n")
         return "\n\n".join(part if part[0] == " " else textwrap.fill(part, width) for part in parts)
 
 
-def parser(description: str, **out: Any) -> argparse.ArgumentParser:
-    """With the flags of every experiment; ``out``: what ``--out`` is, if it is not required."""
+def parser(description: str, has_device: bool = False, **out: Any) -> argparse.ArgumentParser:
+    """Return a parser with the flags of every experiment.
+
+    Args:
+        has_device: whether there is ``--device``, which run.prepare reads.
+        out: argparse's arguments for ``--out``, which is required by default.
+    """
     made = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
     add, about = made.add_argument, "folder for results and logs"
     add("--out", type=Path, help=about, **(out or {"required": True}))
     add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: %(default)s)")
+    if has_device:
+        add("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
     return made
 
 
-def add_device(to: argparse.ArgumentParser) -> None:
-    """``--device``, which run.find_device reads."""
-    to.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-
-
 def start(main: Callable[[Sequence[str]], int]) -> None:
-    """End this process with the status of ``main``; a SIGTERM leaves no child behind.
+    """Run ``main`` and exit with its status.
 
-    Where nobody reads what is written any more, as under ``| head``, it is 141, quietly.
+    A SIGTERM stops the children, too. The status is 141 where the reader of the output is gone, as
+    under ``| head``.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -58,32 +61,32 @@ def start(main: Callable[[Sequence[str]], int]) -> None:
 
 
 def status(do: Callable[[], int]) -> int:
-    """What ``do`` returns; 2, with a message, for what can't be done, 130 if interrupted."""
+    """Return what ``do`` returns; 2, with a message, after an error, 130 after an interruption."""
     name = Path(sys.argv[0]).name
     try:
         return do()
-    except (UsageError, CommandFailed) as error:
+    except (UsageError, CommandFailed, FileNotFoundError, ImportError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"{name}: interrupted; the same command goes on from here", file=sys.stderr)
+        print(f"{name}: interrupted; the same command resumes", file=sys.stderr)
         return 130
 
 
 def say(message: str) -> None:
-    """Progress, on stderr."""
+    """Report progress, on stderr."""
     print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr, flush=True)
 
 
 def split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """What is ours, and what after a lone ``--`` is fairseq-train's."""
+    """Split a command line at a lone ``--``: our own flags, and those of fairseq-train."""
     arguments = list(arguments)
     here = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:here], arguments[here + 1 :]
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """For argparse: an integer from ``least`` on."""
+    """Return a type for argparse: an integer from ``least`` on."""
 
     def parse(text: str) -> int:
         value = int(text)
@@ -97,29 +100,23 @@ def at_least(least: int) -> Callable[[str], int]:
 positive = at_least(1)
 
 
-def each_once(flag: str, values: Sequence[object], what: str = "each") -> None:
-    """Raise UsageError for a value that is there twice."""
-    if len(set(values)) < len(values):
-        raise UsageError(f"{flag}: required {what} once, got {values}")
-
-
 def add_questions(to: argparse.ArgumentParser) -> None:
-    """``--questions`` and ``--answers``."""
-    about = "sentence completion, for its accuracy, too"
+    """Add ``--questions`` and ``--answers``."""
+    about = "sentence completion: measure its accuracy, too"
     to.add_argument("--questions", type=Path, metavar="CSV", help=about)
-    to.add_argument("--answers", type=Path, metavar="CSV", help="the right ones")
+    to.add_argument("--answers", type=Path, metavar="CSV", help="the right answers")
 
 
 def questions(options: argparse.Namespace) -> Optional[Tuple[Path, Path]]:
-    """The tables of ``--questions`` and ``--answers``; None for none.
+    """Return the files of ``--questions`` and ``--answers``, or None.
 
     Raises:
-        UsageError: for one without the other, or no file.
+        UsageError: for one flag without the other.
+        FileNotFoundError: for a file that does not exist.
     """
-    asked, answers = options.questions, options.answers
-    if asked is None and answers is None:
+    both = options.questions, options.answers
+    if both == (None, None):
         return None
-    for flag, path in (("--questions", asked), ("--answers", answers)):
-        if path is None or not path.is_file():
-            raise UsageError(f"{flag}: required a table (CSV), with the other one; got {path}")
-    return asked.resolve(), answers.resolve()
+    if None in both:
+        raise UsageError("--questions, --answers: required both, got one")
+    return both[0].resolve(strict=True), both[1].resolve(strict=True)

@@ -1,10 +1,9 @@
-"""What compare.py makes of its runs: numbers by name, tables and JSON."""
+"""The report of compare.py: numbers by name, tables and JSON."""
 
 from __future__ import annotations
 
-import statistics
-from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from dataclasses import asdict
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from rendering.cells import ratio
 
@@ -12,7 +11,6 @@ from . import tables
 from .recipes import INHERITED, SOFTMAX, Variant
 from .run import Outcome
 from .tables import MIB, Cell, Line
-from .training import Settings
 
 SPLITS = ("valid", "test")
 NORMALISER = ("log_z", "mu_z", "sigma_z", "entropy", "entropy_correlation")
@@ -20,60 +18,43 @@ Stages = Mapping[str, Any]
 Measurements = Dict[str, Optional[float]]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One variant: its outcomes, and the cells of those that did not fail."""
+class Row(NamedTuple):
+    """A variant with its outcomes, and the numbers of those that did not fail."""
 
     variant: Variant
     outcomes: List[Outcome]
     cells: Dict[str, Cell]
 
     @property
-    def failed(self) -> List[Outcome]:
-        return [outcome for outcome in self.outcomes if outcome.errors]
-
-    @property
     def reason(self) -> Optional[str]:
-        """Why there are no cells."""
-        return self.failed[-1].error if len(self.failed) == len(self.outcomes) else None
+        """The reason why there are no numbers."""
+        return self.outcomes[-1].error if all(o.errors for o in self.outcomes) else None
 
 
 def rows(outcomes: Sequence[Outcome]) -> List[Row]:
-    """One row a variant, in the order of their first appearance.
+    """Return one row for each variant.
 
-    Ratios to softmax are between runs of one seed, which followed each other.
+    Ratios to the softmax are between runs with the same seed, which followed each other.
     """
     softmax: Dict[int, Dict[str, Any]] = {}
     for outcome in outcomes:
         if outcome.system.criterion == SOFTMAX and outcome.parts:
             softmax.setdefault(outcome.case, outcome.parts)
-    return [
-        _row(variant, [o for o in outcomes if o.system == variant], softmax)
-        for variant in dict.fromkeys(outcome.system for outcome in outcomes)
-    ]
-
-
-def _row(variant: Variant, outcomes: List[Outcome], softmax: Dict[int, Dict[str, Any]]) -> Row:
-    found = [measurements(o.parts, softmax.get(o.case)) for o in outcomes if o.parts]
-    cells = {name: cell([one.get(name) for one in found]) for name in (found or [{}])[0]}
-    return Row(variant, outcomes, {name: c for name, c in cells.items() if c is not None})
-
-
-def cell(values: Sequence[Optional[float]]) -> Optional[Cell]:
-    """None where no run has the number."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    deviation = statistics.stdev(known) if len(known) > 1 else None
-    return Cell(statistics.fmean(known), deviation, len(known))
+    found = []
+    for variant in dict.fromkeys(outcome.system for outcome in outcomes):
+        own = [o for o in outcomes if o.system == variant]
+        numbers = [measurements(o.parts, softmax.get(o.case)) for o in own if o.parts]
+        cells = {name: Cell.over(one.get(name) for one in numbers) for name in (numbers or [{}])[0]}
+        found.append(Row(variant, own, {name: c for name, c in cells.items() if c is not None}))
+    return found
 
 
 def measurements(stages: Stages, softmax: Optional[Stages] = None) -> Measurements:
-    """Every number of one run by the name that tables and JSON know it by.
+    """Return every number of a run, by the name that tables and JSON use.
 
     Args:
         stages: of the run.
-        softmax: of the cross_entropy run to compare with.
+        softmax: of the cross_entropy run for the ratios.
     """
     train, normaliser = stages["train"], stages.get("normaliser", {})
     speeds = train["words_per_second"]
@@ -92,14 +73,14 @@ def measurements(stages: Stages, softmax: Optional[Stages] = None) -> Measuremen
         "updates": train["updates"],
         "peak_mib": train["peak_bytes"] / MIB,
         "parameters": train["parameters"],
-        **_scoring_speeds(stages.get("score", {})),
+        **_scoring_speeds(stages.get("score")),
         **_profile(stages.get("profile")),
         **_completion(stages.get("complete", {})),
     }
 
 
-def _perplexities(stages: Mapping[str, Any]) -> Measurements:
-    """As scored; of a model that was not, the exact one of its last validation."""
+def _perplexities(stages: Stages) -> Measurements:
+    """Return the scored perplexities; without scores, the last validation's."""
     score, curve = stages.get("score"), stages["train"]["curve"]
     if score is None:
         return {"valid_ppl": curve[-1]["ppl"]} if curve else {}
@@ -109,23 +90,23 @@ def _perplexities(stages: Mapping[str, Any]) -> Measurements:
     }
 
 
-def _scoring_speeds(score: Mapping[str, Any]) -> Measurements:
-    if not score:
+def _scoring_speeds(score: Optional[Stages]) -> Measurements:
+    if score is None:
         return {}
-    exact, *others = ([score[split][way] for split in SPLITS] for way in score[SPLITS[0]])
-    raw = _rate([one for some in others for one in some])
+
+    def rate(ways: Sequence[str]) -> Optional[float]:
+        found = [score[split][way] for split in SPLITS for way in ways]
+        return ratio(sum(e["tokens"] for e in found), sum(e["seconds"] for e in found))
+
+    exact, *others = score[SPLITS[0]]
     return {
-        "exact_tokens_per_second": _rate(exact),
-        "unnormalised_tokens_per_second": raw,
-        "scoring_ratio": ratio(raw, _rate(exact)),
+        "exact_tokens_per_second": rate([exact]),
+        "unnormalised_tokens_per_second": rate(others),
+        "scoring_ratio": ratio(rate(others), rate([exact])),
     }
 
 
-def _rate(evaluations: Sequence[Mapping[str, float]]) -> Optional[float]:
-    return ratio(sum(e["tokens"] for e in evaluations), sum(e["seconds"] for e in evaluations))
-
-
-def _profile(profile: Optional[Mapping[str, Any]]) -> Measurements:
+def _profile(profile: Optional[Stages]) -> Measurements:
     if profile is None:
         return {}
     return {
@@ -137,7 +118,7 @@ def _profile(profile: Optional[Mapping[str, Any]]) -> Measurements:
 
 
 def _completion(found: Mapping[str, float]) -> Measurements:
-    """Percent of the questions."""
+    """Return shares of the questions, in per cent."""
     names = {"exact": "accuracy", "unnormalised": "u_accuracy", "differ": "choices_that_differ"}
     return {name: found[key] for key, name in names.items() if key in found}
 
@@ -145,90 +126,80 @@ def _completion(found: Mapping[str, float]) -> Measurements:
 # ---------------------------------------------------------------- the report
 
 
-def write(outcomes: Sequence[Outcome], settings: Settings) -> None:
+def write(outcomes: Sequence[Outcome], settings: Any) -> None:
     """Write ``comparison.md`` and ``comparison.json``."""
     found = rows(outcomes)
     out = settings.out / "comparison"
-    tables.write(out, markdown(found, settings), as_json(found, settings))
+    tables.write(out, _markdown(found, settings), _as_json(found, settings))
 
 
-def markdown(found: Sequence[Row], settings: Settings) -> List[str]:
-    """The whole report, in paragraphs."""
+def _markdown(found: Sequence[Row], settings: Any) -> List[str]:
     recipe = settings.recipe
     parts = [f"# {recipe.name}: {recipe.about}", conditions(found, settings)]
     lines = [Line([_label(row)], row.cells, row.reason) for row in found]
+    stages = [o.parts for row in found for o in row.outcomes if o.parts]
     for title, shown in tables.load("reports")["comparison"].items():
         needed = shown.get("needs", "train")
-        stages = next((one[needed] for one in _stages(found) if needed in one), None)
-        if stages is not None or "needs" not in shown:
-            values = {"unsteady": _unsteady(found), **(stages or {})}
-            parts.append(tables.section(title, shown, ["criterion"], lines, **values))
-    return [*parts, *failures(found), "## Flags", flags(found, settings)]
+        values = next((one[needed] for one in stages if needed in one), None)
+        if values is not None or "needs" not in shown:
+            unsteady = {"unsteady": _unsteady(found)}
+            parts.append(
+                tables.section(title, shown, ["criterion"], lines, **{**unsteady, **(values or {})})
+            )
+    return [*parts, *details(found, settings)]
 
 
-def as_json(found: Sequence[Row], settings: Settings) -> Dict[str, Any]:
-    """Everything of the report, and each run's own numbers and curve."""
+def _as_json(found: Sequence[Row], settings: Any) -> Dict[str, Any]:
     return {
-        "recipe": asdict(settings.recipe),
+        "recipe": settings.recipe._asdict(),
         "flags": settings.training,
         "scoring_flags": settings.scoring,
-        "data": {"name": settings.data.name, "fingerprint": settings.fingerprint},
-        "threads": settings.threads,
-        "device": device(settings),
+        **where(settings),
         "summary": {row.variant.label: _cells(row) for row in found},
         "runs": [_run(outcome) for row in found for outcome in row.outcomes],
     }
 
 
-def device(settings: Settings) -> str:
-    """cpu, or the GPU's name."""
-    return settings.device if settings.device == "cpu" else settings.device_name
+def where(settings: Any) -> Dict[str, Any]:
+    """Return the data, and the threads or the GPU."""
+    return {
+        "data": {"name": settings.data.name, "fingerprint": settings.fingerprint},
+        "threads": settings.threads,
+        "device": settings.device if settings.device == "cpu" else settings.device_name,
+    }
 
 
-def conditions(found: Sequence[Row], settings: Settings) -> str:
-    """Where and when; more than one machine or day if a run was taken from disk."""
-    trained = [{**stages["train"], "versions": stages["versions"]} for stages in _stages(found)]
+def conditions(found: Sequence[Row], settings: Any) -> str:
+    """Say where and when the runs were made."""
+    stages = [o.parts for row in found for o in row.outcomes if o.parts]
+    trained = [{**one["train"], "versions": one["versions"]} for one in stages]
     seeds = tables.joined(outcome.case for row in found for outcome in row.outcomes)
-    lines = [
-        f"Data: {settings.data.name} ({settings.fingerprint}). Seeds: {seeds}. "
-        f"{device(settings)}, {settings.threads} thread(s).",
-        tables.where(trained),
-        *tables.load_average(
-            [load for t in trained for one in t["attempts"] for load in one["load"]]
-        ),
-    ]
-    if len({t["plugin"] for t in trained}) > 1:
-        lines.append(
-            "**The runs were trained with different sources of fairseq_bnce** (plugin in the\n"
-            "JSON file beside this); delete a run's folder to train it anew."
-        )
-    return "\n".join(lines)
+    about = f"Data: {settings.data.name} ({settings.fingerprint}). Seeds: {seeds}. "
+    about += f"{where(settings)['device']}, {settings.threads} thread(s)."
+    loads = [load for one in trained for attempt in one["attempts"] for load in attempt["load"]]
+    return tables.conditions([about], trained, loads)
 
 
-def failures(found: Sequence[Row]) -> List[str]:
-    return tables.failures(
-        [
-            f"{row.variant.label} seed {o.case}: failed: {tables.escaped(o.error)}, in {o.folder}"
-            for row in found
-            for o in row.failed
-        ]
-    )
-
-
-def flags(found: Sequence[Row], settings: Settings) -> str:
-    """Of all, of each, and of scoring."""
+def details(found: Sequence[Row], settings: Any) -> List[str]:
+    """Return the last parts of a report: failed runs, and all flags."""
+    failed = {
+        f"{row.variant.label} seed {o.case}:": (o.error, o.folder)
+        for row in found
+        for o in row.outcomes
+        if o.errors
+    }
     lines = {"all": [*settings.recipe.training, *settings.training]}
     for row in found:
         lines[row.variant.label] = ["--criterion", row.variant.criterion, *row.variant.flags]
     scoring = f"fairseq-eval-lm, {' and '.join(INHERITED)} as in training"
     lines[scoring] = [*settings.recipe.scoring, *settings.scoring]
-    return tables.flags(lines)
+    return [*tables.failures(failed), "## Flags", tables.flags(lines)]
 
 
 def _label(row: Row) -> str:
-    seeds = tables.joined(outcome.case for outcome in row.failed)
-    partly = row.failed and row.reason is None
-    return f"{row.variant.label} (without seed {seeds})" if partly else row.variant.label
+    failed = [outcome.case for outcome in row.outcomes if outcome.errors]
+    partly = failed and row.reason is None
+    return row.variant.label + (f" (without seed {tables.joined(failed)})" if partly else "")
 
 
 def _unsteady(found: Sequence[Row]) -> str:
@@ -243,10 +214,6 @@ def _unsteady(found: Sequence[Row]) -> str:
     return f"**Too short for that, so the first 100 updates count in: {', '.join(labels)}.**"
 
 
-def _stages(found: Sequence[Row]) -> List[Dict[str, Any]]:
-    return [o.parts for row in found for o in row.outcomes if o.parts]
-
-
 def _cells(row: Row) -> Dict[str, Any]:
     if row.reason is not None:
         return {"failed": row.reason}
@@ -254,8 +221,8 @@ def _cells(row: Row) -> Dict[str, Any]:
 
 
 def _run(outcome: Outcome) -> Dict[str, Any]:
-    variant, stages = outcome.system, outcome.parts
-    run = {**asdict(variant), "seed": outcome.case, "folder": outcome.folder}
+    stages = outcome.parts
+    run = {**outcome.system._asdict(), "seed": outcome.case, "folder": outcome.folder}
     if outcome.errors:
         return {**run, "failed": outcome.error}
     found = stages.get("normaliser", {})

@@ -19,8 +19,8 @@ import contextlib
 import gc
 import importlib
 import json
-import math
 import os
+import shlex
 import signal
 import statistics
 import subprocess
@@ -29,9 +29,9 @@ import tarfile
 import time
 import traceback
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = Path("/tmp/gpu_run")
@@ -100,7 +100,7 @@ def _return(out: Path) -> None:
 
 
 class Rows:
-    """The rows of a stage's result; one that fails is a row with the reason."""
+    """The rows of a stage's result; a failed row has the reason."""
 
     def __init__(self, stage: str, options: argparse.Namespace):
         self._path = WORK / f"{stage}.json"
@@ -133,34 +133,26 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _wait() -> None:
-    import torch
+def _timer() -> float:
+    """Return the time after waiting for the GPU."""
+    from torch.utils.benchmark import timer
 
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    return timer()
 
 
 def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row:
-    """Milliseconds of a call: median and fastest of waited calls; mean of calls in a row."""
-    for _ in range(3):
-        call()
-    _wait()
-    waited: List[float] = []
-    end = time.perf_counter() + seconds
-    while len(waited) < 5 or (len(waited) < most and time.perf_counter() < end):
-        start = time.perf_counter()
-        call()
-        _wait()
-        waited.append(time.perf_counter() - start)
-    start = time.perf_counter()
+    """Return milliseconds of a call: median and fastest when waited for, and mean in a row."""
+    from experiments.measures import meter
+
+    meter.repeat(call, 3, seconds, 3)
+    waited = meter.repeat(lambda: meter.seconds(call), most, seconds, 5)
+    start = _timer()
     for _ in waited:
         call()
-    _wait()
-    running = (time.perf_counter() - start) / len(waited)
     return {
         "ms": 1e3 * statistics.median(waited),
         "fastest_ms": 1e3 * min(waited),
-        "running_ms": 1e3 * running,
+        "running_ms": 1e3 * (_timer() - start) / len(waited),
         "calls": len(waited),
     }
 
@@ -169,18 +161,19 @@ def _sizes(tiny: bool) -> Sequence[int]:
     return (500, 2000) if tiny else (10_000, VOCABULARY, 1_000_000)
 
 
+def _large(tiny: bool) -> int:
+    return 2000 if tiny else VOCABULARY
+
+
 def _data(vocabulary: int) -> str:
     return str(WORK / "data" / str(vocabulary))
 
 
 def stage_data(options: argparse.Namespace) -> int:
     script = ROOT / "scripts/experiments/measures/data.py"
-    tokens = 20_000 if options.tiny else 450_000
+    command = [sys.executable, str(script), "--tokens", "20000" if options.tiny else "450000"]
     made = [
-        subprocess.Popen(
-            [sys.executable, str(script), "--out", _data(size)]
-            + ["--vocab", str(size), "--tokens", str(tokens)]
-        )
+        subprocess.Popen([*command, "--vocab", str(size), "--out", _data(size)])
         for size in _sizes(options.tiny)
         if not Path(_data(size)).is_dir()
     ]
@@ -194,7 +187,7 @@ def stage_probe(options: argparse.Namespace) -> None:
     name = torch.cuda.get_device_name() if _device() == "cuda" else "cpu"
     rows.add(["versions"], lambda: {"torch": torch.__version__, "card": name})
 
-    def product(**dtype: Any) -> Row:
+    def multiply(**dtype: Any) -> Row:
         a, b = (torch.randn(size, size, device=_device(), dtype=torch.bfloat16) for _ in "ab")
         found = _times(lambda: torch.mm(a, b, **dtype))
         return {**found, "tflops": 2 * size**3 / found["ms"] / 1e9}
@@ -205,60 +198,56 @@ def stage_probe(options: argparse.Namespace) -> None:
         found = _times(lambda: b.copy_(a))
         return {**found, "tb_per_s": 8 * a.numel() / found["ms"] / 1e9}
 
-    rows.add(["product of bf16"], product)
-    rows.add(["product of bf16 in float32"], partial(product, out_dtype=torch.float32))
+    rows.add(["product of bf16"], multiply)
+    rows.add(["product of bf16 in float32"], partial(multiply, out_dtype=torch.float32))
     rows.add(["copy"], copy)
 
 
 def stage_tests(options: argparse.Namespace) -> int:
-    """The tests that are written for a GPU."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "60"]
-    command += ["-o", "filterwarnings=default"]
-    command += ["--junitxml", str(WORK / "tests.xml"), "-m", "not slow and not decoders"]
-    command += ["tests/test_synchronising.py", "tests/test_device.py"]
+    """Run the tests that are written for a GPU."""
+    flags = "-q -p no:cacheprovider --timeout 60 -o filterwarnings=default"
+    flags += " tests/test_synchronising.py tests/test_device.py"
+    command = [sys.executable, "-m", "pytest", *flags.split(), "-m", "not slow and not decoders"]
     chosen = "test_draws or test_validation" if options.tiny else "not commands"
-    command += ["-k", chosen, *([] if options.tiny else ["-n", "14"])]
-    return subprocess.call(command, cwd=ROOT)
+    command += ["-k", chosen, "--junitxml", str(WORK / "tests.xml")]
+    return subprocess.call(command + ["-n", "14"] * (not options.tiny), cwd=ROOT)
 
 
 def stage_errors(options: argparse.Namespace) -> None:
-    """Losses and gradients on the device against float64 on the CPU, from the same numbers."""
+    """Compare losses and gradients on the device with float64 on the CPU, for the same numbers."""
     import torch
 
     sys.path.insert(0, str(ROOT / "tests"))
     cases: Any = importlib.import_module("loss_cases")
     from fairseq_bnce import losses
 
-    rows = Rows("errors", options)
-    count = 33 if options.tiny else 1500
-    for name in cases.ROWS:
-        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    rows, count = Rows("errors", options), 33 if options.tiny else 1500
 
-            def compare(name: str = name, dtype: torch.dtype = dtype) -> Row:
-                rounded = cases.with_gradients(cases.make_problem(count), dtype)
-                plain = {k: v if v is None else v.detach() for k, v in rounded.items()}
-                exact = cases.with_gradients(plain, torch.float64)
-                want = cases.call(losses, name, exact).sum()
-                wanted = cases.gradients(want, exact)
-                moved = {
-                    key: None
-                    if value is None
-                    else value.detach().to(_device()).requires_grad_(value.requires_grad)
-                    for key, value in rounded.items()
-                }
-                got = cases.call(losses, name, moved).sum()
-                found = {key: g.cpu().double() for key, g in cases.gradients(got, moved).items()}
-                off = {k: float((found[k] - wanted[k]).norm() / wanted[k].norm()) for k in wanted}
-                return {"loss": abs(float(got.cpu().double() / want) - 1), **off}
+    def compare(name: str, dtype: torch.dtype) -> Row:
+        rounded = cases.with_gradients(cases.make_problem(count), dtype)
+        plain = {k: v if v is None else v.detach() for k, v in rounded.items()}
+        exact = cases.with_gradients(plain, torch.float64)
+        want = cases.call(losses, name, exact).sum()
+        wanted = cases.gradients(want, exact)
+        moved = {
+            k: v if v is None else v.detach().to(_device()).requires_grad_(v.requires_grad)
+            for k, v in rounded.items()
+        }
+        got = cases.call(losses, name, moved).sum()
+        found = {k: g.cpu().double() for k, g in cases.gradients(got, moved).items()}
+        off = {k: float((found[k] - wanted[k]).norm() / wanted[k].norm()) for k in wanted}
+        return {"loss": abs(float(got.cpu().double() / want) - 1), **off}
 
-            rows.add([name, str(dtype)], compare)
+    for name, dtype in product(cases.ROWS, (torch.float32, torch.float16, torch.bfloat16)):
+        rows.add([name, str(dtype)], partial(compare, name, dtype))
 
 
 def stage_layer(options: argparse.Namespace) -> None:
-    """The output layer alone, forward and backward."""
+    """Measure the output layer alone, forward and backward."""
     import torch
 
     from experiments.measures import layers, meter
+    from fairseq_bnce import losses
 
     heads = [layers.LIMIT, "bnce_sparse", "bnce", "shared_nce_sparse"]
     heads += ["cross_entropy", "compiled", "liger", "cut_cross_entropy"]
@@ -269,43 +258,41 @@ def stage_layer(options: argparse.Namespace) -> None:
         shapes.update({"8192x512x131072": few, "8192x1024x267744": few, "8192x650x52595": few})
         shapes["8192x4096x1000000"] = few[:2]
     rows, device = Rows("layer", options), torch.device(_device())
+
+    def one(head: str, problem: Any) -> Row:
+        call = _head(layers, head, problem)
+        start = _timer()
+        loss = call()
+        first = _timer() - start
+        return {
+            **_times(call),
+            "first_s": first,
+            "loss": None if loss is None else loss.item(),
+            "extra_mb": meter.peak_bytes(call, device.type == "cuda") / 1e6,
+            "distinct_words": len(torch.unique(problem.target)),
+        }
+
+    def partition(problem: Any) -> Row:
+        features, weight = problem.features.detach(), problem.weight.detach()
+        with torch.no_grad():
+            return _times(lambda: losses.log_partition(features, weight, None))
+
     for text, chosen in shapes.items():
         shape = layers.Shape.parse(text)
         for dtype in [torch.bfloat16] + [torch.float16, torch.float32] * (text == main):
             problem = layers.make_problem(shape, dtype, device)
             for head in chosen if dtype == torch.bfloat16 else few[:2]:
-
-                def one(head: str = head, problem: Any = problem) -> Row:
-                    problem.weight = problem.weight.detach().requires_grad_()  # without a mark
-                    call = layers.HEADS[head](problem)
-                    start = time.perf_counter()
-                    loss = call()
-                    _wait()
-                    first = time.perf_counter() - start
-                    return {
-                        **_times(call),
-                        "first_s": first,
-                        "loss": None if loss is None else loss.item(),
-                        "extra_mb": meter.peak_bytes(call, device.type == "cuda") / 1e6,
-                        "distinct_words": len(torch.unique(problem.target)),
-                    }
-
-                rows.add([head, text, str(dtype)], one)
+                rows.add([head, text, str(dtype)], partial(one, head, problem))
             if text == main and dtype == torch.bfloat16:
-                problem.weight = problem.weight.detach().requires_grad_()
-                _profile(layers.HEADS["bnce_sparse"](problem), "layer")
-                rows.add(["log_partition", text, str(dtype)], partial(_partition, problem))
+                _profile(_head(layers, "bnce_sparse", problem), "layer")
+                rows.add(["log_partition", text, str(dtype)], partial(partition, problem))
             del problem
 
 
-def _partition(problem: Any) -> Row:
-    import torch
-
-    from fairseq_bnce import losses
-
-    features, weight = problem.features.detach(), problem.weight.detach()
-    with torch.no_grad():
-        return _times(lambda: losses.log_partition(features, weight, None))
+def _head(layers: Any, name: str, problem: Any) -> Callable[[], Any]:
+    """Return a head for a problem, whose weight another head may have marked as row-sparse."""
+    problem.weight = problem.weight.detach().requires_grad_()
+    return layers.HEADS[name](problem)
 
 
 def _profile(call: Callable[[], Any], name: str) -> Row:
@@ -317,14 +304,14 @@ def _profile(call: Callable[[], Any], name: str) -> Row:
     with profile(activities=activities) as profiled:
         for _ in range(3):
             call()
-        _wait()
+        _timer()
     averages = profiled.key_averages()
     by = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
     table = averages.table(sort_by=by, row_limit=45, max_name_column_width=70)
     (WORK / f"profile-{name}.txt").write_text(table)
-    names: Sequence[str] = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaLaunchKernel")
-    names = (*names, "cudaMemcpyAsync", "cuLaunchKernelEx", "cudaLaunchKernelExC", "aten::item")
-    return {"counts_of_3": {a.key: a.count for a in averages if a.key in names}}
+    names = "cudaStreamSynchronize cudaDeviceSynchronize cudaLaunchKernel cudaMemcpyAsync"
+    names += " cuLaunchKernelEx cudaLaunchKernelExC aten::item"
+    return {"counts_of_3": {a.key: a.count for a in averages if a.key in names.split()}}
 
 
 def _fast_inits() -> None:
@@ -338,70 +325,61 @@ def _fast_inits() -> None:
             if self.numel() < 2**22 or self.device.type != "cpu" or not self.is_contiguous():
                 return plain(self, *args, **kwargs)
             kwargs.pop("generator", None)
-            block, flat = (
-                plain(torch.empty(2**20, dtype=self.dtype), *args, **kwargs),
-                self.view(-1),
-            )
-            for at in range(0, flat.numel(), 2**20):
-                part = flat[at : at + 2**20]
+            block = plain(torch.empty(2**20, dtype=self.dtype), *args, **kwargs)
+            for part in self.view(-1).split(2**20):
                 part.copy_(block[: len(part)])
             return self
 
         setattr(torch.Tensor, name, fast)
 
 
-def _flags(tiny: bool, vocabulary: int, system: str, extra: Sequence[Any] = ()) -> List[str]:
-    """Of fairseq-train: a transformer of size 512, a system such as "bnce row-sparse tied"."""
-    from experiments.recipes import criterion_flags
-
-    size, inner, layers = (64, 128, 2) if tiny else (512, 2048, 6)
-    criterion, *words = system.split()
-    flags: List[Any] = [_data(vocabulary), "--user-dir", ROOT / "fairseq_bnce"]
-    flags += ["--task", "language_modeling", "--arch", "transformer_lm", "--decoder-layers", layers]
-    flags += ["--decoder-embed-dim", size, "--decoder-input-dim", size]
-    flags += ["--decoder-output-dim", size, "--decoder-ffn-embed-dim", inner]
-    flags += ["--decoder-attention-heads", 8, "--dropout", 0.1, "--lr", 1e-4, "--clip-norm", 0.25]
-    flags += ["--lr-scheduler", "fixed", "--max-epoch", 1, "--disable-validation", "--no-save"]
-    flags += ["--required-batch-size-multiple", 1, "--distributed-world-size", 1]
-    flags += ["--batch-size", 4 if tiny else 16, "--tokens-per-sample", 32 if tiny else 256]
-    flags += ["--num-workers", 0, "--seed", 1, "--no-progress-bar"]
-    flags += ["--cpu"] if _device() == "cpu" else []
-    flags += ["--criterion", criterion, *criterion_flags(criterion, vocabulary)]
-    flags += ["--log-z", f"{math.log(vocabulary):.1f}"] if criterion == "bnce" else []
-    if "row-sparse" in words:
-        flags += ["--row-sparse", "--optimizer", "lazy_adam"]
-    else:
-        flags += ["--optimizer", "adam"]
-    flags += ["--share-decoder-input-output-embed"] if "tied" in words else []
-    return [str(flag) for flag in [*flags, *extra]]
+_HALVES = ["--memory-efficient-bf16"]
+_TINY = """--decoder-layers 2 --decoder-embed-dim 64 --decoder-input-dim 64 --decoder-output-dim 64
+--decoder-ffn-embed-dim 128"""
+_BANDS = "--arch transformer_lm_wiki103 --lr 0.0001 --clip-norm 0.1"
 
 
-def _trainer(flags: List[str]) -> Any:
-    from experiments.measures import updates
+def _flags(
+    tiny: bool, vocabulary: int, system: str, extra: Sequence[str] = (), has_bands: bool = False
+) -> List[str]:
+    """Return fairseq-train's flags for a system such as "bnce row-sparse tied".
 
-    return updates._trainer(flags)
+    The model is bench_vocab.py's transformer, or transformer_lm_wiki103 with bands.
+    """
+    from experiments.vocabulary import RECIPES
+
+    recipe, (criterion, *words) = RECIPES["transformer"], system.split()
+    if has_bands:
+        recipe = recipe._replace(training=tuple(_BANDS.split()), batch=(8, 512), has_bias=True)
+        cuts = "200,600" if tiny else "20000,60000"
+        extra = [*extra, "--adaptive-softmax-cutoff", cuts, "--adaptive-input-cutoff", cuts]
+    if tiny:
+        recipe = recipe._replace(training=(*recipe.training, *shlex.split(_TINY)), batch=(4, 32))
+    flags = [_data(vocabulary), "--user-dir", str(ROOT / "fairseq_bnce"), *recipe.flags()]
+    flags += recipe.system_flags(criterion + "_sparse" * ("row-sparse" in words), vocabulary)
+    flags += ["--share-decoder-input-output-embed"] * ("tied" in words)
+    return [*flags, "--num-workers", "0", *["--cpu"] * (_device() == "cpu"), *extra]
 
 
 def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) -> Row:
     import torch
 
+    from experiments.measures import updates
+
     is_cuda = _device() == "cuda"
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
-    trainer, batches = _trainer(flags)
-
-    for _ in range(4):
-        trainer.train_step(next(batches), raise_oom=True)
-    _wait()
-    count, words, start = 0, 0, time.perf_counter()
+    trainer, batches = updates.build_trainer(flags)
+    for samples in islice(batches, 4):
+        trainer.train_step(samples, raise_oom=True)
+    count, words, start = 0, 0, _timer()
     for samples in islice(batches, most):
         trainer.train_step(samples, raise_oom=True)
         words += int(samples[0]["ntokens"])
         count += 1
         if count >= 5 and time.perf_counter() > start + seconds:
             break
-    _wait()
-    took = time.perf_counter() - start
+    took = _timer() - start
     return {
         "words_per_s": words / took,
         "update_ms": 1e3 * took / count,
@@ -411,17 +389,14 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
     }
 
 
-_HALVES = ["--memory-efficient-bf16"]
-
-
 def stage_training(options: argparse.Namespace) -> None:
     _fast_inits()
     rows = Rows("training", options)
-    small, *_, large = _sizes(options.tiny)
-    middle = 2000 if options.tiny else VOCABULARY
-    plan: List[Any] = []
-    for system in ("bnce row-sparse", "cross_entropy", "adaptive_loss", "bnce"):
-        plan.append((system, middle, _HALVES))
+    (small, *_, large), middle = _sizes(options.tiny), _large(options.tiny)
+    plan: List[Any] = [
+        (system, middle, _HALVES)
+        for system in ("bnce row-sparse", "cross_entropy", "adaptive_loss", "bnce")
+    ]
     plan += [("bnce row-sparse", size, _HALVES) for size in (small, large)]
     plan += [("bnce row-sparse tied", middle, _HALVES), ("cross_entropy tied", middle, _HALVES)]
     plan += [("cross_entropy", small, _HALVES), ("adaptive_loss", small, _HALVES)]
@@ -429,15 +404,12 @@ def stage_training(options: argparse.Namespace) -> None:
     plan += [(system, middle, []) for system in ("bnce row-sparse", "cross_entropy")]
     plan += [("bnce row-sparse", middle, ["--amp"])]
     for system, vocabulary, extra in plan:
-
-        def one(system: str = system, vocabulary: int = vocabulary, extra: Any = extra) -> Row:
-            return _words_per_second(_flags(options.tiny, vocabulary, system, extra))
-
-        rows.add([system, vocabulary, *extra], one)
+        flags = _flags(options.tiny, vocabulary, system, extra)
+        rows.add([system, vocabulary, *extra], partial(_words_per_second, flags))
 
 
 def stage_scoring(options: argparse.Namespace) -> None:
-    """A model with random rows scores text in this process, exactly and unnormalised."""
+    """Score text exactly and unnormalised, with a model of random rows."""
     import torch
     from fairseq_cli import train as fairseq_train
 
@@ -447,7 +419,7 @@ def stage_scoring(options: argparse.Namespace) -> None:
     _fast_inits()
     fairseq_bnce.register()
     rows, folder = Rows("scoring", options), str(WORK / "checkpoints")
-    vocabulary = 2000 if options.tiny else VOCABULARY
+    vocabulary = _large(options.tiny)
 
     def train() -> Row:
         extra = ["--max-update", "2", "--save-dir", folder]
@@ -457,72 +429,47 @@ def stage_scoring(options: argparse.Namespace) -> None:
         return {}
 
     rows.add(["a checkpoint"], train)
-    count = 2000 if options.tiny else 200_000
-    words = [f"w{1 + i % 997}" for i in range(count)]
+    words = [f"w{1 + i % 997}" for i in range(2000 if options.tiny else 200_000)]
     lines = [" ".join(words[i : i + 19]) for i in range(0, len(words), 19)]
-    for dtype in (torch.float32, torch.bfloat16):
-        for exact in (False, True):
 
-            def one(dtype: torch.dtype = dtype, exact: bool = exact) -> Row:
-                path = f"{folder}/checkpoint_last.pt"
-                scorer = Scorer.from_checkpoint(path, device=_device(), dtype=dtype, exact=exact)
-                some = lines[: len(lines) // (8 if exact else 1)]
-                scorer.score(some[:200])
-                _wait()
-                start = time.perf_counter()
-                scores = scorer.score(some)
-                _wait()
-                took = time.perf_counter() - start
-                return {"tokens_per_s": 20 * len(some) / took, "sum": float(scores.sum())}
+    def score(dtype: torch.dtype, exact: bool) -> Row:
+        path = f"{folder}/checkpoint_last.pt"
+        scorer = Scorer.from_checkpoint(path, device=_device(), dtype=dtype, exact=exact)
+        some = lines[: len(lines) // (8 if exact else 1)]
+        scorer.score(some[:200])
+        start = _timer()
+        scores = scorer.score(some)
+        return {"tokens_per_s": 20 * len(some) / (_timer() - start), "sum": float(scores.sum())}
 
-            rows.add([str(dtype), "exact" if exact else "unnormalised", vocabulary], one)
+    for dtype, exact in product((torch.float32, torch.bfloat16), (False, True)):
+        key = [str(dtype), "exact" if exact else "unnormalised", vocabulary]
+        rows.add(key, partial(score, dtype, exact))
 
 
 def stage_profile(options: argparse.Namespace) -> None:
-    """Kernels of an update, and how often the host waits."""
+    """Count the kernels of an update, and how often the host waits."""
+    from experiments.measures import updates
+
     _fast_inits()
-    rows, vocabulary = Rows("profile", options), 2000 if options.tiny else VOCABULARY
+    rows, vocabulary = Rows("profile", options), _large(options.tiny)
+
+    def one(system: str, name: str) -> Row:
+        trainer, batches = updates.build_trainer(_flags(options.tiny, vocabulary, system, _HALVES))
+        for samples in islice(batches, 4):
+            trainer.train_step(samples)
+        return _profile(lambda: trainer.train_step(next(batches)), name)
+
     for number, system in enumerate(("bnce row-sparse", "cross_entropy")):
-
-        def one(system: str = system, number: int = number) -> Row:
-            trainer, batches = _trainer(_flags(options.tiny, vocabulary, system, _HALVES))
-            for _ in range(4):
-                trainer.train_step(next(batches))
-            return _profile(lambda: trainer.train_step(next(batches)), f"update-{number}")
-
-        rows.add([system, vocabulary, *_HALVES], one)
+        rows.add([system, vocabulary, *_HALVES], partial(one, system, f"update-{number}"))
 
 
 def stage_bands(options: argparse.Namespace) -> None:
-    """transformer_lm_wiki103 in its own size, one hundred updates at most."""
+    """Train transformer_lm_wiki103 in its own size, for a hundred updates at most."""
     _fast_inits()
-    rows = Rows("bands", options)
-    vocabulary = 2000 if options.tiny else VOCABULARY
+    rows, vocabulary = Rows("bands", options), _large(options.tiny)
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
-        flags = list(_wiki103_flags(options.tiny, vocabulary, system))
+        flags = _flags(options.tiny, vocabulary, system, _HALVES, has_bands=True)
         rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, 100))
-
-
-def _wiki103_flags(tiny: bool, vocabulary: int, system: str) -> Iterator[str]:
-    criterion, *rest = system.split()
-    flags: List[Any] = [_data(vocabulary), "--user-dir", ROOT / "fairseq_bnce"]
-    flags += ["--task", "language_modeling", "--arch", "transformer_lm_wiki103"]
-    if tiny:
-        flags += ["--decoder-layers", 2, "--decoder-embed-dim", 64, "--decoder-input-dim", 64]
-        flags += ["--decoder-output-dim", 64, "--decoder-ffn-embed-dim", 64]
-        flags += ["--adaptive-softmax-cutoff", "200,600", "--adaptive-input-cutoff", "200,600"]
-    flags += ["--criterion", criterion, "--lr", 1e-4, "--clip-norm", 0.1, "--max-epoch", 1]
-    flags += ["--lr-scheduler", "fixed", "--disable-validation", "--no-save"]
-    flags += ["--required-batch-size-multiple", 1, "--distributed-world-size", 1]
-    flags += ["--batch-size", 4 if tiny else 8, "--tokens-per-sample", 32 if tiny else 512]
-    flags += ["--num-workers", 0, "--seed", 1, "--no-progress-bar", *_HALVES]
-    flags += ["--cpu"] if _device() == "cpu" else []
-    flags += ["--ddp-backend", "legacy_ddp"] if criterion == "adaptive_loss" else []
-    if "row-sparse" in rest:
-        flags += ["--row-sparse", "--optimizer", "lazy_adam"]
-    else:
-        flags += ["--optimizer", "adam"]
-    return map(str, flags)
 
 
 if __name__ == "__main__":

@@ -11,27 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional
 
-from .command import UsageError
-
 _SPLITS = ("train", "valid", "test")
-_BLOCK = 2**20
 
 
 def plugin_folder() -> Path:
     """The folder for ``--user-dir``: this checkout's fairseq_bnce."""
     return Path(__file__).resolve().parents[2] / "fairseq_bnce"
-
-
-def check_data(folder: Path) -> None:
-    """Raise UsageError unless ``folder`` holds a dictionary and the three binarised splits."""
-    wanted = ["dict.txt", *(f"{split}.{part}" for split in _SPLITS for part in ("bin", "idx"))]
-    missing = [name for name in wanted if not (folder / name).is_file()]
-    if missing:
-        there = "no such folder" if not folder.is_dir() else f"no {', '.join(missing)}"
-        raise UsageError(
-            f"{folder}: required a folder made by fairseq-preprocess --only-source with "
-            f"--trainpref, --validpref and --testpref, got {there}"
-        )
 
 
 def vocabulary_size(folder: Path) -> int:
@@ -57,7 +42,7 @@ def fingerprint(paths: Iterable[Path]) -> str:
     for path in paths:
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
         with path.open("rb") as stream:
-            for block in iter(partial(stream.read, _BLOCK), b""):
+            for block in iter(partial(stream.read, 2**20), b""):
                 digest.update(block)
     return digest.hexdigest()[:12]
 

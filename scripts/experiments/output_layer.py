@@ -1,10 +1,8 @@
-"""What bench_output_layer.py measures: heads at shapes, each in a process of its own."""
+"""The runs and the report of bench_output_layer.py: heads at shapes."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 from rendering.cells import NONE, ratio
 
@@ -15,112 +13,104 @@ from .tables import Line
 
 _MB = 1e6
 _PACKAGES = ("triton", "liger-kernel", "cut-cross-entropy")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What holds for every head.
-
-    Attributes:
-        device_name: the GPU's or the processor's.
-        calls: timed ones at most, within ``seconds``.
-    """
-
-    out: Path
-    plugin: Path
-    device: str
-    device_name: str
-    dtype: str
-    calls: int
-    seconds: float
-    threads: int
+_SETTINGS = ("device", "device_name", "dtype", "calls", "max_seconds", "threads")
 
 
 class HeadRun(Run):
-    """A head at one shape."""
+    """A head at one shape.
+
+    Args:
+        settings: those of run.prepare, and ``dtype``, ``calls`` (timed calls at most) and
+            ``max_seconds`` (for these calls).
+    """
 
     ends_at_first_error = True
 
-    def __init__(self, settings: Settings, head: str, shape: Shape):
+    def __init__(self, settings: Any, head: str, shape: Shape):
         identity = {
-            **{name: str(value) for name, value in asdict(settings).items() if name != "out"},
+            **_settings(settings),
             "plugin": machine.plugin_fingerprint(settings.plugin) if head in OWN else None,
-            "versions": versions(),
         }
         super().__init__(settings, head, shape, f"{head}-{shape}", identity)
-
-    @property
-    def name(self) -> str:
-        return f"{self.system} {self.case}"
 
     def parts(self) -> List[Part]:
         return [("head", None, self._measure)]
 
     def _measure(self) -> Any:
         settings = self.settings
-        limits = ["--updates", settings.calls, "--seconds", settings.seconds]
+        limits = ["--updates", settings.calls, "--seconds", settings.max_seconds]
         arguments = ["--head", self.system, "--shape", self.case, "--device", settings.device]
         return self.measure("head", *limits, *arguments, "--dtype", settings.dtype)
 
 
-def versions() -> Dict[str, Optional[str]]:
-    """Of all that is measured."""
-    return {**machine.versions(), **{name: machine.version(name) for name in _PACKAGES}}
+def _settings(settings: Any) -> Dict[str, Any]:
+    """Return the settings of all heads, and the versions of all packages."""
+    versions: Dict[str, Optional[str]] = machine.versions()
+    versions.update({name: machine.version(name) for name in _PACKAGES})
+    return {**{name: getattr(settings, name) for name in _SETTINGS}, "versions": versions}
 
 
-def numbers(outcomes: Sequence[Outcome]) -> Dict[Tuple[str, Shape], Dict[str, Any]]:
-    """What was measured of each head at each shape, with ratios to the others of that shape."""
-    found = {(o.system, o.case): o.parts["head"]["value"] for o in outcomes if not o.errors}
-    return {key: {**one, **_ratios(key, found)} for key, one in found.items()}
+def numbers(outcomes: Sequence[Outcome]) -> List[Dict[str, Any]]:
+    """Return the numbers of each head at each shape, with ratios to other heads."""
+    found = []
+    for outcome in outcomes:
+        times = {
+            o.system: o.parts["head"]["value"]["ms"]
+            for o in outcomes
+            if o.case == outcome.case and not o.errors
+        }
+        own = {} if outcome.errors else dict(outcome.parts["head"]["value"])
+        if own:
+            exact = [ms for head, ms in times.items() if head in EXACT]
+            own["extra_mb"] = own["extra_bytes"] / _MB
+            own["x_exact"] = ratio(min(exact, default=None), own["ms"])
+            own["of_limit"] = ratio(own["ms"], times.get(LIMIT))
+        found.append(own)
+    return found
 
 
-def _ratios(key: Tuple[str, Shape], found: Dict[Any, Dict[str, Any]]) -> Dict[str, Any]:
-    own = found[key]
-    times = {head: one["ms"] for (head, shape), one in found.items() if shape == key[1]}
-    exact = [ms for head, ms in times.items() if head in EXACT]
-    return {
-        "extra_mb": own["extra_bytes"] / _MB,
-        "x_exact": ratio(min(exact, default=None), own["ms"]),
-        "of_limit": ratio(own["ms"], times.get(LIMIT)),
-    }
-
-
-def write(outcomes: Sequence[Outcome], settings: Settings) -> None:
+def write(outcomes: Sequence[Outcome], settings: Any) -> None:
     """Write ``output_layer.md`` and ``output_layer.json``."""
-    content = as_json(outcomes, settings)
-    tables.write(settings.out / "output_layer", markdown(outcomes, settings), content)
+    rows = [
+        {"head": o.system, "shape": str(o.case), **(own or {"failed": o.error})}
+        for o, own in zip(outcomes, numbers(outcomes))
+    ]
+    content = {"settings": _settings(settings), "rows": rows}
+    tables.write(settings.out / "output_layer", _markdown(outcomes, settings), content)
 
 
-def markdown(outcomes: Sequence[Outcome], settings: Settings) -> List[str]:
-    """The whole report, in paragraphs."""
+def _markdown(outcomes: Sequence[Outcome], settings: Any) -> List[str]:
     parts = ["# Output layer, forward and backward", _conditions(outcomes, settings)]
     ((title, shown),) = tables.load("reports")["output layer"].items()
-    found, values = numbers(outcomes), {"exact": ", ".join(EXACT), "limit": LIMIT}
+    values = {"exact": ", ".join(EXACT), "limit": LIMIT}
     for shape in dict.fromkeys(outcome.case for outcome in outcomes):
-        heads = {o.system: o for o in outcomes if o.case == shape}
-        words = [one["distinct_targets"] for (_, of), one in found.items() if of == shape]
-        lines = [Line([h], found.get((h, shape), {}), o.error) for h, o in heads.items()]
-        place = title.format(words=words[0] if words else NONE, **asdict(shape))
+        heads = [(o, own) for o, own in zip(outcomes, numbers(outcomes)) if o.case == shape]
+        distinct = next((own["distinct_targets"] for _, own in heads if own), NONE)
+        place = title.format(words=distinct, **shape._asdict())
+        lines = [Line([o.system], own, o.error) for o, own in heads]
         parts.append(tables.section(place, shown, ["head"], lines, **values))
     return parts
 
 
-def as_json(outcomes: Sequence[Outcome], settings: Settings) -> Dict[str, Any]:
-    """Everything of the report."""
-    shared = {**asdict(settings), "out": settings.out.name, "plugin": settings.plugin.name}
-    found, lines = numbers(outcomes), []
-    for o in outcomes:
-        line = {"head": o.system, "shape": str(o.case)}
-        lines.append({**line, **found.get((o.system, o.case), {"failed": o.error})})
-    return {"settings": {**shared, "versions": versions()}, "rows": lines}
+def _conditions(outcomes: Sequence[Outcome], settings: Any) -> str:
+    parts = [part for outcome in outcomes for part in outcome.parts.values()]
+    exponent, shift = ZIPF
+    about = [
+        f"Device: {settings.device} ({settings.device_name}), {settings.dtype}, "
+        f"{settings.threads} thread(s).",
+        f"Targets: words of rank r as 1 / (r + {shift:g})^{exponent:g}, independent; U of them are "
+        f"distinct. Scores about standard normal, no bias. shared_nce draws {DRAWS}.",
+    ]
+    return tables.conditions(about, parts, [load for one in parts for load in one["ended"]["load"]])
 
 
-def draw(outcomes: Sequence[Outcome], settings: Settings) -> str:
-    """Memory against time of every head, a panel for each shape; returns what was done."""
+def draw(outcomes: Sequence[Outcome], settings: Any) -> str:
+    """Draw memory against time, a panel for each shape; return what was done."""
     panels: Dict[Shape, List[Any]] = {}
-    for (head, shape), one in numbers(outcomes).items():
-        point = (one["ms"], max(one["extra_mb"], 1e-3))
-        panels.setdefault(shape, []).append((head, [point]))
+    for o, own in zip(outcomes, numbers(outcomes)):
+        if own:
+            point = (own["ms"], max(own["extra_mb"], 1e-3))
+            panels.setdefault(o.case, []).append((o.system, [point]))
     axes = {"xscale": "log", "yscale": "log", "ylabel": "extra memory (MB)"}
     axes["xlabel"] = "forward and backward (ms)"
     drawn = [
@@ -129,16 +119,3 @@ def draw(outcomes: Sequence[Outcome], settings: Settings) -> str:
     ]
     title = f"Output layer, {settings.device_name}, {settings.dtype}"
     return plot.lines(drawn, title, settings.out / "output_layer.png")
-
-
-def _conditions(outcomes: Sequence[Outcome], settings: Settings) -> str:
-    parts = [part for outcome in outcomes for part in outcome.parts.values()]
-    exponent, shift = ZIPF
-    lines = [
-        f"Device: {settings.device} ({settings.device_name}), {settings.dtype}, "
-        f"{settings.threads} thread(s). {tables.where(parts)}",
-        *tables.load_average([load for part in parts for load in part["ended"]["load"]]),
-        f"Targets: words of rank r as 1 / (r + {shift:g})^{exponent:g}, independent; U of them are "
-        f"distinct. Scores about standard normal, no bias. shared_nce draws {DRAWS}.",
-    ]
-    return "\n".join(lines)

@@ -1,52 +1,43 @@
-"""The papers' tables: rows to train, as recipes/*.yaml have them, and their numbers beside ours."""
+"""The papers' tables: rows to train, from recipes/*.yaml, and the papers' numbers beside ours."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-import yaml  # that of omegaconf, which fairseq needs
+import yaml  # a dependency of omegaconf, which fairseq needs
 
 from . import comparison, plot, tables
 from .comparison import measurements
 from .recipes import Recipe, Variant, recipe, words
 from .run import Outcome
 from .tables import Columns, Line
-from .training import Settings
 
 _FOLDER = Path(__file__).resolve().parents[1] / "recipes"
-_COLUMNS = _FOLDER / "columns.yaml"
 _ABOUT_SPEED = """
 p90: the 90th percentile of words/s over the intervals of the training log, which other work on the
 machine disturbs less than it does their mean."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One system.
-
-    Attributes:
-        variant: label, criterion, and all flags that other rows lack, the architecture's too.
-        paper: what the paper reports, by the name of the measurement; what is not known is absent.
-    """
+class Row(NamedTuple):
+    """A system: all its flags that other rows lack, and the paper's numbers by name."""
 
     variant: Variant
-    paper: Mapping[str, float] = field(default_factory=dict)
+    paper: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table of a paper.
 
     Attributes:
         title: paper and table.
-        corpus: the arguments of fairseq-bnce get-data that make the data.
-        regime: what all rows are trained and scored with.
-        columns: measurements; a row's paper value stands beside ours where it is known.
-        about: what is the paper's, what is a guess, and where its numbers are from.
-        is_drawn: whether the 2-D histograms of entropy and log Z are drawn, too.
+        corpus: arguments of fairseq-bnce get-data for the data.
+        regime: flags that all rows share.
+        rows: to train.
+        columns: measurements; the paper's value stands beside ours.
+        about: what the paper says and what is a guess, with sources.
+        is_drawn: whether 2-D histograms of entropy and log Z are drawn.
     """
 
     title: str
@@ -55,38 +46,30 @@ class Table:
     rows: Sequence[Row]
     columns: Columns
     about: str
-    is_drawn: bool = False
+    is_drawn: bool
 
 
 def all_tables() -> Dict[str, Table]:
-    """Every table of recipes/ by its name."""
-    columns = _read(_COLUMNS)
-    found = {}
-    for paper in (_read(path) for path in _FOLDER.glob("*.yaml") if path != _COLUMNS):
-        found.update({name: _table(paper, own, columns) for name, own in paper["tables"].items()})
+    """Return every table of recipes/ by its name."""
+    files = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in _FOLDER.glob("*.yaml")}
+    columns, found = files.pop("columns"), {}
+    for paper in files.values():
+        for name, own in paper["tables"].items():
+            found[name] = Table(
+                own["title"],
+                paper["corpus"],
+                recipe(**paper["regime"]),
+                _rows(paper, own),
+                tables.columns({column: columns[column] for column in own["columns"]}),
+                (paper["about"] + own.get("more", "")).strip(),
+                own.get("is_drawn", False),
+            )
     return dict(sorted(found.items()))
 
 
-def _read(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
-
-
-def _table(paper: Dict[str, Any], own: Dict[str, Any], columns: Dict[str, List[str]]) -> Table:
-    """One of a file's tables."""
-    return Table(
-        own["title"],
-        paper["corpus"],
-        recipe(**paper["regime"]),
-        _rows(paper, own),
-        tables.columns({name: columns[name] for name in own["columns"]}),
-        (paper["about"] + own.get("more", "")).strip(),
-        own.get("is_drawn", False),
-    )
-
-
 def _rows(paper: Dict[str, Any], own: Dict[str, Any]) -> List[Row]:
-    """Model by model, the methods in their order; labels are METHOD-MODEL or METHOD."""
-    methods = own["methods"] if "methods" in own else paper["methods"]
+    """Return the rows model by model; labels are METHOD-MODEL or METHOD."""
+    methods = own.get("methods") or paper["methods"]
     if not isinstance(methods, dict):
         methods = {name: paper["methods"][name] for name in methods}
     models = paper.get("models", {"": ""})
@@ -106,41 +89,30 @@ def _rows(paper: Dict[str, Any], own: Dict[str, Any]) -> List[Row]:
 # ---------------------------------------------------------------- the report
 
 
-def write(name: str, table: Table, outcomes: Sequence[Outcome], settings: Settings) -> None:
-    """Write ``NAME.md`` and ``NAME.json`` to the settings' folder."""
+def write(name: str, table: Table, outcomes: Sequence[Outcome], settings: Any) -> None:
+    """Write ``NAME.md`` and ``NAME.json``; they name the rows that have not run."""
     by_label = {outcome.system.label: outcome for outcome in outcomes}
-    parts = markdown(table, by_label, settings)
-    tables.write(settings.out / name, parts, as_json(table, by_label, settings))
-
-
-def markdown(table: Table, outcomes: Dict[str, Outcome], settings: Settings) -> List[str]:
-    """The whole report, in paragraphs; rows that have not run are listed as such."""
-    found = comparison.rows(list(outcomes.values()))
-    missing = [r.variant.label for r in table.rows if r.variant.label not in outcomes]
-    parts = [f"# {table.title}", comparison.conditions(found, settings), beside(table, outcomes)]
+    rows = [(row, by_label.get(row.variant.label)) for row in table.rows]
+    found = comparison.rows(outcomes)
+    parts = [f"# {table.title}", comparison.conditions(found, settings), _beside(table, rows)]
     parts.append(table.about)
     if any(name == "words_per_second_p90" for _, name, _ in table.columns):
         parts.append(_ABOUT_SPEED.strip())
+    missing = [row.variant.label for row, outcome in rows if outcome is None]
     if missing:
         parts.append(f"Not run: {', '.join(missing)}.")
-    parts += comparison.failures(found)
-    return [*parts, "## Flags", comparison.flags(found, settings)]
-
-
-def as_json(table: Table, outcomes: Dict[str, Outcome], settings: Settings) -> Dict[str, Any]:
-    """Every row's measurements, the paper's beside them, and the run they are from."""
-    return {
+    content = {
         "title": table.title,
         "flags": [*table.regime.training, *settings.training],
-        "data": {"name": settings.data.name, "fingerprint": settings.fingerprint},
-        "threads": settings.threads,
-        "device": comparison.device(settings),
-        "rows": [_row(row, outcomes.get(row.variant.label)) for row in table.rows],
+        **comparison.where(settings),
+        "rows": [_row(*pair) for pair in rows],
     }
+    tables.write(settings.out / name, [*parts, *comparison.details(found, settings)], content)
 
 
 def _row(row: Row, outcome: Optional[Outcome]) -> Dict[str, Any]:
-    shown = {**asdict(row.variant), "paper": dict(row.paper)}
+    """Return the row's measurements and the paper's, and the run."""
+    shown = {**row.variant._asdict(), "paper": dict(row.paper)}
     if outcome is None:
         return {**shown, "ours": None}
     if outcome.errors:
@@ -149,35 +121,30 @@ def _row(row: Row, outcome: Optional[Outcome]) -> Dict[str, Any]:
     return {**shown, "ours": measurements(outcome.parts), "seed": outcome.case, **train}
 
 
-def beside(table: Table, outcomes: Dict[str, Outcome]) -> str:
-    """Ours, the paper's, and by how much a perplexity of ours is off."""
-    known = {name for row in table.rows for name in row.paper}
+def _beside(table: Table, rows: Sequence[Any]) -> str:
+    """Return the table: our number, the paper's, and the distance of a perplexity."""
+    known = {name for row, _ in rows for name in row.paper}
     columns = []
     for title, name, form in table.columns:
         columns.append((title, name, form))
         if name in known:
             columns.append(("paper", f"paper {name}", form))
-        if name in known and name.endswith("ppl"):
-            columns.append(("off", f"off {name}", ""))
-    lines = [_line(row, outcomes.get(row.variant.label)) for row in table.rows]
-    return tables.measured(["row"], columns, lines)
+            columns += [("off", f"off {name}", "")] if name.endswith("ppl") else []
+    return tables.measured(["row"], columns, [_line(*pair) for pair in rows])
 
 
 def _line(row: Row, outcome: Optional[Outcome]) -> Line:
-    ours = measurements(outcome.parts) if outcome and not outcome.errors else {}
-    label = row.variant.label + (" (failed)" if outcome and outcome.errors else "")
-    paper = {f"paper {name}": value for name, value in row.paper.items()}
-    pairs = [(name, ours.get(name), value) for name, value in row.paper.items()]
-    off = {
-        f"off {name}": f"{100 * (own / value - 1):+.1f} %"
-        for name, own, value in pairs
-        if own is not None
-    }
-    return Line([label], {**ours, **paper, **off})
+    has_failed = outcome is not None and outcome.errors
+    ours = measurements(outcome.parts) if outcome and not has_failed else {}
+    found: Dict[str, Any] = {**ours, **{f"paper {name}": one for name, one in row.paper.items()}}
+    for name, value in row.paper.items():
+        own = ours.get(name)
+        found[f"off {name}"] = None if own is None else f"{100 * (own / value - 1):+.1f} %"
+    return Line([row.variant.label + " (failed)" * bool(has_failed)], found)
 
 
 def draw(table: Table, outcomes: Sequence[Outcome], path: Path) -> str:
-    """The histograms of the table's rows; returns what was done, or why it was not."""
+    """Draw the histograms of all rows; return what was done, or why it was not."""
     found = {o.system.label: o.parts["normaliser"] for o in outcomes if not o.errors}
     labels = [row.variant.label for row in table.rows]
     shown = [(one, found[one]) for one in labels if "histogram" in found.get(one, {})]

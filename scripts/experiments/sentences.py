@@ -4,46 +4,60 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, List, Optional, Sequence
 
-from . import machine, processes
-from .run import AS_TEXT
+from . import machine, processes, run
 
-# Words of a sentence; a model takes no longer ones than it is trained for. The made data's lengths
-# are geometrically distributed about 20.
+# Most words of a sentence. Lengths in the made data are geometrically distributed about 20.
 LONGEST = "400"
 _BLOCKS = ["--sample-break-mode", "eos", "--tokens-per-sample", LONGEST]
 _COMMON = [*_BLOCKS, "--num-workers", "0", "--no-progress-bar"]
 
 
-def fairseq(command: str, data: Path, *flags: Any) -> List[str]:
-    """A command line of fairseq's, with this plugin."""
-    words = [sys.executable, "-m", f"fairseq_cli.{command}", data]
-    return [*map(str, [*words, "--user-dir", machine.plugin_folder(), *flags])]
+class Workshop:
+    """Data, texts and models in a folder; each is made once.
+
+    Args:
+        out: the folder, which is made.
+        threads: for the commands.
+    """
+
+    def __init__(self, out: Path, threads: int):
+        self.out, self.threads, self.log = out, threads, out / "runs.log"
+        out.mkdir(parents=True, exist_ok=True)
+
+    def run(self, *command: Any, printed: Optional[Path] = None) -> processes.Ended:
+        """Run a command; ``printed`` receives its standard output."""
+        return processes.run(list(map(str, command)), self.log, self.threads, printed)
+
+    def data(self, vocab: int, tokens: int) -> Path:
+        """Return the folder of made data."""
+        folder = self.out / f"data-{vocab}-{tokens}"
+        return run.make_data(folder, self.log, self.threads, vocab=vocab, tokens=tokens)
+
+    def text(self, data: Path, split: str, name: str) -> Path:
+        """Return a split as text."""
+        text = self.out / f"text-{name}.txt"
+        if not text.is_file():
+            script = Path(__file__).with_name("measures") / "as_text.py"
+            self.run(sys.executable, script, data, split, text)
+        return text
+
+    def model(self, data: Path, name: str, flags: Sequence[str]) -> Path:
+        """Return the checkpoint of a model."""
+        checkpoint = self.out / f"model-{name}" / "checkpoint_last.pt"
+        if not checkpoint.is_file():
+            places = ["--task", "language_modeling", "--save-dir", checkpoint.parent]
+            self.run(*_fairseq("train", data, *places, *_COMMON, *flags))
+        return checkpoint
 
 
-def train(data: Path, checkpoint: Path, flags: Sequence[str], log: Path, threads: int) -> None:
-    """Train a model, unless its checkpoint is there."""
-    if not checkpoint.is_file():
-        places = ["--task", "language_modeling", "--save-dir", checkpoint.parent]
-        processes.run(fairseq("train", data, *places, *_COMMON, *flags), log, threads)
-
-
-def eval_lm(data: Path, checkpoint: Path, split: str, *flags: str) -> List[str]:
-    """The command line that scores every word of a split, a sentence a sample."""
+def eval_lm(data: Path, checkpoint: Path, split: str, *flags: str) -> List[Any]:
+    """Return the command line that scores every word of a split, sentence by sentence."""
     places = ["--path", checkpoint, "--gen-subset", split, "--output-word-probs"]
-    return fairseq("eval_lm", data, *places, *_COMMON, *flags)
+    return _fairseq("eval_lm", data, *places, *_COMMON, *flags)
 
 
-def write_text(data: Path, split: str, text: Path, log: Path, threads: int) -> Path:
-    """A split as text, unless it is there."""
-    if not text.is_file():
-        command = [
-            sys.executable,
-            AS_TEXT,
-            str(data),
-            split,
-            str(text),
-        ]
-        processes.run(command, log, threads)
-    return text
+def _fairseq(command: str, data: Path, *flags: Any) -> List[Any]:
+    plugin = machine.plugin_folder()
+    return [sys.executable, "-m", f"fairseq_cli.{command}", data, "--user-dir", plugin, *flags]

@@ -1,4 +1,4 @@
-"""Tables in Markdown, and files of results."""
+"""Reports: tables in Markdown, and JSON."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import functools
 import json
 import math
 import shlex
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
-import yaml  # that of omegaconf, which fairseq needs
+import yaml  # a dependency of omegaconf, which fairseq needs
 from rendering.cells import NONE, Columns, table
 
-Numbers = Mapping[str, Any]
 MIB = 2**20
 
 
@@ -25,23 +25,25 @@ class Cell:
     deviation: Optional[float]
     count: int
 
+    @classmethod
+    def over(cls, values: Iterable[Optional[float]]) -> Optional[Cell]:
+        """Return the cell of several runs, or None where no run has the number."""
+        known = [value for value in values if value is not None]
+        deviation = statistics.stdev(known) if len(known) > 1 else None
+        return cls(statistics.fmean(known), deviation, len(known)) if known else None
 
-@dataclass(frozen=True)
-class Line:
-    """A line of a table: its labels, and numbers by name, or why there are none.
 
-    Attributes:
-        error: what it died of.
-    """
+class Line(NamedTuple):
+    """A line of a table: labels, and numbers by name, or the error of a failed run."""
 
     labels: Sequence[str]
-    numbers: Numbers
+    numbers: Mapping[str, Any]
     error: Optional[str] = None
 
 
 @functools.lru_cache(maxsize=None)
 def load(name: str) -> Any:
-    """A file of data beside this module."""
+    """Return the content of a YAML file beside this module."""
     path = Path(__file__).with_name(f"{name}.yaml")
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
@@ -49,24 +51,24 @@ def load(name: str) -> Any:
 def section(
     title: str, found: Mapping[str, Any], heads: Sequence[str], lines: Iterable[Line], **values: Any
 ) -> str:
-    """A table with its title and what it says of itself.
+    """Return a table with its title and explanation.
 
     Args:
-        found: its columns, {name: [title, format]}, and text, as reports.yaml has them.
+        found: columns and text, as in reports.yaml.
         heads: titles of the labels.
-        **values: that the text has places for.
+        **values: for the placeholders of the text.
     """
     text = found["about"].format(**values).strip()
     return f"## {title}\n\n{measured(heads, columns(found['columns']), lines)}\n\n{text}"
 
 
 def columns(found: Mapping[str, Sequence[str]]) -> Columns:
-    """From {name: [title, format]}."""
+    """Return the columns of {name: [title, format]}."""
     return [(title, name, form) for name, (title, form) in found.items()]
 
 
 def measured(heads: Sequence[str], chosen: Columns, lines: Iterable[Line]) -> str:
-    """A table of numbers."""
+    """Return a table of numbers."""
     titles = [*heads, *(title for title, _, _ in chosen)]
     return "\n".join(table(titles, [[*line.labels, *_cells(line, chosen)] for line in lines]))
 
@@ -74,11 +76,10 @@ def measured(heads: Sequence[str], chosen: Columns, lines: Iterable[Line]) -> st
 def _cells(line: Line, chosen: Columns) -> List[str]:
     if line.error is not None:
         return [escaped(f"failed: {line.error}"), *("" for _ in chosen[1:])]
-    return [shown(line.numbers.get(name), form) for _, name, form in chosen]
+    return [_shown(line.numbers.get(name), form) for _, name, form in chosen]
 
 
-def shown(value: Any, form: str) -> str:
-    """A number, a :class:`Cell`, a text or None as a cell has it."""
+def _shown(value: Any, form: str) -> str:
     if value is None:
         return NONE
     if not isinstance(value, Cell):
@@ -88,7 +89,7 @@ def shown(value: Any, form: str) -> str:
 
 
 def _number(value: Any, form: str) -> str:
-    """A perplexity of raw scores can have any size."""
+    """Format a number; a perplexity of raw scores can have any size."""
     fits = form != ".2f" or 1 <= value < 1e6
     return format(value, form if fits else ".3g")
 
@@ -98,50 +99,57 @@ def escaped(text: Any) -> str:
 
 
 def joined(values: Iterable[Any]) -> str:
-    """Each once, sorted."""
+    """List distinct values in order."""
     return ", ".join(map(str, sorted(set(values)))) or NONE
 
 
-def where(records: Sequence[Mapping[str, Any]]) -> str:
-    """On which machines and days, and with what, runs were made; more if some are from disk.
+def conditions(
+    about: Sequence[str], parts: Sequence[Mapping[str, Any]], loads: Sequence[float]
+) -> str:
+    """Say where, when and with which versions runs were made.
 
     Args:
-        records: each with hardware, date and versions.
+        about: the first lines.
+        parts: with hardware, date and versions, and the plugin's fingerprint where it matters.
+        loads: load averages around the runs.
     """
-    machines = joined("{processor}, {cores} cores".format(**r["hardware"]) for r in records)
-    dates = joined(record["date"] for record in records)
+    machines = joined("{processor}, {cores} cores".format(**part["hardware"]) for part in parts)
     versions = joined(
-        ", ".join(f"{name} {version}" for name, version in record["versions"].items() if version)
-        for record in records
+        ", ".join(f"{name} {version}" for name, version in part["versions"].items() if version)
+        for part in parts
     )
-    return f"Machine: {machines}. Date: {dates}. {versions}."
-
-
-def load_average(loads: Sequence[float]) -> List[str]:
-    """The line that says how busy the machine was; none for none."""
-    if not loads:
-        return []
-    return [f"Load average around the runs: {min(loads):.1f} to {max(loads):.1f}."]
+    dates = joined(part["date"] for part in parts)
+    lines = [*about, f"Machine: {machines}. Date: {dates}. {versions}."]
+    if loads:
+        lines.append(f"Load average around the runs: {min(loads):.1f} to {max(loads):.1f}.")
+    if len({part["plugin"] for part in parts if part.get("plugin")}) > 1:
+        lines.append(
+            "**The runs were made with different sources of fairseq_bnce** (plugin in the JSON\n"
+            "file beside this report); delete the folder of a run to make it again."
+        )
+    return "\n".join(lines)
 
 
 def flags(lines: Mapping[str, Sequence[str]]) -> str:
-    """Command lines, by what they are for; nothing of empty ones."""
+    """List command lines by their purpose, without empty ones."""
     return "\n".join(f"- {label}: `{shlex.join(some)}`" for label, some in lines.items() if some)
 
 
-def failures(lines: Sequence[str]) -> List[str]:
-    return ["## Failed", "\n".join(f"- {line}" for line in lines)] if lines else []
+def failures(lines: Mapping[str, Any]) -> List[str]:
+    """List failed runs: their names with the part, and (error, folder)."""
+    shown = [f"- {name} failed: {escaped(why)}, in {place}" for name, (why, place) in lines.items()]
+    return ["## Failed", "\n".join(shown)] if shown else []
 
 
 def write(path: Path, parts: Sequence[str], content: Any) -> None:
-    """The report: PATH.md, of paragraphs, and PATH.json."""
+    """Write the report: paragraphs to PATH.md, ``content`` to PATH.json."""
     path.with_suffix(".md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     text = json.dumps(strict(content), indent=1, allow_nan=False)
     path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
 
 
 def strict(content: Any) -> Any:
-    """JSON has no inf or nan: as strings, which say what came out."""
+    """Turn inf and nan, which JSON does not have, into strings."""
     if isinstance(content, dict):
         return {key: strict(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

@@ -1,61 +1,36 @@
-"""One criterion with one seed: trained, scored and profiled; what compare.py and recipe.py run."""
+"""A criterion with a seed, trained, scored and profiled: the runs of compare.py and recipe.py."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from dataclasses import asdict, replace
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import logs, machine, processes
-from .recipes import ADAPTIVE, NORMALISED, Recipe, Variant, criterion_flags, inherited
-from .run import TRAIN, Outcome, Part, Run, Say, device_flags
+from .recipes import ADAPTIVE, NORMALISED, Variant, criterion_flags, inherited
+from .run import TRAIN, Outcome, Part, Run, device_flags
 
 Measured = Tuple[Dict[str, Any], processes.Ended]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What all runs of a comparison share.
-
-    Attributes:
-        data: the binarised folder; ``fingerprint`` is its content's.
-        out: the folder that everything is written to.
-        plugin: for ``--user-dir``.
-        recipe: the flags of all.
-        training, scoring: further flags of fairseq-train and fairseq-eval-lm.
-        threads: OMP_NUM_THREADS.
-        device: cpu or cuda, and ``device_name``.
-        profile_batches: training batches of the profile; 0 for no profile.
-        questions: tables of sentence completion, questions and answers; None for none.
-        is_scored: whether a trained model is measured, or its log alone read.
-    """
-
-    data: Path
-    fingerprint: str
-    out: Path
-    plugin: Path
-    recipe: Recipe
-    training: Tuple[str, ...] = ()
-    scoring: Tuple[str, ...] = ()
-    threads: int = 1
-    device: str = "cpu"
-    device_name: str = ""
-    profile_batches: int = 50
-    questions: Optional[Tuple[Path, Path]] = None
-    is_scored: bool = True
-
-
 class Training(Run):
-    """A run of stages, each of which needs those before."""
+    """A run of stages; each stage needs those before.
+
+    Args:
+        settings: those of run.prepare, and ``data`` (the binarised folder) with its
+            ``fingerprint``, ``recipe``, ``training`` and ``scoring`` (further flags of
+            fairseq-train and fairseq-eval-lm), ``profile_batches`` (0 for no profile),
+            ``questions`` (tables of sentence completion, or None) and ``only_train``.
+    """
 
     ends_at_first_error = True
 
-    def __init__(self, settings: Settings, variant: Variant, seed: int):
-        common = [*settings.recipe.training, *device_flags(settings.device)]
-        own = self._own_flags(settings, variant)
-        flags = [*common, *own, *settings.training, *variant.flags]
-        self.flags = ["--criterion", variant.criterion, *flags, "--seed", str(seed)]
+    def __init__(self, settings: Any, variant: Variant, seed: int):
+        recipe, criterion = settings.recipe, variant.criterion
+        vocab = machine.vocabulary_size(settings.data) if criterion == ADAPTIVE else 0
+        flags = [*recipe.training, *device_flags(settings.device)]
+        flags += [*criterion_flags(criterion, vocab), *settings.training, *variant.flags]
+        self.flags = ["--criterion", criterion, *flags, "--seed", str(seed)]
         self.versions = machine.versions()
         identity = {
             "flags": self.flags,
@@ -66,37 +41,35 @@ class Training(Run):
         if settings.device != "cpu":
             identity["device"] = settings.device_name
         super().__init__(settings, variant, seed, f"{variant.label}-seed{seed}", identity)
+        self.name = f"{variant.label} seed {seed}"
         self.checkpoint = self.folder / "checkpoints" / "checkpoint_best.pt"
         self._log = self.folder / "train.log"
 
-    @property
-    def name(self) -> str:
-        return f"{self.system.label} seed {self.case}"
-
     def parts(self) -> List[Part]:
-        """A changed plugin measures again, which is cheap; not trains again, which is dear."""
-        plugin = machine.plugin_fingerprint(self.settings.plugin)
-        batches = self.settings.profile_batches
+        """After a change of the plugin, models are measured again, but not trained again."""
+        settings, plugin = self.settings, machine.plugin_fingerprint(self.settings.plugin)
         found: List[Part] = [("train", self.identity, self._train)]
-        if self.settings.is_scored:
-            found.append(("score", [plugin, *self._ways(), *self._scoring_flags()], self._score))
-            if batches and self.system.criterion != ADAPTIVE:  # no features of a plain projection
-                found.append(("profile", [plugin, batches], self._profile))
-            if self.settings.questions:
-                asked = machine.fingerprint(self.settings.questions)
-                found.append(("complete", [plugin, asked], self._complete))
+        if settings.only_train:
+            return found
+        found.append(("score", [plugin, *self._ways(), *self._scoring_flags()], self._score))
+        batches = settings.profile_batches
+        if batches and self.system.criterion != ADAPTIVE:  # which has no plain projection
+            found.append(("profile", [plugin, batches], self._profile))
+        if settings.questions:
+            asked = machine.fingerprint(settings.questions)
+            found.append(("complete", [plugin, asked], self._complete))
         return found
 
-    def complete(self, say: Say = print) -> Outcome:
-        """The stages that are not done yet; an outcome without an error has the values of all."""
+    def complete(self, say: Callable[[str], None] = print) -> Outcome:
+        """Do the stages that are not done yet; an outcome without an error has all values."""
         outcome = super().complete(say)
         return replace(outcome, parts={} if outcome.errors else self._stages(outcome.parts))
 
     def finished(self) -> Optional[Outcome]:
-        """What an earlier call left, None unless it came to the end; does no work.
+        """Return the outcome of an earlier call, or None unless that trained and scored.
 
-        Not what was measured otherwise (scoring flags, questions) than this call would; but what it
-        would not measure at all, and what another plugin measured. Nor where the log is gone.
+        Stages with other scoring flags or questions are left out. Stages of another plugin, and
+        stages that this call would not do, count.
         """
         keys = {name: key for name, key, _ in self.parts()}
         kept = {
@@ -110,10 +83,10 @@ class Training(Run):
             stages = {name: self.read(name, stored) for name, stored in kept.items()}
         except (OSError, logs.UnreadableLog):
             return None
-        return Outcome(self.system, self.case, self._place, self._stages(stages))
+        return Outcome(self.system, self.case, self.place, self._stages(stages))
 
     def read(self, name: str, stored: Dict[str, Any]) -> Dict[str, Any]:
-        """The value; of a training, what its log tells, so that a better reader serves old logs."""
+        """Return the value; for a training, read its log again, which serves old runs, too."""
         if name != "train":
             return stored["value"]
         stored = {**stored, **stored["value"]}
@@ -123,51 +96,44 @@ class Training(Run):
         rest = {name: value for name, value in values.items() if name != "score"}
         return {**rest, **values.get("score", {}), "versions": self.versions}
 
-    @staticmethod
-    def _own_flags(settings: Settings, variant: Variant) -> List[str]:
-        criterion = variant.criterion
-        vocab = machine.vocabulary_size(settings.data) if criterion == ADAPTIVE else 0
-        return criterion_flags(criterion, vocab)
-
     def _train(self) -> Measured:
-        return {}, processes.run(self._train_command(), self._log, self.settings.threads)
+        settings = self.settings
+        command = [sys.executable, TRAIN, str(settings.data)]
+        command += ["--user-dir", str(settings.plugin), "--task", "language_modeling", *self.flags]
+        command += ["--save-dir", str(self.checkpoint.parent), "--log-format", "json"]
+        return {}, processes.run(command, self._log, settings.threads)
 
     def _training(self) -> Dict[str, Any]:
-        """What the log tells; read anew every time, so that a better reader serves old logs."""
+        """Read the log."""
         training, ends = logs.read_training(logs.text(self._log)), processes.attempts(self._log)
         curve = training.curve()
+        last = curve[-1] if curve else {}
         return {
             "words_per_second": training.words_per_second(),
-            "seconds": curve[-1]["seconds"] if curve else None,
-            "processor_seconds": curve[-1].get("processor_seconds") if curve else None,
-            "words": training.words_at(curve[-1]["update"]) if curve else None,
-            "updates": curve[-1]["update"] if curve else None,
+            "seconds": last.get("seconds"),
+            "processor_seconds": last.get("processor_seconds"),
+            "words": training.words_at(last["update"]) if last else None,
+            "updates": last.get("update"),
             "parameters": training.parameters,
             "peak_bytes": max(end.peak_bytes for end in ends),
             "attempts": [asdict(end) for end in ends],
             "curve": curve,
         }
 
-    def _train_command(self) -> List[str]:
-        settings = self.settings
-        command = [sys.executable, TRAIN, str(settings.data)]
-        command += ["--user-dir", str(settings.plugin), "--task", "language_modeling", *self.flags]
-        return [*command, "--save-dir", str(self.checkpoint.parent), "--log-format", "json"]
-
     def _profile(self) -> Measured:
-        settings = self.settings
-        places = ["--data", settings.data, "--user-dir", settings.plugin]
-        batches = ["--batches", settings.profile_batches]
-        return self.measure("profile", *places, "--checkpoint", self.checkpoint, *batches)
+        places = ["--user-dir", self.settings.plugin, *self._places()]
+        return self.measure("profile", *places, "--batches", self.settings.profile_batches)
 
     def _complete(self) -> Measured:
         questions, answers = self.settings.questions
-        places = ["--data", self.settings.data, "--checkpoint", self.checkpoint]
-        places += ["--device", self.settings.device]
-        return self.measure("complete", *places, "--questions", questions, "--answers", answers)
+        flags = ["--device", self.settings.device, "--questions", questions, "--answers", answers]
+        return self.measure("complete", *self._places(), *flags)
+
+    def _places(self) -> List[Any]:
+        return ["--data", self.settings.data, "--checkpoint", self.checkpoint]
 
     def _score(self) -> Measured:
-        """The normaliser's spread, and fairseq-eval-lm of each split: three ways, or exact."""
+        """Measure the normaliser, and score each split with fairseq-eval-lm."""
         settings = self.settings
         places = [settings.data, "--user-dir", settings.plugin, "--path", self.checkpoint]
         flags = ["--no-progress-bar", *self._scoring_flags()]
@@ -188,5 +154,5 @@ class Training(Run):
 
 
 def _is_same(name: str, key: Any, other: Any) -> bool:
-    """Whether parts' keys are, but for the plugin, which begins those of what measures."""
+    """Compare keys; those of measures begin with the plugin, which may differ."""
     return key == other if name == "train" else key[1:] == other[1:]

@@ -1,4 +1,4 @@
-"""What bench_vocab.py measures: ways to do the output layer, each at several vocabulary sizes."""
+"""The runs and the report of bench_vocab.py: output layers at several vocabulary sizes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,31 @@ import shlex
 import shutil
 import statistics
 import sys
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from . import logs, machine, processes, run, tables
+from rendering.cells import ratio
+
+from . import logs, machine, plot, processes, run, tables
 from .recipes import ADAPTIVE, SOFTMAX, criterion_flags, words
-from .run import TRAIN, Outcome, Part, Run, Say
+from .run import TRAIN, Outcome, Part, Run
+from .tables import MIB, Line
 
 PARTS = ("update", "train")
-LEAST_UPDATES = 10  # timed ones of a training, however long they take
-_INTERVALS = 10  # timed ones; as many lines of the training log
+LEAST_UPDATES = 10  # timed updates of a training, however long they take
+_INTERVALS = 10  # timed intervals; each is a line of the training log
 _WARM_INTERVALS = 2
-_LEAST_TOKENS = 400_000  # below that, the unigram counts would be of little but common words
+_LEAST_TOKENS = 400_000  # with fewer tokens, the unigram counts would miss all but common words
 _OUT_OF_MEMORY = re.compile(r"OOM: (.*)")
 _SPARSE = "_sparse"
 _OWN = ("bnce", "shared_nce")
@@ -29,57 +41,20 @@ _COMMON = """
 --required-batch-size-multiple 1 --distributed-world-size 1 --seed 1
 --log-format json --no-progress-bar
 """
-Measured = Tuple[Dict[str, Any], processes.Ended]
+SYSTEMS = (SOFTMAX, ADAPTIVE, *(f"{name}{kind}" for name in _OWN for kind in ("", _SPARSE)))
+_PANELS = {"update_ms": "training update (ms)", "update_mib": "memory of an update (MiB)"}
+Numbers = Dict[str, Optional[float]]
 
 
-@dataclass(frozen=True)
-class System:
-    """One way to do the output layer.
-
-    Attributes:
-        name: what ``--systems`` calls it.
-        criterion: fairseq's name for it.
-    """
-
-    name: str
-    criterion: str
-
-    @property
-    def is_row_sparse(self) -> bool:
-        return self.name.endswith(_SPARSE)
-
-    @property
-    def dense(self) -> Optional[str]:
-        """The name of the system that differs in its dense gradients alone."""
-        return self.name[: -len(_SPARSE)] if self.is_row_sparse else None
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is this plugin's code, and not torch's or fairseq's."""
-        return self.criterion in _OWN
-
-
-SYSTEMS: Dict[str, System] = {
-    system.name: system
-    for system in (
-        System(SOFTMAX, SOFTMAX),
-        System(ADAPTIVE, ADAPTIVE),
-        *(System(f"{name}{kind}", name) for name in _OWN for kind in ("", _SPARSE)),
-    )
-}
-
-
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """A model and a batch.
 
     Attributes:
-        name: what ``--recipe`` calls it.
-        about: one line for the report.
-        training: flags of fairseq-train, those of the batch and the optimiser left out.
-        optimizers: of the dense systems and of the row-sparse ones.
-        batch: (sentences, tokens each).
-        has_bias: of the output projection.
+        name, about: the name for ``--recipe``, and one line for the report.
+        training: flags of fairseq-train without those of batch and optimiser.
+        optimizers: of dense and of row-sparse systems.
+        batch: (sentences, tokens of each).
+        has_bias: whether the output projection has one.
     """
 
     name: str
@@ -94,9 +69,21 @@ class Recipe:
         """Target tokens of a batch."""
         return self.batch[0] * self.batch[1]
 
-    def with_sentences(self, count: Optional[int]) -> Recipe:
-        """The same with so many sentences a batch; as it is with None."""
-        return self if count is None else replace(self, batch=(count, self.batch[1]))
+    def flags(self) -> List[str]:
+        """Return the flags of fairseq-train that all systems share, except for the device."""
+        sentences, tokens = map(str, self.batch)
+        batch = ["--batch-size", sentences, "--tokens-per-sample", tokens]
+        return [*self.training, *batch, *shlex.split(_COMMON)]
+
+    def system_flags(self, system: str, vocab: int) -> List[str]:
+        """Return the flags of fairseq-train in which systems differ."""
+        is_sparse = system.endswith(_SPARSE)
+        criterion = system[: -len(_SPARSE)] if is_sparse else system
+        flags = ["--criterion", criterion, "--optimizer", self.optimizers[is_sparse]]
+        flags += ["--row-sparse"] * is_sparse
+        if criterion in _OWN and not self.has_bias:
+            flags += ["--log-z", f"{math.log(vocab):.1f}"]  # where such a model starts
+        return [*flags, *criterion_flags(criterion, vocab)]
 
 
 RECIPES: Dict[str, Recipe] = {
@@ -105,99 +92,59 @@ RECIPES: Dict[str, Recipe] = {
 }
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What all runs of a benchmark share.
-
-    Attributes:
-        out: the folder that everything is written to.
-        plugin: for ``--user-dir``.
-        updates: timed updates of a training, unless they would take over ``seconds``.
-        seconds: for each part of a run, its start left out; LEAST_UPDATES may take longer.
-        device: cpu or cuda, and ``device_name``.
-        threads: OMP_NUM_THREADS.
-        parts: which of PARTS.
-    """
-
-    out: Path
-    plugin: Path
-    recipe: Recipe
-    updates: int
-    seconds: float
-    device: str
-    device_name: str
-    threads: int = 1
-    parts: Tuple[str, ...] = PARTS
-
-    @property
-    def tokens(self) -> int:
-        """Of the training data: no run comes to their end."""
-        return max(_LEAST_TOKENS, self.recipe.targets * (2 * self.updates + 100))
-
-    @property
-    def flags(self) -> List[str]:
-        """Of fairseq-train, the same for all systems."""
-        sentences, tokens = self.recipe.batch
-        batch = ["--batch-size", str(sentences), "--tokens-per-sample", str(tokens)]
-        device = run.device_flags(self.device)
-        return [*self.recipe.training, *batch, *shlex.split(_COMMON), *device]
-
-    def data(self, vocab: int) -> Path:
-        return self.out / "data" / f"V{vocab}-tokens{self.tokens}"
-
-
-def own_flags(system: System, recipe: Recipe, vocab: int) -> List[str]:
-    """What of fairseq-train's flags differs between systems."""
-    optimizer = recipe.optimizers[system.is_row_sparse]
-    flags = ["--criterion", system.criterion, "--optimizer", optimizer]
-    if system.is_row_sparse:
-        flags.append("--row-sparse")
-    if system.is_own and not recipe.has_bias:
-        flags += ["--log-z", f"{math.log(vocab):.1f}"]  # where such a model starts
-    return [*flags, *criterion_flags(system.criterion, vocab)]
-
-
-def make_data(settings: Settings, vocab: int) -> None:
-    """Make the data of one vocabulary, unless they are there."""
-    folder = settings.data(vocab)
+def make_data(settings: Any, vocab: int) -> Any:
+    """Make the data of a vocabulary, with more tokens than any run reads, and return its folder."""
+    tokens = max(_LEAST_TOKENS, settings.recipe.targets * (2 * settings.updates + 100))
+    folder = settings.out / "data" / f"V{vocab}-tokens{tokens}"
     log = folder.with_name(f"{folder.name}.log")
-    run.make_data(folder, log, settings.threads, vocab=vocab, tokens=settings.tokens)
+    return run.make_data(folder, log, settings.threads, vocab=vocab, tokens=tokens)
 
 
 class Benchmark(Run):
-    """A system at one vocabulary: watched from within, and trained."""
+    """A system with a vocabulary: phases of an update, and words/s of a training.
 
-    def __init__(self, settings: Settings, system: System, vocab: int):
-        self.data = settings.data(vocab)
-        self.flags = [*settings.flags, *own_flags(system, settings.recipe, vocab)]
+    Args:
+        settings: those of run.prepare, and ``recipe``, ``parts`` (of PARTS), ``updates`` (timed
+            updates of a training) and ``max_seconds`` (for each part of a run).
+    """
+
+    def __init__(self, settings: Any, system: str, vocab: int):
+        self.data, recipe = make_data(settings, vocab), settings.recipe
+        self.flags = [*recipe.flags(), *run.device_flags(settings.device)]
+        self.flags += recipe.system_flags(system, vocab)
+        plugin = machine.plugin_fingerprint(settings.plugin)
         identity = {
             "flags": self.flags,
-            "recipe": settings.recipe.name,
+            "recipe": recipe.name,
             "data": self.data.name,
             "threads": settings.threads,
             "device": settings.device_name,
             "versions": machine.versions(),
-            "limits": [settings.updates, settings.seconds],
-            # A changed plugin is measured again; what is torch's or fairseq's stays as it is.
-            "plugin": machine.plugin_fingerprint(settings.plugin) if system.is_own else None,
+            "limits": [settings.updates, settings.max_seconds],
+            "plugin": plugin if system.startswith(_OWN) else None,
         }
-        super().__init__(settings, system, vocab, f"{system.name}-V{vocab}", identity)
-
-    @property
-    def name(self) -> str:
-        return f"{self.system.name} V={self.case:,}"
+        super().__init__(settings, system, vocab, f"{system}-V{vocab}", identity)
+        self.name = f"{system} V={vocab:,}"
 
     def parts(self) -> Iterator[Part]:
-        """One that dies leaves the other alone; an update says how many there is time for."""
+        """The time of an update decides how many updates are trained."""
         if "update" in self.settings.parts:
             yield "update", None, self._update
         if "train" in self.settings.parts:
             yield "train", self._interval(), self._train
 
-    def _update(self) -> Measured:
-        return self.measure("update", *self._limits(), *self._arguments())
+    def complete(self, say: Callable[[str], None] = print) -> Outcome:
+        """Do what is missing; leave no checkpoint behind."""
+        try:
+            return super().complete(say)
+        finally:
+            shutil.rmtree(str(self.folder / "checkpoints"), ignore_errors=True)
 
-    def _train(self) -> Measured:
+    def _update(self) -> Any:
+        limits = ["--updates", self.settings.updates, "--seconds", self.settings.max_seconds]
+        return self.measure("update", *limits, *self._arguments())
+
+    def _train(self) -> Any:
         log, interval = self.folder / "train.log", self._interval()
         limits = ["--log-interval", str(interval)]
         limits += ["--max-update", str((_INTERVALS + _WARM_INTERVALS) * interval)]
@@ -206,63 +153,182 @@ class Benchmark(Run):
         return read_speed("\n".join(processes.last_attempt(log)), interval), ended
 
     def _interval(self) -> int:
-        """Updates between two lines of the training log, from how long an update took."""
+        """Return the updates between two lines of the training log."""
         measured = self._stored.get("update")
-        if measured is None:  # it died, or was not asked for: with care
+        if measured is None:  # no update was timed: train as few as possible
             return LEAST_UPDATES // _INTERVALS
-        fitting = self.settings.seconds / (measured["value"]["update_ms"] / 1000)
+        fitting = self.settings.max_seconds / (measured["value"]["update_ms"] / 1000)
         updates = max(LEAST_UPDATES, min(self.settings.updates, fitting))
         return math.ceil(updates / _INTERVALS)
 
-    def _limits(self) -> List[Any]:
-        return ["--updates", self.settings.updates, "--seconds", self.settings.seconds]
-
     def _arguments(self) -> List[str]:
-        """fairseq saves a model that crashes; without a folder to, it would hide why."""
+        """Return fairseq-train's arguments; after a crash fairseq needs a folder to save to."""
         checkpoints = self.folder / "checkpoints"
         checkpoints.mkdir(parents=True, exist_ok=True)
         places = ["--user-dir", str(self.settings.plugin), "--save-dir", str(checkpoints)]
         return [str(self.data), *places, *self.flags]
 
-    def complete(self, say: Say = print) -> Outcome:
-        """Leaves no checkpoint behind."""
-        try:
-            return super().complete(say)
-        finally:
-            shutil.rmtree(str(self.folder / "checkpoints"), ignore_errors=True)
-
 
 def read_speed(log: str, interval: int) -> Dict[str, Any]:
-    """Words/s over the timed intervals of a training log, the first ones left out.
+    """Return words/s over the timed intervals of a training log, without the first intervals.
 
     Args:
         interval: updates between two lines.
 
     Raises:
-        logs.UnreadableLog: if updates are missing; on a GPU fairseq goes on when memory runs out.
+        logs.UnreadableLog: for too few intervals; on a GPU, fairseq goes on without memory.
     """
-    first = _WARM_INTERVALS * interval
     training = logs.read_training(log)
+    first = _WARM_INTERVALS * interval
     found = [i for i in training.intervals if i.exact and i.first >= first]
     if len(found) < _INTERVALS:
         reason = _OUT_OF_MEMORY.search(log)
-        raise logs.UnreadableLog(
-            reason.group(1)
-            if reason
-            else f"required {_INTERVALS} timed intervals of training, got {len(found)}"
-        )
+        missing = f"required {_INTERVALS} timed intervals of training, got {len(found)}"
+        raise logs.UnreadableLog(reason.group(1) if reason else missing)
     speeds = [i.words / i.seconds for i in found]
     updates, seconds = sum(i.last - i.first for i in found), sum(i.seconds for i in found)
     total = sum(i.words for i in found)
     start = training.processor_seconds_at(found[0].first)
     end = training.processor_seconds_at(found[-1].last)
-    clock = None if start is None or end is None else end - start
     return {
         "words_per_second": total / seconds,
-        "words_per_processor_second": None if clock is None else total / clock,
+        "words_per_processor_second": None
+        if start is None or end is None
+        else total / (end - start),
         "slowest": min(speeds),
         "median": statistics.median(speeds),
         "fastest": max(speeds),
         "update_ms": 1000 * seconds / updates,
         "updates": updates,
     }
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
+    """Return the numbers of each run, with ratios to other systems at the same V."""
+    own = {(o.system, o.case): _numbers(o.parts) for o in outcomes}
+    for (system, vocab), found in own.items():
+        dense = system[: -len(_SPARSE)] if system.endswith(_SPARSE) else None
+        for name, other in (("x_softmax", SOFTMAX), ("x_dense", dense)):
+            reference = own.get((other, vocab), {}).get("words_per_second")
+            found[name] = ratio(found.get("words_per_second"), reference)
+    return list(own.values())
+
+
+def _numbers(parts: Mapping[str, Any]) -> Numbers:
+    found: Numbers = {}
+    if "train" in parts:
+        ended = parts["train"]["ended"]
+        found.update(parts["train"]["value"], process_mib=ended["peak_bytes"] / MIB)
+        share = ratio(ended["cpu_seconds"], ended["seconds"])
+        found["cpu_share"] = None if share is None else 100 * share
+    if "update" in parts:
+        value = parts["update"]["value"]
+        found.update({f"{name}_phase_ms": ms for name, ms in value["milliseconds"].items()})
+        found.update(phases_ms=value["update_ms"], distinct_targets=value["distinct_targets"])
+        for name, of in (("update", "peak"), ("parameters", "parameter"), ("state", "state")):
+            found[f"{name}_mib"] = value[f"{of}_bytes"] / MIB
+    return found
+
+
+def growth(outcomes: Sequence[Outcome]) -> Dict[str, Numbers]:
+    """Return the growth of each system with V: a fit, and the largest V against the smallest."""
+    found: Dict[str, Dict[int, Numbers]] = {}
+    for outcome, one in zip(outcomes, numbers(outcomes)):
+        found.setdefault(outcome.system, {})[outcome.case] = one
+    vocabs = {outcome.case for outcome in outcomes}
+    grown: Dict[str, Numbers] = {}
+    for system, own in found.items():
+        first, last = own.get(min(vocabs), {}), own.get(max(vocabs), {})
+        points = [(vocab, some.get("update_ms")) for vocab, some in own.items()]
+        grown[system] = {"update_exponent": exponent(points)}
+        for name, of in (("speed_kept", "words_per_second"), ("memory_growth", "update_mib")):
+            grown[system][name] = ratio(last.get(of), first.get(of)) if len(vocabs) > 1 else None
+    return grown
+
+
+def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]:
+    """Return the b of cost = a V^b by least squares on logarithms; None for one size."""
+    known = [(math.log(vocab), math.log(cost)) for vocab, cost in points if cost]
+    if len({vocab for vocab, _ in known}) < 2:
+        return None
+    x, y = (statistics.fmean(values) for values in zip(*known))
+    spread = sum((vocab - x) ** 2 for vocab, _ in known)
+    return sum((vocab - x) * (cost - y) for vocab, cost in known) / spread
+
+
+# ---------------------------------------------------------------- the report
+
+
+def write(outcomes: Sequence[Outcome], settings: Any) -> None:
+    """Write ``benchmark.md`` and ``benchmark.json``."""
+    content = {"settings": _settings(settings), "growth": growth(outcomes)}
+    runs = []
+    for o, own in zip(outcomes, numbers(outcomes)):
+        failed = {"failed": o.errors} if o.errors else {}
+        named = {"system": o.system, "vocab": o.case, "folder": o.folder}
+        runs.append({**named, **failed, **own, "parts": o.parts})
+    parts = _markdown(outcomes, settings)
+    tables.write(settings.out / "benchmark", parts, {**content, "runs": runs})
+
+
+def _settings(settings: Any) -> Dict[str, Any]:
+    names = ("updates", "max_seconds", "device", "device_name", "threads", "parts")
+    chosen = {name: getattr(settings, name) for name in names}
+    return {**chosen, "recipe": settings.recipe._asdict()}
+
+
+def _markdown(outcomes: Sequence[Outcome], settings: Any) -> List[str]:
+    recipe = settings.recipe
+    title = f"# Cost by vocabulary, {recipe.name}: {recipe.about}"
+    parts = [title, _conditions(outcomes, settings)]
+    for title, shown in tables.load("reports")["vocabulary"].items():
+        part = shown.get("part")
+        if part is None:
+            lines = [Line([system], found) for system, found in growth(outcomes).items()]
+            parts.append(tables.section(title, shown, ["system"], lines))
+        elif part in settings.parts:
+            lines = [
+                Line([o.system, f"{o.case:,}"], own, o.errors.get(part))
+                for o, own in zip(outcomes, numbers(outcomes))
+            ]
+            heads = ["system", "V"]
+            parts.append(tables.section(title, shown, heads, lines, least=LEAST_UPDATES))
+    failed = {
+        f"{o.system} V={o.case:,}: {part}": (error, o.folder)
+        for o in outcomes
+        for part, error in o.errors.items()
+    }
+    largest = max(o.case for o in outcomes)
+    flags = {"all": [*recipe.flags(), *run.device_flags(settings.device)]}
+    for system in dict.fromkeys(o.system for o in outcomes):
+        flags[f"{system}, V = {largest:,}"] = recipe.system_flags(system, largest)
+    return [*parts, *tables.failures(failed), "## Flags", tables.flags(flags)]
+
+
+def _conditions(outcomes: Sequence[Outcome], settings: Any) -> str:
+    parts = [
+        part if o.system.startswith(_OWN) else {**part, "plugin": None}
+        for o in outcomes
+        for part in o.parts.values()
+    ]
+    about = [
+        f"Device: {settings.device} ({settings.device_name}), {settings.threads} thread(s).",
+        f"{settings.recipe.targets} targets a batch. Data: Zipf-distributed words, independent.",
+    ]
+    return tables.conditions(about, parts, [load for one in parts for load in one["ended"]["load"]])
+
+
+def draw(outcomes: Sequence[Outcome], settings: Any) -> str:
+    """Draw time and memory against V; return what was done, or why it was not."""
+    panels = []
+    for name, label in _PANELS.items():
+        lines: Dict[str, List[Any]] = {o.system: [] for o in outcomes}
+        for o, own in zip(outcomes, numbers(outcomes)):
+            lines[o.system] += [(o.case, own[name])] if own.get(name) else []
+        axes = {"xscale": "log", "yscale": "log", "xlabel": "vocabulary V", "ylabel": label}
+        panels.append(plot.Panel([(name, sorted(line)) for name, line in lines.items()], axes))
+    title = f"{settings.recipe.about}, {settings.recipe.targets} targets, {settings.device_name}"
+    return plot.lines(panels, title, settings.out / "benchmark.png")

@@ -1,51 +1,77 @@
-"""Numbers as the pages show them, and the lines of a table."""
+"""Numbers as the pages show them, and tables in Markdown."""
 
 from __future__ import annotations
 
 import statistics
-from typing import List, Optional, Sequence, Tuple
+from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 NONE = "–"
-SOFTMAX = "cross_entropy"  # the criterion that others are compared with
-Columns = Sequence[Tuple[str, str, str]]  # (title, measurement, format)
+SOFTMAX = "cross_entropy"  # the criterion that the others are compared with
+Columns = Sequence[Tuple[str, str, str]]  # (title, name of the measurement, format)
+Line = Tuple[Sequence[str], Mapping[str, Any]]  # labels, and numbers by name
 
 
-def number(value: Optional[float], form: str) -> str:
-    """With a minus sign that is one; a dash for None."""
-    return NONE if value is None else format(value, form).replace("-", "−")
+def number(value: Any, form: str) -> str:
+    """Return a number with a typographic minus, a dash for None, and a text unchanged."""
+    if value is None or isinstance(value, str):
+        return NONE if value is None else value
+    return format(value, form).replace("-", "−")
 
 
 def over(value: Optional[float], reference: Optional[float], form: str = ".2f") -> str:
-    """By how many per cent a value lies above a reference."""
+    """Return by how many per cent a value exceeds a reference."""
     return number(100 * (value / reference - 1), form) + " %" if value and reference else NONE
 
 
 def ratio(above: Optional[float], below: Optional[float]) -> Optional[float]:
-    """None where one of them is not known."""
+    """Return the quotient, or None where a number is unknown."""
     return above / below if above is not None and below else None
 
 
 def interval(numbers: Optional[Sequence[float]], form: str) -> str:
-    """A value with the ends of its interval; a dash for None."""
+    """Return a value with the ends of its interval; a dash for None."""
     if numbers is None:
         return NONE
     value, low, high = (number(one, form) for one in numbers)
     return f"{value} [{low}, {high}]"
 
 
-def spread(values: Sequence[float], form: str) -> str:
-    """The mean, with the standard deviation of several; a dash for none."""
-    if not values:
+def spread(values: Iterable[Optional[float]], form: str) -> str:
+    """Return the mean, and the standard deviation of several values; a dash for no value."""
+    known = [value for value in values if value is not None]
+    if not known:
         return NONE
-    mean = number(statistics.fmean(values), form)
-    return mean if len(values) == 1 else f"{mean} ± {number(statistics.stdev(values), form)}"
+    mean = number(statistics.fmean(known), form)
+    return mean if len(known) == 1 else f"{mean} ± {number(statistics.stdev(known), form)}"
 
 
-def table(titles: Sequence[str], lines: Sequence[Sequence[str]], text: int = 1) -> List[str]:
-    """A table in Markdown, its first ``text`` columns on the left and numbers on the right."""
+def table(titles: Sequence[str], lines: Iterable[Sequence[str]], text: int = 1) -> List[str]:
+    """Return a table in Markdown; the first ``text`` columns are left-aligned."""
     aligned = ["---"] * text + ["---:"] * (len(titles) - text)
     return [_line(titles), f"|{'|'.join(aligned)}|", *map(_line, lines)]
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"
+def measured(titles: Sequence[str], columns: Columns, lines: Iterable[Line]) -> List[str]:
+    """Return a table of measurements.
+
+    Args:
+        titles: of the label columns.
+        columns: of the numbers.
+        lines: one for each row.
+    """
+    rows = [[*labels, *cells(found, columns)] for labels, found in lines]
+    return table([*titles, *(title for title, _, _ in columns)], rows, max(len(titles), 1))
+
+
+def cells(found: Mapping[str, Any], columns: Columns) -> List[str]:
+    """Return the numbers of one line."""
+    return [number(found.get(name), form) for _, name, form in columns]
+
+
+def listing(found: Mapping[str, Any], rows: Columns) -> List[str]:
+    """Return a table with one line for each measurement."""
+    return table(["", ""], [[title, number(found[name], form)] for title, name, form in rows])
+
+
+def _line(line: Sequence[str]) -> str:
+    return "".join(f"| {cell} " if cell else "| " for cell in line) + "|"

@@ -1,10 +1,10 @@
-"""Tables of bench_decoding.py's decoding.json."""
+"""Tables of bench_decoding.py's decoding.json and first_pass_example.py's first-pass.json."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .cells import number, table
+from .cells import Columns, interval, listing, measured, number, table
 
 SYSTEMS = {
     "ours": "`FlashlightLM`, unnormalised",
@@ -12,37 +12,77 @@ SYSTEMS = {
     "prefix": "fairseq's way: prefix again, full softmax",
     "kenlm": "KenLM, trigram",
 }
+_SPEEDS: Columns = (
+    ("utterances/s", "rate", ".2f"),
+    ("× fairseq's way", "faster", ".1f"),
+    ("words scored", "words", ",.0f"),
+    ("contexts read", "contexts", ",.0f"),
+    ("ms of decoding per context read", "ms", ".2f"),
+    ("memory MiB", "peak_mib", ",.0f"),
+)
+MODELS = {
+    "none": "none",
+    "kenlm": "KenLM, trigram of the novels",
+    "ours": "ours, unnormalised",
+    "ours exact": "ours, exact",
+}
+DECODERS = {"flashlight": "`LexiconDecoder`", "pyctcdecode": "`BeamSearchDecoderCTC`"}
+_ACOUSTICS: Columns = (
+    ("sentences that it learned from", "sentences", ",d"),
+    ("the same, hours of speech", "hours", ".1f"),
+    ("parameters, millions", "millions", ".1f"),
+    ("updates of 16 sentences", "updates", ",d"),
+    ("training, processor minutes", "minutes", ".0f"),
+    ("letters wrong of held-out sentences, greedily, %", "letters_wrong", ".1f"),
+    ("its own real-time factor", "real_time", ".4f"),
+)
 
 
 def speeds(benchmark: Dict[str, Any]) -> List[str]:
-    """What each system did a processor second, at every V."""
-    titles = ["V", "language model", "utterances/s", "× fairseq's way", "words scored"]
-    titles += ["contexts read", "ms of decoding per context read", "memory MiB"]
+    """The work of each system in a processor second, at every V."""
     runs = {(run["vocab"], run["system"]): run for run in benchmark["runs"]}
-    return table(titles, [_line(runs, *key) for key in sorted(runs, key=_order)], text=2)
-
-
-def _order(key: Any) -> Any:
-    return key[0], list(SYSTEMS).index(key[1])
-
-
-def _line(runs: Dict[Any, Any], vocab: int, system: str) -> List[str]:
-    run, slow = runs[vocab, system], runs.get((vocab, "prefix"))
-    has_counts = bool(run["contexts_read"])
-    each = run["utterances"]
-    milliseconds = 1000 * run["processor_seconds"] / max(run["contexts_read"], 1)
-    return [
-        f"{vocab:,}",
-        SYSTEMS[system],
-        number(rate(run), ".2f"),
-        number(rate(run) / rate(slow) if slow else None, ".1f"),
-        number(run["words_scored"] / each if has_counts else None, ",.0f"),
-        number(run["contexts_read"] / each if has_counts else None, ",.0f"),
-        number(milliseconds if has_counts else None, ".2f"),
-        number(run["peak_mib"], ",.0f"),
-    ]
+    lines = []
+    for vocab, system in sorted(runs, key=lambda key: (key[0], list(SYSTEMS).index(key[1]))):
+        run, slow = runs[vocab, system], runs.get((vocab, "prefix"))
+        found = {**run, "rate": rate(run), "faster": rate(run) / rate(slow) if slow else None}
+        if run["contexts_read"]:
+            found["words"] = run["words_scored"] / run["utterances"]
+            found["contexts"] = run["contexts_read"] / run["utterances"]
+            found["ms"] = 1000 * run["processor_seconds"] / run["contexts_read"]
+        lines.append(([f"{vocab:,}", SYSTEMS[system]], found))
+    return measured(["V", "language model"], _SPEEDS, lines)
 
 
 def rate(run: Dict[str, Any]) -> float:
-    """Utterances a processor second."""
+    """Return utterances per processor second."""
     return run["utterances"] / run["processor_seconds"]
+
+
+def first_pass(found: Dict[str, Any]) -> List[str]:
+    """Word error rates and real-time factors of all systems."""
+    titles = ["decoder", "language model", "WER, %", "unnormalised − this", "real-time factor"]
+    titles += ["contexts read a sentence", "weight", "a word"]
+    return table(titles, [_first_pass(found, name) for name in found["systems"]], text=2)
+
+
+def _first_pass(found: Dict[str, Any], name: str) -> List[str]:
+    library, _, model = name.partition(" ")
+    system = found["systems"][name]
+    has_model = model not in ("", "none")
+    return [
+        DECODERS.get(library, "greedy"),
+        MODELS.get(model, "–"),
+        interval(system["wer"], ".2f"),
+        interval(found["differences"].get(f"{library} ours - {name}"), "+.2f"),
+        number(system["real_time"] if model else None, ".4f"),
+        number(system["contexts_read"] / found["sentences"] or None, ",.0f"),
+        *(number(system[one] if has_model else None, ".1f") for one in ("lm_weight", "word_score")),
+    ]
+
+
+def acoustics(found: Dict[str, Any]) -> List[str]:
+    """The training of the CTC model, and its errors."""
+    model = dict(found["acoustics"])
+    model["millions"] = model["parameters"] / 1e6
+    model["minutes"] = model["processor_seconds"] / 60
+    return listing(model, _ACOUSTICS)

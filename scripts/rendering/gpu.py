@@ -1,10 +1,10 @@
-"""Tables of what scripts/experiments/gpu_run.py measured."""
+"""Tables of scripts/experiments/gpu_run.py's results.json."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List
 
-from .cells import number, ratio, table
+from .cells import Columns, measured, number, ratio, table
 
 _HALVES = "--memory-efficient-bf16"
 _HEADS = {
@@ -16,24 +16,22 @@ _HEADS = {
     "liger": "cross entropy, Liger-Kernel",
     "cut_cross_entropy": "cut-cross-entropy",
 }
+_LAYER: Columns = (
+    ("ms", "ms", ".2f"),
+    ("MB", "extra_mb", ",.0f"),
+    ("speed over the best cross entropy", "speed", ".1f"),
+)
 _SYSTEMS = ("bnce row-sparse", "bnce", "cross_entropy", "adaptive_loss")
 
 
 def layer(results: Dict[str, Any]) -> List[str]:
     """Time and memory of the output layer alone, at the first shape and dtype of the stage."""
-    _, shape, dtype = results["layer"][0]["key"]
-    found = {row["key"][0]: row for row in results["layer"] if row["key"][1:] == [shape, dtype]}
+    place = results["layer"][0]["key"][1:]
+    found = {row["key"][0]: row for row in results["layer"] if row["key"][1:] == place}
     best = min(found[head]["ms"] for head in list(_HEADS)[3:])
-    lines = [
-        [
-            title,
-            number(found[head]["ms"], ".2f"),
-            number(found[head]["extra_mb"], ",.0f"),
-            number(ratio(best, found[head]["ms"]), ".1f"),
-        ]
-        for head, title in _HEADS.items()
-    ]
-    return table(["", "ms", "MB", "speed over the best cross entropy"], lines)
+    heads = {title: found[head] for head, title in _HEADS.items()}
+    lines = [([title], {**row, "speed": ratio(best, row["ms"])}) for title, row in heads.items()]
+    return measured([""], _LAYER, lines)
 
 
 def training(results: Dict[str, Any]) -> List[str]:
@@ -55,20 +53,12 @@ def _speed(row: Dict[str, Any]) -> str:
 
 def errors(results: Dict[str, Any]) -> List[str]:
     """The largest relative error of all losses and of their gradients, by dtype."""
-    rows = results["errors"]
-    dtypes = list(dict.fromkeys(row["key"][1] for row in rows))
     lines = []
-    for dtype in dtypes:
-        own = [row for row in rows if row["key"][1] == dtype]
-        lines.append(
-            [
-                dtype.split(".")[-1],
-                _most(own, ("loss",)),
-                _most(own, ("features", "weight", "bias")),
-            ]
-        )
+    for dtype in dict.fromkeys(row["key"][1] for row in results["errors"]):
+        rows = [row for row in results["errors"] if row["key"][1] == dtype]
+        most = [
+            number(max(row.get(name, 0.0) for row in rows for name in names), ".1e")
+            for names in (("loss",), ("features", "weight", "bias"))
+        ]
+        lines.append([dtype.split(".")[-1], *most])
     return table(["", "loss", "gradients"], lines)
-
-
-def _most(rows: Sequence[Dict[str, Any]], names: Sequence[str]) -> str:
-    return number(max(row.get(name, 0.0) for row in rows for name in names), ".1e")

@@ -1,7 +1,7 @@
-"""The places of a page that are written from files.
+"""Fill the tables of a page from files.
 
-A place begins with ``<!-- table: NAME from FILE, FILE -->`` on a line of its own, FILE as a link of
-the page would have it or a pattern of several (``ptb/**/*.json``), and ends with ``<!-- end -->``.
+A table stands between the lines ``<!-- table: NAME from FILE, FILE -->`` and ``<!-- end -->``. FILE
+is relative to the page; a pattern (``ptb/**/*.json``) stands for several files.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _START = re.compile(r"^<!-- table: .*$", re.MULTILINE)
 
 
 class PageError(Exception):
-    """A place that can't be filled; the message names it."""
+    """A marker is incomplete, or names a table or a file that does not exist."""
 
 
 def rendered(page: Path, tables: Mapping[str, Table]) -> str:
-    """The text of a page as it should be.
+    """Return the text of a page with all its tables made from their files.
 
     Args:
         page: a file in Markdown.
-        tables: what makes the lines of a table out of its files' contents, by its name.
+        tables: for each name, a function from the contents of the files to the lines of the table.
 
     Raises:
-        PageError: for a place without an end, or whose table or file is not there.
+        PageError: for a marker that is incomplete, or names no known table or file.
     """
     text = page.read_text(encoding="utf-8")
     if len(_START.findall(text)) != len(_PLACE.findall(text)):

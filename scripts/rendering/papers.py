@@ -1,19 +1,19 @@
-"""Tables of recipe.py's JSON: what our rows found, and beside it what the paper reports.
+"""Tables of recipe.py's JSON: our numbers beside the paper's.
 
-A table has one column of the paper's for each measurement that the paper has of a shown row, and of
-perplexities and of σ_z by how much ours lies above it.
+A measurement has a column with the paper's number where the paper reports any. Perplexities and σ_z
+also have a column with the distance.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
-from .cells import NONE, SOFTMAX, Columns, number, over, ratio, spread, table
+from .cells import SOFTMAX, Columns, number, over, ratio, spread, table
 
 Row = Dict[str, Any]
-OFF = "shift_off"  # of the shifted perplexity from the exact one, in per cent
+OFF = "shift_off"  # the distance of the shifted perplexity from the exact one, in per cent
 
 PTB: Columns = (
     ("valid PPL^f", "valid_ppl", ".1f"),
@@ -21,22 +21,14 @@ PTB: Columns = (
     ("σ_z", "sigma_z", ".3f"),
     ("entropy and log Z", "entropy_correlation", ".2f"),
 )
-PTB_TEST: Columns = (
+_TEST: Columns = (
     ("test PPL^f", "test_ppl", ".1f"),
     ("test PPL^n", "test_u_ppl", ".1f"),
     ("shifted", "test_u_ppl_shifted", ".1f"),
-    ("off %", OFF, ".2f"),
-    ("words/processor s", "words_per_processor_second", ",.0f"),
 )
-NOISE: Columns = (
-    ("test PPL^f", "test_ppl", ".1f"),
-    ("test PPL^n", "test_u_ppl", ".1f"),
-    ("shifted", "test_u_ppl_shifted", ".1f"),
-    ("valid PPL^f", "valid_ppl", ".1f"),
-    ("µ_z", "mu_z", ".3f"),
-    ("σ_z", "sigma_z", ".3f"),
-    ("words/processor s", "words_per_processor_second", ",.0f"),
-)
+_SPEED = ("words/processor s", "words_per_processor_second", ",.0f")
+PTB_TEST: Columns = (*_TEST, ("off %", OFF, ".2f"), _SPEED)
+NOISE: Columns = (*_TEST, *PTB[:3], _SPEED)
 COMPLETION: Columns = (
     ("right, exact %", "accuracy", ".1f"),
     ("unnormalised %", "u_accuracy", ".1f"),
@@ -50,7 +42,7 @@ COMPLETION: Columns = (
 
 
 def ptb(*recipes: Dict[str, Any]) -> List[str]:
-    """Goldberger & Melamud on PTB, tables 1 to 3 and 5: rows of every size of which one has run.
+    """Goldberger & Melamud on PTB, tables 1 to 3 and 5: rows of every size with a run.
 
     Args:
         recipes: of gm2018_table1 to 5, which share rows.
@@ -61,50 +53,47 @@ def ptb(*recipes: Dict[str, Any]) -> List[str]:
 
 
 def ptb_test(*recipes: Dict[str, Any]) -> List[str]:
-    """The same, table 4: the test text, of the rows that have run."""
+    """The same, table 4: the test text, of the rows with a run."""
     rows = sorted(_rows(recipes), key=_size)
     return _table(PTB_TEST, [row for row in rows if row.get("ours")])
 
 
 def ptb_seeds(*recipes: Dict[str, Any]) -> List[str]:
-    """Goldberger & Melamud's rows of a size that ran with several seeds: mean ± deviation.
+    """Rows of a size with several seeds: mean ± deviation, beside the softmax.
 
     Args:
-        recipes: of one table each, with another seed each.
+        recipes: of one table, each with another seed.
     """
     found = _by_label(recipes)
     sizes = {_size(rows[0]) for rows in found.values() if len(rows) > 1}
     titles = ["", "seeds", "valid PPL^f", "over softmax", "σ_z", "test PPL^f", "over softmax"]
-    shown = [label for label, rows in found.items() if _size(rows[0]) in sizes]
-    return table(titles, [_seeds(label, found) for label in shown])
-
-
-def _seeds(label: str, found: Mapping[str, Sequence[Row]]) -> List[str]:
-    softmax = found.get(f"softmax-{_size(found[label][0])}", ())
-    line = [f"`{label}`", str(len(found[label]))]
-    for name, form in (("valid_ppl", ".2f"), ("sigma_z", ".3f"), ("test_ppl", ".2f")):
-        values, references = (
-            [row["ours"][name] for row in rows] for rows in (found[label], softmax)
-        )
-        line.append(spread(values, form))
-        if name != "sigma_z":
-            reference = statistics.fmean(references) if references else None
-            line.append(over(statistics.fmean(values), reference))
-    return line
+    lines = []
+    for label, rows in found.items():
+        if _size(rows[0]) not in sizes:
+            continue
+        softmax = found.get(f"softmax-{_size(rows[0])}", [])
+        line = [f"`{label}`", str(len(rows))]
+        for name, form in (("valid_ppl", ".2f"), ("sigma_z", ".3f"), ("test_ppl", ".2f")):
+            own, reference = ([row["ours"][name] for row in some] for some in (rows, softmax))
+            line.append(spread(own, form))
+            if name != "sigma_z":
+                known = statistics.fmean(reference) if reference else None
+                line.append(over(statistics.fmean(own), known))
+        lines.append(line)
+    return table(titles, lines)
 
 
 def noise(*recipes: Dict[str, Any]) -> List[str]:
     """Mnih & Teh on PTB: noise distribution, number of draws, context; mean ± deviation.
 
     Args:
-        recipes: of mt2012_ptb, with another seed each.
+        recipes: of mt2012_ptb, each with another seed.
     """
-    titles = ["", *(title for title, _, _ in NOISE)]
-    lines = []
-    for label, rows in _by_label(recipes).items():
-        cells = [spread(_values(rows, name), form) for _, name, form in NOISE]
-        lines.append([f"`{label}`", *cells])
-    return table(titles, lines)
+    lines = [
+        [f"`{label}`", *(spread([_ours(row, name) for row in rows], f) for _, name, f in NOISE)]
+        for label, rows in _by_label(recipes).items()
+    ]
+    return table(["", *(title for title, _, _ in NOISE)], lines)
 
 
 def completion(*recipes: Dict[str, Any]) -> List[str]:
@@ -113,21 +102,15 @@ def completion(*recipes: Dict[str, Any]) -> List[str]:
 
 
 def _by_label(recipes: Iterable[Dict[str, Any]]) -> Dict[str, List[Row]]:
-    """The rows that have run, of several recipes that have other seeds."""
+    """Return the rows with a run, of recipes with different seeds."""
     found: Dict[str, List[Row]] = {}
     for row in (row for recipe in recipes for row in recipe["rows"] if row.get("ours")):
         found.setdefault(row["label"], []).append(row)
     return found
 
 
-def _values(rows: Iterable[Row], name: str) -> List[float]:
-    """A measurement of the rows that have it."""
-    values = (_ours(row, name) for row in rows)
-    return [value for value in values if value is not None]
-
-
 def _rows(recipes: Iterable[Dict[str, Any]]) -> List[Row]:
-    """Every row with a number of ours or of the paper's, once: of the first seed that ran."""
+    """Return every row with a number, once: of the first seed that ran."""
     found: Dict[str, Row] = {}
     for row in (row for recipe in recipes for row in recipe["rows"]):
         found[row["label"]] = min(found.get(row["label"], row), row, key=_seed_of_run)
@@ -139,37 +122,28 @@ def _seed_of_run(row: Row) -> float:
 
 
 def _size(row: Row) -> int:
-    """Of a label METHOD-SIZE."""
+    """Return the size in a label METHOD-SIZE."""
     return int(row["label"].rpartition("-")[2])
 
 
 def _table(columns: Columns, rows: Sequence[Row]) -> List[str]:
     shown = [column for column in columns if any(_ours(row, column[1]) for row in rows)]
-    in_paper = {name for _, name, _ in shown if any(name in row["paper"] for row in rows)}
-    titles = [""]
-    for title, name, _ in shown:
-        titles += [title, *_beside(name, in_paper, ["paper", "over it"])]
-    return table(titles, [_line(row, shown, in_paper) for row in rows])
-
-
-def _line(row: Row, columns: Columns, in_paper: Iterable[str]) -> List[str]:
-    line = [f"`{row['label']}`"]
-    for _, name, form in columns:
-        ours, papers = _ours(row, name), row["paper"].get(name)
-        beside = [NONE if papers is None else _as_printed(papers), over(ours, papers, ".1f")]
-        line += [number(ours, form), *_beside(name, in_paper, beside)]
-    return line
-
-
-def _beside(name: str, in_paper: Iterable[str], cells: List[str]) -> List[str]:
-    """The paper's number, and of what is no logarithm or share how far ours is above it."""
-    if name not in in_paper:
-        return []
-    return cells if name.endswith("ppl") or name == "sigma_z" else cells[:1]
+    titles, lines = [""], [[f"`{row['label']}`"] for row in rows]
+    for title, name, form in shown:
+        papers = [row["paper"].get(name) for row in rows]
+        beside = ["paper"] if set(papers) != {None} else []
+        if beside and (name.endswith("ppl") or name == "sigma_z"):
+            beside.append("over it")
+        titles += [title, *beside]
+        for line, row, paper in zip(lines, rows, papers):
+            ours = _ours(row, name)
+            cells = [number(ours, form), number(paper, ""), over(ours, paper, ".1f")]
+            line += cells[: 1 + len(beside)]
+    return table(titles, lines)
 
 
 def _ours(row: Row, name: str) -> Optional[float]:
-    """A softmax's raw scores are no log-probabilities, so that it has no unnormalised PPL."""
+    """Return our number; raw scores of a softmax have no unnormalised perplexity."""
     ours = row.get("ours") or {}
     if ("u_ppl" in name or name == OFF) and row["criterion"] == SOFTMAX:
         return None
@@ -177,7 +151,3 @@ def _ours(row: Row, name: str) -> Optional[float]:
         part = ratio(ours.get("test_u_ppl_shifted"), ours.get("test_ppl"))
         return None if part is None else 100 * abs(part - 1)
     return ours.get(name)
-
-
-def _as_printed(value: float) -> str:
-    return number(value, "")

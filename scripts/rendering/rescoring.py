@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .cells import interval, number, table
+from .cells import Columns, interval, listing, number, table
 
 ROWS = {
     "first": "pocketsphinx's own answer",
@@ -16,54 +16,50 @@ ROWS = {
     "exact-half": "exact, half of the vocabulary OOV",
     "oracle": "the best of each list",
 }
+_MODEL: Columns = (
+    ("WER, unnormalised − exact", "all", ""),
+    ("the same, half of the vocabulary OOV", "half", ""),
+    ("updates of the model", "updates", ",d"),
+    ("validation perplexity, exact", "ppl", ".1f"),
+    ("µ_z, nats", "mu_z", ".3f"),
+    ("σ_z, nats", "sigma_z", ".3f"),
+)
 
 
 def speech(found: Dict[str, Any]) -> List[str]:
-    """Word error rates of the half that was not tuned on, and what they differ by."""
+    """Word error rates of the test half, and the differences to the two first passes."""
     titles = ["", "WER, %", "over the first pass", "over the trigram by tuned weights"]
-    differences = found["differences"]
-    lines = [
-        [
-            title,
-            interval(found["wer"][name], ".2f"),
-            *(interval(differences.get(f"{name} - {one}"), "+.2f") for one in ("first", "trigram")),
-        ]
-        for name, title in ROWS.items()
-    ]
+    lines = [[title, interval(found["wer"][name], ".2f")] for name, title in ROWS.items()]
+    for name, line in zip(ROWS, lines):
+        line += [_difference(found, f"{name} - {one}") for one in ("first", "trigram")]
     return table(titles, lines)
 
 
+def _difference(found: Dict[str, Any], name: str) -> str:
+    return interval(found["differences"].get(name), "+.2f")
+
+
 def unnormalized(found: Dict[str, Any]) -> List[str]:
-    """How far the unnormalised scores' errors are from the exact ones', and the model's numbers."""
-    differences, model = found["differences"], found["model"]
-    half = differences["unnormalized-half - exact-half"]
-    lines = [
-        ["WER, unnormalised − exact", interval(differences["unnormalized - exact"], "+.2f")],
-        ["the same, half of the vocabulary OOV", interval(half, "+.2f")],
-        ["updates of the model", number(model["updates"], ",d")],
-        ["validation perplexity, exact", number(model["ppl"], ".1f")],
-        ["µ_z, nats", number(model["mu_z"], ".3f")],
-        ["σ_z, nats", number(model["sigma_z"], ".3f")],
-    ]
-    return table(["", ""], lines)
+    """Errors of unnormalised scores against those of exact scores, and the model's numbers."""
+    half = _difference(found, "unnormalized-half - exact-half")
+    every = _difference(found, "unnormalized - exact")
+    return listing({**found["model"], "all": every, "half": half}, _MODEL)
 
 
 def ways(*found: Dict[str, Any]) -> List[str]:
-    """What unnormalised scores are less, in several runs, and what that does to the errors."""
+    """Several runs: the normaliser of unnormalised scores, and its effect on the errors."""
     titles = ["model, and what is subtracted", "validation PPL^f", "σ_z, nats"]
     titles += ["WER, exact", "unnormalised", "unnormalised − exact"]
     return table(titles, [_way(one) for one in found])
 
 
 def _way(found: Dict[str, Any]) -> List[str]:
-    model, wer = found["model"], found["wer"]
-    rows = model.get("rows")
+    model, rows = found["model"], found["model"].get("rows")
     constant = "log Z" if rows is None else "a constant"
     return [
         f"{model.get('kind', 'ranking')}, {f'{rows:,} rows' if rows else constant}",
         number(model["ppl"], ".1f"),
         number(model["sigma_z"], ".3f"),
-        interval(wer["exact"], ".2f"),
-        interval(wer["unnormalized"], ".2f"),
-        interval(found["differences"]["unnormalized - exact"], "+.2f"),
+        *(interval(found["wer"][name], ".2f") for name in ("exact", "unnormalized")),
+        _difference(found, "unnormalized - exact"),
     ]

@@ -11,7 +11,6 @@ from . import (
     comparisons,
     corpora,
     decoding,
-    first_pass,
     frontier,
     gpu,
     papers,
@@ -31,7 +30,7 @@ TABLES: Dict[str, Table] = {
     "ptb-sampled-epochs": partial(comparisons.epochs, labels=comparisons.SAMPLED),
     "ptb-fused": comparisons.fused,
     "words-by-vocabulary": benchmarks.by_vocabulary,
-    "words-by-vocabulary-exponents": benchmarks.speeds_and_exponents,
+    "words-by-vocabulary-exponents": partial(benchmarks.by_vocabulary, has_exponents=True),
     "words-by-vocabulary-readme": partial(benchmarks.by_vocabulary, title=""),
     "processor-words-by-vocabulary": partial(
         benchmarks.by_vocabulary, title="words/processor s", measure="words_per_processor_second"
@@ -65,8 +64,8 @@ TABLES: Dict[str, Table] = {
     "papers-noise": papers.noise,
     "frontier": frontier.fronts,
     "decoding-speed": decoding.speeds,
-    "first-pass": first_pass.systems,
-    "first-pass-acoustics": first_pass.acoustics,
+    "first-pass": decoding.first_pass,
+    "first-pass-acoustics": decoding.acoustics,
     "adaptive-grid": adaptive.grid,
     "adaptive-batches": adaptive.batches,
     "adaptive-batches-readme": adaptive.best_of_batches,

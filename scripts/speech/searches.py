@@ -1,14 +1,12 @@
-"""Emissions to words: greedily, or by beam searches of two libraries with a language model."""
+"""Beam searches of two libraries, from emissions to words, with a language model."""
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
-from experiments.command import UsageError
 
 from fairseq_bnce import Scorer
 
@@ -18,7 +16,7 @@ BEAM = 50  # hypotheses, in both libraries
 
 
 class Files(NamedTuple):
-    """What language models are read from; the words that they may recognise, and their counts."""
+    """Files of language models; the words to recognise, and their counts."""
 
     checkpoint: Path
     arpa: Path
@@ -30,9 +28,9 @@ class Search(NamedTuple):
     """A decoder with its language model.
 
     Attributes:
-        decode: words of emissions (T, tokens).
-        weigh: sets the weight of the language model's nats, and what is added for each word.
-        counts: how many words were scored, and how many contexts read; zeros where nobody counts.
+        decode: returns the words of emissions (T, tokens).
+        weigh: sets the weight of the language model's nats, and the score of each word.
+        counts: returns the numbers of scored words and of read contexts; zeros where unknown.
     """
 
     decode: Callable[[np.ndarray], str]
@@ -41,12 +39,7 @@ class Search(NamedTuple):
 
 
 def flashlight(model: str, files: Files) -> Search:
-    """``LexiconDecoder``: only the words of the files, with or without a language model.
-
-    Raises:
-        UsageError: without the library.
-    """
-    _require("flashlight.lib.text", "flashlight-text")
+    """Return a search by ``LexiconDecoder``, which knows the words of the files only."""
     from decoders import search, systems
 
     system = systems.make(model, files.checkpoint, files.words, files.arpa)
@@ -66,12 +59,7 @@ def flashlight(model: str, files: Files) -> Search:
 
 
 def pyctcdecode(model: str, files: Files) -> Search:
-    """``BeamSearchDecoderCTC``; without a language model any letters make a word.
-
-    Raises:
-        UsageError: without the library, or KenLM's Python module where the model is of it.
-    """
-    _require("pyctcdecode", "pyctcdecode")
+    """Return a search by ``BeamSearchDecoderCTC``: any letters make a word."""
     from pyctcdecode import BeamSearchDecoderCTC
     from pyctcdecode.alphabet import Alphabet
 
@@ -97,12 +85,11 @@ def _ours(files: Files, exact: bool) -> Any:
 
 
 def _ngrams(files: Files) -> Any:
-    _require("kenlm", "kenlm")
     import kenlm
     from pyctcdecode.language_model import LanguageModel
 
     class Ngrams(LanguageModel):
-        """No word is scored after a last space: the library's own class takes it for unknown."""
+        """Scores nothing after a last space; the library's own class scores an unknown word."""
 
         def score(self, prev_state: Any, word: str, is_last_word: bool = False) -> Any:
             if word or not is_last_word:
@@ -119,10 +106,3 @@ _LANGUAGE_MODELS: Dict[str, Callable[[Files], Any]] = {
     "ours": functools.partial(_ours, exact=False),
     "ours exact": functools.partial(_ours, exact=True),
 }
-
-
-def _require(module: str, distribution: str) -> None:
-    if importlib.util.find_spec(module.split(".")[0]) is None:
-        raise UsageError(
-            f"required {distribution}, which is not installed: pip install {distribution}"
-        )

@@ -1,25 +1,21 @@
-"""Spoken by flite, recognised by pocketsphinx: n-best lists with the parts of their scores."""
+"""Speech by flite, recognised by pocketsphinx: n-best lists with the parts of their scores."""
 
 from __future__ import annotations
 
 import functools
-import shutil
 import subprocess
 import tempfile
 import wave
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
-from experiments.command import UsageError
-
 from . import lattice
 from .sentences import normalised
 
 VOICE = "slt"
-FORM = (16_000, 2, 1)  # samples a second, bytes of each, channels
-# The recogniser's own total: sound, and by bestpathlw the trigram.
+# The weight of the trigram in the recogniser's own total (its bestpathlw).
 WEIGHT = 9.5
-LIMIT = 100_000  # partial paths looked at in a lattice
+LIMIT = 100_000  # partial paths in the search of a lattice
 
 
 class Entry(NamedTuple):
@@ -48,46 +44,31 @@ class Recognised(NamedTuple):
 
 
 def speak(text: str) -> bytes:
-    """Samples of FORM.
-
-    Raises:
-        UsageError: without flite.
-    """
-    if shutil.which("flite") is None:
-        raise UsageError("required flite, which is not installed (Debian: apt-get install flite)")
+    """Return the samples of a spoken text: 16-bit, one channel, 16,000 a second."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spoken.wav"
         subprocess.run(["flite", "-voice", VOICE, "-t", text, "-o", str(path)], check=True)
         with wave.open(str(path)) as sound:
-            if (sound.getframerate(), sound.getsampwidth(), sound.getnchannels()) != FORM:
-                raise UsageError(f"flite: required {FORM}, as it is, got {sound.getparams()}")
             return sound.readframes(sound.getnframes())
 
 
 class Recogniser:
-    """pocketsphinx with the models that it brings.
+    """pocketsphinx with its own models.
 
-    Its own n-best lists leave most of the lattice out, often its own answer too; these are of the
-    lattice itself.
-
-    Raises:
-        UsageError: without pocketsphinx.
+    pocketsphinx's n-best lists leave out most of the lattice, often even its own answer. We search
+    the lattice instead.
     """
 
     def __init__(self) -> None:
-        try:
-            import pocketsphinx
-        except ImportError as error:
-            raise UsageError(
-                "required pocketsphinx, which is not installed: pip install pocketsphinx"
-            ) from error
+        import pocketsphinx
+
         pocketsphinx.set_loglevel("ERROR")
         self._decoder = pocketsphinx.Decoder()
         self._logs, self._model = self._decoder.get_logmath(), self._decoder.get_lm()
         self._trigram = functools.lru_cache(maxsize=1 << 16)(self._log_prob)
 
     def recognise(self, samples: bytes, size: int) -> Recognised:
-        """Its answer, and up to ``size`` hypotheses that differ as normalised words."""
+        """Return the answer, and up to ``size`` hypotheses with different normalised words."""
         self._decoder.start_utt()
         self._decoder.process_raw(samples, full_utt=True)
         self._decoder.end_utt()

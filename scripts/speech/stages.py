@@ -1,4 +1,4 @@
-"""A folder with the results of stages, each of which is done once."""
+"""Stages that are done once each, with results in a folder."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from experiments import command, machine, processes
 
 REPORT = "report"
 CHOSEN = "chosen.json"
-# Options that a folder's results are not of; what folders are called, neither: they may be moved.
+# Options that do not change results. Names of folders do not, either: folders may be moved.
 FREE = ("only", "threads", "out")
 Steps = Dict[str, Callable[["Run"], Any]]
 
 
 class Run:
-    """A folder with results, and how commands are run for it."""
+    """The folder of results, and its commands."""
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
@@ -31,7 +31,7 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def stage(self, name: str, work: Callable[[], Any]) -> None:
-        """Do it unless it was done; a file OUT/done/NAME tells, with the seconds that it took."""
+        """Do a stage unless OUT/done/NAME exists, which holds the seconds of the stage."""
         done = self.at("done", name)
         if done.exists():
             return say(f"{name}: done before, {done.read_text().strip()} s")
@@ -43,7 +43,7 @@ class Run:
         say(f"{name}: {time.time() - start:.0f} s")
 
     def chosen(self) -> Dict[str, Any]:
-        """The options that results depend on; for a folder of other results, those of its own."""
+        """Return the options that results depend on; for a folder with results, its own options."""
         found: Dict[str, Any] = {}
         for name, value in vars(self.options).items():
             if not isinstance(value, Path):
@@ -53,33 +53,29 @@ class Run:
         return {name: value for name, value in found.items() if name not in FREE}
 
     def check_chosen(self) -> None:
-        """Raise UsageError for other options than those that the folder's results are of."""
+        """Raise UsageError for options that differ from those of the folder's results."""
         path = self.folder / CHOSEN
         before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         for name, got in self.chosen().items():
             if got != before.get(name, got):
                 raise command.UsageError(
-                    f"--{name}: required {before[name]}, which the results in {self.folder} are "
-                    f"of, or another --out; got {got}"
+                    f"--{name}: required {before[name]}, as for the results in {self.folder}, or "
+                    f"another --out; got {got}"
                 )
 
     def at(self, folder: str, name: str) -> Path:
-        """The path of a file; its folder is made."""
+        """Return the path of a file, and make its folder."""
         (self.folder / folder).mkdir(exist_ok=True)
         return self.folder / folder / name
 
     def python(self, *arguments: Any, printed: Optional[Path] = None) -> None:
-        """A command of this Python; what it prints goes to OUT/log, or standard output elsewhere.
-
-        Raises:
-            processes.CommandFailed: if it did not succeed.
-        """
+        """Run a command of this Python. Its output goes to OUT/log, or to ``printed``."""
         line = [sys.executable, *map(str, arguments)]
         processes.run(line, self.folder / "log", self.threads, printed)
 
 
 def parser(about: str, steps: Steps, out: str) -> argparse.ArgumentParser:
-    """With the flags of every example of the novels; ``out``: the default of ``--out``."""
+    """Return a parser with the flags of both examples; ``out`` is the default of ``--out``."""
     made = command.parser(about, default=Path(out))
     add = made.add_argument
     add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
@@ -88,7 +84,7 @@ def parser(about: str, steps: Steps, out: str) -> argparse.ArgumentParser:
 
 
 def run_all(options: argparse.Namespace, steps: Steps) -> int:
-    """Those that are chosen, and the exit status; a report whether or not it was made before."""
+    """Do the chosen stages, the report always anew, and return the exit status."""
     run = Run(options)
     return command.status(lambda: _run(run, steps, options.only or list(steps)))
 
@@ -96,15 +92,10 @@ def run_all(options: argparse.Namespace, steps: Steps) -> int:
 def _run(run: Run, steps: Steps, chosen: Sequence[str]) -> int:
     run.check_chosen()
     for name in chosen:
-        try:
-            if name == REPORT:
-                steps[name](run)
-            else:
-                run.stage(name, partial(steps[name], run))
-        except FileNotFoundError as error:  # of a folder that was named, or of an earlier stage
-            raise command.UsageError(
-                f"{name}: required {error.filename}, got no such file"
-            ) from error
+        if name == REPORT:
+            steps[name](run)
+        else:
+            run.stage(name, partial(steps[name], run))
     return 0
 
 
@@ -113,21 +104,21 @@ def say(text: str) -> None:
 
 
 def opened(path: Path, mode: str) -> IO[Any]:
-    """A text file that may be gzipped."""
+    """Open a text file, which may be gzipped."""
     if path.suffix == ".gz":
         return io.TextIOWrapper(gzip.GzipFile(path, mode), encoding="utf-8")
     return path.open(mode, encoding="utf-8")
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Without their ends."""
+    """Return the lines of a file without their ends."""
     with opened(path, "r") as stream:
         for line in stream:
             yield line.rstrip("\n")
 
 
 def write(path: Path, lines: Iterable[str]) -> None:
-    """The file appears when it is whole."""
+    """Write beside the file, then rename."""
     part = path.with_name(f"part.{path.name}")
     with opened(part, "w") as out:
         out.writelines(f"{line}\n" for line in lines)
@@ -135,7 +126,7 @@ def write(path: Path, lines: Iterable[str]) -> None:
 
 
 def write_json(path: Path, found: Any) -> str:
-    """As it is written, indented."""
+    """Write JSON and return its text."""
     text = json.dumps(found, indent=1)
     path.write_text(text + "\n", encoding="utf-8")
     return text

@@ -87,23 +87,18 @@ def test_hydra_takes_every_kind_of_row(corpus, table, row):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, named",
     [
         (["no_such"], "table: required one of gm2018_mscc, "),
-        (["gm2018_table1"], "--data: required with a table, got none"),
-        (["gm2018_table1", "--data", "DATA", "--out", "OUT", "--rows", "x"], "--rows: required"),
-        (["gm2018_table1", "--data", "OUT", "--out", "OUT"], "required"),
-        (
-            ["gm2018_table1", "--data", "DATA", "--out", "OUT", "--", "--seed", "2"],
-            "after --: --seed is set by this script (that of the run)",
-        ),
+        (["gm2018_table1"], "--data"),
+        (["gm2018_table1", "--data", "DATA", "--out", "OUT", "--rows", "x"], "--rows"),
+        (["gm2018_table1", "--data", "OUT", "--out", "OUT"], "dict.txt"),
     ],
 )
-def test_what_cannot_be_done_is_said_at_once(corpus, tmp_path, arguments, message):
+def test_unusable_arguments_are_named(corpus, tmp_path, arguments, named):
     places = {"DATA": str(corpus), "OUT": str(tmp_path / "out")}
     status, output = recipe(*(places.get(word, word) for word in arguments))
-    assert status == 2
-    assert "recipe.py: error: " in output and message in output
+    assert status == 2 and "recipe.py: error: " in output and named in output
 
 
 @pytest.fixture(scope="module")
@@ -162,17 +157,11 @@ def test_a_table_has_our_numbers_beside_the_papers(reproduced):
         "valid_ppl": 267.6,
         "entropy_correlation": -0.33,
     }
+    assert (out / "gm2018_table5.png").is_file() or "matplotlib" in output
     text = (out / "gm2018_table5.md").read_text(encoding="utf-8")
     assert text in output
     assert "| bnce-30 | – |" in text
-    rankings = "ranking-30, ranking0.2-30, ranking-falling-30, ranking0.02-30"
-    assert f"Not run: bnce-30, {rankings}, dev-30" in text
-
-
-def test_the_figure_is_drawn_where_matplotlib_is(reproduced):
-    _, _, out, _, output = reproduced
-    drawn = (out / "gm2018_table5.png").is_file()
-    assert drawn or "skipped, matplotlib is not installed" in output
+    assert "Not run: bnce-30, " in text
 
 
 def test_tables_share_runs_and_go_on(reproduced):
@@ -200,17 +189,6 @@ def test_a_row_that_dies_is_in_the_table(reproduced):
     assert "failed" in content(out, "gm2018_table2")["dev-30"]
 
 
-def test_paper_columns_are_there_only_where_something_is_known():
-    assert "paper" not in papers.beside(TABLES["mt2012_ptb"], {})
-    header = papers.beside(TABLES["gm2018_table1"], {}).splitlines()[0]
-    assert header.count("paper") == 3 and header.count("off") == 1
-
-
-def test_a_figure_without_a_run_is_skipped(tmp_path):
-    pytest.importorskip("matplotlib")
-    assert "no row has run" in papers.draw(TABLES["gm2018_table5"], [], tmp_path / "x.png")
-
-
 @pytest.mark.slow
 def test_sentence_completion_is_measured(corpus, tmp_path):
     questions, answers = tmp_path / "questions.csv", tmp_path / "answers.csv"
@@ -221,7 +199,7 @@ def test_sentence_completion_is_measured(corpus, tmp_path):
     places = ["--data", corpus, "--out", tmp_path / "out", "--rows", "bnce-200"]
     flags = ["--", *shlex.split(f"{SMALL['rnn']} --max-update 20")]
     status, output = recipe("gm2018_mscc", *places, "--questions", questions, *flags)
-    assert status == 2 and "--answers: required a table" in output
+    assert status == 2 and "--answers" in output
     asked = ["--questions", questions, "--answers", answers]
     status, output = recipe("gm2018_mscc", *places, *asked, *flags)
     assert status == 0, output

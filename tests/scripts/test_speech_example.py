@@ -8,10 +8,8 @@ import sys
 import forks
 import pytest
 import speech_example
-from experiments.command import UsageError
-from rendering import rescoring
 from speech import lattice, sentences, sound
-from stubs_of_speech import stub_voice, write_flite, write_novels
+from stubs_of_speech import stub_voice, write_novels
 
 # ---------------------------------------------------------------- sentences
 
@@ -37,13 +35,6 @@ def test_a_sentence_as_words_and_as_a_voice_reads_it(line, words, spoken):
     assert (sentences.normalised(line), sentences.spoken(line)) == (words, spoken)
 
 
-def test_hypotheses_and_unknown_words_are_normalised_alike():
-    assert (
-        sentences.normalised("an <unk> Mr. O'Brien met 'em at 10")
-        == "an <unk> mr o'brien met em at 10"
-    )
-
-
 def test_sentences_that_are_read_otherwise_are_not_drawn():
     lines = [
         "mr. holmes looked at me for long .",
@@ -58,17 +49,6 @@ def test_sentences_that_are_read_otherwise_are_not_drawn():
     assert found == {
         "but this one may be spoken": ("but this one may be spoken.", "but this one may be spoken")
     }
-
-
-def test_a_seed_draws_the_same_sentences_and_too_few_are_refused():
-    found = sentences.speakable(f"this is sentence {chr(97 + n)} of a few ." for n in range(20))
-    drawn = sentences.drawn(found, 8, seed=1)
-    assert len(set(drawn)) == 8 and drawn == sentences.drawn(
-        dict(reversed(found.items())), 8, seed=1
-    )
-    assert drawn != sentences.drawn(found, 8, seed=2)
-    with pytest.raises(ValueError, match="required 21 sentences to speak, got 20"):
-        sentences.drawn(found, 21, seed=1)
 
 
 # ---------------------------------------------------------------- lattices
@@ -181,22 +161,12 @@ def test_hypotheses_have_sound_and_trigram_apart(voice):
     assert sound.Recogniser().recognise(b"", size=5) == ("", [])
 
 
-def test_another_voice_is_refused(voice):
-    write_flite(voice.parent / "bin", voice, rate=8000)
-    with pytest.raises(UsageError, match="flite: required .*16000.*8000"):
-        sound.speak("we all know.")
-
-
-def test_what_is_missing_is_said_with_how_to_install_it(monkeypatch, tmp_path):
+@pytest.mark.parametrize("missing", ["flite", "pocketsphinx"])
+def test_a_missing_program_is_named(missing, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="required flite.*apt-get install flite"):
-        sound.speak("we all know.")
     monkeypatch.setitem(sys.modules, "pocketsphinx", None)
-    with pytest.raises(UsageError, match="required pocketsphinx.*pip install pocketsphinx"):
-        sound.Recogniser()
-
-
-# ---------------------------------------------------------------- lists
+    with pytest.raises((FileNotFoundError, ImportError), match=missing):
+        sound.speak("we all know.") if missing == "flite" else sound.Recogniser()
 
 
 def test_half_of_the_words_is_masked_and_comes_back():
@@ -249,30 +219,23 @@ def test_the_example_from_novels_to_the_table(novels, voice):
     assert all(0 <= rates[variant] <= 100 for variant in speech_example.VARIANTS)
     assert set(found["weights"]["exact-half"]) == {*speech_example.EXACT.split(",")}
     check_differences(found, rates)
-    table = rescoring.speech(found)
-    assert len(table) == 2 + len(rescoring.ROWS) and table[-1].startswith(
-        "| the best of each list | 0.00"
-    )
-    assert rescoring.ways(found)[-1].startswith("| ranking, log Z |")
     others = ("--model", "softmax"), ("--rows", "7"), ("--updates", "4"), ("--sentences", "7")
     for other in others:
         status, output = example(novels, *other)
-        assert status == 2 and f"error: {other[0]}: required " in output
-        assert output.rstrip().endswith(f"or another --out; got {other[1]}")
+        assert status == 2 and f"{other[0]}: required " in output
     check_that_it_goes_on(novels, voice, found)
 
 
 @pytest.mark.slow
 def test_a_softmax_is_left_out_with_rows_fitted_afterwards(novels, voice):
     spread = {}
-    for rows, name in (("0", "a constant"), ("5", "5 rows")):
+    for rows in ("0", "5"):
         status, output = example(novels, "--model", "softmax", "--rows", rows, "--updates", "40")
         run = novels.parent / "run"
         assert status == 0, output + (run / "log").read_text("utf-8")
         found = json.loads((run / "speech.json").read_text("utf-8"))
         assert found["model"]["kind"] == "softmax" and found["model"]["rows"] == int(rows)
         spread[rows] = found["model"]["sigma_z"]
-        assert rescoring.ways(found)[-1].startswith(f"| softmax, {name} |")
         shutil.rmtree(run)
     assert 0 < spread["5"] < spread["0"] / 2
 
@@ -301,8 +264,7 @@ def check_that_it_goes_on(novels, voice, found):
     assert json.loads((run / "speech.json").read_text("utf-8")) == found
 
 
-def test_what_can_not_be_done_is_said(novels, voice):
-    status, output = example(novels.parent, "--only", "draw")
-    assert status == 2 and "error: --data: required" in output
-    status, output = example(novels, "--only", "draw", "--sentences", "5000")
-    assert status == 2 and "error: --sentences: required 10000 sentences to speak, got" in output
+@pytest.mark.parametrize("flags", [["--data", "nowhere"], ["--sentences", "5000"]])
+def test_unusable_flags_are_named(novels, voice, flags):
+    status, output = example(novels, "--only", "draw", *flags)
+    assert status == 2 and flags[0].strip("-") in output and "Traceback" not in output

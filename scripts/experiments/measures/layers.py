@@ -1,8 +1,8 @@
-"""Ways to do the output layer alone, forward and backward: torch's, other packages', this plugin's.
+"""Heads: output layers alone, forward and backward, of torch, other packages and this plugin.
 
-A head is made for a problem and called without arguments: it computes the loss and the gradients
-of features and weight, drops them, and returns the loss in nats a token. Every package is imported
-when a head that needs it is made, so that the others are measured without it.
+A head is made for a problem and called without arguments. It computes the loss and the gradients of
+features and weight, drops the gradients, and returns the loss in nats a token. A head imports its
+package when it is made, so that the other heads do without (pip install '.[bench]').
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -20,14 +20,12 @@ Head = Callable[[], Optional[Tensor]]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # (features, weight, target) -> mean loss
 
 LIMIT = "three_matmuls"
-_EXTRA = "pip install '.[bench]'"
 DRAWS = 100  # of shared_nce, its default
 ZIPF = 1.1, 2.7  # (s, q) of the targets' law: p(rank) proportional to 1 / (rank + q)^s
 _ALIGNED = 64  # numbers: where rows of a matrix have to start for the fast products
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """N tokens, features of size D, V words; "NxDxV" in text."""
 
     tokens: int
@@ -46,14 +44,14 @@ class Shape:
 
 @dataclass
 class Problem:
-    """What a head works on.
+    """The input of a head.
 
     Attributes:
         features: (N, D).
         target: (N,).
         noise: NoiseDistribution over the V words.
         weight: (V, D).
-        log_z: about where log Z_c of such scores is.
+        log_z: roughly log Z_c of such scores.
     """
 
     features: Tensor
@@ -63,7 +61,7 @@ class Problem:
     log_z: float
 
     def step(self, loss: Tensor) -> Tensor:
-        """The way back from a loss, which is returned without its graph."""
+        """Compute and drop the gradients of a loss, and return the loss without its graph."""
         loss.backward()
         self.drop_gradients()
         return loss.detach()
@@ -73,7 +71,7 @@ class Problem:
 
 
 def make_problem(shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 1) -> Problem:
-    """Random scores, about standard normal, and targets of a Zipf-Mandelbrot law, the noise too."""
+    """Return about standard normal scores, with targets and noise of a Zipf-Mandelbrot law."""
     from fairseq_bnce.noise import NoiseDistribution
 
     rng = torch.Generator(device=device).manual_seed(seed)
@@ -91,7 +89,7 @@ def make_problem(shape: Shape, dtype: torch.dtype, device: torch.device, seed: i
 
 
 def _exact(loss: Callable[[], Loss]) -> Callable[[Problem], Head]:
-    """Of a loss over all V words, made where it is used; gradients of V x D."""
+    """Return the maker of a head with a loss over all V words, and V x D gradients."""
 
     def make(problem: Problem) -> Head:
         function = loss()
@@ -110,54 +108,39 @@ def _compiled() -> Loss:
 
 
 def _torchs_own() -> Loss:
-    if not hasattr(F, "linear_cross_entropy"):
-        raise RuntimeError(f"not in torch {torch.__version__}, since 2.13")
-    # Without options it would be the plain cross_entropy.
-    options = nn.LinearCrossEntropyOptions()
+    options = nn.LinearCrossEntropyOptions()  # without options it is the plain cross_entropy
     return lambda h, w, y: F.linear_cross_entropy(h, w, y, options=options)
 
 
 def _cut_cross_entropy() -> Loss:
-    try:
-        from cut_cross_entropy import linear_cross_entropy
-    except ImportError as error:
-        raise _missing("cut-cross-entropy", error) from error
+    from cut_cross_entropy import linear_cross_entropy
+
     return linear_cross_entropy
 
 
 def _liger() -> Loss:
-    try:
-        from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy as liger
-    except ImportError as error:
-        raise _missing("liger-kernel", error) from error
+    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy as liger
+
     return liger
 
 
 def _liger_cute() -> Loss:
-    """Liger's kernels for one generation of GPUs: of Hopper, or of Blackwell."""
-    if not torch.cuda.is_available():
-        raise RuntimeError("required a GPU, got none")
-    try:
-        if torch.cuda.get_device_capability()[0] == 9:
-            from liger_kernel.ops.cutedsl.ops import fused_linear_cross_entropy_sm90 as hopper
+    """Return Liger's kernels for the GPU's generation: Hopper or Blackwell."""
+    if torch.cuda.get_device_capability()[0] == 9:
+        from liger_kernel.ops.cutedsl.ops import fused_linear_cross_entropy_sm90 as hopper
 
-            return hopper.liger_fused_linear_cross_entropy_sm90
-        from liger_kernel.ops.cutedsl.ops import LigerFusedLinearCrossEntropyFunction as blackwell
-    except ImportError as error:
-        raise _missing("liger-kernel[cutedsl]", error) from error
+        return hopper.liger_fused_linear_cross_entropy_sm90
+    from liger_kernel.ops.cutedsl.ops import LigerFusedLinearCrossEntropyFunction as blackwell
+
     return lambda h, w, y: blackwell.apply(h, w, y)[0]
 
 
-def _missing(package: str, error: ImportError) -> RuntimeError:
-    remedy = f"pip install '{package}'" if "[" in package else _EXTRA
-    return RuntimeError(f"required {package} ({remedy}), got: {error}")
-
-
 def _own(sparse: bool, shared: bool = False) -> Callable[[Problem], Head]:
-    """This plugin's: batch NCE, or with shared draws.
+    """Return the maker of a head of this plugin.
 
     Args:
-        sparse: gradients of the batch's own rows, and not of V x D.
+        sparse: gradients for the rows of the batch instead of V x D.
+        shared: shared_nce instead of bnce.
     """
 
     def make(problem: Problem) -> Head:

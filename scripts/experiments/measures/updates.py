@@ -92,7 +92,7 @@ def update(arguments: List[str]) -> Dict[str, Any]:
         arguments: limits, data and flags of fairseq-train.
     """
     options, flags = meter.limits("update").parse_known_args(arguments)
-    trainer, batches = _trainer(flags)
+    trainer, batches = build_trainer(flags)
     clock = Clock()
     clock.watch(trainer)
     words: List[int] = []
@@ -123,7 +123,7 @@ def update(arguments: List[str]) -> Dict[str, Any]:
     }
 
 
-def _trainer(flags: List[str]) -> Tuple[Trainer, Iterator[List[Dict[str, Any]]]]:
+def build_trainer(flags: List[str]) -> Tuple[Trainer, Iterator[List[Dict[str, Any]]]]:
     """A trainer and its batches, made as fairseq-train makes them."""
     sys.argv = ["fairseq-train", *flags]  # the parser looks there for --user-dir
     parser = fairseq_options.get_training_parser()
