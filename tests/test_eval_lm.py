@@ -117,7 +117,7 @@ def stock_checkpoints(corpus, own, tmp_path_factory):
     return {name: folder / name / "checkpoint_last.pt" for name in flags}
 
 
-@pytest.mark.parametrize("name", ["own_capped", *modern("own_unknown", "adaptive")])
+@pytest.mark.parametrize("name", ["own_capped", *modern("own_unknown")])
 def test_models_of_others_are_scored_as_fairseq_does(name, corpus, own, stock_checkpoints):
     flags = ["--user-dir", own] if name.startswith("own") else []
     checkpoint = stock_checkpoints[name]
