@@ -99,11 +99,11 @@ def check_flags(part, arguments, corpus):
     try:
         with contextlib.redirect_stderr(errors):
             assert fuzzing_flags.built(part, arguments, corpus) is not None
-    except SystemExit:
-        said = errors.getvalue().splitlines()[-1]
-    except ValueError as error:
+    except ValueError as error:  # some of them end the process, too
         said = str(error)
         assert ": required " in said and ", got " in said, said
+    except SystemExit:
+        said = errors.getvalue().splitlines()[-1]
     else:
         return True
     assert any(argument.partition("=")[0] in said for argument in arguments), said

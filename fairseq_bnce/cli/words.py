@@ -70,16 +70,16 @@ class ModelWords:
     ):
         trained = scorer.training_text
         if options.tokenize == NONE:
-            made = TrainingText()
+            how = TrainingText()
         elif options.tokenize is not None:
-            made = TrainingText(SACREMOSES, options.tokenize)
+            how = TrainingText(SACREMOSES, options.tokenize)
         elif trained is None or (usual is not None and trained.tokenizer == NONE):
-            made = usual or TrainingText()
+            how = usual or TrainingText()
         else:
-            made = trained
-        self._made = made._replace(lowercase=made.lowercase or options.lowercase)
-        self._is_noted = made is not trained
-        self._words = self._made.words if self._is_noted else self._made.new_words
+            how = trained
+        self._how = how._replace(lowercase=how.lowercase or options.lowercase)
+        self._is_noted = how is not trained
+        self._words = self._how.words if self._is_noted else self._how.new_words
         self._least = least
         self._count = self._unknown = 0
         self._is_checked = self._has_warned = False
@@ -88,7 +88,7 @@ class ModelWords:
         """Separate the words of a line by spaces."""
         words = self._words(line)
         if not self._is_noted and words != line.split():
-            note(f"as for training, {self._made} (--tokenize none: as they stand)")
+            note(f"as for training, {self._how} (--tokenize none: as they stand)")
             self._is_noted = True
         return " ".join(words)
 
@@ -112,7 +112,7 @@ class ModelWords:
             self._has_warned = True
             hint = (
                 "; are they cut and cased as those of the training text? Here "
-                f"{self._made} (see --tokenize and --lowercase)"
+                f"{self._how} (see --tokenize and --lowercase)"
             )
         note(
             f"{self._unknown:,} of {self._count:,} words ({share:.0%}) are out of the "

@@ -1,19 +1,19 @@
-"""Language models in the first pass of a decoder: one adapter for each decoder's own protocol.
+"""Language models in the first pass of a decoder: an adapter for each decoder's own interface.
 
-``histories`` reads and scores what a beam search asks for, ``words`` knows a decoder's words; on
-them stand ``flashlight``, ``pyctcdecode``, ``kenlm``, ``espnet`` and ``speechbrain``, of which each
-is imported when it is asked for, and needs its own library alone.
+``histories`` reads and scores what a beam search asks for, and ``words`` maps a decoder's words to
+ids. The adapters ``flashlight``, ``pyctcdecode``, ``kenlm``, ``espnet`` and ``speechbrain`` use
+both. An adapter is imported when it is first used, and needs only its own library.
 """
 
 import importlib
 from typing import Any
 
-_ADAPTERS = {
-    "FlashlightLM": "flashlight",
-    "PyctcdecodeLM": "pyctcdecode",
-    "KenlmModel": "kenlm",
-    "EspnetScorer": "espnet",
-    "SpeechbrainRescorer": "speechbrain",
+_ADAPTERS = {  # modules, and the packages that they need
+    "FlashlightLM": ("flashlight", "flashlight-text"),
+    "PyctcdecodeLM": ("pyctcdecode", "pyctcdecode"),
+    "KenlmModel": ("kenlm", ""),
+    "EspnetScorer": ("espnet", "espnet"),
+    "SpeechbrainRescorer": ("speechbrain", ""),
 }
 
 __all__ = sorted(_ADAPTERS)
@@ -22,4 +22,9 @@ __all__ = sorted(_ADAPTERS)
 def __getattr__(name: str) -> Any:
     if name not in _ADAPTERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_ADAPTERS[name]}"), name)
+    module, package = _ADAPTERS[name]
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        message = f"{name}: required {package}, got no {error.name}; run pip install {package}"
+        raise ModuleNotFoundError(message, name=error.name) from error

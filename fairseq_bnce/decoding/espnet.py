@@ -6,17 +6,15 @@ from typing import Any, Iterable, List, Optional, Tuple
 
 import numpy as np
 import torch
+from espnet.nets.scorer_interface import BatchPartialScorerInterface
 from torch import Tensor
 
-from fairseq_bnce.decoding.extras import import_library
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, as_words
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
-_INTERFACE: Any = import_library(
-    "espnet.nets.scorer_interface", "espnet", "EspnetScorer"
-).BatchPartialScorerInterface
+_INTERFACE: Any = BatchPartialScorerInterface
 _ENDS = ("<sos/eos>", "<eos>")  # ESPnet's names of </s>
 
 

@@ -7,17 +7,14 @@ import threading
 from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type
 
 import numpy as np
+from flashlight.lib.text.decoder import LM, LMState
 
-from fairseq_bnce.decoding.extras import import_library
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, unigram_log_probs
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
-_decoder = import_library("flashlight.lib.text.decoder", "flashlight-text", "FlashlightLM")
-_LM: Any = _decoder.LM
-
-
+_LM: Any = LM
 _END = -1  # the index of the child state that finish returns
 
 
@@ -79,7 +76,7 @@ class FlashlightLM(_LM):
 
     def start(self, start_with_nothing: bool) -> Any:
         """Return the state of a sentence's beginning, whatever the argument says."""
-        state: Any = _decoder.LMState()
+        state: Any = LMState()
         search: List[Any] = []
         self._reach(state, _Reached(self.histories.start(), 0.0, search))
         with self._lock:

@@ -7,20 +7,17 @@ import math
 import sys
 from typing import Any, Dict, Iterable, Optional, Tuple
 
-from fairseq_bnce.decoding.extras import import_library
+from pyctcdecode.constants import AVG_TOKEN_LEN
+from pyctcdecode.decoder import BeamSearchDecoderCTC
+from pyctcdecode.language_model import AbstractLanguageModel
+
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words, checked_offset
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
-
-def _import(module: str) -> Any:
-    return import_library(f"pyctcdecode.{module}", "pyctcdecode", "PyctcdecodeLM")
-
-
-_LANGUAGE_MODEL: Any = _import("language_model").AbstractLanguageModel
-_LONG = _import("constants").AVG_TOKEN_LEN
-_DECODER: Any = _import("decoder").BeamSearchDecoderCTC
+_LANGUAGE_MODEL: Any = AbstractLanguageModel
+_DECODER: Any = BeamSearchDecoderCTC
 _PARAMETERS = ("alpha", "beta", "unk_score_offset", "score_boundary")
 
 
@@ -85,7 +82,7 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         """Return 0 for the beginning of a word, else the offset, more for long partial words."""
         if partial_token in self._beginnings:
             return 0.0
-        return self.unk_score_offset * max(len(partial_token), _LONG) / _LONG
+        return self.unk_score_offset * max(len(partial_token), AVG_TOKEN_LEN) / AVG_TOKEN_LEN
 
     def score(
         self, prev_state: History, word: str, is_last_word: bool = False

@@ -98,11 +98,11 @@ def _add(lists: List[NBest], added: Added) -> None:
             raise hypothesis.line.error(
                 f"no feature {name!r} (or another --feature), since it would be added", "one"
             )
-    texts = dict.fromkeys(hypothesis.words for hypothesis in hypotheses)
-    made = {words: added.make_words(readable(words)) for words in texts}
-    features = _features(list(dict.fromkeys(made.values())), added)
+    distinct = dict.fromkeys(hypothesis.words for hypothesis in hypotheses)
+    texts = {words: added.make_words(readable(words)) for words in distinct}
+    features = _features(list(dict.fromkeys(texts.values())), added)
     for hypothesis in hypotheses:
-        hypothesis.added.update(features[made[hypothesis.words]])
+        hypothesis.added.update(features[texts[hypothesis.words]])
 
 
 def _features(texts: List[str], added: Added) -> Dict[str, Dict[str, float]]:

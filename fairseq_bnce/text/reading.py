@@ -19,7 +19,7 @@ import stat
 import sys
 import zlib
 from collections import deque
-from typing import Any, Deque, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 STDIN = "-"
 _CHUNK = 2**16  # bytes
-_COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+_COMPRESSED: Dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 _REFUSED = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"PK\3\4": "a zip archive",

@@ -46,15 +46,15 @@ class TrainingText(NamedTuple):
         """
         if not isinstance(found, dict) or not set(found) <= set(cls._fields):
             raise ValueError(f"required a dictionary of {', '.join(cls._fields)}")
-        made = cls(**found)
-        if made.tokenizer not in (NONE, SACREMOSES, PENN):
+        built = cls(**found)
+        if built.tokenizer not in (NONE, SACREMOSES, PENN):
             required = f"tokenizer: required {NONE}, {SACREMOSES} or {PENN}"
-            raise ValueError(f"{required}, got {quoted(made.tokenizer)}")
-        if made.tokenizer == SACREMOSES:
-            tokens.check_language("language", made.language)
-        elif made.language is not None:
-            raise ValueError(f"language: required null, since {made.tokenizer} has none")
-        return made
+            raise ValueError(f"{required}, got {quoted(built.tokenizer)}")
+        if built.tokenizer == SACREMOSES:
+            tokens.check_language("language", built.language)
+        elif built.language is not None:
+            raise ValueError(f"language: required null, since {built.tokenizer} has none")
+        return built
 
     def __str__(self) -> str:
         how = {
@@ -122,7 +122,7 @@ def read(folder: Union[str, Path]) -> Optional[TrainingText]:
         raise InputError(f"{path}: required how the text was made, got: {error}") from None
 
 
-def write(folder: Path, made: TrainingText) -> None:
+def write(folder: Path, how: TrainingText) -> None:
     """Write the file into a folder."""
-    text = json.dumps(made._asdict(), indent=1) + "\n"
+    text = json.dumps(how._asdict(), indent=1) + "\n"
     Path(folder, NAME).write_text(text, encoding="utf-8")

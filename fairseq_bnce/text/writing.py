@@ -34,7 +34,7 @@ class Output:
         is_stdout = name in (None, "", STDIN)
         self.name = STDOUT if is_stdout else str(name)
         self._target = None if is_stdout or is_special(self.name) else os.path.realpath(self.name)
-        self._part = self._target and part_of(self._target)
+        self._part = part_of(self._target) if self._target else ""
         self._is_begun = self._target is None
         with write_errors(self.name):
             # Append: a device may be a file that has content, and an earlier .part is kept.
