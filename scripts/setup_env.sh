@@ -20,13 +20,11 @@ unset PYTHONPATH PYTHONHOME CUDA_HOME
 
 # A line is one `pip install`; the order matters. fairseq-fixed compiles against the torch that is
 # there already, so without build isolation. torch is named again beside each fairseq: an old
-# torchaudio, which fairseq asks for, would put another one in its place. triton, in whose interpreter
-# the kernel is tested, comes with the wheels of torch for GPUs, not for CPUs, and is for Linux alone.
-# pyctcdecode asks for a numpy below 2, and runs with later ones. flashlight-text has no wheels for
-# Python 3.13.
+# torchaudio, which fairseq asks for, would put another one in its place. pyctcdecode asks for a numpy
+# below 2, and runs with later ones. flashlight-text has no wheels for Python 3.13.
 modern_recipe="torch==2.13.0 numpy cython setuptools<81 wheel
 --no-build-isolation fairseq-fixed==0.12.3.1 torch==2.13.0
-triton==3.7.*;sys_platform=='linux' sacremoses tqdm matplotlib jiwer pytest pytest-timeout coverage==7.* ruff==0.17.* mypy==2.4.*
+sacremoses tqdm matplotlib jiwer pytest pytest-timeout coverage==7.* ruff==0.17.* mypy==2.4.*
 --no-deps flashlight-text==0.0.7;python_version<'3.13' pyctcdecode==0.5.0 pygtrie==2.5.0"
 
 # A third party's build of fairseq. CI tests fairseq-fixed.
