@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draw docs/frontier/*.png from all committed JSON of results.
 
-    frontier.py            # draws those that are of other numbers
-    frontier.py --check    # only names them (exit status 1)
+    frontier.py            # draw the pictures whose numbers have changed
+    frontier.py --check    # only name these pictures (exit status 1 if there are any)
 
 FAMILY.png has exact perplexity against σ_z, with the paper's own numbers as rings;
 FAMILY-time.png validation perplexity against processor time. rendering/frontier.py says which
@@ -36,7 +36,7 @@ TIME = {"xlabel": "processor seconds", "ylabel": "validation perplexity", "yscal
 
 @dataclass(frozen=True)
 class Picture:
-    """A file, what it shows, and what writes it: given the path and a digest, says what it did."""
+    """A file, its content, and the function that draws it and says what it did."""
 
     name: str
     shown: Any
@@ -49,7 +49,7 @@ class Picture:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status: 0, 1 with --check if a picture shows other numbers than the files have."""
+    """Return the exit status: 1 with --check if a picture differs from the files."""
     chosen = _parser().parse_args(arguments)
     folder, expected = chosen.docs / "frontier", pictures(chosen.docs)
     stale = [one for one in expected if plot.source_of(folder / one.name) != one.digest]
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def pictures(docs: Path) -> List[Picture]:
-    """All that docs/frontier is to have."""
+    """Return all pictures of docs/frontier."""
     contents = [json.loads(path.read_text("utf-8")) for path in sorted(docs.rglob("*.json"))]
     found = [_spread(*one) for one in frontier.families(contents).items()]
     return [*found, *(_time(*one) for one in frontier.curves(contents).items() if one[1])]

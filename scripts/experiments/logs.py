@@ -27,12 +27,12 @@ _STARTS = re.compile(r"\| valid\w* \| \{|Saved checkpoint|Start iterating over s
 
 
 class UnreadableLog(ValueError):
-    """A command said that it succeeded, but its output lacks what it should have printed."""
+    """The output of a successful command is incomplete."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """What one train_inner line tells.
+    """One train_inner line.
 
     Attributes:
         first, last: the updates that it spans, ``first`` not included.
@@ -61,7 +61,7 @@ class Validation:
 
 @dataclass
 class TrainingLog:
-    """A run's log, its attempts joined: what a continued run did again counts once."""
+    """The log of a run with all its attempts; updates that a resumed run repeats count once."""
 
     intervals: List[Interval] = field(default_factory=list)
     validations: List[Validation] = field(default_factory=list)
@@ -70,11 +70,11 @@ class TrainingLog:
     """(update, processor seconds up to it); empty for a log without clock lines."""
 
     def seconds_at(self, update: int) -> Optional[float]:
-        """Training time, validation left out, up to an update; None if nothing was timed."""
+        """Return training time without validation up to an update; None if nothing was timed."""
         return self._up_to(update, lambda interval: interval.seconds)
 
     def words_at(self, update: int) -> Optional[float]:
-        """Training targets up to an update; None without any interval."""
+        """Return training targets up to an update; None without any interval."""
         return self._up_to(update, lambda interval: interval.words)
 
     def _up_to(self, update: int, value: Callable[[Interval], float]) -> Optional[float]:
@@ -87,15 +87,14 @@ class TrainingLog:
         return sum(map(value, whole)) + share * value(last)
 
     def processor_seconds_at(self, update: int) -> Optional[float]:
-        """User and system time of training, validation and saving left out; None if not logged."""
+        """Return user and system time without validation and saving; None if not logged."""
         return dict(self.processor).get(update)
 
     def words_per_second(self) -> Dict[str, Any]:
-        """Over the steady intervals; where there is none (``steady`` says so), over the best left.
+        """Return words/s over the steady intervals, or over the best intervals there are.
 
-        ``value`` is words over seconds; ``p90`` the 90th percentile of the intervals' own speeds,
-        which on a machine that is busy now and then is nearer to the undisturbed one. Both are
-        None without any interval.
+        ``value`` is words over seconds. ``p90`` is the 90th percentile of the intervals' speeds,
+        which is nearer to the undisturbed speed on a busy machine. Both are None without intervals.
         """
         steady = [i for i in self.intervals if i.steady]
         used = steady or [i for i in self.intervals if i.exact] or self.intervals
@@ -109,7 +108,7 @@ class TrainingLog:
         }
 
     def curve(self) -> List[Dict[str, Any]]:
-        """Every validation: update, training seconds (the processor's too), logged statistics."""
+        """Return every validation: update, training and processor seconds, logged statistics."""
         return [
             {"update": v.update, **self._times_at(v.update), **v.stats} for v in self.validations
         ]
@@ -147,10 +146,10 @@ def read_training(text: str) -> TrainingLog:
 
 
 def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
-    """What fairseq-eval-lm found: perplexity, tokens and seconds.
+    """Return perplexity, tokens and seconds from the output of fairseq-eval-lm.
 
     Raises:
-        UnreadableLog: if it printed no result, or one that leaves out a part of the data.
+        UnreadableLog: without a result, or if the result leaves out a part of the data.
     """
     text = "\n".join(lines)
     evaluated, loss = _EVALUATED.search(text), _LOSS.search(text)
@@ -173,7 +172,7 @@ def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
 
 
 def _add(log: TrainingLog, lines: List[str]) -> None:
-    """Add an attempt, taking out what it did again of the ones before."""
+    """Add an attempt; remove what it repeats from earlier attempts."""
     resumed = [int(m.group(1)) for m in map(_RESUMED.search, lines) if m]
     parameters = [m.group(1) for m in map(_PARAMETERS.search, lines) if m]
     stats = [(m.group(1), json.loads(m.group(2))) for m in map(_STATS.search, lines) if m]
@@ -204,7 +203,7 @@ def _add_stats(log: TrainingLog, start: int, stats: List[Tuple[str, Dict[str, fl
 
 
 def _add_processor(log: TrainingLog, start: int, lines: List[str]) -> None:
-    """What lies between a resumed attempt's checkpoint and the line before it is not counted."""
+    """Add processor times; time between the last line and a resumed checkpoint does not count."""
     log.processor = [(update, spent) for update, spent in log.processor if update <= start]
     spent = log.processor[-1][1] if log.processor else 0.0
     clock, mark = None, None
@@ -221,7 +220,7 @@ def _add_processor(log: TrainingLog, start: int, lines: List[str]) -> None:
 
 
 def _updates(line: str) -> List[int]:
-    """The update that a line of statistics is of: one or none."""
+    """Return the update of a line of statistics, if any."""
     found = _STATS.search(line)
     stats = json.loads(found.group(2)) if found else {}
     return [int(stats[name]) for name in ("num_updates", "valid_num_updates") if name in stats]

@@ -1,4 +1,4 @@
-"""Where a run ran: the machine, the versions, the data and the plugin, without importing them."""
+"""Describe machine, versions, data and plugin of a run, without importing torch."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _SPLITS = ("train", "valid", "test")
 
 
 def plugin_folder() -> Path:
-    """The folder for ``--user-dir``: this checkout's fairseq_bnce."""
+    """Return the folder for ``--user-dir``: fairseq_bnce of this checkout."""
     return Path(__file__).resolve().parents[2] / "fairseq_bnce"
 
 
 def vocabulary_size(folder: Path) -> int:
-    """Types of a binarised folder's dictionary, fairseq's four specials counted in."""
+    """Return the types of a folder's dictionary, including fairseq's four specials."""
     with (folder / "dict.txt").open(encoding="utf-8") as lines:
         return 4 + sum(1 for _ in lines)
 
 
 def data_fingerprint(folder: Path) -> str:
-    """Changes with the content of the dictionary or of any split, and with nothing else."""
+    """Return a digest of the dictionary and all splits."""
     names = ["dict.txt", *(f"{split}.{part}" for split in _SPLITS for part in ("bin", "idx"))]
     return fingerprint(folder / name for name in names)
 
 
 def plugin_fingerprint(folder: Path) -> str:
-    """Changes with the plugin's source."""
+    """Return a digest of the plugin's source."""
     return fingerprint(sorted(folder.rglob("*.py")))
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """Changes with the files' names and content."""
+    """Return a digest of the names and contents of files."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.name} {path.stat().st_size}\n".encode())
@@ -48,7 +48,7 @@ def fingerprint(paths: Iterable[Path]) -> str:
 
 
 def versions() -> Dict[str, Optional[str]]:
-    """Of Python, torch and fairseq."""
+    """Return the versions of Python, torch and fairseq."""
     return {
         "python": platform.python_version(),
         "torch": version("torch"),
@@ -57,13 +57,13 @@ def versions() -> Dict[str, Optional[str]]:
 
 
 def hardware() -> Dict[str, object]:
-    """The processor's name and how many of its cores this process may use."""
+    """Return the processor's name and the number of cores that this process may use."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"processor": _processor(), "cores": usable, "system": platform.system()}
 
 
 def record() -> Dict[str, object]:
-    """What results are to say of where they were made."""
+    """Return versions and hardware, for results."""
     return {**versions(), **hardware()}
 
 
@@ -76,7 +76,7 @@ def _processor() -> str:
 
 
 def version(distribution: str) -> Optional[str]:
-    """None where it is not installed."""
+    """Return the version of a distribution, or None."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

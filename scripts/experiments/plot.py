@@ -1,4 +1,4 @@
-"""Pictures, where matplotlib is."""
+"""Pictures, where matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def lines(panels: Sequence[Panel], title: str, path: Path, source: str = "") -> 
     """Write a picture of panels side by side, with one legend.
 
     Args:
-        source: what the picture is told to be of, in its metadata.
+        source: a digest of the numbers, for the metadata.
 
     Returns:
         what was done, or why it was not.
@@ -74,7 +74,7 @@ def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: 
 
 
 def source_of(path: Path) -> str:
-    """What a picture is told to be of; nothing of one that is told nothing, or not there."""
+    """Return the digest in a picture's metadata; an empty text for none, or no picture."""
     text = path.read_bytes() if path.is_file() else b""
     start = text.find(_SOURCE)  # a chunk of text, as PNG has it: key, 0, value
     return text[start + len(_SOURCE) :][:DIGEST].decode("ascii", "replace") if start >= 0 else ""
@@ -170,7 +170,7 @@ def _clouds(plt: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> Any:
 
 
 def _write_beside(one: Any, at: Sequence[float], name: str, colour: str, taken: List[Any]) -> None:
-    """Where a name covers nothing, if there is such a place round its point; adds what it takes."""
+    """Write a name where it covers nothing, if there is such a place; add its box to ``taken``."""
     from matplotlib.text import Text
 
     line = {"arrowstyle": "-", "color": colour, "lw": 0.4}
@@ -194,7 +194,7 @@ def _write_beside(one: Any, at: Sequence[float], name: str, colour: str, taken: 
 
 
 def _plain_ticks(one: Any) -> None:
-    """Numbers as they are read, also between powers of ten, on logarithmic axes of few of these."""
+    """Show plain numbers between powers of ten on short logarithmic axes."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     for axis in (one.xaxis, one.yaxis):

@@ -1,4 +1,4 @@
-"""Start fairseq's commands one at a time, and say what became of them."""
+"""Run commands one at a time, and measure their time and memory."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ _ANY_ERROR_LINE = 300  # characters of it that a table shows
 
 
 class CommandFailed(RuntimeError):
-    """A command exited with another status than 0; the message is its last error line."""
+    """A command failed; the message is its last error line."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of a command.
+    """How a command ended.
 
     Attributes:
         status: exit status, negative for the signal that killed it.
         peak_bytes: its largest resident set.
         seconds: wall-clock time, from start to exit.
-        load: the machine's 1-minute load average before and after; another process that was busy
-            meanwhile shows here.
-        cpu_seconds: user and system time, which such a process lengthens less.
+        load: the machine's 1-minute load average before and after; it shows other processes.
+        cpu_seconds: user and system time, which other processes lengthen less.
     """
 
     status: int
@@ -47,7 +46,7 @@ def run(command: Sequence[str], log: Path, threads: int, printed: Optional[Path]
     """Run ``command`` to its end, its output appended to ``log`` between two lines of ours.
 
     Args:
-        printed: where standard output goes instead.
+        printed: receives standard output instead of ``log``.
 
     Raises:
         CommandFailed: with the last error line, if the exit status is not 0.
@@ -66,14 +65,14 @@ def run(command: Sequence[str], log: Path, threads: int, printed: Optional[Path]
 
 
 def last_attempt(log: Path) -> List[str]:
-    """The lines that the last command wrote to ``log``."""
+    """Return the lines of the last command in ``log``."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     starts = [i for i, line in enumerate(lines) if line.startswith(STARTED)]
     return lines[starts[-1] + 1 :] if starts else lines
 
 
 def attempts(log: Path) -> List[Ended]:
-    """How each command that wrote to ``log`` ended; one that was killed with us has no line."""
+    """Return how each command in ``log`` ended, except for commands that were killed with us."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     ends = [json.loads(line[len(ENDED) :]) for line in lines if line.startswith(ENDED)]
     return [Ended(**{**end, "load": tuple(end["load"])}) for end in ends]
@@ -100,7 +99,7 @@ def _run(command: Sequence[str], output: Any, errors: Any, threads: int) -> Ende
 
 
 def _wait(child: subprocess.Popen) -> Tuple[int, resource.struct_rusage]:
-    """(exit status, usage) of this child alone; RUSAGE_CHILDREN would mix it with others."""
+    """Return exit status and usage of this child; RUSAGE_CHILDREN would add other children."""
     _, status, usage = os.wait4(child.pid, 0)
     killed = os.WIFSIGNALED(status)
     child.returncode = -os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
@@ -114,9 +113,9 @@ def _environment(threads: int) -> Dict[str, str]:
 
 
 def one_gpu() -> Dict[str, str]:
-    """For the environment of fairseq's commands, which take all GPUs that they see.
+    """Return the environment variable that shows fairseq's commands one GPU.
 
-    Each would then have a part of the data, and print what it found of that alone.
+    With several GPUs, each process would read, and report on, a part of the data.
     """
     return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
 

@@ -1,10 +1,9 @@
 """Perplexity against the spread of log Z_c, and against processor time, over all results.
 
-Systems of compare.py's, recipe.py's and bench_offset.py's JSON, whichever of them a file is; the
-paper's own numbers beside ours. What was trained alike, models of one size for as long, is a group;
-groups that belong side by side are a family. A system counts once it is scored (σ_z is then that
-of all validation contexts), and has a curve if validation had the processor's time at
-least three times.
+The systems come from the JSON of compare.py, recipe.py and bench_offset.py, with numbers of papers
+beside ours. Models of one size that were trained equally long are a group; groups that belong side
+by side are a family. A system counts when it is scored: σ_z is then over all validation contexts.
+It has a curve if at least three validations have processor times.
 """
 
 from __future__ import annotations

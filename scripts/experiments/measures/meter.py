@@ -1,4 +1,4 @@
-"""Time and memory of an action, called again and again."""
+"""Time and memory of an action that is called repeatedly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WARM_SHARE = 0.1  # of calls and time; of the time for traced calls, too
 
 
 def limits(measure: str) -> argparse.ArgumentParser:
-    """With the flags that say for how long to measure."""
+    """Return a parser with the limits of a measure."""
     parser = argparse.ArgumentParser(prog=f"measure.py {measure}", allow_abbrev=False)
     parser.add_argument("--updates", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -22,14 +22,14 @@ def limits(measure: str) -> argparse.ArgumentParser:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Of one call."""
+    """Return the seconds of one call."""
     start = timer()
     action()
     return timer() - start
 
 
 def after_warm_up(action: Callable[[], Any], most: int, limit: float) -> List[Any]:
-    """What ``action`` returned in each call after a warm-up.
+    """Return the results of ``action`` in each call after a warm-up.
 
     Args:
         most: calls, if they take no longer than ``limit`` seconds; LEAST_CALLS in any case.
@@ -42,7 +42,7 @@ def after_warm_up(action: Callable[[], Any], most: int, limit: float) -> List[An
 
 
 def repeat(action: Callable[[], Any], most: int, limit: float, least: int) -> List[Any]:
-    """What ``action`` returned, for ``limit`` seconds, at least and at most so often."""
+    """Return the results of ``action`` within ``limit`` seconds and a range of calls."""
     end = timer() + limit
     found: List[Any] = []
     while len(found) < least or (len(found) < most and timer() < end):
@@ -51,12 +51,12 @@ def repeat(action: Callable[[], Any], most: int, limit: float, least: int) -> Li
 
 
 def peaks(action: Callable[[], Any], limit: float) -> List[Any]:
-    """What a traced ``action`` returned, a few times."""
+    """Return the results of a traced ``action``, a few times."""
     return repeat(action, MOST_TRACED, _WARM_SHARE * limit, LEAST_TRACED)
 
 
 def peak_bytes(action: Callable[[], object], cuda: bool) -> int:
-    """The most that torch's allocator holds during ``action``, less what it held before.
+    """Return the peak of torch's allocator during ``action``, minus its state before.
 
     On the CPU every allocation and release is traced, those inside of operations and of the
     backward pass too; what a library allocates for itself (oneDNN's scratch space) is not.
