@@ -2,7 +2,7 @@
 """Draw docs/frontier/*.png from all committed JSON of results.
 
     frontier.py            # draw the pictures whose numbers have changed
-    frontier.py --check    # only name these pictures (exit status 1 if there are any)
+    frontier.py --check    # only name these pictures (exit status 1 if any)
 
 FAMILY.png has exact perplexity against σ_z, with the paper's own numbers as rings;
 FAMILY-time.png validation perplexity against processor time. rendering/frontier.py says which

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write the tables of README.md and docs/ from the committed JSON results.
 
-    render_tables.py            # rewrite the pages that differ, and show the differences
-    render_tables.py --check    # only show the differences (exit status 1 if there are any)
+    render_tables.py            # rewrite the pages that differ
+    render_tables.py --check    # only show the differences (exit status 1 if any)
     render_tables.py --list     # print the names that a marker can use
     render_tables.py docs/ptb.md README.md
 

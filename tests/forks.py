@@ -45,8 +45,9 @@ class Popen(subprocess.Popen):
     ):
         args = list(map(str, args))
         # A process that has used a GPU can't be forked.
-        is_program = args[0] != sys.executable or args[1] == "-c" or torch.cuda.is_initialized()
-        if main is None and is_program:
+        if main is None and (
+            args[0] != sys.executable or args[1] == "-c" or torch.cuda.is_initialized()
+        ):
             super().__init__(args, env=env, preexec_fn=preexec_fn, **others)
             return
 

@@ -86,7 +86,7 @@ def test_a_number_is_read(text):
     assert constants.parsed(text) == float(text)
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "Auto", "", "7,6", "1_0", "٣", None])
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "Auto", "", "7,6", None])
 def test_other_texts_are_refused(text):
     with pytest.raises(ValueError, match="--log-z: required a finite number or 'auto', got"):
         constants.parsed(text)
