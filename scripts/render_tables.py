@@ -2,7 +2,7 @@
 """Write the tables of README.md and docs/ from the committed JSON results.
 
     render_tables.py            # rewrite the pages that differ
-    render_tables.py --check    # only show the differences (exit status 1 if any)
+    render_tables.py --check    # only show differences (exit status 1 if any)
     render_tables.py --list     # print the names that a marker can use
     render_tables.py docs/ptb.md README.md
 
