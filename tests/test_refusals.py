@@ -99,7 +99,7 @@ def test_a_task_that_does_not_do_it(pairs, name, flag, values):
 def test_a_start_that_the_task_does_not_set(pairs, caplog):
     cfg, task, model = build(pairs, *LSTM_SEQ2SEQ, "--criterion", "bnce")
     task.build_criterion(cfg.criterion)(model.train(), first_batch(task))
-    assert "is applied by the language_modeling task" in caplog.text
+    assert "--init-output-bias unigram needs the language_modeling task" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The main job, through fairseq's own commands: train, validate, evaluate both ways, resume."""
 
-import copy
 import json
 import math
 import random
@@ -331,20 +330,6 @@ def test_checkpoints_that_hold_omegaconf_objects(tmp_path):
     cfg = OmegaConf.create({"model": {"arch": "x", "sizes": [1, 2.5, None, True]}})
     torch.save({"cfg": cfg}, tmp_path / "old.pt")
     assert torch.load(tmp_path / "old.pt")["cfg"] == cfg
-
-
-def test_a_part_of_a_configuration_is_copied_alone():
-    """omegaconf 2.0 copied the whole with it, for every part that hydra merges."""
-    from omegaconf import OmegaConf
-
-    cfg = OmegaConf.create({"model": {"size": [1, {"deep": 2}]}, "task": {"data": "x"}})
-    for part in (cfg.model, cfg.model.size):
-        copied = copy.deepcopy(part)
-        assert copied == part and copied is not part
-        assert copied._get_parent() is part._get_parent()
-    copied = copy.deepcopy(cfg)
-    copied.model.size[1].deep = 3
-    assert cfg.model.size[1].deep == 2 and copied.model._get_parent() is copied
 
 
 def test_translation(pairs, tmp_path):

@@ -70,20 +70,6 @@ def batches(*comparisons: Dict[str, Any]) -> List[str]:
     return table([*titles, *(f"lr {rate}" for rate in rates)], lines)
 
 
-def best_of_batches(*comparisons: Dict[str, Any]) -> List[str]:
-    """The best perplexity and learning rate of each method, by the size of the batch."""
-    sizes, lines = _by_batch(comparisons), []
-    for method in _methods(next(iter(sizes.values()))):
-        line = [METHODS[method]]
-        for runs in sizes.values():
-            update = _common_update(runs)
-            best = _best(runs, method, update)
-            line.append(f"{_shown([_at(runs[best][0], update)])} ({best[1]})")
-        lines.append(line)
-    titles = ["best validation PPL (lr), by targets a batch", *(f"{size:,}" for size in sizes)]
-    return table(titles, lines)
-
-
 def leaders(*comparisons: Dict[str, Any]) -> List[str]:
     """Perplexity at equal updates, of every method with its best rate."""
     chosen = _leaders(comparisons)
@@ -104,27 +90,6 @@ def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
     lines = [
         [METHODS[method], *(_shown([_after(run, time) for run in runs]) for time in times)]
         for (method, _), runs in chosen.items()
-    ]
-    return table(titles, lines)
-
-
-def overview(*comparisons: Dict[str, Any]) -> List[str]:
-    """The table of README.md: a line for each method with its best rate."""
-    chosen, scored = _leaders(comparisons), _runs(comparisons, is_scored=True)
-    update, end = _common_update(chosen), _end(chosen)
-    titles = ["", f"valid PPL after {update:,} updates", f"after {end:,.0f} s of processor time"]
-    titles += ["words/processor s", "peak memory, MiB", "scoring tokens/s, exact → unnormalised"]
-    titles += ["sentence completion, % right, exact / unnormalised"]
-    lines = [
-        [
-            METHODS[key[0]],
-            _shown([_at(run, update) for run in runs]),
-            _shown([_after(run, end) for run in runs]),
-            *_values(_longest(runs), _SPEED[2:4]),
-            " → ".join(_values(scored.get(key, []), _SCORING[3:5])),
-            " / ".join(_values(scored.get(key, []), _SCORING[5:7])),
-        ]
-        for key, runs in chosen.items()
     ]
     return table(titles, lines)
 

@@ -31,7 +31,6 @@ TABLES: Dict[str, Table] = {
     "ptb-fused": comparisons.fused,
     "words-by-vocabulary": benchmarks.by_vocabulary,
     "words-by-vocabulary-exponents": partial(benchmarks.by_vocabulary, has_exponents=True),
-    "words-by-vocabulary-readme": partial(benchmarks.by_vocabulary, title=""),
     "processor-words-by-vocabulary": partial(
         benchmarks.by_vocabulary, title="words/processor s", measure="words_per_processor_second"
     ),
@@ -68,10 +67,8 @@ TABLES: Dict[str, Table] = {
     "first-pass-acoustics": decoding.acoustics,
     "adaptive-grid": adaptive.grid,
     "adaptive-batches": adaptive.batches,
-    "adaptive-batches-readme": adaptive.best_of_batches,
     "adaptive-leaders": adaptive.leaders,
     "adaptive-equal-time": adaptive.equal_time,
     "adaptive-speed": adaptive.speed,
-    "adaptive-readme": adaptive.overview,
     "adaptive-scoring": adaptive.scoring,
 }

@@ -170,7 +170,7 @@ def complete(arguments: List[str]) -> Dict[str, Any]:
         parser.add_argument(name, required=True)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args(arguments)
-    from fairseq_bnce.data.corpora import completion
+    from fairseq_bnce.data import completion
     from fairseq_bnce.text.penn import novel_words
 
     questions = completion.read_questions(options.questions)
