@@ -9,8 +9,6 @@ from fairseq_bnce import cli
 
 def main() -> int:
     """Run :func:`fairseq_bnce.cli.main`, with settings that must come before torch's import."""
-    if sys.stderr is None:  # closed by 2>&-: messages would go to standard output
-        sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
     logging.disable(logging.INFO)  # fairseq logs while it is imported
     # On a busy machine, threads of torch that spin while they wait take the cores from others.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

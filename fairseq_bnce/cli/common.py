@@ -1,203 +1,246 @@
-"""What the sub-commands share: a model's options, checks of outputs, notes and progress.
-
-A sub-command is a module of this package with ``add_arguments(parser)`` and ``run(options)``,
-which returns the exit status and raises :class:`InputError` for bad input.
-"""
+"""What the sub-commands share: flags, the model, its words, checks of outputs, and progress."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import logging
 import math
 import os
 import sys
 from typing import (
     TYPE_CHECKING,
     Any,
+    Callable,
     Dict,
     Iterable,
     List,
-    Mapping,
     Optional,
     Tuple,
     Type,
     TypeVar,
 )
 
-import torch
-
-from fairseq_bnce.errors import InputError, quoted
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.numerals import at_least
-from fairseq_bnce.text.reading import STDIN, TextLines
+from fairseq_bnce.text.reading import STDIN, file_errors
+from fairseq_bnce.text.tokens import check_language
+from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 from fairseq_bnce.text.writing import is_special, part_of
 
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer
 
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
+logger = logging.getLogger(__name__)
+MANY = 0.2  # a larger share of unknown words is a mistake of the user
+FIRST = 1000  # words, after which the share is checked: a text may have no end
 
 
-def add_model_options(
-    parser: argparse.ArgumentParser, ways: bool = True, required: bool = True
+# ---------------------------------------------------------------- flags
+
+
+def flag_adder(group: Any) -> Callable[..., Any]:
+    """Return ``add(name, help, **settings)`` for a parser or a group.
+
+    Settings are those of argparse's ``add_argument``. A flag without settings is a switch.
+    """
+
+    def add(name: str, text: str, **settings: Any) -> Any:
+        return group.add_argument(name, help=text, **(settings or {"action": "store_true"}))
+
+    return add
+
+
+def add_model_flags(
+    parser: argparse.ArgumentParser, has_exact: bool = True, is_required: bool = True
 ) -> None:
-    """Add the options of a model and of its scores.
+    """Add the flags of a model and of its scores.
 
     Args:
         parser: of a sub-command.
-        ways: whether to add --exact and --log-z-shift.
-        required: whether --path is required.
+        has_exact: whether to add --exact and --log-z-shift.
+        is_required: whether --path is required.
     """
-    group = parser.add_argument_group("model")
-    add = group.add_argument
-    add("--path", required=required, metavar="CKPT", help="checkpoint of a language model")
-    add(
-        "--data",
-        metavar="DIR",
-        help="folder with its dict.txt (default: its own, or the one it was trained on)",
-    )
-    add(
-        "--user-dir",
-        metavar="DIR",
-        help="folder of Python code that registers the model's architecture, as fairseq-train has "
-        "it; it is run",
-    )
-    if ways:
-        _add_ways(add)
-    add("--device", default="cpu", help="cpu (default), cuda, cuda:1, ...")
-    half = group.add_mutually_exclusive_group()
-    half.add_argument("--fp16", action="store_true", help="the model in float16, scores in float32")
-    half.add_argument("--bf16", action="store_true", help="the model in bfloat16")
-    add(
-        "--batch-tokens",
-        type=at_least(1),
-        metavar="N",
-        help="words scored in one batch, padding counted in",
-    )
-    add(
-        "--threads",
-        type=at_least(1),
-        metavar="N",
-        help="of torch on the CPU (default: OMP_NUM_THREADS, or as many as there are cores); 1 "
-        "where other work runs beside it",
-    )
+    add = flag_adder(parser.add_argument_group("model"))
+    add("--path", "checkpoint of a language model", metavar="CKPT", required=is_required)
+    text = "folder with the model's dict.txt (default: the checkpoint's, or the training data's)"
+    add("--data", text, metavar="DIR")
+    text = "folder of Python code that registers the model's architecture; the code is run"
+    add("--user-dir", text, metavar="DIR")
+    if has_exact:
+        text = "log-probabilities of the softmax, at most 0. The default, m - log Z - shift, does "
+        text += "no work over the vocabulary, and is for models that normalise themselves"
+        add("--exact", text)
+        text = "nats subtracted besides log Z, without --exact: a number, 'none', or 'checkpoint' "
+        text += "for the mu_z of its validation (default)"
+        add("--log-z-shift", text, metavar="SHIFT", default="checkpoint")
+    add("--device", "cpu (default), cuda, cuda:1, ...", default="cpu")
+    half: Dict[str, Any] = {"action": "store_const", "dest": "dtype", "default": "float32"}
+    add("--fp16", "model in float16, scores in float32", const="float16", **half)
+    add("--bf16", "model in bfloat16, scores in float32", const="bfloat16", **half)
+    count: Dict[str, Any] = {"metavar": "N", "type": at_least(1)}
+    add("--batch-tokens", "words in a batch, padding included", **count)
+    add("--threads", "torch's threads on the CPU (default: OMP_NUM_THREADS, or all cores)", **count)
 
 
-def _add_ways(add: Any) -> None:
-    add(
-        "--exact",
-        action="store_true",
-        help="log-probabilities of the softmax, never above 0; by default scores are m - log Z - "
-        "shift, without any work over the vocabulary, for models trained to normalise themselves",
-    )
-    add(
-        "--log-z-shift",
-        default="checkpoint",
-        metavar="SHIFT",
-        help="nats taken off every unnormalised score besides log Z: mu_z of the checkpoint's "
-        "validation ('checkpoint', the default), nothing ('none'), or a number",
-    )
-
-
-def model_files(path: str, data: Optional[str]) -> List[Tuple[str, str]]:
-    """Return (flag, name) of a model's files, for :func:`refuse_overwriting`."""
-    folder, flag = (os.path.dirname(path), "--path") if data is None else (data, "--data")
-    return [("--path", path), (flag, os.path.join(folder, "dict.txt"))]
-
-
-def refuse_overwriting(
-    outputs: Mapping[str, Optional[str]], inputs: Iterable[Tuple[str, Optional[str]]]
-) -> None:
-    """Check that no output, nor its ``FILE.part``, is an input or another output.
-
-    Names are compared by the files that they stand for. Devices and pipes may be shared.
+def add_text_flags(group: Any, default: str = "words stand between spaces") -> None:
+    """Add --tokenize and --lowercase.
 
     Args:
-        outputs: names by their flags; None for no output.
-        inputs: flags and names; None for no input.
-
-    Raises:
-        InputError: naming both flags.
+        group: a parser or a group.
+        default: what is done if the checkpoint does not say how its training text was cut.
     """
-    used = {_identity(name): flag for flag, name in inputs if _is_file(name)}
-    given = [(flag, str(name)) for flag, name in outputs.items() if name == STDIN or _is_file(name)]
-    parts = [(f, part_of(os.path.realpath(name))) for f, name in given if name != STDIN]
-    for flag, name in [*given, *parts]:
-        other = used.setdefault(_identity(name), flag)
-        if other != flag:
-            raise InputError(f"{flag}: required another file than that of {other}, got {name}")
+    add = flag_adder(group)
+    text = "cut lines by sacremoses' rules for this language, as prepare-text does, or only at "
+    text += "spaces ('none'). Default: as the checkpoint's training text was cut, unless a line is "
+    text += f"cut already; if the checkpoint does not say how: {default}"
+    add("--tokenize", text, metavar="LANG", type=_tokenizer)
+    add("--lowercase", "lower-case everything")
 
 
-def _is_file(name: Optional[str]) -> bool:
-    return name not in (None, STDIN) and not is_special(str(name))
-
-
-def _identity(name: Optional[str]) -> Any:
-    """Return a key that all names of a file share."""
-    if name == STDIN:
-        return name
+def _tokenizer(text: str) -> str:
+    """Return a language that sacremoses has rules for, or 'none': a type for argparse."""
     try:
-        found = os.stat(str(name))
-    except OSError:
-        return os.path.realpath(str(name))
-    return found.st_dev, found.st_ino
+        return text if text == NONE else check_language("language", text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error).partition(": ")[2]) from None
 
 
-def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **kwargs: Any) -> AnyScorer:
-    """Load the model of :func:`add_model_options`.
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add FILE..., for :class:`fairseq_bnce.text.reading.TextLines`."""
+    text = "UTF-8 text; standard input by default, and for -"
+    parser.add_argument("files", nargs="*", metavar="FILE", help=text)
+
+
+# ---------------------------------------------------------------- the model and its words
+
+
+def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **settings: Any) -> AnyScorer:
+    """Load the model of :func:`add_model_flags`.
 
     Args:
         kind: the class of the scorer.
         options: of the command line.
-        **kwargs: of :meth:`Scorer.from_checkpoint`; they win over the command line.
+        **settings: of :meth:`Scorer.from_checkpoint`, where the command line has no such flag.
     """
+    import torch
+
     if "exact" in options:
-        if options.exact and options.log_z_shift != "checkpoint":
-            note("--log-z-shift: not used with --exact")
-        kwargs = {"exact": options.exact, "shift": options.log_z_shift, **kwargs}
-    if options.batch_tokens is not None:
-        kwargs["batch_tokens"] = options.batch_tokens
+        settings.update(exact=options.exact, shift=options.log_z_shift)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     if options.user_dir is not None:
-        _import_user_dir(options)
+        from fairseq import utils
+
+        with file_errors(f"--user-dir {options.user_dir}"):
+            utils.import_user_module(options)
     # cuDNN's recurrent layers and convolutions would round their factors to TF32.
     torch.backends.cudnn.allow_tf32 = False
-    half = torch.bfloat16 if options.bf16 else torch.float32
-    kwargs["dtype"] = torch.float16 if options.fp16 else half
-    return kind.from_checkpoint(options.path, options.data, device=options.device, **kwargs)
-
-
-def _import_user_dir(options: argparse.Namespace) -> None:
-    from fairseq import utils
-
-    try:
-        utils.import_user_module(options)
-    except FileNotFoundError:
-        raise InputError(f"--user-dir: required a folder, got {quoted(options.user_dir)}") from None
-
-
-def add_files(parser: argparse.ArgumentParser) -> None:
-    """Add FILE..., for :class:`TextLines`."""
-    parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="UTF-8 text; standard input by default, and for -"
+    settings.update(
+        device=options.device,
+        dtype=getattr(torch, options.dtype),
+        batch_tokens=options.batch_tokens,
     )
+    return kind.from_checkpoint(options.path, options.data, **settings)
 
 
-def note_bad_lines(text: TextLines) -> None:
-    """Report how many lines were not UTF-8, or are not lines for other programs."""
-    if text.lone_returns:
-        note(
-            f"{text.lone_returns:,} line(s) end at a carriage return alone, as fairseq-preprocess "
-            "cuts them"
-        )
-    if text.bad_lines:
-        note(f"{text.bad_lines:,} line(s) were not UTF-8: U+FFFD stands for what was none")
+class ModelWords:
+    """Cuts lines into a model's words, and warns once if the model does not know many of them.
+
+    Args:
+        options: of :func:`add_text_flags`.
+        scorer: of the model.
+        default: how to cut lines if the checkpoint does not say how, or says that words stood
+            between spaces; by default at spaces.
+        least: :meth:`end` reports a share of unknown words above this.
+    """
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        scorer: Scorer,
+        default: Optional[TrainingText] = None,
+        least: float = MANY,
+    ):
+        trained = scorer.training_text
+        made = default or TrainingText()
+        if options.tokenize == NONE:
+            made = TrainingText()
+        elif options.tokenize is not None:
+            made = TrainingText(SACREMOSES, options.tokenize)
+        elif trained is not None and not (default and trained.tokenizer == NONE):
+            made = trained
+        self._made = made._replace(lowercase=made.lowercase or options.lowercase)
+        self._is_noted = made is not trained
+        self._words = self._made.words if self._is_noted else self._made.new_words
+        self._least = least
+        self._count = self._unknown = 0
+        self._has_warned = False
+
+    def __call__(self, line: str) -> str:
+        """Separate the words of a line by spaces."""
+        words = self._words(line)
+        if not self._is_noted and words != line.split():
+            logger.warning(f"as for training, {self._made} (--tokenize none: cut only at spaces)")
+            self._is_noted = True
+        return " ".join(words)
+
+    def count(self, words: int, unknown: int) -> None:
+        """Add scored words, without ``</s>``, and those of them that the model does not know."""
+        self._count, self._unknown = self._count + words, self._unknown + unknown
+        if self._count >= FIRST:
+            self._report(MANY)
+
+    def end(self) -> None:
+        """Report the unknown words of the whole text, unless its start was reported."""
+        self._report(self._least)
+
+    def _report(self, least: float) -> None:
+        if self._has_warned or self._unknown <= least * self._count:
+            return
+        self._has_warned = True
+        share, hint = self._unknown / self._count, ""
+        if share > MANY:
+            hint = f"; are they cut and cased as those of the training text? Here {self._made}"
+            hint += " (see --tokenize and --lowercase)"
+        count = f"{self._unknown:,} of {self._count:,} words ({share:.0%})"
+        logger.warning(f"{count} are out of the vocabulary{hint}")
 
 
-def note(message: str) -> None:
-    """Print a message on standard error."""
-    with contextlib.suppress(OSError):  # a full disk for messages is no reason to stop
-        print(f"fairseq-bnce: {message}", file=sys.stderr, flush=True)
+# ---------------------------------------------------------------- outputs
+
+
+def model_files(path: str, data: Optional[str]) -> List[Tuple[str, str]]:
+    """Return (flag, name) of a model's files, for :func:`check_outputs`."""
+    folder, flag = (data, "--data") if data else (os.path.dirname(path), "--path")
+    return [("--path", path), (flag, os.path.join(folder, "dict.txt"))]
+
+
+def check_outputs(
+    outputs: Iterable[Tuple[str, Optional[str]]], inputs: Iterable[Tuple[str, Optional[str]]]
+) -> None:
+    """Refuse an output that would replace an input or another output, itself or its ``.part``.
+
+    Args:
+        outputs: flags and names of files; None for no output, ``-`` for standard output.
+        inputs: flags and names of files; None for no input, ``-`` for standard input.
+
+    Raises:
+        InputError: naming both flags.
+    """
+    used = {_file_key(name): flag for flag, name in inputs if name and name != STDIN}
+    for flag, name in outputs:
+        if name and not is_special(name):
+            for path in (name, part_of(os.path.realpath(name))):
+                other = used.setdefault(_file_key(path), flag)
+                if other != flag:
+                    raise InputError(f"{flag}: required another file than {other}, got {name}")
+
+
+def _file_key(name: str) -> Any:
+    """Return a key that all names of a file share."""
+    path = os.path.realpath(name)
+    return os.stat(path)[1:3] if os.path.exists(path) else path
 
 
 def without_nan(numbers: Dict[str, Any]) -> Dict[str, Any]:
@@ -208,8 +251,8 @@ def without_nan(numbers: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def progress_bar(is_wanted: bool = True, **kwargs: Any) -> Any:
+def progress_bar(is_wanted: bool = True, **settings: Any) -> Any:
     """Return a tqdm bar, silent unless it is wanted and standard error is a terminal."""
     from tqdm import tqdm
 
-    return tqdm(disable=None if is_wanted else True, file=sys.stderr, **kwargs)
+    return tqdm(disable=None if is_wanted and sys.stderr else True, file=sys.stderr, **settings)

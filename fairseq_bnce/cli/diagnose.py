@@ -1,11 +1,14 @@
-"""How well a model normalises itself: log Z_c over the contexts of a text, against all else.
+"""Measure how well a model normalises itself on a text.
 
-mu_z and sigma_z are mean and standard deviation of log Z_c - log Z in nats; log Z, a constant or
-a reduced partition function of the context, is subtracted from unnormalised scores. Perplexities
-are exact, and of the unnormalised scores m - log Z; with mu_z subtracted as well, that of the text
-itself is the exact one. Entropies are those of the normalised prediction. Calibration error is the
-expected one over ten bins: how far the probability of the likeliest word is from how often it
-comes.
+mu_z and sigma_z are the mean and the standard deviation of log Z_c - log Z
+over the contexts of the text, in nats. log Z is a constant or, with a reduced
+partition function, depends on the context. Unnormalised scores are m - log Z.
+
+Perplexities are exact and unnormalised. Subtract mu_z as well, and the
+unnormalised perplexity of this text is the exact one. The entropy is that of
+the normalised prediction. The calibration error is the expected one over ten
+bins: how far the probability of the likeliest word is from how often this
+word comes.
 """
 
 from __future__ import annotations
@@ -14,42 +17,26 @@ import argparse
 import contextlib
 import importlib
 import json
+import logging
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import torch
 
 from fairseq_bnce import checkpoints
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
-from fairseq_bnce.cli.common import (
-    add_files,
-    add_model_options,
-    load_scorer,
-    model_files,
-    note,
-    note_bad_lines,
-    progress_bar,
-    refuse_overwriting,
-    without_nan,
-)
-from fairseq_bnce.cli.words import ModelWords, add_text_options, check_text_options
+from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.scoring import pictures
-from fairseq_bnce.scoring.diagnosis import (
-    Context,
-    DiagnosingScorer,
-    Diagnosis,
-    Measures,
-    fit_offset,
-    summary,
-)
+from fairseq_bnce.scoring import diagnosis, pictures
+from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis
 from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, MOST_ROWS, Contexts
 from fairseq_bnce.text.numerals import at_least
-from fairseq_bnce.text.reading import TextLines, sampled
-from fairseq_bnce.text.writing import Output, write_errors
+from fairseq_bnce.text.reading import TextLines, file_errors, sampled
+from fairseq_bnce.text.writing import Output
 
+logger = logging.getLogger(__name__)
 _SHOWN = (
     ("contexts", "contexts", ",d"),
     ("mu_z (nats)", "mu_z", ".4f"),
@@ -67,177 +54,81 @@ _SHOWN = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``fairseq-bnce diagnose``."""
-    add_model_options(parser, ways=False)
-    add_text_options(parser)
-    add = parser.add_argument
-    add_files(parser)
-    add("--document", action="store_true", help="the lines are one running text")
-    add("--worst", type=at_least(0), default=10, metavar="N", help="contexts shown (default: 10)")
-    add("--json", action="store_true", help="the numbers and contexts as one JSON object")
-    add("--out", metavar="FOLDER", help="diagnosis.json and pictures (PNG) go there")
-    add(
-        "--calibrate",
-        nargs="?",
-        const=True,
-        metavar="FILE",
-        help="write a checkpoint whose mu_z and sigma_z are those measured here: to FILE, or "
-        "beside the checkpoint, with .calibrated before its ending; 'reduced-partition' (or "
-        "'offset') is --reduced-partition, too",
-    )
-    add(
-        "--reduced-partition",
-        "--offset",
-        type=_rows,
-        nargs="?",
-        const=0,
-        metavar="ROWS",
-        help="fit a reduced partition function of ROWS rows (default: a fiftieth of the "
-        "vocabulary, 1,000 at most) for --calibrate to write: with it any model's unnormalised "
-        f"scores are close to exact ones. The text is then {MOST_CONTEXTS:,} contexts of lines "
-        "drawn from all of it (with --document the first ones)",
-    )
-    add(
-        "--overwrite",
-        action="store_true",
-        help="--calibrate may write over a file that is there, also over the checkpoint itself",
-    )
+    """Add the flags of ``fairseq-bnce diagnose``."""
+    common.add_model_flags(parser, has_exact=False)
+    common.add_text_flags(parser.add_argument_group("words"))
+    common.add_files(parser)
+    add = common.flag_adder(parser)
+    add("--document", "score each line after all lines before, as far as the model sees")
+    text = "number of contexts farthest from mu_z to print (default: 10)"
+    add("--worst", text, metavar="N", type=at_least(0), default=10)
+    add("--json", "print the numbers and contexts as one JSON object")
+    add("--out", "write diagnosis.json and pictures (PNG) to this folder", metavar="FOLDER")
+    text = "write a checkpoint with the measured mu_z and sigma_z: FILE, or by default a file "
+    text += "beside the checkpoint, with .calibrated before its suffix. 'reduced-partition' (or "
+    text += "'offset') instead of FILE also sets --reduced-partition"
+    add("--calibrate", text, metavar="FILE", nargs="?", const=True)
+    text = "fit a reduced partition function of ROWS rows (default: a fiftieth of the vocabulary, "
+    text += "at most 1,000), which --calibrate writes. It brings the unnormalised scores of any "
+    text += f"model close to exact ones. Uses {MOST_CONTEXTS:,} contexts from random lines of the "
+    text += "text (with --document the first ones)"
+    rows: Dict[str, Any] = {"metavar": "ROWS", "type": at_least(1, MOST_ROWS), "nargs": "?"}
+    parser.add_argument("--reduced-partition", "--offset", help=text, const=0, **rows)
+    add("--overwrite", "let --calibrate replace an existing checkpoint, such as that of --path")
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Diagnose the text."""
     if options.calibrate in ("reduced-partition", "offset"):
         options.calibrate, options.reduced_partition = True, options.reduced_partition or 0
-    check_text_options(options)
     calibrated = _calibrated_path(options)
     folder = Path(options.out) if options.out else None
-    _check_outputs(options, folder)
-    loaded = _version(options.path)
-    scorer = load_scorer(DiagnosingScorer, options, exact=True)
+    if folder is not None:
+        _prepare_folder(folder, options)
+    version = _version(options.path)
+    scorer = common.load_scorer(DiagnosingScorer, options, exact=True)
     rows = options.reduced_partition
     scorer.check_rows(rows or 1)
     kept = scorer.contexts = None if rows is None else Contexts()
-    words = ModelWords(options, scorer)
+    words = common.ModelWords(options, scorer)
     found = _diagnosed(scorer, words, options)
-    measures, contexts = found.measures, found.farthest()
-    numbers: Dict[str, Any] = {"log_z": scorer.log_z, **summary(measures)}
+    numbers: Dict[str, Any] = {"log_z": scorer.log_z, **diagnosis.summary(found.measures)}
     state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
     if kept is not None:
-        numbers["offset"], state = _reduced_partition(scorer, kept, rows)
-    _print(_as_json(numbers, contexts) if options.json else _as_text(numbers, contexts))
+        try:
+            reduced, measured = diagnosis.fit_offset(scorer, kept, rows)
+        except ValueError as error:
+            raise InputError(f"--reduced-partition: {error}") from None
+        numbers["offset"] = measured
+        state = {**{name: measured[name] for name in state}, **reduced.state()}
+    contexts = found.farthest()
+    with Output() as out:
+        out.write((_as_json if options.json else _as_text)(numbers, contexts))
     if folder is not None:
-        with Output(str(folder / "diagnosis.json")) as out:
-            out.write(_as_json(numbers, contexts))
-        _draw(measures, folder)
+        _write_folder(folder, found, _as_json(numbers, contexts))
     words.end()
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
-        calibrate(options.path, calibrated, {**state, **dictionary.state()}, loaded)
+        _calibrate(options.path, calibrated, {**state, **dictionary.state()}, version)
         dictionary.keep(str(calibrated.parent))
-        note(f"{calibrated}: written, mu_z {state['mu_z']:.4f}, sigma_z {state['sigma_z']:.4f}")
+        mu_z, sigma_z = state["mu_z"], state["sigma_z"]
+        logger.warning(f"{calibrated}: written, mu_z {mu_z:.4f}, sigma_z {sigma_z:.4f}")
     elif kept is not None:
-        note(
-            "the reduced partition function is written nowhere: --calibrate [FILE] puts it into a "
-            "checkpoint"
-        )
-    return 0
-
-
-def _check_outputs(options: argparse.Namespace, folder: Optional[Path]) -> None:
-    """Check before the work that --out can be written and replaces no input."""
-    if folder is None:
-        return
-    read = [("FILE", name) for name in options.files] + model_files(options.path, options.data)
-    refuse_overwriting({"--out": str(folder / "diagnosis.json")}, read)
-    importlib.import_module("matplotlib")
-    with write_errors(f"--out {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-
-
-def _rows(text: str) -> int:
-    """Return the rows of a reduced partition function: a type for argparse."""
-    if not 1 <= int(text) <= MOST_ROWS:
-        raise argparse.ArgumentTypeError(f"required 1 to {MOST_ROWS:,}, got {text}")
-    return int(text)
-
-
-def _reduced_partition(
-    scorer: DiagnosingScorer, contexts: Contexts, rows: int
-) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Fit a reduced partition function; return its figures, and a checkpoint's state of it."""
-    try:
-        reduced, measured = fit_offset(scorer, contexts, rows)
-    except ValueError as error:
-        raise InputError(f"--reduced-partition: {error}") from None
-    state = {name: measured[name] for name in ("mu_z", "sigma_z")}
-    return measured, {**state, **reduced.state()}
-
-
-def calibrate(
-    path: str, calibrated: Path, measured: Mapping[str, Any], version: Optional[Tuple[int, ...]]
-) -> None:
-    """Write a checkpoint with the measured state, beside its name first, and rename it.
-
-    Args:
-        path: the checkpoint that was diagnosed.
-        calibrated: the checkpoint to write; may be the same.
-        measured: added to the task's state: mu_z and sigma_z, nats, and possibly a reduced
-            partition function.
-        version: of the file ``path`` when it was diagnosed.
-
-    Raises:
-        InputError: if ``calibrated`` cannot be written, or a training has replaced ``path`` since.
-    """
-    content = checkpoints.read(path)
-    if _version(path) != version:
-        raise InputError(
-            f"--calibrate: required the checkpoint that was diagnosed, got {path} as it was "
-            "written since"
-        )
-    state = dict(content.get("task_state") or {})
-    content["task_state"] = {**state, **measured}
-    unfinished = calibrated.with_name(calibrated.name + ".tmp")
-    try:
-        torch.save(content, unfinished)
-        os.replace(unfinished, calibrated)
-    except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
-        raise InputError(f"{calibrated}: required room to write, got: {error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-
-
-def _version(path: str) -> Optional[Tuple[int, ...]]:
-    """Return numbers that change when a file is written; None if there is no file."""
-    with contextlib.suppress(OSError):
-        found = os.stat(path)
-        return found.st_ino, found.st_size, found.st_mtime_ns
-    return None
-
-
-def _print(text: str) -> None:
-    out = Output(None)
-    out.write(text)
-    out.flush()
-
-
-def _draw(measures: Measures, folder: Path) -> None:
-    """Draw the pictures beside their names first, and rename them."""
-    with write_errors(str(folder)), tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
-        for picture in pictures.draw(measures, Path(unfinished)):
-            os.replace(picture, folder / picture.name)
+        logger.warning("the reduced partition function is not kept: --calibrate [FILE] writes it")
 
 
 def _diagnosed(
-    scorer: DiagnosingScorer, words: ModelWords, options: argparse.Namespace
+    scorer: DiagnosingScorer, words: common.ModelWords, options: argparse.Namespace
 ) -> Diagnosis:
     text, kept = TextLines(options.files), scorer.contexts
     lines: Iterable[str] = text
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
-    found = Diagnosis(options.worst)
-    with _progress(text, kept) as bar:
-        counted = (0, 0)
+    found, counted = Diagnosis(options.worst), (0, 0)
+    unit: Dict[str, Any] = {"total": text.total_bytes, "unit": "B", "unit_scale": True}
+    with common.progress_bar(
+        **(unit if kept is None else {"total": kept.most, "unit": " words"})
+    ) as bar:
         for _ in found.fill(scorer, map(words, lines), document=options.document):
             counts = (found.count - found.lines, found.oov)
             words.count(counts[0] - counted[0], counts[1] - counted[1])
@@ -245,16 +136,35 @@ def _diagnosed(
             bar.update((text.read_bytes if kept is None else kept.count) - bar.n)
             if kept is not None and kept.is_full:
                 break
-    note_bad_lines(text)
+    text.warn()
     if not found.count:
         raise InputError("text: required at least one line, got none")
     return found
 
 
-def _progress(text: TextLines, kept: Optional[Contexts]) -> Any:
-    if kept is not None:
-        return progress_bar(total=kept.most, unit=" contexts")
-    return progress_bar(total=text.total_bytes, unit="B", unit_scale=True)
+# ---------------------------------------------------------------- the folder of --out
+
+
+def _prepare_folder(folder: Path, options: argparse.Namespace) -> None:
+    """Check before the work that the folder can be written and that no input is replaced."""
+    inputs = [("FILE", name) for name in options.files] + common.model_files(
+        options.path, options.data
+    )
+    common.check_outputs([("--out", str(folder / "diagnosis.json"))], inputs)
+    importlib.import_module("matplotlib")
+    with file_errors(f"--out {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _write_folder(folder: Path, found: Diagnosis, text: str) -> None:
+    with Output(str(folder / "diagnosis.json")) as out:
+        out.write(text)
+    with file_errors(str(folder)), tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
+        for picture in pictures.draw(found.measures, Path(unfinished)):
+            os.replace(picture, folder / picture.name)
+
+
+# ---------------------------------------------------------------- the checkpoint of --calibrate
 
 
 def _calibrated_path(options: argparse.Namespace) -> Optional[Path]:
@@ -263,15 +173,15 @@ def _calibrated_path(options: argparse.Namespace) -> Optional[Path]:
         return None
     own, suffix = os.path.splitext(options.path)
     path = Path(f"{own}.calibrated{suffix}" if options.calibrate is True else options.calibrate)
+    required = ""
     if path.exists() and not _is_checkpoint(path):
-        raise InputError(
-            f"--calibrate {path}: required the name of a checkpoint to write, got another file; a "
-            "text goes before --calibrate"
-        )
-    if path.exists() and not options.overwrite:
-        raise InputError(f"--calibrate {path}: required a new file or --overwrite, got an old file")
-    if not path.parent.is_dir():
-        raise InputError(f"--calibrate {path}: required a folder that exists, got none")
+        required = "a checkpoint to write (a text goes before --calibrate), got another file"
+    elif path.exists() and not options.overwrite:
+        required = "a new file, or --overwrite, got an old file"
+    elif not path.parent.is_dir():
+        required = "a folder that exists, got none"
+    if required:
+        raise InputError(f"--calibrate {path}: required {required}")
     return path
 
 
@@ -283,33 +193,64 @@ def _is_checkpoint(path: Path) -> bool:
         return file.read(2).startswith((b"PK", b"\x80"))
 
 
+def _version(path: str) -> Optional[float]:
+    """Return a number that changes when a file is written; None if there is no file."""
+    return os.path.getmtime(path) if os.path.exists(path) else None
+
+
+def _calibrate(
+    path: str, calibrated: Path, measured: Mapping[str, Any], version: Optional[float]
+) -> None:
+    """Write the checkpoint ``path`` with ``measured`` in its task's state as ``calibrated``.
+
+    Raises:
+        InputError: if ``calibrated`` cannot be written, or a training has replaced ``path`` since
+            it had this version.
+    """
+    content = checkpoints.read(path)
+    if _version(path) != version:
+        raise InputError(f"--calibrate: required the diagnosed checkpoint, got a newer {path}")
+    content["task_state"] = {**(content.get("task_state") or {}), **measured}
+    unfinished = calibrated.with_name(calibrated.name + ".tmp")
+    try:
+        torch.save(content, unfinished)
+        os.replace(unfinished, calibrated)
+    except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
+        raise InputError(f"{calibrated}: required room to write, got: {error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+# ---------------------------------------------------------------- what is printed
+
+
 def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     width = max(len(title) for title, *_ in _SHOWN)
     lines = [f"{title:{width}}  {numbers[name]:{form}}" for title, name, form in _SHOWN]
     if "offset" in numbers:
-        lines.insert(0, "before, the checkpoint as it is:")
+        lines.insert(0, "before, with the checkpoint's own log Z:")
         lines += ["", *_reduced_lines(numbers["offset"], width)]
     if contexts:
         lines += ["", "farthest from mu_z:", "log Z_c - log Z\tentropy\tcontext [next word]"]
-        lines += [_context_line(context) for context in contexts]
+    for context in contexts:
+        words = f"{context.before} [{context.word}]".lstrip()
+        lines.append(f"{context.deviation:.3f}\t{context.entropy:.3f}\t{words}")
     return "\n".join(lines)
 
 
-def _reduced_lines(reduced: Dict[str, Any], width: int) -> List[str]:
+def _reduced_lines(reduced: Mapping[str, Any], width: int) -> List[str]:
     title = (
-        f"after, by a reduced partition function of {reduced['rows']:,} rows, fitted to "
-        f"{reduced['fitted_on']:,} contexts and measured on the {reduced['measured_on']:,} others:"
+        f"after, with a reduced partition function of {reduced['rows']:,} rows, fitted to "
+        f"{reduced['fitted_on']:,} contexts and measured on {reduced['measured_on']:,} others:"
     )
     names = ("mu_z", "sigma_z", "lowest", "highest")
     shown = [(title, name, form) for title, name, form in _SHOWN if name in names]
     return [title, *(f"{title:{width}}  {reduced[name]:{form}}" for title, name, form in shown)]
 
 
-def _context_line(context: Context) -> str:
-    words = f"{context.before} [{context.word}]".lstrip()
-    return f"{context.deviation:.3f}\t{context.entropy:.3f}\t{words}"
-
-
 def _as_json(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     worst: List[Dict[str, Any]] = [context._asdict() for context in contexts]
-    return json.dumps({**without_nan(numbers), "farthest": worst}, indent=1, ensure_ascii=False)
+    return json.dumps(
+        {**common.without_nan(numbers), "farthest": worst}, indent=1, ensure_ascii=False
+    )

@@ -1,12 +1,13 @@
-"""From the original archive of a well-known corpus to the data that fairseq-train takes.
+"""Prepare the data of a well-known corpus for fairseq-train, from its archive.
 
   fairseq-bnce get-data ptb --out data/ptb
-  fairseq-bnce get-data obwb --source 1-billion-word-...tar.gz --out data/obwb
+  fairseq-bnce get-data obwb --source 1-billion-word-...gz --out data/obwb
   fairseq-bnce get-data ltcb --out data/ltcb --vocab-size 40000
 
-Without --source the archive is looked for in --cache, and downloaded to it if need be. The result
-is that of fairseq-bnce prepare-text: text/, bin/ and report.json. docs/data.md says how each
-corpus is read.
+Without --source, the command looks for the archive in --cache, and downloads
+the archive if it is not there. The result is that of fairseq-bnce
+prepare-text: text/, bin/ and report.json. docs/data.md says how each corpus
+is read.
 """
 
 from __future__ import annotations
@@ -15,25 +16,20 @@ import argparse
 from pathlib import Path
 from typing import Any, Iterator
 
+from fairseq_bnce.cli.common import flag_adder
 from fairseq_bnce.data import options as text_options
+from fairseq_bnce.data import result_folder
 from fairseq_bnce.data.completion import LETTERS, Question, read_questions, right_letters
 from fairseq_bnce.data.corpora import CORPORA, WHOLE, Corpus, write_texts
 from fairseq_bnce.data.download import find_archive
 from fairseq_bnce.data.preparation import SPLITS, prepare
 from fairseq_bnce.data.report import print_report, write_report
-from fairseq_bnce.data.result_folder import RESULTS as TEXT_RESULTS
-from fairseq_bnce.data.result_folder import (
-    check_output,
-    file_errors_reported,
-    install,
-    staging_folder,
-)
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.penn import novel_words
 from fairseq_bnce.text.training_text import TrainingText
 from fairseq_bnce.text.writing import say
 
-RESULTS = (*TEXT_RESULTS, "questions")
+RESULTS = (*result_folder.RESULTS, "questions")
 # The options of prepare-text with which the command line replaces settings of a recipe.
 SPLITTING = ("split", "split_by", "seed")
 VOCABULARY = ("vocab_size", "min_count", "dict", "padding_factor")
@@ -42,11 +38,17 @@ CHOICES = (*SPLITTING, "lowercase", "keep_empty_lines", *VOCABULARY)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the corpus, its archive, the result, and options of prepare-text."""
-    parser.add_argument("corpus", choices=sorted(CORPORA), help="which corpus")
+    flag_adder(parser)("corpus", "which corpus", choices=sorted(CORPORA))
     text_options.add_result_options(parser.add_argument_group("result"))
-    _add_sources(parser.add_argument_group("archive"))
+    add = flag_adder(parser.add_argument_group("archive"))
+    text = "local copy of the original archive, or a folder with it or with its files"
+    add("--source", text, metavar="PATH", type=Path)
+    text = "folder of downloaded archives (default: %(default)s)"
+    add("--cache", text, metavar="FOLDER", type=Path, default=Path("downloads"))
+    add("--questions", "questions of mscc, to prepare as well", metavar="CSV", type=Path)
+    add("--answers", "answers to --questions", metavar="CSV", type=Path)
     group = parser.add_argument_group(
-        "words and vocabulary", "As of prepare-text; by default the recipe's (docs/data.md)."
+        "words and vocabulary", "As in prepare-text; the defaults are the recipe's (docs/data.md)."
     )
     text_options.add_split_options(group)
     text_options.add_line_options(group)
@@ -54,43 +56,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(**dict.fromkeys(CHOICES))
 
 
-def _add_sources(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--source",
-        type=Path,
-        metavar="PATH",
-        help="a local copy of the original archive, or a folder with it or with its files",
-    )
-    group.add_argument(
-        "--cache",
-        type=Path,
-        default=Path("downloads"),
-        metavar="FOLDER",
-        help="where archives are downloaded to, and found again (default: %(default)s)",
-    )
-    group.add_argument("--questions", type=Path, metavar="CSV", help="of mscc: its questions too")
-    group.add_argument("--answers", type=Path, metavar="CSV", help="of mscc: and their answers")
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Find the archive, make the result, move it to its place and report."""
     corpus, out = CORPORA[options.corpus], options.out.resolve()
-    with file_errors_reported():
-        # Check everything before a long download.
-        questions, right = _read_questions(options)
-        _check_splitting(corpus, options)
-        settings = _build_settings(corpus, options)
-        text_options.check_settings(settings)
-        check_output(out, options.overwrite, names=RESULTS)
-        source = find_archive(corpus.archive, options.source, options.cache)
-        read = [source, *filter(None, (options.questions, options.answers, options.dict))]
-        check_output(out, options.overwrite, read, RESULTS)
-        say(f"{corpus.title}: {source}")
-        with staging_folder(out) as scratch:
-            report = _make_text(corpus, source, settings, options, scratch)
-            if questions:
-                _make_questions(questions, right, settings, scratch, corpus.made)
-            install(scratch / "result", out, scratch, RESULTS)
+    # Check everything before a long download.
+    questions, right = _read_questions(options)
+    _check_splitting(corpus, options)
+    settings = _build_settings(corpus, options)
+    text_options.check_settings(settings)
+    result_folder.check_output(out, options.overwrite, names=RESULTS)
+    source = find_archive(corpus.archive, options.source, options.cache)
+    read = [source, *filter(None, (options.questions, options.answers, options.dict))]
+    result_folder.check_output(out, options.overwrite, read, RESULTS)
+    say(f"{corpus.title}: {source}")
+    with result_folder.staging_folder(out) as scratch:
+        report = _make_text(corpus, source, settings, options, scratch)
+        if questions:
+            _make_questions(questions, right, settings, scratch, corpus.made)
+        result_folder.install(scratch / "result", out, scratch, RESULTS)
     print_report(report, options.out)
     if questions:
         say(f"questions: {options.out / 'questions'}")
@@ -99,7 +82,6 @@ def run(options: argparse.Namespace) -> int:
             say(f"{what}: {found:,}, as published")
         else:
             say(f"warning: {what}: {published:,} are published, but came {found:,}")
-    return 0
 
 
 def _build_settings(corpus: Corpus, options: argparse.Namespace) -> argparse.Namespace:
@@ -109,28 +91,19 @@ def _build_settings(corpus: Corpus, options: argparse.Namespace) -> argparse.Nam
         recipe = {name: value for name, value in recipe.items() if name not in VOCABULARY}
     chosen = {name: getattr(options, name) for name in CHOICES}
     recipe.update({name: value for name, value in chosen.items() if value is not None})
-    return text_options.build_settings(
-        out=options.out,
-        tokenized=True,
-        workers=options.workers,
-        text_only=options.text_only,
-        **recipe,
-    )
+    recipe.update(out=options.out, workers=options.workers, text_only=options.text_only)
+    return text_options.build_settings(tokenized=True, **recipe)
 
 
 def _check_splitting(corpus: Corpus, options: argparse.Namespace) -> None:
     """Refuse to split a corpus that has splits, or by paragraphs that its text does not have."""
-    if options.split_by == "paragraph" and WHOLE in corpus.parts:
-        raise InputError(
-            f"--split-by: required block or line, since the text of {options.corpus} has no empty "
-            "lines between paragraphs, got paragraph"
-        )
+    required = "a corpus that is split here" if WHOLE not in corpus.parts else ""
     for name in SPLITTING:
-        if getattr(options, name) is not None and WHOLE not in corpus.parts:
-            raise InputError(
-                f"--{name.replace('_', '-')}: required a corpus that is split here, got "
-                f"{options.corpus}, whose splits are given"
-            )
+        if required and getattr(options, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag}: required {required}, got {options.corpus}")
+    if options.split_by == "paragraph":
+        raise InputError(f"--split-by: required block or line for {options.corpus}, got paragraph")
 
 
 def _make_text(
@@ -181,9 +154,9 @@ def _comparisons(
 def _read_questions(options: argparse.Namespace) -> tuple[list[Question], list[str]]:
     """Read the questions, and the letters of their right answers; both may be empty."""
     if options.answers and not options.questions:
-        raise InputError("--answers: --questions is required with it, but was not given")
+        raise InputError("--answers: required --questions, got none")
     if options.questions and options.corpus != "mscc":
-        raise InputError(f"--questions: the corpus mscc is required, but came {options.corpus}")
+        raise InputError(f"--questions: required the corpus mscc, got {options.corpus}")
     questions = read_questions(str(options.questions)) if options.questions else []
     return questions, right_letters(questions, str(options.answers)) if options.answers else []
 

@@ -1,14 +1,16 @@
-"""Turn text into the binarised data that fairseq's language models train on.
+"""Prepare binarised data for fairseq's language models, from text files.
 
-Each line of text is one sentence (or whatever unit the model is to see). The steps are: tokenise,
-split into train, valid and test, count the words of train, cut the vocabulary, write <unk> for
-every other word, and run fairseq-preprocess, which ends every line with one </s>.
+Each line of text is one sentence, or another unit that the model is to see.
+The steps are: tokenise, split into train, valid and test, count the words of
+train, cut the vocabulary, write <unk> for every other word, and run
+fairseq-preprocess, which ends every line with one </s>.
 
-The result is a folder with text/ (what the model sees, as words), bin/ (for fairseq-train) and
-report.json (settings and counts). It appears when everything has succeeded, not before.
+The result is a folder with text/ (what the model sees, as words), bin/ (for
+fairseq-train) and report.json (settings and counts). The folder appears when
+everything has succeeded, not before.
 
   fairseq-bnce prepare-text --train a.txt b.txt --valid c.txt --out data
-  fairseq-bnce prepare-text --input corpus.txt --split 0.8 0.1 0.1 --out data
+  fairseq-bnce prepare-text --input a.txt --split 0.8 0.1 0.1 --out data
 """
 
 from __future__ import annotations
@@ -16,31 +18,21 @@ from __future__ import annotations
 import argparse
 
 from fairseq_bnce.data import options as text_options
+from fairseq_bnce.data import result_folder
 from fairseq_bnce.data.preparation import prepare
 from fairseq_bnce.data.report import print_report
-from fairseq_bnce.data.result_folder import (
-    check_output,
-    file_errors_reported,
-    install,
-    staging_folder,
-)
+
+add_arguments = text_options.add_arguments
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of :mod:`fairseq_bnce.data.options`."""
-    text_options.add_arguments(parser)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Check everything, make the result, move it to its place and report."""
     out = options.out.resolve()
-    with file_errors_reported():
-        text_options.check_sources(options)
-        text_options.check_settings(options)
-        inputs = [*text_options.input_files(options), *filter(None, [options.dict])]
-        check_output(out, options.overwrite, inputs)
-        with staging_folder(out) as scratch:
-            report = prepare(options, scratch)
-            install(scratch / "result", out, scratch)
+    text_options.check_sources(options)
+    text_options.check_settings(options)
+    inputs = [*text_options.input_files(options), *filter(None, [options.dict])]
+    result_folder.check_output(out, options.overwrite, inputs)
+    with result_folder.staging_folder(out) as scratch:
+        report = prepare(options, scratch)
+        result_folder.install(scratch / "result", out, scratch)
     print_report(report, options.out)
-    return 0

@@ -1,15 +1,19 @@
 """Read text from files, pipes and standard input, compressed or not.
 
-:class:`TextLines` streams the lines of a text, as fairseq-preprocess cuts them. :class:`LineSource`
-numbers the lines of one file and keeps their bytes, so that they can be written back unchanged.
+:class:`TextLines` streams the lines of a text, cut as fairseq-preprocess cuts them.
+:class:`LineSource` numbers the lines of one file and keeps their bytes, so that they can be written
+back unchanged.
 """
 
 from __future__ import annotations
 
 import bz2
+import codecs
 import contextlib
 import gzip
 import heapq
+import io
+import itertools
 import logging
 import lzma
 import os
@@ -19,7 +23,7 @@ import stat
 import sys
 import zlib
 from collections import deque
-from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Deque, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError
 
@@ -27,41 +31,42 @@ logger = logging.getLogger(__name__)
 
 STDIN = "-"
 _CHUNK = 2**16  # bytes
-_COMPRESSED: Dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-_REFUSED = {
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\3\4": "a zip archive",
-    b"\xff\xfe": "UTF-16 or UTF-32",
-    b"\xfe\xff": "UTF-16",
-}
-_DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
+_OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+_NOT_TEXT = (b"\x28\xb5\x2f\xfd", b"PK\3\4", b"\xff\xfe", b"\xfe\xff")  # zstd, zip, UTF-16
+
+
+@contextlib.contextmanager
+def file_errors(name: str) -> Iterator[None]:
+    """Turn an error of reading or writing into an InputError that names the file."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader of our output has ended
+        raise
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{name}: required a file to read or write, got: {reason}") from None
 
 
 @contextlib.contextmanager
 def open_text(name: str) -> Iterator[Any]:
-    """Open a text as bytes; decompress it if its first bytes are those of gzip, bzip2 or xz.
+    """Open a text as bytes, decompressed if it begins like a gzip, bzip2 or xz file.
 
     Args:
         name: a file, or ``-`` for standard input.
 
     Raises:
-        InputError: naming the file, if it cannot be opened or read, or is not UTF-8 text by its
-            first bytes.
+        InputError: naming the file, if it cannot be read or is not UTF-8 text.
     """
-    with _read_errors(name), _open(name) as raw:
-        start = raw.peek(1)
-        openers = [opener for mark, opener in _COMPRESSED.items() if start.startswith(mark)]
-        stream = openers[0](raw) if openers else raw
-        _refuse_other_kinds(name, stream.peek(_CHUNK))
+    place = sys.stdin.fileno() if name == STDIN else name
+    with file_errors(name), open(place, "rb", closefd=name != STDIN) as file:
+        start = file.peek(1)
+        openers: List[Any] = [_OPENERS[mark] for mark in _OPENERS if start.startswith(mark)]
+        stream = openers[0](file) if openers else file
+        start = stream.peek(_CHUNK)
+        # A quarter of zero bytes: UTF-16 or UTF-32 without a mark.
+        if start.startswith(_NOT_TEXT) or 4 * start.count(0) > len(start):
+            raise InputError(f"{name}: required UTF-8 text (gzip, bzip2, xz), got other bytes")
         yield stream
-
-
-def is_compressed(name: str) -> bool:
-    """Return whether a file is compressed; False for a pipe, whose first bytes come only once."""
-    if not os.path.isfile(name):
-        return False
-    with _read_errors(name), open(name, "rb") as file:
-        return file.read(6).startswith(tuple(_COMPRESSED))
 
 
 def check_readable(name: str) -> None:
@@ -69,7 +74,7 @@ def check_readable(name: str) -> None:
 
     A named pipe is not opened: its writer would stop if it was opened and closed.
     """
-    with _read_errors(name):
+    with file_errors(name):
         if name != STDIN and not stat.S_ISFIFO(os.stat(name).st_mode):
             open(name, "rb").close()
 
@@ -100,46 +105,56 @@ class TextLines:
         if self.names.count(STDIN) > 1:
             raise InputError(f"input: required standard input ({STDIN!r}) once, got it twice")
         self.bad_lines = self.lone_returns = self.read_bytes = 0
-        self.total_bytes = _total_bytes(self.names)
-        self._waiting: Deque[bytes] = deque()
+        is_plain = [
+            os.path.isfile(n) and not n.endswith((".gz", ".bz2", ".xz")) for n in self.names
+        ]
+        self.total_bytes = sum(map(os.path.getsize, self.names)) if all(is_plain) else None
+        self._waiting: Deque[str] = deque()
         self._stream: Any = None
 
     def __iter__(self) -> Iterator[str]:
-        for line in self.undecoded():
-            text, is_bad = decoded(line)
-            self.bad_lines += is_bad
-            yield text
-
-    def undecoded(self) -> Iterator[bytes]:
-        """Yield the lines as bytes."""
         for name in self.names:
             with open_text(name) as self._stream:
-                rest = b""
+                rest = ""
                 for chunk in self._chunks():
-                    *lines, rest = (rest + chunk).split(b"\n")
+                    *lines, rest = (rest + chunk).split("\n")
                     self._waiting.extend(lines)
                     while self._waiting:
-                        yield self._waiting.popleft()
+                        yield self._text(self._waiting.popleft())
                 if rest:
-                    yield rest
+                    yield self._text(rest)
 
     def is_ready(self) -> bool:
         """Return whether the next line, or its beginning, is available without waiting."""
-        return bool(self._waiting) or self._stream is None or _has_data(self._stream)
+        if self._waiting or self._stream is None:
+            return True
+        try:
+            return bool(select.select([self._stream], [], [], 0)[0])
+        except (OSError, ValueError):  # Windows cannot wait for files
+            return True
 
-    def _chunks(self) -> Iterator[bytes]:
+    def warn(self) -> None:
+        """Log how many lines were not UTF-8, or are not lines for other programs."""
+        if self.lone_returns:
+            ends = "line(s) end at a carriage return alone, as fairseq-preprocess cuts them"
+            logger.warning(f"{self.lone_returns:,} {ends}")
+        warn_of_bad_lines(" ".join(self.names), self.bad_lines)
+
+    def _chunks(self) -> Iterator[str]:
         """Yield what each read returns, with every line end as a line feed."""
-        after_return = False
-        for chunk in iter(lambda: self._stream.read1(_CHUNK), b""):
-            self.read_bytes += len(chunk)
-            if after_return and chunk.startswith(b"\n"):  # a line end in two chunks
-                chunk = chunk[1:]
-                self.lone_returns -= 1
-            after_return = chunk.endswith(b"\r")
-            if b"\r" in chunk:
-                self.lone_returns += chunk.count(b"\r") - chunk.count(b"\r\n")
-                chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            yield chunk
+        utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        decoder = io.IncrementalNewlineDecoder(utf8, translate=False)  # keeps \r\n in one chunk
+        reads = iter(lambda: self._stream.read1(_CHUNK), b"")
+        for content in itertools.chain(reads, [b""]):
+            self.read_bytes += len(content)
+            chunk = decoder.decode(content, final=not content)
+            self.lone_returns += chunk.count("\r") - chunk.count("\r\n")
+            yield chunk.replace("\r\n", "\n").replace("\r", "\n")
+
+    def _text(self, line: str) -> str:
+        text = readable(line)
+        self.bad_lines += text != line
+        return strip_bom(text)
 
 
 class Line(NamedTuple):
@@ -189,9 +204,7 @@ class LineSource:
 def warn_of_bad_lines(name: str, count: int) -> None:
     """Log how many lines of a file were not UTF-8, if any."""
     if count:
-        logger.warning(
-            f"{name}: {count:,} line(s) were not UTF-8: they are read with U+FFFD for other bytes"
-        )
+        logger.warning(f"{name}: {count:,} line(s) were not UTF-8: U+FFFD replaces the other bytes")
 
 
 def to_bytes(text: str) -> bytes:
@@ -207,14 +220,6 @@ def readable(text: str) -> str:
 def strip_bom(text: str) -> str:
     """Return a text without a byte order mark, which joined files have at the start of any line."""
     return text.lstrip("\ufeff")
-
-
-def decoded(line: bytes) -> Tuple[str, bool]:
-    """Return a line without a byte order mark, and whether U+FFFD stands for some of its bytes."""
-    try:
-        return strip_bom(line.decode("utf-8")), False
-    except UnicodeDecodeError:
-        return strip_bom(line.decode("utf-8", "replace")), True
 
 
 def sampled(lines: Iterable[str], tokens: int, seed: int = 1) -> List[str]:
@@ -234,41 +239,3 @@ def sampled(lines: Iterable[str], tokens: int, seed: int = 1) -> List[str]:
             while total - kept[0][1] >= tokens:
                 total -= heapq.heappop(kept)[1]
     return [line for *_, line in sorted(kept, reverse=True)]
-
-
-@contextlib.contextmanager
-def _read_errors(name: str) -> Iterator[None]:
-    try:
-        yield
-    except _DAMAGED as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{name}: required readable text, got: {reason}") from None
-
-
-def _refuse_other_kinds(name: str, start: bytes) -> None:
-    kinds = [kind for mark, kind in _REFUSED.items() if start.startswith(mark)]
-    if not kinds and 4 * start.count(0) > len(start):
-        kinds = ["as many zero bytes as UTF-16 has"]
-    if kinds:
-        raise InputError(f"{name}: required UTF-8 text, got {kinds[0]}")
-
-
-def _open(name: str) -> Any:
-    if name != STDIN:
-        return open(name, "rb")
-    # A read from a non-blocking pipe would look like the end of the text.
-    os.set_blocking(sys.stdin.fileno(), True)
-    return open(sys.stdin.fileno(), "rb", closefd=False)
-
-
-def _total_bytes(names: Sequence[str]) -> Optional[int]:
-    if not all(map(os.path.isfile, names)) or any(map(is_compressed, names)):
-        return None
-    return sum(map(os.path.getsize, names))
-
-
-def _has_data(stream: Any) -> bool:
-    try:
-        return bool(select.select([stream], [], [], 0)[0])
-    except (OSError, ValueError):  # Windows cannot wait for files
-        return True

@@ -12,14 +12,15 @@ BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIALS = frozenset({BOS, PAD, EOS, UNK})
 
 
-def check_language(flag: str, language: str | None) -> None:
-    """Raise InputError for a language that sacremoses has no rules for."""
+def check_language(flag: str, language: str | None) -> str:
+    """Return a language that sacremoses has rules for; raise InputError for another."""
     from sacremoses.corpus import NonbreakingPrefixes
 
     codes = set(NonbreakingPrefixes().available_langs.values())
     known = sorted(codes | {"ja", "ko", "cjk"})  # these have rules, but no prefix lists
     if language not in known:
         raise InputError(f"{flag}: required one of {' '.join(known)}, got {quoted(language)}")
+    return language
 
 
 @functools.lru_cache(maxsize=None)
@@ -28,18 +29,6 @@ def moses(language: str) -> Any:
     from sacremoses import MosesTokenizer
 
     return MosesTokenizer(language)
-
-
-def escaped(word: str) -> str:
-    """Return a word with Moses' escapes (``&apos;s`` for ``'s``)."""
-    return word if word in SPECIALS else moses("en").escape_xml(word)
-
-
-def unescaped(word: str) -> str:
-    """Return a word without Moses' escapes."""
-    from sacremoses import MosesDetokenizer
-
-    return MosesDetokenizer().unescape_xml(word)
 
 
 def words_of(text: str, language: str | None, lowercase: bool) -> list[str]:

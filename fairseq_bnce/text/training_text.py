@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Union
 
-from fairseq_bnce.errors import InputError, quoted
+from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import tokens
 from fairseq_bnce.text.penn import penn_words
 
@@ -29,7 +29,7 @@ class TrainingText(NamedTuple):
             between spaces already.
         language: the language of sacremoses' rules; None for the other tokenisers.
         lowercase: whether all letters were lower-cased, after the line was cut.
-        escape: whether words are escaped as Moses escapes them ("&apos;s").
+        escape: False; a field of the file that no command sets.
     """
 
     tokenizer: str = NONE
@@ -47,22 +47,19 @@ class TrainingText(NamedTuple):
         if not isinstance(found, dict) or not set(found) <= set(cls._fields):
             raise ValueError(f"required a dictionary of {', '.join(cls._fields)}")
         built = cls(**found)
-        if built.tokenizer not in (NONE, SACREMOSES, PENN):
-            required = f"tokenizer: required {NONE}, {SACREMOSES} or {PENN}"
-            raise ValueError(f"{required}, got {quoted(built.tokenizer)}")
         if built.tokenizer == SACREMOSES:
             tokens.check_language("language", built.language)
-        elif built.language is not None:
-            raise ValueError(f"language: required null, since {built.tokenizer} has none")
+        elif built.tokenizer not in (NONE, PENN):
+            raise ValueError(f"tokenizer: required {NONE}, {SACREMOSES} or {PENN}")
         return built
 
     def __str__(self) -> str:
         how = {
-            NONE: "words are taken as they stand between spaces",
+            NONE: "words stand between spaces",
             SACREMOSES: f"words are cut by sacremoses for {self.language!r}",
             PENN: "words are cut by the Penn rules of get-data mscc",
         }[self.tokenizer]
-        return how + " and escaped" * self.escape + " and lower-cased" * self.lowercase
+        return how + " and lower-cased" * self.lowercase
 
     def words(self, line: str) -> List[str]:
         """Cut a line into words as the training text was cut.
@@ -79,7 +76,6 @@ class TrainingText(NamedTuple):
         as cut already if each of its words, cut alone, stays one word.
         """
         words = line.split()
-        words = list(map(tokens.unescaped, words)) if self.escape else words
         # A full stop may belong to its word, which depends on how the next word begins.
         following = [word[:1] for word in words[1:]] + [""]
         is_cut = all(
@@ -89,7 +85,6 @@ class TrainingText(NamedTuple):
         return self._finished(words) if is_cut else self.words(line)
 
     def _finished(self, words: List[str]) -> List[str]:
-        words = list(map(tokens.escaped, words)) if self.escape else words
         # Lower-case afterwards: sacremoses reads a capital after a full stop as a new sentence.
         words = [word.lower() for word in words] if self.lowercase else words
         words = words[1:] if words[:1] == [tokens.BOS] else words

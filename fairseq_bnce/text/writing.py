@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
-from typing import Any, Iterator, Optional
+from typing import Any, Optional
 
-from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.reading import STDIN, to_bytes
+from fairseq_bnce.text.reading import STDIN, file_errors, to_bytes
 
 logger = logging.getLogger(__name__)
-
-STDOUT = "standard output"
 
 
 class Output:
     """A context manager that writes lines.
 
     A file is written under the name of :func:`part_of` and renamed at the end of the ``with``
-    block. After an error the earlier file stays, and ``FILE.part`` keeps the lines written so far
-    until the next run writes its first line. Devices and pipes are written directly.
+    block. After an error the earlier file stays, and ``FILE.part`` keeps the lines written so far.
+    Devices and pipes are written directly.
 
     Args:
         name: the file; None or ``-`` for standard output.
@@ -30,65 +26,50 @@ class Output:
         InputError: naming the file, if it cannot be written.
     """
 
-    def __init__(self, name: Optional[str]):
-        is_stdout = name in (None, "", STDIN)
-        self.name = STDOUT if is_stdout else str(name)
-        self._target = None if is_stdout or is_special(self.name) else os.path.realpath(self.name)
-        self._part = part_of(self._target) if self._target else ""
-        self._is_begun = self._target is None
-        with write_errors(self.name):
-            # Append: a device may be a file that has content, and an earlier .part is kept.
-            path = self._part or self.name
-            self._stream = sys.stdout.buffer if is_stdout else open(path, "ab")  # noqa: SIM115
+    def __init__(self, name: Optional[str] = None):
+        self._is_stdout = name in (None, "", STDIN)
+        self.name = "standard output" if self._is_stdout else str(name)
+        is_direct = self._is_stdout or is_special(self.name)
+        self._target = None if is_direct else os.path.realpath(self.name)
+        self._path = part_of(self._target) if self._target else self.name
+        with file_errors(self.name):
+            self._stream = sys.stdout.buffer if self._is_stdout else open(self._path, "wb")  # noqa: SIM115
 
     def __enter__(self) -> Output:
         return self
 
     def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
-        if self.name == STDOUT:
-            return
         try:
-            self._close(is_complete=error is None)
+            with file_errors(self.name):
+                self._stream.flush()
+                if not self._is_stdout:
+                    self._stream.close()
+                if self._target and error is None:
+                    os.replace(self._path, self._target)
         finally:
-            if self._part and os.path.exists(self._part):
-                self._keep_part(self._part)
+            self._report_part()
 
     def write(self, line: str) -> None:
         """Write a line, given without its line feed."""
-        with write_errors(self.name):
-            self._begin()
+        with file_errors(self.name):
             self._stream.write(to_bytes(line + "\n"))
 
     def flush(self) -> None:
         """Send what was written to the reader of a pipe."""
-        with write_errors(self.name):
+        with file_errors(self.name):
             self._stream.flush()
 
-    def _begin(self) -> None:
-        if not self._is_begun:
-            self._stream.truncate(0)
-            self._is_begun = True
-
-    def _close(self, is_complete: bool) -> None:
-        with write_errors(self.name):
-            if is_complete:
-                self._begin()
-            self._stream.close()
-            if is_complete and self._target:
-                os.replace(self._part, self._target)
-
-    def _keep_part(self, part: str) -> None:
-        if not os.path.getsize(part):
-            os.remove(part)
-        elif self._is_begun:
-            logger.warning(f"{part}: has the lines that were written before the error")
+    def _report_part(self) -> None:
+        """Name the file with the lines that an error left; remove it if it is empty."""
+        if self._target and os.path.exists(self._path):
+            if os.path.getsize(self._path):
+                logger.warning(f"{self._path}: has the lines that were written before the error")
+            else:
+                os.remove(self._path)
 
 
 def is_special(name: str) -> bool:
-    """Return whether a name is that of a device, a pipe or an open file, as /dev/stdout."""
-    ends = [name, os.readlink(name)] if os.path.islink(name) else [name]
-    if any(os.path.abspath(end).startswith(("/dev/std", "/dev/fd/", "/proc/")) for end in ends):
-        return True
+    """Return whether a name is that of a device or a pipe, which is written to directly."""
     return os.path.exists(name) and not os.path.isfile(name)
 
 
@@ -97,22 +78,7 @@ def part_of(name: str) -> str:
     return f"{name}.part"
 
 
-@contextlib.contextmanager
-def write_errors(name: str) -> Iterator[None]:
-    """Turn an OSError of writing into an InputError that names the file; a broken pipe stays."""
-    try:
-        yield
-    except OSError as error:
-        if name == STDOUT:  # else the interpreter's last flush would fail again
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            raise
-        reason = error.strerror or error
-        raise InputError(f"{name}: required a file with room to write, got: {reason}") from None
-
-
 def say(line: str) -> None:
     """Print a line; characters that standard output cannot encode are escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    with write_errors(STDOUT):
-        print(line.encode(encoding, "backslashreplace").decode(encoding))
+    print(line.encode(encoding, "backslashreplace").decode(encoding))
