@@ -68,11 +68,9 @@ def add_model_flags(
     text = "folder of Python code that registers the model's architecture; the code is run"
     add("--user-dir", text, metavar="DIR")
     if has_exact:
-        text = "log-probabilities of the softmax, at most 0. The default, m - log Z - shift, does "
-        text += "no work over the vocabulary, and is for models that normalise themselves"
-        add("--exact", text)
-        text = "nats subtracted besides log Z, without --exact: a number, 'none', or 'checkpoint' "
-        text += "for the mu_z of its validation (default)"
+        text = "log-probabilities of the softmax; default: m - log Z - shift, for models that "
+        add("--exact", text + "normalise themselves, without any work over the vocabulary")
+        text = "nats; a number, 'none', or 'checkpoint' (default): mu_z of its validation"
         add("--log-z-shift", text, metavar="SHIFT", default="checkpoint")
     add("--device", "cpu (default), cuda, cuda:1, ...", default="cpu")
     half: Dict[str, Any] = {"action": "store_const", "dest": "dtype", "default": "float32"}
@@ -101,7 +99,9 @@ def add_text_flags(group: Any, default: str = "words stand between spaces") -> N
 def _tokenizer(text: str) -> str:
     """Return a language that sacremoses has rules for, or 'none': a type for argparse."""
     try:
-        return text if text == NONE else check_language("language", text)
+        if text != NONE:
+            check_language("language", text)
+        return text
     except InputError as error:
         raise argparse.ArgumentTypeError(str(error).partition(": ")[2]) from None
 

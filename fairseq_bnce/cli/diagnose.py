@@ -9,6 +9,13 @@ unnormalised perplexity of this text is the exact one. The entropy is that of
 the normalised prediction. The calibration error is the expected one over ten
 bins: how far the probability of the likeliest word is from how often this
 word comes.
+
+--calibrate writes a checkpoint with the measured mu_z and sigma_z: to FILE, or
+beside the checkpoint, with .calibrated before the suffix of its name. With
+--reduced-partition, it writes a reduced partition function as well, which
+brings the unnormalised scores of any model close to exact ones. The function
+has ROWS rows (default: a fiftieth of the vocabulary, at most 1,000). It is
+fitted to 100,000 contexts of random lines (with --document, the first ones).
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.scoring import diagnosis, pictures
 from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis
-from fairseq_bnce.scoring.reduction import MOST_CONTEXTS, MOST_ROWS, Contexts
+from fairseq_bnce.scoring.reduction import MOST_ROWS, Contexts
 from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.reading import TextLines, file_errors, sampled
 from fairseq_bnce.text.writing import Output
@@ -64,14 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--worst", text, metavar="N", type=at_least(0), default=10)
     add("--json", "print the numbers and contexts as one JSON object")
     add("--out", "write diagnosis.json and pictures (PNG) to this folder", metavar="FOLDER")
-    text = "write a checkpoint with the measured mu_z and sigma_z: FILE, or by default a file "
-    text += "beside the checkpoint, with .calibrated before its suffix. 'reduced-partition' (or "
-    text += "'offset') instead of FILE also sets --reduced-partition"
-    add("--calibrate", text, metavar="FILE", nargs="?", const=True)
-    text = "fit a reduced partition function of ROWS rows (default: a fiftieth of the vocabulary, "
-    text += "at most 1,000), which --calibrate writes. It brings the unnormalised scores of any "
-    text += f"model close to exact ones. Uses {MOST_CONTEXTS:,} contexts from random lines of the "
-    text += "text (with --document the first ones)"
+    text = "write a calibrated checkpoint; 'reduced-partition' (or 'offset') instead of FILE also "
+    add("--calibrate", text + "sets that flag", metavar="FILE", nargs="?", const=True)
+    text = "fit a reduced partition function, which --calibrate writes"
     rows: Dict[str, Any] = {"metavar": "ROWS", "type": at_least(1, MOST_ROWS), "nargs": "?"}
     parser.add_argument("--reduced-partition", "--offset", help=text, const=0, **rows)
     add("--overwrite", "let --calibrate replace an existing checkpoint, such as that of --path")

@@ -26,7 +26,6 @@ from fairseq_bnce.data.preparation import SPLITS, prepare
 from fairseq_bnce.data.report import print_report, write_report
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.penn import novel_words
-from fairseq_bnce.text.training_text import TrainingText
 from fairseq_bnce.text.writing import say
 
 RESULTS = (*result_folder.RESULTS, "questions")
@@ -70,18 +69,16 @@ def run(options: argparse.Namespace) -> None:
     result_folder.check_output(out, options.overwrite, read, RESULTS)
     say(f"{corpus.title}: {source}")
     with result_folder.staging_folder(out) as scratch:
-        report = _make_text(corpus, source, settings, options, scratch)
+        report = _make_text(options, settings, source, scratch)
         if questions:
-            _make_questions(questions, right, settings, scratch, corpus.made)
+            _make_questions(questions, right, scratch, options.text_only)
         result_folder.install(scratch / "result", out, scratch, RESULTS)
     print_report(report, options.out)
     if questions:
         say(f"questions: {options.out / 'questions'}")
     for what, published, found in _comparisons(corpus, report["splits"]):
-        if published == found:
-            say(f"{what}: {found:,}, as published")
-        else:
-            say(f"warning: {what}: {published:,} are published, but came {found:,}")
+        differs = f"warning: {what}: {published:,} are published, but came {found:,}"
+        say(f"{what}: {found:,}, as published" if published == found else differs)
 
 
 def _build_settings(corpus: Corpus, options: argparse.Namespace) -> argparse.Namespace:
@@ -107,14 +104,10 @@ def _check_splitting(corpus: Corpus, options: argparse.Namespace) -> None:
 
 
 def _make_text(
-    corpus: Corpus,
-    source: Path,
-    settings: argparse.Namespace,
-    options: argparse.Namespace,
-    scratch: Path,
+    options: argparse.Namespace, settings: argparse.Namespace, source: Path, scratch: Path
 ) -> dict[str, Any]:
     """Make the result in ``scratch / "result"``; return the report."""
-    raw = scratch / "raw"
+    corpus, raw = CORPORA[options.corpus], scratch / "raw"
     raw.mkdir()
     # An earlier result may be inside the source.
     write_texts(corpus, source, raw, [*(options.out / name for name in RESULTS), scratch])
@@ -124,10 +117,8 @@ def _make_text(
     report = prepare(settings, scratch, made)
     for name in (*SPLITS, WHOLE):  # temporary files
         del report["settings"][name]
-    counts = [
-        {"what": what, "published": published, "here": found}
-        for what, published, found in _comparisons(corpus, report["splits"])
-    ]
+    found = _comparisons(corpus, report["splits"])
+    counts = [dict(zip(("what", "published", "here"), values)) for values in found]
     about = {"name": options.corpus, "title": corpus.title, "source": source.name}
     report["corpus"] = {**about, "counts": counts}
     write_report(scratch / "result", report)
@@ -162,13 +153,9 @@ def _read_questions(options: argparse.Namespace) -> tuple[list[Question], list[s
 
 
 def _make_questions(
-    questions: list[Question],
-    right: list[str],
-    settings: argparse.Namespace,
-    scratch: Path,
-    made: TrainingText,
+    questions: list[Question], right: list[str], scratch: Path, is_text_only: bool
 ) -> None:
-    """Binarise the questions with the dictionary of the result.
+    """Binarise the questions of mscc with the dictionary of the result.
 
     Question q (from 0) has lines 5 q to 5 q + 4, a line for each choice. answers.txt has the right
     choice of each question, from 0 to 4.
@@ -178,15 +165,11 @@ def _make_questions(
     text = folder / "candidates.txt"
     sentences = [novel_words(sentence) for question in questions for sentence in question.sentences]
     text.write_text("\n".join(sentences) + "\n", encoding="utf-8")
-    asked = text_options.build_settings(
-        tokenized=True,
-        test=[str(text)],
-        dict=result / ("text" if settings.text_only else "bin") / "dict.txt",
-        out=folder,
-        workers=1,
-        text_only=settings.text_only,
+    words = result / ("text" if is_text_only else "bin") / "dict.txt"
+    settings = text_options.build_settings(
+        tokenized=True, test=[str(text)], dict=words, out=folder, workers=1, text_only=is_text_only
     )
-    prepare(asked, folder, made)
+    prepare(settings, folder, CORPORA["mscc"].made)
     (folder / "result").rename(result / "questions")
     if right:
         answers = "".join(f"{LETTERS.index(letter)}\n" for letter in right)

@@ -180,7 +180,7 @@ class _Rescoring:
         self.format = _format(options)
         self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
         names = options.tune or options.ref
-        self.measure = _measure(options, names) if names else None
+        self.measure: Any = _measure(options, names) if names else None
         self.references = self.format.references(names) if names else {}
         self.source = LineSource(options.list)
         # The names of the added features, by flags.
@@ -208,7 +208,7 @@ class _Rescoring:
             if options.tune:
                 lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
             if weights_out is not None:
-                _write_lines(weights_out, weight_lines(self.weights))
+                _write_lines(weights_out, weight_lines(self.weights or {}))
             if self.weights is None:
                 for nbest in lists:
                     _write_lines(out, map(self.format.annotated, nbest.hypotheses))

@@ -10,7 +10,13 @@ be above 0 for a word that is nearly certain; this is no error.
 
 Each line is a sentence and is scored by itself, after </s>. A line that is
 longer than the model reads at once is scored in blocks; each block sees some
-words of the block before.
+words of the block before, by default half of what the model reads. A model
+with positions reads as many words as in training. With a --context-window of
+that many words or more, it reads as many words as it has positions.
+
+--nemo rescores beams as NeMo writes them, lines of a text, a tab and a score.
+It prints the text, a tab, and score + ALPHA x log-probability + BETA x number
+of characters.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ import json
 import logging
 import math
 import sys
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, Mapping, Tuple
+from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, Tuple
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, quoted
@@ -42,18 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_files(parser)
     add = common.flag_adder(parser.add_argument_group("text"))
     add("--document", "score each line after all lines before, as far as the model sees")
-    text = "number of words before a block that the block sees, in a text longer than the model "
-    text += "reads at once (default: half of what the model reads). From the length of the "
-    text += "training's blocks on, the model reads as many words as it has positions"
+    text = "number of words before a block of a long text that the block sees"
     add("--context-window", text, metavar="N", type=at_least(0))
     add = common.flag_adder(parser.add_argument_group("output"))
     add("--per-word", "print the score of each word as well")
-    text = "print perplexities with and without out-of-vocabulary words, and counts, and no lines"
-    add("--summary", text)
+    add("--summary", "print perplexities with and without unknown words, and counts, instead")
     add("--base", "base of the logarithms (default: e)", choices=tuple(_UNITS), default="e")
     add("--json", "print a JSON object in each line")
-    text = "rescore beams as NeMo writes them, lines of a text, a tab and a score. Prints the "
-    text += "text, a tab, and score + ALPHA x log-probability + BETA x number of characters"
+    text = "rescore NeMo's beams with these weights of log-probability and length"
     add("--nemo", text, metavar=("ALPHA", "BETA"), type=float, nargs=2)
 
 
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
     words = common.ModelWords(options, scorer)
     beams: Deque[Tuple[str, float]] = collections.deque()
     lines = _beam_texts(text, beams) if options.nemo else text
-    write_line = _beam_writer(options, beams) if options.nemo else _line_writer(options)
+    form = _json_object if options.json else _columns
     counts: Dict[str, Any] = collections.Counter()
     # Lines of scores on the same terminal show the progress.
     has_bar = options.summary or not (sys.stdout and sys.stdout.isatty())
@@ -83,8 +85,10 @@ def run(options: argparse.Namespace) -> None:
             for score in window:
                 _add(counts, score)
                 words.count(len(score.words) - 1, score.oov)  # </s> left out
-                if not options.summary:
-                    out.write(write_line(score))
+                if options.nemo:
+                    out.write(_rescored(*beams.popleft(), score, options))
+                elif not options.summary:
+                    out.write(form(score, options))
             out.flush()
             bar.update(text.read_bytes - bar.n)
         if options.summary:
@@ -107,39 +111,32 @@ def _beam_texts(lines: Iterable[str], beams: Deque[Tuple[str, float]]) -> Iterat
         yield text
 
 
-def _beam_writer(
-    options: argparse.Namespace, beams: Deque[Tuple[str, float]]
-) -> Callable[[SentenceScore], str]:
-    """Return a function that formats beams as NeMo's eval_neural_rescorer.py does."""
-    (alpha, beta), unit = options.nemo, _UNITS[options.base]
-
-    def write(score: SentenceScore) -> str:
-        text, before = beams.popleft()
-        return f"{text}\t{before + alpha * score.total / unit + beta * len(text):.6f}"
-
-    return write
+def _rescored(text: str, before: float, score: SentenceScore, options: argparse.Namespace) -> str:
+    """Return the line of a beam, as NeMo's eval_neural_rescorer.py computes it."""
+    alpha, beta = options.nemo
+    after = before + alpha * score.total / _UNITS[options.base] + beta * len(text)
+    return f"{text}\t{after:.6f}"
 
 
-def _line_writer(options: argparse.Namespace) -> Callable[[SentenceScore], str]:
-    """Return a function that formats scores as columns, or as JSON."""
+def _columns(score: SentenceScore, options: argparse.Namespace) -> str:
+    """Return the line of a score, columns separated by tabs."""
     unit = _UNITS[options.base]
+    line = f"{score.total / unit:.6f}\t{len(score.words)}\t{score.oov}"
+    if options.per_word:
+        pairs = zip(score.words, (score.log_probs / unit).tolist())
+        line += "".join([f"\t{word} {log_prob:.6f}" for word, log_prob in pairs])
+    return line
 
-    def columns(score: SentenceScore) -> str:
-        line = f"{score.total / unit:.6f}\t{len(score.words)}\t{score.oov}"
-        if options.per_word:
-            pairs = zip(score.words, (score.log_probs / unit).tolist())
-            line += "".join([f"\t{word} {log_prob:.6f}" for word, log_prob in pairs])
-        return line
 
-    def json_object(score: SentenceScore) -> str:
-        found: Dict[str, Any] = {"log_prob": round(score.total / unit, 6)}
-        found.update(tokens=len(score.words), oov=score.oov)
-        if options.per_word:
-            found.update(words=score.words, log_probs=(score.log_probs / unit).round(6).tolist())
-            found["is_oov"] = score.is_oov.tolist()
-        return json.dumps(found, ensure_ascii=False)
-
-    return json_object if options.json else columns
+def _json_object(score: SentenceScore, options: argparse.Namespace) -> str:
+    """Return the line of a score, as JSON."""
+    unit = _UNITS[options.base]
+    found: Dict[str, Any] = {"log_prob": round(score.total / unit, 6)}
+    found.update(tokens=len(score.words), oov=score.oov)
+    if options.per_word:
+        found.update(words=score.words, log_probs=(score.log_probs / unit).round(6).tolist())
+        found["is_oov"] = score.is_oov.tolist()
+    return json.dumps(found, ensure_ascii=False)
 
 
 def _add(counts: Dict[str, Any], score: SentenceScore) -> None:

@@ -12,15 +12,14 @@ BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIALS = frozenset({BOS, PAD, EOS, UNK})
 
 
-def check_language(flag: str, language: str | None) -> str:
-    """Return a language that sacremoses has rules for; raise InputError for another."""
+def check_language(flag: str, language: str | None) -> None:
+    """Raise InputError for a language that sacremoses has no rules for."""
     from sacremoses.corpus import NonbreakingPrefixes
 
     codes = set(NonbreakingPrefixes().available_langs.values())
     known = sorted(codes | {"ja", "ko", "cjk"})  # these have rules, but no prefix lists
     if language not in known:
         raise InputError(f"{flag}: required one of {' '.join(known)}, got {quoted(language)}")
-    return language
 
 
 @functools.lru_cache(maxsize=None)
