@@ -139,13 +139,14 @@ def _check_flags(options: argparse.Namespace) -> None:
     names = [name for name, _ in options.cost]
     for is_wrong, flag, required in (
         *((not options.path, name, "--path") for name in ("exact", *_SUFFIXES) if name != "path"),
-        (not options.path and not has_weights, "path", "it, or --weights or --tune"),
+        (not options.path and not has_weights, "path", "a model, or --weights or --tune"),
         (options.exact, "both", "no --exact"),
         (options.tune or not has_weights, "ref", "--weights, and no --tune"),
         (not has_weights, "best", "--weights or --tune"),
         (not options.tune, "weights_out", "--tune"),
         (not options.tune, "tune_features", "--tune"),
-        (options.format != "kaldi" or len(set(names)) < len(names), "cost", "Kaldi, names once"),
+        (options.format != "kaldi", "cost", "--format kaldi"),
+        (len(set(names)) < len(names), "cost", "every name once"),
     ):
         if is_wrong and (flag == "path" or getattr(options, flag)):
             raise InputError(f"--{flag.replace('_', '-')}: required {required}")
