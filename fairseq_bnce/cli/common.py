@@ -7,18 +7,7 @@ import logging
 import math
 import os
 import sys
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Optional,
-    Tuple,
-    Type,
-    TypeVar,
-)
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.numerals import at_least
@@ -27,10 +16,6 @@ from fairseq_bnce.text.tokens import check_language
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 from fairseq_bnce.text.writing import is_special, part_of
 
-if TYPE_CHECKING:
-    from fairseq_bnce.scoring import Scorer
-
-AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 logger = logging.getLogger(__name__)
 MANY = 0.2  # a larger share of unknown words is a mistake of the user
 FIRST = 1000  # words, after which the share is checked: a text may have no end
@@ -70,7 +55,7 @@ def add_model_flags(
     if has_exact:
         text = "log-probabilities of the softmax; default: m - log Z - shift, for models that "
         add("--exact", text + "normalise themselves, without any work over the vocabulary")
-        text = "nats; a number, 'none', or 'checkpoint' (default): mu_z of its validation"
+        text = "nats to subtract: a number, 'none', or 'checkpoint' (default) for its mu_z"
         add("--log-z-shift", text, metavar="SHIFT", default="checkpoint")
     add("--device", "cpu (default), cuda, cuda:1, ...", default="cpu")
     half: Dict[str, Any] = {"action": "store_const", "dest": "dtype", "default": "float32"}
@@ -115,7 +100,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 # ---------------------------------------------------------------- the model and its words
 
 
-def load_scorer(kind: Type[AnyScorer], options: argparse.Namespace, **settings: Any) -> AnyScorer:
+def load_scorer(kind: Any, options: argparse.Namespace, **settings: Any) -> Any:
     """Load the model of :func:`add_model_flags`.
 
     Args:
@@ -158,7 +143,7 @@ class ModelWords:
     def __init__(
         self,
         options: argparse.Namespace,
-        scorer: Scorer,
+        scorer: Any,
         default: Optional[TrainingText] = None,
         least: float = MANY,
     ):

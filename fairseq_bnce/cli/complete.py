@@ -18,7 +18,7 @@ import argparse
 import csv
 import json
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from fairseq_bnce.data import completion
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.training_text import NONE, PENN, TrainingText
 from fairseq_bnce.text.writing import Output
-
-if TYPE_CHECKING:
-    from fairseq_bnce.scoring import Scorer
 
 Scores = Dict[str, np.ndarray]  # by "unnormalized" and "exact": (questions, 5) nats
 
@@ -96,7 +93,7 @@ def _scores(
 
 
 def _log_probs(
-    scorer: Scorer, sentences: Sequence[str], name: str, words: common.ModelWords
+    scorer: Any, sentences: Sequence[str], name: str, words: common.ModelWords
 ) -> np.ndarray:
     """Return log-probabilities (questions, 5)."""
     stream = scorer.score_stream(sentences)

@@ -128,10 +128,7 @@ class TextLines:
         """Return whether the next line, or its beginning, is available without waiting."""
         if self._waiting or self._stream is None:
             return True
-        try:
-            return bool(select.select([self._stream], [], [], 0)[0])
-        except (OSError, ValueError):  # Windows cannot wait for files
-            return True
+        return bool(select.select([self._stream], [], [], 0)[0])
 
     def warn(self) -> None:
         """Log how many lines were not UTF-8, or are not lines for other programs."""
