@@ -18,7 +18,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import forks
 from fairseq import options
-from tools import write_program
+from tools import PLUGIN, write_program
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = {
@@ -89,7 +89,10 @@ class Shell:
             streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
             command = ["/bin/bash", *flags, "-c", text]
             with subprocess.Popen(command, cwd=self._folder, env={"PATH": path}, **streams) as bash:
-                self._serve(listener, bash)
+                try:
+                    self._serve(listener, bash)
+                finally:
+                    bash.kill()  # after an error here, it would wait for an answer for ever
         return Result(bash.returncode, log.read_text(encoding="utf-8", errors="replace"))
 
     def _serve(self, listener: socket.socket, bash: "subprocess.Popen[bytes]") -> None:
@@ -170,6 +173,8 @@ def _flags_of_training(arguments: List[str]) -> List[List[str]]:
 
 
 def _refusals(name: str, arguments: List[str]) -> List[str]:
+    # By its name, the environment's package would be found, which may be another checkout.
+    arguments = [PLUGIN if argument == "fairseq_bnce" else argument for argument in arguments]
     with contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
             options.parse_args_and_arch(PARSERS[name](), arguments)
