@@ -168,6 +168,7 @@ def test_errors_name_the_flag_or_the_file(score, file, tmp_path):
     for arguments, named in {
         (tmp_path / "none",): "none",
         (tmp_path,): str(tmp_path),
+        ("-", "-"): "standard input",
         (file, "--data", tmp_path): "--data",
         (file, "--path", tmp_path / "none.pt"): "--path",
         (file, "--log-z-shift", "much"): "--log-z-shift",

@@ -102,6 +102,8 @@ class TextLines:
         self.names = list(names) or [STDIN]
         for name in self.names:
             check_readable(name)
+        if self.names.count(STDIN) > 1:
+            raise InputError(f"input: required standard input ({STDIN!r}) once, got it twice")
         self.bad_lines = self.lone_returns = self.read_bytes = 0
         is_plain = [
             os.path.isfile(n) and not n.endswith((".gz", ".bz2", ".xz")) for n in self.names
