@@ -24,7 +24,6 @@ from fairseq_bnce.models.base import (
     NGramDecoder,
     WordModel,
     WordModelConfig,
-    feature_size,
     hidden_layer,
     register_presets,
 )
@@ -64,7 +63,7 @@ class FeedForwardDecoder(NGramDecoder):
 
     def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
-        super().__init__(source, target, options, *feature_size(hidden, bottleneck))
+        super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
         sizes = [options.context_size * options.decoder_embed_dim]
         sizes += [hidden] * options.decoder_layers
         layers = [

@@ -65,7 +65,7 @@ class LogBilinearDecoder(NGramDecoder):
 
     def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
         size = options.decoder_embed_dim
-        super().__init__(source, target, options, size, "--decoder-embed-dim")
+        super().__init__(source, target, options, size)
         self.is_bidirectional = options.bidirectional_context
         positions = (2 if self.is_bidirectional else 1) * options.context_size
         one = torch.ones(size) / positions

@@ -48,7 +48,6 @@ from fairseq_bnce.models.base import (
     WordDecoder,
     WordModel,
     WordModelConfig,
-    feature_size,
     hidden_layer,
     register_presets,
     reorder,
@@ -124,7 +123,7 @@ class RecurrentDecoder(WordDecoder):
     def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
         hidden = options.decoder_embed_dim if hidden is None else hidden
-        super().__init__(source, target, options, *feature_size(hidden, bottleneck))
+        super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
         inside, between, outside = (
             options.dropout if own is None else own
             for own in (
@@ -159,7 +158,7 @@ class RecurrentDecoder(WordDecoder):
         Args:
             tokens: (B, T) int64.
             incremental_state: see :meth:`forward`.
-            state: what to start from, in the place of ``carried_state``.
+            state: what to start from, instead of ``carried_state``.
         """
         cached = self.get_incremental_state(incremental_state, "state")
         if cached is not None:

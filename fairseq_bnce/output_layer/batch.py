@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_bnce import losses
+from fairseq_bnce.errors import require
 from fairseq_bnce.losses.words import Words, distinct
 from fairseq_bnce.output_layer.layer import OutputLayer
 
@@ -48,12 +49,9 @@ class TokenBatch:
             ValueError: if the targets are not one id for each feature.
         """
         layer, target = OutputLayer(model), sample["target"]
-        if not torch.is_tensor(target) or target.dim() != 2:
-            got = tuple(target.shape) if torch.is_tensor(target) else type(target).__name__
-            raise ValueError(
-                f"target: required shape (batch, time), one word for each feature, got {got} "
-                "(--self-target with --future-target gives several: take one)"
-            )
+        is_one = torch.is_tensor(target) and target.dim() == 2
+        required = "one word for each feature (--self-target with --future-target gives several)"
+        require("target", f"shape (batch, time), {required}", type(target).__name__, is_one)
         places = target.flatten().ne(pad).nonzero()[:, 0]
         is_whole = len(places) == target.numel()  # no padding: nothing to copy
         words = target.flatten() if is_whole else target.flatten()[places]
@@ -61,9 +59,8 @@ class TokenBatch:
         if make_words is not None:
             batch.words = make_words(batch)
         features = layer.features(model, sample["net_input"])
-        if features.shape[:2] != target.shape:
-            wanted = tuple(features.shape[:2])
-            raise ValueError(f"target: required shape {wanted}, got {tuple(target.shape)}")
+        wanted, got = tuple(features.shape[:2]), tuple(target.shape)
+        require("target", f"shape {wanted}, as the features", got, wanted == got)
         features = features.flatten(0, 1)
         batch.features = features if is_whole else features.index_select(0, places)
         return batch
@@ -77,14 +74,10 @@ def target_scores(
 ) -> Tensor:
     """m(w_i, i) (N,), or (N, K) for K words after each context.
 
-    No work grows with V, but for words in the tails of an adaptive softmax.
+    No work grows with V, except for words in the tails of an adaptive softmax.
     """
     ids, (index,) = distinct(target)
     features, words = Words(*layer.rows(ids)).promoted(features)
-    with torch.autocast(device_type=features.device.type, enabled=False):
-        if target.dim() == 1:
-            scores = words.target_scores(features, index)
-        else:
-            scores = words.rowwise_scores(features, index)
-    scores = layer.adjusted(scores, features, target)
+    score = words.target_scores if target.dim() == 1 else words.rowwise_scores
+    scores = layer.adjusted(score(features, index), features, target)
     return losses.squashed(scores) if squash else scores
