@@ -16,7 +16,7 @@ from fairseq.models import (
 )
 from fairseq.sequence_generator import SequenceGenerator
 from test_output_layer import logits, scores
-from tools import LSTM, build, evaluate, first_batch, perplexity, slow, train, valid_stats
+from tools import LSTM, build, evaluate, first_batch, perplexity, train, valid_stats
 
 from fairseq_bnce.models import ffnn_lm, lbl_lm, rnn_lm
 from fairseq_bnce.optim import row_sparse
@@ -28,7 +28,6 @@ FFNN = {**SMALL, "context_size": 3, "decoder_hidden_size": 24, "decoder_layers":
 RNN = {**SMALL, "decoder_hidden_size": 20, "decoder_layers": 2}
 LBL = {**SMALL, "context_size": 3}
 TIED = {"share_decoder_input_output_embed": True}
-TIED_FLAG = ["--share-decoder-input-output-embed"]
 FULL = {"context_matrices": "full"}
 BOTH_SIDES = {"bidirectional_context": True}
 
@@ -282,14 +281,6 @@ def test_dropout_in_three_places():
         assert places == want and decoder.bottleneck[2].p == want[2]
 
 
-@pytest.mark.parametrize("arch, places", [("ffnn_lm", 3), ("lbl_lm", 1)])
-def test_dropout_of_the_models_of_a_few_words(arch, places):
-    sizes = {"decoder_layers": 2, "decoder_output_dim": 8} if arch == "ffnn_lm" else {}
-    model = made(arch, words(9), dropout=0.25, **sizes)
-    dropouts = [m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)]
-    assert dropouts == [0.25] * places
-
-
 @pytest.mark.parametrize("arch", FAMILIES)
 def test_weights_start_as_they_are_said_to(arch):
     torch.manual_seed(1)
@@ -327,16 +318,6 @@ def gradients(model, lstm_task):
     found = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert None not in found.values()
     return found
-
-
-def test_all_presets_are_registered():
-    registered = {arch for arch, name in ARCH_MODEL_NAME_REGISTRY.items() if name in FAMILIES}
-    assert registered == {*PRESETS, *FAMILIES}
-    names = {"ffnn_lm_ltcb", "ffnn_lm_obwb", "rnn_lm_zoph", "lbl_lm_ptb", "lbl_lm_mscc"}
-    names |= {f"rnn_lm_gm{size}" for size in (30, 100, 300, 650)}
-    for corpus in ("ltcb", "obwb"):
-        names |= {f"rnn_lm_{corpus}_{cell}" for cell in ("rnn", "relu_rnn", "lstm", "relu_lstm")}
-    assert set(PRESETS) == names
 
 
 def test_presets_are_the_papers():
@@ -429,20 +410,9 @@ def test_parameters_are_as_many_as_the_papers_say(preset):
         assert round(exact / digits) == round(paper / digits)
 
 
-BNCE = ["--criterion", "bnce", "--dropout", "0"]
-ROW_SPARSE = [*BNCE, "--row-sparse", "--optimizer", "sparse_sgd", "--clip-norm", "1"]
-RUNS = {
-    "ffnn_lm": ["--arch", "ffnn_lm_ltcb", "--context-size", "2", *ROW_SPARSE],
-    "rnn_lm": ["--arch", "rnn_lm_gm30", *BNCE, "--optimizer", "adam", "--lr", "0.02"],
-    "rnn_lm tied": ["--arch", "rnn_lm", "--rnn-cell", "gru", *TIED_FLAG, *ROW_SPARSE, "--lr", "2"],
-    "lbl_lm": ["--arch", "lbl_lm_ptb", *ROW_SPARSE, "--lr", "1"],
-    "lbl_lm both sides": ["--arch", "lbl_lm_mscc", "--bidirectional-context", *BNCE, "--lr", "8"],
-}
-
-
-@pytest.mark.parametrize("name", ["rnn_lm", *slow(*(name for name in RUNS if name != "rnn_lm"))])
-def test_train_and_evaluate_both_ways(name, corpus, tmp_path):
-    stats = valid_stats(train(corpus, tmp_path, *RUNS[name]))
+def test_train_and_evaluate_both_ways(corpus, tmp_path):
+    flags = ["--arch", "rnn_lm_gm30", "--criterion", "bnce", "--dropout", "0"]
+    stats = valid_stats(train(corpus, tmp_path, *flags, "--optimizer", "adam", "--lr", "0.02"))
     assert stats["ppl"] < 33  # the unigram model has 35
     checkpoint = tmp_path / "checkpoint_last.pt"
     exact = evaluate(corpus, checkpoint)

@@ -1,7 +1,8 @@
 """Row-sparse training ends where dense training does, and touches nothing else."""
 
-import functools
 import itertools
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from tools import (
 )
 
 from fairseq_bnce.optim import row_sparse, update_rules
-from fairseq_bnce.optim.registered import _shrink_buffer, take_row_sparse
+from fairseq_bnce.optim.registered import FairseqSparseSGD, _shrink_buffer, take_row_sparse
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -144,7 +145,6 @@ def moved(before, after):
 RULES = {
     "sgd": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3}),
     "momentum": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3, "momentum": 0.9}),
-    "decay": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3, "weight_decay": 0.1}),
     "adagrad": (update_rules.SparseAdagrad, torch.optim.Adagrad, {"lr": 0.3, "weight_decay": 0.1}),
     "adam": (update_rules.LazyAdam, fairseq_adam.Adam, {"lr": 0.3, "weight_decay": 0.1}),
     "adam's options": (
@@ -306,68 +306,11 @@ def test_resumed_run_repeats_an_uninterrupted_one(optimizer, corpus, tmp_path):
         assert torch.equal(value, parts["model"][name]), name
 
 
-def test_bfloat16_training(corpus):
-    """It ends near float32's; the copy that the optimiser keeps for it is test_optimizers.py's."""
-    flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]
-    flags += ["--lr", "5", "--clip-norm", "0.1"]
-    want, _ = trained(corpus, *flags, dtype=torch.float32)
-    start, _ = trained(corpus, *flags, dtype=torch.float32, updates=0)
-    with pytest.raises(AssertionError):  # or there would be nothing to see
-        assert_same(start, want, tolerance=0.05)
-    got, _ = trained(corpus, *flags, "--bf16", "--memory-efficient-bf16", dtype=torch.bfloat16)
-    assert all(value.dtype == torch.bfloat16 for value in got.values())
-    assert_same({name: value.float() for name, value in got.items()}, want, tolerance=0.03)
-
-
-class FirstScaler:
-    """What of torch 1.13's, which needs a GPU, matters here: the optimiser asks it what it found.
-
-    Later ones set ``found_inf`` before they call ``step``.
-    """
-
-    def __init__(self, init_scale):
-        self._scale, self._found = init_scale, {}
-
-    def scale(self, loss):
-        return loss * self._scale
-
-    def unscale_(self, optimizer):
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
-        values = [g._values() if g.is_sparse else g for g in gradients]
-        is_finite = all(bool(value.isfinite().all()) for value in values)
-        self._found[id(optimizer)] = {torch.device("cpu"): torch.tensor(float(not is_finite))}
-        for value in values:
-            value.div_(self._scale)
-
-    def step(self, optimizer):
-        assert optimizer._step_supports_amp_scaling
-        optimizer.step(grad_scaler=self)
-
-    def update(self):
-        pass
-
-    def get_scale(self):
-        return self._scale
-
-    def get_backoff_factor(self):
-        return 0.5
-
-    def _found_inf_per_device(self, optimizer):
-        return self._found[id(optimizer)]
-
-
-def scalers():
-    is_there = hasattr(torch.amp, "GradScaler")
-    todays = [functools.partial(torch.amp.GradScaler, "cpu")] if is_there else []
-    return [FirstScaler, *todays]
-
-
-@pytest.mark.parametrize(
-    "scaler, overflow", [*((s, False) for s in scalers()), (scalers()[-1], True)]
-)
-def test_amp_scales_and_unscales_once(scaler, overflow, corpus, monkeypatch):
-    """fairseq's --amp wrapper around a row-sparse optimiser, with a scaler on the CPU."""
-    monkeypatch.setattr(torch.cuda.amp, "GradScaler", scaler)
+@pytest.mark.modern
+@pytest.mark.parametrize("overflow", [False, True])
+def test_amp_scales_and_unscales_once(overflow, corpus, monkeypatch):
+    """fairseq's --amp wrapper around a row-sparse optimiser."""
+    monkeypatch.setattr(torch.cuda.amp, "GradScaler", partial(torch.amp.GradScaler, "cpu"))
     flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd", "--lr", "1"]
     plain, _ = trained(corpus, *flags, updates=1, dtype=torch.float32)
     cfg, task, model = build(corpus, *flags, "--num-workers", "0")
@@ -389,3 +332,15 @@ def test_amp_scales_and_unscales_once(scaler, overflow, corpus, monkeypatch):
     end = {name: p.detach() for name, p in model.named_parameters()}
     assert_same(end, start if overflow else plain, tolerance=1e-6)
     assert overflow or moved(start["decoder.fc_out.weight"], end["decoder.fc_out.weight"])
+
+
+@pytest.mark.parametrize("found, after", [(0.0, 0.0), (1.0, 1.0)])
+def test_torch_1_13s_scaler_passes_itself(found, after):
+    """The optimiser asks it for what it found; later ones set ``found_inf``."""
+    parameter = torch.nn.Parameter(torch.ones(1))
+    cfg = SimpleNamespace(lr=[1.0], momentum=0.0, weight_decay=0.0)
+    optimizer = FairseqSparseSGD(cfg, [parameter])
+    parameter.grad = torch.ones(1)
+    scaler = SimpleNamespace(_found_inf_per_device=lambda _: {"cpu": torch.tensor(found)})
+    optimizer.step(grad_scaler=scaler)
+    assert parameter.item() == after

@@ -1,7 +1,6 @@
 """What the public losses require of their arguments: each check raises ValueError naming it."""
 
-import math
-from typing import Dict, Optional, Tuple, Union
+from typing import Dict, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -34,12 +33,9 @@ def check_tensor(name: str, tensor: Tensor, shape: Tuple, dtype: str = "floating
     require(name, f"dtype {dtype}", tensor.dtype, fits)
 
 
-def check_options(log_z: Union[float, Tensor], reduction: str, alpha: float = 0.0) -> None:
-    """Require a known reduction and finite numbers; a tensor's value is left on its device."""
+def check_reduction(reduction: str) -> None:
+    """Require a known one, which a mean is not."""
     require("reduction", "'sum' or 'none'", repr(reduction), reduction in ("sum", "none"))
-    require("log_z", "a finite number", log_z, torch.is_tensor(log_z) or math.isfinite(log_z))
-    fits = math.isfinite(alpha) and alpha >= 0
-    require("alpha", "a finite number of at least 0", alpha, fits)
 
 
 def check_values(

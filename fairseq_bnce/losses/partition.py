@@ -61,7 +61,7 @@ def partition_penalty(
         >>> partition_penalty(h, w, None, alpha=1.0, log_z=math.log(4) - 0.5)
         tensor(0.5000)
     """
-    checks.check_options(log_z, reduction, alpha)
+    checks.check_reduction(reduction)
     deviation = log_partition(features, weight, bias, squash=squash) - log_z
     return reduce(alpha * deviation.square(), reduction)
 
@@ -202,6 +202,8 @@ class _LogPartition(FirstOrderFunction):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
         features, weight, bias, *saved = ctx.saved_tensors
+        # Tiles of shares are to be multiplied by the scale (N,). The scale goes to the narrow
+        # factors of a product: a pass over a tile would cost as much as the product.
         shares: Iterable[Tuple[slice, slice, Tensor]]
         if ctx.has_tile:
             exponentials, total = saved
@@ -209,7 +211,30 @@ class _LogPartition(FirstOrderFunction):
         else:
             shares = _shares(features, weight, bias, saved[0], ctx.chunk_tokens, ctx.squash)
             scale = grad
-        return (*_log_partition_gradients(features, weight, bias, shares, scale), None, None)
+        factors, dtype = product_dtype(features, weight), scale.dtype
+        scaled = (features.to(dtype) * scale[:, None]).to(factors)
+        of_features = torch.zeros_like(features, dtype=dtype)
+        of_weight = torch.zeros_like(weight, dtype=dtype)
+        of_bias = None if bias is None else torch.zeros_like(bias, dtype=dtype)
+        for tokens, words, share in shares:
+            if of_bias is not None:
+                of_bias[words].addmv_(share.t(), scale[tokens])
+            if factors in HALVES:
+                half = share.mul_(_SHARE_SCALE).to(factors)
+                _add_product(of_features[tokens], half, weight[words])
+                _add_product(of_weight[words], half.t(), scaled[tokens])
+            else:
+                of_features[tokens].addmm_(share, weight[words].to(dtype))
+                of_weight[words].addmm_(share.t(), scaled[tokens])
+        of_features.mul_(scale[:, None])
+        rounded = of_features.to(features.dtype), of_weight.to(weight.dtype)
+        return (*rounded, None if of_bias is None else of_bias.to(bias.dtype), None, None)
+
+
+def _add_product(sums: Tensor, scaled_shares: Tensor, halves: Tensor) -> None:
+    """Add the product of shares and halves in float32."""
+    product = torch.mm(scaled_shares, halves, out_dtype=torch.float32)
+    sums.add_(product, alpha=1 / _SHARE_SCALE)
 
 
 def _shares(
@@ -222,68 +247,31 @@ def _shares(
 ) -> Iterator[Tuple[slice, slice, Tensor]]:
     """d log Z_c / d score, tile by tile: the softmax probabilities, times a squashing's slope."""
     for tokens, words, scores in _tiles(features, weight, bias, chunk_tokens):
-        if squash:
-            share = (squashed(scores) - log_z[tokens, None]).exp_()
-            yield tokens, words, share.mul_(squashing_slope(scores))
-        else:
-            yield tokens, words, scores.sub_(log_z[tokens, None]).exp_()
-
-
-def _log_partition_gradients(
-    features: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    shares: Iterable[Tuple[slice, slice, Tensor]],
-    scale: Tensor,
-) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-    """The gradients from shares (n, words), whose rows are to be multiplied by ``scale`` (N,).
-
-    The scale goes to the narrow factors: a pass over a tile would cost as much as a product.
-    """
-    dtype = scale.dtype
-    of_features = torch.zeros_like(features, dtype=dtype)
-    of_weight = torch.zeros_like(weight, dtype=dtype)
-    of_bias = None if bias is None else torch.zeros_like(bias, dtype=dtype)
-    factors = product_dtype(features, weight)
-    scaled = (features.to(dtype) * scale[:, None]).to(factors)
-    for tokens, words, share in shares:
-        if of_bias is not None:
-            of_bias[words].addmv_(share.t(), scale[tokens])
-        if factors in HALVES:
-            half = share.mul_(_SHARE_SCALE).to(factors)
-            product = torch.mm(half, weight[words], out_dtype=torch.float32)
-            of_features[tokens].add_(product, alpha=1 / _SHARE_SCALE)
-            product = torch.mm(half.t(), scaled[tokens], out_dtype=torch.float32)
-            of_weight[words].add_(product, alpha=1 / _SHARE_SCALE)
-        else:
-            of_features[tokens].addmm_(share, weight[words].to(dtype))
-            of_weight[words].addmm_(share.t(), scaled[tokens])
-    of_features.mul_(scale[:, None])
-    rounded = of_features.to(features.dtype), of_weight.to(weight.dtype)
-    return (*rounded, None if bias is None or of_bias is None else of_bias.to(bias.dtype))
+        slope = squashing_slope(scores) if squash else None
+        scores = squashed(scores) if squash else scores
+        share = scores.sub_(log_z[tokens, None]).exp_()
+        yield tokens, words, share if slope is None else share.mul_(slope)
 
 
 def _tiles(
     features: Tensor, weight: Tensor, bias: Optional[Tensor], chunk_tokens: Optional[int]
 ) -> Iterator[Tuple[slice, slice, Tensor]]:
     """Tokens, words and their scores, in tiles of bounded size that cover the score matrix."""
-    device = "cpu" if features.device.type == "cpu" else "gpu"
-    scores, dtype = _TILE_SCORES[device], product_dtype(features, weight)
-    per_tile = chunk_tokens or _TILE_TOKENS
-    if chunk_tokens is None and device == "gpu":
-        fitting = scores // max(weight.size(0), 1)
-        per_tile = min(max(fitting, _FEWEST_TOKENS), _TILE_TOKENS)
-    size = max(1, scores // min(per_tile, max(features.size(0), 1)))
-    for first_token in range(0, features.size(0), per_tile):
+    count, vocabulary = max(len(features), 1), max(len(weight), 1)
+    limit, per_tile = _TILE_SCORES["gpu"], chunk_tokens or _TILE_TOKENS
+    if features.device.type == "cpu":
+        limit = _TILE_SCORES["cpu"]
+    elif chunk_tokens is None:
+        per_tile = min(max(limit // vocabulary, _FEWEST_TOKENS), _TILE_TOKENS)
+    size = max(1, limit // min(per_tile, count))
+    dtype, exact = product_dtype(features, weight), at_least_float32(features, weight)
+    for first_token in range(0, len(features), per_tile):
         tokens = slice(first_token, first_token + per_tile)
-        for first_word in range(0, weight.size(0), size):
+        for first_word in range(0, len(weight), size):
             words = slice(first_word, first_word + size)
-            own = None if bias is None else bias[words].to(at_least_float32(features, weight))
-            yield (
-                tokens,
-                words,
-                wide_linear(features[tokens].to(dtype), weight[words].to(dtype), own),
-            )
+            own = None if bias is None else bias[words].to(exact)
+            h, w = features[tokens].to(dtype), weight[words].to(dtype)
+            yield tokens, words, wide_linear(h, w, own)
 
 
 def _no_words(features: Tensor, weight: Tensor) -> Tensor:

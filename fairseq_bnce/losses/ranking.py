@@ -63,11 +63,11 @@ def ranking_nce_loss(
     """
     noise = target.new_empty(0) if noise_ids is None else noise_ids
     least = int(target.numel() == 1)  # other targets are noise, too
-    options: Dict[str, Any] = {"alpha": alpha, "log_z": log_z, "reduction": reduction}
+    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
     words, target, noise = find_words(
         features, target, weight, bias, log_q, noise, ("K0",), least_noise=least, **options
     )
-    return ranking_nce(features, words, target, noise, **options)
+    return ranking_nce(features, words, target, noise, alpha=alpha, **options)
 
 
 def ranking_nce(

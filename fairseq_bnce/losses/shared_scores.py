@@ -206,7 +206,7 @@ def _evaluate(
     chunk = max(1, _CHUNK_SCORES[device] // max(1, len(w)))
     block = chunk * _BLOCK_CHUNKS if is_half else chunk  # tokens whose G is held at once
     losses = h.new_empty(len(h), dtype=exact)
-    sums = None
+    sums: Optional[List[Optional[Tensor]]] = None
     for start in range(0, max(len(h), 1), block):
         stop = min(start + block, len(h))
         matrix = h.new_empty(stop - start if is_half and gradient else 0, len(w))
@@ -222,11 +222,12 @@ def _evaluate(
                 matrix[first - start : tokens.stop - start] = scores
             del scores  # and matrix, below, before the next ones are made
         if gradient:
-            # Made when the first scores are gone, for the sake of the peak of memory.
-            sums = sums or _Gradients(h, w, b, is_lone=block >= len(h))
-            sums.add(slice(start, stop), matrix)
+            sums = _added(sums, h, w, b, slice(start, stop), matrix)
         del matrix
-    return losses, None if sums is None else sums.rounded(features, weight, bias)
+    if sums is not None:
+        likes = zip(sums, (features, weight, bias))
+        sums = [None if s is None or t is None else s[: len(t)].to(t.dtype) for s, t in likes]
+    return losses, sums
 
 
 def _aligned(
@@ -243,41 +244,29 @@ def _aligned(
     return F.pad(weight, (0, 0, 0, more)), bias, objective._replace(**padded)
 
 
-class _Gradients:
-    """The gradients of features, weight and bias, from the G of one block after the other.
-
-    Args:
-        features, weight, bias: what was scored.
-        is_lone: whether there is a single block; the weight's gradient is summed in float32 or
-            better otherwise.
-    """
-
-    def __init__(self, features: Tensor, weight: Tensor, bias: Optional[Tensor], is_lone: bool):
-        self._features, self._weight, self._is_lone = features, weight, is_lone
-        self.of_features = torch.empty_like(features)
+def _added(
+    sums: Optional[List[Optional[Tensor]]],
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    block: slice,
+    matrix: Tensor,
+) -> List[Optional[Tensor]]:
+    """The gradients of features, weight and bias: the sums so far, plus those of a block's G."""
+    is_lone = len(matrix) == len(features)  # else summed in float32 or better
+    if sums is None:  # made when the first scores are gone, for the sake of the peak of memory
         dtype = weight.dtype if is_lone else at_least_float32(weight)
-        self.of_weight = torch.zeros_like(weight, dtype=dtype)
-        self.of_bias = None if bias is None else torch.zeros_like(bias)
-
-    def add(self, block: slice, matrix: Tensor) -> None:
-        torch.mm(matrix, self._weight, out=self.of_features[block])
-        features = self._features[block]
-        if self._is_lone:
-            torch.mm(matrix.t(), features, out=self.of_weight)
-        elif matrix.dtype in HALVES:
-            self.of_weight += torch.mm(matrix.t(), features, out_dtype=torch.float32)
-        else:
-            self.of_weight.addmm_(matrix.t(), features)
-        if self.of_bias is not None:
-            self.of_bias += matrix.sum(dim=0, dtype=self.of_bias.dtype)
-
-    def rounded(
-        self, features: Tensor, weight: Tensor, bias: Optional[Tensor]
-    ) -> List[Optional[Tensor]]:
-        """Three gradients of the given tensors' shapes and dtypes."""
-        of_bias = self.of_bias
-        return [
-            self.of_features.to(features.dtype),
-            self.of_weight[: len(weight)].to(weight.dtype),
-            None if bias is None or of_bias is None else of_bias[: len(weight)].to(bias.dtype),
-        ]
+        of_bias = None if bias is None else torch.zeros_like(bias)
+        sums = [torch.empty_like(features), torch.zeros_like(weight, dtype=dtype), of_bias]
+    of_features, of_weight, of_bias = sums
+    assert of_features is not None and of_weight is not None
+    torch.mm(matrix, weight, out=of_features[block])
+    if is_lone:
+        torch.mm(matrix.t(), features, out=of_weight)
+    elif matrix.dtype in HALVES:
+        of_weight += torch.mm(matrix.t(), features[block], out_dtype=torch.float32)
+    else:
+        of_weight.addmm_(matrix.t(), features[block])
+    if of_bias is not None:
+        of_bias += matrix.sum(dim=0, dtype=of_bias.dtype)
+    return sums

@@ -1,4 +1,4 @@
-"""What the architectures of this package share: words in, features, and one projection out."""
+"""The base of this package's architectures: embeddings, features, and an output projection."""
 
 from argparse import Namespace
 from dataclasses import dataclass, field, fields
@@ -35,7 +35,7 @@ IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
 @dataclass
 class WordModelConfig(FairseqDataclass):
-    """What every architecture of this package takes."""
+    """The options of every architecture of this package."""
 
     decoder_embed_dim: int = field(
         default=200, metadata={"help": "size of the word embeddings that go in"}
@@ -69,7 +69,7 @@ class WordModel(FairseqLanguageModel):
 
 
 class WordDecoder(FairseqIncrementalDecoder):
-    """Embeddings, whatever a subclass makes of them, and a biased projection to the vocabulary.
+    """Embeddings, features that a subclass computes, and a biased projection to the vocabulary.
 
     Embeddings and projection start uniform in (-r, r), the row of the padding at zero.
 
@@ -109,7 +109,7 @@ class WordDecoder(FairseqIncrementalDecoder):
         features_only: bool = False,
         **kwargs: Any,
     ) -> Tuple[Tensor, None]:
-        """Scores of the next word.
+        """Compute the scores of the next word.
 
         Args:
             prev_output_tokens: (B, T) int64, padded on the right.
@@ -126,7 +126,7 @@ class WordDecoder(FairseqIncrementalDecoder):
         return features if features_only else self.output_layer(features), None
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
-        """(B, T, D) for words (B, T)."""
+        """Compute features (B, T, D) from words (B, T)."""
         raise NotImplementedError
 
     def extract_features(
@@ -136,11 +136,11 @@ class WordDecoder(FairseqIncrementalDecoder):
         incremental_state: IncrementalState = None,
         **kwargs: Any,
     ) -> Tuple[Tensor, None]:
-        """:meth:`forward` without the projection."""
+        """Compute :meth:`forward` without the projection."""
         return self.features(prev_output_tokens, incremental_state, **kwargs), None
 
     def output_layer(self, features: Tensor, **_: Any) -> Tensor:
-        """(..., V) for (..., D)."""
+        """Project features (..., D) to scores (..., V)."""
         return self.output_projection(features)
 
     def max_positions(self) -> int:
@@ -157,7 +157,7 @@ class NGramDecoder(WordDecoder):
         self.context_size = options.context_size
 
     def history(self, tokens: Tensor, incremental_state: IncrementalState) -> Tensor:
-        """Words (B, T), after the ``context_size - 1`` that come before the first of them."""
+        """Prepend to words (B, T) the ``context_size - 1`` words before the first of them."""
         missing = self.context_size - 1
         past = self.get_incremental_state(incremental_state, "past")
         if past is None:
@@ -182,7 +182,7 @@ def reorder(
     new_order: Tensor,
     dim: int,
 ) -> None:
-    """Put what is cached under ``key`` into the order of the beams, which are dimension ``dim``."""
+    """Reorder the cache ``key`` along dimension ``dim``, as fairseq reorders the beams."""
     cached = decoder.get_incremental_state(incremental_state, key)
     if cached is not None:
         chosen = {name: part.index_select(dim, new_order) for name, part in cached.items()}
@@ -190,7 +190,7 @@ def reorder(
 
 
 def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Sequential:
-    """A dense layer; weights as Glorot & Bengio (2010) have it for this activation, biases 0."""
+    """Build a dense layer with Glorot & Bengio's (2010) weights for this activation, biases 0."""
     linear = nn.Linear(inputs, outputs)
     kind: Any = "linear" if activation == "none" else activation
     gain = nn.init.calculate_gain(kind)
@@ -202,7 +202,7 @@ def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> 
 def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
     """Register architectures of ``model``: names and the values of flags that they set.
 
-    For hydra, too (``model=NAME``), which fairseq does for models alone.
+    fairseq registers models with hydra, but not architectures; here both are (``model=NAME``).
     """
     for name, values in presets.items():
         register_model_architecture(model, name)(partial(_fill, values))
@@ -212,6 +212,6 @@ def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> No
 
 
 def _fill(values: Mapping[str, Any], args: Any) -> None:
-    """Flags of the command line stay as they are."""
+    """Set the values where the command line has not set them."""
     for name, value in values.items():
         setattr(args, name, getattr(args, name, value))

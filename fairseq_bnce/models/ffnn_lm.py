@@ -51,7 +51,7 @@ class FeedForwardConfig(WordModelConfig):
 
 
 class FeedForwardDecoder(NGramDecoder):
-    """Scores of the next word from the embeddings of the last ones, concatenated.
+    """Predict the next word from the concatenated embeddings of the last words.
 
     Args:
         source, target: dictionaries of the words that are read and predicted.
@@ -76,7 +76,7 @@ class FeedForwardDecoder(NGramDecoder):
         self.layers = nn.Sequential(*layers)
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
-        """(B, T, D) for words (B, T)."""
+        """Compute features (B, T, D) from words (B, T)."""
         embedded = self.embed_tokens(self.history(tokens, incremental_state))
         windows = embedded.unfold(1, self.context_size, 1)  # (B, T, E, c), the oldest word first
         return self.layers(windows.transpose(2, 3).flatten(2))

@@ -54,7 +54,7 @@ class LazyAdamConfig(FairseqDataclass):
 
 
 class RowSparseFairseqOptimizer(FairseqOptimizer):
-    """Exchange gradients of both kinds between ranks, scale and clip them; a subclass has the rule.
+    """Exchanges, scales and clips dense and row-sparse gradients; a subclass names the rule.
 
     Args:
         cfg: the optimiser's configuration.
@@ -83,7 +83,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         raise NotImplementedError
 
     def all_reduce_grads(self, module: nn.Module) -> None:
-        """Average the gradients over the ranks: the wrapper its dense ones, here the row-sparse."""
+        """Average gradients over the ranks: dense ones by the wrapper, row-sparse ones here."""
         sparse = [p for p in module.parameters() if row_sparse.is_marked(p)]
         for parameter in sparse:  # where there is none, legacy_ddp would make V-sized zeros
             parameter.grad = row_sparse.gradient_of(parameter)
@@ -118,7 +118,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     def step(
         self, closure: Any = None, scale: float = 1.0, groups: Any = None, **scaler: Any
     ) -> None:
-        """One update; none if --amp's scaler has found a gradient that is not finite.
+        """Update the parameters, unless --amp's scaler found a gradient that is not finite.
 
         torch 1.13's GradScaler passes itself as ``grad_scaler``. Later ones set ``found_inf``, and
         warn about a parameter of that name.
@@ -130,7 +130,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
             super().step(closure, scale, groups)
 
     def _stored_gradients(self) -> List[Tensor]:
-        """The numbers of all gradients, not copied; of row-sparse ones the rows, each once."""
+        """All gradients' stored numbers, not copied; a row-sparse gradient has each row once."""
         gradients = []
         for parameter in self.params:
             gradient = parameter.grad
@@ -193,14 +193,14 @@ def take_row_sparse(optimizer: FairseqOptimizer) -> None:
 
 
 def _norms(tensors: List[Tensor]) -> Sequence[Tensor]:
-    """Their norms, summed in float32 or better."""
+    """The tensors' norms, summed in float32 or better."""
     if all(at_least_float32(tensor) == tensor.dtype for tensor in tensors):
         return torch._foreach_norm(tensors)
     return [torch.norm(tensor, p=2, dtype=at_least_float32(tensor)) for tensor in tensors]
 
 
 def _multiply(tensors: List[Tensor], factor: Any) -> None:
-    """Multiply each by a number, or by a tensor of one number."""
+    """Multiply each tensor by a number, or by a tensor of one number."""
     if tensors:
         is_tensor = torch.is_tensor(factor)
         factor = factor.to(tensors[0].device) if is_tensor else float(factor)
@@ -208,7 +208,7 @@ def _multiply(tensors: List[Tensor], factor: Any) -> None:
 
 
 def _betas(text: str) -> Tuple[float, float]:
-    """The value of --adam-betas, which is never evaluated."""
+    """Parse the value of --adam-betas, a literal that is never evaluated."""
     try:
         first, second = ast.literal_eval(text)
         fits = 0 <= first < 1 and 0 <= second < 1

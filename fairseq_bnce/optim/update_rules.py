@@ -13,7 +13,6 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set,
 import torch
 from torch import Tensor
 
-from fairseq_bnce.errors import require
 from fairseq_bnce.losses.precision import HALVES
 from fairseq_bnce.optim import row_sparse
 
@@ -27,7 +26,7 @@ _NUMBERS_AT_ONCE = 2**25
 
 
 class RowSparseOptimizer(torch.optim.Optimizer):
-    """Shared by all rules; a subclass defines :meth:`rule` and its accumulators.
+    """The base of all rules; a subclass defines :meth:`rule` and its accumulators.
 
     Args:
         parameters: as torch.optim takes them.
@@ -51,7 +50,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
 
     @property
     def supports_step_with_scale(self) -> bool:
-        """Whether :meth:`step` divides gradients, as for halves, or fairseq does.
+        """Whether :meth:`step` divides gradients, as it does for halves; otherwise fairseq does.
 
         Gradients are divided by the loss scale and by the number of words in the master's
         precision: the smallest of them would be lost in their own. Where the masters are fairseq's
@@ -80,7 +79,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None, scale: Scale = 1.0) -> Any:
-        """One update of every parameter that has a gradient.
+        """Update every parameter that has a gradient.
 
         Args:
             closure: as torch.optim has it.
@@ -129,7 +128,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             part.write()
 
     def _state(self, parameter: Tensor, group: Options) -> Dict[str, Any]:
-        """The parameter's state, with all that this update needs."""
+        """The parameter's state, completed for this update."""
         state = self.state[parameter]
         if parameter in self._loaded:
             self._loaded.remove(parameter)
@@ -144,13 +143,16 @@ class RowSparseOptimizer(torch.optim.Optimizer):
 
     def _check_options(self, group: Options) -> None:
         for option, reason in self.dense_only.items():
-            flag, value = f"--{option.replace('_', '-')}", group[option]
-            hint = "if a checkpoint set it, pass --reset-optimizer or --optimizer-overrides"
-            require(flag, "0 with --row-sparse", f"{value}: {reason}; {hint}", not value)
+            if group[option]:
+                raise ValueError(
+                    f"--{option.replace('_', '-')}: required 0 with --row-sparse, got "
+                    f"{group[option]}: {reason}; if a checkpoint set it, pass --reset-optimizer or "
+                    "--optimizer-overrides"
+                )
 
 
 class _Part:
-    """What one update changes of a parameter: all of it, or the rows that have a gradient.
+    """The part of a parameter that one update changes: all of it, or the rows with a gradient.
 
     Attributes:
         tensors: the value and its accumulators, whole or by rows.
@@ -173,7 +175,7 @@ class _Part:
             self.gradient.div_(scale)
 
     def write(self) -> None:
-        """Put back what was changed elsewhere than in place."""
+        """Write updated copies back to the parameter and its state."""
         value, data = self.tensors["value"], self._parameter.data
         if self._ids is None:
             if value.dtype != data.dtype:
@@ -335,6 +337,6 @@ class LazyAdam(RowSparseOptimizer):
 
 
 def _decayed(values: List[Tensor], gradients: List[Tensor], group: Options) -> List[Tensor]:
-    """The gradients with those of an L2 penalty on the values."""
+    """The gradients plus those of an L2 penalty on the values."""
     decay: float = group["weight_decay"]
     return list(torch._foreach_add(gradients, values, alpha=decay)) if decay else gradients

@@ -1,4 +1,4 @@
-"""The output layer in bands: fairseq's adaptive softmax, its parameters read as one score a word.
+"""The output layer in bands: an adaptive softmax's parameters, read as one score a word.
 
 Words are sorted by frequency and cut into bands. A word of band 0 has a row E0_v of D numbers, a
 word of band k a row E_k,v of d_k numbers, with a projection P_k (d_k, D) and a row class_k (D):
@@ -52,7 +52,7 @@ class _Band(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What scores a band's words after N contexts: inputs . weight + bias + offset.
+    """The terms of a band's scores after N contexts: inputs . weight + bias + offset.
 
     Attributes:
         inputs: (N, d).
@@ -80,7 +80,7 @@ class _InBands:
 
     @property
     def size(self) -> int:
-        """D."""
+        """D, the size of the features."""
         return self.input_dim
 
     @property
@@ -154,7 +154,7 @@ class _InBands:
         return found
 
     def inputs(self, features: Tensor) -> Tensor:
-        """(N, D'): what each band's words are scored with, and the band's offset."""
+        """(N, D'): for each band, the inputs of its words' scores and its offset."""
         parts = self._parts(features.to(at_least_float32(features)), False)
         return torch.cat([t for p in parts for t in (p.inputs, p.offset[:, None])], dim=1)
 
@@ -177,19 +177,19 @@ class _InBands:
         return _weight(self.head.word_proj), None
 
     def _class_rows(self) -> Tensor:
-        """(K, D), of all bands but the first."""
+        """The rows class_k (K, D) of all bands but the first."""
         if isinstance(self.head, TiedHeadModule):
             return _weight(self.head.class_proj)
         first, weight = self.cutoff[0], _weight(self.head)
         return gather(weight, torch.arange(first, len(weight), device=weight.device))
 
     def _stored_class_rows(self) -> Tensor:
-        """(K, D), to be written to."""
+        """The same as :meth:`_class_rows`, as a view to write to."""
         is_tied = isinstance(self.head, TiedHeadModule)
         return self._class_rows() if is_tied else _weight(self.head)[self.cutoff[0] :]
 
     def _parts(self, features: Tensor, squash: bool) -> Iterator[_Part]:
-        """Of all bands; a score that is squashed has to be whole, without an offset."""
+        """The terms of all bands; squashed scores have no offset, since squashing is not linear."""
         for number, band in enumerate(self._bands()):
             yield self._part(number, band, features, squash)
 
@@ -212,7 +212,7 @@ class _InBands:
 
 
 class Bands(_InBands, AdaptiveSoftmax):
-    """An adaptive softmax that is read as bands; :func:`read_as_bands` makes it of fairseq's.
+    """An adaptive softmax that is read as bands; :func:`read_as_bands` converts fairseq's.
 
     Attributes:
         output_bias: (V,).
@@ -434,7 +434,7 @@ def _without_autocast(like: Tensor) -> Any:
 
 
 def _weight(module: Any) -> nn.Parameter:
-    """Of a linear layer without a bias."""
+    """The weight of a linear layer without a bias."""
     is_plain = type(module) is nn.Linear and module.bias is None
     if not is_plain and not (type(module) is TiedLinear and not module.transpose):
         _refuse(f"one with a {type(module).__name__}")
@@ -442,7 +442,7 @@ def _weight(module: Any) -> nn.Parameter:
 
 
 def _matrix(module: Any) -> Tensor:
-    """(d, D), of a linear layer that may be tied to an input's, which goes the other way."""
+    """The matrix (d, D) of a linear layer; a tied one stores the transpose."""
     if type(module) is TiedLinear and module.transpose:
         return module.weight.t()
     return _weight(module)

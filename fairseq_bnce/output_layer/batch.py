@@ -1,6 +1,6 @@
-"""One batch on its way from the decoder to the loss."""
+"""One batch: its targets and features, without the padding."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional
 
 import torch
@@ -20,15 +20,15 @@ class TokenBatch:
         target: (N,) int64.
         time_steps: (N,) int64, the position of each token in its sentence.
         layer: the output projection.
-        words: what a criterion has made of the targets before the model ran, or None.
-        features: (N, D), what goes into the output projection.
+        words: what a criterion made of the targets before the model ran, or None.
+        features: (N, D), the input of the output projection; None before the model ran.
     """
 
     target: Tensor
     time_steps: Tensor
     layer: OutputLayer
     words: Any = None
-    features: Tensor = field(default_factory=lambda: torch.empty(0))
+    features: Any = None
 
     @classmethod
     def from_sample(
@@ -72,7 +72,7 @@ class TokenBatch:
 def target_scores(
     layer: OutputLayer, features: Tensor, target: Tensor, squash: bool = False
 ) -> Tensor:
-    """m(w_i, i) (N,), or (N, K) for K words after each context.
+    """Score words: m(w_i, i) (N,), or (N, K) for K words after each context.
 
     No work grows with V, except for words in the tails of an adaptive softmax.
     """

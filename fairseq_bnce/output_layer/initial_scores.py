@@ -49,7 +49,9 @@ def quieten(layer: OutputLayer) -> None:
 
 
 def carried_log_z(log_q: Tensor, squash: bool) -> float:
-    """The log Z with which scores can start at log q + log Z, nats: 0, or where squashed ones fit.
+    """The log Z nearest to 0 with which scores can start at log q + log Z, nats.
+
+    It is 0 unless squashed scores, which stay below 9.9, have to fit.
 
     Args:
         log_q: (V,) nats, of the distribution to start from.

@@ -33,32 +33,37 @@ class OutputLayer:
     Args:
         model: a fairseq language model or encoder-decoder model, wrapped for DDP or not.
 
+    Attributes:
+        decoder: the model's.
+        size: D, the size of the features.
+        bias: the (V,) bias parameter, or None.
+
     Raises:
         UnsupportedModelError: naming what was found and the remedy.
     """
 
+    decoder: Any
+    size: int
+    bias: Optional[nn.Parameter]
+
     def __init__(self, model: nn.Module):
-        self.decoder = _decoder(model)
+        self.decoder = getattr(model, "decoder", None)
+        if not isinstance(self.decoder, nn.Module):
+            raise UnsupportedModelError(
+                f"{type(model).__name__}: required a model with one decoder (a fairseq language "
+                f"model or encoder-decoder model), got decoder {type(self.decoder).__name__}"
+            )
         self._kind: Any  # Plain, Bands or Adaptive
         self._slot, self._stand_in, self._kind = _locate(self.decoder)
+        self.size, self.bias = self._kind.size, self._kind.bias
 
     def __len__(self) -> int:
         return len(self._kind)
 
     @property
-    def size(self) -> int:
-        """D, the size of the features."""
-        return self._kind.size
-
-    @property
     def device(self) -> torch.device:
         """Where the rows are."""
         return self.parameters()[0].device
-
-    @property
-    def bias(self) -> Optional[nn.Parameter]:
-        """The (V,) bias parameter, or None."""
-        return self._kind.bias
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,): of bands, a new matrix of that size."""
@@ -126,7 +131,7 @@ class OutputLayer:
         return isinstance(self._kind, Bands) and self._kind.is_started
 
     def start(self, features: Tensor, log_z: float) -> None:
-        """With the first batch: have scores begin near a loaded adaptive softmax's.
+        """With the first batch, have scores start near those of a loaded adaptive softmax.
 
         All ranks have to call it.
 
@@ -143,12 +148,12 @@ class OutputLayer:
             self._kind.quieten(self.decoder)
 
     def bypass(self) -> None:
-        """From now on the decoder returns features: for a model that does nothing but score."""
+        """Have the decoder return features from now on, for a model that only scores."""
         setattr(self.decoder, self._slot, self._stand_in)
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
-        """While this lasts, the decoder returns features (B, T, D) instead of logits."""
+        """A context in which the decoder returns features (B, T, D) instead of logits."""
         decoder, slot = self.decoder, self._slot
         is_own = slot in decoder._modules or slot in decoder.__dict__
         original = getattr(decoder, slot)
@@ -162,7 +167,7 @@ class OutputLayer:
                 delattr(decoder, slot)  # uncovers the class's method
 
     def transform_scores(self, function: Callable[[Tensor], Tensor]) -> None:
-        """From now on the decoder returns ``function(scores)``; features and rows do not change.
+        """Have the decoder return ``function(scores)`` from now on; features and rows don't change.
 
         The projection is wrapped, since fairseq's generators call neither hooks of the decoder nor
         the model's forward.
@@ -178,7 +183,7 @@ class OutputLayer:
             setattr(decoder, slot, partial(_transformed_call, decoder, slot, function))
 
     def features(self, model: nn.Module, net_input: Dict[str, Any]) -> Tensor:
-        """h (B, T, D) for a batch, by way of ``model(**net_input)``.
+        """Run ``model(**net_input)`` up to the projection: h (B, T, D).
 
         In training, --adaptive-softmax-dropout is applied to them.
 
@@ -198,7 +203,7 @@ class OutputLayer:
         return features
 
     def checked(self, output: Any) -> Tuple:
-        """``output`` as a tuple, whose first part is seen to be features of the right size."""
+        """Return ``output`` as a tuple, after checking that it starts with features."""
         first = output[0] if isinstance(output, (tuple, list)) else output
         if not torch.is_tensor(first) or first.dim() != 3 or first.size(-1) != self.size:
             got = tuple(first.shape) if torch.is_tensor(first) else type(first).__name__
@@ -225,28 +230,18 @@ def _transform_output(function: Callable, _: nn.Module, __: Tuple, scores: Tenso
 def _transformed_call(
     decoder: nn.Module, slot: str, function: Callable, *args: Any, **kwargs: Any
 ) -> Tensor:
-    """Replaces the method that projects."""
+    """A replacement for the method that projects."""
     return function(getattr(type(decoder), slot)(decoder, *args, **kwargs))
 
 
 def _transformed_forward(
     decoder: nn.Module, function: Callable, *args: Any, **kwargs: Any
 ) -> Tuple:
-    """Replaces the forward of a decoder that projects inside it."""
+    """A replacement for the forward of a decoder that projects inside it."""
     output = type(decoder).forward(decoder, *args, **kwargs)
     if decoder.adaptive_softmax is not None:  # bypassed: features
         return output
     return (function(output[0]), *output[1:])
-
-
-def _decoder(model: nn.Module) -> nn.Module:
-    decoder = getattr(model, "decoder", None)
-    if not isinstance(decoder, nn.Module):
-        raise UnsupportedModelError(
-            f"{type(model).__name__}: required a model with one decoder (a fairseq language model "
-            f"or encoder-decoder model), got decoder {type(decoder).__name__}"
-        )
-    return decoder
 
 
 def _locate(decoder: Any) -> Tuple[str, Any, Union[Plain, Bands, Adaptive]]:

@@ -22,10 +22,10 @@ class Rows(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Words whose scores are inputs . weight, and maybe an offset: all of a layer, or a band.
+    """The stored rows of a layer or a band; a score is inputs . weight, plus the offset if any.
 
     Attributes:
-        first: the id of the first of them.
+        first: the id of the first word.
         weight: (n, d).
         columns: the columns of a layer's inputs that score them.
         offset: the column that is added, or None.
@@ -67,13 +67,15 @@ class Plain:
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,)."""
-        return Rows(_normalised(self._weight, self._gain), self.bias)
+        is_plain = self._gain is None
+        weight = self._weight if is_plain else _normalised(self._weight, self._gain)
+        return Rows(weight, self.bias)
 
     def rows(self, ids: Tensor) -> Rows:
         """The rows of the distinct words ``ids`` (U,)."""
-        gain = None if self._gain is None else gather(self._gain, ids)
-        bias = None if self.bias is None else gather(self.bias, ids)
-        return Rows(_normalised(gather(self._weight, ids), gain), bias)
+        weight = gather(self._weight, ids)
+        weight = weight if self._gain is None else _normalised(weight, gather(self._gain, ids))
+        return Rows(weight, None if self.bias is None else gather(self.bias, ids))
 
     def word_parameters(self) -> List[nn.Parameter]:
         """The parameters that have a row, or a number, for each word."""
@@ -96,6 +98,6 @@ class Plain:
         return losses.predictive_statistics(features, *self.full(), squash=squash)
 
 
-def _normalised(v: Tensor, g: Optional[Tensor]) -> Tensor:
+def _normalised(v: Tensor, g: Tensor) -> Tensor:
     """Weight normalisation by row, as torch.nn.utils.weight_norm(dim=0) defines it."""
-    return v if g is None else v * (g / v.norm(dim=1, keepdim=True))
+    return v * (g / v.norm(dim=1, keepdim=True))
