@@ -180,33 +180,6 @@ def test_an_untrained_model_is_the_unigram_model(architecture, corpus):
     torch.testing.assert_close(model.decoder.embed_tokens(tokens), before)
 
 
-CRITERIA = {
-    "bnce": [],
-    "nce": ["--noise-samples", "4", "--learn-log-z"],
-    "self_norm_softmax squashed": ["--score-squashing"],
-}
-
-
-@pytest.mark.parametrize("name", CRITERIA)
-def test_every_criterion(name, corpus):
-    """It makes the batch that it trains on likelier."""
-    flags = [name.split()[0], *CRITERIA[name], *ADAM]
-    criterion, model, sample = made(corpus, "wiki103", *flags)
-    dropless(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-
-    def nll():
-        with torch.no_grad():
-            return criterion(model.eval(), sample)[0].item()
-
-    before = nll()
-    for _ in range(30):
-        optimizer.zero_grad()
-        criterion(model.train(), sample)[0].backward()
-        optimizer.step()
-    assert nll() < 0.9 * before
-
-
 @pytest.fixture(scope="module")
 def checkpoint(corpus, tmp_path_factory):
     """(file, what fairseq-train printed), of the architecture with its own flags."""

@@ -74,39 +74,9 @@ def test_without_a_last_normalisation_scores_stay_random(name, corpus, caplog):
     assert "has neither an output bias nor a last layer normalisation" in caplog.text
 
 
-def _with_other_features(decoder):
-    class Scaled(type(decoder)):
-        def extract_features(self, *args, **kwargs):
-            features, extra = super().extract_features(*args, **kwargs)
-            return torch.nn.functional.normalize(features, dim=-1), extra
-
-    decoder.__class__ = Scaled
-
-
-def _with_weight_norm(decoder):
-    torch.nn.utils.weight_norm(decoder.output_projection)
-
-
-@pytest.mark.parametrize("change", [_with_other_features, _with_weight_norm])
-def test_a_decoder_of_ones_own_keeps_its_scores(change, corpus):
-    """Where they would be none of those that are set, and log Z has to be measured."""
-    cfg, task, model = build(corpus, *TRANSFORMER, *BNCE)
-    assert initial_scores.can_be_set(OutputLayer(model))
-    change(model.decoder)
-    assert not initial_scores.can_be_set(OutputLayer(model))
-    assert task.build_criterion(cfg.criterion).constant.start is None
-
-
 def test_none_leaves_the_model_alone(corpus, caplog):
     _, _, stock = build(corpus, *TRANSFORMER)
     cfg, task, model = build(corpus, *TRANSFORMER, *BNCE, "--init-output-bias", "none")
     task.build_criterion(cfg.criterion)
     assert all(map(torch.equal, stock.parameters(), model.parameters()))
     assert "--init-output-bias" not in caplog.text
-
-
-def test_no_other_feature_sees_the_constant(corpus):
-    flags = [*NORMALISED_LAST["projected"], *BNCE]
-    cfg, task, model = build(corpus, *flags)
-    task.build_criterion(cfg.criterion)
-    assert not model.decoder.project_out_dim.weight[1:, 0].any()

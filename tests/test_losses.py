@@ -162,22 +162,6 @@ def test_without_gradients(name, mode):
     assert_near(value, expected(name, 0.0, 17)[0].sum(), 1e-12)
 
 
-@ALL_ROWS
-def test_strided_inputs(name):
-    """Views that are not contiguous give the same loss and gradients."""
-    problem = with_gradients(make_problem(17), torch.float64)
-    views = dict(problem)
-    for key in ("features", "weight"):
-        views[key] = problem[key].t().contiguous().t()
-    for key in ("target", "noise_ids", "log_q"):
-        views[key] = torch.stack([problem[key]] * 2, 1)[:, 0]
-    assert not views["features"].is_contiguous() and not views["target"].is_contiguous()
-    loss = total(name, views)
-    values, want = expected(name, 0.0, 17)
-    assert_near(loss, values.sum(), 1e-12)
-    assert_gradients(loss, problem, want, 1e-12)
-
-
 @pytest.mark.parametrize("name", TARGETED)
 def test_other_words_are_not_read(name):
     """Words that are neither target nor noise may hold NaN: nothing reads them."""

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_bnce import losses
-from fairseq_bnce.errors import require
 from fairseq_bnce.losses.words import Words, distinct
 from fairseq_bnce.output_layer.layer import OutputLayer
 
@@ -49,9 +48,11 @@ class TokenBatch:
             ValueError: if the targets are not one id for each feature.
         """
         layer, target = OutputLayer(model), sample["target"]
-        is_one = torch.is_tensor(target) and target.dim() == 2
-        required = "one word for each feature (--self-target with --future-target gives several)"
-        require("target", f"shape (batch, time), {required}", type(target).__name__, is_one)
+        if not torch.is_tensor(target) or target.dim() != 2:
+            raise ValueError(
+                "target: required shape (batch, time), got several words for each feature "
+                "(--self-target with --future-target gives two: take one)"
+            )
         places = target.flatten().ne(pad).nonzero()[:, 0]
         is_whole = len(places) == target.numel()  # no padding: nothing to copy
         words = target.flatten() if is_whole else target.flatten()[places]
@@ -59,8 +60,9 @@ class TokenBatch:
         if make_words is not None:
             batch.words = make_words(batch)
         features = layer.features(model, sample["net_input"])
-        wanted, got = tuple(features.shape[:2]), tuple(target.shape)
-        require("target", f"shape {wanted}, as the features", got, wanted == got)
+        if features.shape[:2] != target.shape:
+            wanted = tuple(features.shape[:2])
+            raise ValueError(f"target: required shape {wanted}, got {tuple(target.shape)}")
         features = features.flatten(0, 1)
         batch.features = features if is_whole else features.index_select(0, places)
         return batch
