@@ -230,7 +230,9 @@ class SparseSGD(RowSparseOptimizer):
         return ["velocity"] if group["momentum"] else []
 
     def rule(self, parts: TensorLists, gradients: List[Tensor], step: int, group: Options) -> None:
-        gradients = _decayed(parts["value"], gradients, group)
+        decay: float = group["weight_decay"]
+        if decay:  # the gradient of an L2 penalty
+            gradients = list(torch._foreach_add(gradients, parts["value"], alpha=decay))
         if group["momentum"]:
             torch._foreach_mul_(parts["velocity"], group["momentum"])
             torch._foreach_add_(parts["velocity"], gradients)
@@ -266,7 +268,9 @@ class SparseAdagrad(RowSparseOptimizer):
         return ["sum"]
 
     def rule(self, parts: TensorLists, gradients: List[Tensor], step: int, group: Options) -> None:
-        gradients = _decayed(parts["value"], gradients, group)
+        decay: float = group["weight_decay"]
+        if decay:  # the gradient of an L2 penalty
+            gradients = list(torch._foreach_add(gradients, parts["value"], alpha=decay))
         torch._foreach_add_(parts["sum"], self.squares(gradients))
         divisors = torch._foreach_sqrt(parts["sum"])
         torch._foreach_add_(divisors, group["eps"])
@@ -334,9 +338,3 @@ class LazyAdam(RowSparseOptimizer):
         divisors = torch._foreach_sqrt(parts["square"])
         torch._foreach_add_(divisors, group["eps"])
         torch._foreach_addcdiv_(parts["value"], parts["mean"], divisors, -rate)
-
-
-def _decayed(values: List[Tensor], gradients: List[Tensor], group: Options) -> List[Tensor]:
-    """The gradients plus those of an L2 penalty on the values."""
-    decay: float = group["weight_decay"]
-    return list(torch._foreach_add(gradients, values, alpha=decay)) if decay else gradients
