@@ -21,6 +21,7 @@ from fairseq_bnce.errors import require
 from fairseq_bnce.losses.precision import at_least_float32
 from fairseq_bnce.optim import row_sparse, update_rules
 
+_HAS_TENSOR_FACTOR = "Tensor" in torch.ops.aten._foreach_mul_.overloads()  # torch 2.1 and later
 _DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
 
 
@@ -96,7 +97,9 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
                 parameter.grad = row_sparse.mean_over_ranks(gradient)
 
     def multiply_grads(self, c: Any) -> None:
-        _multiply(self._stored_gradients(), c)
+        gradients = self._stored_gradients()
+        if gradients:
+            _multiply(gradients, c)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """Scale all gradients so that their norm together is at most ``max_norm``, if above 0.
@@ -201,10 +204,13 @@ def _norms(tensors: List[Tensor]) -> Sequence[Tensor]:
 
 def _multiply(tensors: List[Tensor], factor: Any) -> None:
     """Multiply each tensor by a number, or by a tensor of one number."""
-    if tensors:
-        is_tensor = torch.is_tensor(factor)
-        factor = factor.to(tensors[0].device) if is_tensor else float(factor)
-        torch._foreach_mul_(tensors, factor)
+    if not torch.is_tensor(factor):
+        torch._foreach_mul_(tensors, float(factor))
+    elif _HAS_TENSOR_FACTOR:
+        torch._foreach_mul_(tensors, factor.to(tensors[0].device))
+    else:  # which would read the factor: a GPU's host would wait
+        for tensor in tensors:
+            tensor.mul_(factor.to(tensor))
 
 
 def _betas(text: str) -> Tuple[float, float]:
