@@ -18,28 +18,27 @@ class Row(NamedTuple):
 
     function: str
     tensors: Tuple[str, ...]
-    options: Optional[Dict[str, Any]] = None
+    options: Dict[str, Any] = {}
     takes_log_z: bool = True
     reduces: bool = True
 
 
 _SCORES = ("features", "target", "weight", "bias")
-_BINARY = _SCORES + ("log_q",)
+_BATCH = _SCORES + ("log_q",)
+_DRAWS = _BATCH + ("noise_ids",)
 
 ROWS = {
-    "bnce": Row("batch_nce_loss", _BINARY),
-    "bnce_noise": Row("batch_nce_loss", _BINARY + ("noise_ids",)),
-    "shared_nce": Row("shared_nce_loss", _BINARY + ("noise_ids",)),
-    "nce": Row("nce_loss", _BINARY + ("fresh_ids",)),
-    "bce_is": Row("sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "is"}),
-    "bce_cps": Row(
-        "sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "cps", "vocab_size": 9}
-    ),
-    "bce_complementary": Row("sampled_bce_loss", _BINARY + ("noise_ids",)),
-    "bce_snis": Row("sampled_bce_loss", _BINARY + ("noise_ids",), {"estimator": "snis"}),
-    "sampled_softmax": Row("sampled_softmax_loss", _BINARY + ("noise_ids",)),
-    "ranking": Row("ranking_nce_loss", _BINARY, {"alpha": 0.3}),
-    "ranking_noise": Row("ranking_nce_loss", _BINARY + ("noise_ids",)),
+    "bnce": Row("batch_nce_loss", _BATCH),
+    "bnce_noise": Row("batch_nce_loss", _DRAWS),
+    "shared_nce": Row("shared_nce_loss", _DRAWS),
+    "nce": Row("nce_loss", _BATCH + ("fresh_ids",)),
+    "bce_is": Row("sampled_bce_loss", _DRAWS, {"estimator": "is"}),
+    "bce_cps": Row("sampled_bce_loss", _DRAWS, {"estimator": "cps", "vocab_size": 9}),
+    "bce_complementary": Row("sampled_bce_loss", _DRAWS),
+    "bce_snis": Row("sampled_bce_loss", _DRAWS, {"estimator": "snis"}),
+    "sampled_softmax": Row("sampled_softmax_loss", _DRAWS),
+    "ranking": Row("ranking_nce_loss", _BATCH, {"alpha": 0.3}),
+    "ranking_noise": Row("ranking_nce_loss", _DRAWS),
     "partition_penalty": Row("partition_penalty", PARAMETERS, {"alpha": 10.0}),
     "log_partition": Row("log_partition", PARAMETERS, takes_log_z=False, reduces=False),
     "target_scores": Row("target_scores", _SCORES, takes_log_z=False, reduces=False),
@@ -106,7 +105,7 @@ def call(module, name: str, problem: Problem, **options):
     tensors = {key: problem[key] for key in row.tensors}
     if "fresh_ids" in tensors:
         tensors["noise_ids"] = tensors.pop("fresh_ids")
-    return getattr(module, row.function)(**tensors, **(row.options or {}), **options)
+    return getattr(module, row.function)(**tensors, **{**row.options, **options})
 
 
 def gradients(loss: Tensor, problem: Problem) -> Dict[str, Tensor]:

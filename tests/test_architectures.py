@@ -36,7 +36,7 @@ def architectures():
 ALL = list(architectures())
 # Sizes of one and the same model, which the test cuts.
 SAME = [name for name in ALL if "_gpt" in name and name != "transformer_lm_gpt2_tiny"]
-EACH = [*(name for name in ALL if name not in SAME), *slow(*SAME)]
+USUAL = [name for name in ALL if name not in SAME]
 
 
 def configuration(corpus, architecture, *flags):
@@ -69,8 +69,14 @@ def small(model):
         model.decoder_kernel_size_list = [3, 3]
 
 
-@pytest.mark.parametrize("flags", ["", "--row-sparse"])
-@pytest.mark.parametrize("architecture", EACH)
+# Row-sparse gradients in every other, and in each of the slow variants.
+@pytest.mark.parametrize(
+    "architecture, flags",
+    [
+        *zip(USUAL, itertools.cycle(["", "--row-sparse"])),
+        *slow(*((n, "--row-sparse") for n in SAME)),
+    ],
+)
 def test_trains_and_scores(architecture, flags, corpus):
     optimizer = "lazy_adam" if flags else "adam"
     cfg = configuration(corpus, architecture, "--optimizer", optimizer, *flags.split())

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from tools import build, train
-
-from fairseq_bnce import Scorer
+from tools import build
 
 RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "8", "--criterion", "bnce"]
 MEDIUM = ["--matmul-precision", "medium"]
@@ -28,14 +26,3 @@ def test_of_training_and_eval_lm(corpus, precisions, flags, expected):
     precisions.clear()
     task.eval_lm_dataloader(task.dataset("valid"), max_tokens=100, max_positions=50)
     assert precisions == expected
-
-
-def test_a_checkpoint_does_not_bring_it_along(corpus, tmp_path, precisions):
-    train(corpus, tmp_path, *RNN, *MEDIUM)
-    Scorer.from_checkpoint(tmp_path / "checkpoint_last.pt")
-    assert precisions == []
-
-
-def test_another_is_refused(corpus, tmp_path):
-    output = train(corpus, tmp_path, *RNN, "--matmul-precision", "lowest", check=False)
-    assert "argument --matmul-precision: invalid choice: 'lowest'" in output

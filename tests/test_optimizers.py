@@ -3,9 +3,8 @@
 import pytest
 import torch
 from fairseq import optim
-from fairseq.trainer import Trainer
 from test_row_sparse import trained
-from tools import LSTM, build, modern, refused, set_flag, slow, subclasses, train
+from tools import LSTM, build, refused, slow, subclasses
 
 from fairseq_bnce.optim import update_rules
 from fairseq_bnce.optim.registered import RowSparseFairseqOptimizer
@@ -20,37 +19,27 @@ OURS = {
 }
 
 
-# Flags that add a parameter to the model's, with criteria that have them.
-ADDED = {
-    "bnce": ["--criterion", "bnce", "--learn-log-z"],
-    "bnce ranking": ["--criterion", "bnce", "--objective", "ranking", "--learn-log-z"],
-    "shared_nce": ["--criterion", "shared_nce", "--learn-log-z", "--noise-samples", "5"],
-    "nce": ["--criterion", "nce", "--learn-log-z", "--noise-samples", "2"],
-    "nce_regularized": ["--criterion", "nce_regularized", "--learn-log-z"],
-    "sampled_bce": ["--criterion", "sampled_bce", "--learn-log-z"],
-}
-
-
 def test_all_of_ours_are_in_the_table():
     names = {optimizer.rule for optimizer in subclasses(RowSparseFairseqOptimizer)}
     assert names == set(OURS.values())
 
 
-COMBINED = [(optimizer, "bnce", []) for optimizer in OURS]
-COMBINED += modern(*(("sparse_sgd", flags, []) for flags in ADDED if flags != "bnce"))
-COMBINED += slow(*((optimizer, "bnce", ["--row-sparse"]) for optimizer in OURS))
-COMBINED += [("adam", "bnce", [])]
-COMBINED += slow(*((name, "bnce", []) for name in ("sgd", "adagrad", "nag", "adamax")))
+# --learn-log-z adds a parameter to the model's.
+LEARNED = [
+    ("sparse_sgd", ["--criterion", "bnce", "--row-sparse"]),
+    ("lazy_adam", ["--criterion", "shared_nce", "--noise-samples", "5"]),
+    ("adam", ["--criterion", "nce_regularized"]),
+    *slow(("rowwise_adagrad", ["--criterion", "sampled_bce"]), ("sgd", ["--criterion", "nce"])),
+]
 
 
-@pytest.mark.parametrize("optimizer, flags, row_sparse", COMBINED)
-def test_parameters_that_flags_add_are_trained(optimizer, flags, row_sparse, corpus, monkeypatch):
+@pytest.mark.parametrize("optimizer, flags", LEARNED)
+def test_parameters_that_flags_add_are_trained(optimizer, flags, corpus, monkeypatch):
     added = []
     monkeypatch.setattr("test_row_sparse.build", noting(added))
-    arguments = [*LSTM, *ADDED[flags], *row_sparse, "--optimizer", optimizer, "--lr", "0.1"]
+    arguments = [*LSTM, *flags, "--learn-log-z", "--optimizer", optimizer, "--lr", "0.1"]
     trained(corpus, *arguments, updates=2, dtype=torch.float32)
-    criterion = added[-1]
-    (log_z,) = criterion.parameters()
+    (log_z,) = added[-1].parameters()
     assert log_z.numel() == 1 and torch.isfinite(log_z) and log_z.item() != 0
 
 
@@ -73,46 +62,19 @@ def noting(criteria):
 
 # ---- what is refused ---------------------------------------------------------------------------
 
-BETAS = "two numbers of at least 0 and below 1"
-BAD = [
-    ("lazy_adam", "--adam-betas", text, BETAS)
-    for text in ("0.9", "x", "(1,1)", "(2,0)", "(0.9,)", "", "(0.9,'x')", "(0.9,-1)", "(nan,0)")
-]
-BAD += [
-    (optimizer, flag, value, required)
-    for optimizer, flag, required in (
-        ("lazy_adam", "--adam-eps", "a finite number above 0"),
-        ("lazy_adam", "--weight-decay", "a finite number of at least 0"),
-        ("sparse_adagrad", "--adagrad-eps", "a finite number above 0"),
-        ("rowwise_adagrad", "--adagrad-eps", "a finite number above 0"),
-        ("sparse_adagrad", "--adagrad-initial-accumulator", "a finite number of at least 0"),
-        ("sparse_adagrad", "--weight-decay", "a finite number of at least 0"),
-        ("sparse_sgd", "--momentum", "at least 0 and below 1"),
-        ("sparse_sgd", "--weight-decay", "a finite number of at least 0"),
-    )
-    for value in ("-1", "inf", "nan")
-]
+
+@pytest.mark.parametrize("text", ["0.9", "(1,1)", "x"])
+def test_bad_betas(text, corpus):
+    """They are text, and never evaluated."""
+    cfg, _, model = build(corpus, *LSTM, "--criterion", "bnce", "--optimizer", "lazy_adam")
+    cfg.optimizer.adam_betas = text
+    with pytest.raises(ValueError, match="--adam-betas"):
+        optim.build_optimizer(cfg.optimizer, list(model.parameters()))
 
 
-@pytest.mark.parametrize("optimizer, flag, value, required", BAD)
-def test_bad_options(optimizer, flag, value, required, corpus):
-    """Refused where fairseq's trainer builds the optimiser, before the first update."""
-    cfg, task, model = build(corpus, *LSTM, "--criterion", "bnce", "--optimizer", optimizer)
-    set_flag(cfg.optimizer, flag, value)
-    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
-    with pytest.raises(ValueError, match=rf"^{flag}: required {required}.*, got .*"):
-        _ = trainer.optimizer
-
-
-def test_a_bad_option_ends_the_command(corpus, tmp_path):
-    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "lazy_adam", "--adam-betas", "0.9"]
-    output = refused(corpus, tmp_path, *flags)
-    assert f"ValueError: --adam-betas: required {BETAS}, as in '(0.9, 0.999)', got '0.9'" in output
-
-
-@pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
-def test_row_sparse_gradients_in_flat_halves(flag, corpus, tmp_path):
+def test_row_sparse_gradients_in_flat_halves(corpus, tmp_path):
     """Also where fairseq could not build its optimiser: --fp16 without a GPU."""
+    flag = "--fp16"
     flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd", flag]
     output = refused(corpus, tmp_path, *flags)
     assert f"got {flag} alone" in output and f"--memory-efficient-{flag[2:]}" in output
@@ -152,11 +114,11 @@ def test_momentum_may_come_by_an_override(dtype):
     "before, after", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)]
 )
 def test_a_state_of_another_precision_trains(rule, before, after):
-    """300 updates of 1e-3 or less, each lost on 1 in bfloat16, add up in a float32 master."""
+    """Updates of 1e-3 or less, each lost on 1 in bfloat16, add up in a float32 master."""
     _, started = updated(rule, before, updates=1)
-    parameter, optimizer = updated(rule, after, started.state_dict(), updates=300)
+    parameter, optimizer = updated(rule, after, started.state_dict(), updates=100)
     _, usual = updated(rule, torch.float32, updates=1)
-    exact, _ = updated(rule, torch.float32, usual.state_dict(), updates=300)
+    exact, _ = updated(rule, torch.float32, usual.state_dict(), updates=100)
     assert exact[0, 0] < 0.99
     assert (parameter.float() - exact).abs().max() < 0.01
     assert after == torch.float32 or optimizer.state[parameter]["value"].dtype == torch.float32
@@ -168,6 +130,7 @@ def test_weights_that_were_changed_win_over_their_master(after, is_sparse):
     """As fairseq's average_checkpoints.py makes them, whatever is loaded first."""
     _, started = updated(update_rules.LazyAdam, torch.bfloat16)
     exact = started.state_dict()["state"][0]["value"]
+    exact = exact if after == torch.bfloat16 else exact.bfloat16().float()  # float32 has no master
     parameter = torch.nn.Parameter(exact.to(torch.bfloat16).to(after))
     optimizer = update_rules.LazyAdam([parameter], lr=1e-3)
     optimizer.load_state_dict(started.state_dict())
@@ -180,16 +143,6 @@ def test_weights_that_were_changed_win_over_their_master(after, is_sparse):
     assert torch.allclose(moved[[0, 1, 3]], exact[[0, 1, 3]] - 1e-3, atol=1e-6)
     assert torch.allclose(moved[2], torch.tensor(5 - 1e-3), atol=1e-6)
     assert torch.equal(parameter, moved.to(after))
-
-
-def test_momentum_by_an_override_in_a_training(corpus, tmp_path):
-    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "sparse_sgd", "--max-epoch", "2"]
-    train(corpus, tmp_path, *flags, "--max-update", "3")
-    override = ["--optimizer-overrides", "{'momentum': 0.9}"]
-    train(corpus, tmp_path, *flags, *override, "--max-update", "6")
-    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
-    of_first = state["last_optimizer_state"]["state"][0]
-    assert "velocity" in of_first and of_first["step"] == 6
 
 
 ADAGRAD = {"eps": 0.001, "initial_accumulator": 0.5}
@@ -222,21 +175,25 @@ def test_rules_of_rows_take_no_flat_parameters():
     assert not update_rules.RowwiseAdagrad([parameter], lr=1.0).supports_flat_params
 
 
-HALVES = {"--bf16": torch.bfloat16, "--memory-efficient-bf16": torch.bfloat16}
-HALVES.update({"--fp16": torch.half, "--memory-efficient-fp16": torch.half})
+# A flag of fairseq's for halves, and an optimiser, each once.
+HALVES = [
+    ("--fp16", torch.half, "sparse_sgd"),
+    ("--bf16", torch.bfloat16, "sparse_adagrad"),
+    ("--memory-efficient-fp16", torch.half, "lazy_adam"),
+    ("--memory-efficient-bf16", torch.bfloat16, "rowwise_adagrad"),
+]
 
 
 @pytest.mark.modern
-@pytest.mark.parametrize("optimizer", OURS)
-@pytest.mark.parametrize("flag", HALVES)
-def test_trainings_in_halves_end_where_float32_does(flag, optimizer, corpus):
+@pytest.mark.parametrize("flag, dtype, optimizer", HALVES)
+def test_trainings_in_halves_end_where_float32_does(flag, dtype, optimizer, corpus):
     """After many updates: what one leaves behind in fairseq's wrapper is seen in the next."""
     flags = [*LSTM, "--criterion", "bnce", "--optimizer", optimizer, "--clip-norm", "0.1"]
     flags += ["--lr", {"sparse_sgd": "5"}.get(optimizer, "0.01")]
     start, _ = trained(corpus, *flags, dtype=torch.float32, updates=0)
     want, norms = trained(corpus, *flags, dtype=torch.float32)
     halves = [flag, flag.replace("memory-efficient-", ""), "--fp16-no-flatten-grads"]
-    got, norms_of_halves = trained(corpus, *flags, *halves, dtype=HALVES[flag])
+    got, norms_of_halves = trained(corpus, *flags, *halves, dtype=dtype)
     assert norms_of_halves == pytest.approx(norms, rel=0.3)
     assert distance(got, want) < 0.2 * distance(start, want)
 

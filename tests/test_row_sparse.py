@@ -1,15 +1,14 @@
 """Row-sparse training ends where dense training does, and touches nothing else."""
 
-import functools
 import itertools
-from argparse import Namespace
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from architectures import FCONV
 from fairseq.optim import adam as fairseq_adam
 from fairseq.optim.amp_optimizer import AMPOptimizer
-from fairseq.optim.sgd import SGD as FairseqSGD
 from fairseq.trainer import Trainer
 from tools import (
     LSTM,
@@ -17,19 +16,13 @@ from tools import (
     TRANSFORMER,
     build,
     goes_on_from,
-    modern,
     slow,
     subclasses,
     train,
 )
 
-from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.optim import row_sparse, update_rules
-from fairseq_bnce.optim.registered import (
-    UnsupportedOptimizerError,
-    _shrink_buffer,
-    take_row_sparse,
-)
+from fairseq_bnce.optim.registered import FairseqSparseSGD, _shrink_buffer, take_row_sparse
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
@@ -37,7 +30,7 @@ TIED_LSTM = [*LSTM, "--share-decoder-input-output-embed"]
 ARCHITECTURES = {"lstm": LSTM, "tied lstm": TIED_LSTM, "fconv": FCONV}
 ARCHITECTURES.update({"transformer": TRANSFORMER, "tied transformer": TIED_TRANSFORMER})
 SAME = {"sparse_sgd": "sgd", "sparse_adagrad": "adagrad"}
-UPDATES = 20
+UPDATES = 12
 
 
 def trained(corpus, *flags, updates=UPDATES, frequency=1, dtype=torch.float64, seen=None):
@@ -68,18 +61,6 @@ def assert_same(one, other, tolerance=1e-6):
         assert error <= tolerance, (name, error)
 
 
-def test_a_use_that_is_none_by_rows_is_refused(corpus):
-    """Its gradient would be V x D, without a word; on several ranks another error."""
-    flags = ["--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]
-    cfg, task, model = build(corpus, *TIED_LSTM, *flags, "--num-workers", "0")
-    words = model.decoder.embed_tokens
-    words.forward = lambda ids: torch.nn.functional.embedding(ids, words.weight)
-    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
-    samples = list(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False))[:1]
-    with pytest.raises(UnsupportedModelError, match="--row-sparse: required a decoder that reads"):
-        trainer.train_step(samples)
-
-
 def test_legacy_ddps_buffer_is_found_under_every_wrapper():
     """--heartbeat-timeout is one more; the buffer would be of the size of all parameters."""
     model = torch.nn.Sequential(torch.nn.Embedding(1000, 8), torch.nn.Linear(8, 2))
@@ -107,34 +88,24 @@ class Wrapper(torch.nn.Module):
             return getattr(self.module, name)
 
 
-# In every run, Adagrad with rows of an output layer alone, and shared with the embeddings.
+# Rows of an output layer alone, and shared with the embeddings.
 SPARSE = [("sparse_sgd", "lstm"), ("sparse_adagrad", "tied transformer")]
-SPARSE += modern(("sparse_sgd", "tied transformer"))
-SPARSE += slow(*(("sparse_sgd", n) for n in ARCHITECTURES if n not in ("lstm", "tied transformer")))
-SPARSE += modern(("sparse_adagrad", "lstm"))
-SPARSE += [
-    pytest.param("sparse_adagrad", name, marks=pytest.mark.slow)
-    for name in ("tied lstm", "fconv", "transformer")
-]
+SPARSE += slow(
+    ("sparse_sgd", "tied lstm"), ("sparse_adagrad", "fconv"), ("sparse_sgd", "transformer")
+)
 LR = {"sparse_sgd": "0.1", "sparse_adagrad": "0.05"}
 
 
 @pytest.mark.parametrize("optimizer, architecture", SPARSE)
-@pytest.mark.parametrize(
-    "frequency, clip",
-    [
-        (2, 0.004),
-        pytest.param(1, 0.0, marks=pytest.mark.slow),
-    ],
-)
-def test_same_as_dense(architecture, optimizer, frequency, clip, corpus):
-    flags = [*ARCHITECTURES[architecture], "--criterion", "bnce", "--clip-norm", str(clip)]
+def test_same_as_dense(architecture, optimizer, corpus):
+    """With gradients of two batches together, and norms above the limit."""
+    flags = [*ARCHITECTURES[architecture], "--criterion", "bnce", "--clip-norm", "0.004"]
     flags += ["--optimizer", optimizer, "--lr", LR[optimizer]]
-    dense, dense_norms = trained(corpus, *flags, frequency=frequency)
-    sparse, sparse_norms = trained(corpus, *flags, "--row-sparse", frequency=frequency)
+    dense, dense_norms = trained(corpus, *flags, frequency=2)
+    sparse, sparse_norms = trained(corpus, *flags, "--row-sparse", frequency=2)
     assert_same(sparse, dense)
     assert sparse_norms == pytest.approx(dense_norms, rel=1e-5)
-    assert not clip or max(dense_norms) > clip
+    assert max(dense_norms) > 0.004
 
 
 @pytest.mark.parametrize("optimizer", SAME)
@@ -142,7 +113,7 @@ def test_dense_is_as_fairseqs_own(optimizer, corpus):
     """With its clipping, which is in float32: to that precision."""
     flags = [*LSTM, "--criterion", "bnce", "--clip-norm", "0.004", "--lr", LR[optimizer]]
     ours, theirs = (
-        trained(corpus, *flags, "--optimizer", name, updates=20, dtype=torch.float32)
+        trained(corpus, *flags, "--optimizer", name, dtype=torch.float32)
         for name in (optimizer, SAME[optimizer])
     )
     assert_same(ours[0], theirs[0], tolerance=1e-5)
@@ -174,7 +145,6 @@ def moved(before, after):
 RULES = {
     "sgd": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3}),
     "momentum": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3, "momentum": 0.9}),
-    "decay": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3, "weight_decay": 0.1}),
     "adagrad": (update_rules.SparseAdagrad, torch.optim.Adagrad, {"lr": 0.3, "weight_decay": 0.1}),
     "adam": (update_rules.LazyAdam, fairseq_adam.Adam, {"lr": 0.3, "weight_decay": 0.1}),
     "adam's options": (
@@ -242,16 +212,14 @@ def test_lazy_adam_is_adam_in_rows_that_are_always_touched():
     assert torch.equal(lazy[[0, 2, 3, 5]], torch.ones(4, 3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    "rule", [rule for rule, *_ in RULES.values()] + [update_rules.RowwiseAdagrad]
-)
+@pytest.mark.parametrize("rule", list(subclasses(update_rules.RowSparseOptimizer)))
 def test_half_precision_is_updated_in_float32(rule):
-    """1e-3 is lost on 1 in bfloat16; in 200 updates it adds up all the same."""
+    """1e-3 is lost on 1 in bfloat16; over many updates it adds up all the same."""
     options = {"lr": 1e-3} if rule is not update_rules.LazyAdam else {"lr": 1e-3, "eps": 1e-12}
     parameter = torch.nn.Parameter(torch.ones(6, 3, dtype=torch.bfloat16))
     exact = torch.nn.Parameter(torch.ones(6, 3))
     optimizers = [rule([parameter], **options), rule([exact], **options)]
-    for _ in range(200):
+    for _ in range(60):
         ids, rows = torch.tensor([2, 2]), torch.full((2, 3), 0.5)
         exact.grad = row_sparse.sparse_rows(ids, rows, exact.shape)
         parameter.grad = row_sparse.sparse_rows(ids, rows.bfloat16(), exact.shape)
@@ -275,11 +243,10 @@ def test_merged_in_float32():
     assert torch.equal(merged._values(), torch.full((1, 2), 300.0).bfloat16())
 
 
-@pytest.mark.parametrize(
-    "precision", [*modern("--memory-efficient-fp16"), "--memory-efficient-bf16"]
-)
-def test_halves_on_a_cpu(precision, corpus):
+@pytest.mark.modern
+def test_halves_on_a_cpu(corpus):
     """Tied, and with gradients that add up over batches: as in float32."""
+    precision = "--memory-efficient-fp16"
     flags = [*TIED_TRANSFORMER, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]
     flags += ["--lr", "0.5", "--fp16-init-scale", "4"]
     want, _ = trained(corpus, *flags, updates=1, frequency=2, dtype=torch.float32)
@@ -302,14 +269,6 @@ def test_gathered_rows_have_the_gradient_of_a_selection(shape):
     torch.testing.assert_close(parameter.grad.to_dense(), want)
 
 
-def test_an_optimizer_of_whole_gradients_is_refused():
-    """Where a trainer has another one than the flags say (test_flags.py)."""
-    parameters = [torch.nn.Parameter(torch.ones(6, 3))]
-    theirs = FairseqSGD(Namespace(lr=[0.1], momentum=0.0, weight_decay=0.0), parameters)
-    with pytest.raises(UnsupportedOptimizerError, match="--row-sparse: required --optimizer"):
-        take_row_sparse(theirs)
-
-
 @pytest.mark.parametrize(
     "rule, option",
     [
@@ -323,18 +282,11 @@ def test_options_that_rows_cannot_follow_are_refused(rule, option):
     parameter = torch.nn.Parameter(torch.ones(6, 3))
     optimizer = rule([parameter], lr=0.1, **{option: 0.1})
     parameter.grad = row_sparse.sparse_rows(torch.tensor([2]), torch.ones(1, 3), parameter.shape)
-    with pytest.raises(ValueError, match=f"--{option.replace('_', '-')}: required 0"):
+    with pytest.raises(ValueError, match=f"--{option.replace('_', '-')}: "):
         optimizer.step()
 
 
-def test_regularisation_is_refused(corpus):
-    with pytest.raises(ValueError, match="--row-sparse: required off: the penalty's gradient"):
-        trained(corpus, *LSTM, "--criterion", "nce_regularized", "--row-sparse", updates=1)
-
-
-@pytest.mark.parametrize(
-    "optimizer", [pytest.param("rowwise_adagrad", marks=pytest.mark.slow), "lazy_adam"]
-)
+@pytest.mark.parametrize("optimizer", ["lazy_adam", *slow("rowwise_adagrad")])
 def test_resumed_run_repeats_an_uninterrupted_one(optimizer, corpus, tmp_path):
     flags = [*TIED_TRANSFORMER, "--criterion", "bnce", "--row-sparse", "--optimizer", optimizer]
     flags += ["--log-z", "4", "--lr", "0.01", "--noise-samples", "3", "--clip-norm", "0.1"]
@@ -354,67 +306,11 @@ def test_resumed_run_repeats_an_uninterrupted_one(optimizer, corpus, tmp_path):
         assert torch.equal(value, parts["model"][name]), name
 
 
-def test_bfloat16_training(corpus):
-    """It ends near float32's; the copy that the optimiser keeps for it is test_optimizers.py's."""
-    flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]
-    flags += ["--lr", "5", "--clip-norm", "0.1"]
-    want, _ = trained(corpus, *flags, dtype=torch.float32)
-    start, _ = trained(corpus, *flags, dtype=torch.float32, updates=0)
-    with pytest.raises(AssertionError):  # or there would be nothing to see
-        assert_same(start, want, tolerance=0.05)
-    got, _ = trained(corpus, *flags, "--bf16", "--memory-efficient-bf16", dtype=torch.bfloat16)
-    assert all(value.dtype == torch.bfloat16 for value in got.values())
-    assert_same({name: value.float() for name, value in got.items()}, want, tolerance=0.03)
-
-
-class FirstScaler:
-    """What of torch 1.13's, which needs a GPU, matters here: the optimiser asks it what it found.
-
-    Later ones set ``found_inf`` before they call ``step``.
-    """
-
-    def __init__(self, init_scale):
-        self._scale, self._found = init_scale, {}
-
-    def scale(self, loss):
-        return loss * self._scale
-
-    def unscale_(self, optimizer):
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
-        values = [g._values() if g.is_sparse else g for g in gradients]
-        is_finite = all(bool(value.isfinite().all()) for value in values)
-        self._found[id(optimizer)] = {torch.device("cpu"): torch.tensor(float(not is_finite))}
-        for value in values:
-            value.div_(self._scale)
-
-    def step(self, optimizer):
-        assert optimizer._step_supports_amp_scaling
-        optimizer.step(grad_scaler=self)
-
-    def update(self):
-        pass
-
-    def get_scale(self):
-        return self._scale
-
-    def get_backoff_factor(self):
-        return 0.5
-
-    def _found_inf_per_device(self, optimizer):
-        return self._found[id(optimizer)]
-
-
-def scalers():
-    is_there = hasattr(torch.amp, "GradScaler")
-    todays = [functools.partial(torch.amp.GradScaler, "cpu")] if is_there else []
-    return [FirstScaler, *todays]
-
-
-@pytest.mark.parametrize("scaler", scalers(), ids=["torch 1.13", "torch"][: len(scalers())])
+@pytest.mark.modern
 @pytest.mark.parametrize("overflow", [False, True])
-def test_amp_scales_and_unscales_once(overflow, scaler, corpus, monkeypatch):
-    """fairseq's --amp wrapper around a row-sparse optimiser, with a scaler on the CPU."""
-    monkeypatch.setattr(torch.cuda.amp, "GradScaler", scaler)
+def test_amp_scales_and_unscales_once(overflow, corpus, monkeypatch):
+    """fairseq's --amp wrapper around a row-sparse optimiser."""
+    monkeypatch.setattr(torch.cuda.amp, "GradScaler", partial(torch.amp.GradScaler, "cpu"))
     flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd", "--lr", "1"]
     plain, _ = trained(corpus, *flags, updates=1, dtype=torch.float32)
     cfg, task, model = build(corpus, *flags, "--num-workers", "0")
@@ -436,3 +332,15 @@ def test_amp_scales_and_unscales_once(overflow, scaler, corpus, monkeypatch):
     end = {name: p.detach() for name, p in model.named_parameters()}
     assert_same(end, start if overflow else plain, tolerance=1e-6)
     assert overflow or moved(start["decoder.fc_out.weight"], end["decoder.fc_out.weight"])
+
+
+@pytest.mark.parametrize("found, after", [(0.0, 0.0), (1.0, 1.0)])
+def test_torch_1_13s_scaler_passes_itself(found, after):
+    """The optimiser asks it for what it found; later ones set ``found_inf``."""
+    parameter = torch.nn.Parameter(torch.ones(1))
+    cfg = SimpleNamespace(lr=[1.0], momentum=0.0, weight_decay=0.0)
+    optimizer = FairseqSparseSGD(cfg, [parameter])
+    parameter.grad = torch.ones(1)
+    scaler = SimpleNamespace(_found_inf_per_device=lambda _: {"cpu": torch.tensor(found)})
+    optimizer.step(grad_scaler=scaler)
+    assert parameter.item() == after

@@ -1,27 +1,28 @@
-"""Noise-contrastive and sampled losses over a large vocabulary, as pure functions.
+"""Noise-contrastive and sampled losses over a large vocabulary, as pure functions of torch alone.
 
-Nothing here knows of fairseq: tensors in, nats out. ``nce``, ``bce`` and ``ranking`` are the
-families of losses, ``partition`` the exact partition function. ``words`` finds the words that a
-loss reads, and ``shared_scores`` makes their scores and gradients in chunks.
+Tensors in, nats out. ``nce``, ``bce`` and ``ranking`` hold the losses, ``partition`` the exact
+partition function. ``words`` finds the words that a loss reads, and ``shared_scores`` makes their
+scores and gradients in chunks.
 
-Notation, shared by every function:
+Every docstring uses this notation:
 
 - ``features`` (N, D): h_i, the model's state before the output projection;
 - ``target`` (N,) int64: w_i, the word that follows context i;
 - ``weight`` (V, D), ``bias`` (V,) or None: the output projection;
 - ``log_q`` (V,): log-probabilities of the noise distribution, natural logarithm;
 - m(v, i) = h_i . W_v + b_v: the raw score;
-- D_K(v, i) = m(v, i) - log_z - log(K q(v)): the log-odds that v is data and not noise.
+- D(v, i) = m(v, i) - log_z - log(K q(v)): the log-odds that v is data and not noise;
+- ``log_z``: the constant to which the model normalises itself, nats. The partition function is
+  Z_c = sum_v exp(m(v, c)).
 
-``log_z`` is the constant that the model is to normalise itself to, in nats; the partition
-function itself is Z_c = sum_v exp(m(v, c)). ``reduction`` is "sum" (a scalar) or "none" (N values).
 Scores and their gradients are computed in float32 or better whatever the inputs' dtype, also under
 autocast. On a GPU, halves are multiplied as halves, with float32 sums; the gradients of scores are
-rounded to halves before these products. Bad input raises ValueError naming the argument, what was
-required and what came; on a GPU the host waits once a call to look at the values of ids and log_q.
+rounded to halves before these products. The functions are differentiable once: a backward pass
+with ``create_graph=True`` raises RuntimeError. A GPU's host waits once a call to check the values
+of ids and ``log_q``.
 
-A caller who wants row-sparse gradients may pass the rows of the batch's words alone, with ids that
-count these rows: a loss reads no other row.
+A loss reads no rows but those of its words. For row-sparse gradients, pass these rows alone, with
+ids that count them.
 """
 
 from fairseq_bnce.losses.bce import sampled_bce_loss

@@ -1,30 +1,28 @@
 """Binary cross-entropy of all words, whose sum over the vocabulary is sampled.
 
 A word's log-odds are s(v, i) = m(v, i) - log Z - log a(v), with a weight a(v) that an estimator
-chooses, and its loss has, over data p and draws, the expectation
+chooses. Over data p and draws, the expectation of a word's loss is
 
     sum_v p(v | i) softplus(-s(v, i)) + a(v) softplus(s(v, i)),
 
 whose derivative -p (1 - sigma(s)) + a sigma(s) is 0 where e^s = p / a, and so m - log Z = log p.
 Gao et al. (2021) train the output o = sigma(s) of scores without log a(v) in them, and recover p
-from a trained model by the posterior correction p = a o / (1 - o). Here that is done to the
-scores in training, so that the raw score is the corrected one, and the model normalises itself.
+from a trained model by the posterior correction p = a o / (1 - o). Here the scores are corrected
+in training, so that the raw score is the corrected one, and the model normalises itself.
 
 Their Monte Carlo sampling, a(v) = K q(v), is then shared_nce_loss, and has no other name here. The
-estimates and their optima are derived here: of the papers the abstracts alone were at hand.
+estimates and their optima are derived here: only the papers' abstracts were available.
 """
 
 import math
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional
 
 import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import require
-from fairseq_bnce.losses.checks import check_inputs, check_noise
-from fairseq_bnce.losses.precision import without_autocast
 from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
-from fairseq_bnce.losses.words import Words, gather, merge_draws
+from fairseq_bnce.losses.words import Number, Words, find_words, merge_draws
 
 _ESTIMATORS = ("complementary", "is", "cps", "snis")
 
@@ -39,13 +37,13 @@ def sampled_bce_loss(
     *,
     estimator: str = "complementary",
     vocab_size: Optional[int] = None,
-    noise_counts: Optional[Tensor] = None,
     log_z: float = 0.0,
     reduction: str = "sum",
 ) -> Tensor:
     """Binary cross-entropy of the target and of all words, sampled by K draws that tokens share.
 
-    With s(v, i) = m(v, i) - log Z - log a(v), see the module, loss_i = softplus(-s(w_i, i)) plus
+    With the score m(v, i) = h_i . W_v + b_v and the log-odds s(v, i) = m(v, i) - log_z - log a(v),
+    loss_i = softplus(-s(w_i, i)) plus a sum that the estimator chooses:
 
     - "is", importance sampling, a = 1: sum_k softplus(s(r_k, i)) / (K q(r_k));
     - "cps", compensated partial summation, a = V q, so that all draws weigh the same:
@@ -53,44 +51,49 @@ def sampled_bce_loss(
       noise it is "is";
     - "complementary", as "is", but the target's own term is computed and not sampled:
       softplus(s(w_i, i)) + sum_k [r_k != w_i] softplus(s(r_k, i)) / (K q(r_k));
-    - "snis", self-normalised importance sampling, which leaves that term out. The derivative
-      -p (1 - sigma(s)) + (1 - p) sigma(s) is 0 where sigma(s) = p: here, and here alone, it is not
-      m - log Z but log sigma(m - log Z) that is the log-probability.
+    - "snis", self-normalised importance sampling, leaves the target's own term out. The derivative
+      -p (1 - sigma(s)) + (1 - p) sigma(s) is 0 where sigma(s) = p. With "snis" alone, the
+      log-probability is therefore not m - log Z but log sigma(m - log Z).
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction: see the package.
-        noise_ids: (K,) int64 draws from q, K >= 1.
+        features: h, (N, D) floating point.
+        target: w, (N,) int64, ids below V.
+        weight: W, (V, D) floating point.
+        bias: b, (V,) floating point, or None.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        noise_ids: r, (K,) int64 draws from q, K >= 1.
         estimator: one of these names.
         vocab_size: V for "cps", at least 1; by default the rows of ``weight``, which may be fewer.
-        noise_counts: (K,) int64, how many draws each of ``noise_ids`` stands for, at least 1; by
-            default one each.
+        log_z: the constant log Z, nats.
+        reduction: "sum" or "none".
 
     Returns:
-        The loss in nats: a scalar, or (N,).
+        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
+        weight and bias.
 
     Raises:
-        ValueError: on bad input.
+        ValueError: for a wrong shape, dtype or value; the message names the argument.
 
     Reference:
         Gao et al. 2021, "On sampling-based training criteria for neural language modeling"; Yang et
         al. 2021, "Self-normalized importance sampling for neural language modeling". To compute
         the target's term and sample the others: Botev et al. 2017, "Complementary sum sampling for
         likelihood approximation in large scale classification", of the softmax's sum.
+
+    Example:
+        >>> log_q, w, r = torch.tensor([0.5, 0.5]).log(), torch.zeros(2, 4), torch.tensor([1])
+        >>> sampled_bce_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, r)
+        tensor(2.7726)
     """
-    check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, ("K",), noise_counts)
-    size = weight.size(0) if vocab_size is None else vocab_size
     require("estimator", " or ".join(_ESTIMATORS), repr(estimator), estimator in _ESTIMATORS)
-    require("vocab_size", "at least 1", size, size >= 1)
-    words, (target, draws) = gather(
-        weight, bias, log_q, {"target": target, "noise_ids": noise_ids}, noise_counts
+    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
+    words, target, draws = find_words(
+        features, target, weight, bias, log_q, noise_ids, ("K",), **options
     )
-    draws, counts = merge_draws(draws, noise_counts)
-    options: Dict[str, Any] = {"estimator": estimator, "vocab_size": size, "log_z": log_z}
-    return sampled_bce(features, words, target, draws, counts, reduction=reduction, **options)
+    options.update(estimator=estimator, vocab_size=vocab_size or len(weight))
+    return sampled_bce(features, words, target, *merge_draws(draws), **options)
 
 
-@without_autocast
 def sampled_bce(
     features: Tensor,
     words: Words,
@@ -100,21 +103,21 @@ def sampled_bce(
     *,
     estimator: str,
     vocab_size: int,
-    log_z: Union[float, Tensor],
+    log_z: Number,
     reduction: str,
 ) -> Tensor:
     """The core of :func:`sampled_bce_loss`; see :func:`~fairseq_bnce.losses.nce.shared_nce`."""
     features, words = words.promoted(features)
-    log_expected = words.expected(counts.sum().double().log())  # log(K q)
+    log_expected = words.log_expected(counts.sum().double().log())  # log(K q)
     log_a = torch.zeros_like(log_expected)
     if estimator == "cps":
-        log_a = words.expected(math.log(vocab_size))
+        log_a = words.log_expected(math.log(vocab_size))
     per_draw = (log_a - log_expected).exp()  # a / (K q): what a draw weighs in the sum
     offset, weights = log_a + log_z, counts * per_draw[draws]
     data = words.target_scores(features, target) - offset[target]
     own = softplus(-data)
     if estimator in ("complementary", "snis"):
-        # The draws that are the target are in the sum over all draws, and taken off again.
+        # The sum over all draws has the draws that are the target: subtract them again.
         hits = torch.zeros_like(offset).index_add_(0, draws, weights)[target]
         own = own + (float(estimator == "complementary") - hits) * softplus(data)
     objective = BinaryNCE(offset[draws], weights)

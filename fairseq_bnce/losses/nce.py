@@ -1,18 +1,16 @@
 """Binary noise-contrastive estimation: the batch as its own noise, shared draws, fresh draws.
 
-Each loss has a public function, which checks its arguments and finds the distinct words, and a core
-of the same name without ``_loss``, which the criteria call with words of their own.
+Each public loss checks its arguments and finds the distinct words. Its core has the same name
+without ``_loss``; the criteria call the core with words of their own.
 """
 
 import math
-from typing import Optional, Union
+from typing import Any, Dict, Optional
 
 from torch import Tensor
 
-from fairseq_bnce.losses.checks import check_has_noise, check_inputs, check_int64, check_noise
-from fairseq_bnce.losses.precision import without_autocast
 from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
-from fairseq_bnce.losses.words import Words, gather, merge_draws, multiplicities
+from fairseq_bnce.losses.words import Number, Words, find_words, merge_draws, multiplicities
 
 
 def batch_nce_loss(
@@ -28,59 +26,56 @@ def batch_nce_loss(
 ) -> Tensor:
     """Batch noise-contrastive estimation: the other targets of the group are the noise.
 
-    loss_i = softplus(-D_K(w_i, i)) + sum_{j != i} softplus(D_K(w_j, i))
-    + sum_k softplus(D_K(r_k, i)), with K = N - 1 + K0.
+    With the score m(v, i) = h_i . W_v + b_v, the number of noise words K = N - 1 + K0 and the
+    log-odds D(v, i) = m(v, i) - log_z - log(K q(v)):
+
+    loss_i = softplus(-D(w_i, i)) + sum_{j != i} softplus(D(w_j, i)) + sum_k softplus(D(r_k, i)).
 
     Words that occur several times are merged, which is exact: over the distinct words u,
-    loss_i = sum_u n_u softplus(D_K(u, i)) - D_K(w_i, i).
+    loss_i = sum_u n_u softplus(D(u, i)) - D(w_i, i).
 
     Args:
-        features: (N, D) floating point.
-        target: (N,) int64.
-        weight: (V, D).
-        bias: (V,) or None.
-        log_q: (V,) log-probabilities of the noise, finite for every word used.
-        noise_ids: (K0,) int64, further draws from q shared by the group (adaptive B-NCE).
+        features: h, (N, D) floating point.
+        target: w, (N,) int64, ids below V.
+        weight: W, (V, D) floating point.
+        bias: b, (V,) floating point, or None.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        noise_ids: r, (K0,) int64, further draws from q that the group shares (adaptive B-NCE).
         log_z: the constant log Z, nats.
         reduction: "sum" or "none".
 
     Returns:
-        The loss in nats: a scalar, or (N,).
+        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
+        weight and bias.
 
     Raises:
-        ValueError: on bad input, and for a single target without ``noise_ids`` (no noise at all).
+        ValueError: for a wrong shape, dtype or value, and for a single target without
+            ``noise_ids`` (no noise at all); the message names the argument.
 
     Reference:
         Oualil & Klakow 2017, "A batch noise contrastive estimation approach for training large
         vocabulary language models", eq. 5-12.
 
     Example:
-        >>> log_q = torch.tensor([0.5, 0.3, 0.2]).log()
-        >>> h, w = torch.zeros(2, 4), torch.zeros(3, 4)
-        >>> batch_nce_loss(h, torch.tensor([0, 1]), w, None, log_q).shape
-        torch.Size([])
+        >>> log_q, w = torch.tensor([0.5, 0.3, 0.2]).log(), torch.zeros(3, 4)
+        >>> batch_nce_loss(torch.zeros(2, 4), torch.tensor([0, 1]), w, None, log_q)
+        tensor(3.2328)
     """
     noise = target.new_empty(0) if noise_ids is None else noise_ids
-    check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_int64("noise_ids", noise, ("K0",))
-    check_has_noise(target, noise)
-    words, ids = gather(weight, bias, log_q, {"target": target, "noise_ids": noise})
-    return batch_nce(features, words, *ids, log_z=log_z, reduction=reduction)
+    least = int(target.numel() == 1)  # other targets are noise, too
+    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
+    words, target, noise = find_words(
+        features, target, weight, bias, log_q, noise, ("K0",), least_noise=least, **options
+    )
+    return batch_nce(features, words, target, noise, **options)
 
 
-@without_autocast
 def batch_nce(
-    features: Tensor,
-    words: Words,
-    target: Tensor,
-    noise: Tensor,
-    *,
-    log_z: Union[float, Tensor],
-    reduction: str,
+    features: Tensor, words: Words, target: Tensor, noise: Tensor, *, log_z: Number, reduction: str
 ) -> Tensor:
     """The core of :func:`batch_nce_loss`; ``target`` (N,) and ``noise`` (K0,) index ``words``."""
     count = max(len(target) - 1 + len(noise), 1)
-    offset = words.expected(math.log(count), log_z)
+    offset = words.log_expected(math.log(count), log_z)
     counts = multiplicities(len(words.weight), target, noise).to(offset.dtype)
     objective = BinaryNCE(offset, counts, target)
     return shared_loss(features, words.weight, words.bias, objective, reduction)
@@ -94,39 +89,48 @@ def shared_nce_loss(
     log_q: Tensor,
     noise_ids: Tensor,
     *,
-    noise_counts: Optional[Tensor] = None,
     log_z: float = 0.0,
     reduction: str = "sum",
 ) -> Tensor:
-    """Noise-contrastive estimation with K draws shared by all tokens.
+    """Noise-contrastive estimation with K draws that all tokens share.
 
-    loss_i = softplus(-D_K(w_i, i)) + sum_k softplus(D_K(r_k, i)).
+    With the score m(v, i) = h_i . W_v + b_v and the log-odds
+    D(v, i) = m(v, i) - log_z - log(K q(v)):
+
+    loss_i = softplus(-D(w_i, i)) + sum_k softplus(D(r_k, i)).
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction: see the package.
-        noise_ids: (K,) int64 draws from q, K >= 1.
-        noise_counts: (K,) int64, how many draws each of ``noise_ids`` stands for, at least 1; by
-            default one each.
+        features: h, (N, D) floating point.
+        target: w, (N,) int64, ids below V.
+        weight: W, (V, D) floating point.
+        bias: b, (V,) floating point, or None.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        noise_ids: r, (K,) int64 draws from q, K >= 1.
+        log_z: the constant log Z, nats.
+        reduction: "sum" or "none".
 
     Returns:
-        The loss in nats: a scalar, or (N,).
+        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
+        weight and bias.
 
     Raises:
-        ValueError: on bad input.
+        ValueError: for a wrong shape, dtype or value; the message names the argument.
 
     Reference:
         Zoph et al. 2016, "Simple, fast noise-contrastive estimation for large RNN vocabularies".
+
+    Example:
+        >>> log_q, w, r = torch.tensor([0.5, 0.5]).log(), torch.zeros(2, 4), torch.tensor([1, 1])
+        >>> shared_nce_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, r)
+        tensor(2.0794)
     """
-    check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, ("K",), noise_counts)
-    words, (target, draws) = gather(
-        weight, bias, log_q, {"target": target, "noise_ids": noise_ids}, noise_counts
+    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
+    words, target, draws = find_words(
+        features, target, weight, bias, log_q, noise_ids, ("K",), **options
     )
-    draws, counts = merge_draws(draws, noise_counts)
-    return shared_nce(features, words, target, draws, counts, log_z=log_z, reduction=reduction)
+    return shared_nce(features, words, target, *merge_draws(draws), **options)
 
 
-@without_autocast
 def shared_nce(
     features: Tensor,
     words: Words,
@@ -134,7 +138,7 @@ def shared_nce(
     draws: Tensor,
     counts: Tensor,
     *,
-    log_z: Union[float, Tensor],
+    log_z: Number,
     reduction: str,
 ) -> Tensor:
     """The core of :func:`shared_nce_loss`.
@@ -144,7 +148,7 @@ def shared_nce(
         counts: (K',) how often each of ``draws`` was drawn.
     """
     features, words = words.promoted(features)
-    offset = words.expected(counts.sum().double().log(), log_z)
+    offset = words.log_expected(counts.sum().double().log(), log_z)
     data = words.target_scores(features, target) - offset[target]
     objective = BinaryNCE(offset[draws], counts.to(offset.dtype))
     noise = shared_loss(features, *words.rows(draws), objective, reduction)
@@ -164,41 +168,51 @@ def nce_loss(
 ) -> Tensor:
     """Noise-contrastive estimation with K fresh draws for every token (the slow baseline).
 
-    loss_i = softplus(-D_K(w_i, i)) + sum_k softplus(D_K(r_ik, i)).
+    With the score m(v, i) = h_i . W_v + b_v and the log-odds
+    D(v, i) = m(v, i) - log_z - log(K q(v)):
+
+    loss_i = softplus(-D(w_i, i)) + sum_k softplus(D(r_ik, i)).
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction: see the package.
-        noise_ids: (N, K) int64 draws from q, K >= 1.
+        features: h, (N, D) floating point.
+        target: w, (N,) int64, ids below V.
+        weight: W, (V, D) floating point.
+        bias: b, (V,) floating point, or None.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        noise_ids: r, (N, K) int64 draws from q, K >= 1.
+        log_z: the constant log Z, nats.
+        reduction: "sum" or "none".
 
     Returns:
-        The loss in nats: a scalar, or (N,).
+        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
+        weight and bias.
 
     Raises:
-        ValueError: on bad input.
+        ValueError: for a wrong shape, dtype or value; the message names the argument.
 
     Reference:
         Mnih & Teh 2012, "A fast and simple algorithm for training neural probabilistic
         language models".
+
+    Example:
+        >>> log_q, w = torch.tensor([0.5, 0.5]).log(), torch.zeros(2, 4)
+        >>> nce_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, torch.tensor([[1, 1]]))
+        tensor(2.0794)
     """
-    check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, (target.numel(), "K"))
-    words, ids = gather(weight, bias, log_q, {"target": target, "noise_ids": noise_ids})
-    return nce(features, words, *ids, log_z=log_z, reduction=reduction)
+    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
+    shape = (target.numel(), "K")
+    words, target, draws = find_words(
+        features, target, weight, bias, log_q, noise_ids, shape, **options
+    )
+    return nce(features, words, target, draws, **options)
 
 
-@without_autocast
 def nce(
-    features: Tensor,
-    words: Words,
-    target: Tensor,
-    draws: Tensor,
-    *,
-    log_z: Union[float, Tensor],
-    reduction: str,
+    features: Tensor, words: Words, target: Tensor, draws: Tensor, *, log_z: Number, reduction: str
 ) -> Tensor:
     """The core of :func:`nce_loss`; ``target`` (N,) and ``draws`` (N, K) index ``words``."""
     features, words = words.promoted(features)
-    offset = words.expected(math.log(draws.size(1)), log_z)
+    offset = words.log_expected(math.log(draws.size(1)), log_z)
     data = words.target_scores(features, target) - offset[target]
     noise = words.rowwise_scores(features, draws) - offset[draws]
     return reduce(softplus(-data) + softplus(noise).sum(dim=1), reduction)

@@ -1,21 +1,13 @@
 """Losses that rank the target among noise words: ranking NCE, and the sampled softmax."""
 
 import math
-from typing import Optional, Union
+from typing import Any, Dict, Optional
 
 import torch
 from torch import Tensor
 
-from fairseq_bnce.losses.checks import (
-    check_alpha,
-    check_has_noise,
-    check_inputs,
-    check_int64,
-    check_noise,
-)
-from fairseq_bnce.losses.precision import without_autocast
 from fairseq_bnce.losses.shared_scores import OtherWords, Ranking, reduce, shared_loss
-from fairseq_bnce.losses.words import Words, gather, merge_draws, multiplicities
+from fairseq_bnce.losses.words import Number, Words, find_words, merge_draws, multiplicities
 
 
 def ranking_nce_loss(
@@ -30,39 +22,54 @@ def ranking_nce_loss(
     log_z: float = 0.0,
     reduction: str = "sum",
 ) -> Tensor:
-    """Ranking noise-contrastive estimation over the group's words, self-normalised on the same.
+    """Ranking noise-contrastive estimation over the group's words, which can normalise itself.
 
-    The group's n targets and draws together are importance samples of the partition function:
-    log Z^_i = logsumexp_u (m(u, i) + log n_u - log n - log q(u)) over the distinct words u, and
-    loss_i = log Z^_i - m(w_i, i) + alpha (log Z^_i - log Z)^2. No work grows with V, the
-    self-normalisation's neither.
+    The group's n targets and draws together are importance samples of the partition function. With
+    the score m(v, i) = h_i . W_v + b_v, over the distinct words u, each n_u times among the n:
+
+    log Z^_i = logsumexp_u (m(u, i) + log n_u - log n - log q(u)),
+    loss_i = log Z^_i - m(w_i, i) + alpha (log Z^_i - log_z)^2.
+
+    No work grows with V, not even for the penalty.
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction: see the package.
-        noise_ids: (K0,) int64, further draws from q shared by the group.
+        features: h, (N, D) floating point.
+        target: w, (N,) int64, ids below V.
+        weight: W, (V, D) floating point.
+        bias: b, (V,) floating point, or None.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        noise_ids: (K0,) int64, further draws from q that the group shares.
         alpha: the weight of the self-normalisation, at least 0.
+        log_z: the constant log Z, nats.
+        reduction: "sum" or "none".
 
     Returns:
-        The loss in nats: a scalar, or (N,).
+        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
+        weight and bias.
 
     Raises:
-        ValueError: on bad input, and for a single target without ``noise_ids`` (no noise at all).
+        ValueError: for a wrong shape, dtype or value, and for a single target without
+            ``noise_ids`` (no noise at all); the message names the argument.
 
     Reference:
         Ma & Collins 2018, "Noise contrastive estimation and negative sampling for conditional
-        models: consistency and statistical efficiency", the ranking objective; the penalty is
-        that of Devlin et al. 2014, on the estimate in the place of log Z_c.
+        models: consistency and statistical efficiency", the ranking objective. The penalty is
+        that of Devlin et al. 2014, on the estimate instead of log Z_c.
+
+    Example:
+        >>> log_q, w = torch.tensor([0.5, 0.5]).log(), torch.zeros(2, 4)
+        >>> ranking_nce_loss(torch.zeros(2, 4), torch.tensor([0, 1]), w, None, log_q)
+        tensor(1.3863)
     """
     noise = target.new_empty(0) if noise_ids is None else noise_ids
-    check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_alpha(alpha)
-    check_int64("noise_ids", noise, ("K0",))
-    check_has_noise(target, noise)
-    words, ids = gather(weight, bias, log_q, {"target": target, "noise_ids": noise})
-    return ranking_nce(features, words, *ids, alpha=alpha, log_z=log_z, reduction=reduction)
+    least = int(target.numel() == 1)  # other targets are noise, too
+    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
+    words, target, noise = find_words(
+        features, target, weight, bias, log_q, noise, ("K0",), least_noise=least, **options
+    )
+    return ranking_nce(features, words, target, noise, alpha=alpha, **options)
 
 
-@without_autocast
 def ranking_nce(
     features: Tensor,
     words: Words,
@@ -70,11 +77,11 @@ def ranking_nce(
     noise: Tensor,
     *,
     alpha: float,
-    log_z: Union[float, Tensor],
+    log_z: Number,
     reduction: str,
 ) -> Tensor:
     """The core of :func:`ranking_nce_loss`; ``target`` (N,) and ``noise`` (K0,) index ``words``."""
-    expected = words.expected(math.log(max(len(target) + len(noise), 1)))
+    expected = words.log_expected(math.log(max(len(target) + len(noise), 1)))
     counts = multiplicities(len(words.weight), target, noise).to(expected.dtype)
     objective = Ranking(counts.log() - expected, target, alpha, log_z)
     return shared_loss(features, words.weight, words.bias, objective, reduction)
@@ -91,37 +98,49 @@ def sampled_softmax_loss(
     log_z: float = 0.0,
     reduction: str = "sum",
 ) -> Tensor:
-    """Sampled softmax: the target is ranked against K draws shared by all tokens.
+    """Sampled softmax: the target is ranked against K draws that all tokens share.
 
-    loss_i = logsumexp_v (m(v, i) - log q(v)) - (m(w_i, i) - log q(w_i)), v over {w_i} and the
-    r_k that are not w_i.
+    With the score m(v, i) = h_i . W_v + b_v, over v in {w_i} and the r_k that are not w_i:
+
+    loss_i = logsumexp_v (m(v, i) - log q(v)) - (m(w_i, i) - log q(w_i)).
+
     Draws that hit the target are left out (under binary NCE that would break self-normalisation).
-    A word counts once as the target and as often as it is drawn as noise, so that the optimum is
-    the data's distribution only as far as K q(v) is small; of frequent words the likely ones come
-    out too likely. :func:`ranking_nce_loss` has no such limit. A constant in all scores cancels, so
-    ``log_z`` changes nothing.
+    A word counts once as the target and as often as it is drawn as noise. So the optimum is the
+    data's distribution only as far as K q(v) is small; likely words among the frequent ones come
+    out too likely. :func:`ranking_nce_loss` has no such limit.
 
     Args:
-        features, target, weight, bias, log_q, log_z, reduction: see the package.
-        noise_ids: (K,) int64 draws from q, K >= 1.
+        features: h, (N, D) floating point.
+        target: w, (N,) int64, ids below V.
+        weight: W, (V, D) floating point.
+        bias: b, (V,) floating point, or None.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        noise_ids: r, (K,) int64 draws from q, K >= 1.
+        log_z: changes nothing, because a constant in all scores cancels.
+        reduction: "sum" or "none".
 
     Returns:
-        The loss in nats: a scalar, or (N,).
+        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
+        weight and bias.
 
     Raises:
-        ValueError: on bad input.
+        ValueError: for a wrong shape, dtype or value; the message names the argument.
 
     Reference:
         Bengio & Senecal 2003; Jozefowicz et al. 2016, "Exploring the limits of language modeling".
+
+    Example:
+        >>> log_q, w, r = torch.tensor([0.5, 0.5]).log(), torch.zeros(2, 4), torch.tensor([1])
+        >>> sampled_softmax_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, r)
+        tensor(0.6931)
     """
-    check_inputs(features, target, weight, bias, log_q, log_z, reduction)
-    check_noise(noise_ids, ("K",))
-    words, (target, draws) = gather(weight, bias, log_q, {"target": target, "noise_ids": noise_ids})
-    draws, counts = merge_draws(draws)
-    return sampled_softmax(features, words, target, draws, counts, reduction=reduction)
+    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
+    words, target, draws = find_words(
+        features, target, weight, bias, log_q, noise_ids, ("K",), **options
+    )
+    return sampled_softmax(features, words, target, *merge_draws(draws), **options)
 
 
-@without_autocast
 def sampled_softmax(
     features: Tensor,
     words: Words,
@@ -129,12 +148,12 @@ def sampled_softmax(
     draws: Tensor,
     counts: Tensor,
     *,
-    log_z: Union[float, Tensor] = 0.0,
+    log_z: Number = 0.0,
     reduction: str,
 ) -> Tensor:
     """The core of :func:`sampled_softmax_loss`; see :func:`~fairseq_bnce.losses.nce.shared_nce`."""
     features, words = words.promoted(features)
-    expected = words.expected()
+    expected = words.log_expected()
     objective = OtherWords(counts.to(expected.dtype).log() - expected[draws], draws, target)
     of_others = shared_loss(features, *words.rows(draws), objective, "none")
     of_target = words.target_scores(features, target) - expected[target]

@@ -13,19 +13,18 @@ This module knows no vocabulary: ``weight`` holds the rows of the U words and no
 """
 
 import math
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.losses.autograd import FirstOrderFunction, learns
 from fairseq_bnce.losses.precision import (
     HALVES,
+    FirstOrderFunction,
     at_least_float32,
     product_dtype,
     wide_linear,
-    wide_product,
 )
 
 # Scores held at once: 16 MB of float32 about fit into the last-level cache of a CPU. On a GPU 48 MB
@@ -33,6 +32,8 @@ from fairseq_bnce.losses.precision import (
 _CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25, "halves": 3 * 2**22}
 _BLOCK_CHUNKS = 12  # chunks whose halves of G are multiplied together: 288 MB at most
 _ALIGNED = 64  # numbers: rows of halves start at multiples of it, or products take slow kernels
+# What an objective's fields hold for a word that changes no loss.
+_PADDING = {"offset": 0.0, "counts": 0.0, "log_weight": -math.inf, "words": 0}
 # torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
 _SOFTPLUS_THRESHOLD = 50
 
@@ -52,22 +53,17 @@ class BinaryNCE(NamedTuple):
     counts: Tensor
     target: Optional[Tensor] = None
 
-    def padded(self, count: int) -> "BinaryNCE":
-        """The same with ``count`` more words, which change no loss."""
-        return BinaryNCE(
-            F.pad(self.offset, (0, count)), F.pad(self.counts, (0, count)), self.target
-        )
-
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
         """The losses (n,) of a chunk, whose scores become G."""
         log_odds = scores.sub_(self.offset)
         loss = softplus(log_odds) @ self.counts
-        if self.target is not None:
-            loss -= _of_target(log_odds, self.target[tokens])
+        target = None if self.target is None else self.target[tokens, None]
+        if target is not None:
+            loss -= log_odds.gather(1, target)[:, 0]
         if gradient:
             log_odds.sigmoid_().mul_(self.counts)
-            if self.target is not None:
-                _add_to_target(log_odds, self.target[tokens], -1)
+            if target is not None:
+                log_odds.scatter_(1, target, -1, reduce="add")
         return loss
 
 
@@ -89,26 +85,23 @@ class Ranking(NamedTuple):
     alpha: float
     log_z: Union[float, Tensor]
 
-    def padded(self, count: int) -> "Ranking":
-        """The same with ``count`` more words, which change no loss."""
-        return self._replace(log_weight=F.pad(self.log_weight, (0, count), value=-math.inf))
-
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
         """The losses (n,) of a chunk, whose scores become G."""
-        of_target = _of_target(scores, self.target[tokens])
+        target = self.target[tokens, None]
+        of_target = scores.gather(1, target)[:, 0]
         log_partition = scores.add_(self.log_weight).logsumexp(dim=1)
         deviation = log_partition - self.log_z
         if gradient:
             share = scores.sub_(log_partition[:, None]).exp_()
             share.mul_((1 + 2 * self.alpha * deviation)[:, None])
-            _add_to_target(share, self.target[tokens], -1)
+            share.scatter_(1, target, -1, reduce="add")
         return log_partition - of_target + self.alpha * deviation.square()
 
 
 class OtherWords(NamedTuple):
     """logsumexp_u(m(u, i) + log_weight(u)) over the words u that are not the target.
 
-    It is -inf where all words are the target. G(i, u) = the words' shares of the sum.
+    The sum is -inf where all words are the target. G(i, u) = the words' shares of the sum.
 
     Attributes:
         log_weight: (U,) nats.
@@ -119,11 +112,6 @@ class OtherWords(NamedTuple):
     log_weight: Tensor
     words: Tensor
     target: Tensor
-
-    def padded(self, count: int) -> "OtherWords":
-        """The same with ``count`` more words, which change no sum."""
-        log_weight = F.pad(self.log_weight, (0, count), value=-math.inf)
-        return OtherWords(log_weight, F.pad(self.words, (0, count)), self.target)
 
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
         """The sums (n,) of a chunk, whose scores become G."""
@@ -150,12 +138,13 @@ def shared_loss(
     Returns:
         A scalar or (N,), nats; differentiable once.
     """
-    has_backward = learns(features, weight, bias)
-    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", has_backward)
+    # An autograd function itself can't see whether there will be a backward pass.
+    has_graph = torch.is_grad_enabled()
+    return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", has_graph)
 
 
 def reduce(values: Tensor, reduction: str) -> Tensor:
-    """Summed, or as they are."""
+    """The sum of ``values``, or ``values``."""
     return values.sum() if reduction == "sum" else values
 
 
@@ -173,27 +162,25 @@ class _SharedLoss(FirstOrderFunction):
         bias: Optional[Tensor],
         objective: Any,
         is_summed: bool,
-        has_backward: bool,
+        has_graph: bool,
     ) -> Tensor:
         ctx.objective = objective
         ctx.save_for_backward(features, weight, bias)
-        losses, ctx.gradients = _evaluate(
-            features, weight, bias, objective, gradient=is_summed and has_backward
-        )
+        gradient = is_summed and has_graph and any(ctx.needs_input_grad)
+        losses, ctx.gradients = _evaluate(features, weight, bias, objective, None, gradient)
         return losses.sum() if is_summed else losses
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        inputs = ctx.saved_tensors
+        features, weight, bias = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:  # one loss a token, or a second pass through a graph that is kept
-            factor = grad.expand(len(inputs[0]))
-            features, weight, bias = inputs
-            _, gradients = _evaluate(
-                features, weight, bias, ctx.objective, factor=factor, gradient=True
-            )
+            factor = grad.expand(len(features))
+            _, gradients = _evaluate(features, weight, bias, ctx.objective, factor, True)
         else:
-            gradients = [None if each is None else each.mul_(grad) for each in gradients]
+            for gradient in gradients:
+                if gradient is not None:
+                    gradient.mul_(grad)
         return (*gradients, None, None, None)
 
 
@@ -202,8 +189,7 @@ def _evaluate(
     weight: Tensor,
     bias: Optional[Tensor],
     objective: Any,
-    *,
-    factor: Optional[Tensor] = None,
+    factor: Optional[Tensor],
     gradient: bool,
 ) -> Tuple[Tensor, Optional[List[Optional[Tensor]]]]:
     """The losses (N,); and, where wanted, the gradients of features, weight and bias.
@@ -211,128 +197,76 @@ def _evaluate(
     Args:
         factor: (N,) the weights of the losses in the gradients; None for 1.
     """
-    dtype = product_dtype(features, weight)
-    inputs = _Inputs(
-        features.to(dtype),
-        weight.to(dtype),
-        None if bias is None else bias.to(at_least_float32(features, weight)),
-    )
-    if dtype in HALVES:
-        inputs, objective = _aligned(inputs, objective)
-    blocks, chunk = _blocks(inputs)
-    losses = features.new_empty(len(features), dtype=at_least_float32(features, weight))
-    sums: Optional[_Gradients] = None
-    for block in blocks:
-        matrix = _score(inputs, objective, block, chunk, losses, factor, gradient)
+    dtype, exact = product_dtype(features, weight), at_least_float32(features, weight)
+    h, w, b = features.to(dtype), weight.to(dtype), None if bias is None else bias.to(exact)
+    is_half = dtype in HALVES
+    if is_half:
+        w, b, objective = _aligned(w, b, objective)
+    device = "halves" if is_half else "cpu" if h.device.type == "cpu" else "gpu"
+    chunk = max(1, _CHUNK_SCORES[device] // max(1, len(w)))
+    block = chunk * _BLOCK_CHUNKS if is_half else chunk  # tokens whose G is held at once
+    losses = h.new_empty(len(h), dtype=exact)
+    sums: Optional[List[Optional[Tensor]]] = None
+    for start in range(0, max(len(h), 1), block):
+        stop = min(start + block, len(h))
+        matrix = h.new_empty(stop - start if is_half and gradient else 0, len(w))
+        for first in range(start, stop, chunk):
+            tokens = slice(first, min(first + chunk, stop))
+            scores = wide_linear(h[tokens], w, b)
+            losses[tokens] = objective(scores, tokens, gradient)
+            if factor is not None:
+                scores.mul_(factor[tokens, None])
+            if not is_half:
+                matrix = scores
+            elif gradient:
+                matrix[first - start : tokens.stop - start] = scores
+            del scores  # and matrix, below, before the next ones are made
         if gradient:
-            # Made when the first scores are gone, for the sake of the peak of memory.
-            sums = sums or _Gradients(inputs, is_lone=len(blocks) == 1)
-            sums.add(block, matrix)
-        del matrix  # before the next one is made
-    if sums is None:
-        return losses, None
-    of_features, of_weight, of_bias = sums.of_features, sums.of_weight, sums.of_bias
-    gradients = [of_features.to(features.dtype), of_weight[: len(weight)].to(weight.dtype), None]
-    if bias is not None and of_bias is not None:
-        gradients[2] = of_bias[: len(weight)].to(bias.dtype)
-    return losses, gradients
+            sums = _added(sums, h, w, b, slice(start, stop), matrix)
+        del matrix
+    if sums is not None:
+        likes = zip(sums, (features, weight, bias))
+        sums = [None if s is None or t is None else s[: len(t)].to(t.dtype) for s, t in likes]
+    return losses, sums
 
 
-class _Inputs(NamedTuple):
-    """Features and weight in the products' dtype, the bias in float32 or better."""
-
-    features: Tensor
-    weight: Tensor
-    bias: Optional[Tensor]
-
-
-def _aligned(inputs: _Inputs, objective: Any) -> Tuple[_Inputs, Any]:
+def _aligned(
+    weight: Tensor, bias: Optional[Tensor], objective: Any
+) -> Tuple[Tensor, Optional[Tensor], Any]:
     """The same with words added that change nothing, so that rows of G start where they should."""
-    features, weight, bias = inputs
     more = -len(weight) % _ALIGNED
-    if not more:
-        return inputs, objective
+    padded = {
+        name: F.pad(getattr(objective, name), (0, more), value=_PADDING[name])
+        for name in objective._fields
+        if name in _PADDING
+    }
     bias = None if bias is None else F.pad(bias, (0, more))
-    return _Inputs(features, F.pad(weight, (0, 0, 0, more)), bias), objective.padded(more)
+    return F.pad(weight, (0, 0, 0, more)), bias, objective._replace(**padded)
 
 
-def _score(
-    inputs: _Inputs,
-    objective: Any,
+def _added(
+    sums: Optional[List[Optional[Tensor]]],
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
     block: slice,
-    chunk: int,
-    losses: Tensor,
-    factor: Optional[Tensor],
-    gradient: bool,
-) -> Tensor:
-    """Write the losses of a block of tokens; return its G (n, U), whose rows have their factors."""
-    features, weight, bias = inputs
-    is_half = features.dtype in HALVES
-    matrix = features.new_empty(
-        block.stop - block.start if is_half and gradient else 0, len(weight)
-    )
-    for tokens in _slices(block.start, block.stop, chunk):
-        scores = wide_linear(features[tokens], weight, bias)
-        losses[tokens] = objective(scores, tokens, gradient)
-        if factor is not None:
-            scores.mul_(factor[tokens, None])
-        if not is_half:  # a block is one chunk
-            return scores
-        if gradient:
-            matrix[tokens.start - block.start : tokens.stop - block.start] = scores
-    return matrix
-
-
-class _Gradients:
-    """The gradients of features, weight and bias, from the G of one block after the other.
-
-    Args:
-        inputs: what was scored.
-        is_lone: whether there is a single block; the weight's gradient is summed in float32 or
-            better otherwise.
-    """
-
-    def __init__(self, inputs: _Inputs, is_lone: bool):
-        features, weight, bias = inputs
-        self._features, self._weight, self._is_lone = features, weight, is_lone
-        self.of_features = torch.empty_like(features)
-        if is_lone:
-            self.of_weight = torch.empty_like(weight)
-        else:
-            self.of_weight = torch.zeros_like(weight, dtype=at_least_float32(weight))
-        self.of_bias = None if bias is None else torch.zeros_like(bias)
-
-    def add(self, block: slice, matrix: Tensor) -> None:
-        torch.mm(matrix, self._weight, out=self.of_features[block])
-        features = self._features[block]
-        if self._is_lone:
-            torch.mm(matrix.t(), features, out=self.of_weight)
-        elif matrix.dtype in HALVES:
-            self.of_weight += wide_product(matrix.t(), features)
-        else:
-            self.of_weight.addmm_(matrix.t(), features)
-        if self.of_bias is not None:
-            self.of_bias += matrix.sum(dim=0, dtype=self.of_bias.dtype)
-
-
-def _blocks(inputs: _Inputs) -> Tuple[List[slice], int]:
-    """Tokens whose G is held at once, and how many of them are scored at once."""
-    features, weight, _ = inputs
-    is_half = features.dtype in HALVES
-    device = "cpu" if features.device.type == "cpu" else "gpu"
-    chunk = max(1, _CHUNK_SCORES["halves" if is_half else device] // max(1, len(weight)))
-    block = chunk * _BLOCK_CHUNKS if is_half else chunk
-    return list(_slices(0, len(features), block)) or [slice(0, 0)], chunk
-
-
-def _slices(start: int, stop: int, size: int) -> Iterator[slice]:
-    for first in range(start, stop, size):
-        yield slice(first, min(first + size, stop))
-
-
-def _of_target(scores: Tensor, target: Tensor) -> Tensor:
-    return scores.gather(1, target[:, None]).squeeze(1)
-
-
-def _add_to_target(matrix: Tensor, target: Tensor, value: float) -> None:
-    matrix.scatter_(1, target[:, None], value, reduce="add")
+    matrix: Tensor,
+) -> List[Optional[Tensor]]:
+    """The gradients of features, weight and bias: the sums so far, plus those of a block's G."""
+    is_lone = len(matrix) == len(features)  # else summed in float32 or better
+    if sums is None:  # made when the first scores are gone, for the sake of the peak of memory
+        dtype = weight.dtype if is_lone else at_least_float32(weight)
+        of_bias = None if bias is None else torch.zeros_like(bias)
+        sums = [torch.empty_like(features), torch.zeros_like(weight, dtype=dtype), of_bias]
+    of_features, of_weight, of_bias = sums
+    assert of_features is not None and of_weight is not None
+    torch.mm(matrix, weight, out=of_features[block])
+    if is_lone:
+        torch.mm(matrix.t(), features, out=of_weight)
+    elif matrix.dtype in HALVES:
+        of_weight += torch.mm(matrix.t(), features[block], out_dtype=torch.float32)
+    else:
+        of_weight.addmm_(matrix.t(), features[block])
+    if of_bias is not None:
+        of_bias += matrix.sum(dim=0, dtype=of_bias.dtype)
+    return sums

@@ -4,23 +4,42 @@ import torch
 from torch import Tensor
 
 SQUASHED_LIMIT = 10.0  # squashed scores stay below it in absolute value
-FITTING = 9.9  # no x is given for more than this, since the slope is all but 0 there
+FITTING = 9.9  # unsquashed() clamps to it, since the slope is almost 0 beyond
 SQUASHED_SCALE = 5.0  # of the scores that are squashed
 
 
 def squashed(scores: Tensor) -> Tensor:
-    """10 tanh(x / 5): scores between -10 and 10, of the same shape.
+    """10 tanh(x / 5): scores between -10 and 10.
 
-    Chen et al. 2016, "Strategies for training large vocabulary neural language models", needed
-    this for a softmax whose self-normalisation is sampled.
+    Args:
+        scores: floating point, any shape.
+
+    Returns:
+        Numbers of the same shape and dtype; differentiable.
+
+    Reference:
+        Chen et al. 2016, "Strategies for training large vocabulary neural language models", who
+        needed it for a softmax whose self-normalisation is sampled.
+
+    Example:
+        >>> squashed(torch.tensor([-50.0, 0.0, 5.0]))
+        tensor([-10.0000,   0.0000,   7.6159])
     """
     return SQUASHED_LIMIT * torch.tanh(scores / SQUASHED_SCALE)
 
 
 def unsquashed(scores: Tensor) -> Tensor:
-    """The x of ``squashed(x) = scores``, of the same shape.
+    """The x of ``squashed(x) = scores``; scores beyond 9.9 in absolute value are clamped to it.
 
-    Scores beyond ``FITTING`` in absolute value are taken for that.
+    Args:
+        scores: floating point, any shape.
+
+    Returns:
+        Numbers of the same shape and dtype; differentiable.
+
+    Example:
+        >>> unsquashed(torch.tensor([7.6159]))
+        tensor([5.0000])
     """
     return SQUASHED_SCALE * torch.atanh(scores.clamp(-FITTING, FITTING) / SQUASHED_LIMIT)
 

@@ -1,14 +1,14 @@
 """The distinct words that a loss reads: their ids, and their rows of the output layer."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.losses.autograd import FirstOrderFunction
-from fairseq_bnce.losses.checks import check_int64, check_projection, check_values
-from fairseq_bnce.losses.precision import at_least_float32, product_dtype, without_autocast
+from fairseq_bnce.errors import require
+from fairseq_bnce.losses import checks
+from fairseq_bnce.losses.precision import FirstOrderFunction, at_least_float32, product_dtype
 
 Number = Union[float, Tensor]
 
@@ -26,11 +26,6 @@ class Words(NamedTuple):
     bias: Optional[Tensor]
     log_q: Optional[Tensor] = None
 
-    @property
-    def score_dtype(self) -> torch.dtype:
-        """The dtype of scores: float32 or better."""
-        return at_least_float32(self.weight)
-
     def promoted(self, features: Tensor) -> Tuple[Tensor, "Words"]:
         """Features and words in the dtypes that products and scores take.
 
@@ -41,11 +36,11 @@ class Words(NamedTuple):
         bias = None if self.bias is None else self.bias.to(at_least_float32(features, self.weight))
         return features.to(dtype), self._replace(weight=self.weight.to(dtype), bias=bias)
 
-    def expected(self, log_count: Number = 0.0, log_z: Number = 0.0) -> Tensor:
-        """log Z + log(K q), (U,) in the dtype of scores."""
+    def log_expected(self, log_count: Number = 0.0, log_z: Number = 0.0) -> Tensor:
+        """log Z + log(K q), (U,) in float32 or better."""
         assert self.log_q is not None
         # Summed in float64: log q comes in float32, and scores may be finer than that.
-        return (self.log_q.double() + (log_z + log_count)).to(self.score_dtype)
+        return (self.log_q.double() + (log_z + log_count)).to(at_least_float32(self.weight))
 
     def rows(self, ids: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         """Weight (len(ids), D) and bias of some of the words."""
@@ -58,14 +53,14 @@ class Words(NamedTuple):
 
     def target_scores(self, features: Tensor, target: Tensor) -> Tensor:
         """m(w_i, i), (N,) of one word after each context."""
-        rows = F.embedding(target, self.weight.to(self.score_dtype))
+        rows = F.embedding(target, self.weight.to(at_least_float32(self.weight)))
         scores = (rows * features).sum(dim=1)
         return scores if self.bias is None else scores + self.bias.index_select(0, target)
 
     def rowwise_scores(self, features: Tensor, ids: Tensor) -> Tensor:
-        """m(r_ik, i), (N, K) of other words after every context."""
-        exact = features.to(self.score_dtype), self.weight.to(self.score_dtype)
-        scores = _RowwiseScores.apply(*exact, ids)
+        """m(r_ik, i), (N, K) of K other words after each context."""
+        exact = at_least_float32(self.weight)
+        scores = _RowwiseScores.apply(features.to(exact), self.weight.to(exact), ids)
         if self.bias is None:
             return scores
         return scores + self.bias.index_select(0, ids.flatten()).view_as(ids)
@@ -100,56 +95,76 @@ class _RowwiseScores(FirstOrderFunction):
         return bags.detach(), weight_grad, None
 
 
-def gather(
+def find_words(
+    features: Tensor,
+    target: Tensor,
     weight: Tensor,
     bias: Optional[Tensor],
-    log_q: Optional[Tensor],
-    ids: Dict[str, Tensor],
-    noise_counts: Optional[Tensor] = None,
-) -> Tuple[Words, List[Tensor]]:
-    """The words of ``ids``, whose names are for messages, and ``ids`` as indices into them.
+    log_q: Tensor,
+    noise_ids: Tensor,
+    noise_shape: Tuple,
+    *,
+    least_noise: int = 1,
+    log_z: Number,
+    reduction: str,
+) -> Tuple[Words, Tensor, Tensor]:
+    """The words of a public loss, and its target and noise as indices into them.
 
     Raises:
-        ValueError: for ids, log_q or counts that no word has.
+        ValueError: naming the argument, what was required and what came.
     """
-    used, numbers = distinct(*ids.values())
-    check_values(used, ids, weight, log_q, noise_counts)
+    checks.check_reduction(reduction)
+    is_learned = torch.is_tensor(log_z) and log_z.requires_grad and torch.is_grad_enabled()
+    required = "a constant (subtract a learned log Z from the bias instead)"
+    require("log_z", required, "one with a gradient, which would be lost", not is_learned)
+    checks.check_layer(features, weight, bias)
+    checks.check_tensor("log_q", log_q, (len(weight),))
+    checks.check_tensor("target", target, (len(features),), "int64")
+    checks.check_tensor("noise_ids", noise_ids, noise_shape, "int64")
+    require("noise_ids", "at least one draw", "none", noise_ids.size(-1) >= least_noise)
+    ids = {"target": target, "noise_ids": noise_ids}
+    used, (target, noise_ids) = distinct(*ids.values())
+    checks.check_values(used, ids, len(weight), log_q)
     words = Words(weight, bias, log_q)
-    return (words if len(used) == len(weight) else words.select(used)), numbers
+    return words if len(used) == len(weight) else words.select(used), target, noise_ids
 
 
-@without_autocast
 def target_scores(
     features: Tensor, target: Tensor, weight: Tensor, bias: Optional[Tensor]
 ) -> Tensor:
-    """m(w_i, i), one dot product a token: no work or memory grows with V.
+    """m(w_i, i) = h_i . W_w + b_w, one dot product a token: no work or memory grows with V.
 
     Args:
         features: (N, D) floating point.
-        target: (N,) int64.
-        weight: (V, D).
-        bias: (V,) or None.
+        target: (N,) int64, ids below V.
+        weight: (V, D) floating point.
+        bias: (V,) floating point, or None.
 
     Returns:
-        (N,) raw scores. Minus the constant log Z, they are log-probabilities in nats.
+        (N,) raw scores in float32 or better. Minus the constant log Z, the scores of a
+        self-normalised model are log-probabilities in nats.
 
     Raises:
-        ValueError: on bad input.
+        ValueError: for a wrong shape or dtype, and for an id outside the vocabulary; the message
+            names the argument.
+
+    Example:
+        >>> h, w = torch.ones(2, 3), torch.arange(12.0).view(4, 3)
+        >>> target_scores(h, torch.tensor([0, 3]), w, None)
+        tensor([ 3., 30.])
     """
-    check_projection(features, weight, bias)
-    check_int64("target", target, (features.size(0),))
-    words, (target,) = gather(weight, bias, None, {"target": target})
-    features, words = words.promoted(features)
-    return words.target_scores(features, target)
+    checks.check_layer(features, weight, bias)
+    checks.check_tensor("target", target, (len(features),), "int64")
+    used, (index,) = distinct(target)
+    checks.check_values(used, {"target": target}, len(weight))
+    features, words = Words(weight, bias).select(used).promoted(features)
+    return words.target_scores(features, index)
 
 
 def distinct(*ids: Tensor) -> Tuple[Tensor, List[Tensor]]:
     """The distinct words (U,) of ``ids`` (any shapes), sorted, and ``ids`` as indices into them."""
-    flat = _flat(*ids)
-    if not len(flat):
-        return flat, list(ids)
-    words, index, last = _numbered(flat)
-    return words[: int(last) + 1], _shaped(index, *ids)
+    words, indices, count = _numbered(ids)
+    return words[: int(count)], indices
 
 
 def distinct_with_draws(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tensor], Tensor, Tensor]:
@@ -163,48 +178,39 @@ def distinct_with_draws(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tenso
         The distinct words (U,), sorted; ``ids`` as indices into them; the distinct draws (K',) as
         indices into them; and how often each of these was drawn (K',).
     """
-    words, index, last = _numbered(_flat(draws, *ids))
-    of_draws, *indices = _shaped(index, draws, *ids)
-    counts = torch.zeros_like(words).index_add_(0, of_draws, torch.ones_like(of_draws))
+    words, (index, *indices), count = _numbered((draws, *ids))
+    counts = torch.zeros_like(words).index_add_(0, index, torch.ones_like(index))
     drawn = counts.eq(0).byte().argsort(stable=True)
-    last_word, drawn_count = torch.stack([last, counts.gt(0).sum()]).tolist()
+    word_count, drawn_count = torch.stack([count, counts.gt(0).sum()]).tolist()
     drawn = drawn[:drawn_count]
-    return words[: last_word + 1], indices, drawn, counts[drawn]
+    return words[:word_count], indices, drawn, counts[drawn]
 
 
-def _numbered(ids: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-    """The distinct ids, sorted, with anything behind them; each id's index; the last index."""
-    ordered, order = ids.sort()
+def _numbered(ids: Sequence[Tensor]) -> Tuple[Tensor, List[Tensor], Tensor]:
+    """The distinct ids, sorted, with anything behind them; ``ids`` as indices; how many there are.
+
+    The count stays on its device, so that a caller can read it together with others.
+    """
+    flat = torch.cat([part.reshape(-1) for part in ids])
+    ordered, order = flat.sort()
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     torch.ne(ordered[1:], ordered[:-1], out=is_first[1:])
     word = is_first.cumsum(0) - 1
     words = torch.empty_like(ordered).scatter_(0, word, ordered)
-    return words, torch.empty_like(order).scatter_(0, order, word), word[-1]
-
-
-def _flat(*ids: Tensor) -> Tensor:
-    return torch.cat([part.reshape(-1) for part in ids])
-
-
-def _shaped(flat: Tensor, *like: Tensor) -> List[Tensor]:
-    parts = flat.split([part.numel() for part in like])
-    return [new.view_as(old) for new, old in zip(parts, like)]
+    index = torch.empty_like(order).scatter_(0, order, word)
+    parts = index.split([part.numel() for part in ids])
+    return words, [new.view_as(old) for new, old in zip(parts, ids)], is_first.sum()
 
 
 def multiplicities(size: int, *ids: Tensor) -> Tensor:
     """How often each of ``size`` words occurs in ``ids``, (size,) float32."""
-    flat = _flat(*ids)
+    flat = torch.cat(ids)
     # Not bincount, for which a GPU makes the host wait; ones add up exactly in any order.
     ones = torch.ones_like(flat, dtype=torch.float32)
     return torch.zeros(size, device=flat.device).index_add_(0, flat, ones)
 
 
-def merge_draws(draws: Tensor, counts: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
-    """The distinct ones of ``draws`` (K,) and how often each was drawn, int64.
-
-    Args:
-        counts: (K,) int64, how many draws each stands for; by default one each.
-    """
-    distinct_draws, (index,) = distinct(draws)
-    counts = torch.ones_like(draws) if counts is None else counts
-    return distinct_draws, torch.zeros_like(distinct_draws).index_add_(0, index, counts)
+def merge_draws(draws: Tensor) -> Tuple[Tensor, Tensor]:
+    """The distinct ones (K',) of ``draws`` (K,), and how often each was drawn (K',), float32."""
+    merged, (index,) = distinct(draws)
+    return merged, multiplicities(len(merged), index)

@@ -1,4 +1,4 @@
-"""What the architectures of this package share: words in, features, and one projection out."""
+"""The base of this package's architectures: embeddings, features, and an output projection."""
 
 from argparse import Namespace
 from dataclasses import dataclass, field, fields
@@ -20,15 +20,6 @@ from torch import Tensor, nn
 
 from fairseq_bnce.errors import require
 
-# More is a slip of the keyboard: making so many parameters would end the machine, or never.
-_MOST = {
-    "--context-size": 10_000,
-    "--decoder-embed-dim": 2**20,
-    "--decoder-hidden-size": 2**20,
-    "--decoder-layers": 1000,
-    "--decoder-output-dim": 2**20,
-}
-_LARGEST_RANGE = 1000.0
 MAX_POSITIONS = 100_000  # nothing here depends on a position; fairseq wants some number
 
 _ACTIVATIONS: Dict[str, Type[nn.Module]] = {
@@ -44,7 +35,7 @@ IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
 @dataclass
 class WordModelConfig(FairseqDataclass):
-    """What every architecture of this package takes."""
+    """The options of every architecture of this package."""
 
     decoder_embed_dim: int = field(
         default=200, metadata={"help": "size of the word embeddings that go in"}
@@ -67,48 +58,32 @@ class WordModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: FairseqDataclass, task: FairseqTask) -> "WordModel":
-        """Check the configuration's values and hand them to the decoder.
+        """Hand the configuration's values to the decoder.
 
         Raises:
             ValueError: naming the flag, what was required and what came.
         """
         names = [f.name for f in fields(getattr(cls, "__dataclass")) if f.name != "_name"]
-        values = {name: getattr(cfg, name) for name in names}
-        for name, value in values.items():
-            _check(f"--{name.replace('_', '-')}", value)
-        try:
-            return cls(
-                cls.Decoder(task.source_dictionary, task.target_dictionary, Namespace(**values))
-            )
-        except (MemoryError, RuntimeError) as error:
-            if "memory" not in str(error):
-                raise
-            raise ValueError(
-                f"{_sizes(values)}: required sizes that fit into memory, got: {error}"
-            ) from error
+        options = Namespace(**{name: getattr(cfg, name) for name in names})
+        return cls(cls.Decoder(task.source_dictionary, task.target_dictionary, options))
 
 
 class WordDecoder(FairseqIncrementalDecoder):
-    """Embeddings, whatever a subclass makes of them, and a biased projection to the vocabulary.
+    """Embeddings, features that a subclass computes, and a biased projection to the vocabulary.
 
     Embeddings and projection start uniform in (-r, r), the row of the padding at zero.
 
     Args:
         source, target: dictionaries of the words that are read and predicted.
         options: the fields of :class:`WordModelConfig`, and a subclass's own.
-        feature_dim, feature_flag: size of the features, and the flag that sets it.
+        feature_dim: size of the features.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
     """
 
     def __init__(
-        self,
-        source: Dictionary,
-        target: Dictionary,
-        options: Namespace,
-        feature_dim: int,
-        feature_flag: str,
+        self, source: Dictionary, target: Dictionary, options: Namespace, feature_dim: int
     ):
         super().__init__(target)
         self.eos, self.pad = source.eos(), source.pad()
@@ -117,11 +92,9 @@ class WordDecoder(FairseqIncrementalDecoder):
         self.output_projection = nn.Linear(feature_dim, len(target))
         if options.share_decoder_input_output_embed:
             flag = "--share-decoder-input-output-embed"
-            same = f"--decoder-embed-dim and {feature_flag} to be equal"
-            got = f"{embed_dim} and {feature_dim}"
-            require(flag, same, got, embed_dim == feature_dim)
-            same, got = "one vocabulary", f"{len(source)} words in and {len(target)} out"
-            require(flag, same, got, len(source) == len(target))
+            read, predicted = (len(source), embed_dim), (len(target), feature_dim)
+            same = "embeddings (words, size) of one shape going in and out"
+            require(flag, same, f"{read} and {predicted}", read == predicted)
             self.output_projection.weight = self.embed_tokens.weight
         for parameter in (*self.output_projection.parameters(), self.embed_tokens.weight):
             nn.init.uniform_(parameter, -init_range, init_range)
@@ -136,7 +109,7 @@ class WordDecoder(FairseqIncrementalDecoder):
         features_only: bool = False,
         **kwargs: Any,
     ) -> Tuple[Tensor, None]:
-        """Scores of the next word.
+        """Compute the scores of the next word.
 
         Args:
             prev_output_tokens: (B, T) int64, padded on the right.
@@ -153,7 +126,7 @@ class WordDecoder(FairseqIncrementalDecoder):
         return features if features_only else self.output_layer(features), None
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
-        """(B, T, D) for words (B, T)."""
+        """Compute features (B, T, D) from words (B, T)."""
         raise NotImplementedError
 
     def extract_features(
@@ -163,11 +136,11 @@ class WordDecoder(FairseqIncrementalDecoder):
         incremental_state: IncrementalState = None,
         **kwargs: Any,
     ) -> Tuple[Tensor, None]:
-        """:meth:`forward` without the projection."""
+        """Compute :meth:`forward` without the projection."""
         return self.features(prev_output_tokens, incremental_state, **kwargs), None
 
     def output_layer(self, features: Tensor, **_: Any) -> Tensor:
-        """(..., V) for (..., D)."""
+        """Project features (..., D) to scores (..., V)."""
         return self.output_projection(features)
 
     def max_positions(self) -> int:
@@ -177,12 +150,14 @@ class WordDecoder(FairseqIncrementalDecoder):
 class NGramDecoder(WordDecoder):
     """A decoder that sees the last ``context_size`` words, and </s> before the first."""
 
-    def __init__(self, source: Dictionary, target: Dictionary, options: Namespace, *feature: Any):
-        super().__init__(source, target, options, *feature)
+    def __init__(
+        self, source: Dictionary, target: Dictionary, options: Namespace, feature_dim: int
+    ):
+        super().__init__(source, target, options, feature_dim)
         self.context_size = options.context_size
 
     def history(self, tokens: Tensor, incremental_state: IncrementalState) -> Tensor:
-        """Words (B, T), after the ``context_size - 1`` that come before the first of them."""
+        """Prepend to words (B, T) the ``context_size - 1`` words before the first of them."""
         missing = self.context_size - 1
         past = self.get_incremental_state(incremental_state, "past")
         if past is None:
@@ -207,22 +182,15 @@ def reorder(
     new_order: Tensor,
     dim: int,
 ) -> None:
-    """Put what is cached under ``key`` into the order of the beams, which are dimension ``dim``."""
+    """Reorder the cache ``key`` along dimension ``dim``, as fairseq reorders the beams."""
     cached = decoder.get_incremental_state(incremental_state, key)
     if cached is not None:
         chosen = {name: part.index_select(dim, new_order) for name, part in cached.items()}
         decoder.set_incremental_state(incremental_state, key, chosen)
 
 
-def feature_size(hidden: int, bottleneck: Optional[int]) -> Tuple[int, str]:
-    """D, and the flag that sets it: the bottleneck's size, or without one that of the layers."""
-    if bottleneck is not None:
-        return bottleneck, "--decoder-output-dim"
-    return hidden, "--decoder-hidden-size"
-
-
 def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Sequential:
-    """A dense layer; weights as Glorot & Bengio (2010) have it for this activation, biases 0."""
+    """Build a dense layer with Glorot & Bengio's (2010) weights for this activation, biases 0."""
     linear = nn.Linear(inputs, outputs)
     kind: Any = "linear" if activation == "none" else activation
     gain = nn.init.calculate_gain(kind)
@@ -234,7 +202,7 @@ def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> 
 def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
     """Register architectures of ``model``: names and the values of flags that they set.
 
-    For hydra, too (``model=NAME``), which fairseq does for models alone.
+    fairseq registers models with hydra, but not architectures; here both are (``model=NAME``).
     """
     for name, values in presets.items():
         register_model_architecture(model, name)(partial(_fill, values))
@@ -244,25 +212,6 @@ def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> No
 
 
 def _fill(values: Mapping[str, Any], args: Any) -> None:
-    """Flags of the command line stay as they are."""
+    """Set the values where the command line has not set them."""
     for name, value in values.items():
         setattr(args, name, getattr(args, name, value))
-
-
-def _check(flag: str, value: Any) -> None:
-    """ValueError for a size, a dropout or a range that no model can have."""
-    if value is None:  # another flag's value holds
-        return
-    if flag in _MOST:
-        require(flag, "at least 1", value, value >= 1)
-        require(flag, f"at most {_MOST[flag]:,}", value, value <= _MOST[flag])
-    elif "dropout" in flag:
-        require(flag, "at least 0 and below 1", value, 0 <= value < 1)
-    elif flag == "--init-range":
-        require(flag, "above 0", value, value > 0)
-        require(flag, f"at most {_LARGEST_RANGE:,.0f}", value, value <= _LARGEST_RANGE)
-
-
-def _sizes(values: Mapping[str, Any]) -> str:
-    flags = {f"--{name.replace('_', '-')}": value for name, value in values.items()}
-    return ", ".join(f"{flag} {flags[flag]}" for flag in _MOST if flags.get(flag) is not None)

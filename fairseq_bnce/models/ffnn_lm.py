@@ -24,7 +24,6 @@ from fairseq_bnce.models.base import (
     NGramDecoder,
     WordModel,
     WordModelConfig,
-    feature_size,
     hidden_layer,
     register_presets,
 )
@@ -52,7 +51,7 @@ class FeedForwardConfig(WordModelConfig):
 
 
 class FeedForwardDecoder(NGramDecoder):
-    """Scores of the next word from the embeddings of the last ones, concatenated.
+    """Predict the next word from the concatenated embeddings of the last words.
 
     Args:
         source, target: dictionaries of the words that are read and predicted.
@@ -64,7 +63,7 @@ class FeedForwardDecoder(NGramDecoder):
 
     def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
-        super().__init__(source, target, options, *feature_size(hidden, bottleneck))
+        super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
         sizes = [options.context_size * options.decoder_embed_dim]
         sizes += [hidden] * options.decoder_layers
         layers = [
@@ -77,7 +76,7 @@ class FeedForwardDecoder(NGramDecoder):
         self.layers = nn.Sequential(*layers)
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
-        """(B, T, D) for words (B, T)."""
+        """Compute features (B, T, D) from words (B, T)."""
         embedded = self.embed_tokens(self.history(tokens, incremental_state))
         windows = embedded.unfold(1, self.context_size, 1)  # (B, T, E, c), the oldest word first
         return self.layers(windows.transpose(2, 3).flatten(2))

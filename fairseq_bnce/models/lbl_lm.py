@@ -51,7 +51,7 @@ class LogBilinearConfig(WordModelConfig):
 
 
 class LogBilinearDecoder(NGramDecoder):
-    """Scores of a word from a linear prediction of its vector.
+    """Score a word by a linear prediction of its vector.
 
     The C_i start at the identity divided by their number: r̂ starts as the context's mean.
 
@@ -65,7 +65,7 @@ class LogBilinearDecoder(NGramDecoder):
 
     def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
         size = options.decoder_embed_dim
-        super().__init__(source, target, options, size, "--decoder-embed-dim")
+        super().__init__(source, target, options, size)
         self.is_bidirectional = options.bidirectional_context
         positions = (2 if self.is_bidirectional else 1) * options.context_size
         one = torch.ones(size) / positions
@@ -75,7 +75,7 @@ class LogBilinearDecoder(NGramDecoder):
         self.dropout = nn.Dropout(options.dropout)
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
-        """r̂ (B, T, D) for words (B, T).
+        """Compute r̂ (B, T, D) from words (B, T).
 
         Raises:
             ValueError: for incremental decoding with words of both sides.
@@ -103,7 +103,7 @@ class LogBilinearDecoder(NGramDecoder):
         return self.dropout(self.embed_tokens(words))
 
     def _predicted(self, embedded: Tensor, weight: Tensor) -> Tensor:
-        """Σ_i C_i r_{w_i} at every place, (B, T, D), of embeddings (B, T + c - 1, E).
+        """Compute Σ_i C_i r_{w_i} at every place, (B, T, D), from embeddings (B, T + c - 1, E).
 
         It is a convolution over time, which needs no copy of each word for each place that sees
         it. In two dimensions, one of them 1: on a CPU torch is slow at a convolution in one.

@@ -48,7 +48,6 @@ from fairseq_bnce.models.base import (
     WordDecoder,
     WordModel,
     WordModelConfig,
-    feature_size,
     hidden_layer,
     register_presets,
     reorder,
@@ -102,7 +101,7 @@ class RecurrentConfig(WordModelConfig):
 
 
 class RecurrentDecoder(WordDecoder):
-    """Scores of the next word from the state of recurrent layers.
+    """Predict the next word from the state of recurrent layers.
 
     Recurrent layers start as torch has them, uniform in (-1/√H, 1/√H). A state is a tuple of (L, B,
     H) tensors: hidden and cell state of an LSTM, the hidden one alone of the others.
@@ -112,10 +111,10 @@ class RecurrentDecoder(WordDecoder):
         options: the fields of :class:`RecurrentConfig`.
 
     Attributes:
-        carried_state: if set, the state that the next calls start from; else they start from
-            zero. Neither is for an incremental call after the first, which goes on from its own.
-        final_state: the state after the last call's last column, detached. Where a row is padded
-            on the right it has gone on over the padding.
+        carried_state: the state from which the next calls start, or None to start from zero. An
+            incremental call after the first continues from its own state instead.
+        final_state: the state after the last column of the last call, detached. In a row that is
+            padded on the right, it includes the padding.
 
     Raises:
         ValueError: naming the flag, what was required and what came.
@@ -124,7 +123,7 @@ class RecurrentDecoder(WordDecoder):
     def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
         hidden = options.decoder_embed_dim if hidden is None else hidden
-        super().__init__(source, target, options, *feature_size(hidden, bottleneck))
+        super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
         inside, between, outside = (
             options.dropout if own is None else own
             for own in (
@@ -154,12 +153,12 @@ class RecurrentDecoder(WordDecoder):
         incremental_state: IncrementalState = None,
         state: Optional[State] = None,
     ) -> Tensor:
-        """(B, T, D) for words (B, T).
+        """Compute features (B, T, D) from words (B, T).
 
         Args:
             tokens: (B, T) int64.
             incremental_state: see :meth:`forward`.
-            state: what to start from, in the place of ``carried_state``.
+            state: what to start from, instead of ``carried_state``.
         """
         cached = self.get_incremental_state(incremental_state, "state")
         if cached is not None:
@@ -174,7 +173,7 @@ class RecurrentDecoder(WordDecoder):
         return self.bottleneck(self.dropout_out(outputs.transpose(0, 1)))
 
     def _run(self, embedded: Tensor, state: Optional[State]) -> Tuple[Tensor, State]:
-        """The recurrent layers, whose state is a tuple for any cell."""
+        """Run the recurrent layers, with a tuple as the state of any cell."""
         if isinstance(self.rnn, nn.LSTM):
             return self.rnn(embedded, state)
         outputs, hidden = self.rnn(embedded, None if state is None else state[0])
@@ -198,7 +197,7 @@ class RecurrentModel(WordModel):
 
 
 def _oualil(embed: int, hidden: int, bottleneck: int) -> Dict[str, Dict[str, Any]]:
-    """The four of one corpus."""
+    """The four presets of one corpus."""
     presets = {}
     for name, cell in (("rnn", "elman"), ("lstm", "lstm")):
         plain = {

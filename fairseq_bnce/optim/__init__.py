@@ -1,5 +1,5 @@
 """Training that touches the rows that a batch uses, and no others.
 
-``row_sparse`` makes and merges such gradients, ``update_rules`` are torch optimisers that follow
-them, and ``optimizers`` are these under fairseq's names.
+``row_sparse`` makes and merges row-sparse gradients, ``update_rules`` has torch optimisers for
+them, and ``registered`` registers these optimisers with fairseq.
 """

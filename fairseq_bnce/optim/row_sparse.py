@@ -1,13 +1,13 @@
 """Row-sparse gradients: of a (V, D) parameter, only the rows that a batch used have one.
 
-A gradient here is torch's sparse COO tensor with one sparse dimension, the row; it is *merged* if
-every row occurs once, in ascending order. Nothing in this module does work or takes memory that
-grows with V. fairseq itself knows nothing of such gradients: a parameter that gets them is marked
-(:func:`mark`), kept from DistributedDataParallel, and left to an optimiser of optimizers.py.
+A gradient here is torch's sparse COO tensor with one sparse dimension, the row. The gradient is
+*merged* if every row occurs once, in ascending order. Nothing in this module does work or takes
+memory that grows with V. fairseq itself knows no such gradients: a parameter that gets them is
+marked (:func:`mark`), hidden from DistributedDataParallel, and left to an optimiser of
+registered.py.
 """
 
 import functools
-from functools import partial
 from typing import Any, Tuple
 
 import torch
@@ -15,38 +15,38 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
-from fairseq_bnce.losses.autograd import FirstOrderFunction
-from fairseq_bnce.losses.precision import at_least_float32
+from fairseq_bnce.losses.precision import FirstOrderFunction, at_least_float32
 from fairseq_bnce.losses.words import distinct
 
 _MARK = "fairseq_bnce_row_sparse"
 # Attributes: of a parameter that fairseq's legacy_ddp leaves to its owner; of a model, the names of
-# those that torch's DistributedDataParallel does, which refuses sparse gradients.
+# the parameters that torch's DistributedDataParallel, which refuses sparse gradients, leaves alone.
 _LEGACY_DDP_MARK = "expert"
 _DDP_IGNORES = "_ddp_params_and_buffers_to_ignore"
-# Ids are right by construction; to look at them would make a GPU's host wait. torch 1.13 looks
-# always, torch 2.12 and later warn where nobody says whether to.
+# Ids are right by construction; to check them would make a GPU's host wait. torch 1.13 always
+# checks; torch 2.12 and later warn unless told whether to.
 if torch.__version__ >= "2":
-    _make_sparse = partial(torch.sparse_coo_tensor, check_invariants=False)
+    _make_sparse = functools.partial(torch.sparse_coo_tensor, check_invariants=False)
 else:
     _make_sparse = torch._sparse_coo_tensor_unsafe  # type: ignore[attr-defined]  # of torch 1.13
 
 
 def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> None:
-    """Make ``parameters`` and the model's word embeddings row-sparse; to be called before DDP.
+    """Make ``parameters`` and the model's word embeddings row-sparse, before DDP wraps them.
 
     Args:
-        model: the model whose embeddings (torch.nn.Embedding, positions left out) are to have
-            row-sparse gradients too. A tied weight must have nothing but row-sparse uses.
+        model: its embeddings (torch.nn.Embedding, positions left out) get row-sparse gradients,
+            too. A tied weight must have nothing but row-sparse uses.
         *parameters: others that the caller reads with :func:`gather` alone.
-        legacy_ddp: whether it is fairseq's own wrapper that is to leave them alone.
+        legacy_ddp: whether fairseq's own wrapper is to leave them alone.
     """
-    chosen = {id(parameter): parameter for parameter in parameters}
+    chosen = list(parameters)
     for module in model.modules():
-        if isinstance(module, nn.Embedding) and _has_plain_rows(module):
+        # type(): learned positions are a subclass.
+        if type(module) is nn.Embedding and not (module.max_norm or module.scale_grad_by_freq):
+            chosen.append(module.weight)
             module.__class__ = RowSparseEmbedding
-            chosen[id(module.weight)] = module.weight
-    for parameter in chosen.values():
+    for parameter in chosen:
         setattr(parameter, _MARK, True)
         if legacy_ddp:
             setattr(parameter, _LEGACY_DDP_MARK, True)
@@ -64,13 +64,6 @@ def is_marked(parameter: Tensor) -> bool:
     return getattr(parameter, _MARK, False)
 
 
-def _has_plain_rows(module: nn.Embedding) -> bool:
-    """Whether a module is a word embedding that does nothing but read rows."""
-    if type(module) is not nn.Embedding:  # a learned position's is a subclass
-        return False
-    return module.max_norm is None and not module.scale_grad_by_freq
-
-
 class RowSparseEmbedding(nn.Embedding):
     """torch's embedding, whose gradient is row-sparse and merged.
 
@@ -86,8 +79,7 @@ class RowSparseEmbedding(nn.Embedding):
         if self.padding_idx is not None:  # padding does not learn
             rows = torch.where((words == self.padding_idx)[:, None], rows.detach(), rows)
         # The gradients of a word's several uses are summed in float32 or better.
-        exact = at_least_float32(rows)
-        return F.embedding(index, rows.to(exact)).to(rows.dtype)
+        return F.embedding(index, rows.to(at_least_float32(rows))).to(rows.dtype)
 
 
 def gather(parameter: Tensor, ids: Tensor) -> Tensor:
@@ -96,18 +88,15 @@ def gather(parameter: Tensor, ids: Tensor) -> Tensor:
     Args:
         ids: (U,) distinct, in ascending order.
     """
-    if is_marked(parameter) and can_be_added(parameter):
+    is_sparse = getattr(parameter, _MARK, False)
+    if is_sparse and (parameter.is_cuda or _adds_on_cpu(parameter.dtype)):
         return _GatherRows.apply(parameter, ids)
     return parameter.index_select(0, ids)
 
 
-def can_be_added(parameter: Tensor) -> bool:
-    """Whether torch adds sparse gradients of this kind: not all halves on a CPU."""
-    return parameter.device.type != "cpu" or _adds_on_cpu(parameter.dtype)
-
-
 @functools.lru_cache(maxsize=None)
 def _adds_on_cpu(dtype: torch.dtype) -> bool:
+    """Whether torch adds sparse gradients on a CPU: not all halves."""
     one = sparse_rows(torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=dtype), (1, 1))
     try:
         return bool((one + one)._nnz())
@@ -115,8 +104,14 @@ def _adds_on_cpu(dtype: torch.dtype) -> bool:
         return False
 
 
-def from_dense(gradient: Tensor) -> Tensor:
-    """The row-sparse gradient of the rows that are not zero."""
+def gradient_of(parameter: Tensor) -> Tensor:
+    """A marked parameter's gradient, row-sparse; without rows where no batch has used it."""
+    gradient = parameter.grad
+    if gradient is None:
+        ids = torch.empty(0, dtype=torch.int64, device=parameter.device)
+        return sparse_rows(ids, parameter.new_empty(0, *parameter.shape[1:]), parameter.shape)
+    if gradient.is_sparse:
+        return gradient
     ids = gradient.reshape(len(gradient), -1).ne(0).any(dim=1).nonzero()[:, 0]
     return sparse_rows(ids, gradient[ids], gradient.shape, is_merged=True)
 
@@ -133,35 +128,25 @@ def merge(gradient: Tensor) -> Tensor:
     if gradient.is_coalesced():
         return gradient
     ids, rows = gradient._indices()[0], gradient._values()
-    exact = rows.to(at_least_float32(rows))
-    summed = sparse_rows(ids, exact, gradient.shape).coalesce()
-    return _rounded(summed, rows.dtype)
-
-
-def _rounded(merged: Tensor, dtype: torch.dtype) -> Tensor:
-    if merged.dtype == dtype:
-        return merged
-    rows = merged._values().to(dtype)
-    return sparse_rows(merged._indices()[0], rows, merged.shape, is_merged=True)
-
-
-def values(gradient: Tensor) -> Tensor:
-    """What is stored of a merged or dense gradient, not a copy: its norm is the gradient's."""
-    return gradient._values() if gradient.is_sparse else gradient
+    merged = sparse_rows(ids, rows.to(at_least_float32(rows)), gradient.shape).coalesce()
+    summed = merged._values().to(rows.dtype)
+    return sparse_rows(merged._indices()[0], summed, gradient.shape, is_merged=True)
 
 
 def mean_over_ranks(gradient: Tensor) -> Tensor:
     """The mean of all ranks' gradients, merged, the same bits on every rank.
 
-    What travels are row ids (int64) and float32 rows: never a buffer of the parameter's size.
+    Ranks exchange row ids (int64) and float32 rows: never a buffer of the parameter's size.
     """
     gradient = merge(gradient)
     ids, rows = gradient._indices()[0], gradient._values()
-    exact = rows.to(at_least_float32(rows))
     lengths = ranks.lengths_of(ids)
+    exact = rows.to(at_least_float32(rows))
     all_ids = torch.cat(ranks.gather_uneven(ids, lengths))
     all_rows = torch.cat(ranks.gather_uneven(exact, lengths)).div_(ranks.count())
-    return _rounded(merge(sparse_rows(all_ids, all_rows, gradient.shape)), rows.dtype)
+    merged = merge(sparse_rows(all_ids, all_rows, gradient.shape))
+    rounded = merged._values().to(rows.dtype)
+    return sparse_rows(merged._indices()[0], rounded, gradient.shape, is_merged=True)
 
 
 class _GatherRows(FirstOrderFunction):

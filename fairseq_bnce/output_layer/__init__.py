@@ -1,6 +1,6 @@
-"""The output projection of any supported decoder, and a batch's way from it to a loss.
+"""The output layer of any supported decoder.
 
-``output_layer`` takes a decoder apart: features in the place of scores, rows of the projection;
-``batch`` holds a batch's targets and the rows of the words that it touches; ``squashing`` makes
-squashed scores a property of a decoder.
+``layer`` takes a decoder apart into features and rows, which ``plain`` or ``bands`` hold. ``batch``
+holds a batch's targets and features. ``initial_scores`` sets the scores of an untrained model.
+``squashing`` has a decoder return squashed scores.
 """

@@ -1,4 +1,4 @@
-"""The output layer in bands: fairseq's adaptive softmax, its parameters read as one score a word.
+"""The output layer in bands: an adaptive softmax's parameters, read as one score a word.
 
 Words are sorted by frequency and cut into bands. A word of band 0 has a row E0_v of D numbers, a
 word of band k a row E_k,v of d_k numbers, with a projection P_k (d_k, D) and a row class_k (D):
@@ -6,45 +6,33 @@ word of band k a row E_k,v of d_k numbers, with a projection P_k (d_k, D) and a 
     band 0:  m(v, c) = h . E0_v + b_v
     band k:  m(v, c) = h . class_k + (P_k h) . E_k,v + b_v
 
-There is no normaliser inside the head or the tails, unlike in the adaptive softmax: the whole score
-is normalised, or normalises itself. Losses see the rows of a batch's words expanded to D numbers,
+Unlike the adaptive softmax, head and tails have no normalisers of their own: the whole score is
+normalised, or normalises itself. Losses get the rows of a batch's words expanded to D numbers,
 class_k + P_k^T E_k,v. The partition function goes band by band: sum of V_k d_k instead of V D.
 
-The bias b (V,) is a parameter that fairseq's own class lacks. So fairseq without this plugin, which
-would score with an adaptive softmax, refuses such a checkpoint: Unexpected key(s) in state_dict.
+The bias b (V,) is a parameter that fairseq's own class lacks. fairseq without this plugin would
+score with an adaptive softmax; instead, it refuses the checkpoint: Unexpected key(s) in state_dict.
 """
 
 import contextlib
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
-from fairseq import utils
 from fairseq.modules.adaptive_input import AdaptiveInput
 from fairseq.modules.adaptive_softmax import AdaptiveSoftmax, TiedHeadModule, TiedLinear
 from torch import Tensor, nn
 
 from fairseq_bnce import losses, ranks
-from fairseq_bnce.errors import UnsupportedModelError, require
+from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.losses.precision import at_least_float32, product_dtype
 from fairseq_bnce.optim.row_sparse import gather
 from fairseq_bnce.output_layer.plain import Rows, Table
 
-# Of the task's state: the adaptive softmax of the model is read as bands.
+# In the task's state: the adaptive softmax of the model is read as bands.
 STATE = "output_bands"
-_QUIET = 0.1  # of random rows
-_MOST_CONTEXTS = 4096  # by which an adaptive softmax's normalisers are known
+_QUIET = 0.1  # the share of random rows that is kept
+_MAX_CONTEXTS = 4096  # that an adaptive softmax's normalisers are fitted to
 _RIDGE = 0.1  # of the features' mean variance
 
 
@@ -64,22 +52,22 @@ class _Band(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What scores a band's words after N contexts: inputs . weight + bias + offset.
+    """The terms of a band's scores after N contexts: inputs . weight + bias + offset.
 
     Attributes:
         inputs: (N, d).
         weight, bias: (V_k, d), and (V_k,) or None.
-        offset: (N,), or 0.
+        offset: (N,).
     """
 
     inputs: Tensor
     weight: Tensor
     bias: Optional[Tensor]
-    offset: Any
+    offset: Tensor
 
 
 class _InBands:
-    """What is to be known of an adaptive softmax's parameters, however they are read."""
+    """Rows and scores from an adaptive softmax's parameters, with or without normalisers."""
 
     cutoff: List[int]
     head: Any
@@ -92,7 +80,7 @@ class _InBands:
 
     @property
     def size(self) -> int:
-        """D."""
+        """D, the size of the features."""
         return self.input_dim
 
     @property
@@ -100,28 +88,27 @@ class _InBands:
         """The (V,) bias parameter, or None."""
         return None
 
-    @property
-    def device(self) -> torch.device:
-        """Where the rows are."""
-        return self._bands()[0].table.device
-
     def full(self) -> Rows:
         """All rows, (V, D) and (V,), expanded: for tests and for small vocabularies."""
-        return self.rows(torch.arange(len(self), device=self.device))
+        return self.rows(torch.arange(len(self), device=self._bands()[0].table.device))
 
     def rows(self, ids: Tensor) -> Rows:
         """The rows of the distinct words ``ids`` (U,), in ascending order, expanded.
 
-        A GPU makes the host wait once, for how many words are of each band.
+        A GPU makes the host wait once, for the number of words in each band.
         """
-        parts = self._by_band(ids)
-        classes = self._class_rows()
+        ends = torch.tensor(self.cutoff[:-1], device=ids.device)
+        places = [0, *torch.searchsorted(ids, ends).tolist(), len(ids)]
+        expanded, classes = [], self._class_rows()
         with _without_autocast(ids):
-            expanded = [
-                # Bands without a word, too: DDP waits for a gradient of every parameter.
-                _expanded(gather(band.table, own - band.first), band.projection, class_row)
-                for band, own, class_row in zip(self._bands(), parts, [None, *classes])
-            ]
+            # Bands without a word, too: DDP waits for a gradient of every parameter.
+            for number, band in enumerate(self._bands()):
+                own = ids[places[number] : places[number + 1]]
+                rows = gather(band.table, own - band.first)
+                if band.projection is not None:  # as all but the first have it
+                    class_row = classes[number - 1] if number else rows.new_zeros(1)
+                    rows = torch.addmm(class_row, rows, band.projection)
+                expanded.append(rows)
             weight = torch.cat(expanded)
         return Rows(weight, None if self.bias is None else gather(self.bias, ids))
 
@@ -141,7 +128,7 @@ class _InBands:
 
     @torch.no_grad()
     def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
-        """Of p(. | c) after features (N, D); no row is expanded."""
+        """Statistics of p(. | c) after features (N, D); no row is expanded."""
         parts = [
             (losses.predictive_statistics(*part[:3], squash=squash), part.offset)
             for part in self._parts(features, squash)
@@ -157,23 +144,19 @@ class _InBands:
         return losses.Predictive(total, entropy, best.gather(0, band[None])[0], best_score)
 
     def tables(self) -> List[Table]:
-        """Of each band; those after the first have an offset, of which :meth:`inputs` tells."""
+        """The bands; :meth:`inputs` has columns for each and its offset."""
         found, column = [], 0
-        for number, band in enumerate(self._bands()):
+        for band in self._bands():
             weight = band.table[: band.end - band.first]
             end = column + weight.size(1)
-            found.append(Table(band.first, weight, slice(column, end), end if number else None))
-            column = end + bool(number)
+            found.append(Table(band.first, weight, slice(column, end), end))
+            column = end + 1
         return found
 
     def inputs(self, features: Tensor) -> Tensor:
-        """(N, D'): what each band's words are scored with, and the band's offset."""
-        found = []
-        for part in self._parts(features.to(at_least_float32(features)), False):
-            found.append(part.inputs)
-            if torch.is_tensor(part.offset):
-                found.append(part.offset[:, None])
-        return torch.cat(found, dim=1)
+        """(N, D'): for each band, the inputs of its words' scores and its offset."""
+        parts = self._parts(features.to(at_least_float32(features)), False)
+        return torch.cat([t for p in parts for t in (p.inputs, p.offset[:, None])], dim=1)
 
     def _bands(self) -> List[_Band]:
         ends = self.cutoff
@@ -194,53 +177,47 @@ class _InBands:
         return _weight(self.head.word_proj), None
 
     def _class_rows(self) -> Tensor:
-        """(K, D), of all bands but the first."""
+        """The rows class_k (K, D) of all bands but the first."""
         if isinstance(self.head, TiedHeadModule):
             return _weight(self.head.class_proj)
         first, weight = self.cutoff[0], _weight(self.head)
         return gather(weight, torch.arange(first, len(weight), device=weight.device))
 
     def _stored_class_rows(self) -> Tensor:
-        """(K, D), to be written to."""
+        """The same as :meth:`_class_rows`, as a view to write to."""
         is_tied = isinstance(self.head, TiedHeadModule)
         return self._class_rows() if is_tied else _weight(self.head)[self.cutoff[0] :]
 
     def _parts(self, features: Tensor, squash: bool) -> Iterator[_Part]:
-        """Of all bands; a score that is squashed has to be whole, without an offset."""
+        """The terms of all bands; squashed scores have no offset, since squashing is not linear."""
         for number, band in enumerate(self._bands()):
             yield self._part(number, band, features, squash)
 
     def _part(self, number: int, band: _Band, features: Tensor, squash: bool = False) -> _Part:
-        exact = features.to(at_least_float32(features, band.table))
-        inputs, offset = features, None
+        inputs, words = features, band.end - band.first
         if band.projection is not None:
             dtype = product_dtype(features, band.table)  # halves on a GPU, as the model's own
             inputs = F.linear(features.to(dtype), band.projection.to(dtype))
-        words = band.end - band.first
         weight = band.table[:words] if len(band.table) > words else band.table
+        exact = features.to(at_least_float32(features, band.table))
+        offset = exact.new_zeros(len(exact))
         if number:
             offset = exact @ self._class_rows()[number - 1].to(exact)
-        if offset is not None and squash:
+        if number and squash:
             inputs = torch.cat([inputs.to(offset), offset[:, None]], dim=1)
             weight = torch.cat([weight, weight.new_ones(words, 1)], dim=1)
-            offset = None
+            offset = torch.zeros_like(offset)
         bias = None if self.bias is None else self.bias[band.first : band.end]
-        return _Part(inputs, weight, bias, 0 if offset is None else offset)
-
-    def _by_band(self, ids: Tensor) -> List[Tensor]:
-        """The ids of each band, of ids in ascending order."""
-        ends = torch.tensor(self.cutoff[:-1], device=ids.device)
-        places = [0, *torch.searchsorted(ids, ends).tolist(), len(ids)]
-        return [ids[first:last] for first, last in zip(places, places[1:])]
+        return _Part(inputs, weight, bias, offset)
 
 
 class Bands(_InBands, AdaptiveSoftmax):
-    """An adaptive softmax that is read as bands; :func:`read_as_bands` makes it of fairseq's.
+    """An adaptive softmax that is read as bands; :func:`read_as_bands` converts fairseq's.
 
     Attributes:
         output_bias: (V,).
         may_start: whether parameters of an adaptive softmax may be loaded, which lack the bias.
-        is_started: whether that was done, so that :meth:`start` has to be called.
+        is_started: whether such parameters were loaded, so that :meth:`start` has to be called.
     """
 
     output_bias: nn.Parameter
@@ -261,17 +238,17 @@ class Bands(_InBands, AdaptiveSoftmax):
 
     @torch.no_grad()
     def start(self, features: Tensor, log_z: float) -> None:
-        """Have scores begin near an adaptive softmax's, whose parameters were loaded.
+        """Have scores begin near those of the adaptive softmax whose parameters were loaded.
 
-        Bias and class rows take the place of its normalisers, which are no constants: minus the
-        mean over contexts of the head's, and minus what a linear function of the features says of
-        the band's own, where a context weighs as much as the band is likely in it.
+        The bias subtracts the head's mean normaliser. Bias and class rows together subtract each
+        tail's normaliser, approximated by a linear function of the features. In the fit, a context
+        weighs as much as the tail is likely there.
 
         Args:
             features: (N, D).
             log_z: what is to be added to log-probabilities, nats.
         """
-        softmax, some = Adaptive(self), features[:_MOST_CONTEXTS]
+        softmax, some = Adaptive(self), features[:_MAX_CONTEXTS]
         head = softmax.log_partition(some, False)
         of_head = _fitted(some, head, torch.ones_like(head))
         if of_head is None:  # no rank has a context
@@ -287,13 +264,13 @@ class Bands(_InBands, AdaptiveSoftmax):
 
     @torch.no_grad()
     def quieten(self, decoder: nn.Module) -> None:
-        """Have random rows add little to an untrained model's scores, which the bias starts.
+        """Make random rows small, so that the bias alone sets an untrained model's scores.
 
         Features of architectures without a last layer normalisation are large: scores of
         transformer_lm_wiki103 would start at a standard deviation of 3 to 7 nats. On PTB (6 layers
         of 128, tied, 300 updates of bnce) perplexity is 344 with random rows, 273 with a tenth of
-        them; 339 under adaptive_loss. Where words are read by the same rows, the projection that
-        reads them makes up for it, if it is not the output's, too.
+        them; 339 under adaptive_loss. Where embeddings share the rows, the projection that
+        reads them grows instead, unless the output layer shares it.
         """
         bands = self._bands()
         read, shared = {id(band.table) for band in bands}, {id(p) for p in self.tail.parameters()}
@@ -312,13 +289,12 @@ class Bands(_InBands, AdaptiveSoftmax):
     def get_log_prob(self, input: Tensor, target: Any = None) -> Tensor:
         """(B, T, V) log-probabilities after features (B, T, D), by the softmax over all words.
 
-        fairseq's decoders call this, whose name it is; all of it exists at once, as theirs.
+        fairseq's decoders call this method by its name. The whole tensor exists at once.
         """
         features = input.flatten(0, -2)
         with _without_autocast(features):
             parts = [
-                F.linear(p.inputs, p.weight.to(p.inputs))
-                + (p.offset[:, None] if torch.is_tensor(p.offset) else 0)
+                F.linear(p.inputs, p.weight.to(p.inputs)) + p.offset[:, None]
                 for p in self._parts(features.to(at_least_float32(features)), False)
             ]
             scores = torch.cat(parts, dim=1) + self.output_bias
@@ -326,7 +302,7 @@ class Bands(_InBands, AdaptiveSoftmax):
         return scores.log_softmax(dim=1).view(*input.shape[:-1], -1)
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        """What adaptive_loss asks for.
+        """Refuse adaptive_loss, which calls the module.
 
         Raises:
             UnsupportedModelError: always.
@@ -339,7 +315,7 @@ class Bands(_InBands, AdaptiveSoftmax):
 
 
 class Adaptive(_InBands):
-    """A model of adaptive_loss as it is: a word's score is normalised within its tail.
+    """The adaptive softmax of adaptive_loss: a word's score is normalised within its tail.
 
         band 0:  m(v, c) = h . E0_v
         band k:  m(v, c) = h . class_k + (P_k h) . E_k,v - log Z_k(c)
@@ -359,9 +335,9 @@ class Adaptive(_InBands):
         return torch.stack(scores).logsumexp(dim=0)
 
     def adjusted(self, scores: Tensor, features: Tensor, ids: Tensor) -> Tensor:
-        """``scores`` by :meth:`rows`, of words (N,) or (N, K) after features (N, D), as above.
+        """Normalise ``scores`` by :meth:`rows`, of words (N,) or (N, K) after features (N, D).
 
-        The work over a tail's words is done for the contexts with a word of that tail.
+        A tail's normaliser is computed for the contexts with a word of that tail alone.
         """
         ids, found = ids.view(len(ids), -1), scores.clone().view(len(ids), -1)
         for number, band in enumerate(self._bands()[1:], 1):
@@ -383,8 +359,7 @@ class Adaptive(_InBands):
 def read_as_bands(model: nn.Module, may_start: bool = False) -> None:
     """Read the adaptive softmax of a model's decoder, if it has one, as bands from now on.
 
-    To be called before a trainer is built and before parameters are loaded; once is as often as
-    you like.
+    Call it before a trainer is built and before parameters are loaded. A second call does nothing.
 
     Args:
         model: whose decoder has an adaptive softmax, or none.
@@ -400,76 +375,41 @@ def read_as_bands(model: nn.Module, may_start: bool = False) -> None:
         _refuse(type(found).__name__)
     if found.q_noise:
         _refuse(f"one with quantisation noise ({found.q_noise})")
-    check_cutoffs("--adaptive-softmax-cutoff", found.cutoff, found.vocab_size)
     found.__class__ = Bands
-    for number, band in enumerate(found._bands()):  # which refuses layers of other kinds
-        size, required = band.table.size(1), f"one that leaves band {number} at least 1 dimension"
-        got = f"{found.factor} for features of {found.input_dim} numbers"
-        require("--adaptive-softmax-factor", required, got, size >= 1)
+    table = found._bands()[0].table  # _bands() refuses layers of other kinds
     found.may_start = may_start
-    found.register_parameter("output_bias", nn.Parameter(band.table.new_zeros(found.vocab_size)))
-
-
-def check_cutoffs(flag: str, cutoffs: Sequence[int], words: int) -> None:
-    """Raise ValueError unless a vocabulary of so many words can be cut there."""
-    ends = [0, *cutoffs]
-    fits = all(before < end for before, end in zip(ends, ends[1:])) and ends[-1] <= words
-    required = f"numbers that ascend, of at most {words:,}, which is the size of the dictionary"
-    require(flag, required, ",".join(map(str, cutoffs)), fits)
-
-
-def check_flags(options: Any, words: int) -> None:
-    """Name the flag, where a model could not be built, if cutoffs are the reason.
-
-    Args:
-        options: of the model.
-        words: the size of the dictionary.
-
-    Raises:
-        ValueError: for cutoffs that do not ascend, or beyond the dictionary.
-    """
-    for flag in ("--adaptive-softmax-cutoff", "--adaptive-input-cutoff"):
-        cutoffs = getattr(options, flag[2:].replace("-", "_"), None)
-        if cutoffs is not None:
-            check_cutoffs(flag, utils.eval_str_list(cutoffs, type=int), words)
+    found.register_parameter("output_bias", nn.Parameter(table.new_zeros(found.vocab_size)))
 
 
 @contextlib.contextmanager
 def building(options: Any, is_wanted: bool) -> Iterator[None]:
-    """In here, an architecture that makes an adaptive softmax under adaptive_loss alone makes one.
+    """Have lstm_lm and fconv_lm build an adaptive softmax, as they do under adaptive_loss alone.
 
     Args:
-        options: of the model, of lstm_lm and fconv_lm in a Namespace with all others.
-        is_wanted: whether one is to be made.
+        options: the model's; of these architectures, a Namespace with all options.
+        is_wanted: whether to build one.
     """
     criterion = getattr(options, "criterion", None)
-    if not is_wanted or not isinstance(criterion, str):
-        yield
-        return
-    options.criterion = "adaptive_loss"
+    is_named = is_wanted and isinstance(criterion, str)
+    if is_named:
+        options.criterion = "adaptive_loss"
     try:
         yield
     finally:
-        options.criterion = criterion
+        if is_named:
+            options.criterion = criterion
 
 
 def state_of(model: nn.Module) -> Dict[str, Any]:
-    """What a checkpoint's task state says of how the output layer is read."""
+    """The entry of a checkpoint's task state for a model whose output layer is in bands."""
     softmax = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
     return {STATE: True} if isinstance(softmax, Bands) else {}
 
 
 def restore(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Read a model's output layer as its checkpoint's task state says.
-
-    Raises:
-        ValueError: for a state that is not this model's.
-    """
+    """Read a model's output layer as its checkpoint's task state says."""
     if state.get(STATE, False):
         read_as_bands(model)
-        got = type(getattr(model, "decoder", model)).__name__
-        required = "a model with --adaptive-softmax-cutoff"
-        require(f"task_state.{STATE}", required, f"a {got} without", bool(state_of(model)))
 
 
 def _fitted(features: Tensor, values: Tensor, weights: Tensor) -> Any:
@@ -489,20 +429,12 @@ def _fitted(features: Tensor, values: Tensor, weights: Tensor) -> Any:
     return slope.to(features), float(mean - slope @ centre), float(mean)
 
 
-def _expanded(rows: Tensor, projection: Optional[Tensor], class_row: Optional[Tensor]) -> Tensor:
-    """Rows (U, d) of one band in full size."""
-    if projection is not None and class_row is not None:
-        return torch.addmm(class_row, rows, projection)
-    rows = rows if projection is None else rows @ projection
-    return rows if class_row is None else rows + class_row
-
-
 def _without_autocast(like: Tensor) -> Any:
     return torch.autocast(device_type=like.device.type, enabled=False)
 
 
 def _weight(module: Any) -> nn.Parameter:
-    """Of a linear layer without a bias."""
+    """The weight of a linear layer without a bias."""
     is_plain = type(module) is nn.Linear and module.bias is None
     if not is_plain and not (type(module) is TiedLinear and not module.transpose):
         _refuse(f"one with a {type(module).__name__}")
@@ -510,7 +442,7 @@ def _weight(module: Any) -> nn.Parameter:
 
 
 def _matrix(module: Any) -> Tensor:
-    """(d, D), of a linear layer that may be tied to an input's, which goes the other way."""
+    """The matrix (d, D) of a linear layer; a tied one stores the transpose."""
     if type(module) is TiedLinear and module.transpose:
         return module.weight.t()
     return _weight(module)

@@ -1,6 +1,6 @@
-"""One batch on its way from the decoder to the loss."""
+"""One batch: its targets and features, without the padding."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional
 
 import torch
@@ -19,15 +19,15 @@ class TokenBatch:
         target: (N,) int64.
         time_steps: (N,) int64, the position of each token in its sentence.
         layer: the output projection.
-        words: what a criterion has made of the targets before the model ran, or None.
-        features: (N, D), what goes into the output projection.
+        words: what a criterion made of the targets before the model ran, or None.
+        features: (N, D), the input of the output projection; None before the model ran.
     """
 
     target: Tensor
     time_steps: Tensor
     layer: OutputLayer
     words: Any = None
-    features: Tensor = field(default_factory=lambda: torch.empty(0))
+    features: Any = None
 
     @classmethod
     def from_sample(
@@ -49,10 +49,9 @@ class TokenBatch:
         """
         layer, target = OutputLayer(model), sample["target"]
         if not torch.is_tensor(target) or target.dim() != 2:
-            got = tuple(target.shape) if torch.is_tensor(target) else type(target).__name__
             raise ValueError(
-                f"target: required shape (batch, time), one word for each feature, got {got} "
-                "(--self-target with --future-target gives several: take one)"
+                "target: required shape (batch, time), got several words for each feature "
+                "(--self-target with --future-target gives two: take one)"
             )
         places = target.flatten().ne(pad).nonzero()[:, 0]
         is_whole = len(places) == target.numel()  # no padding: nothing to copy
@@ -75,16 +74,12 @@ class TokenBatch:
 def target_scores(
     layer: OutputLayer, features: Tensor, target: Tensor, squash: bool = False
 ) -> Tensor:
-    """m(w_i, i) (N,), or (N, K) for K words after each context.
+    """Score words: m(w_i, i) (N,), or (N, K) for K words after each context.
 
-    No work grows with V, but for words in the tails of an adaptive softmax.
+    No work grows with V, except for words in the tails of an adaptive softmax.
     """
     ids, (index,) = distinct(target)
     features, words = Words(*layer.rows(ids)).promoted(features)
-    with torch.autocast(device_type=features.device.type, enabled=False):
-        if target.dim() == 1:
-            scores = words.target_scores(features, index)
-        else:
-            scores = words.rowwise_scores(features, index)
-    scores = layer.adjusted(scores, features, target)
+    score = words.target_scores if target.dim() == 1 else words.rowwise_scores
+    scores = layer.adjusted(score(features, index), features, target)
     return losses.squashed(scores) if squash else scores

@@ -1,11 +1,11 @@
 """Where an untrained model's scores start: at given values in every context.
 
-An output bias carries them. In a decoder that has none, but whose features come out of a layer
-normalisation, one feature is made the same in every context: its gain is 0 and its offset sqrt(D),
-the length that the normalisation gives to all features together. Its column of the projection is
-then the bias. Nothing but parameters of the stock architecture changes, and training may change
-all of them again. On novels of 52,595 types a transformer_lm under ``bnce`` has a perplexity of 195
-after 300 updates that way, and of 328 from random scores (docs/adaptive-softmax.md).
+An output bias carries the values. A decoder without a bias may end in a layer normalisation. Then
+one feature becomes the same in every context: its gain is 0 and its offset sqrt(D), the length that
+the normalisation gives to all features together. The feature's column of the projection acts as the
+bias. The architecture stays the stock one, and training may change all parameters again. On novels
+of 52,595 types a transformer_lm under ``bnce`` has a perplexity of 195 after 300 updates that way,
+and of 328 from random scores (docs/adaptive-softmax.md).
 """
 
 import math
@@ -18,29 +18,29 @@ from torch import Tensor, nn
 from fairseq_bnce.losses import squashing
 from fairseq_bnce.output_layer.layer import OutputLayer
 
-_CHOSEN = 0  # of the features; no position is better than another
-_QUIET = 0.25  # of the normalisation's gains
-# The methods that make features, which come out of the last normalisation in fairseq's own alone.
+_CHOSEN = 0  # the constant feature; no position is better than another
+_QUIET = 0.25  # the share of the normalisation's gains that is kept
+# Only with fairseq's own methods do features come out of the last normalisation.
 _OWN = ("forward", "extract_features", "extract_features_scriptable")
 
 
 def can_be_set(layer: OutputLayer) -> bool:
-    """Whether the decoder has something that carries a score for every word."""
+    """Whether the decoder can carry a score for every word: by a bias, or by a constant feature."""
     if layer.bias is not None:
         return True
-    is_stored = isinstance(layer.full().weight, nn.Parameter)  # and not made under weight_norm
+    is_stored = isinstance(layer.full().weight, nn.Parameter)  # not so under weight_norm
     return is_stored and _last_norm(layer.decoder) is not None
 
 
 @torch.no_grad()
 def quieten(layer: OutputLayer) -> None:
-    """Have an untrained transformer's features, and what random weights add to scores, small.
+    """Make an untrained transformer's features small, and so what random weights add to scores.
 
-    Under tied embeddings those scores say that words repeat themselves. A deep transformer unlearns
-    that by the same features in every context, where it stays: a unigram model's scores are right
-    with them, and nothing draws it away. With a quarter of the gains of its last normalisation it
-    does not get there. Bands (bands.py) have their rows made small instead; nothing else that has
-    an output bias changes.
+    With tied embeddings, random weights predict that words repeat themselves. A deep transformer
+    unlearns this by making the features of all contexts equal, and stays there: equal features
+    give a unigram model's scores. With a quarter of the gains of the last normalisation, training
+    avoids that state. Bands (bands.py) get small rows instead; other layers with an output bias
+    do not change.
     """
     layer.quieten()
     norm = None if layer.bias is not None else _last_norm(layer.decoder)
@@ -49,7 +49,9 @@ def quieten(layer: OutputLayer) -> None:
 
 
 def carried_log_z(log_q: Tensor, squash: bool) -> float:
-    """The log Z with which scores can start at log q + log Z, nats: 0, or where squashed ones fit.
+    """The log Z nearest to 0 with which scores can start at log q + log Z, nats.
+
+    It is 0 unless squashed scores, which stay below 9.9, have to fit.
 
     Args:
         log_q: (V,) nats, of the distribution to start from.
@@ -64,23 +66,23 @@ def carried_log_z(log_q: Tensor, squash: bool) -> float:
 
 @torch.no_grad()
 def set_to(layer: OutputLayer, scores: Tensor, squash: bool = False) -> None:
-    """Make ``scores`` (V,), nats, those of every context, but for what random weights add.
+    """Have every context score words by ``scores`` (V,), nats, plus what random weights add.
 
-    To be called where :func:`can_be_set` holds, before a trainer copies the parameters. ``squash``
-    says that the model squashes its scores, and that ``scores`` are what comes out of that.
+    Call it where :func:`can_be_set` holds, before a trainer copies the parameters. With ``squash``,
+    the model squashes its scores, and ``scores`` are squashed ones.
     """
     scores = squashing.unsquashed(scores) if squash else scores
     if layer.bias is not None:
         layer.bias.copy_(scores)
         return
     norm = _last_norm(layer.decoder)
-    assert norm is not None, "can_be_set() is to be asked first"
+    assert norm is not None, "call can_be_set() first"
     weight = layer.full().weight
     weight[:, _CHOSEN] = (scores / _make_constant(layer.decoder, norm)).to(weight)
 
 
 def _make_constant(decoder: TransformerDecoderBase, norm: nn.LayerNorm) -> float:
-    """The value that the chosen feature has from now on."""
+    """Give the chosen feature one value in all contexts, and return the value."""
     value = math.sqrt(norm.weight.numel())
     norm.weight[_CHOSEN] = 0.0
     norm.bias[_CHOSEN] = value
@@ -93,7 +95,7 @@ def _make_constant(decoder: TransformerDecoderBase, norm: nn.LayerNorm) -> float
 
 
 def _last_norm(decoder: nn.Module) -> Optional[nn.LayerNorm]:
-    """The affine layer normalisation that features come out of, whatever layers are dropped."""
+    """The affine layer normalisation that ends the decoder, also where layers are dropped."""
     if not isinstance(decoder, TransformerDecoderBase):
         return None
     if any(

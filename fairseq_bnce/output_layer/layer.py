@@ -1,4 +1,4 @@
-"""The output projection of any supported decoder, and the features that go into it.
+"""The output layer of any supported decoder, and the features that go into it.
 
 A decoder is always run through ``model(...)``, with its projection replaced by the identity for
 the time of the call: calling a decoder behind DistributedDataParallel's back leaves ranks silently
@@ -8,7 +8,7 @@ returns logits).
 
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 from fairseq.models.fconv import FConvDecoder
@@ -16,7 +16,6 @@ from fairseq.models.lightconv import LightConvDecoder
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
@@ -28,39 +27,43 @@ from fairseq_bnce.output_layer.plain import Plain, Rows, Table
 class OutputLayer:
     """The output layer of a model's decoder: a row of D numbers for each of V words.
 
-    Of three kinds: a plain matrix, bands, or, for exact scoring alone, an adaptive softmax
-    (bands.py). Nobody outside of this package asks which.
+    It is a plain matrix, bands, or, for exact scoring alone, an adaptive softmax (bands.py).
+    Callers don't need to know which.
 
     Args:
         model: a fairseq language model or encoder-decoder model, wrapped for DDP or not.
+
+    Attributes:
+        decoder: the model's.
+        size: D, the size of the features.
+        bias: the (V,) bias parameter, or None.
 
     Raises:
         UnsupportedModelError: naming what was found and the remedy.
     """
 
+    decoder: Any
+    size: int
+    bias: Optional[nn.Parameter]
+
     def __init__(self, model: nn.Module):
-        _refuse_wrappers(model)
-        self.decoder = _decoder(model)
-        self._location = _locate(self.decoder)
-        self._kind = _kind(self._location)
+        self.decoder = getattr(model, "decoder", None)
+        if not isinstance(self.decoder, nn.Module):
+            raise UnsupportedModelError(
+                f"{type(model).__name__}: required a model with one decoder (a fairseq language "
+                f"model or encoder-decoder model), got decoder {type(self.decoder).__name__}"
+            )
+        self._kind: Any  # Plain, Bands or Adaptive
+        self._slot, self._stand_in, self._kind = _locate(self.decoder)
+        self.size, self.bias = self._kind.size, self._kind.bias
 
     def __len__(self) -> int:
         return len(self._kind)
 
     @property
-    def size(self) -> int:
-        """D, how many numbers the features have."""
-        return self._kind.size
-
-    @property
     def device(self) -> torch.device:
         """Where the rows are."""
-        return self._kind.device
-
-    @property
-    def bias(self) -> Optional[nn.Parameter]:
-        """The (V,) bias parameter, or None."""
-        return self._kind.bias
+        return self.parameters()[0].device
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,): of bands, a new matrix of that size."""
@@ -69,16 +72,16 @@ class OutputLayer:
     def rows(self, ids: Tensor) -> Rows:
         """The rows of the distinct words ``ids`` (U,).
 
-        No work grows with V, but for a dense gradient where the rows are not row-sparse.
+        No work grows with V, except for a dense gradient where the rows are not row-sparse.
         """
         return self._kind.rows(ids)
 
     def parameters(self) -> List[nn.Parameter]:
-        """Those from which :meth:`rows` gathers words, which can be row-sparse."""
+        """The parameters from which :meth:`rows` gathers words, which can be row-sparse."""
         return self._kind.word_parameters()
 
     def tables(self) -> List[Table]:
-        """All rows as they are stored, to score :meth:`inputs` with, the bias left out."""
+        """All rows as they are stored, to score :meth:`inputs` with, without the bias."""
         return self._kind.tables()
 
     def inputs(self, features: Tensor) -> Tensor:
@@ -86,46 +89,12 @@ class OutputLayer:
         return self._kind.inputs(features)
 
     def adjusted(self, scores: Tensor, features: Tensor, ids: Tensor) -> Tensor:
-        """The scores (N,) or (N, K) of words after features (N, D), once rows have been multiplied.
+        """The scores (N,) or (N, K) of words after features (N, D), given features times rows.
 
-        Those of an adaptive softmax's tails are normalised there; others are what they are.
+        An adaptive softmax normalises the scores of its tails; other layers change nothing.
         """
-        if isinstance(self._kind, Adaptive):
-            return self._kind.adjusted(scores, features, ids)
-        return scores
-
-    def check_trained_here(self, flag: str) -> None:
-        """Raise unless scores, which are to be used without a softmax, are a model's of ours.
-
-        Args:
-            flag: what asks for that, for the message.
-
-        Raises:
-            UnsupportedModelError: for a model of adaptive_loss.
-        """
-        if isinstance(self._kind, Adaptive):
-            raise UnsupportedModelError(
-                f"{flag}: required an output layer that fairseq_bnce trains, got an adaptive "
-                "softmax (--adaptive-softmax-cutoff): score it exactly, or train it on with one of "
-                "fairseq_bnce's criteria under --task language_modeling (--finetune-from-model)"
-            )
-
-    def start(self, features: Tensor, log_z: float) -> None:
-        """With the first batch: have scores begin near an adaptive softmax's that was loaded.
-
-        All ranks have to call it.
-
-        Args:
-            features: (N, D), of the first batch; N may be 0.
-            log_z: what is to be added to log-probabilities, nats.
-        """
-        if isinstance(self._kind, Bands) and self._kind.is_started:
-            self._kind.start(features, log_z)
-
-    @property
-    def is_started(self) -> bool:
-        """Whether :meth:`start` has to set parameters."""
-        return isinstance(self._kind, Bands) and self._kind.is_started
+        is_normalised = isinstance(self._kind, Adaptive)
+        return self._kind.adjusted(scores, features, ids) if is_normalised else scores
 
     def log_partition(self, features: Tensor, squash: bool = False) -> Tensor:
         """log Z_c (N,) after features (N, D), exactly, in bounded memory: float32 nats or better.
@@ -140,35 +109,52 @@ class OutputLayer:
         """Partition function, entropy and likeliest word after features (N, D)."""
         return self._kind.predictive_statistics(features, squash)
 
+    def check_trained_here(self, flag: str) -> None:
+        """Raise unless one of our criteria trained the layer, so that scores need no softmax.
+
+        Args:
+            flag: what asks for such scores, for the message.
+
+        Raises:
+            UnsupportedModelError: for a model of adaptive_loss.
+        """
+        if isinstance(self._kind, Adaptive):
+            raise UnsupportedModelError(
+                f"{flag}: required an output layer that fairseq_bnce trains, got an adaptive "
+                "softmax (--adaptive-softmax-cutoff): score it exactly, or train it on with one of "
+                "fairseq_bnce's criteria under --task language_modeling (--finetune-from-model)"
+            )
+
+    @property
+    def is_started(self) -> bool:
+        """Whether :meth:`start` has to set parameters."""
+        return isinstance(self._kind, Bands) and self._kind.is_started
+
+    def start(self, features: Tensor, log_z: float) -> None:
+        """With the first batch, have scores start near those of a loaded adaptive softmax.
+
+        All ranks have to call it.
+
+        Args:
+            features: (N, D), of the first batch; N may be 0.
+            log_z: what is to be added to log-probabilities, nats.
+        """
+        if self.is_started:
+            self._kind.start(features, log_z)
+
     def quieten(self) -> None:
         """Have random rows of bands add little to an untrained model's scores."""
         if isinstance(self._kind, Bands):
             self._kind.quieten(self.decoder)
 
     def bypass(self) -> None:
-        """From now on the decoder returns features: for a model that does nothing but score."""
-        setattr(self.decoder, self._location.slot, self._location.stand_in)
-
-    def transform_scores(self, function: Callable[[Tensor], Tensor]) -> None:
-        """From now on the decoder returns ``function(scores)``; features and rows stay as they are.
-
-        At the projection, since fairseq's generators call neither hooks of the decoder nor the
-        model's forward.
-        """
-        decoder, slot = self.decoder, self._location.slot
-        if isinstance(self._kind, Bands):
-            self._kind.transform_scores(function)
-        elif isinstance(getattr(decoder, slot), nn.Module):
-            getattr(decoder, slot).register_forward_hook(partial(_transform_output, function))
-        elif slot == "adaptive_softmax":
-            decoder.forward = partial(_transformed_forward, decoder, function)
-        else:
-            setattr(decoder, slot, partial(_transformed_call, decoder, slot, function))
+        """Have the decoder return features from now on, for a model that only scores."""
+        setattr(self.decoder, self._slot, self._stand_in)
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
-        """While this lasts, the decoder returns features (B, T, D) in the place of logits."""
-        decoder, slot = self.decoder, self._location.slot
+        """A context in which the decoder returns features (B, T, D) instead of logits."""
+        decoder, slot = self.decoder, self._slot
         is_own = slot in decoder._modules or slot in decoder.__dict__
         original = getattr(decoder, slot)
         self.bypass()
@@ -180,55 +166,60 @@ class OutputLayer:
             else:
                 delattr(decoder, slot)  # uncovers the class's method
 
+    def transform_scores(self, function: Callable[[Tensor], Tensor]) -> None:
+        """Have the decoder return ``function(scores)`` from now on; features and rows don't change.
+
+        The projection is wrapped, since fairseq's generators call neither hooks of the decoder nor
+        the model's forward.
+        """
+        decoder, slot = self.decoder, self._slot
+        if isinstance(self._kind, Bands):
+            self._kind.transform_scores(function)
+        elif isinstance(getattr(decoder, slot), nn.Module):
+            getattr(decoder, slot).register_forward_hook(partial(_transform_output, function))
+        elif slot == "adaptive_softmax":
+            decoder.forward = partial(_transformed_forward, decoder, function)
+        else:
+            setattr(decoder, slot, partial(_transformed_call, decoder, slot, function))
+
     def features(self, model: nn.Module, net_input: Dict[str, Any]) -> Tensor:
-        """h (B, T, D) for a batch, by way of ``model(**net_input)``.
+        """Run ``model(**net_input)`` up to the projection: h (B, T, D).
 
         In training, --adaptive-softmax-dropout is applied to them.
 
         Raises:
-            UnsupportedModelError: if what comes back is not of the projection's input size.
+            UnsupportedModelError: if the decoder does not return features of the right size.
         """
         with self.bypassed():
             output = model(**net_input)
         features = self.checked(output)[0]
         if isinstance(self._kind, Bands):
             features = self._kind.dropout_module(features)
-        return _connected(features, self.decoder)
+        words = getattr(self.decoder, "embed_tokens", None)
+        if isinstance(words, AdaptiveInput) and ranks.count() > 1 and features.requires_grad:
+            # AdaptiveInput leaves out bands of which a batch has no word; DDP would wait for them.
+            dense = [p for p in words.parameters() if not row_sparse.is_marked(p)]
+            features = features + 0 * torch.stack([p[0, 0] for p in dense]).sum()
+        return features
 
     def checked(self, output: Any) -> Tuple:
-        """``output`` itself, once its first part is seen to be features of the right size."""
-        size = self.size
+        """Return ``output`` as a tuple, after checking that it starts with features."""
         first = output[0] if isinstance(output, (tuple, list)) else output
-        if not torch.is_tensor(first) or first.dim() != 3 or first.size(-1) != size:
+        if not torch.is_tensor(first) or first.dim() != 3 or first.size(-1) != self.size:
             got = tuple(first.shape) if torch.is_tensor(first) else type(first).__name__
             raise UnsupportedModelError(
-                f"{type(self.decoder).__name__}: required features of shape (batch, time, {size}) "
-                f"from the decoder without its projection ({self._location.slot}), got {got}; "
+                f"{type(self.decoder).__name__}: required features (batch, time, {self.size}) "
+                f"from the decoder without its projection ({self._slot}), got {got}; "
                 "decoders of several streams, and those that project elsewhere, are not supported"
             )
         return output if isinstance(output, tuple) else (first,)
-
-
-class _Location(NamedTuple):
-    """Where a decoder projects, and with what.
-
-    Attributes:
-        slot: the attribute that stands between the decoder and its logits.
-        stand_in: what to put there to get features.
-        holder, name: the module and the attribute of it that is the weight; or all of the bands.
-    """
-
-    slot: str
-    stand_in: Any
-    holder: nn.Module
-    name: str = "weight"
 
 
 def _identity(features: Tensor, **_: Any) -> Tensor:
     return features
 
 
-# What transform_scores() puts in place: all partials of functions here, which deepcopy follows.
+# transform_scores() installs partials of functions here, which deepcopy follows.
 
 
 def _transform_output(function: Callable, _: nn.Module, __: Tuple, scores: Tensor) -> Tensor:
@@ -239,94 +230,48 @@ def _transform_output(function: Callable, _: nn.Module, __: Tuple, scores: Tenso
 def _transformed_call(
     decoder: nn.Module, slot: str, function: Callable, *args: Any, **kwargs: Any
 ) -> Tensor:
-    """In the place of the method that projects."""
+    """A replacement for the method that projects."""
     return function(getattr(type(decoder), slot)(decoder, *args, **kwargs))
 
 
 def _transformed_forward(
     decoder: nn.Module, function: Callable, *args: Any, **kwargs: Any
 ) -> Tuple:
-    """In the place of the forward of a decoder that projects inside it; see _locate_inline()."""
+    """A replacement for the forward of a decoder that projects inside it."""
     output = type(decoder).forward(decoder, *args, **kwargs)
     if decoder.adaptive_softmax is not None:  # bypassed: features
         return output
     return (function(output[0]), *output[1:])
 
 
-def _decoder(model: nn.Module) -> nn.Module:
-    decoder = getattr(model, "decoder", None)
-    if not isinstance(decoder, nn.Module):
-        raise UnsupportedModelError(
-            f"{type(model).__name__}: required a model with one decoder (a fairseq language model "
-            f"or encoder-decoder model), got decoder {type(decoder).__name__}"
-        )
-    return decoder
-
-
-def _locate(decoder: nn.Module) -> _Location:
+def _locate(decoder: Any) -> Tuple[str, Any, Union[Plain, Bands, Adaptive]]:
+    """The attribute between the decoder and its logits, what to put there, and the rows."""
     softmax = getattr(decoder, "adaptive_softmax", None)
-    if isinstance(softmax, AdaptiveSoftmax):  # with which decoders return features
-        return _Location("adaptive_softmax", softmax, softmax)
-    if isinstance(decoder, LSTMDecoder) and decoder.share_input_output_embed:
-        return _Location("output_layer", _identity, decoder.embed_tokens)
+    if isinstance(softmax, Bands):  # with an adaptive softmax decoders return features
+        return "adaptive_softmax", softmax, softmax
+    if isinstance(softmax, AdaptiveSoftmax):
+        return "adaptive_softmax", softmax, Adaptive(softmax)
+    slot = "output_projection"
     if isinstance(decoder, LSTMDecoder):
-        return _Location("fc_out", nn.Identity(), decoder.fc_out)
-    if isinstance(decoder, FConvDecoder):
-        return _Location("fc3", nn.Identity(), decoder.fc3)
-    projection = getattr(decoder, "output_projection", None)
+        if decoder.share_input_output_embed:
+            return "output_layer", _identity, Plain(decoder.embed_tokens)
+        slot = "fc_out"
+    elif isinstance(decoder, FConvDecoder):
+        slot = "fc3"
+    projection = getattr(decoder, slot, None)
     # type(), not isinstance(): a vocabulary-parallel or quantised subclass holds other rows.
     if type(projection) is nn.Linear:
-        return _Location("output_projection", nn.Identity(), projection)
-    if isinstance(decoder, LightConvDecoder):
-        return _locate_inline(decoder)
+        return slot, nn.Identity(), Plain(projection)
+    if isinstance(decoder, LightConvDecoder):  # 0.12.2's projects inside forward, unless bypassed
+        is_tied = decoder.share_input_output_embed
+        rows = Plain(decoder.embed_tokens) if is_tied else Plain(decoder, "embed_out")
+        return "adaptive_softmax", True, rows
     raise UnsupportedModelError(
         f"{type(decoder).__name__}: required a decoder whose projection is known (transformer, "
         "lightconv, lstm and fconv decoders, or one with a torch.nn.Linear named "
         "output_projection), got none of these; give it that attribute, or train with "
         "--criterion cross_entropy"
     )
-
-
-def _kind(location: _Location) -> Union[Plain, Bands, Adaptive]:
-    if isinstance(location.holder, Bands):
-        return location.holder
-    if isinstance(location.holder, AdaptiveSoftmax):
-        return Adaptive(location.holder)
-    return Plain(location.holder, location.name, location.slot)
-
-
-def _connected(features: Tensor, decoder: nn.Module) -> Tensor:
-    """Features to which all bands of the words that are read belong, for DDP.
-
-    fairseq's AdaptiveInput leaves out bands of which a batch has no word, whose gradients DDP would
-    wait for.
-    """
-    words = getattr(decoder, "embed_tokens", None)
-    if ranks.count() == 1 or not isinstance(words, AdaptiveInput) or not features.requires_grad:
-        return features
-    dense = [p for p in words.parameters() if not row_sparse.is_marked(p)]
-    return features + 0 * torch.stack([p[0, 0] for p in dense]).sum()
-
-
-def _locate_inline(decoder: LightConvDecoder) -> _Location:
-    """fairseq 0.12.2's lightconv projects inside forward, unless it has an adaptive softmax."""
-    if decoder.share_input_output_embed:
-        return _Location("adaptive_softmax", True, decoder.embed_tokens)
-    return _Location("adaptive_softmax", True, decoder, "embed_out")
-
-
-def _refuse_wrappers(model: Optional[nn.Module]) -> None:
-    """Name the distributed wrappers under which the projection can't be used from outside."""
-    while isinstance(model, nn.Module):
-        if type(model).__name__ == "FullyShardedDataParallel":
-            refuse_fully_sharded()
-        if isinstance(model, DistributedDataParallel) and model.find_unused_parameters:
-            raise UnsupportedModelError(
-                "--find-unused-parameters: required off with --ddp-backend pytorch_ddp (the "
-                "projection is used outside of the model's forward, which that option forbids), "
-                "got on; leave it out, or take --ddp-backend legacy_ddp"
-            )
-        model = model._modules.get("module")
 
 
 def refuse_fully_sharded() -> None:

@@ -2,14 +2,11 @@
 
 from typing import Any, List, NamedTuple, Optional
 
-import torch
 from torch import Tensor, nn
 
 from fairseq_bnce import losses
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.optim.row_sparse import gather
-
-_DIRECTION, _GAIN = "weight_v", "weight_g"  # what torch.nn.utils.weight_norm makes of a weight
 
 
 class Rows(NamedTuple):
@@ -25,13 +22,13 @@ class Rows(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Words whose scores are inputs . weight, and maybe an offset: all of a layer, or a band.
+    """The stored rows of a layer or a band; a score is inputs . weight, plus the offset if any.
 
     Attributes:
-        first: the id of the first of them.
+        first: the id of the first word.
         weight: (n, d).
-        columns: which of a layer's inputs they are scored with.
-        offset: which of them is added, or None.
+        columns: the columns of a layer's inputs that score them.
+        offset: the column that is added, or None.
     """
 
     first: int
@@ -45,57 +42,44 @@ class Plain:
 
     Args:
         holder, name: the module and the attribute of it that is the weight.
-        slot: the decoder's attribute for the projection, named in the message.
 
     Raises:
         UnsupportedModelError: for a weight under another reparametrisation.
     """
 
-    def __init__(self, holder: nn.Module, name: str, slot: str):
-        self._holder, self._name = holder, name
-        gain: Any = getattr(holder, _GAIN, None)
-        if gain is not None and gain.shape == (len(getattr(holder, name)), 1):
-            self._name = _DIRECTION
-        elif not isinstance(getattr(holder, name), nn.Parameter):
+    def __init__(self, holder: nn.Module, name: str = "weight"):
+        weight: Any = getattr(holder, name)
+        self.bias: Any = getattr(holder, "bias", None)
+        # Under weight_norm, ``weight`` is stale until the module's own forward is called.
+        self._gain: Any = getattr(holder, "weight_g", None)
+        if self._gain is not None and self._gain.shape == (len(weight), 1):
+            weight = holder.weight_v
+        elif not isinstance(weight, nn.Parameter):
             raise UnsupportedModelError(
-                f"{slot}.{name}: required a parameter, or one under weight_norm with dim=0, got "
-                "what another reparametrisation makes anew in each forward pass; remove it, or "
-                "train with --criterion cross_entropy"
+                f"output layer: required a {name} that is a parameter, or under weight_norm with "
+                "dim=0, got what another reparametrisation makes anew in each forward pass; "
+                "remove it, or train with --criterion cross_entropy"
             )
+        self._weight, self.size = weight, weight.size(1)
 
     def __len__(self) -> int:
-        return self._stored_weight.size(0)
-
-    @property
-    def size(self) -> int:
-        """D."""
-        return self._stored_weight.size(1)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the rows are."""
-        return self._stored_weight.device
-
-    @property
-    def bias(self) -> Optional[nn.Parameter]:
-        """The (V,) bias parameter, or None."""
-        return getattr(self._holder, "bias", None)
+        return len(self._weight)
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,)."""
-        weight, gain = self._stored_weight, self._gain
-        return Rows(weight if gain is None else _normalise(weight, gain), self.bias)
+        is_plain = self._gain is None
+        weight = self._weight if is_plain else _normalised(self._weight, self._gain)
+        return Rows(weight, self.bias)
 
     def rows(self, ids: Tensor) -> Rows:
         """The rows of the distinct words ``ids`` (U,)."""
-        weight, gain, bias = gather(self._stored_weight, ids), self._gain, self.bias
-        weight = weight if gain is None else _normalise(weight, gather(gain, ids))
-        return Rows(weight, None if bias is None else gather(bias, ids))
+        weight = gather(self._weight, ids)
+        weight = weight if self._gain is None else _normalised(weight, gather(self._gain, ids))
+        return Rows(weight, None if self.bias is None else gather(self.bias, ids))
 
     def word_parameters(self) -> List[nn.Parameter]:
         """The parameters that have a row, or a number, for each word."""
-        held = (self._stored_weight, self._gain, self.bias)
-        return [parameter for parameter in held if parameter is not None]
+        return [p for p in (self._weight, self._gain, self.bias) if p is not None]
 
     def tables(self) -> List[Table]:
         """All words, scored with the features themselves."""
@@ -110,19 +94,10 @@ class Plain:
         return losses.log_partition(features, *self.full(), squash=squash)
 
     def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
-        """Of p(. | c) after features (N, D)."""
+        """Statistics of p(. | c) after features (N, D)."""
         return losses.predictive_statistics(features, *self.full(), squash=squash)
 
-    @property
-    def _gain(self) -> Optional[nn.Parameter]:
-        """Under weight_norm, whose ``weight`` is stale until the module's own forward is called."""
-        return getattr(self._holder, _GAIN) if self._name == _DIRECTION else None
 
-    @property
-    def _stored_weight(self) -> nn.Parameter:
-        return getattr(self._holder, self._name)
-
-
-def _normalise(v: Tensor, g: Tensor) -> Tensor:
+def _normalised(v: Tensor, g: Tensor) -> Tensor:
     """Weight normalisation by row, as torch.nn.utils.weight_norm(dim=0) defines it."""
     return v * (g / v.norm(dim=1, keepdim=True))

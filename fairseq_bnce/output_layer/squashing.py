@@ -1,11 +1,11 @@
 """Score squashing, x -> 10 tanh(x / 5) (Chen et al. 2016), as a property of a decoder.
 
-A decoder that was trained with it returns squashed scores to whoever calls it: fairseq-generate,
-fairseq-interactive and fairseq-validate know of nothing else. Its features, which this plugin's
-criteria and scorers take in the place of scores (output_layer.py), do not pass by there.
+A decoder that was trained with squashing returns squashed scores to every caller, for example to
+fairseq-generate, fairseq-interactive and fairseq-validate. Features do not change; this plugin's
+criteria and scorers read features and squash scores themselves.
 
-The checkpoint carries a mark among its parameters. fairseq without this plugin, which knows of no
-squashing and would score wrongly in silence, stops at it and names it.
+The checkpoint carries a mark among its parameters. fairseq without this plugin would score without
+squashing, which is wrong; instead, it stops at the mark and names it.
 """
 
 from typing import Any, Dict
@@ -21,7 +21,7 @@ MARK = "score_squashing_needs_fairseq_bnce"
 
 
 def squash(model: nn.Module) -> None:
-    """Let ``model`` return squashed scores from now on; once is as often as you like.
+    """Let ``model`` return squashed scores from now on. A second call does nothing.
 
     Args:
         model: any supported one, before its parameters are loaded.
@@ -43,5 +43,5 @@ def is_squashed(model: nn.Module) -> bool:
 
 
 def _add_mark(parameters: Dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """To a checkpoint of before there was one, whose task state alone says what it is."""
+    """Add the mark to an older checkpoint, where the task state alone says so."""
     parameters.setdefault(prefix + MARK, torch.ones(()))

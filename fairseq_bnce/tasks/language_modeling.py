@@ -148,12 +148,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
         own, self._loaded_state = self._loaded_state, {}
         in_bands = own.get(bands.STATE, False) if from_checkpoint else _goes_on_in_bands(args)
-        try:
-            with bands.building(args, in_bands):
-                model = super().build_model(args, from_checkpoint)
-        except (AssertionError, RuntimeError):
-            bands.check_flags(args, len(self.target_dictionary))
-            raise
+        with bands.building(args, in_bands):
+            model = super().build_model(args, from_checkpoint)
         self._own_states[model] = own
         bands.restore(model, own)
         if own.get("score_squashing", False):
@@ -211,11 +207,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        """As fairseq's, once it is known that the optimiser takes the gradients.
-
-        Raises:
-            UnsupportedOptimizerError: if it does not.
-        """
+        """As fairseq's, once it is known that the optimiser takes the gradients."""
         if not self._is_checked and getattr(criterion, "row_sparse", False):
             optimizers.take_row_sparse(optimizer)
         if not self._is_checked and isinstance(criterion, SelfNormalizingCriterion):
