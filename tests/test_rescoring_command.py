@@ -1,25 +1,22 @@
 """fairseq-bnce rescore: lists in and out, weights tuned and applied, and all that is refused."""
 
 import contextlib
+import csv
 import gzip
 import os
 import random
 import re
-import signal
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import sacrebleu
+from scoring_models import ADAPTIVE
 from tools import call_command, write_lines
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.rescoring.measures import Bleu, compare
 
-ROOT = Path(__file__).resolve().parents[1]
-COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "rescore"]
 LIST = [
     "0 ||| w1 w2 w3 ||| TM= -1 ||| -1",
     "0 ||| w1 oov w3 ||| TM= -2 ||| -2",
@@ -118,6 +115,31 @@ def test_exact_scores_both_and_counts(rescore, nbest, scorer):
     )
     assert not np.allclose(scores(exact), scores(plain), atol=1e-4)
     assert (scores(both, "XWords"), scores(both, "XOOV")) == ([3, 3, 0], [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [("transformer_lm bands", False), ("transformer_lm bands", True), (ADAPTIVE, True)],
+)
+def test_words_of_several_sizes(rescore, capfdbinary, language_model, tmp_path, name, exact):
+    """rescore and complete give the scores of the command score."""
+    texts = [f"w1 {word} w59" for word in ("w1", "w20", "w50", "w3", "oov")]
+    write_lines(tmp_path / "text", texts)
+    write_lines(tmp_path / "nbest", [f"0 ||| {text} |||  ||| 0" for text in texts])
+    gaps = [f"1{letter}) w1 [{text.split()[1]}] w59" for letter, text in zip("abcde", texts)]
+    write_lines(tmp_path / "questions", gaps)
+    flags = ["--exact"] if exact else []
+    path = ["--path", language_model(name), *flags]
+    assert call_command("score", *path, tmp_path / "text") == 0
+    want = [float(line.split()[0]) for line in capfdbinary.readouterr().out.splitlines()]
+    status, lines, _ = rescore(*flags, tmp_path / "nbest", model=name)
+    assert status == 0
+    np.testing.assert_allclose(scores(lines), want, atol=2e-6)
+    assert call_command("complete", *path, "--tokenized", tmp_path / "questions") == 0
+    (row,) = csv.DictReader(capfdbinary.readouterr().out.decode().splitlines())
+    kind = "exact" if exact else "unnormalized"
+    got = [float(row[f"{kind}_{letter}"]) for letter in "abcde"]
+    np.testing.assert_allclose(got, want, atol=2e-6)
 
 
 def test_bytes_that_are_no_utf8_stay(rescore, nbest):
@@ -300,48 +322,6 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
     assert "BLEU (sacrebleu" in rescore(*kaldi, "--metric", "bleu", model=None)[2]
 
 
-ACCENTS = "caf\u00e9 d\u00e9j\u00e0 vu b\u00eate noire"
-
-
-@pytest.fixture
-def accented(tmp_path):
-    """Files in some encoding: lists whose second entry is right, and their references."""
-
-    def write(lists, references):
-        texts = (("x y z", 0), (ACCENTS, 1))
-        lines = [f"{i} ||| {text} ||| A= {a} ||| 0\n" for i in "01" for text, a in texts]
-        (tmp_path / "lists").write_text("".join(lines), encoding=lists)
-        (tmp_path / "references").write_text(f"{ACCENTS}\n" * 2, encoding=references)
-        return tmp_path / "lists", tmp_path / "references"
-
-    return write
-
-
-@pytest.mark.parametrize(
-    ("encodings", "reported"), [(("latin-1", "utf-8"), [2, 0]), (("utf-8", "latin-1"), [0, 2])]
-)
-def test_lines_that_are_no_utf8_are_reported_with_their_file(
-    rescore, accented, encodings, reported
-):
-    paths = accented(*encodings)
-    status, _, errors = rescore(paths[0], "--weights", "A=1", "--ref", paths[1], model=None)
-    assert status == 0
-    for path, count in zip(paths, reported):
-        assert errors.count(f"{path}: {count} line(s) were not UTF-8") == (count > 0)
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_utf16_is_refused(rescore, tmp_path, accented, place):
-    """Before any weights are written."""
-    encodings = ["utf-8", "utf-8"]
-    encodings[place] = "utf-16"
-    paths = accented(*encodings)
-    flags = ["--tune-features", "score,A", "--weights-out", tmp_path / "w", "--tune", paths[1]]
-    status, lines, errors = rescore(paths[0], *flags, model=None)
-    assert (status, lines) == (2, []) and f"{paths[place]}: required" in errors
-    assert not (tmp_path / "w").exists()
-
-
 # ---------------------------------------------------------------- refusals
 
 
@@ -442,13 +422,6 @@ def test_weights_without_the_models_score(rescore, nbest):
         assert ("ranked without it" in errors) == is_reported
 
 
-def test_a_score_that_is_in_the_list_already(rescore, nbest):
-    write_lines(nbest, rescore(nbest)[1])
-    status, _, errors = rescore(nbest)
-    assert status == 2 and "'BNCE' (or another --feature)" in errors
-    assert rescore(nbest, "--feature", "Other")[0] == 0
-
-
 # ---------------------------------------------------------------- bad input
 
 
@@ -465,21 +438,6 @@ def test_a_list_that_comes_back_is_refused_with_both_lines(rescore, nbest, tmp_p
     # Scores alone are a hypothesis' own, wherever it stands.
     status, lines, _ = rescore(nbest)
     assert status == 0 and len(set(scores(lines))) == 3
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a=b"])
-def test_names_of_features_that_could_not_be_read_back(rescore, nbest, name):
-    status, lines, errors = rescore(nbest, "--feature", name)
-    assert (status, lines) == (2, []) and "argument --feature: " in errors
-
-
-@pytest.mark.parametrize("value", ["inf", "nan"])
-def test_features_that_overflow(rescore, nbest, value):
-    """They stay as they are where they have no weight."""
-    write_lines(nbest, [LIST[0], f"0 ||| w1 ||| TM= {value} ||| 1"])
-    assert rescore(nbest, *WEIGHTED, model=None)[0] == 0
-    status, _, errors = rescore(nbest, "--weights", "TM=1", model=None)
-    assert status == 2 and f"{nbest}, line 2: required" in errors
 
 
 def test_a_byte_order_mark_is_no_part_of_an_id(rescore, nbest, tmp_path):
@@ -569,40 +527,6 @@ def test_negative_tuned_weights_are_told_of(rescore, tmp_path):
     trial.nbest.write_text(lines.replace("B= -+", "B= "))
     status, _, errors = rescore(trial.nbest, *flags, model=None)
     assert status == 0 and "negative weight of 'B'" in errors
-
-
-# ---------------------------------------------------------------- processes
-
-
-@pytest.fixture
-def start(language_model, start_process):
-    """Start the command as a process of its own."""
-
-    def call(*arguments):
-        return start_process([*COMMAND, "--path", language_model("rnn_lm"), *arguments])
-
-    return call
-
-
-def feed(process, lists):
-    text = "".join(f"{number} ||| w1 w2 ||| TM= 1 ||| 1\n" * 100 for number in range(lists))
-    process.stdin.write(text.encode())
-    process.stdin.flush()
-
-
-def test_ctrl_c(start, tmp_path):
-    """Whole lines are out by then."""
-    process = start("--out", tmp_path / "out")
-    feed(process, 60)
-    part = tmp_path / "out.part"
-    deadline = time.time() + 60
-    while not (part.exists() and part.stat().st_size) and time.time() < deadline:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and b"Traceback" not in errors
-    assert not (tmp_path / "out").exists()
-    assert part.read_text().endswith("||| 1\n")
 
 
 @pytest.mark.parametrize("flag", ["--best", "--weights-out"])
