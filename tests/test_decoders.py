@@ -82,13 +82,6 @@ def test_words_that_are_ruled_out_leave_the_others_alone(made):
     assert " ".join(words[w] for w in result.words if w >= 0) == sentence
 
 
-def test_a_trie_without_look_ahead_finds_the_same(made):
-    scorer = made("lstm_lm")
-    lm, frames = FlashlightLM(scorer, WORDS), emissions()
-    (result, *_) = lexicon_decoder(lm, SmearingMode.NONE).decode(frames.ctypes.data, *frames.shape)
-    assert " ".join(WORDS[w] for w in result.words if w >= 0) == best(scorer)[0]
-
-
 def test_pyctcdecode_finds_the_likeliest_sentences(made):
     scorer = made("lstm_lm")
     labels = ["", " ", *TOKENS[2:]]

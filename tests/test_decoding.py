@@ -462,11 +462,3 @@ def test_kenlm_word_by_word_is_the_sentence(language_model):
     for (score, *rest), (want, *others) in zip(found, wanted):
         assert score == pytest.approx(want, abs=1e-5) and rest == others
     assert [length for _, length, _ in found] == [2, 3, 4, 4, 4, 4]
-
-
-def test_what_was_used_last_is_kept(made):
-    histories = Histories(made("lstm_lm"), cached=2, read_ahead=0)
-    first, second, third = (histories.after(histories.start(), word) for word in (5, 6, 7))
-    for history in (first, second, first, third):
-        histories.score(history, 9)
-    assert first._batch() is not None and second._batch() is None

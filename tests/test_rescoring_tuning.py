@@ -201,16 +201,6 @@ def test_tuning_is_the_same_for_the_same_seed_and_never_worse_than_its_start():
     assert Hits().value(lists.sums(start)) < alone.value <= first.value
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_climb_ends_where_no_coordinate_gains(seed):
-    lists, measure = problem(seed, size=40, features=5), Hits()
-    found = tuning.climb(lists, np.ones(5), measure)
-    for coordinate in np.eye(5):
-        step = best_step(lists, found.weights, coordinate, measure)
-        there = measure.value(lists.sums(found.weights + step * coordinate))
-        assert there <= found.value + tuning.SMALLEST_GAIN
-
-
 def test_a_start_of_zeros_is_not_taken_for_weights():
     """It chooses the first of each list, here the only good one: no weights do as well."""
     lists = problem(3, size=30)

@@ -56,9 +56,8 @@ class FlashlightLM(_LM):
         # The newest first. While a search is here, the decoder returns the states in it, and not
         # other wrappers of its own states.
         self._searches: Deque[_Search] = collections.deque(maxlen=searches)
-        named = {"unk_score_offset": unk_score_offset, "max_oov": max_oov, "searches": searches}
-        make = functools.partial(type(self), **named, **options)
-        self._copy = make, (scorer, known.words)
+        options.update(unk_score_offset=unk_score_offset, max_oov=max_oov, searches=searches)
+        self._copy = functools.partial(type(self), **options), (scorer, known.words)
 
     def __reduce__(self) -> Any:
         """Copy and pickle all but the searches, whose states belong to the decoder."""

@@ -189,7 +189,8 @@ class Histories:
 
     def _read(self, histories: Iterable[History]) -> None:
         """Read histories and their unread parents, one batch a generation, the oldest first."""
-        generations, held = [], []
+        generations: List[List[History]] = []
+        held: List[Optional[_Batch]] = []
         wanted = self._unread(histories)
         while wanted:
             generations.append(wanted)

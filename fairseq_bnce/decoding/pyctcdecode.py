@@ -62,7 +62,7 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
 
     def reset_params(self, **params: Any) -> None:
         """Set alpha, beta, unk_score_offset or score_boundary; None leaves a value unchanged."""
-        vars(self).update({name: value for name, value in params.items() if value is not None})
+        self.__dict__.update({name: value for name, value in params.items() if value is not None})
 
     @property
     def order(self) -> int:

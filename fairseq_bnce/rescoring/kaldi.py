@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.rescoring.lists import Hypothesis, number
+from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
 from fairseq_bnce.rescoring.moses import format_number
 from fairseq_bnce.text.reading import Line, LineSource, readable, strip_bom
 
@@ -52,7 +52,9 @@ class KaldiFormat:
             if match is None:
                 form = "'utterance-n word word ...', n below 100,000 without leading zeros"
                 raise line.error(form, quoted(key))
-            features = {name: (-_cost(cost, key),) for name, cost in zip(self.costs, costs)}
+            features: Features = {
+                name: (-_cost(cost, key),) for name, cost in zip(self.costs, costs)
+            }
             yield Hypothesis(match.group(1), words, features, line, key)
 
     def annotated(self, hypothesis: Hypothesis) -> str:

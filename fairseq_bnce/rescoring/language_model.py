@@ -6,18 +6,7 @@ hypotheses side by side, and hypotheses that begin alike are one until they diff
 
 from __future__ import annotations
 
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-)
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -42,7 +31,7 @@ class Added(NamedTuple):
         on_counts: called with the words and unknown words of each distinct text.
     """
 
-    scorers: Mapping[str, Any]
+    scorers: Dict[str, Any]
     words: Optional[str] = None
     oov: Optional[str] = None
     count_sign: int = 1

@@ -149,7 +149,8 @@ def compare(
         values[resample] = measure.values(np.stack([times @ before, times @ after]))
     old, new = values.T
     return Comparison(
-        *measure.values(np.stack([before.sum(0), after.sum(0)])).tolist(),
+        measure.value(before.sum(0)),
+        measure.value(after.sum(0)),
         _interval(old),
         _interval(new),
         _interval(new - old),
