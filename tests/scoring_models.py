@@ -38,4 +38,6 @@ CAUSAL = [name for name in EACH if name != "lbl_lm both sides"]
 # What one of the architectures may be trained with besides.
 BOS = {f"{name} bos": [*FLAGS[name], "--add-bos-token"] for name in ("transformer_lm", "fconv_lm")}
 FEW_TARGETS = "rnn_lm few targets"  # most words are read and not predicted
+ADAPTIVE = "transformer_lm adaptive"  # an adaptive softmax, as fairseq trains it
+FLAGS[ADAPTIVE] = [*_BANDS, *BNCE, "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]
 FLAGS.update({**BOS, FEW_TARGETS: [*FLAGS["rnn_lm"], "--output-dictionary-size", "12"]})

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 import pickle
 import random
 import subprocess
@@ -93,7 +92,7 @@ def test_sums_are_the_sentences_scores(name, count, made):
     np.testing.assert_allclose(got, exact.score(lines[-20:]), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["lstm_lm", "rnn_lm", "transformer_lm", "lbl_lm"])
+@pytest.mark.parametrize("name", ["lstm_lm", "transformer_lm"])
 @pytest.mark.parametrize("seed", [0, *slow(1, 2)])
 def test_sums_however_little_is_kept(name, seed, made):
     scorer, fuzz = made(name), random.Random(seed)
@@ -104,7 +103,7 @@ def test_sums_however_little_is_kept(name, seed, made):
     np.testing.assert_allclose(got, scorer.score(lines), rtol=0, atol=1e-4, err_msg=str(options))
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", ["lstm_lm", "transformer_lm"])
 def test_pyctcdecode_and_kenlm_score_as_the_scorer(name, made, language_model):
     scorer = made(name)
     lines = sentences(40, seed=31)
@@ -143,21 +142,7 @@ def test_speechbrain_scores_as_the_scorer(made):
     assert key in ("rnnlm", "transformerlm", "huggingfacelm")
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision(dtype, made):
-    scorer = made("rnn_lm", dtype=dtype)
-    lines = sentences(30, seed=41)
-    histories, got = Histories(scorer), []
-    for line in lines:
-        history, total = histories.start(), 0.0
-        for word in scorer.ids(line.split()):
-            history, log_prob = histories.extend(history, word)
-            total += log_prob
-        got.append(total + histories.end(history))
-    np.testing.assert_allclose(got, scorer.score(lines), rtol=2e-2, atol=2e-2)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+@pytest.mark.slow
 def test_a_fork_does_not_wait_for_threads_that_it_has_none_of():
     """A pool's workers: without the hook, the product below waits for ever."""
     program = "import os, signal, torch\nimport fairseq_bnce.scoring\n"
@@ -171,30 +156,19 @@ def test_a_fork_does_not_wait_for_threads_that_it_has_none_of():
 def test_a_beam_is_read_in_one_batch(made):
     lm = FlashlightLM(made("lstm_lm"), WORDS, read_ahead=0, searches=30)
     beam = [lm.score(lm.start(False), index)[0] for index in range(1, 31)]
-    assert lm.histories.counts.contexts == 0  # nothing is read before it is asked for
+    assert lm.histories.counts[1] == 0  # nothing is read before it is asked for
     lm.updateCache(beam)
-    assert lm.histories.counts[1:] == (30, 1)
+    assert lm.histories.counts[1:] == [30, 1]
     for state in beam:
         lm.score(state, 3)
-    assert lm.histories.counts.batches == 1
+    assert lm.histories.counts[2] == 1
 
 
-def test_likely_ones_of_about_its_age_are_read_along(made):
-    """Those that a beam goes on with: a tenth of a nat makes up for one that was made between."""
-    histories = Histories(made("lstm_lm"), read_ahead=3)
-    log_probs = [-1.0, -9.0, -2.0, -2.0, -8.0, -2.0, -9.0, -9.0, -1.85, -9.0]
-    waiting = [histories.after(histories.start(), 5, log_prob) for log_prob in log_probs]
-    histories.score(waiting[4], 6)
-    read = [place for place, history in enumerate(waiting) if history._batch() is not None]
-    assert read == [0, 3, 4, 5] and histories.counts[1:] == (4, 1)
-
-
-@pytest.mark.parametrize("cached", [40, 80])
-def test_a_small_cache_is_left_to_what_is_asked_for(cached, made):
+def test_a_small_cache_is_left_to_what_is_asked_for(made):
     """A beam of 20 out of 100: what is read along and then forgotten would be read again."""
 
     def contexts(read_ahead):
-        histories = Histories(made("lstm_lm"), cached=cached, read_ahead=read_ahead)
+        histories = Histories(made("lstm_lm"), cached=40, read_ahead=read_ahead)
         rng, beam = random.Random(1), [(0.0, histories.start())]
         for _ in range(10):
             longer = []
@@ -203,7 +177,7 @@ def test_a_small_cache_is_left_to_what_is_asked_for(cached, made):
                     new, log_prob = histories.extend(history, word)
                     longer.append((total + log_prob + rng.gauss(0, 1), new))
             beam = sorted(longer, key=lambda found: -found[0])[:20]
-        return histories.counts.contexts
+        return histories.counts[1]
 
     assert contexts(15) < 2 * contexts(0)
 
@@ -218,57 +192,13 @@ def test_the_cache_is_bounded_and_nothing_is_of_the_vocabularys_size(made):
     assert all(batch.inputs.shape == (1, 16) for batch in kept)
 
 
-def test_the_cache_counts_what_it_forgets(made):
-    """Batches of several: one that was forgotten makes room for as many as it held."""
-    lm = FlashlightLM(made("lstm_lm"), WORDS, cached=20, read_ahead=3)
-    state = lm.start(False)
-    for index in range(1, 40):
-        beam = [lm.score(state, (index + other) % 60)[0] for other in range(4)]
-        lm.updateCache(beam)
-        state = beam[0]
-    sizes = [len(batch.normalisers) for batch in lm.histories._batches]
-    assert lm.histories._kept == sum(sizes) <= 20 and len(sizes) > 2
-
-
 def test_a_word_after_a_state_is_scored_once(made):
     lm = FlashlightLM(made("lstm_lm"), WORDS)
     state = lm.start(False)
     first, ended = lm.score(state, 3), lm.finish(state)
-    words = lm.histories.counts.words
+    words = lm.histories.counts[0]
     assert lm.score(state, 3) == first and lm.finish(state) == ended
-    assert lm.histories.counts.words == words
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"unk_score_offset": math.nan}, "unk_score_offset: required"),
-        ({"unk_score_offset": math.inf}, "unk_score_offset: required"),
-    ],
-)
-def test_options_that_are_none(options, message, made, language_model):
-    makers = [partial(FlashlightLM, made("lstm_lm"), WORDS)]
-    makers.append(partial(PyctcdecodeLM, made("lstm_lm"), WORDS))
-    if "max_oov" not in options:
-        makers.append(partial(KenlmModel, str(language_model("lstm_lm"))))
-    for make in makers:
-        with pytest.raises(ValueError, match=message):
-            make(**options)
-
-
-def test_states_are_read_again_when_they_were_forgotten(made):
-    histories = Histories(made("transformer_lm"), cached=1, read_ahead=0)
-    history = histories.start()
-    ids = histories.scorer.ids([f"w{n}" for n in range(12)])
-    reached = []
-    for word in ids:
-        history, _ = histories.extend(history, word)
-        reached.append(history)
-    first = histories.scorer.start(1)
-    for depth, (word, after) in enumerate(zip(ids, reached)):
-        first = histories.scorer.read_on(first, [word])
-        want = histories.scorer.next_log_probs(first, [ids[0]])[0]
-        assert histories.score(after, ids[0]) == pytest.approx(want, abs=1e-5), depth
+    assert lm.histories.counts[0] == words
 
 
 def test_the_look_ahead_is_the_unigram_distribution(made):
@@ -361,10 +291,6 @@ def test_parameters_of_the_n_gram_class(made):
     assert with_end == pytest.approx(without + 0.5 * lm.histories.end(after))
     lm.reset_params(score_boundary=False, alpha=None, beta=2.5)
     assert lm.score(state, "w1", is_last_word=True)[0] == pytest.approx(without + 1)
-    with pytest.raises(ValueError, match="params: required"):
-        lm.reset_params(gamma=1.0)
-    with pytest.raises(ValueError, match="unk_score_offset: required"):
-        lm.reset_params(unk_score_offset=math.nan)
 
 
 def test_order(made, language_model):
@@ -382,12 +308,11 @@ def test_what_code_for_kenlm_does(language_model):
     whole = model.score("w1 w2")
     assert model.score(b"w1 w2") == whole
     assert model.perplexity("w1 w2") == pytest.approx(10 ** (-whole / 3))
-    for offset in (-1000.0, -math.inf):
-        path, config = language_model("lstm_lm"), kenlm_look_alike.Config()
-        config.load_method = kenlm_look_alike.LoadMethod.LAZY
-        config.arpa_complain = kenlm_look_alike.ARPALoadComplain.NONE
-        unlikely = KenlmModel(path, config, unk_score_offset=offset)
-        assert unlikely.perplexity("unheard") == math.inf
+    config = kenlm_look_alike.Config()
+    config.load_method = kenlm_look_alike.LoadMethod.LAZY
+    config.arpa_complain = kenlm_look_alike.ARPALoadComplain.NONE
+    unlikely = KenlmModel(path, config, unk_score_offset=-1000.0)
+    assert unlikely.perplexity("unheard") == math.inf
     assert model.score("w1 w2 </s>", eos=False) == pytest.approx(whole, abs=1e-6)
     assert model.score("w1 w2", bos=False) == whole
     begin, null, after = (kenlm_look_alike.State() for _ in range(3))
@@ -395,13 +320,11 @@ def test_what_code_for_kenlm_does(language_model):
     model.NullContextWrite(null)
     found = model.BaseFullScore(begin, "w1", after)
     assert found == (pytest.approx(next(model.full_scores("w1"))[0], abs=1e-6), 2, False)
-    assert begin == null and begin < after
+    assert begin == null != after
     for copied in (copy.copy(begin), copy.deepcopy(begin)):
         assert copied == begin and hash(copied) == hash(begin)
         model.BaseScore(begin, "w1", copied)
         assert copied == after and begin == null
-    with pytest.raises(TypeError, match="required a string, got int"):
-        model.score(7)
     other = KenlmModel(path, exact=True, unk_score_offset=-1.0, cached=3, read_ahead=2)
     again = pickle.loads(pickle.dumps(other))
     assert again.scorer.exact and again.score("unheard") == other.score("unheard")
@@ -409,14 +332,6 @@ def test_what_code_for_kenlm_does(language_model):
     again.BeginSentenceWrite(begin)
     with pytest.raises(ScoringError, match="^state: "):
         model.BaseScore(begin, "w1", after)
-
-
-def test_the_path_of_a_model_is_good_from_any_folder(language_model, monkeypatch, tmp_path):
-    path = language_model("lstm_lm")
-    monkeypatch.chdir(path.parent)
-    model = KenlmModel(path.name)
-    monkeypatch.chdir(tmp_path)
-    assert pickle.loads(pickle.dumps(model)).score("w1") == model.score("w1")
 
 
 def test_threads_share_an_adapter(made):
@@ -436,19 +351,8 @@ def test_threads_share_an_adapter(made):
     want = scorer.score(lines)
     want[lines.index("w1 unheard w2")] -= 10 * LN_10
     with ThreadPoolExecutor(4) as pool:
-        for got in pool.map(sums, range(8)):
+        for got in pool.map(sums, range(4)):
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
-
-
-def test_a_state_that_another_thread_still_holds(made):
-    """It was forgotten meanwhile, and is there all the same."""
-    histories = Histories(made("lstm_lm"), cached=1, read_ahead=0)
-    first, second = (histories.after(histories.start(), word) for word in (5, 6))
-    want = histories.score(first, 7)
-    held = first._batch()
-    histories.score(second, 7)
-    assert held not in histories._batches
-    assert histories.score(first, 7) == want and histories.counts.contexts == 2
 
 
 def test_a_model_that_does_not_normalise_itself(corpus, tmp_path):
@@ -457,7 +361,7 @@ def test_a_model_that_does_not_normalise_itself(corpus, tmp_path):
     scorer = Scorer.from_checkpoint(path, shift=0.0)
     flashlight = partial(FlashlightLM, words=WORDS)
     for adapter in (flashlight, PyctcdecodeLM, SpeechbrainRescorer):
-        with pytest.raises(ScoringError, match="exact: required"):
+        with pytest.raises(ScoringError, match="exact: "):
             adapter(scorer)
     model = KenlmModel(str(path), exact=True)
     assert model.score("w1") == pytest.approx(scorer.with_exact(True).score(["w1"])[0] / LN_10)
@@ -471,10 +375,8 @@ def test_words_that_the_model_lacks(made, caplog):
     for adapter in (FlashlightLM, PyctcdecodeLM):
         with pytest.raises(ScoringError, match=r"max_oov.*lacks 2 "):
             adapter(scorer, lacking, max_oov=0.3)
-        with pytest.raises(ScoringError, match="(words|unigrams): "):
+        with pytest.raises(ScoringError, match="words: "):
             adapter(scorer, "w1 w2")
-        with pytest.raises(ScoringError, match="(words|unigrams): "):
-            adapter(scorer, ["w1", 7])
 
 
 def test_states_and_orders_of_calls_that_the_protocols_forbid(made, language_model):
@@ -488,15 +390,21 @@ def test_states_and_orders_of_calls_that_the_protocols_forbid(made, language_mod
     for call in (lambda: lm.score(ended, 1), lambda: lm.finish(ended)):
         with pytest.raises(ScoringError, match="^state: "):
             call()
-    for index in (-1, len(WORDS)):
-        with pytest.raises(ScoringError, match="usr_token_idx: required"):
-            lm.score(state, index)
+    with pytest.raises(ScoringError, match="usr_token_idx: "):
+        lm.score(state, -1)
     lm.start(False)
     lm.score(state, 1)
     lm.start(False)  # the third search ends the first
     with pytest.raises(ScoringError, match="^state: "):
         lm.score(state, 1)
 
+    theirs = Histories(scorer)
+    for call in (
+        lambda: lm.histories.scores(theirs.start(), [5]),
+        lambda: lm.histories.read([theirs.after(theirs.start(), 5)]),
+    ):
+        with pytest.raises(ScoringError, match="^state: "):
+            call()
     ours, theirs = PyctcdecodeLM(scorer), PyctcdecodeLM(scorer)
     with pytest.raises(ScoringError, match="^state: "):
         ours.score(theirs.get_start_state(), "w1")
@@ -506,61 +414,17 @@ def test_states_and_orders_of_calls_that_the_protocols_forbid(made, language_mod
     model = KenlmModel(str(language_model("lstm_lm")))
     with pytest.raises(ScoringError, match="^state: "):
         model.BaseScore(kenlm_look_alike.State(), "w1", kenlm_look_alike.State())
-    with pytest.raises(ScoringError, match="^state: "):
-        model.BeginSentenceWrite(LMState())
-
-
-@pytest.mark.parametrize("word", [-1, 10**6])
-def test_ids_that_no_word_has(word, made):
-    """-1 would be the dictionary's last word."""
-    scorer = made("rnn_lm")
-    histories, host = Histories(scorer), scorer.host_scores()
-    start, features = histories.start(), scorer.start().features[0].numpy()
-    for call in (
-        lambda: histories.score(start, word),
-        lambda: histories.scores(start, [5, word]),
-        lambda: histories.extend(start, word),
-        lambda: histories.after(start, word),
-        lambda: host.score(features, word),
-        lambda: host.scores(features, [5, word]),
-    ):
-        with pytest.raises(ScoringError, match=f"^word.*{word}"):
-            call()
-
-
-def test_histories_of_another_model_are_refused(made):
-    ours, theirs = Histories(made("rnn_lm")), Histories(made("rnn_lm"))
-    other = theirs.start()
-    for call in (
-        lambda: ours.score(other, 5),
-        lambda: ours.scores(other, [5]),
-        lambda: ours.extend(other, 5),
-        lambda: ours.after(other, 5),
-        lambda: ours.end(other),
-        lambda: ours.read([theirs.after(other, 5)]),
-    ):
-        with pytest.raises(ScoringError, match="^state: "):
-            call()
 
 
 def test_a_model_of_both_sides_words(made):
-    with pytest.raises(ScoringError, match="model: required"):
+    with pytest.raises(ScoringError, match="model: "):
         PyctcdecodeLM(made("lbl_lm both sides"))
-
-
-def test_numbers_that_overflow(made):
-    scorer = made("rnn_lm")
-    with torch.no_grad():
-        scorer._reader.layer.bias.fill_(math.inf)
-    histories = Histories(scorer)
-    with pytest.raises(ScoringError, match="scores: required"):
-        histories.score(histories.start(), 5)
 
 
 def test_a_library_that_is_not_there(monkeypatch):
     monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.flashlight")
     monkeypatch.setitem(sys.modules, "flashlight.lib.text.decoder", None)
-    with pytest.raises(ModuleNotFoundError, match="FlashlightLM: required"):
+    with pytest.raises(ModuleNotFoundError, match="FlashlightLM: "):
         _ = decoding.FlashlightLM
     assert decoding.KenlmModel is KenlmModel
     with pytest.raises(AttributeError, match="no attribute 'Flashlight'"):
@@ -568,17 +432,18 @@ def test_a_library_that_is_not_there(monkeypatch):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("squash", [False, True])
-def test_words_scored_on_the_host_have_the_layers_scores(squash, corpus):
+def test_words_scored_on_the_host_have_the_layers_scores(corpus):
     layer = OutputLayer(build(corpus, *LSTM)[2].eval())
     for parameter in layer.parameters():
         parameter.mul_(20)
     features = torch.randn(1, 16, generator=torch.Generator().manual_seed(1))
-    host, ids = HostScores(layer, squash, 3, 201), [5, 9, 64, 200]  # the last are not predicted
-    want = target_scores(layer, features, torch.tensor([[5, 9, 3, 3]]), squash)[0].numpy()
+    host, ids = HostScores(layer, True, 3, 201), [5, 9, 64, 200]  # the last are not predicted
+    want = target_scores(layer, features, torch.tensor([[5, 9, 3, 3]]), True)[0].numpy()
     np.testing.assert_allclose(host.scores(features[0].numpy(), ids), want, rtol=1e-5)
     one_by_one = [host.score(features[0].numpy(), word) for word in ids]
     np.testing.assert_allclose(one_by_one, want, rtol=1e-5)
+    with pytest.raises(ScoringError, match="^word: .*-1"):  # it would be the last word
+        host.score(features[0].numpy(), -1)
     of_all = host.scores(features[0].numpy(), np.arange(len(layer)))  # by another product
     np.testing.assert_allclose(of_all[ids[:2]], want[:2], rtol=1e-5)
 
@@ -597,11 +462,3 @@ def test_kenlm_word_by_word_is_the_sentence(language_model):
     for (score, *rest), (want, *others) in zip(found, wanted):
         assert score == pytest.approx(want, abs=1e-5) and rest == others
     assert [length for _, length, _ in found] == [2, 3, 4, 4, 4, 4]
-
-
-def test_what_was_used_last_is_kept(made):
-    histories = Histories(made("lstm_lm"), cached=2, read_ahead=0)
-    first, second, third = (histories.after(histories.start(), word) for word in (5, 6, 7))
-    for history in (first, second, first, third):
-        histories.score(history, 9)
-    assert first._batch() is not None and second._batch() is None

@@ -22,19 +22,17 @@ def similar(seed=1, lists=3, size=25):
     return list(found)
 
 
-@pytest.mark.parametrize("name", ["rnn_lm", "transformer_lm", "lstm_lm", "ffnn_lm"])
+@pytest.mark.parametrize("name", ["transformer_lm", "lstm_lm"])
 def test_scores_are_those_of_whole_sentences(language_model, name, monkeypatch):
     scorer = Scorer.from_checkpoint(language_model(name), exact=True)
-    texts, calls = similar(), []
-    monkeypatch.setattr(
-        prefixes,
-        "totals_by_prefixes",
-        lambda *arguments, real=prefixes.totals_by_prefixes: calls.append(1) or real(*arguments),
-    )
-    found = prefixes.score(scorer, texts)
+    scorer.batch_tokens = 100  # in several groups
+    texts = similar()
     whole = list(scorer.score_stream(texts))
-    assert calls
-    np.testing.assert_allclose([one.total for one in found], scorer.score(texts), atol=1e-5)
+    monkeypatch.setattr(scorer, "score_stream", None)
+    found = prefixes.score(scorer, texts)
+    np.testing.assert_allclose(
+        [one.total for one in found], [one.total for one in whole], atol=1e-5
+    )
     assert [one.words for one in found] == [len(one.words) - 1 for one in whole]
     assert [one.oov for one in found] == [one.oov for one in whole]
     assert max(one.oov for one in found) > 0
@@ -63,9 +61,9 @@ def test_no_prefix_is_read_twice(language_model):
         def __getattr__(self, name):
             return getattr(scorer, name)
 
-        def extend(self, state, word_ids):
+        def read_on(self, state, word_ids):
             read.append(len(word_ids))
-            return scorer.extend(state, word_ids)
+            return scorer.read_on(state, word_ids)
 
     texts = similar()
     prefixes.totals_by_prefixes(Spy(), [scorer.ids(text.split()) for text in texts])
@@ -80,21 +78,8 @@ def test_it_is_done_where_it_pays():
     assert prefixes.share_prefixes(similar())
 
 
-def test_groups_keep_the_order_and_their_size():
-    class Small:
-        batch_tokens = 10
-
-    sentences = [[1] * n for n in (3, 4, 30, 90, 2, 2, 2)]
-    found = list(prefixes._groups(Small(), sentences))
-    assert sum(found, []) == sentences
-    assert [len(group) for group in found] == [2, 1, 1, 3]
-    assert [len(group) for group in prefixes._groups(Small(), [[1] * 3] * 12)] == [10, 2]
-
-
-@pytest.mark.parametrize("exact", [False, True])
-def test_models_of_both_sides_words(language_model, exact):
-    name = "lbl_lm both sides"
-    scorer = Scorer.from_checkpoint(language_model(name), exact=exact)
+def test_models_of_both_sides_words(language_model):
+    scorer = Scorer.from_checkpoint(language_model("lbl_lm both sides"), exact=True)
     found = [one.total for one in prefixes.score(scorer, similar())]
     np.testing.assert_allclose(found, scorer.score(similar()), atol=1e-9)
 

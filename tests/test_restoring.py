@@ -10,8 +10,8 @@ from architectures import SEQ2SEQ
 from checkpoint_edits import edited
 from fairseq import checkpoint_utils
 from scoring_models import FLAGS
-from tools import LSTM, train, train_translation, write_lines
 from tools import run as run_command
+from tools import train, train_translation, write_lines
 
 from fairseq_bnce.scoring import CheckpointError
 
@@ -91,17 +91,17 @@ def other_words(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["resumed", "fine-tuned"])
-def test_another_dictionary_of_the_same_size(way, corpus, other_words, tmp_path):
+def test_another_dictionary_of_the_same_size(way, language_model, other_words, tmp_path):
     """Every row would belong to another word."""
-    flags = [*LSTM, "--criterion", "bnce", "--max-epoch"]
-    train(corpus, tmp_path / "run", *flags, "1")
-    last = tmp_path / "run" / "checkpoint_last.pt"
-    next_run = [tmp_path / "run", *flags, "2"]
+    start = language_model("rnn_lm")
+    flags = [*FLAGS["rnn_lm"], "--max-epoch", "2"]
     if way == "fine-tuned":
-        next_run = [tmp_path / "next", *flags, "1", "--finetune-from-model", str(last)]
-    output = train(other_words, *next_run, check=False)
-    assert "dict.txt" in output.splitlines()[-1] and str(last) in output.splitlines()[-1]
-    train(corpus, *next_run)
+        flags += ["--finetune-from-model", str(start)]
+    else:
+        (tmp_path / "run").mkdir()
+        start = shutil.copy(start, tmp_path / "run" / "checkpoint_last.pt")
+    last = train(other_words, tmp_path / "run", *flags, check=False).splitlines()[-1]
+    assert "dict.txt" in last and str(start) in last
 
 
 def test_a_language_model_for_shallow_fusion_has_the_same_words(

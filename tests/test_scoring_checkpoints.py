@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -18,23 +17,19 @@ from fairseq.logging import meters
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from scoring_models import FLAGS
 from tools import (
-    PLUGIN,
     call_command,
-    evaluate,
-    perplexity,
+    slow,
     train,
-    train_translation,
     write_lines,
 )
 
 from fairseq_bnce import Scorer, checkpoints, compatibility
 from fairseq_bnce.checkpoints import contents
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
-from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.scoring import CheckpointError, ScoringError
 
 
-@pytest.mark.parametrize("name", ["transformer_lm", "rnn_lm", "lstm_lm"])
+@pytest.mark.parametrize("name", ["transformer_lm", "rnn_lm"])
 def test_options_of_another_version_are_left_out(name, corpus, language_model, tmp_path):
     """As fairseq-eval-lm leaves them out."""
 
@@ -88,20 +83,6 @@ def test_arrays_of_numbers_load(any_torch, tmp_path):
     assert [values.dtype for values in found] == [values.dtype for values in want]
 
 
-@pytest.mark.modern
-def test_numpys_own_names_are_left_to_others(tmp_path):
-    """Who else has put them on torch's list finds them there, and we read by them."""
-    torch.save(np.arange(4.0), tmp_path / "array.pt")
-    before = set(map(str, torch.serialization.get_safe_globals()))
-    checkpoints.reading.load(str(tmp_path / "array.pt"))
-    assert set(map(str, torch.serialization.get_safe_globals())) == before
-    assert not any("_reconstruct" in one for one in before)
-    own = [np._core.multiarray._reconstruct, np.ndarray, np.dtype, type(np.dtype("f8"))]
-    with torch.serialization.safe_globals(own):
-        for load in (torch.load, checkpoints.reading.load):
-            assert np.array_equal(load(str(tmp_path / "array.pt")), np.arange(4.0))
-
-
 def test_a_dictionary_in_a_tasks_state_loads(any_torch, tmp_path):
     """As those of speech have it."""
     words = Dictionary()
@@ -141,11 +122,8 @@ def refused(path, data=None, **options):
 
 NO_MODELS = {
     "nothing": lambda path: None,
-    "a folder": lambda path: path.mkdir(),
-    "an empty file": lambda path: path.touch(),
     "a text": lambda path: path.write_text("a text", encoding="utf-8"),
     "no model": lambda path: torch.save({"weights": torch.zeros(2)}, path),
-    "a list": lambda path: torch.save([1], path),
     "no configuration": lambda path: torch.save({"model": {}, "cfg": None}, path),
 }
 
@@ -154,14 +132,6 @@ NO_MODELS = {
 def test_files_that_hold_no_model(kind, any_torch, tmp_path):
     NO_MODELS[kind](tmp_path / "some.pt")
     assert str(tmp_path / "some.pt") in refused(tmp_path / "some.pt")
-
-
-def test_a_translation_model(pairs, tmp_path):
-    flags = ["--task", "translation", "--source-lang", "fr", "--target-lang", "en"]
-    flags += ["--arch", "lstm", "--encoder-embed-dim", "16", "--decoder-embed-dim", "16"]
-    flags += ["--criterion", "cross_entropy", "--optimizer", "sgd", "--lr", "0.1"]
-    train_translation(pairs, tmp_path, *flags, "--max-update", "1")
-    assert "translation" in refused(tmp_path / "checkpoint_last.pt")
 
 
 def test_an_architecture_that_is_not_known_here(language_model, tmp_path):
@@ -174,6 +144,9 @@ def test_an_architecture_that_is_not_known_here(language_model, tmp_path):
     del content["model"]["decoder.output_projection.bias"]
     torch.save(content, tmp_path / "part.pt")
     assert "output_projection.bias" in refused(tmp_path / "part.pt", corpus_of(content))
+    content["cfg"]["task"]["_name"] = "translation"
+    torch.save(content, tmp_path / "part.pt")
+    assert "translation" in refused(tmp_path / "part.pt", corpus_of(content))
 
 
 def test_an_architecture_of_a_user_dir(language_model, tmp_path, capfd):
@@ -214,7 +187,7 @@ def test_where_the_dictionary_is_looked_for(corpus, language_model, tmp_path):
 
     moved = edited(language_model("rnn_lm"), tmp_path / "moved.pt", without_traces)
     said = refused(moved)
-    assert f"{tmp_path} or {tmp_path / 'away'} or {tmp_path / 'gone'}" in said
+    assert all(f"data {folder}: " in said for folder in (tmp_path, tmp_path / "away"))
     assert str(tmp_path / "other") in refused(moved, tmp_path / "other")
     want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])
     assert Scorer.from_checkpoint(moved, corpus).score(["w1 w2"]) == want
@@ -258,24 +231,17 @@ def test_of_several_dictionaries_the_one_that_fits(corpus, language_model, tmp_p
     assert Scorer.from_checkpoint(moved, tmp_path).score(["w1 w2"]) == want  # counts don't matter
 
 
-def test_no_save_writes_nothing(corpus, tmp_path):
-    train(corpus, tmp_path / "run", *FLAGS["rnn_lm"], "--no-save")
-    assert list(tmp_path.rglob("*.*")) == []
-
-
 def test_a_dictionary_that_cannot_be_written_stops_no_training(corpus, tmp_path, caplog):
     (tmp_path / "run").touch()  # no folder
     kept = KeptDictionary(str(corpus), Dictionary.load(str(corpus / "dict.txt")))
-    for _ in range(2):
-        kept.keep(str(tmp_path / "run"))
-    assert caplog.text.count("dict.txt can't be kept beside the checkpoints") == 1
+    kept.keep(str(tmp_path / "run"))
+    assert "dict.txt can't be kept beside the checkpoints" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("other", ["words", "no dictionary"])
-def test_another_dictionary_among_the_checkpoints_stays(other, corpus, tmp_path):
-    """An earlier training's, or one's own data: both models are found with their words."""
-    content = b"mine 3\nprecious 2\n" if other == "words" else b"mine\n"
+def test_another_dictionary_among_the_checkpoints_stays(corpus, tmp_path):
+    """Both models are found with their words."""
+    content = b"mine 3\nprecious 2\n"
     (tmp_path / "dict.txt").write_bytes(content)
     log = train(corpus, tmp_path, *FLAGS["rnn_lm"], "--save-interval-updates", "10")
     assert (tmp_path / "dict.txt").read_bytes() == content
@@ -294,15 +260,13 @@ def test_dictionaries_that_do_not_fit(language_model, tmp_path):
     types = len(Scorer.from_checkpoint(checkpoint).dictionary)
     write_lines(tmp_path / "dict.txt", ["w1 3", "w2 2"])
     said = refused(checkpoint, tmp_path)
-    assert f"{types:,} types" in said and said.endswith("6")
+    assert str(tmp_path) in said and f"6 types and not {types}" in said
     write_lines(tmp_path / "dict.txt", ["no counts here"])
-    assert str(tmp_path) in refused(checkpoint, tmp_path)
-    (tmp_path / "dict.txt").write_bytes(b"\xff\xfe\x00 1\n")
     assert str(tmp_path) in refused(checkpoint, tmp_path)
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize("name", ["lstm_lm", "rnn_lm"])
+@pytest.mark.parametrize("name", ["lstm_lm", *slow("rnn_lm")])
 def test_any_container_of_the_configuration(
     name, container, any_torch, corpus, language_model, tmp_path
 ):
@@ -320,12 +284,9 @@ def refused_by_all(path, corpus, task):
     return said
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf])
-@pytest.mark.parametrize("name", ["log_z", "mu_z", "sigma_z"])
-def test_what_is_subtracted_from_scores_is_finite(
-    name, number, corpus, language_model, task, tmp_path
-):
-    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", with_state(**{name: number}))
+@pytest.mark.parametrize("name", ["log_z", "mu_z"])
+def test_what_is_subtracted_from_scores_is_finite(name, corpus, language_model, task, tmp_path):
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", with_state(**{name: math.nan}))
     assert f"task_state.{name}" in refused_by_all(path, corpus, task)
 
 
@@ -341,8 +302,10 @@ def with_bias(change):
     return edit
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(math.nan, torch.float32), (math.inf, torch.float16), (-math.inf, torch.bfloat16)],
+)
 def test_parameters_are_finite(value, dtype, corpus, language_model, task, tmp_path):
     def spoil(bias):
         return bias.to(dtype).index_fill(0, torch.tensor([3, 5]), value)
@@ -366,11 +329,8 @@ def test_buffers_that_fairseq_never_initialises_may_hold_anything(owner):
 
 
 NO_CONFIGURATIONS = {
-    "a list": lambda content: content.update(cfg=[1]),
     "no model": lambda content: content["cfg"].update(model=None),
     "an interpolation": lambda content: set_options(content, dropout="${nowhere.at_all}"),
-    "empty options": lambda content: content.update(args=Namespace()),
-    "other parameters": lambda content: content["model"].update(more=torch.ones(1)),
     "another shape": with_bias(lambda bias: bias[:-1].clone()),
 }
 
@@ -381,17 +341,6 @@ def test_a_model_that_cannot_be_built(kind, corpus, language_model, tmp_path):
     assert str(path) in refused(path, corpus)
 
 
-def test_a_name_of_a_field_stands_for_it(corpus, language_model, tmp_path):
-    """As in checkpoints of 2021."""
-    path = edited(
-        language_model("rnn_lm"),
-        tmp_path / "edited.pt",
-        lambda content: set_options(content, other="${task.data}", lr="${optimization.lr}"),
-        "DictConfig",
-    )
-    assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
-
-
 def test_scores_that_overflow_are_none(language_model, tmp_path):
     """Every parameter is finite, and yet no score is."""
     large = with_bias(lambda bias: 3e38 * (1 - 2 * torch.eye(len(bias))[5]))
@@ -400,13 +349,6 @@ def test_scores_that_overflow_are_none(language_model, tmp_path):
         scorer.with_exact(True).score([scorer.dictionary[5]])
     with pytest.raises(ScoringError, match="scores"):
         scorer.with_exact(True).extend(scorer.start(), [5])
-
-
-def test_a_path_with_a_colon_is_no_ensemble(corpus, language_model, tmp_path):
-    (tmp_path / "12:30").mkdir()
-    path = shutil.copy(language_model("rnn_lm"), tmp_path / "12:30" / "checkpoint_best.pt")
-    whole_command = ["--user-dir", PLUGIN]
-    assert perplexity(evaluate(corpus, path, "--unnormalized", *whole_command)) > 1
 
 
 def test_a_dictionary_of_other_words_is_refused_by_eval_lm(corpus, language_model, task, tmp_path):

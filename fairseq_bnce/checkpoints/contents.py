@@ -30,12 +30,11 @@ def check_finite(content: Mapping[str, Any], path: str) -> None:
         CheckpointError: naming the first parameter that has NaN or infinite numbers.
     """
     state = content.get("task_state") or {}
+    numbers = {name: state[name] for name in ("log_z", "mu_z", "sigma_z") if name in state}
+    reduced = state.get(REDUCED_PARTITION, {})
+    numbers.update({f"{REDUCED_PARTITION}.{name}": values for name, values in reduced.items()})
     found: Dict[str, Any] = {f"model.{name}": values for name, values in content["model"].items()}
-    for name in ("log_z", "mu_z", "sigma_z"):
-        if name in state:
-            found[f"task_state.{name}"] = state[name]
-    for name, values in state.get(REDUCED_PARTITION, {}).items():
-        found[f"task_state.{REDUCED_PARTITION}.{name}"] = values
+    found.update({f"task_state.{name}": values for name, values in numbers.items()})
     for name, values in found.items():
         if not name.endswith(_UNINITIALISED) and not _is_finite(values):
             raise CheckpointError(f"path {path}: {name}: required finite numbers, got others")

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from fairseq import utils
 from fairseq.data import Dictionary
 
-from fairseq_bnce.errors import CheckpointError, InputError
+from fairseq_bnce.errors import CheckpointError
 from fairseq_bnce.text import training_text
 
 logger = logging.getLogger(__name__)
@@ -51,8 +51,6 @@ class KeptDictionary:
             made = training_text.read(folder)
             if made is not None:
                 self._state[training_text.STATE] = made._asdict()
-        self._folders: Dict[str, str] = {}  # folder of dict.txt by the folder of checkpoints
-        self._is_warned = False
 
     def state(self) -> Dict[str, Any]:
         """Return the entries of the task state."""
@@ -61,43 +59,44 @@ class KeptDictionary:
     def keep(self, folder: str) -> None:
         """Write dict.txt into a folder of checkpoints unless it is there.
 
-        A dict.txt with other words, of an earlier training, stays. Then this dictionary goes to a
-        folder of its own, which :func:`folders` finds. If nothing can be written, training
-        continues, because scoring can use ``--data``; a warning says so once.
+        If nothing can be written, training continues, because scoring can use ``--data``; a warning
+        says so.
         """
         try:
-            if folder not in self._folders:
-                self._folders[folder] = self._choose_folder(folder)
-            path = Path(self._folders[folder], NAME)
+            path = self._place(folder)
             if not path.is_file():
                 path.parent.mkdir(exist_ok=True)
                 unfinished = path.with_name(f"{NAME}.tmp")
                 unfinished.write_bytes(self._content)
                 os.replace(unfinished, path)
         except OSError as error:
-            if not self._is_warned:
-                logger.warning(f"dict.txt can't be kept beside the checkpoints: {error}")
-            self._is_warned = True
+            logger.warning(f"dict.txt can't be kept beside the checkpoints: {error}")
 
-    def _choose_folder(self, folder: str) -> str:
-        path, words = os.path.join(folder, NAME), self._state[WORDS]
-        if not os.path.lexists(path) or _checksum_of_file(path) == words:
-            return folder
-        own = _own_folder(folder, words)
-        logger.warning(f"{path} belongs to another model and stays; this model's is in {own}")
+    def _place(self, folder: str) -> Path:
+        """Return where to keep dict.txt: another training's stays, and ours goes beside it.
+
+        :func:`folders` finds both.
+        """
+        path, own = Path(folder, NAME), Path(_own_folder(folder, self._state[WORDS]), NAME)
+        if not path.is_file() or self._is_same(path):
+            return path
+        if not own.is_file():
+            logger.warning(f"{path} belongs to another model and stays; this model's is {own}")
         return own
+
+    def _is_same(self, path: Path) -> bool:
+        """Return whether a file has these words in this order."""
+        if path.read_bytes() == self._content:
+            return True
+        try:
+            return checksum(Dictionary.load(str(path))) == self._state[WORDS]
+        except Exception:  # fairseq raises many kinds for a file that is no dictionary
+            return False
 
 
 def checksum(dictionary: Dictionary) -> str:
     """Return a digest of the words in their order; counts do not matter to a model."""
     return hashlib.sha256("\n".join(dictionary.symbols).encode("utf-8", "replace")).hexdigest()
-
-
-def _checksum_of_file(path: str) -> Optional[str]:
-    try:
-        return checksum(Dictionary.load(path))
-    except Exception:  # fairseq raises many kinds for a file that is no dictionary
-        return None
 
 
 def _own_folder(folder: str, words: str) -> str:
@@ -128,39 +127,18 @@ def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None
     """
     if WORDS in state and state[WORDS] != checksum(dictionary):
         raise CheckpointError(
-            f"data {folder}: required the dict.txt that the model was trained with, got one of "
-            "other words"
+            f"data {folder}: required the dict.txt that the model was trained with "
+            "(fairseq-preprocess --srcdict, fairseq-bnce prepare-text --dict), got one of other "
+            "words"
         )
 
 
 def check_same(dictionary: Dictionary, words: str, path: str) -> None:
-    """Check that a training continues with the words of its checkpoint.
+    """Check that a training continues with the words of its checkpoint: see :func:`check`.
 
     Args:
         dictionary: of the data.
         words: the digest in the checkpoint.
         path: the checkpoint, for the message.
-
-    Raises:
-        InputError: for other words, or another order.
     """
-    if words != checksum(dictionary):
-        raise InputError(
-            f"data: required the dict.txt that {path} was trained with, whose rows are its words' "
-            "(fairseq-preprocess --srcdict, or fairseq-bnce prepare-text --dict), got one of other "
-            "words"
-        )
-
-
-def read(folder: str) -> Dictionary:
-    """Read the dict.txt of a folder.
-
-    Raises:
-        CheckpointError: if fairseq can't read it.
-    """
-    try:
-        return Dictionary.load(os.path.join(folder, NAME))
-    except Exception as error:  # fairseq raises a plain Exception for a wrong encoding
-        raise CheckpointError(
-            f"data {folder}: required a dict.txt of fairseq-preprocess, got: {error}"
-        ) from None
+    check(dictionary, {WORDS: words}, f"for the training that continues {path}")

@@ -66,13 +66,14 @@ def load(path: str, data: Optional[str] = None) -> Trained:
     Raises:
         CheckpointError: naming what was required and what came.
     """
-    content = reading.read(path)
-    content.pop("last_optimizer_state", None)  # twice the size of the model
     with _naming_errors(path), only_literals(path):
+        content = reading.read(path)
+        content.pop("last_optimizer_state", None)  # twice the size of the model
         contents.check_finite(content, path)
         task_cfg, model_cfg = _configurations(content, path)
         state = dict(content.get("task_state") or {})
-        task = _task_with_dictionary(path, data, task_cfg, content["model"], state)
+        dictionary = _dictionary(path, data, task_cfg, content["model"], state)
+        task = _set_up_task(task_cfg, dictionary)
         task.load_state_dict(state)
         # fairseq's lightconv prints a note on machines with a GPU; standard output is for scores.
         with contextlib.redirect_stdout(sys.stderr):
@@ -129,39 +130,37 @@ def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
 def _check_names(task: Any, model: Any, path: str) -> None:
     architecture: Any = getattr(model, "_name", None) or getattr(model, "arch", None)
     if not is_language_model(task):
-        required, got = f"a language model (--task {_TASK})", _task_name(task)
-    elif architecture not in {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}:
-        required, got = "an architecture that is known here (--user-dir adds others)", architecture
-    else:
-        return
-    raise CheckpointError(f"path {path}: required {required}, got {got}")
+        raise CheckpointError(f"path {path}: required --task {_TASK}, got {_task_name(task)}")
+    if architecture not in {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}:
+        required = "an architecture that is known here (--user-dir adds others)"
+        raise CheckpointError(f"path {path}: required {required}, got {architecture}")
 
 
 def _task_name(task_cfg: Any) -> Any:
     return getattr(task_cfg, "_name", None) or getattr(task_cfg, "task", None)
 
 
-def _task_with_dictionary(
+def _dictionary(
     path: str, data: Optional[str], cfg: Any, parameters: Dict[str, Any], state: Dict[str, Any]
-) -> Any:
-    """Set the task up with the first dictionary that fits the model."""
+) -> Dictionary:
+    """Return the first dictionary that fits the model."""
     stored = getattr(cfg, "data", None)
-    tried = [data] if data is not None else dictionaries.folders(path, state, stored)
-    refused: List[CheckpointError] = []
-    for folder in tried:
-        if os.path.isfile(os.path.join(folder, dictionaries.NAME)):
-            try:
-                dictionary = dictionaries.read(folder)
-                _check_dictionary(dictionary, parameters, state, folder)
-                return _set_up_task(cfg, dictionary)
-            except CheckpointError as error:
-                refused.append(error)
-    if refused:
-        raise CheckpointError("; ".join(map(str, refused)))
-    raise CheckpointError(
-        "data: required a folder with the dict.txt that the model was trained with, got none "
-        f"in {' or '.join(tried)}"
-    )
+    folders = [data] if data is not None else dictionaries.folders(path, state, stored)
+    rows = parameters.get("decoder.embed_tokens.weight")
+    problems: List[str] = []
+    for folder in folders:
+        problem = f"data {folder}: required the dict.txt that the model was trained with, got"
+        try:
+            dictionary = Dictionary.load(os.path.join(folder, dictionaries.NAME))
+            if rows is None or len(rows) == len(dictionary):
+                dictionaries.check(dictionary, state, folder)
+                return dictionary
+            problems.append(f"{problem} {len(dictionary):,} types and not {len(rows):,}")
+        except CheckpointError as error:
+            problems.append(str(error))
+        except Exception as error:  # there is no dict.txt, or another kind of file
+            problems.append(f"{problem} {told(error)}")
+    raise CheckpointError("; ".join(problems))
 
 
 def _set_up_task(cfg: Any, dictionary: Dictionary) -> Any:
@@ -172,15 +171,3 @@ def _set_up_task(cfg: Any, dictionary: Dictionary) -> Any:
     for name, value in _NEUTRAL.items():
         setattr(cfg, name, value)
     return tasks.setup_task(cfg, dictionary=dictionary)
-
-
-def _check_dictionary(
-    dictionary: Dictionary, parameters: Dict[str, Any], state: Dict[str, Any], folder: str
-) -> None:
-    embeddings = parameters.get("decoder.embed_tokens.weight")
-    if embeddings is not None and len(embeddings) != len(dictionary):
-        raise CheckpointError(
-            f"data {folder}: required the dict.txt that the model was trained with "
-            f"({len(embeddings):,} types, fairseq's four included), got one of {len(dictionary):,}"
-        )
-    dictionaries.check(dictionary, state, folder)

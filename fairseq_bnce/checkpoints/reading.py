@@ -21,22 +21,10 @@ import torch
 from fairseq_bnce import compatibility
 from fairseq_bnce.errors import CheckpointError, one_line, told
 
-_MOST_ADVISED = 3
-
 
 def read(path: str) -> Dict[str, Any]:
-    """Return the content of a checkpoint of fairseq-train.
-
-    Raises:
-        CheckpointError: see :func:`load`; also for a file without a model.
-    """
-    content = load(path, is_mapped=True)
-    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-        got = list(content)[:5] if isinstance(content, dict) else type(content).__name__
-        raise CheckpointError(
-            f"path {path}: required a checkpoint of fairseq-train (model, cfg, ...), got {got}"
-        )
-    return content
+    """Return the content of a checkpoint of fairseq-train; see :func:`load`."""
+    return load(path, is_mapped=True)
 
 
 def load(path: str, is_mapped: bool = False) -> Any:
@@ -57,31 +45,23 @@ def load(path: str, is_mapped: bool = False) -> Any:
         mmap = is_mapped and zipfile.is_zipfile(path)
         with compatibility.allowing_arrays_of_numbers():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap or None)
-    except OSError as error:
-        got = error.strerror or error
-        raise CheckpointError(f"path {path}: required a checkpoint, got: {got}") from None
     except Exception as error:  # damaged bytes raise almost any error
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: str, error: Exception) -> CheckpointError:
-    # torch's message also advises to switch its check off: leave that out.
-    lines = [one_line(line) for line in str(error).splitlines() if "nsupported global" in line]
-    got = lines[0] if lines else told(error)
-    return CheckpointError(
-        f"path {path}: required a whole checkpoint that holds plain data only, got: {got}; "
-        f"nothing in it was run{_other_checkpoints(path)}"
-    )
+        # torch's message also advises to switch its check off: leave that out.
+        lines = [one_line(line) for line in str(error).splitlines() if "nsupported global" in line]
+        raise CheckpointError(
+            f"path {path}: required a whole checkpoint that holds plain data only, got: "
+            f"{(lines or [told(error)])[0]}; nothing in it was run{_other_checkpoints(path)}"
+        ) from None
 
 
 def _other_checkpoints(path: str) -> str:
-    damaged = os.path.realpath(path)
-    others = [file for file in Path(path).parent.glob("*.pt") if os.path.realpath(file) != damaged]
-    others.sort(key=lambda file: file.stat().st_mtime, reverse=True)
-    if not others:
+    others = [one for one in Path(path).parent.glob("*.pt") if one.is_file()]
+    others = sorted(others, key=os.path.getmtime, reverse=True)
+    names = [str(one) for one in others if os.path.realpath(one) != os.path.realpath(path)]
+    if not names:
         return ""
-    names = " ".join(map(str, others[:_MOST_ADVISED]))
-    return f"; other checkpoints, newest first (fairseq-train --restore-file): {names}"
+    listed = " ".join(names[:3])
+    return f"; other checkpoints, newest first (fairseq-train --restore-file): {listed}"
 
 
 def _load_by_allow_list(path: str) -> Any:

@@ -32,11 +32,10 @@ import numpy as np
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.rescoring.bootstrap import compare
 from fairseq_bnce.rescoring.kaldi import KaldiFormat
 from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.rescoring.lists import NBest, group, unique_lists
-from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, distinct_counts
+from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, compare, distinct_counts
 from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.rescoring.tuning import Lists, tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines

@@ -10,7 +10,7 @@ from espnet.nets.scorer_interface import BatchPartialScorerInterface
 from torch import Tensor
 
 from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, as_words
+from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
@@ -43,12 +43,9 @@ class EspnetScorer(_INTERFACE):
     ):
         self.histories = Histories(scorer, **options)
         end = scorer.dictionary.eos_word
-        tokens = [end if t in _ENDS else t for t in as_words("token_list", token_list)]
+        tokens = [end if token in _ENDS else token for token in token_list]
         if end not in tokens:  # the end would be scored as <unk>
-            raise ScoringError(
-                f"token_list: required an end of sentence ({', '.join(_ENDS)} or {end}), got none "
-                f"among {len(tokens):,} tokens"
-            )
+            raise ScoringError(f"token_list: required {' or '.join(_ENDS)} or {end}, got none")
         known = DecoderWords(scorer, tokens, max_oov)
         self._ids = np.array(known.ids)
         self._offsets = known.offsets(unk_score_offset)
@@ -66,7 +63,7 @@ class EspnetScorer(_INTERFACE):
     ) -> Tuple[Tensor, History]:
         """Return the scores (n,) of n tokens after y (T,), in nats, and the state of y."""
         (history,) = self._read(y[None], [state])
-        return self._scores(history, next_tokens).to(y.device), history
+        return self._scores(history, next_tokens.cpu().numpy()).to(y.device), history
 
     def batch_score_partial(
         self, ys: Tensor, next_tokens: Optional[Tensor], states: List[Any], xs: Tensor
@@ -79,22 +76,19 @@ class EspnetScorer(_INTERFACE):
         histories = self._read(ys, states)
         scores = torch.full((len(ys), len(self._ids)), FORBIDDEN)
         for row, history in enumerate(histories):
-            tokens = slice(None) if next_tokens is None else next_tokens[row].cpu()
+            tokens = slice(None) if next_tokens is None else next_tokens[row].cpu().numpy()
             scores[row, tokens] = self._scores(history, tokens)
         return scores.to(ys.device), histories
 
     def _read(self, ys: Tensor, states: List[Any]) -> List[History]:
         """Return the histories of ys, read in one batch."""
         found = [
-            self.histories.start()
-            if state is None
-            else self.histories.after(self.histories.check(state), int(self._ids[last]))
-            for state, last in zip(states, ys[:, -1].tolist())
+            self.histories.start() if state is None else self.histories.after(state, last)
+            for state, last in zip(states, self._ids[ys[:, -1].cpu().numpy()].tolist())
         ]
         self.histories.read(found)
         return found
 
     def _scores(self, history: History, tokens: Any) -> Tensor:
-        chosen = tokens if isinstance(tokens, slice) else tokens.cpu().numpy()
-        found = self.histories.scores(history, self._ids[chosen]) + self._offsets[chosen]
+        found = self.histories.scores(history, self._ids[tokens]) + self._offsets[tokens]
         return torch.from_numpy(found).float()

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import collections
-import threading
-from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Tuple, Type
+import functools
+from typing import Any, Deque, Dict, Iterable, Tuple
 
 import numpy as np
 from flashlight.lib.text.decoder import LM, LMState
 
-from fairseq_bnce.decoding.histories import Histories, History
+from fairseq_bnce.decoding.histories import Histories
 from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, unigram_log_probs
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
 _LM: Any = LM
 _END = -1  # the index of the child state that finish returns
-
-
-class _Reached(NamedTuple):
-    """A state's words (None after finish), the score of its last word, and its search."""
-
-    history: Optional[History]
-    score: float
-    search: List[Any]
+# By the decoder's state: its words (None after finish), and the score of its last word.
+_Search = Dict[Any, Tuple[Any, float]]
 
 
 class FlashlightLM(_LM):
@@ -58,32 +52,21 @@ class FlashlightLM(_LM):
         known = DecoderWords(scorer, words, max_oov)
         self.histories = Histories(scorer, **options)
         self._ids, self._is_oov = known.ids, known.is_oov
-        offsets = np.maximum(known.offsets(unk_score_offset), FORBIDDEN)
-        self._offsets: List[float] = offsets.tolist()
-        self._most = searches
-        self._forget()
-
-    def _forget(self) -> None:
-        self._reached: Dict[Any, _Reached] = {}  # by the decoder's states
-        self._searches: Deque[List[Any]] = collections.deque()
-        self._lock = threading.Lock()
+        self._offsets = np.maximum(known.offsets(unk_score_offset), FORBIDDEN).tolist()
+        # The newest first. While a search is here, the decoder returns the states in it, and not
+        # other wrappers of its own states.
+        self._searches: Deque[_Search] = collections.deque(maxlen=searches)
+        options.update(unk_score_offset=unk_score_offset, max_oov=max_oov, searches=searches)
+        self._copy = functools.partial(type(self), **options), (scorer, known.words)
 
     def __reduce__(self) -> Any:
         """Copy and pickle all but the searches, whose states belong to the decoder."""
-        left_out = ("_reached", "_searches", "_lock")
-        kept = {name: value for name, value in vars(self).items() if name not in left_out}
-        return _copied, (type(self), kept)
+        return self._copy
 
     def start(self, start_with_nothing: bool) -> Any:
         """Return the state of a sentence's beginning, whatever the argument says."""
         state: Any = LMState()
-        search: List[Any] = []
-        self._reach(state, _Reached(self.histories.start(), 0.0, search))
-        with self._lock:
-            self._searches.append(search)
-            if len(self._searches) > self._most:
-                for old in self._searches.popleft():
-                    del self._reached[old]
+        self._searches.appendleft({state: (self.histories.start(), 0.0)})
         return state
 
     def score(self, state: Any, usr_token_idx: int) -> Tuple[Any, float]:
@@ -92,28 +75,21 @@ class FlashlightLM(_LM):
         Raises:
             ScoringError: for a state that is not of the last searches, or is after ``finish``.
         """
-        if not 0 <= usr_token_idx < len(self._ids):  # a negative index would be another word
-            raise ScoringError(
-                f"usr_token_idx: required 0 to {len(self._ids) - 1}, got {usr_token_idx}"
-            )
-        before, search = self._open(state)
-        after = state.child(usr_token_idx)
-        known = self._reached.get(after)
-        if known is None:
-            history, log_prob = self.histories.extend(before, self._ids[usr_token_idx])
-            score = log_prob + self._offsets[usr_token_idx]
-            known = self._reach(after, _Reached(history, score, search))
-        return after, known.score
+        if usr_token_idx < 0:  # it would be another word
+            raise ScoringError(f"usr_token_idx: required at least 0, got {usr_token_idx}")
+        search, after = self._search(state), state.child(usr_token_idx)
+        if after not in search:
+            word = self._ids[usr_token_idx]
+            history, log_prob = self.histories.extend(search[state][0], word)
+            search[after] = history, log_prob + self._offsets[usr_token_idx]
+        return after, search[after][1]
 
     def finish(self, state: Any) -> Tuple[Any, float]:
         """Return a last state, and the log-probability of ``</s>`` in nats; see :meth:`score`."""
-        before, search = self._open(state)
-        after = state.child(_END)
-        known = self._reached.get(after)
-        if known is None:
-            score = self.histories.end(before)
-            known = self._reach(after, _Reached(None, score, search))
-        return after, known.score
+        search, after = self._search(state), state.child(_END)
+        if after not in search:
+            search[after] = None, self.histories.end(search[state][0])
+        return after, search[after][1]
 
     def updateCache(self, states: Iterable[Any]) -> None:  # noqa: N802 - flashlight's name
         """Read all states of a beam in one batch.
@@ -121,7 +97,7 @@ class FlashlightLM(_LM):
         The decoders of flashlight-text 0.0.7 do not call this method: states are then read when
         a word is scored after one of them.
         """
-        self.histories.read(self._open(state)[0] for state in states)
+        self.histories.read(self._search(state)[state][0] for state in states)
 
     def unigram_scores(self) -> np.ndarray:
         """Return log-probabilities (n,) of the words without contexts, in nats, to smear a trie.
@@ -134,27 +110,12 @@ class FlashlightLM(_LM):
         unknown = self.histories.scores(self.histories.start(), [dictionary.unk()])
         return np.where(self._is_oov, unknown, found) + np.array(self._offsets)
 
-    def _open(self, state: Any) -> Tuple[History, List[Any]]:
-        """Return the history of a state, and its search."""
-        known = self._reached.get(state)
-        if known is None or known.history is None:
-            got = "none of its last searches" if known is None else "one after finish"
-            raise ScoringError(
-                f"state: required one that this language model's start or score gave, in one of "
-                f"its last {self._most} searches, got {got}"
-            )
-        return known.history, known.search
-
-    def _reach(self, state: Any, reached: _Reached) -> _Reached:
-        # While this object is alive, the decoder returns it and not another wrapper of its state.
-        self._reached[state] = reached
-        reached.search.append(state)
-        return reached
-
-
-def _copied(kind: Type[FlashlightLM], kept: Dict[str, Any]) -> FlashlightLM:
-    copied = kind.__new__(kind)
-    _LM.__init__(copied)
-    copied.__dict__.update(kept)
-    copied._forget()
-    return copied
+    def _search(self, state: Any) -> _Search:
+        """Return the search of a state."""
+        for search in tuple(self._searches):
+            if state in search:
+                return search
+        raise ScoringError(
+            "state: required one that this language model's start or score gave, in one of its "
+            f"last {self._searches.maxlen} searches, got another"
+        )

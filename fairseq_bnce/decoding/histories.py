@@ -12,19 +12,7 @@ import collections
 import threading
 import uuid
 import weakref
-from typing import (
-    Any,
-    Deque,
-    Dict,
-    Iterable,
-    List,
-    NamedTuple,
-    Optional,
-    OrderedDict,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -44,19 +32,19 @@ class History:
     """The words of a hypothesis; made by :class:`Histories`, and never changed by its users.
 
     Attributes:
+        owner: the key of the :class:`Histories` that made it, and of their copies.
         parent: the history without the last word; None for a history without words.
         word: id of the last word.
         log_prob: of the last word, in nats, if it was scored; else 0.
         length: the number of words.
-        owner: the key of the :class:`Histories` that made it, and of their copies.
     """
 
     __slots__ = ("__weakref__", "_batch", "_row", "length", "log_prob", "owner", "parent", "word")
 
-    def __init__(self, owner: str, parent: Optional[History], word: int, log_prob: float):
+    def __init__(self, owner: str, parent: Any = None, word: int = -1, log_prob: float = 0.0):
         self.owner, self.parent, self.word, self.log_prob = owner, parent, word, log_prob
         self.length: int = 0 if parent is None else parent.length + 1
-        self._batch: Any = _nothing
+        self._batch: Any = _nothing  # a weak reference
         self._row = 0
 
     def words(self) -> Tuple[int, ...]:
@@ -73,17 +61,13 @@ class History:
 
     def __reduce__(self) -> Any:
         """Pickle the words only; the model reads them again."""
-        words, history = [], self
-        while history.parent is not None:
-            words.append((history.word, history.log_prob))
-            history = history.parent
-        return _history, (self.owner, history.word, words[::-1])
+        return _history, (self.owner, self.words())
 
 
-def _history(owner: str, start: int, words: Sequence[Tuple[int, float]]) -> History:
-    history = History(owner, None, start, 0.0)
-    for word, log_prob in words:
-        history = History(owner, history, word, log_prob)
+def _history(owner: str, words: Sequence[int]) -> History:
+    history = History(owner)
+    for word in words:
+        history = History(owner, history, word)
     return history
 
 
@@ -94,14 +78,6 @@ class _Batch:
         self.state = state
         self.inputs = raw.inputs(state.features)
         self.normalisers: List[float] = scorer.normalisers(state).tolist()
-
-
-class Counts(NamedTuple):
-    """The numbers of words scored, of histories read, and of batches read."""
-
-    words: int
-    contexts: int
-    batches: int
 
 
 class Histories:
@@ -115,6 +91,9 @@ class Histories:
         read_ahead: number of waiting histories that are read together with one asked for; fewer
             if ``cached`` is small.
 
+    Attributes:
+        counts: the numbers of words scored, of histories read, and of batches read.
+
     Raises:
         ScoringError: for a model that a decoder cannot use.
     """
@@ -124,36 +103,28 @@ class Histories:
         self.scorer, self.cached, self.read_ahead = scorer, cached, read_ahead
         self._key = uuid.uuid4().hex
         self._raw = scorer.host_scores()
-        self._eos = scorer.dictionary.eos()
         self._lock = threading.RLock()
-        self._batches: OrderedDict[_Batch, None] = collections.OrderedDict()
+        self._batches: collections.OrderedDict[_Batch, None] = collections.OrderedDict()
         self._kept = 0
-        self._waiting: Deque[Any] = collections.deque(maxlen=_WAITING)
-        self._counts = [0, 0, 0]
+        self._waiting: collections.deque[Any] = collections.deque(maxlen=_WAITING)
+        self.counts = [0, 0, 0]
         # Always kept: all searches begin here.
         self._first = _Batch(scorer, self._raw, scorer.start(1))
 
-    @property
-    def counts(self) -> Counts:
-        """What was done until now."""
-        return Counts(*self._counts)
-
     def start(self) -> History:
         """Return a history without words."""
-        history = History(self._key, None, self._eos, 0.0)
-        history._batch = weakref.ref(self._first)
-        return history
+        return History(self._key)
 
     def score(self, history: History, word: int) -> float:
         """Return the log-probability of a next word, in nats."""
         with self._lock:
-            batch, row = self._batch_of(history), history._row
-            self._counts[0] += 1
+            batch, row = self._read_now(history), history._row
+            self.counts[0] += 1
             return self._raw.score(batch.inputs[row], word) - batch.normalisers[row]
 
     def end(self, history: History) -> float:
         """Return the log-probability of ``</s>``, in nats."""
-        return self.score(history, self._eos)
+        return self.score(history, self.scorer.dictionary.eos())
 
     def extend(self, history: History, word: int) -> Tuple[History, float]:
         """Return the history with one more word, and the word's log-probability."""
@@ -162,7 +133,6 @@ class Histories:
 
     def after(self, history: History, word: int, log_prob: float = 0.0) -> History:
         """Return the history with one more word, which is not read yet."""
-        self._raw.check(word)
         new = History(self._key, self.check(history), word, log_prob)
         with self._lock:
             self._waiting.append(weakref.ref(new))
@@ -171,8 +141,8 @@ class Histories:
     def scores(self, history: History, words: Union[Sequence[int], np.ndarray]) -> np.ndarray:
         """Return the log-probabilities (n,) of n next words, float64, in nats."""
         with self._lock:
-            batch, row = self._batch_of(history), history._row
-            self._counts[0] += len(words)
+            batch, row = self._read_now(history), history._row
+            self.counts[0] += len(words)
             found = self._raw.scores(batch.inputs[row], words)
             return found.astype(np.float64) - batch.normalisers[row]
 
@@ -184,28 +154,32 @@ class Histories:
     def check(self, history: Any) -> History:
         """Return ``history``; raise ScoringError if it is not a history of this model."""
         if not isinstance(history, History) or history.owner != self._key:
-            what = "another model's" if isinstance(history, History) else type(history).__name__
-            raise ScoringError(f"state: required one that this language model gave, got {what}")
+            got = type(history).__name__
+            raise ScoringError(f"state: required one that this language model gave, got a {got}")
         return history
 
     def __reduce__(self) -> Any:
         """Copy and pickle neither the lock nor the states."""
         return _histories, (self.scorer, self.cached, self.read_ahead, self._key)
 
-    def _batch_of(self, history: History) -> _Batch:
-        """Return the batch of a history, read now if it was not; mark it as used last."""
-        batch = self.check(history)._batch()
+    def _read_now(self, history: History) -> _Batch:
+        """Return the batch of a history, read if it was not; mark the batch as used last."""
+        batch = self._batch_of(self.check(history))
         if batch is None:
             return self._read_asked(history)
-        if batch in self._batches:  # the first batch is not there
+        if batch in self._batches:
             self._batches.move_to_end(batch)
         return batch
 
+    def _batch_of(self, history: History) -> Optional[_Batch]:
+        """Return the batch that a history was read in; None if it was not read, or forgotten."""
+        return self._first if history.parent is None else history._batch()
+
     def _read_asked(self, history: History) -> _Batch:
         """Read a history together with waiting ones that the decoder may continue."""
-        waiting = self._unread(link() for link in self._waiting)
+        waiting = self._unread(filter(None, (link() for link in self._waiting)))
         # If the parent was forgotten, all words would be read again.
-        waiting = [h for h in waiting if h is history or _parent(h)._batch() is not None]
+        waiting = [h for h in waiting if h is history or self._batch_of(h.parent) is not None]
         here = waiting.index(history) if history in waiting else 0
         behind = {h: abs(place - here) * _FAR - h.log_prob for place, h in enumerate(waiting)}
         behind.pop(history, None)
@@ -215,31 +189,28 @@ class Histories:
 
     def _read(self, histories: Iterable[History]) -> None:
         """Read histories and their unread parents, one batch a generation, the oldest first."""
-        generations, held = [], []
+        generations: List[List[History]] = []
+        held: List[Optional[_Batch]] = []
         wanted = self._unread(histories)
         while wanted:
             generations.append(wanted)
-            parents = list(map(_parent, wanted))
-            held += [parent._batch() for parent in parents]  # reading must not evict them
+            parents = [history.parent for history in wanted]
+            held += map(self._batch_of, parents)  # reading must not evict them
             wanted = self._unread(parents)
         for generation in reversed(generations):
             held.append(self._read_on(generation))
 
-    def _unread(self, histories: Iterable[Optional[History]]) -> List[History]:
+    def _unread(self, histories: Iterable[History]) -> List[History]:
         """Return the histories that were not read, once each, in their order."""
-        found = [history for history in dict.fromkeys(histories) if history is not None]
-        for history in found:
-            if history.parent is None:  # another copy of this object may have made it
-                history._batch = weakref.ref(self._first)
-        return [history for history in found if history._batch() is None]
+        return [h for h in dict.fromkeys(histories) if self._batch_of(h) is None]
 
     def _read_on(self, histories: Sequence[History]) -> _Batch:
         """Read one batch of histories whose parents were read."""
-        by_batch: Dict[_Batch, List[History]] = {}
+        by_batch: Dict[Any, List[History]] = {}
         for history in histories:
-            by_batch.setdefault(_parent(history)._batch(), []).append(history)
+            by_batch.setdefault(self._batch_of(history.parent), []).append(history)
         states = [
-            batch.state.select([_parent(history)._row for history in some])
+            batch.state.select([history.parent._row for history in some])
             for batch, some in by_batch.items()
         ]
         together = [history for some in by_batch.values() for history in some]
@@ -254,8 +225,8 @@ class Histories:
             history._batch, history._row = link, row
         self._batches[batch] = None
         self._kept += len(histories)
-        self._counts[1] += len(histories)
-        self._counts[2] += 1
+        self.counts[1] += len(histories)
+        self.counts[2] += 1
         while self._kept > self.cached and len(self._batches) > 1:
             oldest, _ = self._batches.popitem(last=False)
             self._kept -= len(oldest.normalisers)
@@ -275,11 +246,6 @@ def check_scorer(scorer: Scorer) -> None:
             "exact: required True for a model that was not trained to normalise itself (its "
             "checkpoint carries no log Z), got False"
         )
-
-
-def _parent(history: History) -> History:
-    assert history.parent is not None  # a history without words is always read
-    return history.parent
 
 
 def _nothing() -> None:

@@ -16,22 +16,17 @@ from typing import Any, Iterator, NamedTuple, Optional, Tuple, Union
 import numpy as np
 
 from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.decoding.words import checked_offset
-from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
 Text = Union[str, bytes]
 _LOG_10 = math.log(10)
 
 
-@functools.total_ordering
 class State:
     """The words that a model has read; empty until a model writes it.
 
     States with equal words are equal.
     """
-
-    __slots__ = ("history",)
 
     def __init__(self) -> None:
         self.history: Optional[History] = None
@@ -43,19 +38,8 @@ class State:
     def __eq__(self, other: object) -> Any:
         return self.words() == other.words() if isinstance(other, State) else NotImplemented
 
-    def __lt__(self, other: object) -> Any:
-        return self.words() < other.words() if isinstance(other, State) else NotImplemented
-
     def __hash__(self) -> int:
         return hash(self.words())
-
-    def __copy__(self) -> State:
-        other = State()
-        other.history = self.history
-        return other
-
-    def __deepcopy__(self, memo: Any) -> State:
-        return self.__copy__()
 
 
 class FullScoreReturn(NamedTuple):
@@ -76,22 +60,11 @@ class Config:
     """KenLM's options of loading a file; unused."""
 
 
-class LoadMethod(enum.IntEnum):
-    """KenLM's values of ``Config.load_method``."""
-
-    LAZY = 0
-    POPULATE_OR_LAZY = 1
-    POPULATE_OR_READ = 2
-    READ = 3
-    PARALLEL_READ = 4
-
-
-class ARPALoadComplain(enum.IntEnum):
-    """KenLM's values of ``Config.arpa_complain``."""
-
-    ALL = 0
-    EXPENSIVE = 1
-    NONE = 2
+# KenLM's values of Config.load_method and Config.arpa_complain.
+LoadMethod = enum.IntEnum(
+    "LoadMethod", ["LAZY", "POPULATE_OR_LAZY", "POPULATE_OR_READ", "READ", "PARALLEL_READ"], start=0
+)
+ARPALoadComplain = enum.IntEnum("ARPALoadComplain", ["ALL", "EXPENSIVE", "NONE"], start=0)
 
 
 class KenlmModel:
@@ -122,7 +95,7 @@ class KenlmModel:
         read_ahead: int = 15,
         **options: Any,
     ):
-        self._offset = checked_offset(unk_score_offset)
+        self._offset = unk_score_offset
         kept = {"cached": cached, "read_ahead": read_ahead}
         self._options = {"unk_score_offset": unk_score_offset, **kept, **options}
         self.path: bytes = os.path.abspath(os.fsencode(path))
@@ -158,11 +131,9 @@ class KenlmModel:
 
     def BeginSentenceWrite(self, state: State) -> None:  # noqa: N802 - KenLM's name
         """Set ``state`` to a sentence's beginning."""
-        _checked(state).history = self.histories.start()
+        state.history = self.histories.start()
 
-    def NullContextWrite(self, state: State) -> None:  # noqa: N802 - KenLM's name
-        """Do the same: a neural model always starts at a sentence's beginning."""
-        self.BeginSentenceWrite(state)
+    NullContextWrite = BeginSentenceWrite  # a neural model always starts at a beginning
 
     def BaseScore(self, in_state: State, word: Text, out_state: State) -> float:  # noqa: N802
         """Return log10 of the word's probability, and set ``out_state`` to the state after it.
@@ -176,20 +147,12 @@ class KenlmModel:
         self, in_state: State, word: Text, out_state: State
     ) -> FullScoreReturn:
         """Do the same as :meth:`BaseScore`, and return more about the word."""
-        history = _checked(in_state).history
-        if history is None:
-            raise ScoringError(
-                "state: required one that BeginSentenceWrite, NullContextWrite or BaseScore wrote, "
-                "got an empty one"
-            )
-        history = self.histories.check(history)
+        history = self.histories.check(in_state.history)
         ids = self.scorer.ids([_text(word)])
         is_oov = bool(self.scorer.is_oov(ids)[0])
-        after, nats = self.histories.extend(history, ids[0])
-        _checked(out_state).history = after
-        length = min(history.length + 2, self.order)
-        offset = self._offset if is_oov else 0.0
-        return FullScoreReturn(nats / _LOG_10 + offset, length, is_oov)
+        out_state.history, nats = self.histories.extend(history, ids[0])
+        score = nats / _LOG_10 + (self._offset if is_oov else 0.0)
+        return FullScoreReturn(score, min(history.length + 2, self.order), is_oov)
 
     def __contains__(self, word: Text) -> bool:
         return not self.scorer.is_oov(self.scorer.ids([_text(word)]))[0]
@@ -205,14 +168,4 @@ Model = LanguageModel = KenlmModel  # as KenLM calls it
 
 
 def _text(text: Text) -> str:
-    if isinstance(text, bytes):
-        return text.decode("utf-8")
-    if not isinstance(text, str):
-        raise TypeError(f"sentence or word: required a string, got {type(text).__name__}")
-    return text
-
-
-def _checked(state: Any) -> State:
-    if not isinstance(state, State):
-        raise ScoringError(f"state: required a State of {__name__}, got one of another module")
-    return state
+    return text.decode("utf-8") if isinstance(text, bytes) else text

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
-from typing import Any, Dict, Iterable, Optional, Tuple
+from typing import Any, Iterable, Optional, Tuple
 
 from pyctcdecode.constants import AVG_TOKEN_LEN
-from pyctcdecode.decoder import BeamSearchDecoderCTC
 from pyctcdecode.language_model import AbstractLanguageModel
 
 from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords, as_words, checked_offset
+from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import Scorer
 
 _LANGUAGE_MODEL: Any = AbstractLanguageModel
-_DECODER: Any = BeamSearchDecoderCTC
-_PARAMETERS = ("alpha", "beta", "unk_score_offset", "score_boundary")
 
 
 class PyctcdecodeLM(_LANGUAGE_MODEL):
@@ -55,19 +51,18 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         **options: Any,
     ):
         self.alpha, self.beta = alpha, beta
-        self.unk_score_offset = checked_offset(unk_score_offset)
+        self.unk_score_offset = unk_score_offset
         self.score_boundary = score_boundary
         self.scorer, self.histories = scorer, Histories(scorer, **options)
-        self._ids = _known(scorer, unigrams, max_oov)
-        self._beginnings = {word[:end] for word in self._ids for end in range(len(word) + 1)}
+        if unigrams is None:
+            unigrams, max_oov = scorer.dictionary.symbols[scorer.dictionary.nspecial :], 1.0
+        known = DecoderWords(scorer, unigrams, max_oov)
+        self._words = {word for word, is_oov in zip(known.words, known.is_oov) if not is_oov}
+        self._beginnings = {word[:end] for word in self._words for end in range(len(word) + 1)}
 
     def reset_params(self, **params: Any) -> None:
         """Set alpha, beta, unk_score_offset or score_boundary; None leaves a value unchanged."""
-        for name, value in params.items():
-            if name not in _PARAMETERS:
-                raise ValueError(f"params: required some of {', '.join(_PARAMETERS)}, got {name}")
-            if value is not None:
-                setattr(self, name, checked_offset(value) if name == "unk_score_offset" else value)
+        self.__dict__.update({name: value for name, value in params.items() if value is not None})
 
     @property
     def order(self) -> int:
@@ -95,9 +90,12 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         Raises:
             ScoringError: for a state of another model.
         """
-        history, score = self.histories.check(prev_state), 0.0
+        history, score = prev_state, 0.0
         if word:
-            history, score = self._extended(history, word)
+            history, nats = self.histories.extend(history, self.scorer.ids([word])[0])
+            if word not in self._words:
+                nats += self.unk_score_offset * math.log(10)
+            score = self.beta + (self.alpha * nats if self.alpha else 0.0)  # nats may be -inf
         if is_last_word and self.score_boundary:
             score += self.alpha * self.histories.end(history)
         return score, history
@@ -106,39 +104,6 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         """Raise ScoringError: pyctcdecode would load the saved folder as an n-gram model."""
         raise ScoringError(
             f"save_to_dir: required a language model that pyctcdecode can load again, got a "
-            f"{type(self).__name__}; nothing is written to {filepath}. Keep the checkpoint, and "
-            "make the decoder anew: BeamSearchDecoderCTC(alphabet, language_model)"
+            f"{type(self).__name__}. Keep the checkpoint, and make the decoder anew: "
+            "BeamSearchDecoderCTC(alphabet, language_model)"
         )
-
-    def _extended(self, history: History, word: str) -> Tuple[History, float]:
-        known = self._ids.get(word)
-        after, nats = self.histories.extend(history, self.scorer.ids([word])[0])
-        if known is None:
-            nats += self.unk_score_offset * math.log(10)
-        weighted = self.alpha * nats if self.alpha else 0.0  # the offset may be -inf
-        return after, weighted + self.beta
-
-
-def _known(scorer: Scorer, unigrams: Optional[Iterable[str]], max_oov: float) -> Dict[str, int]:
-    """Return the ids of the unigrams that the model predicts."""
-    if unigrams is None:
-        special = scorer.dictionary.nspecial
-        unigrams, max_oov = scorer.dictionary.symbols[special:], 1.0
-    words = as_words("unigrams", unigrams)
-    found = DecoderWords(scorer, words, max_oov)
-    return {w: i for w, i, is_oov in zip(words, found.ids, found.is_oov) if not is_oov}
-
-
-def _model_first(save: Any) -> Any:
-    """Wrap ``save_to_dir``, which writes the alphabet before it calls the language model."""
-
-    @functools.wraps(save)
-    def save_to_dir(decoder: Any, filepath: str) -> None:
-        if isinstance(decoder._language_model, PyctcdecodeLM):
-            decoder._language_model.save_to_dir(filepath)
-        save(decoder, filepath)
-
-    return save_to_dir
-
-
-_DECODER.save_to_dir = _model_first(_DECODER.save_to_dir)

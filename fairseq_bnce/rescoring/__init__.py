@@ -1,6 +1,6 @@
 """N-best lists: read and write them, add a language model's scores, tune weights.
 
 ``lists`` has hypotheses in lists, ``moses`` and ``kaldi`` their formats. ``language_model`` adds
-features, ``weights`` combines features, ``tuning`` fits weights to a measure of ``measures``, and
-``bootstrap`` computes intervals of a difference. None of these modules needs fairseq.
+features, ``weights`` combines features, and ``tuning`` fits weights to a measure of ``measures``.
+None of these modules needs fairseq.
 """

@@ -6,18 +6,7 @@ hypotheses side by side, and hypotheses that begin alike are one until they diff
 
 from __future__ import annotations
 
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-)
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -42,7 +31,7 @@ class Added(NamedTuple):
         on_counts: called with the words and unknown words of each distinct text.
     """
 
-    scorers: Mapping[str, Any]
+    scorers: Dict[str, Any]
     words: Optional[str] = None
     oov: Optional[str] = None
     count_sign: int = 1
@@ -73,25 +62,18 @@ def add_features(lists: Iterable[NBest], added: Added, window: int = WINDOW) -> 
     Raises:
         InputError: for a hypothesis that already has one of the features.
     """
-    for some in _windows(lists, window):
-        _add(some, added)
-        yield from some
-
-
-def _windows(lists: Iterable[NBest], window: int) -> Iterator[List[NBest]]:
     waiting: List[NBest] = []
     size = 0
     for nbest in lists:
         waiting.append(nbest)
         size += len(nbest.hypotheses)
         if size >= window:
-            yield waiting
+            yield from _added(waiting, added)
             waiting, size = [], 0
-    if waiting:
-        yield waiting
+    yield from _added(waiting, added)
 
 
-def _add(lists: List[NBest], added: Added) -> None:
+def _added(lists: List[NBest], added: Added) -> List[NBest]:
     hypotheses = [hypothesis for nbest in lists for hypothesis in nbest.hypotheses]
     for hypothesis in hypotheses:
         for name in hypothesis.features.keys() & set(added.names()):
@@ -103,6 +85,7 @@ def _add(lists: List[NBest], added: Added) -> None:
     features = _features(list(dict.fromkeys(texts.values())), added)
     for hypothesis in hypotheses:
         hypothesis.added.update(features[texts[hypothesis.words]])
+    return lists
 
 
 def _features(texts: List[str], added: Added) -> Dict[str, Dict[str, float]]:
@@ -131,7 +114,10 @@ def score(scorer: Any, texts: Sequence[str]) -> List[Scored]:
         stream = scorer.score_stream(texts)
         return [Scored(found.total, len(found.words) - 1, found.oov) for found in stream]
     ids = [scorer.ids(text.split()) for text in texts]
-    totals = np.concatenate([totals_by_prefixes(scorer, some) for some in _groups(scorer, ids)])
+    # A transformer's states hold every word, so no more than four batches of words at once.
+    size = max(1, 4 * scorer.batch_tokens // (1 + max(map(len, ids))))
+    groups = [ids[start : start + size] for start in range(0, len(ids), size)]
+    totals = np.concatenate([totals_by_prefixes(scorer, some) for some in groups])
     return [
         Scored(float(total), len(some), int(scorer.is_oov(some).sum()))
         for total, some in zip(totals, ids)
@@ -152,41 +138,20 @@ def share_prefixes(texts: Sequence[str]) -> bool:
 
 def totals_by_prefixes(scorer: Any, sentences: Sequence[Sequence[int]]) -> np.ndarray:
     """Return log-probabilities (n,) of n sentences of word ids, ``</s>`` included, in nats."""
-    totals, nodes = np.zeros(len(sentences)), np.zeros(len(sentences), dtype=np.int64)
-    lengths = np.array([len(ids) for ids in sentences])
-    state, depth, alive = scorer.start(1), 0, np.arange(len(sentences))
-    while len(alive):
-        ends = alive[lengths[alive] == depth]
-        totals[ends] += _end_log_probs(scorer, state, nodes[ends])
-        alive = alive[lengths[alive] > depth]
-        if len(alive):
-            words = [sentences[number][depth] for number in alive.tolist()]
-            pairs, places = np.unique(
-                np.stack([nodes[alive], words], axis=1), axis=0, return_inverse=True
-            )
-            places = places.reshape(-1)  # numpy 2.0 returns another shape
-            state, log_probs = scorer.extend(state.select(pairs[:, 0]), pairs[:, 1])
-            totals[alive] += log_probs[places]
-            nodes[alive] = places
-        depth += 1
+    ids = [[*sentence, scorer.dictionary.eos()] for sentence in sentences]
+    lengths = np.array([len(some) for some in ids])
+    totals, nodes = np.zeros(len(ids)), np.zeros(len(ids), dtype=np.int64)
+    state, alive = scorer.start(1), np.arange(len(ids))
+    for depth in range(lengths.max()):
+        words = [ids[number][depth] for number in alive.tolist()]
+        steps = np.stack([nodes[alive], words], axis=1)
+        steps, places = np.unique(steps, axis=0, return_inverse=True)
+        places = places.reshape(-1)  # numpy 2.0 returns another shape
+        state = state.select(steps[:, 0])
+        totals[alive] += scorer.next_log_probs(state, steps[:, 1])[places]
+        goes_on = lengths[alive] > depth + 1
+        alive = alive[goes_on]
+        kept, nodes[alive] = np.unique(places[goes_on], return_inverse=True)
+        if len(kept):
+            state = scorer.read_on(state.select(kept), steps[kept, 1])
     return totals
-
-
-def _end_log_probs(scorer: Any, state: Any, nodes: np.ndarray) -> np.ndarray:
-    """Return the log-probability of ``</s>`` after each of these rows of a state."""
-    if not len(nodes):
-        return np.zeros(0)
-    distinct, places = np.unique(nodes, return_inverse=True)
-    ends = np.full(len(distinct), scorer.dictionary.eos())
-    return scorer.next_log_probs(state.select(distinct), ends)[places]
-
-
-def _groups(scorer: Any, sentences: List[List[int]]) -> Iterator[List[List[int]]]:
-    """Yield at most four batches of words each: a transformer's states hold every word."""
-    start, longest = 0, 0
-    for number, ids in enumerate(sentences):
-        longest = max(longest, len(ids) + 1)
-        if number > start and (number + 1 - start) * longest > 4 * scorer.batch_tokens:
-            yield sentences[start:number]
-            start, longest = number, len(ids) + 1
-    yield sentences[start:]

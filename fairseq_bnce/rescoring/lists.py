@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 from fairseq_bnce.errors import quoted
-from fairseq_bnce.text.numerals import decimal
 from fairseq_bnce.text.reading import Line
 
 Features = Dict[str, Tuple[float, ...]]
@@ -20,10 +19,10 @@ class Hypothesis:
     Attributes:
         list_id: the name of its list.
         words: its words, separated by spaces; bytes that are not UTF-8 are lone surrogates.
-        features: by names, as the list has them; a higher value is better.
+        features: the values of each feature in the list; a higher value is better.
         line: the line that it was read from.
         parts: what its format keeps of the line.
-        added: added features, in order; a higher value is better.
+        added: the value of each added feature, in order; a higher value is better.
     """
 
     list_id: str
@@ -36,10 +35,6 @@ class Hypothesis:
     def values(self, name: str) -> Tuple[float, ...]:
         """Return the values of a feature, added or not; empty if it has no such feature."""
         return (self.added[name],) if name in self.added else self.features.get(name, ())
-
-    def names(self) -> List[str]:
-        """Return the names of all its features."""
-        return [*self.features, *self.added]
 
 
 class NBest(NamedTuple):
@@ -71,7 +66,7 @@ def unique_lists(lists: Iterable[NBest]) -> Iterator[NBest]:
 
 def number(text: str, line: Line, what: str) -> float:
     """Return the number that a text is; raise InputError, with ``what`` it should be."""
-    value = decimal(text)
-    if value is None:
-        raise line.error(f"a number as {what}", quoted(text))
-    return value
+    try:
+        return float(text)
+    except ValueError:
+        raise line.error(f"a number as {what}", quoted(text)) from None

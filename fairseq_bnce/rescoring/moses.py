@@ -6,6 +6,7 @@ More fields may follow (alignments). Features are ``name= 1 2 3``, ``name=1`` or
 
 from __future__ import annotations
 
+import re
 from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
@@ -15,6 +16,7 @@ from fairseq_bnce.text.reading import Line, LineSource, readable, strip_bom
 SEPARATOR = "|||"
 SCORE = "score"  # the feature with the list's own total
 FORM = "id ||| hypothesis ||| features ||| score"
+_ENDS_IN_NAME_AND_VALUE = re.compile(r"=[^\s=]+\s*$")
 
 
 class MosesFormat:
@@ -34,11 +36,11 @@ class MosesFormat:
     def rescored(self, hypothesis: Hypothesis, total: float) -> str:
         """Return the line with the added features and another score."""
         fields = _with_added(hypothesis)
-        fields[3] = _replace(fields[3], format_number(total))
+        fields[3] = fields[3].replace(fields[3].strip(), format_number(total))
         return SEPARATOR.join(fields)
 
     def best(self, hypothesis: Hypothesis) -> str:
-        """Return the words, as they stand in the list."""
+        """Return the words as the list has them."""
         return hypothesis.parts[1].strip(" \t")
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
@@ -58,28 +60,11 @@ def parse(line: Line) -> Hypothesis:
     list_id = strip_bom(fields[0].strip()).strip()
     if len(fields) < 4 or not list_id:
         raise line.error(f"'{FORM}'", quoted(line.text))
-    features = parse_features(fields[2], line)
-    if SCORE in features:
-        raise line.error(f"no feature of the name {SCORE!r}, which stands for the total", "one")
+    if list_id.isascii() and list_id.isdigit():
+        list_id = list_id.lstrip("0") or "0"  # list 007 has line 7 of the references
+    features = _parse_features(fields[2], line)
     features[SCORE] = (number(fields[3].strip(), line, "the score"),)
-    words = " ".join(fields[1].split())
-    return Hypothesis(_plain_id(list_id), words, features, line, fields)
-
-
-def parse_features(text: str, line: Line) -> Features:
-    """Return values by names; raise InputError for a repeated name or a text that is no number."""
-    found: Dict[str, List[float]] = {}
-    name: Optional[str] = None
-    for token in text.split():
-        label, value = _cut(token)
-        if label is not None:
-            name = label
-            if name in found:
-                raise line.error("every feature once", f"{quoted(name)} twice")
-            found[name] = []
-        if value:
-            found.setdefault(name or "", []).append(number(value, line, "a feature's value"))
-    return {name: tuple(values) for name, values in found.items()}
+    return Hypothesis(list_id, " ".join(fields[1].split()), features, line, fields)
 
 
 def format_number(value: float) -> str:
@@ -88,24 +73,20 @@ def format_number(value: float) -> str:
     return "0" if text == "-0" else text
 
 
-def _references(source: LineSource) -> List[str]:
-    found = [_reference(line) for line in source]
-    source.warn_of_bad_lines()
-    return found
+def _parse_features(text: str, line: Line) -> Features:
+    """Return the values of each feature."""
+    found: Dict[str, List[float]] = {}
+    name = ""
+    for token in text.split():
+        label, value = _split(token)
+        name = name if label is None else label
+        values = found.setdefault(name, [])
+        if value:
+            values.append(number(value, line, "a feature's value"))
+    return {name: tuple(values) for name, values in found.items()}
 
 
-def _reference(line: Line) -> str:
-    """Return a reference's words, cut as those of hypotheses."""
-    text = strip_bom(line.text) if line.number == 1 else line.text
-    return readable(" ".join(text.split()))
-
-
-def _plain_id(text: str) -> str:
-    """Return an id without leading zeros: list 007 has line 7 of the references."""
-    return text.lstrip("0") or "0" if text.isascii() and text.isdigit() else text
-
-
-def _cut(token: str) -> Tuple[Optional[str], str]:
+def _split(token: str) -> Tuple[Optional[str], str]:
     """Return (name, value) of ``name=``, ``name:`` and ``name=1``; (None, value) of a value.
 
     The last ``=`` counts: names of sparse features may contain ``=``.
@@ -116,28 +97,17 @@ def _cut(token: str) -> Tuple[Optional[str], str]:
     return (name, value) if sign and name else (None, token)
 
 
+def _references(source: LineSource) -> List[str]:
+    found = [readable(" ".join(strip_bom(line.text).split())) for line in source]
+    source.warn_of_bad_lines()
+    return found
+
+
 def _with_added(hypothesis: Hypothesis) -> List[str]:
+    """Return the fields with the added features, in the style of the list's own."""
     fields = list(hypothesis.parts)
-    if not hypothesis.added:
-        return fields
-    sign = "=" if _is_tight(fields[2]) else "= "
-    items = (f"{name}{sign}{format_number(value)}" for name, value in hypothesis.added.items())
-    fields[2] = _append(fields[2], " ".join(items))
+    if hypothesis.added:
+        sign = "=" if _ENDS_IN_NAME_AND_VALUE.search(fields[2]) else "= "
+        items = [f"{name}{sign}{format_number(v)}" for name, v in hypothesis.added.items()]
+        fields[2] = " ".join([fields[2].rstrip(), *items, ""])
     return fields
-
-
-def _is_tight(features: str) -> bool:
-    """Return whether the last name is written without a space before its value."""
-    labels = [token for token in features.split() if "=" in token or token.endswith(":")]
-    return bool(labels) and not labels[-1].endswith(("=", ":"))
-
-
-def _append(field: str, text: str) -> str:
-    body = field.rstrip()
-    return f"{body} {text}{field[len(body) :]}" if body else f" {text} "
-
-
-def _replace(field: str, text: str) -> str:
-    body = field.strip()
-    start = field.index(body)
-    return f"{field[:start]}{text}{field[start + len(body) :]}"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_bnce.errors import QUOTED, InputError, one_line, quoted
+from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Hypothesis, NBest
-from fairseq_bnce.text.numerals import decimal
 from fairseq_bnce.text.reading import LineSource, strip_bom
 
-LARGEST = 1e38  # of features: weighted sums stay finite
-COMMENT = "#"  # begins a line of a file that holds no weights
+COMMENT = "#"  # begins a line without weights
 Weights = Dict[str, Tuple[float, ...]]
 
 
@@ -22,25 +19,19 @@ def read_weights(given: str) -> Weights:
     """Read weights from a file, or from a text with ``=`` that is not the name of a file.
 
     Raises:
-        InputError: naming the line or item, for another form or a repeated name.
+        InputError: naming the line or item, for another form.
     """
     if "=" in given and not os.path.exists(given):
-        items = [(f"weights, item {i}", item) for i, item in enumerate(given.split(","), 1)]
+        items = [(f"--weights, item {i}", item) for i, item in enumerate(given.split(","), 1)]
     else:
         items = [
             (f"{line.source}, line {line.number}", strip_bom(line.text))
             for line in LineSource(given)
-            if not strip_bom(line.text).lstrip().startswith(COMMENT)
         ]
-    weights: Weights = {}
-    for where, item in items:
-        if item.strip():
-            name, values = _parse(where, item)
-            if name in weights:
-                raise InputError(f"{where}: required every name once, got {quoted(name)} again")
-            weights[name] = values
+    stripped = [(where, item.strip()) for where, item in items]
+    weights = dict(_parse(*one) for one in stripped if one[1] and not one[1].startswith(COMMENT))
     if not weights:
-        raise InputError(f"weights: required 'name= value', got nothing in {quoted(given)}")
+        raise InputError(f"--weights: required 'name= value', got nothing in {quoted(given)}")
     return weights
 
 
@@ -71,26 +62,20 @@ class Space:
         weights: Optional[Mapping[str, Sequence[float]]] = None,
     ):
         given = weights or {}
-        self.sizes = {name: _size(name, example) or len(given.get(name, ())) for name in names}
-        self._unmet = {name: _lack(name, example) for name in names if not _size(name, example)}
-        for name, error in self._unmet.items():
-            if not self.sizes[name]:
-                raise error
+        self._example = example.hypotheses
+        sizes = {name: max(len(h.values(name)) for h in self._example) for name in names}
+        self._unmet = [name for name in names if not sizes[name]]
+        self.sizes = {name: size or len(given.get(name, ())) for name, size in sizes.items()}
+        self._check_known([name for name in names if not self.sizes[name]])
 
     def matrix(self, nbest: NBest) -> np.ndarray:
         """Return (hypotheses, columns) float64; missing features are 0.
 
         Raises:
             InputError: for another number of values than in the example, or values that are
-                not finite or above ``LARGEST``.
+                not finite.
         """
-        rows = [self._row(hypothesis) for hypothesis in nbest.hypotheses]
-        found = np.array(rows, dtype=np.float64).reshape(len(rows), -1)
-        for hypothesis, row in zip(nbest.hypotheses, found):
-            if not (np.abs(row) <= LARGEST).all():
-                got = one_line(str(row.tolist()), QUOTED)
-                raise hypothesis.line.error(f"finite {', '.join(self.sizes)}", got)
-        return found
+        return np.array([self._row(hypothesis) for hypothesis in nbest.hypotheses])
 
     def unmet(self) -> List[str]:
         """Return the features that no list has had until now."""
@@ -98,8 +83,7 @@ class Space:
 
     def check_met(self) -> None:
         """Raise InputError for a feature that no list had: its name may be misspelt."""
-        for error in self._unmet.values():
-            raise error
+        self._check_known(self._unmet)
 
     def vector(self, weights: Mapping[str, Sequence[float]]) -> np.ndarray:
         """Return (columns,) float64; 0 for a feature without a weight.
@@ -111,30 +95,30 @@ class Space:
         for name, size in self.sizes.items():
             values = weights.get(name, (0.0,) * size)
             if len(values) != size:
-                raise InputError(f"weights: {name} requires {size}, got {len(values)}")
+                raise InputError(f"--weights: {name} requires {size}, got {len(values)}")
             found += values
         return np.array(found)
 
     def weights(self, vector: np.ndarray) -> Weights:
         """Return the weights of a vector; the inverse of :meth:`vector`."""
-        found, start = {}, 0
-        for name, size in self.sizes.items():
-            found[name] = tuple(vector[start : start + size].tolist())
-            start += size
-        return found
+        parts = np.split(vector, np.cumsum([*self.sizes.values()])[:-1])
+        return {name: tuple(part.tolist()) for name, part in zip(self.sizes, parts)}
 
-    def _row(self, hypothesis: Hypothesis) -> List[float]:
-        row: List[float] = []
-        for name, size in self.sizes.items():
-            values = hypothesis.values(name)
-            if values:
-                self._unmet.pop(name, None)
-            else:
-                values = (0.0,) * size
-            if len(values) != size:
-                raise hypothesis.line.error(f"{size} value(s) of {quoted(name)}", len(values))
-            row += values
+    def _row(self, hypothesis: Hypothesis) -> np.ndarray:
+        values = {name: hypothesis.values(name) for name in self.sizes}
+        self._unmet = [name for name in self._unmet if not values[name]]
+        parts = [values[name] or (0.0,) * size for name, size in self.sizes.items()]
+        row = np.concatenate(parts)
+        if [*map(len, parts)] != [*self.sizes.values()] or not np.isfinite(row).all():
+            sizes = ", ".join(f"{size} of {quoted(name)}" for name, size in self.sizes.items())
+            raise hypothesis.line.error(f"finite values, {sizes}", row.tolist())
         return row
+
+    def _check_known(self, missing: Sequence[str]) -> None:
+        if missing:
+            known = dict.fromkeys(name for h in self._example for name in (*h.features, *h.added))
+            required = f"a feature {quoted(missing[0])}, which is to have a weight"
+            raise self._example[0].line.error(required, f"{', '.join(known) or 'none'} alone")
 
 
 def totals(matrix: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -152,22 +136,12 @@ def ranking(matrix: np.ndarray, weights: np.ndarray) -> Tuple[np.ndarray, np.nda
 
 
 def _parse(where: str, item: str) -> Tuple[str, Tuple[float, ...]]:
-    name, sign, values = item.rpartition("=")  # names of sparse features may contain "="
-    numbers = [decimal(value) for value in values.split()]
-    is_finite = all(number is not None and math.isfinite(number) for number in numbers)
-    if not sign or len(name.split()) != 1 or not numbers or not is_finite:
+    name, _, values = item.rpartition("=")  # names of sparse features may contain "="
+    try:
+        numbers = tuple(map(float, values.split()))
+    except ValueError:
+        numbers = ()
+    if len(name.split()) != 1 or not numbers or not np.isfinite(numbers).all():
         required = "'name= value', comments on lines of their own"
-        raise InputError(f"{where}: required {required}, got {quoted(item.strip())}")
-    return name.strip(), tuple(map(float, values.split()))
-
-
-def _size(name: str, example: NBest) -> int:
-    return max(len(hypothesis.values(name)) for hypothesis in example.hypotheses)
-
-
-def _lack(name: str, example: NBest) -> InputError:
-    known = dict.fromkeys(n for hypothesis in example.hypotheses for n in hypothesis.names())
-    return example.hypotheses[0].line.error(
-        f"a feature {quoted(name)}, which is to have a weight",
-        f"{one_line(', '.join(known), 200) or 'none'} alone",
-    )
+        raise InputError(f"{where}: required {required}, got {quoted(item)}")
+    return name.strip(), numbers

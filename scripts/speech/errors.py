@@ -6,8 +6,7 @@ from typing import Iterable, List
 
 import numpy as np
 
-from fairseq_bnce.rescoring.bootstrap import compare
-from fairseq_bnce.rescoring.measures import WordErrorRate
+from fairseq_bnce.rescoring.measures import WordErrorRate, compare
 
 
 def counts(texts: Iterable[str], references: Iterable[str]) -> np.ndarray:
