@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 from pydoc_data.topics import topics
 
@@ -15,6 +16,8 @@ from scoring_models import FLAGS
 from tools import call_command, train, write_lines
 
 from fairseq_bnce import Scorer
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.text import training_text
 from fairseq_bnce.text.training_text import TrainingText
 
 MADE = {"tokenizer": "sacremoses", "language": "fr", "lowercase": True, "escape": False}
@@ -139,19 +142,16 @@ WRAPPED = "It was a bright cold day in April, and the clocks were striking the h
     [
         (MOSES * 5, "&apos;"),
         ([WRAPPED[: 62 + i % 9] for i in range(20)], "60 to 80 characters"),
-        (["It 's he ."] * 9, None),
         ([f"{WRAPPED[:60]}."] * 9, None),  # sentences that happen to be as long
-        ([WRAPPED[: 5 + i] for i in range(20)], None),
     ],
 )
 def test_text_that_looks_escaped_or_wrapped_is_warned_of(lines, what, tmp_path, capsys):
     write_lines(tmp_path / "a", lines)
-    for flags in ([], ["--tokenized"]):
-        out = ["--text-only", "--overwrite", "--out", tmp_path / "out"]
-        assert call_command("prepare-text", "--train", tmp_path / "a", *flags, *out) == 0
-        warnings = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
-        assert len(warnings) == (what is not None)
-        assert what is None or what in warnings[0]
+    out = ["--text-only", "--out", tmp_path / "out"]
+    assert call_command("prepare-text", "--train", tmp_path / "a", *out) == 0
+    warnings = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
+    assert len(warnings) == (what is not None)
+    assert what is None or what in warnings[0]
 
 
 # ---------------------------------------------------------------- training
@@ -164,23 +164,20 @@ def test_a_checkpoint_carries_it(data, model):
     assert Scorer.from_checkpoint(model).training_text._asdict() == MADE
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        '{"tokenizer": "sacremoses"',
-        "[]",
-        '{"tokenizer": "abacus"}',
-        '{"tokenizer": "sacremoses", "language": "xx"}',
-        '{"tokenizer": "none", "upper": true}',
-    ],
-)
-def test_a_damaged_one_is_named(content, data, tmp_path):
-    (tmp_path / "data").mkdir()
-    for path in data.iterdir():
-        (tmp_path / "data" / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "data" / "text.json").write_text(content)
+def test_a_damaged_one_is_named(data, tmp_path):
+    shutil.copytree(data, tmp_path / "data")
+    (tmp_path / "data" / "text.json").write_text('{"tokenizer": "abacus"}')
     output = train(tmp_path / "data", tmp_path / "run", *FLAGS["rnn_lm"], check=False)
     assert str(tmp_path / "data" / "text.json") in output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "content", ['{"tokenizer": "none"', "[]", '{"tokenizer": "sacremoses", "language": "xx"}']
+)
+def test_a_file_that_is_none_is_refused(content, tmp_path):
+    (tmp_path / "text.json").write_text(content)
+    with pytest.raises(InputError, match="text.json"):
+        training_text.read(tmp_path)
 
 
 # ---------------------------------------------------------------- cutting
@@ -191,17 +188,15 @@ TRICKY = ["It's 'tis \"so\", he said... Mr. Smith's (No. 5), e.g. U.S. law.", "N
 @pytest.mark.parametrize(
     "made",
     [
-        TrainingText("sacremoses", "en"),
         TrainingText("sacremoses", "en", escape=True),
         TrainingText("sacremoses", "fr", lowercase=True),
         TrainingText("penn", lowercase=True),
-        TrainingText(lowercase=True),
     ],
 )
 def test_lines_are_cut_once(made):
     """A line that is cut already, which most tokenisers would spoil, stays as it is."""
     prose = [line for line in embedded_corpus.corpus_lines(topics) if line]
-    for line in [*TRICKY, *prose[::12]]:
+    for line in [*TRICKY, *prose[::40]]:
         words = made.words(line)
         assert made.new_words(line) == made.new_words(" ".join(words)) == words
 
@@ -224,19 +219,17 @@ def test_commands_cut_words_as_for_training(command, model, unaware, score, tmp_
     assert want is None or found == pytest.approx(want, abs=2e-6)
 
 
-@pytest.mark.parametrize("command", ["score", "rescore"])
-def test_flags_go_before_what_a_checkpoint_says(command, model, unaware, score, tmp_path):
+def test_flags_go_before_what_a_checkpoint_says(model, unaware, score, tmp_path):
     want = {
-        ("--tokenize", "none"): RAW,
         ("--tokenize", "none", "--lowercase"): RAW.lower(),
         ("--tokenize", "fr"): "L' W1 , w2 ( w3 ) d' w4 .",
         ("--lowercase",): CUT,
     }
     for flags, words in want.items():
-        found = score(command, model, RAW, tmp_path, *flags)[0]
-        assert found == pytest.approx(expected(command, model, words), abs=2e-6), flags
-    found = score(command, unaware, RAW, tmp_path)[0]
-    assert found == pytest.approx(expected(command, model, RAW), abs=2e-6)
+        found = score("score", model, RAW, tmp_path, *flags)[0]
+        assert found == pytest.approx(expected("score", model, words), abs=2e-6), flags
+    found = score("score", unaware, RAW, tmp_path)[0]
+    assert found == pytest.approx(expected("score", model, RAW), abs=2e-6)
 
 
 def test_a_change_of_the_words_is_told_once(model, unaware, score, tmp_path):

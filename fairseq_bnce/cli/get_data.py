@@ -17,16 +17,15 @@ from typing import Any, Iterator
 
 from fairseq_bnce.data import options as text_options
 from fairseq_bnce.data.completion import LETTERS, Question, read_questions, right_letters
-from fairseq_bnce.data.corpora import CORPORA, WHOLE, Corpus, write_texts
-from fairseq_bnce.data.download import find_archive
+from fairseq_bnce.data.corpora import CORPORA, WHOLE, Corpus, find_archive, write_texts
 from fairseq_bnce.data.preparation import SPLITS, prepare
-from fairseq_bnce.data.report import print_report, write_report
-from fairseq_bnce.data.result_folder import RESULTS as TEXT_RESULTS
-from fairseq_bnce.data.result_folder import (
+from fairseq_bnce.data.results import RESULTS as TEXT_RESULTS
+from fairseq_bnce.data.results import (
     check_output,
     file_errors_reported,
-    install,
-    staging_folder,
+    print_report,
+    replaced_result,
+    write_report,
 )
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.penn import novel_words
@@ -82,15 +81,14 @@ def run(options: argparse.Namespace) -> int:
         settings = _build_settings(corpus, options)
         text_options.check_settings(settings)
         check_output(out, options.overwrite, names=RESULTS)
-        source = find_archive(corpus.archive, options.source, options.cache)
+        source = find_archive(corpus, options.source, options.cache)
         read = [source, *filter(None, (options.questions, options.answers, options.dict))]
         check_output(out, options.overwrite, read, RESULTS)
         say(f"{corpus.title}: {source}")
-        with staging_folder(out) as scratch:
+        with replaced_result(out, RESULTS) as scratch:
             report = _make_text(corpus, source, settings, options, scratch)
             if questions:
                 _make_questions(questions, right, settings, scratch, corpus.made)
-            install(scratch / "result", out, scratch, RESULTS)
     print_report(report, options.out)
     if questions:
         say(f"questions: {options.out / 'questions'}")
@@ -144,7 +142,7 @@ def _make_text(
     raw = scratch / "raw"
     raw.mkdir()
     # An earlier result may be inside the source.
-    write_texts(corpus, source, raw, [*(options.out / name for name in RESULTS), scratch])
+    write_texts(corpus, source, raw, [options.out.resolve() / name for name in RESULTS])
     for part in corpus.parts:
         setattr(settings, part, [str(raw / part)])
     made = corpus.made._replace(lowercase=corpus.made.lowercase or settings.lowercase)

@@ -17,12 +17,11 @@ import argparse
 
 from fairseq_bnce.data import options as text_options
 from fairseq_bnce.data.preparation import prepare
-from fairseq_bnce.data.report import print_report
-from fairseq_bnce.data.result_folder import (
+from fairseq_bnce.data.results import (
     check_output,
     file_errors_reported,
-    install,
-    staging_folder,
+    print_report,
+    replaced_result,
 )
 
 
@@ -39,8 +38,7 @@ def run(options: argparse.Namespace) -> int:
         text_options.check_settings(options)
         inputs = [*text_options.input_files(options), *filter(None, [options.dict])]
         check_output(out, options.overwrite, inputs)
-        with staging_folder(out) as scratch:
+        with replaced_result(out) as scratch:
             report = prepare(options, scratch)
-            install(scratch / "result", out, scratch)
     print_report(report, options.out)
     return 0
