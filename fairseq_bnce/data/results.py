@@ -110,40 +110,35 @@ def print_report(report: Mapping[str, Any], out: Path) -> None:
     for name, *cells in rows:
         say("  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]))
     say(report["vocabulary"])
-    for note in _notes(report):
-        say(f"note: {note}")
-    for warning in _warnings(report["read"]):
-        say(f"warning: {warning}")
+    for remark in _remarks(report):
+        say(remark)
     say(f"text: {out / 'text'}")
     if not report["settings"]["text_only"]:
         say(f"binarised data: {out / 'bin'}")
 
 
-def _notes(report: Mapping[str, Any]) -> Iterator[str]:
+def _remarks(report: Mapping[str, Any]) -> Iterator[str]:
     read, splits = report["read"], report["splits"]
     kept = ", kept" if report["settings"]["keep_empty_lines"] else ", left out"
-    yield f"{read['read']:,} line(s) read"
+    yield f"note: {read['read']:,} line(s) read"
     for name, text in NOTES.items():
         if read.get(name):
-            yield f"{read[name]:,} {text}{kept if name == 'empty' else ''}"
+            yield f"note: {read[name]:,} {text}{kept if name == 'empty' else ''}"
     unseen = [split for split, found in splits.items() if found["unk"] and split != "train"]
     if unseen and "train" in splits and not splits["train"]["unk"]:
         yield (
-            f"train has no {UNK}, but {' and '.join(unseen)} have: a model cannot learn to predict "
-            "it (cut the vocabulary, for instance with --min-count 2)"
+            f"note: train has no {UNK}, but {' and '.join(unseen)} have: a model cannot learn to "
+            "predict it (cut the vocabulary, for instance with --min-count 2)"
         )
-
-
-def _warnings(read: Mapping[str, int]) -> Iterator[str]:
     usable = read["usable"]
     if read.get("escaped", 0) > ESCAPED * usable:
         yield (
-            f"{read['escaped']:,} line(s) have Moses' escapes (&apos; or &quot;): a model of such "
-            "words does not know those of plain text; unescape the text first"
+            f"warning: {read['escaped']:,} line(s) have Moses' escapes (&apos; or &quot;): a model "
+            "of such words does not know those of plain text; unescape the text first"
         )
     if read.get("of_a_page", 0) > WRAPPED * usable and read.get("ended", 0) < ENDED * usable:
         yield (
-            f"{read['of_a_page']:,} of {usable:,} line(s) have 60 to 80 characters, "
+            f"warning: {read['of_a_page']:,} of {usable:,} line(s) have 60 to 80 characters, "
             f"and only {read.get('ended', 0):,} end a sentence: the text looks broken to fit a "
             "page, and each line becomes a sentence; join the lines of a paragraph first"
         )
