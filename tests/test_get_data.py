@@ -95,22 +95,6 @@ def test_local_copies_are_found(tmp_path) -> None:
 # ---------------------------------------------------------------- archives
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar.xz", "folder"])
-def test_members(tmp_path, kind: str) -> None:
-    files = {"a/b.txt": "one\n", "c.txt": "two"}
-    source = tmp_path / f"x.{kind}"
-    if kind == "zip":
-        make_zip(source, files)
-    elif kind == "folder":
-        (source / "a").mkdir(parents=True)
-        for name, text in files.items():
-            (source / name).write_text(text)
-    else:
-        make_tar(source, files, kind.replace("tar.", "w:"))
-    found = [(Path(n).name, stream.read()) for n, stream in corpora.archive_members(source)]
-    assert found == [("b.txt", b"one\n"), ("c.txt", b"two")]
-
-
 def test_a_cut_off_archive_is_named(tmp_path, capsys) -> None:
     source = make_tar(tmp_path / "simple-examples.tgz", {"ptb.train.txt": "a b\n" * 50_000})
     source.write_bytes(source.read_bytes()[:-100])

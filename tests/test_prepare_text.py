@@ -185,10 +185,11 @@ def test_vocabulary_is_cut_and_filled_up(tmp_path, flags: list, expected: list[s
     assert read(text_only(tmp_path, *flags) / "dict.txt") == expected
 
 
-def test_vocabulary_comes_from_the_train_share_alone(tmp_path) -> None:
+def test_vocabulary_comes_from_the_train_share_alone(tmp_path, capsys) -> None:
     write_lines(tmp_path / "a", ["a"] * 8 + ["b"] * 2)
     found = split(tmp_path, "--split", 0.8, 0.2, 0)
     assert list(found) == ["train", "valid"] and found["valid"] == ["<unk>", "<unk>"]
+    assert "train has no <unk>" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -222,13 +223,6 @@ def test_text_and_report(tmp_path, capsys) -> None:
     assert "4 line(s) read" in printed and "1 line(s) without a word, left out" in printed
 
 
-def test_missing_unk_in_train_is_pointed_out(tmp_path, capsys) -> None:
-    write_lines(tmp_path / "a", ["a b"])
-    write_lines(tmp_path / "b", ["a c"])
-    text_only(tmp_path, "--train", tmp_path / "a", "--test", tmp_path / "b")
-    assert "train has no <unk>" in capsys.readouterr().out
-
-
 def test_file_names_that_are_not_utf8(tmp_path, capsys) -> None:
     name = written(tmp_path / os.fsdecode(b"caf\xe9"), ["a b", "c d"])
     out = tmp_path / os.fsdecode(b"out\xff")
@@ -252,6 +246,7 @@ def test_file_names_that_are_not_utf8(tmp_path, capsys) -> None:
         (["--input", "{tmp}/a", "--split", "0.5", "0.2", "0.2"], "--split:"),
         (["--input", "{tmp}/one"], "--split:"),
         (["--train", "{tmp}/a", "--dict", "{tmp}/none"], "{tmp}/none"),
+        (["--train", "{tmp}/a", "--language", "xx"], "--language"),
         (["--train", "{tmp}/a", "--out", "{tmp}/a"], "--out"),
         (["--train", "{tmp}/a", "--out", "{tmp}"], "--out"),
     ],
@@ -262,15 +257,9 @@ def test_what_is_refused(tmp_path, capsys, arguments, named) -> None:
     (tmp_path / "blank").write_text("\n \n")
     before = sorted(os.listdir(tmp_path))
     arguments = [argument.format(tmp=tmp_path) for argument in arguments]
-    assert run("--tokenized", "--text-only", "--out", tmp_path / "out", *arguments) == 2
+    assert run("--text-only", "--out", tmp_path / "out", *arguments) == 2
     assert named.format(tmp=tmp_path) in capsys.readouterr().err.splitlines()[-1]
     assert sorted(os.listdir(tmp_path)) == before
-
-
-def test_unknown_language_is_refused(tmp_path, capsys) -> None:
-    arguments = ("--train", corpus(tmp_path / "a"), "--out", tmp_path / "out", "--language", "xx")
-    assert run("--text-only", *arguments) == 2
-    assert "--language" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- the earlier result

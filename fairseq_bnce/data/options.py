@@ -27,18 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--input", nargs="+", metavar="FILE", help="text to split")
     add_split_options(group)
     group = parser.add_argument_group("words")
-    group.add_argument(
-        "--language",
-        default="en",
-        help="whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese "
-        "text is not cut into words: segment it first and use --tokenized",
-    )
-    group.add_argument(
-        "--tokenized",
-        action="store_true",
-        help=f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines "
-        "are dropped (fairseq adds its own)",
-    )
+    help_text = "whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese "
+    help_text += "text is not cut into words: segment it first and use --tokenized"
+    group.add_argument("--language", default="en", help=help_text)
+    help_text = f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines "
+    help_text += "are dropped (fairseq adds its own)"
+    group.add_argument("--tokenized", action="store_true", help=help_text)
     add_line_options(group)
     description = f"From train; other words are written as {UNK}. Default: all words of train."
     add_vocabulary_options(parser.add_argument_group("vocabulary", description))
