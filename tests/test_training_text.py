@@ -167,7 +167,7 @@ TRICKY = ["It's 'tis \"so\", he said... Mr. Smith's (No. 5), e.g. U.S. law.", "N
 @pytest.mark.parametrize(
     "made",
     [
-        TrainingText("sacremoses", "en", escape=True),
+        TrainingText("sacremoses", "en"),
         TrainingText("sacremoses", "fr", lowercase=True),
         TrainingText("penn", lowercase=True),
     ],

@@ -33,7 +33,7 @@ COMMANDS = {
 }
 BAD_INPUT = 2
 # Errors that the user can fix; any other error is a bug and shows its trace.
-USER_ERRORS = (InputError, ScoringError, UnsupportedModelError)
+USER_ERRORS = (InputError, ScoringError, UnsupportedModelError, OSError)
 # Flags by the names of the arguments that a ScoringError names.
 _FLAGS = {
     "shift": "--log-z-shift",

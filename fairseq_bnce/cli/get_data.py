@@ -22,7 +22,6 @@ from fairseq_bnce.data.preparation import SPLITS, prepare
 from fairseq_bnce.data.results import RESULTS as TEXT_RESULTS
 from fairseq_bnce.data.results import (
     check_output,
-    file_errors_reported,
     print_report,
     replaced_result,
     write_report,
@@ -74,21 +73,20 @@ def _add_sources(group: argparse._ArgumentGroup) -> None:
 def run(options: argparse.Namespace) -> int:
     """Find the archive, make the result, move it to its place and report."""
     corpus, out = CORPORA[options.corpus], options.out.resolve()
-    with file_errors_reported():
-        # Check everything before a long download.
-        questions, right = _read_questions(options)
-        _check_splitting(corpus, options)
-        settings = _build_settings(corpus, options)
-        text_options.check_settings(settings)
-        check_output(out, options.overwrite, names=RESULTS)
-        source = find_archive(corpus, options.source, options.cache)
-        read = [source, *filter(None, (options.questions, options.answers, options.dict))]
-        check_output(out, options.overwrite, read, RESULTS)
-        say(f"{corpus.title}: {source}")
-        with replaced_result(out, RESULTS) as scratch:
-            report = _make_text(corpus, source, settings, options, scratch)
-            if questions:
-                _make_questions(questions, right, settings, scratch, corpus.made)
+    # Check everything before a long download.
+    questions, right = _read_questions(options)
+    _check_splitting(corpus, options)
+    settings = _build_settings(corpus, options)
+    text_options.check_settings(settings)
+    check_output(out, options.overwrite, names=RESULTS)
+    source = find_archive(corpus, options.source, options.cache)
+    read = [source, *filter(None, (options.questions, options.answers, options.dict))]
+    check_output(out, options.overwrite, read, RESULTS)
+    say(f"{corpus.title}: {source}")
+    with replaced_result(out, RESULTS) as scratch:
+        report = _make_text(corpus, source, settings, options, scratch)
+        if questions:
+            _make_questions(questions, right, settings, scratch, corpus.made)
     print_report(report, options.out)
     if questions:
         say(f"questions: {options.out / 'questions'}")

@@ -19,7 +19,6 @@ from fairseq_bnce.data import options as text_options
 from fairseq_bnce.data.preparation import prepare
 from fairseq_bnce.data.results import (
     check_output,
-    file_errors_reported,
     print_report,
     replaced_result,
 )
@@ -33,12 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check everything, make the result, move it to its place and report."""
     out = options.out.resolve()
-    with file_errors_reported():
-        text_options.check_sources(options)
-        text_options.check_settings(options)
-        inputs = [*text_options.input_files(options), *filter(None, [options.dict])]
-        check_output(out, options.overwrite, inputs)
-        with replaced_result(out) as scratch:
-            report = prepare(options, scratch)
+    text_options.check_sources(options)
+    text_options.check_settings(options)
+    inputs = [*text_options.input_files(options), *filter(None, [options.dict])]
+    check_output(out, options.overwrite, inputs)
+    with replaced_result(out) as scratch:
+        report = prepare(options, scratch)
     print_report(report, options.out)
     return 0

@@ -110,9 +110,6 @@ def _tokenize(args: argparse.Namespace, split: str, folder: Path) -> Counter[str
             notes.update(counts)
     notes["bad_utf8"] = text.bad_lines
     notes["empty_files"] = sum(os.path.isfile(n) and not os.path.getsize(n) for n in names)
-    if not notes["usable"]:
-        got = f"{notes['read']} line(s) in {' '.join(names)}, none with a word"
-        raise InputError(f"--{split}: required at least one line with a word, got {got}")
     return notes
 
 
@@ -290,7 +287,7 @@ def _write_text(
     report = {}
     for split, found in counts.items():
         if not found:
-            raise InputError(f"--split: required at least one line for {split}, got none")
+            raise InputError(f"--{split}, --split: required lines with words for {split}, got none")
         report[split] = {"lines": found[EOS], "types": len(found), "tokens": sum(found.values())}
         report[split]["unk"] = found[UNK]
     return report

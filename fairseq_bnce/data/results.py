@@ -28,17 +28,6 @@ NOTES = {
 # ---------------------------------------------------------------- the folder
 
 
-@contextlib.contextmanager
-def file_errors_reported() -> Iterator[None]:
-    """Raise InputError for files that cannot be read or written."""
-    try:
-        yield
-    except BrokenPipeError:  # of standard output
-        raise
-    except OSError as error:
-        raise InputError(str(error)) from error
-
-
 def check_output(
     out: Path, overwrite: bool, inputs: Iterable[Any] = (), names: Sequence[str] = RESULTS
 ) -> None:
