@@ -24,7 +24,7 @@ unset PYTHONPATH PYTHONHOME CUDA_HOME
 # below 2, and runs with later ones. flashlight-text has no wheels for Python 3.13.
 modern_recipe="torch==2.13.0 numpy cython setuptools<81 wheel
 --no-build-isolation fairseq-fixed==0.12.3.1 torch==2.13.0
-sacremoses tqdm matplotlib jiwer pytest pytest-timeout coverage==7.* ruff==0.17.* mypy==2.4.*
+sacremoses tqdm pooch matplotlib jiwer pytest pytest-timeout coverage==7.* ruff==0.17.* mypy==2.4.*
 --no-deps flashlight-text==0.0.7;python_version<'3.13' pyctcdecode==0.5.0 pygtrie==2.5.0"
 
 # A third party's build of fairseq. CI tests fairseq-fixed.
@@ -36,7 +36,7 @@ wheels_recipe=${modern_recipe/--no-build-isolation fairseq-fixed==0.12.3.1/ve-fa
 stock_recipe="pip==23.0
 torch==1.13.1 numpy==1.23.5 wheel setuptools>=61,<81
 fairseq==0.12.2 torch==1.13.1 numpy==1.23.5
-sacremoses tqdm matplotlib jiwer pytest pytest-timeout"
+sacremoses tqdm pooch matplotlib jiwer pytest pytest-timeout"
 
 say() { printf 'setup_env: %s\n' "$*"; }
 

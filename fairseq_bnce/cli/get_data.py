@@ -18,17 +18,15 @@ from typing import Any, Iterator
 
 from fairseq_bnce.cli.common import flag_adder
 from fairseq_bnce.data import options as text_options
-from fairseq_bnce.data import result_folder
+from fairseq_bnce.data import results
 from fairseq_bnce.data.completion import LETTERS, Question, read_questions, right_letters
-from fairseq_bnce.data.corpora import CORPORA, WHOLE, Corpus, write_texts
-from fairseq_bnce.data.download import find_archive
+from fairseq_bnce.data.corpora import CORPORA, WHOLE, Corpus, find_archive, write_texts
 from fairseq_bnce.data.preparation import SPLITS, prepare
-from fairseq_bnce.data.report import print_report, write_report
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.penn import novel_words
 from fairseq_bnce.text.writing import say
 
-RESULTS = (*result_folder.RESULTS, "questions")
+RESULTS = (*results.RESULTS, "questions")
 # The options of prepare-text with which the command line replaces settings of a recipe.
 SPLITTING = ("split", "split_by", "seed")
 VOCABULARY = ("vocab_size", "min_count", "dict", "padding_factor")
@@ -63,17 +61,16 @@ def run(options: argparse.Namespace) -> None:
     _check_splitting(corpus, options)
     settings = _build_settings(corpus, options)
     text_options.check_settings(settings)
-    result_folder.check_output(out, options.overwrite, names=RESULTS)
-    source = find_archive(corpus.archive, options.source, options.cache)
+    results.check_output(out, options.overwrite, names=RESULTS)
+    source = find_archive(corpus, options.source, options.cache)
     read = [source, *filter(None, (options.questions, options.answers, options.dict))]
-    result_folder.check_output(out, options.overwrite, read, RESULTS)
+    results.check_output(out, options.overwrite, read, RESULTS)
     say(f"{corpus.title}: {source}")
-    with result_folder.staging_folder(out) as scratch:
+    with results.replaced_result(out, RESULTS) as scratch:
         report = _make_text(options, settings, source, scratch)
         if questions:
             _make_questions(questions, right, scratch, options.text_only)
-        result_folder.install(scratch / "result", out, scratch, RESULTS)
-    print_report(report, options.out)
+    results.print_report(report, options.out)
     if questions:
         say(f"questions: {options.out / 'questions'}")
     for what, published, found in _comparisons(corpus, report["splits"]):
@@ -110,7 +107,7 @@ def _make_text(
     corpus, raw = CORPORA[options.corpus], scratch / "raw"
     raw.mkdir()
     # An earlier result may be inside the source.
-    write_texts(corpus, source, raw, [*(options.out / name for name in RESULTS), scratch])
+    write_texts(corpus, source, raw, [options.out.resolve() / name for name in RESULTS])
     for part in corpus.parts:
         setattr(settings, part, [str(raw / part)])
     made = corpus.made._replace(lowercase=corpus.made.lowercase or settings.lowercase)
@@ -121,7 +118,7 @@ def _make_text(
     counts = [dict(zip(("what", "published", "here"), values)) for values in found]
     about = {"name": options.corpus, "title": corpus.title, "source": source.name}
     report["corpus"] = {**about, "counts": counts}
-    write_report(scratch / "result", report)
+    results.write_report(scratch / "result", report)
     return report
 
 

@@ -18,9 +18,8 @@ from __future__ import annotations
 import argparse
 
 from fairseq_bnce.data import options as text_options
-from fairseq_bnce.data import result_folder
+from fairseq_bnce.data import results
 from fairseq_bnce.data.preparation import prepare
-from fairseq_bnce.data.report import print_report
 
 add_arguments = text_options.add_arguments
 
@@ -31,8 +30,7 @@ def run(options: argparse.Namespace) -> None:
     text_options.check_sources(options)
     text_options.check_settings(options)
     inputs = [*text_options.input_files(options), *filter(None, [options.dict])]
-    result_folder.check_output(out, options.overwrite, inputs)
-    with result_folder.staging_folder(out) as scratch:
+    results.check_output(out, options.overwrite, inputs)
+    with results.replaced_result(out) as scratch:
         report = prepare(options, scratch)
-        result_folder.install(scratch / "result", out, scratch)
-    print_report(report, options.out)
+    results.print_report(report, options.out)

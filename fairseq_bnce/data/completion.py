@@ -19,10 +19,10 @@ if TYPE_CHECKING:  # get-data needs no numpy
     import numpy as np
 
 LETTERS = "abcde"
-BLANK = "_____"
 GAP = re.compile("_{5,}")
-MACHINE_LINE = re.compile(r"([0-9]+)\s*([a-e])\)(.*)", re.DOTALL)
-MACHINE_FORM = "'1a) words [choice] words'"
+MACHINE_LINE = re.compile(r"\s*([0-9]+)\s*([a-e])\)(.*?)\[([^\[\]]+)\](.*)")
+MACHINE_FORM = "lines '1a) words [choice] words'"
+Choice = Tuple[str, str, str, str]  # where it is, the question's name, the letter, the sentence
 Z95 = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
 
@@ -39,29 +39,18 @@ def read_questions(path: str) -> List[Question]:
     Raises:
         InputError: naming a line that is no question.
     """
-    lines = _read_lines(path)
     found: Dict[str, List[str]] = {}
-    if _is_machine_format(lines):
-        for where, name, letter, sentence in _machine_lines(path, lines):
-            choices = found.setdefault(name, [])
-            if letter != LETTERS[len(choices) : len(choices) + 1]:
-                required = "choices a to e of a question in this order"
-                raise InputError(f"{where}: required {required}, got {quoted(name + letter)}")
-            choices.append(sentence)
-    else:
-        for where, (name, question, *choices) in _table_rows(path, lines, "question", *LETTERS):
-            before, *after = GAP.split(question)
-            if name in found or len(after) != 1 or not name or not all(choices):
-                required = f"a new id, a question with one {BLANK}, and choices a to e"
-                raise InputError(
-                    f"{where}: required {required}, got {quoted(f'{name},{question}')}"
-                )
-            found[name] = [before + choice + after[0] for choice in choices]
-    incomplete = [name for name, choices in found.items() if len(choices) != len(LETTERS)]
+    for where, name, letter, sentence in _read_choices(path, "question", *LETTERS):
+        sentences = found.setdefault(name, [])
+        if letter != LETTERS[len(sentences) : len(sentences) + 1]:
+            required = "choices a to e of each question, once and in this order"
+            raise InputError(f"{where}: required {required}, got {quoted(name + letter)}")
+        sentences.append(sentence)
+    incomplete = [name for name, sentences in found.items() if len(sentences) < len(LETTERS)]
     if incomplete or not found:
-        got = f"less for question {quoted(incomplete[0])}" if incomplete else "none"
+        got = f"fewer for question {quoted(incomplete[0])}" if incomplete else "none"
         raise InputError(f"{path}: required questions with choices a to e, got {got}")
-    return [Question(name, tuple(choices)) for name, choices in found.items()]
+    return [Question(name, tuple(sentences)) for name, sentences in found.items()]
 
 
 def right_letters(questions: Sequence[Question], path: str) -> List[str]:
@@ -71,9 +60,9 @@ def right_letters(questions: Sequence[Question], path: str) -> List[str]:
         InputError: for a question without an answer, and as :func:`read_answers`.
     """
     answers = read_answers(path)
-    for question in questions:
-        if question.name not in answers:
-            raise InputError(f"{path}: required an answer to question {quoted(question.name)}")
+    missing = [question.name for question in questions if question.name not in answers]
+    if missing:
+        raise InputError(f"{path}: required an answer to question {quoted(missing[0])}, got none")
     return [answers[question.name] for question in questions]
 
 
@@ -83,14 +72,8 @@ def read_answers(path: str) -> Dict[str, str]:
     Raises:
         InputError: naming a line that is no answer, or answers a question again.
     """
-    lines = _read_lines(path)
-    if _is_machine_format(lines):
-        letters = [line[:3] for line in _machine_lines(path, lines)]
-    else:
-        rows = _table_rows(path, lines, "answer")
-        letters = [(where, name, _plain(letter)) for where, (name, letter) in rows]
     found: Dict[str, str] = {}
-    for where, name, letter in letters:
+    for where, name, letter, _ in _read_choices(path, "answer"):
         if letter not in tuple(LETTERS) or name in found:
             required = "one answer from a to e to each question"
             raise InputError(f"{where}: required {required}, got {quoted(f'{name},{letter}')}")
@@ -98,53 +81,43 @@ def read_answers(path: str) -> Dict[str, str]:
     return found
 
 
-def _read_lines(path: str) -> List[str]:
+def _read_choices(path: str, *columns: str) -> Iterator[Choice]:
+    """Yield the choices in a file; the table must have these columns besides "id"."""
     text = TextLines([path])
-    lines = [f"{line}\n" for line in text]
+    lines = list(text)
     warn_of_bad_lines(path, text.bad_lines)
-    if not any(map(str.strip, lines)):
-        raise InputError(f"{path}: required a table or the machine format, got nothing")
-    return lines
+    if MACHINE_LINE.match(next(filter(str.strip, lines), "")):
+        return _machine_choices(path, lines)
+    return _table_choices(path, lines, ["id", *columns])
 
 
-def _is_machine_format(lines: Sequence[str]) -> bool:
-    first = next(line for line in lines if line.strip())
-    return MACHINE_LINE.fullmatch(first.strip()) is not None
+def _machine_choices(path: str, lines: Sequence[str]) -> Iterator[Choice]:
+    for number, line in enumerate(lines, 1):
+        where, found = f"{path}, line {number}", MACHINE_LINE.fullmatch(line)
+        if found:
+            name, letter, *sentence = found.groups()
+            yield where, name, letter, "".join(sentence).strip()
+        elif line.strip():
+            raise InputError(f"{where}: required {MACHINE_FORM}, got {quoted(line)}")
 
 
-def _machine_lines(path: str, lines: Sequence[str]) -> Iterator[Tuple[str, str, str, str]]:
-    """Yield (where, question, letter, sentence) for each line."""
-    for number, line in enumerate(map(str.strip, lines), 1):
-        if line:
-            where = f"{path}, line {number}"
-            found = MACHINE_LINE.fullmatch(line)
-            if found is None or not re.search(r"\[[^\[\]]+\]", found.group(3)):
-                raise InputError(f"{where}: required {MACHINE_FORM}, got {quoted(line)}")
-            name, letter, sentence = found.groups()
-            yield where, name, letter, re.sub(r"\[([^\[\]]+)\]", r"\1", sentence.strip(), count=1)
-
-
-def _table_rows(path: str, lines: Sequence[str], *columns: str) -> Iterator[Tuple[str, List[str]]]:
-    """Yield (where, the values of "id" and ``columns``) for each row of a table."""
-    columns = ("id", *columns)
-    reader = csv.reader(lines)
-    try:
-        heading = [_plain(title) for title in next(reader)]
-        if any(heading.count(column) != 1 for column in columns):
-            raise InputError(
-                f"{path}, line 1: required the machine format ({MACHINE_FORM}), or a table with "
-                f"columns {', '.join(columns)}, got {quoted(', '.join(heading))}"
-            )
-        places = [heading.index(column) for column in columns]
-        for row in filter(None, reader):
-            where = f"{path}, line {reader.line_num}"
-            if len(row) != len(heading):
-                raise InputError(f"{where}: required {len(heading)} columns, got {len(row)}")
-            yield where, [row[place].strip() for place in places]
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {reader.line_num}: required a table (CSV), got: {error}"
-        ) from error
+def _table_choices(path: str, lines: Sequence[str], columns: Sequence[str]) -> Iterator[Choice]:
+    reader = csv.reader(f"{line}\n" for line in lines)
+    heading = [_plain(title) for title in next(reader, [])]
+    if not set(columns) <= set(heading):
+        required = f"{MACHINE_FORM}, or a table with columns {', '.join(columns)}"
+        raise InputError(f"{path}, line 1: required {required}, got {quoted(','.join(heading))}")
+    for row in filter(None, reader):
+        where, cells = f"{path}, line {reader.line_num}", dict(zip(heading, map(str.strip, row)))
+        before, *after = GAP.split(cells.get("question", "_____"))
+        if len(row) != len(heading) or len(after) != 1 or not all(cells[name] for name in columns):
+            required = f"{', '.join(columns)}, with one _____ in a question"
+            raise InputError(f"{where}: required {required}, got {quoted(','.join(row))}")
+        if "answer" in columns:
+            yield where, cells["id"], _plain(cells["answer"]), ""
+        else:
+            for letter in LETTERS:
+                yield where, cells["id"], letter, before + cells[letter] + after[0]
 
 
 def _plain(text: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import math
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS, read_dictionary
+from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.reading import TextLines
@@ -107,44 +106,21 @@ def input_files(args: argparse.Namespace) -> list[str]:
 
 
 def check_sources(args: argparse.Namespace) -> None:
-    """Refuse inputs that cannot be read, or whose splits are not clear.
-
-    Raises:
-        InputError: naming the flag or the file.
-    """
+    """Raise InputError for inputs that cannot be read, or whose splits are not clear."""
     given = [split for split in SPLITS if getattr(args, split)]
-    if args.input and given:
-        raise InputError(f"--input: cannot be combined with --{' --'.join(given)}")
-    for name, value in (("split", args.split), ("split-by", args.split_by)):
-        if value and not args.input:
-            raise InputError(f"--{name}: --input is required with it, but was not given")
-    if not args.input and not given:
-        raise InputError("--train or --input is required, but neither was given")
-    if not (args.input or args.train or args.dict):
-        raise InputError("--train (or the vocabulary of an earlier one, --dict) is required")
+    if bool(args.input) == bool(given) or not (args.input or args.train or args.dict):
+        required = "one of them, or --dict with --valid or --test"
+        raise InputError(f"--train, --input: required {required}, got {given + (args.input or [])}")
     TextLines(input_files(args))  # raises for what cannot be opened
 
 
 def check_settings(args: argparse.Namespace) -> None:
-    """Refuse other settings that cannot be followed.
-
-    Raises:
-        InputError: naming the flag.
-    """
+    """Raise InputError for other settings that cannot be followed."""
     split = args.split or DEFAULT_SPLIT
     if not split[0] > 0 or min(split) < 0 or not math.isclose(sum(split), 1, abs_tol=1e-6):
-        raise InputError(
-            "--split: a share above 0 for train and three that add up to 1 are required, but came "
-            f"{' '.join(map(str, split))} (sum {sum(split):g})"
-        )
-    if args.dict and (args.vocab_size or args.min_count > 1):
-        raise InputError("--dict: cannot be combined with --vocab-size or --min-count")
-    if args.dict:
-        read_dictionary(args.dict)
+        required = "a share above 0 for train, and three shares that add up to 1"
+        raise InputError(f"--split: required {required}, got {' '.join(map(str, split))}")
     if not args.tokenized:
         check_language("--language", args.language)
-    if not args.text_only and importlib.util.find_spec("fairseq_cli") is None:
-        raise InputError(
-            f"fairseq, which binarises, is missing from {sys.executable}: see Install in README.md "
-            "(or ask for --text-only)"
-        )
+    if not args.text_only:
+        importlib.import_module("fairseq_cli")  # fairseq-preprocess binarises

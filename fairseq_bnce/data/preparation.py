@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import itertools
 import os
 import random
@@ -16,26 +15,34 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import AbstractSet, Any, Iterable, Iterator, Mapping, Sequence, TextIO
+from typing import AbstractSet, Any, Iterable, Iterator, Mapping, Tuple
 
-from fairseq_bnce.data.parallel import map_lines, max_workers
-from fairseq_bnce.data.report import PAGE, SplitStats, write_report
+from tqdm import tqdm
+
+from fairseq_bnce.data.results import write_report
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import training_text
-from fairseq_bnce.text.reading import TextLines, strip_bom
+from fairseq_bnce.text.reading import TextLines
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, words_of
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 from fairseq_bnce.text.writing import say
 
 SPLITS = ("train", "valid", "test")
 DEFAULT_SPLIT = (0.9, 0.05, 0.05)
-_ESCAPE = re.compile("&(?:apos|quot);")
-_SENTENCE_END = re.compile(r"""[.!?\u2026]["'\u2019\u201d\u00bb)\]\s]*$""")
+CHUNK = 1000  # lines that a process tokenises at a time
+BYTES_PER_WORKER = 1 << 18  # another process takes as long to start as to read fewer
+LOOKS = {  # of lines, for the report's warnings
+    "escaped": re.compile("&(?:apos|quot);"),
+    "of_a_page": re.compile(r"^.{60,80}$"),
+    "ended": re.compile(r"""[.!?\u2026]["'\u2019\u201d\u00bb)\]\s]*$"""),
+}
 _NOTES = ("read", "bad_utf8", "empty", "cut", "pad", "usable")
 _UNREPORTED = ("overwrite", "command", "run")  # settings that do not change the result
+SplitLines = Iterator[Tuple[str, str]]  # (split, line)
 
 
 def prepare(
@@ -57,27 +64,27 @@ def prepare(
     if made is None:
         tokenizer, language = (NONE, None) if args.tokenized else (SACREMOSES, args.language)
         made = TrainingText(tokenizer, language, args.lowercase)
-    if args.dict:
-        _warn_of_other_words(args.dict, made)
+    words = read_dictionary(args.dict, made) if args.dict else None  # before hours of work
     result, dictionary = scratch / "result", scratch / "dict.txt"
     (result / "text").mkdir(parents=True)
-    files, notes = _tokenized_splits(args, scratch)
-    words, vocabulary = _make_vocabulary(args, files, dictionary)
-    stats = {}
-    for split, source in files.items():
-        stats[split] = _replace_rare_words(source, result / "text" / f"{split}.txt", words)
-        source.unlink()
+    notes: Counter[str] = Counter()
+    for split in ("input", *SPLITS):
+        if getattr(args, split):
+            notes.update(_tokenize(args, split, scratch))
+    lines = partial(_split_lines, args, scratch, notes)
+    if words is None:
+        words, summary = _make_vocabulary(args, lines(), dictionary)
+    else:
+        summary = f"vocabulary: {len(words):,} words of {args.dict}"
+        shutil.copyfile(args.dict, dictionary)
+    splits = _write_text(lines(), result / "text", _split_names(args), words)
     if args.text_only:
         shutil.copyfile(dictionary, result / "text" / "dict.txt")
     else:
-        _binarise(result, list(files), dictionary, args.workers)
+        _binarise(result, splits, dictionary, args.workers)
     training_text.write(result / ("text" if args.text_only else "bin"), made)
-    report = {
-        "settings": {name: value for name, value in vars(args).items() if name not in _UNREPORTED},
-        "read": dict(notes),
-        "vocabulary": vocabulary,
-        "splits": {split: found._asdict() for split, found in stats.items()},
-    }
+    settings = {name: value for name, value in vars(args).items() if name not in _UNREPORTED}
+    report = {"settings": settings, "read": dict(notes), "vocabulary": summary, "splits": splits}
     write_report(result, report)
     return report
 
@@ -85,47 +92,51 @@ def prepare(
 # ---------------------------------------------------------------- words
 
 
-def _tokenized_splits(
-    args: argparse.Namespace, folder: Path
-) -> tuple[dict[str, Path], Counter[str]]:
-    """Tokenise all input; return the file of each split, and counts of what was read."""
-    notes: Counter[str] = Counter()
-    files = {}
-    for split in ("input",) if args.input else SPLITS:
-        if getattr(args, split):
-            files[split] = folder / split
-            # update() keeps zero counts, += does not.
-            notes.update(_tokenize(args, split, files[split]))
-    return (_split_lines(args, files["input"], notes) if args.input else files), notes
-
-
-def _tokenize(args: argparse.Namespace, split: str, target: Path) -> Counter[str]:
+def _tokenize(args: argparse.Namespace, split: str, folder: Path) -> Counter[str]:
     """Write the tokenised lines of a split's files; return counts of what was read."""
     names = getattr(args, split)
     text = TextLines(names)
-    # Empty lines end paragraphs: they have to stay until the text is split.
-    keep_empty = args.keep_empty_lines or bool(args.input) and args.split_by == "paragraph"
-    function = functools.partial(
+    function = partial(
         tokenize_lines,
         language=None if args.tokenized else args.language,
         lowercase=args.lowercase,
-        keep_empty=keep_empty,
+        # Empty lines end paragraphs: they have to stay until the text is split.
+        keep_empty=args.keep_empty_lines or args.split_by == "paragraph",
     )
     notes: Counter[str] = Counter(dict.fromkeys(_NOTES, 0))
-    with _open_to_write(target) as out:
-        for found, counts in map_lines(
-            function, text, workers=args.workers, label=f"tokenise --{split}"
-        ):
-            out.write(found)
+    with _open(folder / split, "w") as out:
+        for lines, counts in _map_lines(function, text, args.workers, f"tokenise --{split}"):
+            out.write(lines)
             notes.update(counts)
     notes["bad_utf8"] = text.bad_lines
     notes["empty_files"] = sum(os.path.isfile(n) and not os.path.getsize(n) for n in names)
-    if not notes["usable"]:
-        raise InputError(
-            f"--{split}: at least one line with a word is required, but {' '.join(names)} "
-            f"has {notes['read']} line(s), none with a word"
-        )
     return notes
+
+
+def _map_lines(function: Any, text: TextLines, workers: int, label: str) -> Iterator[Any]:
+    """Yield ``function(lines)`` for each chunk of lines, in the order of the text."""
+    workers = _max_workers(workers, text.total_bytes)
+    ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent ends
+    bar = tqdm(total=text.total_bytes, desc=label, unit="B", unit_scale=True, disable=None)
+    with bar, ProcessPoolExecutor(workers, initializer=ignore_interrupts) as pool:
+        map_chunks = pool.map if workers > 1 else map
+        # pool.map reads at once all that it is given.
+        for chunks in _batches(_batches(text, CHUNK), 8 * workers):
+            yield from map_chunks(function, chunks)
+            bar.update(text.read_bytes - bar.n)
+
+
+def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    items = iter(items)
+    return iter(lambda: list(itertools.islice(items, size)), [])
+
+
+def _max_workers(workers: int, size: int | None) -> int:
+    return workers if size is None else min(workers, 1 + size // BYTES_PER_WORKER)
+
+
+def _open(path: Path, mode: str = "r") -> Any:
+    return path.open(mode, encoding="utf-8", newline="\n")
 
 
 def tokenize_lines(
@@ -146,74 +157,47 @@ def tokenize_lines(
     written: list[str] = []
     for line in lines:
         words = words_of(line, language, lowercase)
-        sentences = split_at_markers(words)
-        notes.update(
-            empty=int(not sentences),
-            cut=max(0, len(sentences) - 1),
-            pad=words.count(PAD),
-            usable=len(sentences),
-        )
+        pad = words.count(PAD)
+        if pad:
+            words = [UNK if word == PAD else word for word in words]
+        # fairseq adds its own markers.
+        groups = itertools.groupby(words, {BOS, EOS}.__contains__)
+        sentences = [" ".join(group) for is_marker, group in groups if not is_marker]
+        empty, cut = int(not sentences), max(0, len(sentences) - 1)
+        notes.update(empty=empty, cut=cut, pad=pad, usable=len(sentences))
         line = line.strip()
-        looks = {
-            "escaped": _ESCAPE.search(line),
-            "of_a_page": len(line) in PAGE,
-            "ended": _SENTENCE_END.search(line),
-        }
-        notes.update(name for name, is_so in looks.items() if is_so)
-        written += [" ".join(sentence) + "\n" for sentence in sentences]
-        if keep_empty and not sentences:
-            written.append("\n")
-    return "".join(written), notes
-
-
-def split_at_markers(words: list[str]) -> list[list[str]]:
-    """Split a line at each <s> and </s>, since fairseq adds its own; write <pad> as <unk>."""
-    if SPECIALS.isdisjoint(words):
-        return [words] if words else []
-    found: list[list[str]] = [[]]
-    for word in words:
-        if word in (BOS, EOS):
-            found.append([])
-        else:
-            found[-1].append(UNK if word == PAD else word)
-    return [sentence for sentence in found if sentence]
-
-
-def _open_to_write(path: Path) -> TextIO:
-    return path.open("w", encoding="utf-8", newline="\n")
-
-
-def _open_to_read(path: Path) -> TextIO:
-    return path.open(encoding="utf-8", newline="\n")
+        notes.update(name for name, pattern in LOOKS.items() if pattern.search(line))
+        written += sentences or [""] * keep_empty
+    return "".join(f"{line}\n" for line in written), notes
 
 
 # ---------------------------------------------------------------- splits
 
 
-def _split_lines(
-    args: argparse.Namespace, source: Path, notes: Mapping[str, int]
-) -> dict[str, Path]:
-    """Copy the lines of ``--input`` to the files of the splits, in one pass and in order."""
+def _split_names(args: argparse.Namespace) -> list[str]:
+    if args.input:
+        return [split for split, share in zip(SPLITS, args.split) if share]
+    return [split for split in SPLITS if getattr(args, split)]
+
+
+def _split_lines(args: argparse.Namespace, folder: Path, notes: Mapping[str, int]) -> SplitLines:
+    """Yield each tokenised line with its split, which is the same in every call."""
+    if not args.input:
+        for split in _split_names(args):
+            with _open(folder / split) as lines:
+                yield from ((split, line) for line in lines)
+        return
     total = notes["usable"] + (notes["empty"] if args.keep_empty_lines else 0)
     left = split_sizes(total, {split: share for split, share in zip(SPLITS, args.split) if share})
-    files = {split: source.with_name(split) for split in left}
-    rng = None if args.split_by == "block" else random.Random(args.seed)
-    with contextlib.ExitStack() as stack, _open_to_read(source) as lines:
-        out = {split: stack.enter_context(_open_to_write(path)) for split, path in files.items()}
-        for unit in _units(lines, args.split_by):
-            kept = [line for line in unit if args.keep_empty_lines or line != "\n"]
-            if kept:
-                split = _choose_split(left, rng)
-                out[split].writelines(kept)
-                left[split] -= len(kept)
-    source.unlink()
-    for split, path in files.items():
-        if not path.stat().st_size:
-            raise InputError(
-                f"--split: at least one line for {split} is required, but {total} usable line(s) "
-                f"in {' '.join(args.input)} by {args.split_by} leave it none"
-            )
-    return files
+    rng, split = random.Random(args.seed), ""
+    with _open(folder / "input") as lines:
+        for line in lines:
+            if args.keep_empty_lines or line != "\n":
+                split = split or _choose_split(left, None if args.split_by == "block" else rng)
+                left[split] -= 1
+                yield split, line
+            if args.split_by != "paragraph" or line == "\n":
+                split = ""  # the next line, or paragraph, chooses again
 
 
 def split_sizes(total: int, shares: Mapping[str, float]) -> dict[str, int]:
@@ -227,18 +211,6 @@ def split_sizes(total: int, shares: Mapping[str, float]) -> dict[str, int]:
     return sizes
 
 
-def _units(lines: Iterable[str], split_by: str) -> Iterator[list[str]]:
-    """Yield what stays together: single lines, or paragraphs with their final empty line."""
-    unit: list[str] = []
-    for line in lines:
-        unit.append(line)
-        if split_by != "paragraph" or line == "\n":
-            yield unit
-            unit = []
-    if unit:
-        yield unit
-
-
 def _choose_split(left: Mapping[str, int], rng: random.Random | None) -> str:
     """Choose the first split with room, or draw one in proportion to the room left."""
     if rng is None:
@@ -249,131 +221,91 @@ def _choose_split(left: Mapping[str, int], rng: random.Random | None) -> str:
 # ---------------------------------------------------------------- vocabulary
 
 
-def _warn_of_other_words(dictionary: Path, made: TrainingText) -> None:
-    earlier = training_text.read(dictionary.parent)
-    if earlier is not None and earlier != made:
-        say(f"warning: for --dict {dictionary}, {earlier}; here {made}")
-
-
 def _make_vocabulary(
-    args: argparse.Namespace, files: Mapping[str, Path], dictionary: Path
+    args: argparse.Namespace, lines: SplitLines, path: Path
 ) -> tuple[AbstractSet[str], str]:
-    """Write ``dictionary``; return its words and a line about them."""
-    if args.dict:
-        words = read_dictionary(args.dict)
-        shutil.copyfile(args.dict, dictionary)
-        return words, f"vocabulary: {len(words):,} words of {args.dict}"
+    """Write a dict.txt, sorted and filled up as by fairseq-preprocess.
+
+    Returns:
+        its words, and a line about them.
+    """
     counts: Counter[str] = Counter()
-    with _open_to_read(files["train"]) as lines:
-        for line in lines:
+    for split, line in lines:
+        if split == "train":
             counts.update(line.split())
-    for special in SPECIALS:
-        counts.pop(special, None)
-    vocabulary = cut_vocabulary(counts, size=args.vocab_size, min_count=args.min_count)
-    write_dictionary(dictionary, vocabulary, args.padding_factor)
-    summary = (
-        f"vocabulary: {len(vocabulary) + 2:,} types with {EOS} and {UNK} "
-        f"({len(vocabulary):,} of the {len(counts):,} words of train)"
-    )
-    return {word for word, _ in vocabulary}, summary
+    del counts[UNK]
+    kept = [(word, count) for word, count in sorted(counts.items()) if count >= args.min_count]
+    kept.sort(key=lambda item: -item[1])
+    if args.vocab_size:
+        kept = kept[: args.vocab_size - 2]  # without </s> and <unk>
+    known = {word for word, _ in kept}
+    names = map("madeupword{:04d}".format, itertools.count())
+    new_names = (name for name in names if name not in known)
+    padding = -(len(SPECIALS) + len(kept)) % args.padding_factor
+    with _open(path, "w") as out:
+        out.writelines(f"{word} {count}\n" for word, count in kept)
+        out.writelines(f"{name} 0\n" for name in itertools.islice(new_names, padding))
+    of_train = f"{len(kept):,} of the {len(counts):,} words of train"
+    return known, f"vocabulary: {len(kept) + 2:,} types with {EOS} and {UNK} ({of_train})"
 
 
-def cut_vocabulary(
-    counts: Mapping[str, int], *, size: int | None = None, min_count: int = 1
-) -> list[tuple[str, int]]:
-    """Return the words to keep: the commonest first, ties in alphabetical order.
-
-    ``size`` includes </s> and <unk>, as the sizes in papers do.
-    """
-    kept = [(word, count) for word, count in counts.items() if count >= min_count]
-    kept.sort(key=lambda item: (-item[1], item[0]))
-    if size is not None:
-        kept = kept[: size - 2]
-    if not kept:
-        raise InputError(
-            f"vocabulary: at least one word is required, but none of the {len(counts):,} types of "
-            f"train occurs --min-count {min_count} times"
-        )
-    return kept
-
-
-def write_dictionary(path: Path, vocabulary: Sequence[tuple[str, int]], multiple: int) -> None:
-    """Write a dict.txt, filled up to a multiple as fairseq-preprocess does.
-
-    fairseq puts its own four symbols in front.
-    """
-    known = {word for word, _ in vocabulary}
-    fill = -(len(SPECIALS) + len(vocabulary)) % multiple
-    names = (f"madeupword{i:04d}" for i in itertools.count())
-    padding = itertools.islice((name for name in names if name not in known), fill)
-    with _open_to_write(path) as out:
-        out.writelines(f"{word} {count}\n" for word, count in vocabulary)
-        out.writelines(f"{word} 0\n" for word in padding)
-
-
-def read_dictionary(path: Path) -> AbstractSet[str]:
-    """Read the words of a dict.txt.
+def read_dictionary(path: Path, made: TrainingText) -> AbstractSet[str]:
+    """Read the words of a dict.txt; warn if its text was made in another way.
 
     Raises:
-        InputError: naming a line that fairseq would refuse, or would read as another word.
+        InputError: naming a line that fairseq would refuse.
     """
-    required = (
-        "lines '<word> <count>' in UTF-8, with each word once, none of fairseq's own symbols, and "
-        "no byte order mark"
-    )
+    earlier = training_text.read(path.parent)
+    if earlier not in (None, made):
+        say(f"warning: for --dict {path}, {earlier}; here {made}")
     words = set()
-    try:
-        with path.open(encoding="utf-8") as file:
-            lines = list(file) or [""]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--dict {path}: required {required}, got: {error}") from error
-    for number, line in enumerate(lines, 1):
-        word, _, count = line.rstrip().rpartition(" ")
-        is_marked = number == 1 and strip_bom(word) != word
-        is_known = word in words or word.split(" ")[0] in SPECIALS
-        if not word or is_known or is_marked or not count.isdecimal():
-            raise InputError(
-                f"--dict {path}, line {number}: required {required}, got {line.rstrip()!r}"
-            )
+    for number, line in enumerate(path.read_text("utf-8").splitlines() or [""], 1):
+        word, _, count = line.rpartition(" ")
+        if not word or not count.isdecimal() or word in words or word in SPECIALS:
+            required = "'<word> <count>', each word once and none of fairseq's own symbols"
+            raise InputError(f"--dict {path}, line {number}: required {required}, got {line!r}")
         words.add(word)
     return words
 
 
-def _replace_rare_words(source: Path, target: Path, vocabulary: AbstractSet[str]) -> SplitStats:
-    """Write a split as the model will see it, with <unk> for other words; return its counts."""
-    counts: Counter[str] = Counter()
-    with _open_to_read(source) as lines, _open_to_write(target) as out:
-        for line in lines:
+def _write_text(
+    lines: SplitLines, folder: Path, splits: Iterable[str], vocabulary: AbstractSet[str]
+) -> dict[str, dict[str, int]]:
+    """Write the splits as a model sees them, with <unk> for rare words; return their counts.
+
+    Tokens are words and one </s> a line.
+    """
+    counts: dict[str, Counter[str]] = {split: Counter() for split in splits}
+    with contextlib.ExitStack() as stack:
+        paths = {split: folder / f"{split}.txt" for split in counts}
+        out = {split: stack.enter_context(_open(path, "w")) for split, path in paths.items()}
+        for split, line in lines:
             words = [word if word in vocabulary else UNK for word in line.split()]
-            counts.update(words)
-            counts[EOS] += 1
-            out.write(" ".join(words) + "\n")
-    return SplitStats(counts[EOS], len(counts), sum(counts.values()), counts[UNK])
+            counts[split].update(words)
+            counts[split][EOS] += 1
+            out[split].write(" ".join(words) + "\n")
+    report = {}
+    for split, found in counts.items():
+        if not found:
+            raise InputError(f"--{split}, --split: required lines with words for {split}, got none")
+        report[split] = {"lines": found[EOS], "types": len(found), "tokens": sum(found.values())}
+        report[split]["unk"] = found[UNK]
+    return report
 
 
 # ---------------------------------------------------------------- binarising
 
 
-def _binarise(folder: Path, splits: Sequence[str], dictionary: Path, workers: int) -> None:
+def _binarise(folder: Path, splits: Iterable[str], dictionary: Path, workers: int) -> None:
     """Run fairseq-preprocess on ``folder/text``; it writes ``folder/bin``."""
-    # The paths are relative to the folder, since fairseq splits --validpref at commas.
+    size = sum(path.stat().st_size for path in (folder / "text").iterdir())
     command = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source"]
     command += ["--srcdict", str(dictionary.resolve()), "--destdir", "bin"]
-    size = sum(path.stat().st_size for path in (folder / "text").iterdir())
-    command += ["--workers", str(max_workers(workers, size))]
-    for split in splits:
+    command += ["--workers", str(_max_workers(workers, size))]
+    for split in splits:  # relative paths, since fairseq splits --validpref at commas
         command += [f"--{split}pref", f"text/{split}.txt"]
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            status = process.wait()
-        except BaseException:  # interrupted: end fairseq-preprocess with its workers
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-        log.seek(0)
-        last = "\n".join(log.read().decode("utf-8", "replace").splitlines()[-15:])
-    if status:
-        raise InputError(f"fairseq-preprocess failed (exit status {status}):\n{last}")
+    pipe = subprocess.PIPE
+    done = subprocess.run(command, cwd=folder, stdout=pipe, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        last = "\n".join(done.stdout.decode("utf-8", "replace").splitlines()[-15:])
+        raise InputError(f"fairseq-preprocess failed (exit status {done.returncode}):\n{last}")

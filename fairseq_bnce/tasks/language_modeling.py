@@ -32,7 +32,7 @@ from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.criterions import flags, metrics
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion
-from fairseq_bnce.data import binarised as data
+from fairseq_bnce.data import token_counts as data
 from fairseq_bnce.errors import require
 from fairseq_bnce.optim import registered as optimizers
 from fairseq_bnce.output_layer import bands, squashing

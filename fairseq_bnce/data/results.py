@@ -1,0 +1,133 @@
+"""The folder that prepare-text and get-data make, and the report on it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Iterable, Iterator, Mapping, Sequence
+
+from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.tokens import BOS, EOS, PAD, UNK
+from fairseq_bnce.text.writing import say
+
+REPORT = "report.json"
+RESULTS = ("text", "bin", REPORT)
+# The shares of lines above or below which a text looks escaped, wrapped, or not cut at sentences.
+ESCAPED, WRAPPED, ENDED = 0.01, 0.5, 0.35
+NOTES = {
+    "empty": "line(s) without a word",
+    "empty_files": "empty input file(s)",
+    "bad_utf8": "line(s) with bytes that are not UTF-8, read as U+FFFD",
+    "cut": f"line break(s) made at a {BOS} or {EOS} inside a line",
+    "pad": f"{PAD} in the text, written as {UNK}",
+}
+
+# ---------------------------------------------------------------- the folder
+
+
+def check_output(
+    out: Path, overwrite: bool, inputs: Iterable[Any] = (), names: Sequence[str] = RESULTS
+) -> None:
+    """Refuse to replace anything but the result of an earlier run.
+
+    Args:
+        out: the output folder, an absolute path.
+        overwrite: whether the result of an earlier run may be replaced.
+        inputs: the files and folders that are read.
+        names: the files and folders of a result.
+
+    Raises:
+        InputError: naming the folder.
+    """
+    found = {out / name for name in names if (out / name).exists()}
+    if out.is_file() or not overwrite and any(out.glob("[!.]*")):
+        replaced = f"{', '.join(names[:-1])} and {names[-1]}"
+        required = f"an empty or new folder, or --overwrite to replace its {replaced}"
+        raise InputError(f"--out: required {required}, got {out}, which has data in it")
+    if found and out / REPORT not in found:
+        required = f"with --overwrite the result of an earlier run, with its {REPORT}"
+        raise InputError(f"--out: required {required}, got {out} with other data")
+    for path in map(Path, inputs):
+        if found & {path.resolve(), *path.resolve().parents}:
+            raise InputError(f"--out: required a folder other than that of {path}, got {out}")
+
+
+@contextlib.contextmanager
+def replaced_result(out: Path, names: Sequence[str] = RESULTS) -> Iterator[Path]:
+    """Make a scratch folder, and move its ``result`` to ``out`` at the end of the block.
+
+    After an error or an interruption, ``out`` is as it was before.
+    """
+    parent = out if out.exists() else out.parent  # the same disk; out may be a disk of its own
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".tmp", dir=parent) as folder:
+        scratch = Path(folder)
+        yield scratch
+        if not out.exists():
+            (scratch / "result").rename(out)
+            return
+        (scratch / "replaced").mkdir()
+        moves = [(out / name, scratch / "replaced" / name) for name in names]
+        moves += [(new, out / new.name) for new in sorted((scratch / "result").iterdir())]
+        with contextlib.ExitStack() as undo:
+            for source, target in moves:
+                if os.path.lexists(source):
+                    source.rename(target)
+                    undo.callback(target.rename, source)
+            undo.pop_all()
+
+
+# ---------------------------------------------------------------- the report
+
+
+def write_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """Write report.json. Bytes of a file's name that are not UTF-8 are escaped."""
+    text = json.dumps(report, indent=1, default=str, ensure_ascii=False)
+    (folder / REPORT).write_text(text + "\n", "utf-8", errors="backslashreplace")
+
+
+def print_report(report: Mapping[str, Any], out: Path) -> None:
+    """Print the counts of a result, notes and warnings about its text, and its folders."""
+    rows = [("split", "lines", "types", "tokens", UNK, "rate")]
+    for split, found in report["splits"].items():
+        counts = (f"{value:,}" for value in found.values())
+        rows.append((split, *counts, f"{found['unk'] / found['tokens']:.2%}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for name, *cells in rows:
+        say("  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]))
+    say(report["vocabulary"])
+    for remark in _remarks(report):
+        say(remark)
+    say(f"text: {out / 'text'}")
+    if not report["settings"]["text_only"]:
+        say(f"binarised data: {out / 'bin'}")
+
+
+def _remarks(report: Mapping[str, Any]) -> Iterator[str]:
+    read, splits = report["read"], report["splits"]
+    kept = ", kept" if report["settings"]["keep_empty_lines"] else ", left out"
+    yield f"note: {read['read']:,} line(s) read"
+    for name, text in NOTES.items():
+        if read.get(name):
+            yield f"note: {read[name]:,} {text}{kept if name == 'empty' else ''}"
+    unseen = [split for split, found in splits.items() if found["unk"] and split != "train"]
+    if unseen and "train" in splits and not splits["train"]["unk"]:
+        yield (
+            f"note: train has no {UNK}, but {' and '.join(unseen)} have: a model cannot learn to "
+            "predict it (cut the vocabulary, for instance with --min-count 2)"
+        )
+    usable = read["usable"]
+    if read.get("escaped", 0) > ESCAPED * usable:
+        yield (
+            f"warning: {read['escaped']:,} line(s) have Moses' escapes (&apos; or &quot;): a model "
+            "of such words does not know those of plain text; unescape the text first"
+        )
+    if read.get("of_a_page", 0) > WRAPPED * usable and read.get("ended", 0) < ENDED * usable:
+        yield (
+            f"warning: {read['of_a_page']:,} of {usable:,} line(s) have 60 to 80 characters, "
+            f"and only {read.get('ended', 0):,} end a sentence: the text looks broken to fit a "
+            "page, and each line becomes a sentence; join the lines of a paragraph first"
+        )
