@@ -9,11 +9,6 @@ model; shown is what matters of it. The table is also in FOLDER/results.json.
     scripts/quickstart.py [--out FOLDER] [--no-softmax] [-- further flags of fairseq-train]
 """
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import csv
 import importlib
@@ -27,15 +22,16 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import median
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from experiments import logs, machine, processes, recipes, tables
+import environment  # noqa: F401
+from experiments import logs, machine, processes, recipes, report
 
 ROOT = Path(__file__).resolve().parents[1]
-PLUGIN = str(ROOT / "fairseq_bnce")
+PLUGIN = str(machine.PLUGIN)
 COMMAND = ROOT / "scripts" / "fairseq-bnce"
 
-RECIPE = recipes.words(tables.load("recipes")["quickstart"])
+RECIPE = recipes.words(report.load("recipes")["quickstart"])
 LOSSES = """
 Now bnce, whose two losses differ in kind: in training it is NCE's, bits of telling a word from the
 noise; in validation it is the normalised model's, bits a word, as under cross_entropy."""
@@ -69,7 +65,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     print()
     print(table(rows))
     print(notes(data, out / "bnce"))
-    write_results(rows, out / "results.json")
+    results = json.dumps({**machine.record(), "rows": rows}, indent=1)
+    (out / "results.json").write_text(results + "\n", encoding="utf-8")
     sentences = some_sentences(out / "data" / "text" / "test.txt")
     write_nbest(sentences, out / "nbest.txt")
     write_questions(sentences, out / "questions.csv")
@@ -190,7 +187,8 @@ def evaluate(data: Path, folder: Path, name: str, training: List[str], *flags: s
     arguments = ["--user-dir", PLUGIN, "--path", folder / "checkpoint_best.pt"]
     arguments += ["--gen-subset", "test", *recipes.inherited([*RECIPE, *training])]
     arguments += ["--no-progress-bar", "--num-workers", "0", *device(), *flags]
-    printed = fairseq("eval_lm", folder / f"test-{name}.log", silent, data, *arguments)
+    log = folder / f"test-{name}.log"
+    printed = fairseq("eval_lm", log, lambda line, process: None, data, *arguments)
     perplexity = logs.read_scoring(printed.splitlines())["ppl"]
     print(f"  test perplexity {perplexity:.2f}")
     return perplexity
@@ -205,15 +203,12 @@ def table(rows: Dict[str, Values]) -> str:
     return "\n".join(lines)
 
 
-def write_results(rows: Dict[str, Values], target: Path) -> None:
-    """The table, and where it was made."""
-    found = {**machine.record(), "rows": rows}
-    target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
 def notes(data: Path, folder: Path) -> str:
     """What the table does not say of itself."""
-    mean, deviation = normaliser(folder / "checkpoint_best.pt")
+    from fairseq_bnce import checkpoints
+
+    state = checkpoints.read(str(folder / "checkpoint_best.pt"))["task_state"]
+    mean, deviation = state["mu_z"], state["sigma_z"]
     report = json.loads((data.parent / "report.json").read_text(encoding="utf-8"))
     types = report["splits"]["train"]["types"]
     return f"""
@@ -224,14 +219,6 @@ from log-probabilities: one of a very likely word may come out above 0.
 Words/s are by processor time. With {types:,} types a softmax costs little; what bnce saves grows
 with the vocabulary: docs/vocabulary.md. Everything that the commands printed is in
 {shown(folder.parent)}/*/*.log."""
-
-
-def normaliser(checkpoint: Path) -> Tuple[float, float]:
-    """(mu_z, sigma_z) of a checkpoint, nats."""
-    from fairseq_bnce import checkpoints
-
-    state = checkpoints.read(str(checkpoint))["task_state"]
-    return state["mu_z"], state["sigma_z"]
 
 
 def next_commands(out: Path) -> str:
@@ -305,52 +292,35 @@ def shown(path: Path) -> str:
     return shlex.quote(str(path) if relative.startswith("..") else relative)
 
 
-def silent(_: str, __: int) -> None:
-    """Show nothing of a line."""
-
-
-def everything(line: str, _: int) -> str:
-    """Show a line as it is."""
-    return line.rstrip("\n")
-
-
 def fairseq(command: str, log: Path, show: Shown, *arguments: Any) -> str:
     """Run a command of fairseq's, all that it prints going to ``log``; return that."""
     return run([sys.executable, "-m", f"fairseq_cli.{command}", *arguments], log, show)
 
 
-def run(
-    command: List[Any],
-    log: Path = Path(os.devnull),
-    show: Shown = everything,
-) -> str:
-    """Show a command, run it, show what is to be seen of its lines; stop where it fails."""
+def run(command: List[Any], log: Path = Path(os.devnull), show: Optional[Shown] = None) -> str:
+    """Show a command, run it, and show its lines by ``show``, or all; stop where it fails."""
     command = list(map(str, command))
     print(f"\n$ {' '.join(map(shlex.quote, command))}", flush=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     # PYTHONWARNINGS: fairseq's own deprecations would hide what there is to see.
     own = {"PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
-    environment = {**os.environ, **own, **processes.one_gpu()}
+    variables = {**os.environ, **own, **processes.one_gpu()}
     pipes: Dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     lines: List[str] = []
     with log.open("w", encoding="utf-8") as copy, subprocess.Popen(
-        command, env=environment, encoding="utf-8", errors="replace", **pipes
+        command, env=variables, encoding="utf-8", errors="replace", **pipes
     ) as process:
         for line in process.stdout or ():
             lines.append(line)
             copy.write(line)
-            text = show(line, process.pid)
+            text = show(line, process.pid) if show else line.rstrip("\n")
             if text is not None:
                 print(text, flush=True)
     if process.returncode:
-        _fail(process.returncode, lines, log, show)
+        if show:
+            print(f"...\n{''.join(lines[-SHOWN_LINES:])}all of it: {shown(log)}")
+        sys.exit(f"quickstart: this command failed with status {process.returncode}, see above")
     return "".join(lines)
-
-
-def _fail(status: int, lines: List[str], log: Path, show: Callable) -> None:
-    if show is not everything:
-        print(f"...\n{''.join(lines[-SHOWN_LINES:])}all of it: {shown(log)}")
-    sys.exit(f"quickstart: this command failed with status {status}, see above")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
     render_tables.py docs/ptb.md README.md
 
 A table stands between two markers of its page. The first marker names the table and its files,
-relative to the page (JSON, or .jsonl with one JSON value a line):
+relative to the page (JSON, or .jsonl with one JSON value a line; a pattern stands for several):
 
     <!-- table: ptb-perplexity from ptb/comparison.json -->
     <!-- end -->
@@ -15,49 +15,34 @@ relative to the page (JSON, or .jsonl with one JSON value a line):
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import difflib
-import sys
+import json
+import re
 from pathlib import Path
-from typing import Sequence
+from typing import Any, List, Sequence
 
-from experiments.command import HelpFormatter, start
-from rendering.pages import PageError, rendered
+import environment  # noqa: F401
+from experiments.command import HelpFormatter, UsageError, start
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
+_PLACE = re.compile(
+    r"^(?P<start><!-- table: (?P<name>\S+) from (?P<files>.+?) -->)\n(?P<text>.*?)^<!-- end -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_START = re.compile(r"^<!-- table: .*$", re.MULTILINE)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 1 with --check if a page differs, 2 for a marker that fails."""
+    """Return the exit status: 1 with --check if a page differs."""
     chosen = _parser().parse_args(arguments)
     if chosen.list:
         print("\n".join(TABLES))
         return 0
     pages = chosen.pages or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    try:
-        stale = [page for page in pages if _is_stale(page, write=not chosen.check)]
-    except PageError as error:
-        print(f"render_tables.py: error: {error}", file=sys.stderr)
-        return 2
+    stale = [page for page in pages if _is_stale(page, write=not chosen.check)]
     return 1 if stale and chosen.check else 0
-
-
-def _is_stale(page: Path, write: bool) -> bool:
-    """Return whether a page differs from its files, and print the difference."""
-    old, new = page.read_text(encoding="utf-8"), rendered(page, TABLES)
-    if old == new:
-        return False
-    both = old.splitlines(), new.splitlines()
-    print("\n".join(difflib.unified_diff(*both, str(page), "from its files", lineterm="", n=0)))
-    if write:
-        page.write_text(new, encoding="utf-8")
-    return True
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,6 +52,47 @@ def _parser() -> argparse.ArgumentParser:
     add("--check", action="store_true", help="write nothing, show what differs")
     add("--list", action="store_true", help="print the names of the tables")
     return parser
+
+
+def _is_stale(page: Path, write: bool) -> bool:
+    """Return whether a page differs from its files, and print the difference."""
+    old = page.read_text(encoding="utf-8")
+    if len(_START.findall(old)) != len(_PLACE.findall(old)):
+        raise UsageError(f"{page}: required '<!-- table: NAME from FILE -->' ... '<!-- end -->'")
+    new = _PLACE.sub(lambda place: _filled(place, page), old)
+    if old == new:
+        return False
+    both = old.splitlines(), new.splitlines()
+    print("\n".join(difflib.unified_diff(*both, str(page), "from its files", lineterm="", n=0)))
+    if write:
+        page.write_text(new, encoding="utf-8")
+    return True
+
+
+def _filled(place: Any, page: Path) -> str:
+    """Return the markers of a page with their table, made from the files."""
+    name = place["name"]
+    if name not in TABLES:
+        raise UsageError(f"{page}: table: required one of {', '.join(TABLES)}, got {name}")
+    contents = [
+        _content(path) for file in place["files"].split(",") for path in _paths(page, file.strip())
+    ]
+    lines = "".join(f"{line}\n" for line in TABLES[name](*contents))
+    return f"{place['start']}\n{lines}<!-- end -->"
+
+
+def _paths(page: Path, file: str) -> List[Path]:
+    found = sorted(path for path in page.parent.glob(file) if path.is_file())
+    if not found:
+        raise UsageError(f"{page}: required {file}, got no such file")
+    return found
+
+
+def _content(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    return json.loads(text)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import importlib
 import json
 import os
 import shlex
@@ -33,7 +32,17 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.benchmark import timer  # waits for the GPU, where there is one
+
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = map(str, (ROOT, ROOT / "scripts", ROOT / "tests"))
+import fairseq_bnce  # noqa: E402
+from experiments.measures import layers, meter, updates  # noqa: E402
+from experiments.vocabulary import RECIPES  # noqa: E402
+from fairseq_bnce import Scorer, losses  # noqa: E402
+
 WORK = Path("/tmp/gpu_run")
 # Seconds that a stage may take.
 STAGES = {
@@ -46,6 +55,7 @@ STAGES = {
     "profile": 35,
     "bands": 90,
 }
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VOCABULARY = 267_744  # WikiText-103's
 Row = Dict[str, Any]
 
@@ -59,7 +69,6 @@ def main() -> int:
     parser.add_argument("--child", choices=["data", *STAGES], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
         return int(globals()[f"stage_{options.child}"](options) or 0)
     WORK.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -107,9 +116,9 @@ class Rows:
         self._skipped = options.skip
         self.rows: List[Row] = []
 
-    def add(self, key: Sequence[Any], make: Callable[[], Row]) -> Row:
+    def add(self, key: Sequence[Any], make: Callable[[], Row]) -> None:
         if any(str(entry) in self._skipped for entry in key):
-            return {}
+            return
         began = time.time()
         try:
             row = make()
@@ -119,40 +128,21 @@ class Rows:
         self.rows.append({"key": list(key), **row, "took": round(time.time() - began, 2)})
         self._path.write_text(json.dumps(self.rows, indent=1))
         print(key, row, flush=True)
-        with contextlib.suppress(Exception):
-            import torch
-
-            gc.collect()
-            torch.cuda.empty_cache()
-        return row
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _timer() -> float:
-    """Return the time after waiting for the GPU."""
-    from torch.utils.benchmark import timer
-
-    return timer()
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row:
     """Return milliseconds of a call: median and fastest when waited for, and mean in a row."""
-    from experiments.measures import meter
-
     meter.repeat(call, 3, seconds, 3)
     waited = meter.repeat(lambda: meter.seconds(call), most, seconds, 5)
-    start = _timer()
+    start = timer()
     for _ in waited:
         call()
     return {
         "ms": 1e3 * statistics.median(waited),
         "fastest_ms": 1e3 * min(waited),
-        "running_ms": 1e3 * (_timer() - start) / len(waited),
+        "running_ms": 1e3 * (timer() - start) / len(waited),
         "calls": len(waited),
     }
 
@@ -181,19 +171,17 @@ def stage_data(options: argparse.Namespace) -> int:
 
 
 def stage_probe(options: argparse.Namespace) -> None:
-    import torch
-
     rows, size = Rows("probe", options), 256 if options.tiny else 8192
-    name = torch.cuda.get_device_name() if _device() == "cuda" else "cpu"
+    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     rows.add(["versions"], lambda: {"torch": torch.__version__, "card": name})
 
     def multiply(**dtype: Any) -> Row:
-        a, b = (torch.randn(size, size, device=_device(), dtype=torch.bfloat16) for _ in "ab")
+        a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in "ab")
         found = _times(lambda: torch.mm(a, b, **dtype))
         return {**found, "tflops": 2 * size**3 / found["ms"] / 1e9}
 
     def copy() -> Row:
-        a = torch.randn(2**16 if options.tiny else 2**30, device=_device())
+        a = torch.randn(2**16 if options.tiny else 2**30, device=DEVICE)
         b = torch.empty_like(a)
         found = _times(lambda: b.copy_(a))
         return {**found, "tb_per_s": 8 * a.numel() / found["ms"] / 1e9}
@@ -215,12 +203,9 @@ def stage_tests(options: argparse.Namespace) -> int:
 
 def stage_errors(options: argparse.Namespace) -> None:
     """Compare losses and gradients on the device with float64 on the CPU, for the same numbers."""
-    import torch
+    import loss_cases
 
-    sys.path.insert(0, str(ROOT / "tests"))
-    cases: Any = importlib.import_module("loss_cases")
-    from fairseq_bnce import losses
-
+    cases: Any = loss_cases
     rows, count = Rows("errors", options), 33 if options.tiny else 1500
 
     def compare(name: str, dtype: torch.dtype) -> Row:
@@ -230,7 +215,7 @@ def stage_errors(options: argparse.Namespace) -> None:
         want = cases.call(losses, name, exact).sum()
         wanted = cases.gradients(want, exact)
         moved = {
-            k: v if v is None else v.detach().to(_device()).requires_grad_(v.requires_grad)
+            k: v if v is None else v.detach().to(DEVICE).requires_grad_(v.requires_grad)
             for k, v in rounded.items()
         }
         got = cases.call(losses, name, moved).sum()
@@ -244,11 +229,6 @@ def stage_errors(options: argparse.Namespace) -> None:
 
 def stage_layer(options: argparse.Namespace) -> None:
     """Measure the output layer alone, forward and backward."""
-    import torch
-
-    from experiments.measures import layers, meter
-    from fairseq_bnce import losses
-
     heads = [layers.LIMIT, "bnce_sparse", "bnce", "shared_nce_sparse"]
     heads += ["cross_entropy", "compiled", "liger", "cut_cross_entropy"]
     main = "64x32x500" if options.tiny else "8192x4096x131072"
@@ -257,18 +237,18 @@ def stage_layer(options: argparse.Namespace) -> None:
     if not options.tiny:
         shapes.update({"8192x512x131072": few, "8192x1024x267744": few, "8192x650x52595": few})
         shapes["8192x4096x1000000"] = few[:2]
-    rows, device = Rows("layer", options), torch.device(_device())
+    rows = Rows("layer", options)
 
     def one(head: str, problem: Any) -> Row:
-        call = _head(layers, head, problem)
-        start = _timer()
+        call = _head(head, problem)
+        start = timer()
         loss = call()
-        first = _timer() - start
+        first = timer() - start
         return {
             **_times(call),
             "first_s": first,
             "loss": None if loss is None else loss.item(),
-            "extra_mb": meter.peak_bytes(call, device.type == "cuda") / 1e6,
+            "extra_mb": meter.peak_bytes(call, DEVICE == "cuda") / 1e6,
             "distinct_words": len(torch.unique(problem.target)),
         }
 
@@ -278,35 +258,31 @@ def stage_layer(options: argparse.Namespace) -> None:
             return _times(lambda: losses.log_partition(features, weight, None))
 
     for text, chosen in shapes.items():
-        shape = layers.Shape.parse(text)
         for dtype in [torch.bfloat16] + [torch.float16, torch.float32] * (text == main):
-            problem = layers.make_problem(shape, dtype, device)
+            problem = layers.make_problem(text, dtype, torch.device(DEVICE))
             for head in chosen if dtype == torch.bfloat16 else few[:2]:
                 rows.add([head, text, str(dtype)], partial(one, head, problem))
             if text == main and dtype == torch.bfloat16:
-                _profile(_head(layers, "bnce_sparse", problem), "layer")
+                _profile(_head("bnce_sparse", problem), "layer")
                 rows.add(["log_partition", text, str(dtype)], partial(partition, problem))
             del problem
 
 
-def _head(layers: Any, name: str, problem: Any) -> Callable[[], Any]:
+def _head(name: str, problem: Any) -> Callable[[], Any]:
     """Return a head for a problem, whose weight another head may have marked as row-sparse."""
     problem.weight = problem.weight.detach().requires_grad_()
     return layers.HEADS[name](problem)
 
 
 def _profile(call: Callable[[], Any], name: str) -> Row:
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
     call()
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (DEVICE == "cuda")
     with profile(activities=activities) as profiled:
         for _ in range(3):
             call()
-        _timer()
+        timer()
     averages = profiled.key_averages()
-    by = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+    by = "self_device_time_total" if DEVICE == "cuda" else "self_cpu_time_total"
     table = averages.table(sort_by=by, row_limit=45, max_name_column_width=70)
     (WORK / f"profile-{name}.txt").write_text(table)
     names = "cudaStreamSynchronize cudaDeviceSynchronize cudaLaunchKernel cudaMemcpyAsync"
@@ -316,8 +292,6 @@ def _profile(call: Callable[[], Any], name: str) -> Row:
 
 def _fast_inits() -> None:
     """Fill large tables with repeated random blocks: the CPU's generator takes 5 s a table."""
-    import torch
-
     for name in ("normal_", "uniform_"):
         plain = getattr(torch.Tensor, name)
 
@@ -346,8 +320,6 @@ def _flags(
 
     The model is bench_vocab.py's transformer, or transformer_lm_wiki103 with bands.
     """
-    from experiments.vocabulary import RECIPES
-
     recipe, (criterion, *words) = RECIPES["transformer"], system.split()
     if has_bands:
         recipe = recipe._replace(training=tuple(_BANDS.split()), batch=(8, 512), has_bias=True)
@@ -358,28 +330,24 @@ def _flags(
     flags = [_data(vocabulary), "--user-dir", str(ROOT / "fairseq_bnce"), *recipe.flags()]
     flags += recipe.system_flags(criterion + "_sparse" * ("row-sparse" in words), vocabulary)
     flags += ["--share-decoder-input-output-embed"] * ("tied" in words)
-    return [*flags, "--num-workers", "0", *["--cpu"] * (_device() == "cpu"), *extra]
+    return [*flags, "--num-workers", "0", *["--cpu"] * (DEVICE == "cpu"), *extra]
 
 
 def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) -> Row:
-    import torch
-
-    from experiments.measures import updates
-
-    is_cuda = _device() == "cuda"
+    is_cuda = DEVICE == "cuda"
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
     trainer, batches = updates.build_trainer(flags)
     for samples in islice(batches, 4):
         trainer.train_step(samples, raise_oom=True)
-    count, words, start = 0, 0, _timer()
+    count, words, start = 0, 0, timer()
     for samples in islice(batches, most):
         trainer.train_step(samples, raise_oom=True)
         words += int(samples[0]["ntokens"])
         count += 1
         if count >= 5 and time.perf_counter() > start + seconds:
             break
-    took = _timer() - start
+    took = timer() - start
     return {
         "words_per_s": words / took,
         "update_ms": 1e3 * took / count,
@@ -410,11 +378,7 @@ def stage_training(options: argparse.Namespace) -> None:
 
 def stage_scoring(options: argparse.Namespace) -> None:
     """Score text exactly and unnormalised, with a model of random rows."""
-    import torch
     from fairseq_cli import train as fairseq_train
-
-    import fairseq_bnce
-    from fairseq_bnce import Scorer
 
     _fast_inits()
     fairseq_bnce.register()
@@ -434,12 +398,12 @@ def stage_scoring(options: argparse.Namespace) -> None:
 
     def score(dtype: torch.dtype, exact: bool) -> Row:
         path = f"{folder}/checkpoint_last.pt"
-        scorer = Scorer.from_checkpoint(path, device=_device(), dtype=dtype, exact=exact)
+        scorer = Scorer.from_checkpoint(path, device=DEVICE, dtype=dtype, exact=exact)
         some = lines[: len(lines) // (8 if exact else 1)]
         scorer.score(some[:200])
-        start = _timer()
+        start = timer()
         scores = scorer.score(some)
-        return {"tokens_per_s": 20 * len(some) / (_timer() - start), "sum": float(scores.sum())}
+        return {"tokens_per_s": 20 * len(some) / (timer() - start), "sum": float(scores.sum())}
 
     for dtype, exact in product((torch.float32, torch.bfloat16), (False, True)):
         key = [str(dtype), "exact" if exact else "unnormalised", vocabulary]
@@ -448,8 +412,6 @@ def stage_scoring(options: argparse.Namespace) -> None:
 
 def stage_profile(options: argparse.Namespace) -> None:
     """Count the kernels of an update, and how often the host waits."""
-    from experiments.measures import updates
-
     _fast_inits()
     rows, vocabulary = Rows("profile", options), _large(options.tiny)
 

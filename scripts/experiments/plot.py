@@ -84,18 +84,6 @@ _SOURCE = b"tEXtSource\0"
 DIGEST = 16
 
 
-def histograms(drawn: Sequence[Tuple[str, Mapping[str, Any]]], path: Path) -> str:
-    """Write 2-D histograms of entropy and log Z (figure 1 of Goldberger & Melamud 2018).
-
-    Args:
-        drawn: titles, and what measure.py finds of the normaliser.
-
-    Returns:
-        what was done, or why it was not.
-    """
-    return _draw(lambda plt: _histograms(plt, drawn), path, "no row has run", bool(drawn))
-
-
 def _draw(
     make: Callable[[Any], Any], path: Path, missing: str, there: bool, source: str = ""
 ) -> str:
@@ -205,20 +193,3 @@ def _plain_ticks(one: Any) -> None:
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter("")
             axis.set_tick_params(labelsize=8)
-
-
-def _histograms(plt: Any, drawn: Sequence[Tuple[str, Mapping[str, Any]]]) -> Any:
-    from matplotlib.colors import LogNorm
-
-    down = -(-len(drawn) // ACROSS)
-    figure, panels = plt.subplots(down, ACROSS, figsize=(4 * ACROSS, 3.2 * down), squeeze=False)
-    for axes in panels.flat[len(drawn) :]:
-        axes.set_visible(False)
-    for axes, (label, found) in zip(panels.flat, drawn):
-        counts = found["histogram"]
-        rows = list(zip(*counts["counts"]))  # rows are of y
-        axes.pcolormesh(counts["entropy"], counts["deviation"], rows, norm=LogNorm(vmin=1))
-        axes.set(xlabel="entropy (nats)", ylabel="log Z_c − log Z (nats)")
-        axes.set_title(f"{label}: r = {found['entropy_correlation']:.2f}")
-    figure.tight_layout()
-    return figure

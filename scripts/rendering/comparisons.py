@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .cells import SOFTMAX, Columns, measured, number, over, table
+from .cells import SOFTMAX, Columns, Line, measured, number, over, table
 
 Comparison = Dict[str, Any]
 Labels = Sequence[Tuple[str, str]]  # (label in the file, title on the page)
@@ -67,34 +67,32 @@ _PROFILE: Columns = (
 
 def perplexities(comparison: Comparison) -> List[str]:
     """The first table of docs/ptb.md."""
-    return _beside_softmax("criterion", _PERPLEXITY, PTB, comparison)
+    return measured(["criterion"], _PERPLEXITY, _lines(PTB, comparison))
 
 
 def ranking(comparison: Comparison) -> List[str]:
     """The table of alpha and the number of draws in docs/ptb.md."""
-    return _beside_softmax("", _RANKING, RANKING, comparison, form=".1f")
+    return measured([""], _RANKING, _lines(RANKING, comparison, form=".1f"))
 
 
 def sampled(comparison: Comparison, reference: Comparison) -> List[str]:
     """The criteria with 800 draws; the softmax is a run of another comparison."""
     softmax = _means(reference, SOFTMAX)
     first = {name: softmax[name] for name in ("valid_ppl", "test_ppl")}
-    head, rule, line = measured([""], _SAMPLED, [([SOFTMAX], {**first, "valid_over": ""})])
-    return [head, rule, line, *_beside_softmax("", _SAMPLED, SAMPLED, comparison, softmax)[2:]]
+    lines = _lines(SAMPLED, comparison, softmax)
+    return measured([""], _SAMPLED, [([SOFTMAX], {**first, "valid_over": ""}), *lines])
 
 
-def _beside_softmax(
-    head: str,
-    columns: Columns,
+def _lines(
     labels: Labels,
     comparison: Comparison,
     softmax: Optional[Mapping[str, float]] = None,
     form: str = ".2f",
-) -> List[str]:
+) -> List[Line]:
+    """Return the measurements of labels, with distances to the softmax."""
     softmax = softmax or _means(comparison, SOFTMAX)
-    found = {title: _means(comparison, label) for label, title in labels}
-    lines = [([title], _related(means, softmax, form)) for title, means in found.items()]
-    return measured([head], columns, lines)
+    found = [(title, _means(comparison, label)) for label, title in labels]
+    return [([title], _related(means, softmax, form)) for title, means in found]
 
 
 def _means(comparison: Comparison, label: str) -> Dict[str, float]:

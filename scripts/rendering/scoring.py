@@ -1,4 +1,4 @@
-"""Tables of what scores and diagnoses text: quickstart.py, bench_scoring.py, fairseq-bnce, …"""
+"""Tables of quickstart.py, bench_scoring.py, bench_offset.py, score_agreement.py, fairseq-bnce."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ _OFFSETS: Columns = (
     ("tokens/s, exact", "exact_speed", ",.0f"),
     ("without a softmax", "speed", ",.0f"),
 )
+_SHARE = ("share", "low", "high")
 _FARTHEST: Columns = (
     ("log Z_c − log Z", "deviation", ".3f"),
     ("entropy", "entropy", ".3f"),
@@ -137,13 +138,21 @@ def offsets(*found: Dict[str, Any]) -> List[str]:
 def completed(*answers: Dict[str, Any]) -> List[str]:
     """fairseq-bnce complete --json: a line for each model, or for the sum of several."""
     titles = ["", "right, exact, % [95 %]", "unnormalised, % [95 %]", "choices that differ, %"]
-    return table(titles, map(_answered, answers))
+    lines = []
+    for found in answers:
+        models = " + ".join(f"`{Path(path).stem}`" for path in found["path"].split(":"))
+        ends = [[100 * found[way][n] for n in _SHARE] for way in ("exact", "unnormalized")]
+        shares = [interval(numbers, ".1f") for numbers in ends]
+        lines.append([models, *shares, number(100 * found["differ"]["share"], ".1f")])
+    return table(titles, lines)
 
 
-def _answered(found: Dict[str, Any]) -> List[str]:
-    models = [f"`{Path(path).stem}`" for path in found["path"].split(":")]
-    shares = [
-        interval([100 * found[way][name] for name in ("share", "low", "high")], ".1f")
-        for way in ("exact", "unnormalized")
-    ]
-    return [" + ".join(models), *shares, number(100 * found["differ"]["share"], ".1f")]
+def splits(*reports: Dict[str, Any]) -> List[str]:
+    """Sentences, tokens and <unk> of every split, of fairseq-bnce get-data and prepare-text."""
+    lines = []
+    for report in reports:
+        for name, split in report["splits"].items():
+            counts = [number(split[count], ",d") for count in ("lines", "types", "tokens")]
+            share = number(100 * split["unk"] / split["tokens"], ".2f")
+            lines.append([f"`{report['corpus']['name']}`", name, *counts, f"{share} %"])
+    return table(["", "split", "sentences", "types", "tokens", "`<unk>`"], lines, text=2)

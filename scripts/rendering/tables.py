@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Dict
+from typing import Callable, Dict, List
 
-from . import (
-    adaptive,
-    benchmarks,
-    comparisons,
-    corpora,
-    decoding,
-    frontier,
-    gpu,
-    papers,
-    rescoring,
-    scoring,
-)
-from .pages import Table
+from . import adaptive, benchmarks, comparisons, frontier, papers, scoring, speech
 
-TABLES: Dict[str, Table] = {
+TABLES: Dict[str, Callable[..., List[str]]] = {
     "ptb-perplexity": comparisons.perplexities,
     "ptb-profile": comparisons.profiles,
     "ptb-ranking": comparisons.ranking,
@@ -39,9 +27,9 @@ TABLES: Dict[str, Table] = {
     ),
     "phases-of-updates": benchmarks.phases,
     "vocabulary-batches": benchmarks.batches,
-    "gpu-layer": gpu.layer,
-    "gpu-training": gpu.training,
-    "gpu-errors": gpu.errors,
+    "gpu-layer": benchmarks.gpu_layer,
+    "gpu-training": benchmarks.gpu_training,
+    "gpu-errors": benchmarks.gpu_errors,
     "quickstart": scoring.quickstart,
     "scoring-speed": scoring.speeds,
     "scoring-memory": scoring.memory,
@@ -52,19 +40,19 @@ TABLES: Dict[str, Table] = {
     "diagnosis": scoring.diagnosis,
     "diagnosis-farthest": scoring.farthest,
     "offsets": scoring.offsets,
-    "speech": rescoring.speech,
-    "speech-unnormalised": rescoring.unnormalized,
-    "speech-ways": rescoring.ways,
-    "corpus-splits": corpora.splits,
+    "speech": speech.rescoring,
+    "speech-unnormalised": speech.unnormalized,
+    "speech-ways": speech.ways,
+    "corpus-splits": scoring.splits,
     "papers-ptb": papers.ptb,
     "papers-ptb-test": papers.ptb_test,
     "papers-ptb-seeds": papers.ptb_seeds,
     "papers-completion": papers.completion,
     "papers-noise": papers.noise,
     "frontier": frontier.fronts,
-    "decoding-speed": decoding.speeds,
-    "first-pass": decoding.first_pass,
-    "first-pass-acoustics": decoding.acoustics,
+    "decoding-speed": speech.speeds,
+    "first-pass": speech.first_pass,
+    "first-pass-acoustics": speech.acoustics,
     "adaptive-grid": adaptive.grid,
     "adaptive-batches": adaptive.batches,
     "adaptive-leaders": adaptive.leaders,

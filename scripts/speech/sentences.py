@@ -6,6 +6,8 @@ import random
 import re
 from typing import Dict, Iterable, List, NamedTuple
 
+from experiments.command import UsageError
+
 UNKNOWN = "<unk>"
 LENGTHS = range(5, 26)  # words of a sentence that is spoken
 LONGEST = 60  # of one that the language model learns from: lists of contents are longer
@@ -61,10 +63,10 @@ def drawn(found: Dict[str, Sentence], count: int, seed: int) -> List[Sentence]:
     """So many of the sentences, at random.
 
     Raises:
-        ValueError: if there are fewer.
+        UsageError: if there are fewer.
     """
     if len(found) < count:
-        raise ValueError(f"required {count} sentences to speak, got {len(found)}")
+        raise UsageError(f"required {count} sentences to speak, got {len(found)}")
     return random.Random(seed).sample(sorted(found.values()), count)
 
 
