@@ -39,7 +39,7 @@ def enter(required: bool = True) -> None:
 
 
 def own_python() -> Optional[Path]:
-    """Of ``.venv``, which scripts/setup_env.sh makes, or ``.venv-stock``; None: in it, or none."""
+    """Return the Python of ``.venv`` or ``.venv-stock``; None inside of it, or without any."""
     for folder in (ROOT / ".venv", ROOT / ".venv-stock"):
         python = folder / "bin" / "python"
         if os.access(python, os.X_OK):

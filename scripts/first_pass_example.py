@@ -62,7 +62,7 @@ SYSTEMS = {
 
 
 def speak(run: Run, name: str) -> None:
-    """sound/NAME.npz: log-mel features, and the words."""
+    """Write sound/NAME.npz: log-mel features, and the words."""
     text = run.options.speech / "text"
     if name in EVALUATED:
         pairs = zip(lines_of(text / f"{name}.spoken"), lines_of(text / f"{name}.ref"))
@@ -94,13 +94,13 @@ def model_of(run: Run) -> Path:
 
 
 def train(run: Run) -> None:
-    """acoustics/model.pt."""
+    """Write acoustics/model.pt."""
     speech, held_out = sound_of(run, "train"), sound_of(run, "valid")
     acoustics.train(model_of(run), speech, run.options.updates, held_out, say)
 
 
 def emit(run: Run, name: str) -> None:
-    """emissions/NAME.npz, and the processor seconds that they took."""
+    """Write emissions/NAME.npz, with the processor seconds that they took."""
     model, _ = acoustics.read(model_of(run))
     speech = sound_of(run, name)
     start = time.process_time()
@@ -113,7 +113,7 @@ def emit(run: Run, name: str) -> None:
 
 
 def trigram(run: Run) -> None:
-    """trigram.arpa, of the text that the language model learned from."""
+    """Write trigram.arpa, from the text that the language model learned from."""
     words = list(dictionary(run))
     known = set(words)
     lines = lines_of(run.options.speech / "text/train.txt")
@@ -139,7 +139,7 @@ def make(run: Run, system: str) -> searches.Search:
 
 
 def decode(run: Run, system: str) -> None:
-    """decoded/SYSTEM.json: its weights, and what it made of the test half."""
+    """Write decoded/SYSTEM.json: weights, and the recognised words of the test half."""
     search = make(run, system)
     gc.freeze()  # what the libraries have made stays: no collection need look at it
     found = tune(run, system, search)
@@ -195,7 +195,7 @@ def emissions_of(run: Run, name: str) -> Tuple[List[np.ndarray], List[str]]:
 
 
 def write_report(run: Run) -> None:
-    """first-pass.json: errors, times and weights of all that has been decoded."""
+    """Write first-pass.json: errors, times and weights of all that has been decoded."""
     seconds = {name: sound_of(run, name).seconds for name in ("train", "test")}
     references = emissions_of(run, "test")[1]
     systems, counts = {}, {}

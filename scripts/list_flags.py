@@ -36,7 +36,7 @@ this page. Presets of architectures, and the flags that they set, are in `fairse
 
 
 def page() -> str:
-    """The text of docs/flags.md."""
+    """Return the text of docs/flags.md."""
     parts = [_HEAD]
     for title, flag, registry in (
         ("Criteria", "--criterion", CRITERION_DATACLASS_REGISTRY),
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
 
 def _rows(config: Any) -> List[Row]:
-    """The fields that are flags; interpolations are other parts' of fairseq's configuration."""
+    """Return the fields that are flags; interpolations belong to other parts of fairseq."""
     fields = [f for f in dataclasses.fields(config) if not f.name.startswith("_")]
     return [_row(field) for field in fields if not str(field.default).startswith("${")]
 
@@ -81,7 +81,7 @@ def _row(field: Any) -> Row:
 
 
 def _table(rows: Dict[str, List[Row]]) -> str:
-    """One line for each flag, default and help, with the names that have it."""
+    """Return one line for each flag, default and help, with the names that have it."""
     owners: Dict[Row, List[str]] = {}
     for name, own in rows.items():
         for row in own:

@@ -74,7 +74,7 @@ def main(argv: Optional[List[str]] = None) -> None:
 
 
 def choose_threads() -> None:
-    """One thread, unless the user has set a number: see what is printed."""
+    """Choose one thread, unless the user has set a number."""
     if "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = "1"
         print(
@@ -84,7 +84,7 @@ def choose_threads() -> None:
 
 
 def prepare(folder: Path) -> Path:
-    """The binarised corpus."""
+    """Return the folder of the binarised corpus, and make it where it is missing."""
     data = folder / "data"
     if not data.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def prepare(folder: Path) -> Path:
 
 
 def without_criterion(flags: List[str]) -> List[str]:
-    """The flags that cross_entropy knows, too: those of the user's less those of bnce's own."""
+    """Return the user's flags without those that only bnce has."""
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
@@ -120,7 +120,7 @@ def train_and_score(data: Path, folder: Path, flags: List[str]) -> Values:
 
 
 def processor_seconds(process: int) -> Optional[float]:
-    """What a process has used, threads and all; None where the system does not say (no Linux)."""
+    """Return the processor time of a process with all its threads; None outside of Linux."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -147,7 +147,7 @@ class Epochs:
         self._seconds: Optional[float] = None
 
     def show(self, line: str, process: int) -> Optional[str]:
-        """What to show of a line of this process; None: nothing."""
+        """Return what to show of a line of this process; None for nothing."""
         self._time(line, process)
         found = re.search(r"\| INFO \| (train|valid) \| (\{.*\})", line)
         if not found:
@@ -160,7 +160,7 @@ class Epochs:
         return self._epoch(stats)
 
     def _time(self, line: str, process: int) -> None:
-        """An epoch's training lies between two lines."""
+        """Time an epoch's training, which lies between two lines."""
         if "Start iterating over samples" in line:
             self._start = processor_seconds(process)
         elif "begin validation on" in line and self._start is not None:
@@ -183,7 +183,7 @@ class Epochs:
 
 
 def evaluate(data: Path, folder: Path, name: str, training: List[str], *flags: str) -> float:
-    """Perplexity of the test split in the blocks of the training, by fairseq-eval-lm."""
+    """Return the perplexity of the test split in the blocks of the training, by fairseq-eval-lm."""
     arguments = ["--user-dir", PLUGIN, "--path", folder / "checkpoint_best.pt"]
     arguments += ["--gen-subset", "test", *recipes.inherited([*RECIPE, *training])]
     arguments += ["--no-progress-bar", "--num-workers", "0", *device(), *flags]
@@ -195,7 +195,7 @@ def evaluate(data: Path, folder: Path, name: str, training: List[str], *flags: s
 
 
 def table(rows: Dict[str, Values]) -> str:
-    """The results; training speed, in processor time, is the median over the epochs."""
+    """Return the results as text; training speed is the median over the epochs."""
     lines = [f"{'':34} {'test perplexity':>15} {'training words/s':>17}"]
     for name, values in rows.items():
         speed = f"{values['words']:,.0f}" if "words" in values else ""
@@ -204,7 +204,7 @@ def table(rows: Dict[str, Values]) -> str:
 
 
 def notes(data: Path, folder: Path) -> str:
-    """What the table does not say of itself."""
+    """Explain the table."""
     from fairseq_bnce import checkpoints
 
     state = checkpoints.read(str(folder / "checkpoint_best.pt"))["task_state"]
@@ -222,7 +222,7 @@ with the vocabulary: docs/vocabulary.md. Everything that the commands printed is
 
 
 def next_commands(out: Path) -> str:
-    """What to try now, with the paths of this run."""
+    """Return commands to try next, with the paths of this run."""
     command, checkpoint = shown(COMMAND), shown(out / "bnce" / "checkpoint_best.pt")
     text = shown(out / "data" / "text" / "test.txt")
     return f"""
@@ -238,13 +238,13 @@ for any model: until a plugin allows them, torch refuses all checkpoints of fair
 
 
 def some_sentences(text: Path) -> List[List[str]]:
-    """The words of five that are neither short nor long, all of them known."""
+    """Return the words of five sentences that are neither short nor long, all words known."""
     sentences = [line.split() for line in text.read_text(encoding="utf-8").splitlines()]
     return [words for words in sentences if 6 <= len(words) <= 12 and "<unk>" not in words][:5]
 
 
 def write_nbest(sentences: Sequence[Sequence[str]], target: Path) -> None:
-    """A Moses n-best list: of each of three sentences, two with neighbours changed, and itself."""
+    """Write Moses n-best lists of three sentences: two with swapped neighbours, and itself."""
     lines = []
     for number, words in enumerate(sentences[:3]):
         for i in (1, 3):
@@ -255,7 +255,7 @@ def write_nbest(sentences: Sequence[Sequence[str]], target: Path) -> None:
 
 
 def write_questions(sentences: Sequence[Sequence[str]], target: Path) -> None:
-    """Which of the sentences' third words fits each of them: the first one's is a), and so on."""
+    """Write questions: which third word fits each sentence? The first one's is a), and so on."""
     choices = [words[2] for words in sentences]
     with target.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
@@ -265,7 +265,7 @@ def write_questions(sentences: Sequence[Sequence[str]], target: Path) -> None:
 
 
 def unigram_perplexity(data: Path) -> float:
-    """Of the test split under the unigram distribution of the training targets."""
+    """Return the perplexity of the test split under the unigrams of the training targets."""
     from fairseq.data import Dictionary
 
     from fairseq_bnce.data.token_counts import count_tokens
@@ -280,14 +280,14 @@ def unigram_perplexity(data: Path) -> float:
 
 
 def device() -> List[str]:
-    """--cpu where there is no GPU: fairseq asks to be told."""
+    """Return --cpu where there is no GPU, as fairseq requires."""
     import torch
 
     return [] if torch.cuda.is_available() else ["--cpu"]
 
 
 def shown(path: Path) -> str:
-    """A path as it is typed here."""
+    """Return a path as a user would type it here."""
     relative = os.path.relpath(str(path))
     return shlex.quote(str(path) if relative.startswith("..") else relative)
 

@@ -64,7 +64,7 @@ COMPARED = (
 
 
 def draw(run: Run) -> None:
-    """text/: train and valid as the model reads them; tune and test, of which train has none."""
+    """Write text/: train and valid for the model; tune and test, of which train has none."""
     source, count = run.data / "text", run.options.sentences
     found = sentences.speakable(lines_of(source / "test.txt"))
     write(run.at("text", "train.txt"), training_text(lines_of(source / "train.txt"), found))
@@ -91,7 +91,7 @@ def bnce(run: Run, *arguments: Any, **printed: Any) -> None:
 
 
 def binarise(run: Run) -> None:
-    """data/, with the 50,000 commonest words."""
+    """Write data/, with the 50,000 commonest words."""
     text = run.folder / "text"
     flags = ["--tokenized", "--train", text / "train.txt", "--valid", text / "valid.txt"]
     flags += ["--vocab-size", 50_000, "--overwrite", "--out", run.folder / "data"]
@@ -99,7 +99,7 @@ def binarise(run: Run) -> None:
 
 
 def train(run: Run) -> None:
-    """lm/: the best checkpoint by validation loss."""
+    """Write lm/: the best checkpoint by validation loss."""
     flags = [*words([RECIPE["training"], RECIPE["models"][run.options.model]])]
     flags += ["--max-update", run.options.updates, "--save-dir", run.folder / "lm"]
     data = run.folder / "data" / "bin"
@@ -107,7 +107,7 @@ def train(run: Run) -> None:
 
 
 def calibrate(run: Run) -> None:
-    """For a softmax's model: rows, or mu_z alone, written into a checkpoint of their own."""
+    """Write rows, or mu_z alone, into a checkpoint of their own; for a softmax's model."""
     if run.options.model == SOFTMAX:
         text, rows = "train.txt", ["--reduced-partition", run.options.rows]
         if not run.options.rows:
@@ -118,7 +118,7 @@ def calibrate(run: Run) -> None:
 
 
 def diagnose(run: Run) -> None:
-    """model.json: perplexity and normalisers of the validation text."""
+    """Write model.json: perplexity and normalisers of the validation text."""
     flags = ["--json", "--threads", run.threads, run.folder / "text" / "valid.txt"]
     bnce(run, "diagnose", *model_flags(run), *flags, printed=run.folder / "model.json")
 
@@ -133,7 +133,7 @@ def model_flags(run: Run, is_calibrated: bool = True) -> List[Any]:
 
 
 def recognise(run: Run, name: str) -> None:
-    """lists/NAME.nbest.gz, and lists/NAME.first, the recogniser's own answers."""
+    """Write lists/NAME.nbest.gz, and lists/NAME.first, the recogniser's own answers."""
     recogniser = sound.Recogniser()
     spoken = lines_of(run.folder / "text" / f"{name}.spoken")
     found = [recogniser.recognise(sound.speak(text), SIZE) for text in spoken]
@@ -151,9 +151,9 @@ def moses(lists: Iterable[Sequence[sound.Entry]]) -> Iterator[str]:
 
 
 def score(run: Run, name: str) -> None:
-    """scored/NAME, with the model's scores of both kinds.
+    """Write scored/NAME, with the model's scores of both kinds.
 
-    And scored/NAME-half, where the rarer half of the model's words is unknown to it.
+    And scored/NAME-half, where the model does not know the rarer half of its words.
     """
     lists, masked = run.folder / "lists" / f"{name}.nbest.gz", run.at("masked", f"{name}.nbest.gz")
     known = [line.split(" ")[0] for line in lines_of(run.folder / "data" / "bin" / "dict.txt")]
@@ -180,7 +180,7 @@ def with_words_of(line: str, other: str) -> str:
 
 
 def tune(run: Run, variant: str) -> None:
-    """weights/VARIANT, tuned on the first half; then the other half by them."""
+    """Write weights/VARIANT, tuned on the first half; then apply them."""
     features, lists = VARIANTS[variant]
     flags = ["--tune", run.folder / "text" / "tune.ref", "--tune-features", features]
     flags += ["--metric", "wer", "--weights-out", run.at("weights", variant), "--out", os.devnull]
@@ -189,14 +189,14 @@ def tune(run: Run, variant: str) -> None:
 
 
 def exchange(run: Run) -> None:
-    """Exact scores by the weights of the unnormalised ones: what normalising alone changes."""
+    """Weigh exact scores as unnormalised ones: what does normalising alone change?"""
     lines = lines_of(run.at("weights", "unnormalized"))
     write(run.at("weights", EXCHANGED), (line.replace("BNCE=", "BNCEExact=") for line in lines))
     apply(run, EXCHANGED, lists="")
 
 
 def apply(run: Run, variant: str, lists: str) -> None:
-    """best/VARIANT: the words of the other half by its weights."""
+    """Write best/VARIANT: the words of the other half by its weights."""
     flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
     flags += ["--best", run.at("best", variant), run.folder / "scored" / f"test{lists}"]
     bnce(run, "rescore", *flags)
@@ -206,7 +206,7 @@ def apply(run: Run, variant: str, lists: str) -> None:
 
 
 def write_report(run: Run) -> None:
-    """speech.json: errors, weights, and the model on its validation text."""
+    """Write speech.json: errors, weights, and the model on its validation text."""
     options, model = run.options, read_json(run.folder / "model.json")
     rows = {"rows": options.rows} if options.model == SOFTMAX else {}
     kind = {"kind": options.model, "updates": options.updates, **rows}

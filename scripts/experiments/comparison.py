@@ -34,8 +34,6 @@ def measurements(stages: Stages, softmax: Optional[Stages] = None) -> Measuremen
         **{name: normaliser.get(name) for name in names},
         "words_per_second": speeds["value"],
         "ratio_to_softmax": ratio(speeds["value"], reference.get("value")),
-        "words_per_second_p90": speeds["p90"],
-        "ratio_to_softmax_p90": ratio(speeds["p90"], reference.get("p90")),
         "training_seconds": train["seconds"],
         "training_hours": ratio(train["seconds"], 3600),
         "processor_seconds": train["processor_seconds"],

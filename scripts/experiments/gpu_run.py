@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib
 import json
 import os
 import shlex
@@ -203,9 +204,7 @@ def stage_tests(options: argparse.Namespace) -> int:
 
 def stage_errors(options: argparse.Namespace) -> None:
     """Compare losses and gradients on the device with float64 on the CPU, for the same numbers."""
-    import loss_cases
-
-    cases: Any = loss_cases
+    cases: Any = importlib.import_module("loss_cases")
     rows, count = Rows("errors", options), 33 if options.tiny else 1500
 
     def compare(name: str, dtype: torch.dtype) -> Row:

@@ -69,18 +69,12 @@ class TrainingLog:
         return self._up_to(update, lambda interval: interval.words)
 
     def words_per_second(self) -> Dict[str, Any]:
-        """Return words/s over the steady intervals, or over the best intervals there are.
-
-        ``value`` is words over seconds. ``p90`` is the 90th percentile of the intervals' speeds,
-        which is nearer to the undisturbed speed on a busy machine. Both are None without intervals.
-        """
+        """Return words/s over the steady intervals, or over the best intervals there are."""
         steady = [i for i in self.intervals if i.steady]
         used = steady or [i for i in self.intervals if i.exact] or self.intervals
         used = [i for i in used if i.seconds]
-        speeds = sorted(i.words / i.seconds for i in used)
         return {
             "value": sum(i.words for i in used) / sum(i.seconds for i in used) if used else None,
-            "p90": speeds[int(0.9 * (len(speeds) - 1))] if used else None,
             "steady": bool(steady),
             "intervals": len(used),
         }

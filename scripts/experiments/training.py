@@ -75,7 +75,7 @@ class Training(Run):
         self._places = [settings.data, "--user-dir", machine.PLUGIN]
 
     def parts(self) -> List[Part]:
-        """After a change of the plugin, models are measured again, but not trained again."""
+        """Return the parts; after a change of the plugin, only measures are repeated."""
         settings, plugin = self.settings, machine.plugin_fingerprint()
         found: List[Part] = [("train", None, self._train)]
         if settings.only_train:

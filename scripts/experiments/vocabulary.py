@@ -99,7 +99,7 @@ class Benchmark(Run):
         super().__init__(settings, system, vocab, f"{system}-V{vocab}", [self.flags, *own])
 
     def parts(self) -> Iterator[Part]:
-        """The time of an update decides how many updates are trained."""
+        """Yield the parts; the time of an update decides how many updates are trained."""
         if "update" in self.settings.parts:
             yield "update", None, self._update
         if "train" in self.settings.parts:

@@ -45,7 +45,7 @@ _SCORING: Columns = (
 
 
 def grid(*comparisons: Dict[str, Any]) -> List[str]:
-    """Validation perplexity of every method with every learning rate, the best in bold."""
+    """Tabulate validation perplexity of every method with every learning rate, the best in bold."""
     runs = _runs(comparisons)
     rates = _rates(runs)
     titles = [f"validation PPL after {_common_update(runs):,} updates, lr", *rates]
@@ -53,7 +53,7 @@ def grid(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
-    """A grid for each size of the batch, after the same number of targets."""
+    """Tabulate a grid for each size of the batch, after the same number of targets."""
     files: Dict[int, List[Dict[str, Any]]] = {}
     for comparison in comparisons:
         flags = [*comparison["recipe"]["training"], *comparison["flags"]]
@@ -74,7 +74,7 @@ def batches(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def leaders(*comparisons: Dict[str, Any]) -> List[str]:
-    """Perplexity at equal updates, of every method with its best rate."""
+    """Tabulate perplexity at equal updates, of every method with its best rate."""
     chosen = _leaders(comparisons)
     updates = _milestones([run for runs in chosen.values() for run in runs])
     titles = ["", "lr", *(f"valid PPL after {update:,} updates" for update in updates)]
@@ -86,7 +86,7 @@ def leaders(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
-    """Perplexity after processor times that all runs have."""
+    """Tabulate perplexity after processor times that all runs have."""
     chosen = _leaders(comparisons)
     end = min(run["processor_seconds"] for runs in chosen.values() for run in runs)
     lines = [
@@ -97,7 +97,7 @@ def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def speed(*comparisons: Dict[str, Any]) -> List[str]:
-    """Speed and memory of the longest runs of every method: their speed is best known."""
+    """Tabulate speed and memory of the longest runs of every method: their speed is best known."""
     runs, lines = _runs(comparisons), []
     for method in _methods(runs):
         own = [run for key, some in runs.items() if key[0] == method for run in some]
@@ -108,7 +108,7 @@ def speed(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def scoring(*comparisons: Dict[str, Any]) -> List[str]:
-    """Test perplexity and scoring of every method with its best rate, where measured."""
+    """Tabulate test perplexity and scoring of every method with its best rate, where measured."""
     scored = _runs(comparisons, is_scored=True)
     chosen = {key[0]: scored[key] for key in _leaders(comparisons) if key in scored}
     every = [run for runs in chosen.values() for run in runs]

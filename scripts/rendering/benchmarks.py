@@ -34,7 +34,7 @@ def by_vocabulary(
     form: str = ",.0f",
     has_exponents: bool = False,
 ) -> List[str]:
-    """A measurement of every system at every V."""
+    """Tabulate a measurement of every system at every V."""
     vocabs = sorted({one["vocab"] for one in benchmark["runs"]})
     lines = []
     for system, name in SYSTEMS.items():
@@ -49,7 +49,7 @@ def by_vocabulary(
 
 
 def phases(benchmark: Benchmark) -> List[str]:
-    """Milliseconds of each part of an update with row-sparse bnce, at every V."""
+    """Tabulate milliseconds of each part of an update with row-sparse bnce, at every V."""
     runs = [one for one in benchmark["runs"] if one["system"] == "bnce_sparse"]
     updates = {one["vocab"]: one["parts"]["update"]["value"] for one in runs}
     lines = []
@@ -60,7 +60,7 @@ def phases(benchmark: Benchmark) -> List[str]:
 
 
 def batches(*benchmarks: Benchmark) -> List[str]:
-    """Row-sparse bnce with other batches.
+    """Tabulate row-sparse bnce with other batches.
 
     Args:
         benchmarks: in pairs for a model and a batch: with the softmax, and with dense bnce.
@@ -96,7 +96,7 @@ _SYSTEMS = ("bnce row-sparse", "bnce", "cross_entropy", "adaptive_loss")
 
 
 def gpu_layer(results: Dict[str, Any]) -> List[str]:
-    """Time and memory of the output layer alone, at the first shape and dtype of the stage."""
+    """Tabulate time and memory of the output layer alone, at the first shape and dtype."""
     place = results["layer"][0]["key"][1:]
     found = {row["key"][0]: row for row in results["layer"] if row["key"][1:] == place}
     best = min(found[head]["ms"] for head in list(_HEADS)[3:])
@@ -106,7 +106,7 @@ def gpu_layer(results: Dict[str, Any]) -> List[str]:
 
 
 def gpu_training(results: Dict[str, Any]) -> List[str]:
-    """Words/s and peak memory by vocabulary, in bfloat16."""
+    """Tabulate words/s and peak memory by vocabulary, in bfloat16."""
     found = {tuple(row["key"]): row for row in results["training"]}
     sizes = sorted({key[1] for key in found})
     lines = [
@@ -123,7 +123,7 @@ def _speed(row: Dict[str, Any]) -> str:
 
 
 def gpu_errors(results: Dict[str, Any]) -> List[str]:
-    """The largest relative error of all losses and of their gradients, by dtype."""
+    """Tabulate the largest relative error of all losses and of their gradients, by dtype."""
     lines = []
     for dtype in dict.fromkeys(row["key"][1] for row in results["errors"]):
         rows = [row for row in results["errors"] if row["key"][1] == dtype]

@@ -42,7 +42,7 @@ COMPLETION: Columns = (
 
 
 def ptb(*recipes: Dict[str, Any]) -> List[str]:
-    """Goldberger & Melamud on PTB, tables 1 to 3 and 5: rows of every size with a run.
+    """Tabulate Goldberger & Melamud on PTB, tables 1 to 3 and 5: rows of every size with a run.
 
     Args:
         recipes: of gm2018_table1 to 5, which share rows.
@@ -53,13 +53,13 @@ def ptb(*recipes: Dict[str, Any]) -> List[str]:
 
 
 def ptb_test(*recipes: Dict[str, Any]) -> List[str]:
-    """The same, table 4: the test text, of the rows with a run."""
+    """Tabulate the same, table 4: the test text, for the rows with a run."""
     rows = sorted(_rows(recipes), key=_size)
     return beside(PTB_TEST, [row for row in rows if row.get("ours")])
 
 
 def ptb_seeds(*recipes: Dict[str, Any]) -> List[str]:
-    """Rows of a size with several seeds: mean ± deviation, beside the softmax.
+    """Tabulate rows of a size with several seeds: mean ± deviation, beside the softmax.
 
     Args:
         recipes: of one table, each with another seed.
@@ -83,7 +83,7 @@ def ptb_seeds(*recipes: Dict[str, Any]) -> List[str]:
 
 
 def noise(*recipes: Dict[str, Any]) -> List[str]:
-    """Mnih & Teh on PTB: noise distribution, number of draws, context; mean ± deviation.
+    """Tabulate Mnih & Teh on PTB: noise distribution, number of draws, context; mean ± deviation.
 
     Args:
         recipes: of mt2012_ptb, each with another seed.
@@ -96,7 +96,7 @@ def noise(*recipes: Dict[str, Any]) -> List[str]:
 
 
 def completion(*recipes: Dict[str, Any]) -> List[str]:
-    """Sentence completion: gm2018_mscc and mt2012_mscc."""
+    """Tabulate sentence completion: gm2018_mscc and mt2012_mscc."""
     return beside(COMPLETION, _rows(recipes))
 
 

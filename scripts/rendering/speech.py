@@ -61,7 +61,7 @@ Content = Dict[str, Any]
 
 
 def speeds(benchmark: Content) -> List[str]:
-    """The work of each system in a processor second, at every V."""
+    """Tabulate the work of each system in a processor second, at every V."""
     runs = {(run["vocab"], run["system"]): run for run in benchmark["runs"]}
     lines = []
     for vocab, system in sorted(runs, key=lambda key: (key[0], list(SYSTEMS).index(key[1]))):
@@ -81,7 +81,7 @@ def rate(run: Content) -> float:
 
 
 def first_pass(found: Content) -> List[str]:
-    """Word error rates and real-time factors of all systems."""
+    """Tabulate word error rates and real-time factors of all systems."""
     titles = ["decoder", "language model", "WER, %", "unnormalised − this", "real-time factor"]
     titles += ["contexts read a sentence", "weight", "a word"]
     lines = []
@@ -98,14 +98,14 @@ def first_pass(found: Content) -> List[str]:
 
 
 def acoustics(found: Content) -> List[str]:
-    """The training of the CTC model, and its errors."""
+    """Tabulate the training of the CTC model, and its errors."""
     model = found["acoustics"]
     minutes = model["processor_seconds"] / 60
     return listing({**model, "millions": model["parameters"] / 1e6, "minutes": minutes}, _ACOUSTICS)
 
 
 def rescoring(found: Content) -> List[str]:
-    """Word error rates of the test half, and the differences to the two first passes."""
+    """Tabulate word error rates of the test half, and the differences to the two first passes."""
     titles = ["", "WER, %", "over the first pass", "over the trigram by tuned weights"]
     lines = []
     for name, title in ROWS.items():
@@ -119,14 +119,14 @@ def _difference(found: Content, name: str) -> str:
 
 
 def unnormalized(found: Content) -> List[str]:
-    """Errors of unnormalised scores against those of exact scores, and the model's numbers."""
+    """Tabulate errors of unnormalised and exact scores, and the model's numbers."""
     half = _difference(found, "unnormalized-half - exact-half")
     every = _difference(found, "unnormalized - exact")
     return listing({**found["model"], "all": every, "half": half}, _MODEL)
 
 
 def ways(*found: Content) -> List[str]:
-    """Several runs: the normaliser of unnormalised scores, and its effect on the errors."""
+    """Tabulate several runs: the normaliser of unnormalised scores, and its effect on errors."""
     titles = ["model, and what is subtracted", "validation PPL^f", "σ_z, nats"]
     titles += ["WER, exact", "unnormalised", "unnormalised − exact"]
     lines = []

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import math
 import re
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 BASE = math.log(1.0001)  # of pocketsphinx's logarithms
 _SECTION = re.compile(r"(Nodes|Edges|Initial|Final|End)\b *(\d*)")
@@ -46,7 +46,7 @@ class Path(NamedTuple):
     trigram: float
 
 
-def parse(lines: Iterable[str]) -> Lattice:
+def parse(lines: Sequence[str]) -> Lattice:
     """Read a lattice as pocketsphinx writes it."""
     words: Dict[int, str] = {}
     edges: Edges = {}
@@ -118,7 +118,7 @@ def best_paths(lattice: Lattice, trigram: Trigram, weight: float, limit: int) ->
     rest = _best_rests(lattice, trigram, weight)
     order = itertools.count()  # so that equals are not compared further
     queue: List[_Partial] = [(0.0, next(order), lattice.start, ("<s>",), 0.0, 0.0)]
-    seen = set()
+    seen: Set[Tuple[int, Tuple[str, ...]]] = set()
     while queue and len(seen) < limit:
         _, _, node, words, acoustic, language = heapq.heappop(queue)
         if (node, words) in seen:

@@ -65,7 +65,7 @@ def pyctcdecode(model: str, files: Files) -> Search:
     from pyctcdecode.alphabet import Alphabet
 
     labels = ["", " ", *acoustics.TOKENS[SILENCE + 1 :]]
-    lm = None if model == "none" else _language_model(model, files)
+    lm: Any = None if model == "none" else _language_model(model, files)
     decoder = BeamSearchDecoderCTC(Alphabet.build_alphabet(labels), lm)
 
     def weigh(lm_weight: float, word_score: float) -> None:

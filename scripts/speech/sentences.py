@@ -31,7 +31,7 @@ class Sentence(NamedTuple):
 
 
 def normalised(text: str) -> str:
-    """Words in lower case, without punctuation: the same of novels, references and hypotheses."""
+    """Return words in lower case, without punctuation, as novels and hypotheses have them."""
     found: List[str] = []
     for token in _whole(text.lower()).split():
         if token == UNKNOWN:
@@ -43,13 +43,13 @@ def normalised(text: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Punctuation stands behind words again, without quotation marks."""
+    """Return text with punctuation behind words again, without quotation marks."""
     text = _QUOTES.sub("", _whole(text)).replace("--", ",").replace("-", " ")
     return re.sub(r"\s+(?=[,;:!?.])", "", " ".join(text.split())).lstrip(",;:!?. ")
 
 
 def speakable(lines: Iterable[str]) -> Dict[str, Sentence]:
-    """Of Penn-style sentences those of LENGTHS, by their words; each once."""
+    """Return the Penn-style sentences of LENGTHS by their words, each once."""
     found: Dict[str, Sentence] = {}
     for line in lines:
         if _SPEAKABLE.fullmatch(line):
@@ -60,7 +60,7 @@ def speakable(lines: Iterable[str]) -> Dict[str, Sentence]:
 
 
 def drawn(found: Dict[str, Sentence], count: int, seed: int) -> List[Sentence]:
-    """So many of the sentences, at random.
+    """Draw sentences at random.
 
     Raises:
         UsageError: if there are fewer.

@@ -67,7 +67,7 @@ def test_words_per_second_leave_out_warm_up_and_validation(read):
     assert found["value"] == pytest.approx(4000 / 12)
     assert found["steady"] and found["intervals"] == 2
     short = read([train_line(50, wps=500)]).words_per_second()
-    assert short == {"value": 500, "p90": 500, "steady": False, "intervals": 1}
+    assert short == {"value": 500, "steady": False, "intervals": 1}
     assert read([]).words_per_second()["value"] is None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import render_tables
 from experiments.command import UsageError
-from rendering import adaptive, papers
+from rendering import adaptive
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,27 +74,6 @@ def test_a_marker_that_cannot_be_filled_is_named(marker, named, tmp_path):
 
 
 # What the committed files do not show.
-
-
-def row(label, ours=None, criterion="nce", seed=1, **paper):
-    ran = {"ours": ours, "seed": seed} if ours else {"ours": None}
-    return {"label": label, "criterion": criterion, "paper": paper, **ran}
-
-
-def test_the_papers_number_stands_beside_ours_where_a_row_of_its_size_has_run():
-    rows = [row("nce-100", mu_z=-0.2), row("nce-30", valid_ppl=100.0), row("nce-650", mu_z=-0.2)]
-    first, second = (
-        row("nce-30", {"valid_ppl": ppl, "mu_z": -0.1}, seed=seed, valid_ppl=100.0)
-        for seed, ppl in ((1, 110.0), (2, 9.0))
-    )
-    others = [first, row("bnce-30"), row("bnce-100", {"mu_z": -0.3})]
-    head, _, *lines = papers.ptb({"rows": rows}, {"rows": [second]}, {"rows": others})
-    assert head == "| | valid PPL^f | paper | over it | µ_z | paper |"
-    assert lines == [
-        "| `nce-30` | 110.0 | 100.0 | 10.0 % | −0.100 | – |",  # the first seed
-        "| `nce-100` | – | – | – | – | −0.2 |",
-        "| `bnce-100` | – | – | – | −0.300 | – |",
-    ]
 
 
 def run(label, points, seed=1, **others):

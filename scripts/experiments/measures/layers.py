@@ -149,7 +149,7 @@ def _sparse_nce(problem: Problem, draws: int) -> Tensor:
 
 
 def _three_matmuls(problem: Problem) -> Head:
-    """The products that batch NCE can't do without, on rows gathered before: no loss, no softplus.
+    """Make the products that batch NCE can't do without, on rows gathered before.
 
     N x U scores, the features' gradient, the rows' gradient; all in the problem's own dtype. Zeros
     make U a multiple of what fast products take.

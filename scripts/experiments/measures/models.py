@@ -17,7 +17,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 
 
 def score(arguments: List[str]) -> Dict[str, Any]:
-    """What fairseq-eval-lm prints for valid and test: exact, with raw scores, with shifted ones.
+    """Return what fairseq-eval-lm prints for valid and test: exact, raw and shifted scores.
 
     Its own entry point is called once for each of the six, in this one process: importing torch
     and fairseq takes longer than many an evaluation. The shift is mu_z of the validation data.
@@ -46,7 +46,7 @@ def score(arguments: List[str]) -> Dict[str, Any]:
 
 
 def normaliser(arguments: List[str]) -> Dict[str, Any]:
-    """log Z_c - log Z over the contexts that eval-lm would score, nats.
+    """Measure log Z_c - log Z over the contexts that eval-lm would score, nats.
 
     Works for any plain model: a cross_entropy checkpoint carries no log Z, which is then 0.
 
@@ -112,7 +112,7 @@ def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Ten
 
 
 def _messages(arguments: List[str]) -> List[str]:
-    """All that fairseq-eval-lm logs."""
+    """Return all that fairseq-eval-lm logs."""
     from fairseq_cli import eval_lm
 
     print("fairseq-eval-lm", *arguments, flush=True)

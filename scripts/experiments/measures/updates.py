@@ -19,8 +19,8 @@ from fairseq.trainer import Trainer
 from . import meter
 from .meter import timer
 
-PHASES = ("features", "output layer", "layer backward", "features backward", "clip", "optimiser")
-PHASES += ("other",)
+_MODEL = ("features", "output layer", "layer backward", "features backward")
+PHASES = (*_MODEL, "clip", "optimiser", "other")
 MOST_TRACED = 10  # updates whose memory is traced
 
 
