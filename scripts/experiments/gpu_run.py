@@ -40,6 +40,7 @@ from torch.utils.benchmark import timer  # waits for the GPU, where there is one
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = map(str, (ROOT, ROOT / "scripts", ROOT / "tests"))
 import fairseq_bnce  # noqa: E402
+from experiments import machine  # noqa: E402
 from experiments.measures import layers, meter, updates  # noqa: E402
 from experiments.vocabulary import RECIPES  # noqa: E402
 from fairseq_bnce import Scorer, losses  # noqa: E402
@@ -57,7 +58,8 @@ STAGES = {
     "bands": 90,
 }
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-VOCABULARY = 267_744  # WikiText-103's
+TINY = "--tiny" in sys.argv
+SIZES = (500, 2000, 2000) if TINY else (10_000, 267_744, 1_000_000)  # the second is WikiText-103's
 Row = Dict[str, Any]
 
 
@@ -81,7 +83,7 @@ def main() -> int:
                 data.wait(60)
         began, child = time.time(), _child(name, options)
         try:
-            status: Any = child.wait(STAGES[name] * (6 if options.tiny else 1))
+            status: Any = child.wait(STAGES[name] * (6 if TINY else 1))
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             status = "timeout"
@@ -94,7 +96,7 @@ def main() -> int:
 
 def _child(name: str, options: argparse.Namespace) -> subprocess.Popen:
     command = [sys.executable, __file__, "--out", str(options.out), "--child", name]
-    command += ["--tiny"] if options.tiny else []
+    command += ["--tiny"] if TINY else []
     command += ["--skip", *options.skip] if options.skip else []
     with open(WORK / f"{name}.log", "w") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -148,31 +150,23 @@ def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row
     }
 
 
-def _sizes(tiny: bool) -> Sequence[int]:
-    return (500, 2000) if tiny else (10_000, VOCABULARY, 1_000_000)
-
-
-def _large(tiny: bool) -> int:
-    return 2000 if tiny else VOCABULARY
-
-
 def _data(vocabulary: int) -> str:
     return str(WORK / "data" / str(vocabulary))
 
 
 def stage_data(options: argparse.Namespace) -> int:
     script = ROOT / "scripts/experiments/measures/data.py"
-    command = [sys.executable, str(script), "--tokens", "20000" if options.tiny else "450000"]
+    command = [sys.executable, str(script), "--tokens", "20000" if TINY else "450000"]
     made = [
         subprocess.Popen([*command, "--vocab", str(size), "--out", _data(size)])
-        for size in _sizes(options.tiny)
+        for size in set(SIZES)
         if not Path(_data(size)).is_dir()
     ]
     return max([process.wait() for process in made], default=0)
 
 
 def stage_probe(options: argparse.Namespace) -> None:
-    rows, size = Rows("probe", options), 256 if options.tiny else 8192
+    rows, size = Rows("probe", options), 256 if TINY else 8192
     name = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     rows.add(["versions"], lambda: {"torch": torch.__version__, "card": name})
 
@@ -182,7 +176,7 @@ def stage_probe(options: argparse.Namespace) -> None:
         return {**found, "tflops": 2 * size**3 / found["ms"] / 1e9}
 
     def copy() -> Row:
-        a = torch.randn(2**16 if options.tiny else 2**30, device=DEVICE)
+        a = torch.randn(2**16 if TINY else 2**30, device=DEVICE)
         b = torch.empty_like(a)
         found = _times(lambda: b.copy_(a))
         return {**found, "tb_per_s": 8 * a.numel() / found["ms"] / 1e9}
@@ -197,15 +191,15 @@ def stage_tests(options: argparse.Namespace) -> int:
     flags = "-q -p no:cacheprovider --timeout 60 -o filterwarnings=default"
     flags += " tests/test_synchronising.py tests/test_device.py"
     command = [sys.executable, "-m", "pytest", *flags.split(), "-m", "not slow and not decoders"]
-    chosen = "test_draws or test_validation" if options.tiny else "not commands"
+    chosen = "test_draws or test_validation" if TINY else "not commands"
     command += ["-k", chosen, "--junitxml", str(WORK / "tests.xml")]
-    return subprocess.call(command + ["-n", "14"] * (not options.tiny), cwd=ROOT)
+    return subprocess.call(command + ["-n", "14"] * (not TINY), cwd=ROOT)
 
 
 def stage_errors(options: argparse.Namespace) -> None:
     """Compare losses and gradients on the device with float64 on the CPU, for the same numbers."""
     cases: Any = importlib.import_module("loss_cases")
-    rows, count = Rows("errors", options), 33 if options.tiny else 1500
+    rows, count = Rows("errors", options), 33 if TINY else 1500
 
     def compare(name: str, dtype: torch.dtype) -> Row:
         rounded = cases.with_gradients(cases.make_problem(count), dtype)
@@ -230,10 +224,10 @@ def stage_layer(options: argparse.Namespace) -> None:
     """Measure the output layer alone, forward and backward."""
     heads = [layers.LIMIT, "bnce_sparse", "bnce", "shared_nce_sparse"]
     heads += ["cross_entropy", "compiled", "liger", "cut_cross_entropy"]
-    main = "64x32x500" if options.tiny else "8192x4096x131072"
+    main = "64x32x500" if TINY else "8192x4096x131072"
     few = [layers.LIMIT, "bnce_sparse", "cross_entropy"]
     shapes = {main: heads}
-    if not options.tiny:
+    if not TINY:
         shapes.update({"8192x512x131072": few, "8192x1024x267744": few, "8192x650x52595": few})
         shapes["8192x4096x1000000"] = few[:2]
     rows = Rows("layer", options)
@@ -313,7 +307,7 @@ _BANDS = "--arch transformer_lm_wiki103 --lr 0.0001 --clip-norm 0.1"
 
 
 def _flags(
-    tiny: bool, vocabulary: int, system: str, extra: Sequence[str] = (), has_bands: bool = False
+    vocabulary: int, system: str, extra: Sequence[str] = (), has_bands: bool = False
 ) -> List[str]:
     """Return fairseq-train's flags for a system such as "bnce row-sparse tied".
 
@@ -322,11 +316,11 @@ def _flags(
     recipe, (criterion, *words) = RECIPES["transformer"], system.split()
     if has_bands:
         recipe = recipe._replace(training=tuple(_BANDS.split()), batch=(8, 512), has_bias=True)
-        cuts = "200,600" if tiny else "20000,60000"
+        cuts = "200,600" if TINY else "20000,60000"
         extra = [*extra, "--adaptive-softmax-cutoff", cuts, "--adaptive-input-cutoff", cuts]
-    if tiny:
+    if TINY:
         recipe = recipe._replace(training=(*recipe.training, *shlex.split(_TINY)), batch=(4, 32))
-    flags = [_data(vocabulary), "--user-dir", str(ROOT / "fairseq_bnce"), *recipe.flags()]
+    flags = [_data(vocabulary), "--user-dir", str(machine.PLUGIN), *recipe.flags()]
     flags += recipe.system_flags(criterion + "_sparse" * ("row-sparse" in words), vocabulary)
     flags += ["--share-decoder-input-output-embed"] * ("tied" in words)
     return [*flags, "--num-workers", "0", *["--cpu"] * (DEVICE == "cpu"), *extra]
@@ -359,7 +353,7 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
 def stage_training(options: argparse.Namespace) -> None:
     _fast_inits()
     rows = Rows("training", options)
-    (small, *_, large), middle = _sizes(options.tiny), _large(options.tiny)
+    small, middle, large = SIZES
     plan: List[Any] = [
         (system, middle, _HALVES)
         for system in ("bnce row-sparse", "cross_entropy", "adaptive_loss", "bnce")
@@ -371,7 +365,7 @@ def stage_training(options: argparse.Namespace) -> None:
     plan += [(system, middle, []) for system in ("bnce row-sparse", "cross_entropy")]
     plan += [("bnce row-sparse", middle, ["--amp"])]
     for system, vocabulary, extra in plan:
-        flags = _flags(options.tiny, vocabulary, system, extra)
+        flags = _flags(vocabulary, system, extra)
         rows.add([system, vocabulary, *extra], partial(_words_per_second, flags))
 
 
@@ -382,17 +376,17 @@ def stage_scoring(options: argparse.Namespace) -> None:
     _fast_inits()
     fairseq_bnce.register()
     rows, folder = Rows("scoring", options), str(WORK / "checkpoints")
-    vocabulary = _large(options.tiny)
+    vocabulary = SIZES[1]
 
     def train() -> Row:
         extra = ["--max-update", "2", "--save-dir", folder]
-        sys.argv = ["fairseq-train", *_flags(options.tiny, vocabulary, "bnce row-sparse", extra)]
+        sys.argv = ["fairseq-train", *_flags(vocabulary, "bnce row-sparse", extra)]
         sys.argv.remove("--no-save")
         fairseq_train.cli_main()
         return {}
 
     rows.add(["a checkpoint"], train)
-    words = [f"w{1 + i % 997}" for i in range(2000 if options.tiny else 200_000)]
+    words = [f"w{1 + i % 997}" for i in range(2000 if TINY else 200_000)]
     lines = [" ".join(words[i : i + 19]) for i in range(0, len(words), 19)]
 
     def score(dtype: torch.dtype, exact: bool) -> Row:
@@ -412,10 +406,10 @@ def stage_scoring(options: argparse.Namespace) -> None:
 def stage_profile(options: argparse.Namespace) -> None:
     """Count the kernels of an update, and how often the host waits."""
     _fast_inits()
-    rows, vocabulary = Rows("profile", options), _large(options.tiny)
+    rows, vocabulary = Rows("profile", options), SIZES[1]
 
     def one(system: str, name: str) -> Row:
-        trainer, batches = updates.build_trainer(_flags(options.tiny, vocabulary, system, _HALVES))
+        trainer, batches = updates.build_trainer(_flags(vocabulary, system, _HALVES))
         for samples in islice(batches, 4):
             trainer.train_step(samples)
         return _profile(lambda: trainer.train_step(next(batches)), name)
@@ -427,9 +421,9 @@ def stage_profile(options: argparse.Namespace) -> None:
 def stage_bands(options: argparse.Namespace) -> None:
     """Train transformer_lm_wiki103 in its own size, for a hundred updates at most."""
     _fast_inits()
-    rows, vocabulary = Rows("bands", options), _large(options.tiny)
+    rows, vocabulary = Rows("bands", options), SIZES[1]
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
-        flags = _flags(options.tiny, vocabulary, system, _HALVES, has_bands=True)
+        flags = _flags(vocabulary, system, _HALVES, has_bands=True)
         rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, 100))
 
 
