@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from experiments import logs, processes, vocabulary
-from experiments.measures import as_text, data, layers, meter, updates
+from experiments.measures import as_text, data, layers, meter
 from fairseq.data import Dictionary, data_utils
 
 VOCAB = 200
@@ -56,17 +56,6 @@ def test_the_peak_counts_memory_held_at_once_also_in_the_backward_pass():
     # The doubled weight, its gradient, and the tensors that the gradient is made from.
     assert 2 * piece < meter.peak_bytes(update, cuda=False) < 5 * piece
     assert meter.peak_bytes(lambda: None, cuda=False) == 0
-
-
-def test_the_clock_gives_all_time_to_a_phase(monkeypatch):
-    clock = updates.Clock()
-    now = iter([0.0, 1.0, 3.0, 3.5])
-    monkeypatch.setattr(updates, "timer", lambda: next(now))
-    clock.start()
-    assert clock.during("clip", lambda x: x + 1)(1) == 2
-    clock.switch("other")
-    assert clock.seconds["clip"] == 2 and clock.seconds["other"] == 1.5
-    assert sum(clock.seconds.values()) == 3.5
 
 
 def test_the_exponent_is_that_of_a_power_law():

@@ -33,6 +33,7 @@ def scripts(tmp_path_factory):
 def checkout(scripts):
     """The same, without an environment."""
     yield scripts
+    (scripts / "tqdm").unlink(missing_ok=True)
     for name in (".venv", ".venv-stock"):
         shutil.rmtree(scripts / name, ignore_errors=True)
 

@@ -38,12 +38,6 @@ def test_an_epoch_is_a_line_with_its_speed_by_processor_time(monkeypatch) -> Non
     assert epochs.show("2026 | INFO | fairseq.tasks.text_to_speech | Please install", 1) is None
 
 
-def test_processor_time_of_a_process() -> None:
-    expected = pytest.approx(sum(os.times()[:2]), abs=1)
-    assert sys.platform != "linux" or quickstart.processor_seconds(os.getpid()) == expected
-    assert quickstart.processor_seconds(-1) is None
-
-
 def test_flags_of_bnce_are_not_for_softmax() -> None:
     flags = ["--lr", "1", "--noise-samples", "5", "--row-sparse", "--criterion", "bnce", "--cpu"]
     assert quickstart.without_criterion(flags) == ["--lr", "1", "--cpu"]
