@@ -29,6 +29,7 @@ _NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--ma
 _NOT_TOLD |= {"--log-interval", "--lr", "--lr-scheduler", "--optimizer"}
 _NOT_TOLD |= {"--save-interval-updates", "--keep-interval-updates"}
 _REDUCED = ", reduced partition function"
+_AVERAGED = ("ppl", "sigma_z", "seconds")
 _AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
 
 
@@ -186,18 +187,13 @@ def _means(systems: Sequence[System]) -> List[System]:
     alike: Dict[Tuple[Any, ...], Dict[Optional[int], System]] = {}
     for one in systems:
         alike.setdefault((not one.runs, one.label, one.flags), {})[one.seed] = one
-    return [_mean(list(alike[key].values())) for key in sorted(alike)]
-
-
-def _mean(systems: Sequence[System]) -> System:
-    if len(systems) == 1:
-        return systems[0]
-    ppl, sigma_z, seconds = (
-        None if None in values else statistics.fmean(values)
-        for values in zip(*((one.ppl, one.sigma_z, one.seconds) for one in systems))
-    )
-    runs = len(systems)
-    return replace(systems[0], ppl=ppl, sigma_z=sigma_z, seconds=seconds, seed=None, runs=runs)
+    found = []
+    for _, seeds in sorted(alike.items(), key=lambda item: item[0]):
+        every = list(seeds.values())
+        columns = {name: [getattr(one, name) for one in every] for name in _AVERAGED}
+        means = {n: None if None in some else statistics.fmean(some) for n, some in columns.items()}
+        found.append(replace(every[0], **means, runs=sum(one.runs for one in every)))
+    return found
 
 
 def _natural(one: Tuple[Any, ...]) -> List[Any]:
@@ -243,15 +239,11 @@ def fronts(*contents: Any) -> List[str]:
     lines = []
     for family, groups in families(contents).items():
         for group, systems in groups.items():
-            ours = [one for one in systems if one.runs]
+            ours = sorted((one for one in systems if one.runs), key=lambda one: one.place)
             kept = front([one.place for one in ours])
-            chosen = sorted((one for one in ours if one.place in kept), key=lambda one: one.place)
-            lines += [[family, group, *_cells(one)] for one in chosen]
+            for one in (one for one in ours if one.place in kept):
+                about = f": {one.title}" if one.title not in ("", one.label) else ""
+                values = (one.ppl, ".1f"), (one.sigma_z, ".3f"), (one.seconds, ",.0f")
+                shown = [number(value, form) for value, form in values]
+                lines.append([family, group, f"`{one.label}`{about}", *shown, str(one.runs)])
     return table(titles, lines, text=3)
-
-
-def _cells(system: System) -> List[str]:
-    is_told = system.title not in ("", system.label)
-    label = f"`{system.label}`" + (f": {system.title}" if is_told else "")
-    numbers = (system.ppl, ".1f"), (system.sigma_z, ".3f"), (system.seconds, ",.0f")
-    return [label, *(number(value, form) for value, form in numbers), str(system.runs)]
