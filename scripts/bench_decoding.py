@@ -40,7 +40,7 @@ import environment  # noqa: F401
 from experiments import command, machine, report
 from experiments.made import Workshop
 from experiments.recipes import words
-from rendering import speech
+from rendering import decoding
 
 _DECODERS = Path(__file__).with_name("decoders")
 SYSTEMS = ("ours", "ours exact", "prefix", "kenlm")
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str]) -> int:
     shop = Workshop(options.out, options.threads)
     wanted = list(itertools.product(options.systems, options.vocab))
     rounds = [[_decode(shop, options, *which) for which in wanted] for _ in range(options.repeats)]
-    runs = [max(same, key=speech.rate) for same in zip(*rounds)]
+    runs = [max(same, key=decoding.rate) for same in zip(*rounds)]
     where = {**machine.record(), "load": os.getloadavg()}
     flags = {name: value for name, value in vars(options).items() if name != "out"}
     found = {"runs": runs, "machine": where, "flags": flags}
-    table = "\n".join(speech.speeds(found))
+    table = "\n".join(decoding.speeds(found))
     report.write(options.out / "decoding", [table], found)
     print(table)
     return 0
@@ -89,7 +89,7 @@ def _decode(shop: Workshop, options: argparse.Namespace, system: str, vocab: int
     given.write_text(json.dumps(task), encoding="utf-8")
     ended = shop.run(sys.executable, _DECODERS / "measure.py", given, out)
     found = json.loads(out.read_text(encoding="utf-8"))
-    rate = speech.rate(found)
+    rate = decoding.rate(found)
     command.say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
     peak = ended.peak_bytes / report.MIB
     return {"system": system, "vocab": vocab, **found, "peak_mib": peak}

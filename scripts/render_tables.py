@@ -7,7 +7,7 @@
     render_tables.py docs/ptb.md README.md
 
 A table stands between two markers of its page. The first marker names the table and its files,
-relative to the page (JSON, or .jsonl with one JSON value a line; a pattern stands for several):
+relative to the page (JSON, or .jsonl with one JSON value a line):
 
     <!-- table: ptb-perplexity from ptb/comparison.json -->
     <!-- end -->
@@ -17,49 +17,36 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
-import re
+import sys
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Sequence
 
 import environment  # noqa: F401
-from experiments.command import HelpFormatter, UsageError, start
+from experiments.command import HelpFormatter, start
+from rendering.pages import PageError, rendered
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
-_PLACE = re.compile(
-    r"^(?P<start><!-- table: (?P<name>\S+) from (?P<files>.+?) -->)\n(?P<text>.*?)^<!-- end -->$",
-    re.MULTILINE | re.DOTALL,
-)
-_START = re.compile(r"^<!-- table: .*$", re.MULTILINE)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 1 with --check if a page differs."""
+    """Return the exit status: 1 with --check if a page differs, 2 for a marker that fails."""
     chosen = _parser().parse_args(arguments)
     if chosen.list:
         print("\n".join(TABLES))
         return 0
     pages = chosen.pages or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    stale = [page for page in pages if _is_stale(page, write=not chosen.check)]
+    try:
+        stale = [page for page in pages if _is_stale(page, write=not chosen.check)]
+    except PageError as error:
+        print(f"render_tables.py: error: {error}", file=sys.stderr)
+        return 2
     return 1 if stale and chosen.check else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    add = parser.add_argument
-    add("pages", nargs="*", type=Path, help="default: README.md and all of docs/")
-    add("--check", action="store_true", help="write nothing, show what differs")
-    add("--list", action="store_true", help="print the names of the tables")
-    return parser
 
 
 def _is_stale(page: Path, write: bool) -> bool:
     """Return whether a page differs from its files, and print the difference."""
-    old = page.read_text(encoding="utf-8")
-    if len(_START.findall(old)) != len(_PLACE.findall(old)):
-        raise UsageError(f"{page}: required '<!-- table: NAME from FILE -->' ... '<!-- end -->'")
-    new = _PLACE.sub(lambda place: _filled(place, page), old)
+    old, new = page.read_text(encoding="utf-8"), rendered(page, TABLES)
     if old == new:
         return False
     both = old.splitlines(), new.splitlines()
@@ -69,30 +56,13 @@ def _is_stale(page: Path, write: bool) -> bool:
     return True
 
 
-def _filled(place: Any, page: Path) -> str:
-    """Return the markers of a page with their table, made from the files."""
-    name = place["name"]
-    if name not in TABLES:
-        raise UsageError(f"{page}: table: required one of {', '.join(TABLES)}, got {name}")
-    contents = [
-        _content(path) for file in place["files"].split(",") for path in _paths(page, file.strip())
-    ]
-    lines = "".join(f"{line}\n" for line in TABLES[name](*contents))
-    return f"{place['start']}\n{lines}<!-- end -->"
-
-
-def _paths(page: Path, file: str) -> List[Path]:
-    found = sorted(path for path in page.parent.glob(file) if path.is_file())
-    if not found:
-        raise UsageError(f"{page}: required {file}, got no such file")
-    return found
-
-
-def _content(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in text.splitlines()]
-    return json.loads(text)
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    add = parser.add_argument
+    add("pages", nargs="*", type=Path, help="default: README.md and all of docs/")
+    add("--check", action="store_true", help="write nothing, show what differs")
+    add("--list", action="store_true", help="print the names of the tables")
+    return parser
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The parts of scripts/render_tables.py.
 
-``cells`` formats numbers and tables, ``tables`` lists every table by its name. The other modules
-turn the JSON of one script or several into a table: ``comparisons`` and ``adaptive`` for
-compare.py, ``papers`` for recipe.py, ``benchmarks`` for bench_vocab.py and gpu_run.py, ``speech``
-for the speech examples and bench_decoding.py, ``scoring`` for what scores text. ``frontier`` takes
-the results of every training, also for the pictures of scripts/frontier.py.
+``pages`` fills the tables of a page, ``cells`` formats numbers and tables, and ``tables`` lists
+every table by its name. The other modules turn the JSON of one script or several into a table:
+``comparisons`` and ``adaptive`` for compare.py, ``papers`` for recipe.py, ``benchmarks`` for
+bench_vocab.py, ``gpu`` for gpu_run.py, ``scoring`` for scripts and commands that score text,
+``decoding`` and ``rescoring`` for speech, ``corpora`` for prepared text. ``frontier`` takes the
+results of every training, also for the pictures of scripts/frontier.py.
 """

@@ -145,14 +145,3 @@ def completed(*answers: Dict[str, Any]) -> List[str]:
         shares = [interval(numbers, ".1f") for numbers in ends]
         lines.append([models, *shares, number(100 * found["differ"]["share"], ".1f")])
     return table(titles, lines)
-
-
-def splits(*reports: Dict[str, Any]) -> List[str]:
-    """Tabulate sentences, tokens and <unk> of splits by fairseq-bnce get-data or prepare-text."""
-    lines = []
-    for report in reports:
-        for name, split in report["splits"].items():
-            counts = [number(split[count], ",d") for count in ("lines", "types", "tokens")]
-            share = number(100 * split["unk"] / split["tokens"], ".2f")
-            lines.append([f"`{report['corpus']['name']}`", name, *counts, f"{share} %"])
-    return table(["", "split", "sentences", "types", "tokens", "`<unk>`"], lines, text=2)

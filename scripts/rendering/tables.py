@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict, List
+from typing import Dict
 
-from . import adaptive, benchmarks, comparisons, frontier, papers, scoring, speech
+from . import (
+    adaptive,
+    benchmarks,
+    comparisons,
+    corpora,
+    decoding,
+    frontier,
+    gpu,
+    papers,
+    rescoring,
+    scoring,
+)
+from .pages import Table
 
-TABLES: Dict[str, Callable[..., List[str]]] = {
+TABLES: Dict[str, Table] = {
     "ptb-perplexity": comparisons.perplexities,
     "ptb-profile": comparisons.profiles,
     "ptb-ranking": comparisons.ranking,
@@ -27,9 +39,9 @@ TABLES: Dict[str, Callable[..., List[str]]] = {
     ),
     "phases-of-updates": benchmarks.phases,
     "vocabulary-batches": benchmarks.batches,
-    "gpu-layer": benchmarks.gpu_layer,
-    "gpu-training": benchmarks.gpu_training,
-    "gpu-errors": benchmarks.gpu_errors,
+    "gpu-layer": gpu.layer,
+    "gpu-training": gpu.training,
+    "gpu-errors": gpu.errors,
     "quickstart": scoring.quickstart,
     "scoring-speed": scoring.speeds,
     "scoring-memory": scoring.memory,
@@ -40,19 +52,19 @@ TABLES: Dict[str, Callable[..., List[str]]] = {
     "diagnosis": scoring.diagnosis,
     "diagnosis-farthest": scoring.farthest,
     "offsets": scoring.offsets,
-    "speech": speech.rescoring,
-    "speech-unnormalised": speech.unnormalized,
-    "speech-ways": speech.ways,
-    "corpus-splits": scoring.splits,
+    "speech": rescoring.speech,
+    "speech-unnormalised": rescoring.unnormalized,
+    "speech-ways": rescoring.ways,
+    "corpus-splits": corpora.splits,
     "papers-ptb": papers.ptb,
     "papers-ptb-test": papers.ptb_test,
     "papers-ptb-seeds": papers.ptb_seeds,
     "papers-completion": papers.completion,
     "papers-noise": papers.noise,
     "frontier": frontier.fronts,
-    "decoding-speed": speech.speeds,
-    "first-pass": speech.first_pass,
-    "first-pass-acoustics": speech.acoustics,
+    "decoding-speed": decoding.speeds,
+    "first-pass": decoding.first_pass,
+    "first-pass-acoustics": decoding.acoustics,
     "adaptive-grid": adaptive.grid,
     "adaptive-batches": adaptive.batches,
     "adaptive-leaders": adaptive.leaders,

@@ -9,7 +9,7 @@ from decoders import made, measure, ngrams
 from experiments import command
 from flashlight.lib.text.decoder.kenlm import KenLM
 from flashlight.lib.text.dictionary import Dictionary
-from rendering import speech
+from rendering import decoding
 
 
 def test_what_is_made():
@@ -87,7 +87,7 @@ def test_a_small_run(tmp_path, capsys):
     arguments += ["--lexicon", "150", "--utterances", "3", "--length", "3", "--repeats", "1"]
     assert bench_decoding.main(arguments) == 0
     found = json.loads((tmp_path / "decoding.json").read_text(encoding="utf-8"))
-    assert capsys.readouterr().out.splitlines() == speech.speeds(found)
+    assert capsys.readouterr().out.splitlines() == decoding.speeds(found)
     assert [run["system"] for run in found["runs"]] == list(bench_decoding.SYSTEMS)
     assert all(run["utterances"] == 2 and run["peak_mib"] > 50 for run in found["runs"])
 

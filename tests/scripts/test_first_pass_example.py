@@ -8,7 +8,7 @@ import forks
 import numpy as np
 import pytest
 from decoders import ngrams
-from rendering import speech as tables
+from rendering import decoding
 from speech import acoustics, features, searches
 from stubs_of_speech import stub_voice, write_flite, write_novels
 
@@ -187,4 +187,4 @@ def test_the_example_to_the_table(example):
         after, before = name.split(" - ")
         rates = [found["systems"][one]["wer"][0] for one in (before, after)]
         assert value == pytest.approx(rates[1] - rates[0]) and low <= value <= high
-    assert len(tables.first_pass(found)) == 2 + len(found["systems"])
+    assert len(decoding.first_pass(found)) == 2 + len(found["systems"])
