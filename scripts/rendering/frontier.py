@@ -190,8 +190,10 @@ def _means(systems: Sequence[System]) -> List[System]:
     found = []
     for _, seeds in sorted(alike.items(), key=lambda item: item[0]):
         every = list(seeds.values())
-        columns = {name: [getattr(one, name) for one in every] for name in _AVERAGED}
-        means = {n: None if None in some else statistics.fmean(some) for n, some in columns.items()}
+        means: Dict[str, Any] = {}
+        for name in _AVERAGED:
+            values = [getattr(one, name) for one in every]
+            means[name] = None if None in values else statistics.fmean(values)
         found.append(replace(every[0], **means, runs=sum(one.runs for one in every)))
     return found
 
