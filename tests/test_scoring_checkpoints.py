@@ -30,7 +30,6 @@ from tools import (
 from fairseq_bnce import Scorer, checkpoints, compatibility
 from fairseq_bnce.checkpoints import contents
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
-from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.scoring import CheckpointError, ScoringError
 
 
