@@ -9,11 +9,6 @@ the work of a plain layer V D.
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import json
 import statistics
@@ -22,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List
 
+import environment  # noqa: F401
 import torch
 from experiments.measures import meter
 from torch import Tensor
@@ -49,22 +45,17 @@ def main() -> None:
         for name, way in ways.items():
             rows[name]["peak_bytes"] = meter.peak_bytes(partial(way, features), cuda=False)
             rows[name]["median"] = statistics.median(rows[name]["seconds"])
-    ends = [*cutoffs, options.words]
-    numbers = [
-        (last - first) * (SIZE // FACTOR**band)
-        for band, (first, last) in enumerate(zip([0, *ends], ends))
-    ]
+    ends = [0, *cutoffs, options.words]
+    work = sum((b - a) * SIZE // FACTOR**k for k, (a, b) in enumerate(zip(ends, ends[1:])))
     found = {
         **{"words": options.words, "cutoffs": cutoffs, "size": SIZE, "factor": FACTOR},
         **{"contexts": options.contexts, "threads": 1, "torch": torch.__version__},
-        "numbers": {"bands": sum(numbers), "plain": options.words * SIZE},
+        "numbers": {"bands": work, "plain": options.words * SIZE},
         "rows": rows,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    work = found["numbers"]["plain"] / found["numbers"]["bands"]
     time = rows["plain"]["median"] / rows["bands"]["median"]
-    print(f"plain over bands: parameters {work:.2f}, seconds {time:.2f}")
+    print(f"plain over bands: parameters {options.words * SIZE / work:.2f}, seconds {time:.2f}")
 
 
 def bands(words: int, cutoffs: List[int]) -> Callable[[Tensor], Tensor]:

@@ -28,116 +28,89 @@ logs, which a second call does not make again. It needs flashlight-text.
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import itertools
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Sequence
 
-from experiments import command, machine, tables
+import environment  # noqa: F401
+from experiments import command, machine, report
+from experiments.made import Workshop
 from experiments.recipes import words
-from experiments.sentences import Workshop
 from rendering import decoding
 
 _DECODERS = Path(__file__).with_name("decoders")
 SYSTEMS = ("ours", "ours exact", "prefix", "kenlm")
-_RECIPE = tables.load("recipes")["scoring"]  # bench_scoring.py's
-
-
-class Bench(Workshop):
-    """Decodes in a folder.
-
-    Args:
-        options: of the command line.
-    """
-
-    def __init__(self, options: argparse.Namespace):
-        super().__init__(options.out, options.threads)
-        self.options = options
-
-    def runs(self) -> List[Dict[str, Any]]:
-        """Return the fastest run of each system at each V."""
-        wanted = list(itertools.product(self.options.systems, self.options.vocab))
-        rounds = [[self._decode(*which) for which in wanted] for _ in range(self.options.repeats)]
-        return [max(same, key=decoding.rate) for same in zip(*rounds)]
-
-    def _decode(self, system: str, vocab: int) -> Dict[str, Any]:
-        data = self.data(vocab, self.options.tokens)
-        name, size = f"{vocab}-{self.options.tokens}", self.options.size
-        known = self.out / f"words-{name}.txt"  # the commonest first
-        lines = (data / "dict.txt").read_text(encoding="utf-8").splitlines()
-        known.write_text("".join(f"{line.split()[0]}\n" for line in lines), encoding="utf-8")
-        flags = words([_RECIPE["models"]["lstm_lm"].format(d=size), _RECIPE["training"], "--cpu"])
-        places = ["--checkpoint", self.model(data, f"{size}-{name}", flags), "--words", known]
-        arpa = self.out / f"trigram-{name}.arpa"
-        if system == "kenlm" and not arpa.is_file():
-            text = self.text(data, "train", name)
-            self.run(sys.executable, _DECODERS / "ngrams.py", text, known, arpa)
-        places += ["--system", system, "--arpa", arpa]
-        for flag in ("lexicon", "utterances", "seconds", "length", "noise", "beam"):
-            places += [f"--{flag}", getattr(self.options, flag)]
-        result = self.out / f"{system.replace(' ', '-')}-{vocab}.json"
-        ended = self.run(sys.executable, _DECODERS / "measure.py", "--out", result, *places)
-        found = json.loads(result.read_text(encoding="utf-8"))
-        rate = decoding.rate(found)
-        command.say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
-        return {
-            "system": system,
-            "vocab": vocab,
-            **found,
-            "peak_mib": ended.peak_bytes / tables.MIB,
-        }
+_RECIPE = report.load("recipes")["scoring"]  # bench_scoring.py's
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 2 after an error, 130 if interrupted."""
+    """Measure all systems, and return 0."""
     options = _parser().parse_args(arguments)
-    return command.status(lambda: _measure(options))
-
-
-def _measure(options: argparse.Namespace) -> int:
-    words = min(options.vocab) - 4  # without fairseq's specials
-    if options.lexicon > words:
+    types = min(options.vocab) - 4  # without fairseq's specials
+    if options.lexicon > types:
         raise command.UsageError(
-            f"--lexicon: required at most the {words:,} words of the smallest --vocab, got "
+            f"--lexicon: required at most the {types:,} words of the smallest --vocab, got "
             f"{options.lexicon:,}"
         )
-    runs, where = Bench(options).runs(), {**machine.record(), "load": os.getloadavg()}
+    shop = Workshop(options.out, options.threads)
+    wanted = list(itertools.product(options.systems, options.vocab))
+    rounds = [[_decode(shop, options, *which) for which in wanted] for _ in range(options.repeats)]
+    runs = [max(same, key=decoding.rate) for same in zip(*rounds)]
+    where = {**machine.record(), "load": os.getloadavg()}
     flags = {name: value for name, value in vars(options).items() if name != "out"}
     found = {"runs": runs, "machine": where, "flags": flags}
-    content = json.dumps(found, indent=1)
-    (options.out / "decoding.json").write_text(content + "\n", encoding="utf-8")
-    print("\n".join(decoding.speeds(found)))
+    table = "\n".join(decoding.speeds(found))
+    report.write(options.out / "decoding", [table], found)
+    print(table)
     return 0
+
+
+def _decode(shop: Workshop, options: argparse.Namespace, system: str, vocab: int) -> Dict[str, Any]:
+    data, name = shop.data(vocab, options.tokens), f"{vocab}-{options.tokens}"
+    lines = (data / "dict.txt").read_text(encoding="utf-8").splitlines()
+    known = [line.split()[0] for line in lines]  # the commonest first
+    recipe = [_RECIPE["models"]["lstm_lm"].format(d=options.size), _RECIPE["training"], "--cpu"]
+    checkpoint = shop.model(data, f"{options.size}-{name}", words(recipe))
+    arpa = shop.out / f"trigram-{name}.arpa"
+    if system == "kenlm" and not arpa.is_file():
+        vocabulary = shop.out / f"words-{name}.txt"
+        vocabulary.write_text("\n".join(known), encoding="utf-8")
+        text = shop.text(data, "train", name)
+        shop.run(sys.executable, _DECODERS / "ngrams.py", text, vocabulary, arpa)
+    places = {"system": system, "checkpoint": str(checkpoint), "arpa": str(arpa)}
+    same = ("utterances", "seconds", "length", "noise", "beam")
+    task = {**places, "words": known[: options.lexicon]}
+    task.update({flag: getattr(options, flag) for flag in same})
+    given, out = shop.out / "task.json", shop.out / f"{system.replace(' ', '-')}-{vocab}.json"
+    given.write_text(json.dumps(task), encoding="utf-8")
+    ended = shop.run(sys.executable, _DECODERS / "measure.py", given, out)
+    found = json.loads(out.read_text(encoding="utf-8"))
+    rate = decoding.rate(found)
+    command.say(f"{system}, V = {vocab:,}: {rate:.2f} utterances a processor second")
+    peak = ended.peak_bytes / report.MIB
+    return {"system": system, "vocab": vocab, **found, "peak_mib": peak}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__)
-    add = parser.add_argument
+    add, default = parser.add_argument, "(default: %(default)s)"
     add("--vocab", type=int, nargs="+", default=[50_000, 200_000], help="types")
-    add("--lexicon", type=int, default=49_000, help="words, the commonest (default: %(default)s)")
-    names: Dict[str, Any] = {
-        "nargs": "+",
-        "choices": SYSTEMS,
-        "default": list(SYSTEMS),
-        "metavar": "SYSTEM",
-    }
-    add("--systems", **names, help=f"some of {', '.join(SYSTEMS)} (default: all)")
-    add("--size", type=int, default=200, help="of the LSTM's 2 layers (default: %(default)s)")
-    add("--tokens", type=int, default=400_000, help="of the training data (default: %(default)s)")
-    about = "of each at most, the first of which is not timed (default: %(default)s)"
+    add("--lexicon", type=int, default=49_000, help=f"words, the commonest {default}")
+    names: Dict[str, Any] = {"nargs": "+", "choices": SYSTEMS, "default": list(SYSTEMS)}
+    about = f"some of {', '.join(SYSTEMS)} (default: all)"
+    add("--systems", **names, metavar="SYSTEM", help=about)
+    add("--size", type=int, default=200, help=f"of the LSTM's 2 layers {default}")
+    add("--tokens", type=int, default=400_000, help=f"of the training data {default}")
+    about = f"of each at most, the first of which is not timed {default}"
     add("--utterances", type=command.at_least(2), default=100, help=about)
-    add("--seconds", type=float, default=20, help="of each at most (default: %(default)s)")
-    add("--length", type=int, default=20, help="words of an utterance (default: %(default)s)")
-    add("--noise", type=float, default=2.0, help="of the emissions (default: %(default)s)")
-    add("--beam", type=int, default=50, help="hypotheses (default: %(default)s)")
+    add("--seconds", type=float, default=20, help=f"of each at most {default}")
+    add("--length", type=int, default=20, help=f"words of an utterance {default}")
+    add("--noise", type=float, default=2.0, help=f"of the emissions {default}")
+    add("--beam", type=int, default=50, help=f"hypotheses {default}")
     add("--repeats", type=int, default=3, help="of each, the fastest counts (default: 3)")
     return parser
 

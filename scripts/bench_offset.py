@@ -17,20 +17,17 @@ OUT gets offset.md and offset.json. The texts have words separated by spaces.
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import itertools
 import math
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
+import environment  # noqa: F401
 import torch
-from experiments import command, machine, tables
+from experiments import command, machine, report
 from experiments.command import UsageError
 from rendering import scoring
 
@@ -40,60 +37,44 @@ from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis, fit_offset, summary
 from fairseq_bnce.text.reading import sampled
 
+State = Mapping[str, Any]
+
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 2 after an error, 130 if interrupted."""
+    """Measure all models, and return 0."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(options.threads)
-    return command.status(lambda: _measure(options))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    add("models", nargs="+", metavar="NAME=CHECKPOINT", help="with dict.txt beside it, or --data")
-    add("--data", metavar="FOLDER", help="with the dict.txt of the models")
-    add("--fit", type=Path, required=True, metavar="FILE", help="text to fit to")
-    add("--text", type=Path, required=True, metavar="FILE", help="text to measure on")
-    add(
-        "--shift",
-        type=Path,
-        metavar="FILE",
-        help="text whose mean, over all of it, gives one more perplexity",
-    )
-    add("--contexts", type=command.positive, default=100_000, help="of FILE (default: %(default)s)")
-    add("--lines", type=command.positive, default=1000, help="of the text (default: %(default)s)")
-    rows: Dict[str, Any] = {"type": command.positive, "nargs": "+", "default": [50, 100, 200, 500]}
-    add("--rows", **rows, metavar="K", help="(default: 50 100 200 500)")
-    return parser
-
-
-def _measure(options: argparse.Namespace) -> int:
-    models = dict(model.partition("=")[::2] for model in options.models)
     try:
-        with options.fit.open(encoding="utf-8") as text:
-            drawn = sampled(map(str.strip, text), options.contexts)
-        shift = [] if options.shift is None else _lines(options.shift)
-        texts = _Texts(drawn, shift, _lines(options.text, options.lines))
-        found = {name: _model(path, texts, options) for name, path in models.items()}
+        found = {
+            name: _model(partial(_trained, path, options.data), options)
+            for name, path in (model.partition("=")[::2] for model in options.models)
+        }
     except (InputError, ValueError) as error:  # of a checkpoint
         raise UsageError(str(error)) from None
-    flags = {name: str(getattr(value, "name", value)) for name, value in vars(options).items()}
-    flags = {name: value for name, value in flags.items() if name not in ("models", "data", "out")}
+    named = {name: str(getattr(value, "name", value)) for name, value in vars(options).items()}
+    flags = {name: value for name, value in named.items() if name not in ("models", "data", "out")}
     result = {"machine": machine.record(), "flags": flags, "models": found}
     options.out.mkdir(parents=True, exist_ok=True)
     table = "\n".join(scoring.offsets(result))
-    tables.write(options.out / "offset", [table], result)
+    report.write(options.out / "offset", [table], result)
     print(table)
     return 0
 
 
-class _Texts(NamedTuple):
-    """Lines to fit to, lines for another mean (may be empty), and lines to measure on."""
-
-    fit: Sequence[str]
-    shift: Sequence[str]
-    measure: Sequence[str]
+def _parser() -> argparse.ArgumentParser:
+    parser = command.parser(__doc__)
+    add, default = parser.add_argument, "(default: %(default)s)"
+    add("models", nargs="+", metavar="NAME=CHECKPOINT", help="with dict.txt beside it, or --data")
+    add("--data", metavar="FOLDER", help="with the dict.txt of the models")
+    add("--fit", type=Path, required=True, metavar="FILE", help="text to fit to")
+    add("--text", type=Path, required=True, metavar="FILE", help="text to measure on")
+    about = "text whose mean, over all of it, gives one more perplexity"
+    add("--shift", type=Path, metavar="FILE", help=about)
+    add("--contexts", type=command.positive, default=100_000, help=f"of FILE {default}")
+    add("--lines", type=command.positive, default=1000, help=f"of the text {default}")
+    rows: Dict[str, Any] = {"type": command.positive, "nargs": "+", "default": [50, 100, 200, 500]}
+    add("--rows", **rows, metavar="K", help="(default: 50 100 200 500)")
+    return parser
 
 
 def _lines(path: Path, count: Optional[int] = None) -> List[str]:
@@ -102,52 +83,48 @@ def _lines(path: Path, count: Optional[int] = None) -> List[str]:
         return [line.strip() for line in itertools.islice(lines, count)]
 
 
-def _model(path: str, texts: _Texts, options: argparse.Namespace) -> Dict[str, Any]:
-    fitting = DiagnosingScorer(_trained(path, options, {}), exact=True)
+def _trained(path: str, data: Optional[str], state: State) -> checkpoints.Trained:
+    """Load a model, which a scorer changes, with the rows of ``state`` only."""
+    trained = checkpoints.load(path, data)
+    return trained._replace(state={**reduction.without(trained.state), **state})
+
+
+def _model(load: Callable[[State], Any], options: argparse.Namespace) -> Dict[str, Any]:
+    fitting = DiagnosingScorer(load({}), exact=True)
     fitting.contexts = contexts = reduction.Contexts(options.contexts)
-    for _ in fitting.score_stream(texts.fit):
+    for _ in fitting.score_stream(sampled(_lines(options.fit), options.contexts)):
         pass
     mean = contexts.parts()[1][1].mean().item()
     states: Dict[int, Dict[str, Any]] = {0: {"mu_z": mean - fitting.log_z}}
     for rows in options.rows:
         reduced, measured = fit_offset(fitting, contexts, rows)
         states[rows] = {"mu_z": measured["mu_z"], **reduced.state()}
-    ways = [{"rows": rows, **_way(path, options, state, texts)} for rows, state in states.items()]
-    exact = Scorer(_trained(path, options, {}), exact=True)
-    speed = _speed(exact, texts.measure)
+    ways = [{"rows": rows, **_way(load, options, state)} for rows, state in states.items()]
+    speed = _speed(Scorer(load({}), exact=True), _lines(options.text, options.lines))
     return {"words": len(fitting.dictionary), "exact_speed": speed, "ways": ways}
 
 
 def _way(
-    path: str, options: argparse.Namespace, state: Dict[str, Any], texts: _Texts
+    load: Callable[[State], Any], options: argparse.Namespace, state: State
 ) -> Dict[str, float]:
-    numbers = _summary(path, options, state, texts.measure)
+    lines = _lines(options.text, options.lines)
+    numbers = _summary(DiagnosingScorer(load(state), exact=True), lines)
     found = {name: numbers[name] for name in ("sigma_z", "lowest", "highest", "ppl")}
     found["mu_z"] = numbers["mu_z"] - state["mu_z"]
     found["u_ppl"] = numbers["u_ppl"] * math.exp(state["mu_z"])
-    if texts.shift:
-        mean = _summary(path, options, state, texts.shift)["mu_z"]
+    if options.shift is not None:
+        scorer = DiagnosingScorer(load(state), exact=True)
+        mean = _summary(scorer, _lines(options.shift))["mu_z"]
         found["u_ppl_other_mean"] = numbers["u_ppl"] * math.exp(mean)
-    found["speed"] = _speed(Scorer(_trained(path, options, state)), texts.measure)
+    found["speed"] = _speed(Scorer(load(state)), lines)
     return found
 
 
-def _summary(
-    path: str, options: argparse.Namespace, state: Dict[str, Any], lines: Sequence[str]
-) -> Dict[str, float]:
+def _summary(scorer: DiagnosingScorer, lines: Sequence[str]) -> Dict[str, float]:
     diagnosis = Diagnosis(worst=0)
-    scorer = DiagnosingScorer(_trained(path, options, state), exact=True)
     for _ in diagnosis.fill(scorer, lines):
         pass
     return summary(diagnosis.measures)
-
-
-def _trained(
-    path: str, options: argparse.Namespace, state: Mapping[str, Any]
-) -> checkpoints.Trained:
-    """Load a model, which a scorer changes, with the rows of ``state`` only."""
-    trained = checkpoints.load(path, options.data)
-    return trained._replace(state={**reduction.without(trained.state), **state})
 
 
 def _speed(scorer: Scorer, lines: Sequence[str]) -> float:

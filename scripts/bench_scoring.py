@@ -16,25 +16,20 @@ again.
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import itertools
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Sequence
 
-from experiments import command, machine, processes, run, tables
+import environment  # noqa: F401
+from experiments import command, machine, processes, report, run
+from experiments.made import Workshop, eval_lm
 from experiments.recipes import words
-from experiments.sentences import Workshop, eval_lm
-from experiments.tables import MIB
 from rendering import scoring
 
-_RECIPE = tables.load("recipes")["scoring"]
+_RECIPE = report.load("recipes")["scoring"]
 _COMMAND = Path(__file__).with_name("fairseq-bnce")
 
 
@@ -60,34 +55,36 @@ class Bench(Workshop):
         found: Dict[str, Any] = {"system": system, "sentences": [], "tokens": sizes}
         found.update(seconds=[], cpu_seconds=[])
         for tokens in sizes:
-            with self.text_of(tokens).open("rb") as lines:
-                found["sentences"].append(sum(1 for _ in lines))
-            line = self.score(self.text_of(tokens), *["--exact"] * is_exact)
+            text = self.text_of(tokens)
+            found["sentences"].append(text.read_bytes().count(b"\n"))
+            way = ["--exact"] * is_exact
             if "eval-lm" in system:
                 way = [*self.flags, *["--unnormalized"] * (not is_exact)]
                 data = self.data(self.options.vocab, tokens)
                 line = eval_lm(data, self.checkpoint, "train", *way)
-            ended = [self.timed(line) for _ in range(self.options.repeats)]
-            for name in ("seconds", "cpu_seconds"):
-                found[name].append(min(getattr(one, name) for one in ended))
+                ended = [self.timed(*line) for _ in range(self.options.repeats)]
+            else:
+                ended = [self.score(text, *way) for _ in range(self.options.repeats)]
+            found["seconds"].append(min(one.seconds for one in ended))
+            found["cpu_seconds"].append(min(one.cpu_seconds for one in ended))
         command.say(f"{system}: {found['seconds'][1]:.1f} s")
         return found
 
     def memory(self, lines: int) -> Dict[str, float]:
         """Return peak memory and time for so many lines of three words."""
         text = self.out / f"text-{lines}.txt"
-        with self.text_of(self.options.tokens[0]).open("rb") as stream:
-            short = itertools.cycle([b" ".join(line.split()[:3]) + b"\n" for line in stream])
+        whole = self.text_of(self.options.tokens[0]).read_bytes().splitlines()
+        short = itertools.cycle([b" ".join(line.split()[:3]) + b"\n" for line in whole])
         text.write_bytes(b"".join(itertools.islice(short, lines)))
-        ended = self.timed(self.score(text))
-        command.say(f"{lines:,} lines: {ended.peak_bytes / MIB:.0f} MiB, {ended.seconds:.0f} s")
-        return {"peak_mib": ended.peak_bytes / MIB, "seconds": ended.seconds}
+        ended = self.score(text)
+        return {"peak_mib": ended.peak_bytes / report.MIB, "seconds": ended.seconds}
 
-    def score(self, text: Path, *flags: str) -> List[Any]:
+    def score(self, text: Path, *flags: str) -> processes.Ended:
+        """Run fairseq-bnce score."""
         places = ["--path", self.checkpoint, "--device", self.options.device, "--per-word", text]
-        return [sys.executable, _COMMAND, "score", *places, *flags]
+        return self.timed(sys.executable, _COMMAND, "score", *places, *flags)
 
-    def timed(self, line: Sequence[Any]) -> processes.Ended:
+    def timed(self, *line: Any) -> processes.Ended:
         """Run a command without keeping its standard output."""
         return self.run(*line, printed=Path(os.devnull))
 
@@ -97,24 +94,18 @@ class Bench(Workshop):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 2 after an error, 130 if interrupted."""
+    """Measure all systems, and return 0."""
     options = _parser().parse_args(arguments)
-    return command.status(lambda: _measure(options))
-
-
-def _measure(options: argparse.Namespace) -> int:
     flags = {name: str(value) for name, value in vars(options).items() if name != "out"}
-    run.prepare(options)
-    bench = Bench(options)
+    bench = Bench(run.prepare(options))
     where = {**machine.record(), "load": os.getloadavg()}
     where.update(device=options.device, device_name=options.device_name)
     speeds = [bench.speed(system) for system in scoring.SYSTEMS]
     memory = {lines: bench.memory(lines) for lines in options.memory_lines}
     found = {"flags": flags, "machine": where, "memory": memory, "speeds": speeds}
-    parts = [[f"{options.arch}, V = {options.vocab:,}: {where}"]]
-    parts += [scoring.speeds(found), scoring.memory(found)]
-    tables.write(options.out / "scoring", ["\n".join(lines) for lines in parts], found)
-    print((options.out / "scoring.md").read_text(encoding="utf-8"))
+    parts = ["\n".join(lines) for lines in (scoring.speeds(found), scoring.memory(found))]
+    report.write(options.out / "scoring", parts, found)
+    print("\n\n".join(parts))
     return 0
 
 

@@ -8,8 +8,8 @@
 
 Every system is trained by fairseq-train itself on Zipf-distributed data of every vocabulary, with
 the same model and batches, and watched from within for where an update's time goes and for its
-memory. NAME_sparse is NAME with row-sparse gradients. bench_output_layer.py has the output layer
-alone.
+memory. NAME_sparse is NAME with row-sparse gradients. experiments/gpu_run.py has the
+output layer alone.
 
 FOLDER gets benchmark.md (tables and the fitted exponents), benchmark.json, benchmark.png (log-log;
 needs matplotlib), data/ and runs/ with every run's logs.
@@ -21,14 +21,10 @@ memory); the others are still made, and the exit status is 1.
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 from typing import Sequence
 
+import environment  # noqa: F401
 from experiments import command, run, vocabulary
 from experiments.vocabulary import LEAST_UPDATES, PARTS, RECIPES, SYSTEMS, Benchmark
 
@@ -36,49 +32,38 @@ _LEAST_VOCAB = 50  # a few words beside fairseq's specials, and bands for the ad
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 1 if a run failed, 2 after an error, 130 if interrupted."""
+    """Return the exit status: 1 if a run failed."""
     options = _parser().parse_args(arguments)
-    return command.status(lambda: _run_all(options))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command.parser(__doc__, has_device=True)
-    add = parser.add_argument
-    add("--recipe", choices=sorted(RECIPES), default="lstm200")
-    add("--sentences", type=command.positive, help="of a batch (default: the recipe's)")
-    add(
-        "--vocab",
-        nargs="+",
-        type=command.at_least(_LEAST_VOCAB),
-        default=[10_000, 50_000, 200_000, 1_000_000],
-        metavar="V",
-        help="types, including the specials (default: %(default)s)",
-    )
-    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME")
-    about = "update: its phases, from within; train: words/s, of few updates without update's times"
-    add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help=about)
-    about = "timed updates of a training (default: %(default)s)"
-    add("--updates", type=command.at_least(LEAST_UPDATES), default=400, help=about)
-    about = (
-        "for each part of a run: fewer updates where these would take longer, but at least "
-        f"{LEAST_UPDATES} in training (default: %(default)s)"
-    )
-    add("--max-seconds", type=command.positive, default=60, help=about)
-    return parser
-
-
-def _run_all(options: argparse.Namespace) -> int:
-    """Run all sizes of a system in a row: a drift would blur their fine ratios most."""
     recipe = RECIPES[options.recipe]
     if options.sentences is not None:
         recipe = recipe._replace(batch=(options.sentences, recipe.batch[1]))
     settings = run.prepare(options, recipe=recipe)
+    # All sizes of a system in a row: a drift of the machine would blur their fine ratios most.
     systems, vocabs = (dict.fromkeys(some) for some in (options.systems, options.vocab))
     runs = [Benchmark(settings, system, vocab) for system in systems for vocab in vocabs]
-    report = settings.out / "benchmark.md"
-    found = run.complete_all(runs, lambda done: vocabulary.write(done, settings), report)
+    path = settings.out / "benchmark.md"
+    found = run.complete_all(runs, lambda done: vocabulary.write(done, settings), path)
     print(vocabulary.draw(found, settings))
-    return 1 if any(outcome.errors for outcome in found) else 0
+    return 1 if any(outcome.error for outcome in found) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command.parser(__doc__, has_device=True)
+    add, default = parser.add_argument, "(default: %(default)s)"
+    add("--recipe", choices=sorted(RECIPES), default="lstm200")
+    add("--sentences", type=command.positive, help="of a batch (default: the recipe's)")
+    sizes, about = [10_000, 50_000, 200_000, 1_000_000], f"types, including the specials {default}"
+    least = command.at_least(_LEAST_VOCAB)
+    add("--vocab", nargs="+", type=least, default=sizes, metavar="V", help=about)
+    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME")
+    about = "update: its phases, from within; train: words/s, of few updates without update's times"
+    add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help=about)
+    about = f"timed updates of a training {default}"
+    add("--updates", type=command.at_least(LEAST_UPDATES), default=400, help=about)
+    about = "for each part of a run: fewer updates where these would take longer, but at least "
+    about += f"{LEAST_UPDATES} in training {default}"
+    add("--max-seconds", type=command.positive, default=60, help=about)
+    return parser
 
 
 if __name__ == "__main__":

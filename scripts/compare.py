@@ -35,27 +35,33 @@ scored as fairseq scores them: exactly, and in no other way.
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import math
 import shlex
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
-from experiments import command, comparison, machine, plot, recipes, run
+import environment  # noqa: F401
+from experiments import command, comparison, plot, recipes, run, training
 from experiments.run import Outcome
-from experiments.training import Training
+
+CRITERIA = ["cross_entropy", "shared_nce", "bnce", "nce_regularized"]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 1 if a run failed, 2 after an error, 130 if interrupted."""
-    own, training = command.split(arguments)
+    """Return the exit status: 1 if a run failed."""
+    own, flags = training.split(arguments)
     options = _parser().parse_args(own)
-    return command.status(lambda: _run_all(options, training))
+    variants = recipes.variants(options.criteria, options.flags_for, options.learning_rates)
+    own_settings = {"training": flags, "scoring": options.eval_flags}
+    recipe = recipes.RECIPES[options.recipe]
+    settings = training.settings(options, recipe=recipe, **own_settings)
+    seeds = list(dict.fromkeys(options.seeds))
+    runs = [training.Training(settings, *one) for one in recipes.order(variants, seeds)]
+    path = settings.out / "comparison.md"
+    found = run.complete_all(runs, lambda done: comparison.write(done, settings), path)
+    print(_draw(found, settings))
+    return 1 if any(outcome.error for outcome in found) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,58 +69,25 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("data", type=Path, help="binarised folder with train, valid and test")
     add("--recipe", choices=sorted(recipes.RECIPES), default="lstm200")
-    add(
-        "--criteria",
-        nargs="+",
-        default=list(recipes.DEFAULT_CRITERIA),
-        metavar="[LABEL=]NAME",
-        help="criteria to train; a label tells several variants of a criterion apart "
-        "(default: %(default)s)",
-    )
-    add(
-        "--flags-for",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("LABEL", "FLAGS"),
-        help="flags of fairseq-train for one variant, in one argument; put a space before a single "
-        "flag: ' --row-sparse'",
-    )
+    about = "criteria to train; a label tells several variants of a criterion apart "
+    about += "(default: %(default)s)"
+    add("--criteria", nargs="+", default=CRITERIA, metavar="[LABEL=]NAME", help=about)
+    about = "flags of fairseq-train for one variant, in one argument; put a space before a single "
+    about += "flag: ' --row-sparse'"
+    pair = ("LABEL", "FLAGS")
+    add("--flags-for", nargs=2, action="append", default=[], metavar=pair, help=about)
     about = "train each variant with each of these, as LABEL@LR"
     add("--learning-rates", nargs="+", default=[], metavar="LR", help=about)
     add("--seeds", nargs="+", type=int, default=[1])
-    add(
-        "--only-train",
-        action="store_true",
-        help="measure nothing: report what the training logs say, with validation perplexity; the "
-        "same command without this flag goes on from there",
-    )
+    about = "measure nothing: report what the training logs say, with validation perplexity; the "
+    about += "same command without this flag goes on from there"
+    add("--only-train", action="store_true", help=about)
     about = "further flags of fairseq-eval-lm, in one argument"
     add("--eval-flags", type=shlex.split, default=[], metavar="FLAGS", help=about)
-    command.add_questions(parser)
+    training.add_questions(parser)
     about = "batches for timing the parts of an update; 0 for no profile"
     add("--profile-batches", type=int, default=50, help=about)
     return parser
-
-
-def _run_all(options: argparse.Namespace, training: List[str]) -> int:
-    flags_for = [(label, shlex.split(flags)) for label, flags in options.flags_for]
-    variants = recipes.grid(recipes.variants(options.criteria, flags_for), options.learning_rates)
-    own = {
-        "data": options.data.resolve(),
-        "fingerprint": machine.data_fingerprint(options.data),
-        "questions": command.questions(options),
-        "recipe": recipes.RECIPES[options.recipe],
-        "training": training,
-        "scoring": options.eval_flags,
-    }
-    settings = run.prepare(options, **own)
-    seeds = list(dict.fromkeys(options.seeds))
-    runs = [Training(settings, *one) for one in recipes.order(variants, seeds)]
-    report = settings.out / "comparison.md"
-    found = run.complete_all(runs, lambda done: comparison.write(done, settings), report)
-    print(_draw(found, settings))
-    return 1 if any(outcome.errors for outcome in found) else 0
 
 
 def _draw(found: Sequence[Outcome], settings: Any) -> str:

@@ -33,7 +33,7 @@ MIN_PLAIN_SHARE = 0.7  # prose has about 0.9 plain words, code and grammar less 
 
 
 def is_prose(paragraph: str) -> bool:
-    """Whether a paragraph (white space already collapsed) reads as English sentences."""
+    """Return whether a paragraph (white space already collapsed) reads as English sentences."""
     words = paragraph.split()
     if len(words) < MIN_WORDS or paragraph[-1] not in '.:!?)"”' or CODE.search(paragraph):
         return False
@@ -42,7 +42,7 @@ def is_prose(paragraph: str) -> bool:
 
 
 def paragraphs(topic: str) -> Iterator[str]:
-    """The prose paragraphs of one topic, each on one line, without list marks."""
+    """Yield the prose paragraphs of one topic, each on one line, without list marks."""
     for block in PARAGRAPH_BREAK.split(topic):
         text = LIST_MARK.sub("", " ".join(block.split()))
         if is_prose(text):
@@ -50,13 +50,13 @@ def paragraphs(topic: str) -> Iterator[str]:
 
 
 def sentences(paragraph: str) -> Iterator[str]:
-    """The sentences of one paragraph, without markup."""
+    """Yield the sentences of one paragraph, without markup."""
     for sentence in SENTENCE_END.split(paragraph):
         yield QUOTES.sub("", EMPHASIS.sub(r"\2", sentence))
 
 
 def corpus_lines(topics: Mapping[str, str]) -> Iterator[str]:
-    """The lines of the corpus; an empty line ends every paragraph."""
+    """Yield the lines of the corpus; an empty line ends every paragraph."""
     seen = set()
     for name in sorted(topics):
         for paragraph in paragraphs(topics[name]):

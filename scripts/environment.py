@@ -1,13 +1,7 @@
 """Which Python runs a script of this checkout: one with torch and fairseq, if there is one.
 
-A script that needs them, or the plugin, begins with
-
-    if __name__ == "__main__":
-        import environment
-
-        environment.enter()
-
-so that ``./scripts/x.py`` works whatever Python the shell finds first.
+A script that needs them, or the plugin, imports this module first: ``import environment``. So
+``./scripts/x.py`` works whatever Python the shell finds first.
 """
 
 import importlib.util
@@ -45,9 +39,13 @@ def enter(required: bool = True) -> None:
 
 
 def own_python() -> Optional[Path]:
-    """Of ``.venv``, which scripts/setup_env.sh makes, or ``.venv-stock``; None: in it, or none."""
+    """Return the Python of ``.venv`` or ``.venv-stock``; None inside of it, or without any."""
     for folder in (ROOT / ".venv", ROOT / ".venv-stock"):
         python = folder / "bin" / "python"
         if os.access(python, os.X_OK):
             return None if Path(sys.prefix).resolve() == folder.resolve() else python
     return None
+
+
+if Path(sys.argv[0]).resolve().parent == ROOT / "scripts" and sys.argv[0].endswith(".py"):
+    enter()

@@ -8,8 +8,8 @@ flite speaks other sentences of the novels than those that speech_example.py dre
 learns their letters. Its emissions of the drawn sentences are decoded greedily and by flashlight
 and pyctcdecode: without a language model, with a trigram of the novels, and with the model that
 speech_example.py trained, unnormalised and exact. Weights are tuned on sentences of one half, and
-the other half tells the word error rate. Stages that are finished are not run again; training
-goes on where it was interrupted. What came out is in OUT/first-pass.json.
+the other half tells the word error rate. Stages that are finished are not run again. What came out
+is in OUT/first-pass.json.
 
 Needs: apt-get install flite; pip install jiwer flashlight-text pyctcdecode kenlm, for the Python
 with fairseq.
@@ -17,59 +17,44 @@ with fairseq.
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import gc
 import itertools
-import json
 import re
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
+import environment  # noqa: F401
 import numpy as np
 import torch
 from decoders import ngrams
 from experiments import command, machine
-from speech import acoustics, errors, features, searches, sentences, sound
-from speech.stages import REPORT, Run, Steps, lines_of, parser, run_all, say, write_json
-from speech.training import Training
+from speech import acoustics, errors, features, searches, sentences, sound, stages
+from speech.stages import REPORT, Run, Steps, lines_of, read_json, say, write_json
 
 SEED = 1
 LINES = {"train": 42_000, "valid": 2_100}  # of the novels', evenly, of which some are drawn
 HELD_OUT = 200  # spoken sentences, at most, that tell how many letters are wrong
 EVALUATED = ("tune", "test")
 EXACT = " exact"  # what a system's name ends with whose scores are
-# The values that are tried of the language model's weight, and then of what a word gets.
-LM_WEIGHTS = (0.7, 0.3, 0.5, 1.0, 1.4)
-WORD_SCORES = (1.0, -0.5, 0.0, 2.0, 3.0)
 _SPELLABLE = re.compile("[a-z']+")
 
 
-class System(NamedTuple):
-    """What decodes, and the weights that are tried with it."""
+class Weights(NamedTuple):
+    """The values that are tried of the language model's weight, and then of what a word gets."""
 
-    make: Callable[[searches.Files], searches.Search]
-    lm_weights: Sequence[float] = LM_WEIGHTS
-    word_scores: Sequence[float] = WORD_SCORES
-
-
-def _systems(make: Any, alone: Sequence[float]) -> Dict[str, System]:
-    """A library with each language model; without one, words are scored otherwise."""
-    found = {"none": System(partial(make, "none"), (1.0,), alone)}
-    models = ("kenlm", "ours", f"ours{EXACT}")
-    found.update((model, System(partial(make, model))) for model in models)
-    return {f"{make.__name__} {model}": system for model, system in found.items()}
+    lm: Sequence[float] = (0.7, 0.3, 0.5, 1.0, 1.4)
+    word: Sequence[float] = (1.0, -0.5, 0.0, 2.0, 3.0)
 
 
-SYSTEMS: Dict[str, System] = {
-    "greedy": System(lambda files: searches.Search(acoustics.greedy), (1.0,), (0.0,)),
-    **_systems(searches.flashlight, (0.0, -1.0, -2.0, -3.0, -4.0)),
-    **_systems(searches.pyctcdecode, (0.0,)),
+LIBRARIES = ("flashlight", "pyctcdecode")
+MODELS = ("none", "kenlm", "ours", f"ours{EXACT}")
+SYSTEMS = {
+    "greedy": Weights((1.0,), (0.0,)),
+    **{f"{library} {model}": Weights() for library in LIBRARIES for model in MODELS},
+    "flashlight none": Weights((1.0,), (0.0, -1.0, -2.0, -3.0, -4.0)),
+    "pyctcdecode none": Weights((1.0,), (0.0,)),
 }
 
 
@@ -77,7 +62,7 @@ SYSTEMS: Dict[str, System] = {
 
 
 def speak(run: Run, name: str) -> None:
-    """sound/NAME.npz: log-mel features, and the words."""
+    """Write sound/NAME.npz: log-mel features, and the words."""
     text = run.options.speech / "text"
     if name in EVALUATED:
         pairs = zip(lines_of(text / f"{name}.spoken"), lines_of(text / f"{name}.ref"))
@@ -85,11 +70,11 @@ def speak(run: Run, name: str) -> None:
     else:
         chosen = drawn(run, name)
     sounds = ((sound.speak(sentence.spoken), sentence.words) for sentence in chosen)
-    features.save(sound_of(run, name), sounds)
+    features.save(run.at("sound", f"{name}.npz"), sounds)
 
 
 def drawn(run: Run, name: str) -> List[sentences.Sentence]:
-    """Sentences of the novels, none of which is evaluated."""
+    """Return sentences of the novels, none of which is evaluated."""
     path = run.data / "text" / f"{name}.txt"
     every = max(1, sum(1 for _ in lines_of(path)) // LINES[name])
     found = sentences.speakable(itertools.islice(lines_of(path), 0, None, every))
@@ -97,41 +82,38 @@ def drawn(run: Run, name: str) -> List[sentences.Sentence]:
         for words in lines_of(run.options.speech / "text" / f"{other}.ref"):
             found.pop(words, None)
     count = run.options.spoken if name == "train" else min(HELD_OUT, len(found))
-    try:
-        return sentences.drawn(found, count, SEED)
-    except ValueError as error:
-        raise command.UsageError(f"--spoken: {error}") from error
+    return sentences.drawn(found, count, SEED)
 
 
-def train(run: Run) -> None:
-    """acoustics/model.pt."""
-    speech, held_out = (features.load(sound_of(run, name)) for name in LINES)
-    Training(model_of(run), speech, run.options.updates).run(held_out, say)
-
-
-def emit(run: Run, name: str) -> None:
-    """emissions/NAME.npz, and the processor seconds that they took."""
-    model = acoustics.read(model_of(run))
-    speech = features.load(sound_of(run, name))
-    start = time.process_time()
-    found = acoustics.emit(model, speech.features())
-    seconds = time.process_time() - start
-    np.savez(run.at("emissions", f"{name}.npz"), *found, seconds=seconds)
-
-
-def sound_of(run: Run, name: str) -> Path:
-    return run.at("sound", f"{name}.npz")
+def sound_of(run: Run, name: str) -> features.Speech:
+    return features.load(run.at("sound", f"{name}.npz"))
 
 
 def model_of(run: Run) -> Path:
     return run.at("acoustics", "model.pt")
 
 
+def train(run: Run) -> None:
+    """Write acoustics/model.pt."""
+    speech, held_out = sound_of(run, "train"), sound_of(run, "valid")
+    acoustics.train(model_of(run), speech, run.options.updates, held_out, say)
+
+
+def emit(run: Run, name: str) -> None:
+    """Write emissions/NAME.npz, with the processor seconds that they took."""
+    model, _ = acoustics.read(model_of(run))
+    speech = sound_of(run, name)
+    start = time.process_time()
+    found = model.emit(speech.features())
+    seconds = time.process_time() - start
+    np.savez(run.at("emissions", f"{name}.npz"), *found, seconds=seconds)
+
+
 # ---------------------------------------------------------------- decoding
 
 
 def trigram(run: Run) -> None:
-    """trigram.arpa, of the text that the language model learned from."""
+    """Write trigram.arpa, from the text that the language model learned from."""
     words = list(dictionary(run))
     known = set(words)
     lines = lines_of(run.options.speech / "text/train.txt")
@@ -140,19 +122,25 @@ def trigram(run: Run) -> None:
 
 
 def dictionary(run: Run) -> Dict[str, int]:
-    """The language model's words that letters spell, and how often its text has them."""
+    """Return the language model's words that letters spell, and how often its text has them."""
     lines = lines_of(run.options.speech / "data/bin/dict.txt")
     counts = (line.split(" ") for line in lines)
     return {word: int(count) for word, count in counts if _SPELLABLE.fullmatch(word)}
 
 
-def decode(run: Run, system: str) -> None:
-    """decoded/SYSTEM.json: its weights, and what it made of the test half."""
-    checkpoint = run.options.speech / "lm" / "checkpoint_best.pt"
-    counts = dictionary(run)
+def make(run: Run, system: str) -> searches.Search:
+    library, _, model = system.partition(" ")
+    if library == "greedy":
+        return searches.Search(acoustics.greedy)
+    checkpoint, counts = run.options.speech / "lm" / "checkpoint_best.pt", dictionary(run)
     arpa = run.folder / "trigram.arpa"
     files = searches.Files(checkpoint, arpa, list(counts), list(counts.values()))
-    search = SYSTEMS[system].make(files)
+    return getattr(searches, library)(model, files)
+
+
+def decode(run: Run, system: str) -> None:
+    """Write decoded/SYSTEM.json: weights, and the recognised words of the test half."""
+    search = make(run, system)
     gc.freeze()  # what the libraries have made stays: no collection need look at it
     found = tune(run, system, search)
     search.weigh(found["lm_weight"], found["word_score"])
@@ -172,13 +160,12 @@ def decoded(run: Run, system: str) -> Path:
 
 
 def tune(run: Run, system: str, search: searches.Search) -> Dict[str, Any]:
-    """The best weights of those that are tried on the first sentences of the other half.
+    """Return the best weights of those that are tried on the first sentences of the other half.
 
     Exact scores have the weights of unnormalised ones, so that nothing else differs.
     """
     if system.endswith(EXACT):
-        path = decoded(run, system[: -len(EXACT)])
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(decoded(run, system[: -len(EXACT)]))
         return {name: found[name] for name in ("lm_weight", "word_score", "tried")}
     emissions, references = emissions_of(run, "tune")
     tried: Dict[Tuple[float, float], float] = {}
@@ -191,33 +178,35 @@ def tune(run: Run, system: str, search: searches.Search) -> Dict[str, Any]:
             say(f"{system}: {weights}: {tried[weights]:.2f}")
         return tried[weights]
 
-    _, lm_weights, word_scores = SYSTEMS[system]
+    lm_weights, word_scores = SYSTEMS[system]
     lm_weight, _ = min(((weight, word_scores[0]) for weight in lm_weights), key=error)
     best = min(((lm_weight, score) for score in word_scores), key=error)
     return {"lm_weight": best[0], "word_score": best[1], "tried": len(tried)}
 
 
 def emissions_of(run: Run, name: str) -> Tuple[List[np.ndarray], List[str]]:
-    """Of each sentence, and its words."""
+    """Return the emissions of each sentence, and its words."""
     with np.load(run.at("emissions", f"{name}.npz")) as stored:
         found = [stored[key] for key in stored if key != "seconds"]
-    return found, features.load(sound_of(run, name)).words
+    return found, sound_of(run, name).words
 
 
 # ---------------------------------------------------------------- results
 
 
-def report(run: Run) -> None:
-    """first-pass.json: errors, times and weights of all that has been decoded."""
-    seconds = {name: features.load(sound_of(run, name)).seconds for name in ("train", "test")}
+def write_report(run: Run) -> None:
+    """Write first-pass.json: errors, times and weights of all that has been decoded."""
+    seconds = {name: sound_of(run, name).seconds for name in ("train", "test")}
     references = emissions_of(run, "test")[1]
     systems, counts = {}, {}
     for system in SYSTEMS:
         if decoded(run, system).is_file():
-            found = json.loads(decoded(run, system).read_text(encoding="utf-8"))
+            found = read_json(decoded(run, system))
             counts[system] = errors.counts(found.pop("texts"), references)
             found["real_time"] = found["processor_seconds"] / seconds["test"]
             systems[system] = {"wer": errors.rate(counts[system]), **found}
+    pairs = itertools.product(LIBRARIES, ("none", "kenlm", "ours exact"))
+    compared = [(f"{library} {model}", f"{library} ours") for library, model in pairs]
     written = {
         "machine": machine.record(),
         "data": run.data.name,
@@ -229,15 +218,16 @@ def report(run: Run) -> None:
         "systems": systems,
         "differences": {
             f"{after} - {before}": errors.difference(counts[before], counts[after])
-            for before, after in compared(systems)
+            for before, after in compared
+            if {before, after} <= set(counts)
         },
     }
     say(write_json(run.folder / "first-pass.json", written))
 
 
 def of_acoustics(run: Run, audio: Dict[str, float]) -> Dict[str, Any]:
-    """How the model of sound was trained, what it reads greedily, and how fast it is."""
-    stored = acoustics.stored(model_of(run))
+    """Return how the model of sound was trained, what it reads greedily, and how fast it is."""
+    _, stored = acoustics.read(model_of(run))
     with np.load(run.at("emissions", "test.npz")) as emissions:
         seconds = float(emissions["seconds"])
     return {
@@ -251,22 +241,19 @@ def of_acoustics(run: Run, audio: Dict[str, float]) -> Dict[str, Any]:
     }
 
 
-def compared(found: Iterable[str]) -> Iterator[Tuple[str, str]]:
-    """Pairs of systems, before and after, that were both decoded."""
-    for library in ("flashlight", "pyctcdecode"):
-        for before in ("none", "kenlm", "ours exact"):
-            pair = f"{library} {before}", f"{library} ours"
-            if set(pair) <= set(found):
-                yield pair
-
-
-# ---------------------------------------------------------------- command line
+STAGES: Steps = {
+    **{f"speak-{name}": partial(speak, name=name) for name in (*LINES, *EVALUATED)},
+    "train": train,
+    **{f"emit-{name}": partial(emit, name=name) for name in ("valid", *EVALUATED)},
+    "trigram": trigram,
+    **{f"decode-{name.replace(' ', '-')}": partial(decode, system=name) for name in SYSTEMS},
+    REPORT: write_report,
+}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """All stages, or those that are asked for."""
-    steps = stages()
-    flags = parser(__doc__, steps, "first-pass")
+    """Do all stages, or those that are asked for, and return 0."""
+    flags = stages.parser(__doc__, STAGES, "first-pass")
     add = flags.add_argument
     add("--speech", type=Path, required=True, help="folder that speech_example.py made")
     about = "sentences that it learns from (%(default)s)"
@@ -275,22 +262,7 @@ def main(arguments: Sequence[str]) -> int:
     add("--tuned", type=command.positive, default=150, help="sentences for weights (%(default)s)")
     options = flags.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    return run_all(options, steps)
-
-
-def stages() -> Steps:
-    """In their order; the trigram may be made beside those of the sound."""
-    return {
-        **{f"speak-{name}": partial(speak, name=name) for name in (*LINES, *EVALUATED)},
-        "train": train,
-        **{f"emit-{name}": partial(emit, name=name) for name in ("valid", *EVALUATED)},
-        "trigram": trigram,
-        **{
-            f"decode-{system.replace(' ', '-')}": partial(decode, system=system)
-            for system in SYSTEMS
-        },
-        REPORT: report,
-    }
+    return stages.run_all(options, STAGES)
 
 
 if __name__ == "__main__":

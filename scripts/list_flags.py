@@ -2,7 +2,7 @@
 """Write docs/flags.md: every flag of this plugin, with its default and its help.
 
     list_flags.py            # prints the page
-    list_flags.py --check    # exit status 1 if docs/flags.md says something else
+    list_flags.py --check    # exit status 2 if docs/flags.md says something else
 
 fairseq-train --help stops before it knows which architecture, criterion and optimiser are asked
 for, and lists none of their flags.
@@ -10,18 +10,13 @@ for, and lists none of their flags.
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence
 
-from experiments.command import start
+import environment  # noqa: F401
+from experiments.command import UsageError, start
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
@@ -41,7 +36,7 @@ this page. Presets of architectures, and the flags that they set, are in `fairse
 
 
 def page() -> str:
-    """The text of docs/flags.md."""
+    """Return the text of docs/flags.md."""
     parts = [_HEAD]
     for title, flag, registry in (
         ("Criteria", "--criterion", CRITERION_DATACLASS_REGISTRY),
@@ -71,7 +66,7 @@ class Row(NamedTuple):
 
 
 def _rows(config: Any) -> List[Row]:
-    """The fields that are flags; interpolations are other parts' of fairseq's configuration."""
+    """Return the fields that are flags; interpolations belong to other parts of fairseq."""
     fields = [f for f in dataclasses.fields(config) if not f.name.startswith("_")]
     return [_row(field) for field in fields if not str(field.default).startswith("${")]
 
@@ -86,7 +81,7 @@ def _row(field: Any) -> Row:
 
 
 def _table(rows: Dict[str, List[Row]]) -> str:
-    """One line for each flag, default and help, with the names that have it."""
+    """Return one line for each flag, default and help, with the names that have it."""
     owners: Dict[Row, List[str]] = {}
     for name, own in rows.items():
         for row in own:
@@ -110,11 +105,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="compare instead of printing")
     if not parser.parse_args(arguments).check:
         print(page(), end="")
-        return 0
-    if _PAGE.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"{_PAGE}: required what list_flags.py prints, got another text", file=sys.stderr)
-    return 1
+    elif _PAGE.read_text(encoding="utf-8") != page():
+        raise UsageError(f"{_PAGE}: required what list_flags.py prints, got another text")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,80 +1,57 @@
 #!/usr/bin/env python3
-"""Draw README's picture from committed results.
-
-plot_readme.py          # writes docs/readme.png
-"""
+"""Draw README's picture, docs/readme.png, from committed results."""
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import json
-from collections import defaultdict
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-TRAININGS = {"adaptive@0.05": "adaptive softmax", "bnce@0.05": "bnce --row-sparse"}
+import environment  # noqa: F401
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+# Labels of the files' runs: (title, colour).
+TRAININGS = {
+    "adaptive@0.05": ("adaptive softmax", "tab:orange"),
+    "bnce@0.05": ("bnce --row-sparse", "tab:blue"),
+}
 SYSTEMS = {
-    "cross_entropy": "cross_entropy",
-    "bnce": "bnce",
-    "bnce_sparse": "bnce --row-sparse",
+    "cross_entropy": ("cross_entropy", "tab:grey"),
+    "bnce": ("bnce", "tab:cyan"),
+    "bnce_sparse": ("bnce --row-sparse", "tab:blue"),
 }
-COLOURS = {
-    "adaptive softmax": "tab:orange",
-    "cross_entropy": "tab:grey",
-    "bnce": "tab:cyan",
-    "bnce --row-sparse": "tab:blue",
-}
-Points = List[Tuple[float, float]]
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    argparse.ArgumentParser(description=__doc__).parse_args()
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for label, lines in curves(_results("adaptive/novels/warmup.json")).items():
-        for number, points in enumerate(lines):
-            name = label if number == 0 else None
-            left.plot(*zip(*points), marker="o", markersize=3, color=COLOURS[label], label=name)
+    for run in _runs("adaptive/novels/warmup.json"):
+        if run["label"] in TRAININGS:
+            title, colour = TRAININGS[run["label"]]
+            curve = [(one["processor_seconds"], one["ppl"]) for one in run["train"]["curve"]]
+            label = title if run["seed"] == 1 else None
+            left.plot(*zip(*curve), marker="o", markersize=3, color=colour, label=label)
     left.set(xlabel="processor seconds", ylabel="validation perplexity", ylim=(130, 215))
     left.set_title("522 novels, 52,595 words, three seeds", fontsize=10)
-    for label, points in speeds(_results("vocabulary/lstm200/benchmark.json")).items():
-        right.plot(*zip(*points), marker="o", markersize=3, color=COLOURS[label], label=label)
+    speeds = _runs("vocabulary/lstm200/benchmark.json")
+    for system, (title, colour) in SYSTEMS.items():
+        own = [run for run in speeds if run["system"] == system]
+        points = sorted((run["vocab"], run["words_per_second"]) for run in own)
+        right.plot(*zip(*points), marker="o", markersize=3, color=colour, label=title)
     right.set(xscale="log", yscale="log", xlabel="vocabulary size", ylabel="words/s in training")
     right.set_title("one CPU core, 400 words an update", fontsize=10)
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(ROOT / "docs/readme.png", dpi=130)
+    figure.savefig(DOCS / "readme.png", dpi=130)
 
 
-def curves(results: Dict[str, Any]) -> Dict[str, List[Points]]:
-    """(processor seconds, validation perplexity) of each training, by system."""
-    found: Dict[str, List[Points]] = defaultdict(list)
-    for run in results["runs"]:
-        if run["label"] in TRAININGS:
-            curve = [(one["processor_seconds"], one["ppl"]) for one in run["train"]["curve"]]
-            found[TRAININGS[run["label"]]].append(curve)
-    return found
-
-
-def speeds(results: Dict[str, Any]) -> Dict[str, Points]:
-    """(vocabulary size, words/s), by system."""
-    found: Dict[str, Points] = {label: [] for label in SYSTEMS.values()}
-    for run in results["runs"]:
-        found[SYSTEMS[run["system"]]].append((run["vocab"], run["words_per_second"]))
-    return {label: sorted(points) for label, points in found.items()}
-
-
-def _results(name: str) -> Dict[str, Any]:
-    return json.loads((ROOT / "docs" / name).read_text(encoding="utf-8"))
+def _runs(name: str) -> Any:
+    return json.loads((DOCS / name).read_text(encoding="utf-8"))["runs"]
 
 
 if __name__ == "__main__":

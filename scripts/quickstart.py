@@ -9,11 +9,6 @@ model; shown is what matters of it. The table is also in FOLDER/results.json.
     scripts/quickstart.py [--out FOLDER] [--no-softmax] [-- further flags of fairseq-train]
 """
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import csv
 import importlib
@@ -27,15 +22,16 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import median
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from experiments import logs, machine, processes, recipes, tables
+import environment  # noqa: F401
+from experiments import logs, machine, processes, recipes, report
 
 ROOT = Path(__file__).resolve().parents[1]
-PLUGIN = str(ROOT / "fairseq_bnce")
+PLUGIN = str(machine.PLUGIN)
 COMMAND = ROOT / "scripts" / "fairseq-bnce"
 
-RECIPE = recipes.words(tables.load("recipes")["quickstart"])
+RECIPE = recipes.words(report.load("recipes")["quickstart"])
 LOSSES = """
 Now bnce, whose two losses differ in kind: in training it is NCE's, bits of telling a word from the
 noise; in validation it is the normalised model's, bits a word, as under cross_entropy."""
@@ -69,7 +65,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     print()
     print(table(rows))
     print(notes(data, out / "bnce"))
-    write_results(rows, out / "results.json")
+    results = json.dumps({**machine.record(), "rows": rows}, indent=1)
+    (out / "results.json").write_text(results + "\n", encoding="utf-8")
     sentences = some_sentences(out / "data" / "text" / "test.txt")
     write_nbest(sentences, out / "nbest.txt")
     write_questions(sentences, out / "questions.csv")
@@ -77,7 +74,7 @@ def main(argv: Optional[List[str]] = None) -> None:
 
 
 def choose_threads() -> None:
-    """One thread, unless the user has set a number: see what is printed."""
+    """Choose one thread, unless the user has set a number."""
     if "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = "1"
         print(
@@ -87,7 +84,7 @@ def choose_threads() -> None:
 
 
 def prepare(folder: Path) -> Path:
-    """The binarised corpus."""
+    """Return the folder of the binarised corpus, and make it where it is missing."""
     data = folder / "data"
     if not data.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +97,7 @@ def prepare(folder: Path) -> Path:
 
 
 def without_criterion(flags: List[str]) -> List[str]:
-    """The flags that cross_entropy knows, too: those of the user's less those of bnce's own."""
+    """Return the user's flags without those that only bnce has."""
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
@@ -123,7 +120,7 @@ def train_and_score(data: Path, folder: Path, flags: List[str]) -> Values:
 
 
 def processor_seconds(process: int) -> Optional[float]:
-    """What a process has used, threads and all; None where the system does not say (no Linux)."""
+    """Return the processor time of a process with all its threads; None outside of Linux."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -150,7 +147,7 @@ class Epochs:
         self._seconds: Optional[float] = None
 
     def show(self, line: str, process: int) -> Optional[str]:
-        """What to show of a line of this process; None: nothing."""
+        """Return what to show of a line of this process; None for nothing."""
         self._time(line, process)
         found = re.search(r"\| INFO \| (train|valid) \| (\{.*\})", line)
         if not found:
@@ -163,7 +160,7 @@ class Epochs:
         return self._epoch(stats)
 
     def _time(self, line: str, process: int) -> None:
-        """An epoch's training lies between two lines."""
+        """Time an epoch's training, which lies between two lines."""
         if "Start iterating over samples" in line:
             self._start = processor_seconds(process)
         elif "begin validation on" in line and self._start is not None:
@@ -186,18 +183,19 @@ class Epochs:
 
 
 def evaluate(data: Path, folder: Path, name: str, training: List[str], *flags: str) -> float:
-    """Perplexity of the test split in the blocks of the training, by fairseq-eval-lm."""
+    """Return the perplexity of the test split in the blocks of the training, by fairseq-eval-lm."""
     arguments = ["--user-dir", PLUGIN, "--path", folder / "checkpoint_best.pt"]
     arguments += ["--gen-subset", "test", *recipes.inherited([*RECIPE, *training])]
     arguments += ["--no-progress-bar", "--num-workers", "0", *device(), *flags]
-    printed = fairseq("eval_lm", folder / f"test-{name}.log", silent, data, *arguments)
+    log = folder / f"test-{name}.log"
+    printed = fairseq("eval_lm", log, lambda line, process: None, data, *arguments)
     perplexity = logs.read_scoring(printed.splitlines())["ppl"]
     print(f"  test perplexity {perplexity:.2f}")
     return perplexity
 
 
 def table(rows: Dict[str, Values]) -> str:
-    """The results; training speed, in processor time, is the median over the epochs."""
+    """Return the results as text; training speed is the median over the epochs."""
     lines = [f"{'':34} {'test perplexity':>15} {'training words/s':>17}"]
     for name, values in rows.items():
         speed = f"{values['words']:,.0f}" if "words" in values else ""
@@ -205,15 +203,12 @@ def table(rows: Dict[str, Values]) -> str:
     return "\n".join(lines)
 
 
-def write_results(rows: Dict[str, Values], target: Path) -> None:
-    """The table, and where it was made."""
-    found = {**machine.record(), "rows": rows}
-    target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
 def notes(data: Path, folder: Path) -> str:
-    """What the table does not say of itself."""
-    mean, deviation = normaliser(folder / "checkpoint_best.pt")
+    """Explain the table."""
+    from fairseq_bnce import checkpoints
+
+    state = checkpoints.read(str(folder / "checkpoint_best.pt"))["task_state"]
+    mean, deviation = state["mu_z"], state["sigma_z"]
     report = json.loads((data.parent / "report.json").read_text(encoding="utf-8"))
     types = report["splits"]["train"]["types"]
     return f"""
@@ -226,16 +221,8 @@ with the vocabulary: docs/vocabulary.md. Everything that the commands printed is
 {shown(folder.parent)}/*/*.log."""
 
 
-def normaliser(checkpoint: Path) -> Tuple[float, float]:
-    """(mu_z, sigma_z) of a checkpoint, nats."""
-    from fairseq_bnce import checkpoints
-
-    state = checkpoints.read(str(checkpoint))["task_state"]
-    return state["mu_z"], state["sigma_z"]
-
-
 def next_commands(out: Path) -> str:
-    """What to try now, with the paths of this run."""
+    """Return commands to try next, with the paths of this run."""
     command, checkpoint = shown(COMMAND), shown(out / "bnce" / "checkpoint_best.pt")
     text = shown(out / "data" / "text" / "test.txt")
     return f"""
@@ -251,13 +238,13 @@ for any model: until a plugin allows them, torch refuses all checkpoints of fair
 
 
 def some_sentences(text: Path) -> List[List[str]]:
-    """The words of five that are neither short nor long, all of them known."""
+    """Return the words of five sentences that are neither short nor long, all words known."""
     sentences = [line.split() for line in text.read_text(encoding="utf-8").splitlines()]
     return [words for words in sentences if 6 <= len(words) <= 12 and "<unk>" not in words][:5]
 
 
 def write_nbest(sentences: Sequence[Sequence[str]], target: Path) -> None:
-    """A Moses n-best list: of each of three sentences, two with neighbours changed, and itself."""
+    """Write Moses n-best lists of three sentences: two with swapped neighbours, and itself."""
     lines = []
     for number, words in enumerate(sentences[:3]):
         for i in (1, 3):
@@ -268,7 +255,7 @@ def write_nbest(sentences: Sequence[Sequence[str]], target: Path) -> None:
 
 
 def write_questions(sentences: Sequence[Sequence[str]], target: Path) -> None:
-    """Which of the sentences' third words fits each of them: the first one's is a), and so on."""
+    """Write questions: which third word fits each sentence? The first one's is a), and so on."""
     choices = [words[2] for words in sentences]
     with target.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
@@ -278,7 +265,7 @@ def write_questions(sentences: Sequence[Sequence[str]], target: Path) -> None:
 
 
 def unigram_perplexity(data: Path) -> float:
-    """Of the test split under the unigram distribution of the training targets."""
+    """Return the perplexity of the test split under the unigrams of the training targets."""
     from fairseq.data import Dictionary
 
     from fairseq_bnce.data.token_counts import count_tokens
@@ -293,25 +280,16 @@ def unigram_perplexity(data: Path) -> float:
 
 
 def device() -> List[str]:
-    """--cpu where there is no GPU: fairseq asks to be told."""
+    """Return --cpu where there is no GPU, as fairseq requires."""
     import torch
 
     return [] if torch.cuda.is_available() else ["--cpu"]
 
 
 def shown(path: Path) -> str:
-    """A path as it is typed here."""
+    """Return a path as a user would type it here."""
     relative = os.path.relpath(str(path))
     return shlex.quote(str(path) if relative.startswith("..") else relative)
-
-
-def silent(_: str, __: int) -> None:
-    """Show nothing of a line."""
-
-
-def everything(line: str, _: int) -> str:
-    """Show a line as it is."""
-    return line.rstrip("\n")
 
 
 def fairseq(command: str, log: Path, show: Shown, *arguments: Any) -> str:
@@ -319,38 +297,30 @@ def fairseq(command: str, log: Path, show: Shown, *arguments: Any) -> str:
     return run([sys.executable, "-m", f"fairseq_cli.{command}", *arguments], log, show)
 
 
-def run(
-    command: List[Any],
-    log: Path = Path(os.devnull),
-    show: Shown = everything,
-) -> str:
-    """Show a command, run it, show what is to be seen of its lines; stop where it fails."""
+def run(command: List[Any], log: Path = Path(os.devnull), show: Optional[Shown] = None) -> str:
+    """Show a command, run it, and show its lines by ``show``, or all; stop where it fails."""
     command = list(map(str, command))
     print(f"\n$ {' '.join(map(shlex.quote, command))}", flush=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     # PYTHONWARNINGS: fairseq's own deprecations would hide what there is to see.
     own = {"PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
-    environment = {**os.environ, **own, **processes.one_gpu()}
+    variables = {**os.environ, **own, **processes.one_gpu()}
     pipes: Dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     lines: List[str] = []
     with log.open("w", encoding="utf-8") as copy, subprocess.Popen(
-        command, env=environment, encoding="utf-8", errors="replace", **pipes
+        command, env=variables, encoding="utf-8", errors="replace", **pipes
     ) as process:
         for line in process.stdout or ():
             lines.append(line)
             copy.write(line)
-            text = show(line, process.pid)
+            text = show(line, process.pid) if show else line.rstrip("\n")
             if text is not None:
                 print(text, flush=True)
     if process.returncode:
-        _fail(process.returncode, lines, log, show)
+        if show:
+            print(f"...\n{''.join(lines[-SHOWN_LINES:])}all of it: {shown(log)}")
+        sys.exit(f"quickstart: this command failed with status {process.returncode}, see above")
     return "".join(lines)
-
-
-def _fail(status: int, lines: List[str], log: Path, show: Callable) -> None:
-    if show is not everything:
-        print(f"...\n{''.join(lines[-SHOWN_LINES:])}all of it: {shown(log)}")
-    sys.exit(f"quickstart: this command failed with status {status}, see above")
 
 
 if __name__ == "__main__":

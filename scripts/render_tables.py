@@ -15,17 +15,13 @@ relative to the page (JSON, or .jsonl with one JSON value a line):
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import difflib
 import sys
 from pathlib import Path
 from typing import Sequence
 
+import environment  # noqa: F401
 from experiments.command import HelpFormatter, start
 from rendering.pages import PageError, rendered
 from rendering.tables import TABLES

@@ -15,43 +15,54 @@ make again.
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    import environment
-
-    environment.enter()
-
 import argparse
 import math
 import re
-import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from experiments import command, machine, processes, tables
+import environment  # noqa: F401
+from experiments import command, machine, processes, report
 from experiments.command import UsageError
+from experiments.made import Workshop, eval_lm
 from experiments.recipes import words
-from experiments.sentences import Workshop, eval_lm
 from rendering import scoring
 
-_RECIPE = tables.load("recipes")["agreement"]
+_RECIPE = report.load("recipes")["agreement"]
 _MODELS = _RECIPE["models"]
 _WORDS_OF_A_LINE = re.compile(r"(?:\| |eval_lm:)(\d+) (.* \[-?[\d.]+\])")
 _WORD = re.compile(r"(\S+) \[(-?[\d.]+)\]")
 Scores = List[Tuple[str, float]]  # (word, log-probability)
 
 
-class Disagreement(RuntimeError):
-    """The two systems did not score the same words."""
-
-
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 1 if other words were scored, 2 after an error, 130 interrupted."""
+    """Compare the scores of all models, and return 0."""
     options = _parser().parse_args(arguments)
-    try:
-        return command.status(lambda: _compare(options))
-    except Disagreement as error:
-        print(f"score_agreement.py: {error}", file=sys.stderr)
-        return 1
+    data, split = machine.data_fingerprint(options.data), options.gen_subset
+    shop = Workshop(options.out, options.threads)
+    models: Dict[str, Any] = {}
+    for name, path in (model.partition("=")[::2] for model in options.models):
+        if not path and name not in _MODELS:
+            known = ", ".join(_MODELS)
+            raise UsageError(f"--models: required NAME=CHECKPOINT or one of {known}, got {name!r}")
+        flags = ["--arch", name, *words([_RECIPE["training"], _MODELS.get(name, "")])]
+        flags += ["--cpu", "--max-update", str(options.updates)]
+        model = f"{name}-{options.updates}-{data}"
+        checkpoint = Path(path) if path else shop.model(options.data, model, flags)
+        text, models[name] = shop.text(options.data, split, f"{split}-{data}"), {}
+        for way, own in (("exact", []), ("unnormalised", ["--unnormalized"])):
+            flags = ["--cpu", "--max-tokens", "4000", *own]
+            shop.run(*eval_lm(options.data, checkpoint, split, *flags))
+            want = eval_lm_scores("\n".join(processes.last_attempt(shop.log)))
+            got = list(_our_scores(checkpoint, text, is_exact=way == "exact"))
+            models[name][way] = agreement(want, got, f"{name}, {way}")
+            command.say(f"{name}, {way}: {models[name][way]}")
+    about = {"split": split, "updates": options.updates, "machine": machine.record(), "data": data}
+    content = {**about, "models": models}
+    table = "\n".join(scoring.agreement(content))
+    report.write(options.out / "agreement", [table], content)
+    print(table)
+    return 0
 
 
 def eval_lm_scores(output: str) -> Scores:
@@ -67,47 +78,14 @@ def agreement(want: Scores, got: Scores, what: str) -> Dict[str, float]:
         number of words, perplexity by our scores, and the largest difference in nats.
 
     Raises:
-        Disagreement: for other words, or none.
+        CommandFailed: for other words, or none.
     """
     if [word for word, _ in want] != [word for word, _ in got] or not want:
         counts = f"fairseq-eval-lm scored {len(want)} words, we {len(got)} others"
-        raise Disagreement(f"{what}: {counts}")
+        raise processes.CommandFailed(f"{what}: {counts}")
     difference = max(abs(a - b) for (_, a), (_, b) in zip(want, got))
     perplexity = math.exp(-sum(score for _, score in got) / len(got))
     return {"words": len(got), "perplexity": perplexity, "difference": difference}
-
-
-def _compare(options: argparse.Namespace) -> int:
-    data, split = machine.data_fingerprint(options.data), options.gen_subset
-    given = dict(model.partition("=")[::2] for model in options.models)
-    for name, path in given.items():
-        if not path and name not in _MODELS:
-            known = ", ".join(_MODELS)
-            raise UsageError(f"--models: required NAME=CHECKPOINT or one of {known}, got {name!r}")
-    shop = Workshop(options.out, options.threads)
-    models: Dict[str, Dict[str, Dict[str, float]]] = {}
-    for name, path in given.items():
-        flags = ["--arch", name, *words([_RECIPE["training"], _MODELS.get(name, "")])]
-        flags += ["--cpu", "--max-update", str(options.updates)]
-        model = f"{name}-{options.updates}-{data}"
-        checkpoint = Path(path) if path else shop.model(options.data, model, flags)
-        text = shop.text(options.data, split, f"{split}-{data}")
-        models[name] = {}
-        for way, own in (("exact", []), ("unnormalised", ["--unnormalized"])):
-            flags = ["--cpu", "--max-tokens", "4000", *own]
-            shop.run(*eval_lm(options.data, checkpoint, split, *flags))
-            want = eval_lm_scores("\n".join(processes.last_attempt(shop.log)))
-            got = list(_our_scores(checkpoint, text, is_exact=way == "exact"))
-            models[name][way] = agreement(want, got, f"{name}, {way}")
-            command.say(f"{name}, {way}: {models[name][way]}")
-    where = machine.record()
-    about = {"split": split, "updates": options.updates, "machine": where, "data": data}
-    content: Dict[str, Any] = {**about, "models": models}
-    parts = [", ".join(f"{k} {v}" for k, v in where.items())]
-    parts.append("\n".join(scoring.agreement(content)))
-    tables.write(options.out / "agreement", parts, content)
-    print("\n\n".join(parts))
-    return 0
 
 
 def _our_scores(checkpoint: Path, text: Path, is_exact: bool) -> Iterator[Tuple[str, Any]]:

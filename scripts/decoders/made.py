@@ -32,7 +32,7 @@ class Made(NamedTuple):
 
 
 def make(words: Sequence[str], utterances: int, length: int, noise: float, seed: int = 1) -> Made:
-    """Emissions of sentences whose words are Zipf-distributed over the ranks of ``words``.
+    """Make emissions of sentences with Zipf-distributed words.
 
     Args:
         words: of the lexicon, the commonest first.
@@ -52,7 +52,7 @@ def make(words: Sequence[str], utterances: int, length: int, noise: float, seed:
 
 
 def spell(count: int, rng: np.random.Generator) -> List[List[int]]:
-    """Distinct spellings, silence last; some letters are common, so that many words begin alike."""
+    """Return distinct spellings, silence last; with common letters, many words begin alike."""
     p = 1 / (np.arange(_LETTERS) + 3.0)
     found: Dict[Tuple[int, ...], None] = {}
     while len(found) < count:
@@ -63,7 +63,7 @@ def spell(count: int, rng: np.random.Generator) -> List[List[int]]:
 
 
 def emit(spellings: Sequence[Sequence[int]], noise: float, rng: np.random.Generator) -> np.ndarray:
-    """(T, tokens): two frames a token, the second a blank, of log-probabilities with noise."""
+    """Return noisy log-probabilities (T, tokens): two frames a token, the second a blank."""
     tokens = [token for spelling in spellings for token in spelling]
     scores = rng.normal(scale=noise, size=(2 * len(tokens), len(TOKENS)))
     scores[np.arange(0, 2 * len(tokens), 2), tokens] += 6

@@ -35,7 +35,7 @@ def write_arpa(path: Path, sentences: Iterable[Sequence[str]], vocabulary: Seque
 
 
 def _estimate(counts: Sequence[Counts], words: Sequence[str]) -> Tuple[List[Dict], Dict]:
-    """Probabilities of all n-grams by order, and the weights of what they back off to."""
+    """Return the probabilities of all n-grams by order, and the back-off weights of histories."""
     total, uniform = sum(counts[0].values()), 1 / len(words)
     left = _DISCOUNT * len(counts[0]) / total
     unigrams: Dict[Tuple[str, ...], float] = {
@@ -75,7 +75,7 @@ def _write(stream: TextIO, estimates: Sequence[Dict], back_offs: Dict) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """ngrams.py TEXT WORDS FILE: of a text, a sentence a line, and a vocabulary, a word a line."""
+    """Run ngrams.py TEXT WORDS FILE: a text has a sentence a line, a vocabulary a word a line."""
     text, words, out = map(Path, arguments)
     lines = text.read_text(encoding="utf-8").splitlines()
     vocabulary = words.read_text(encoding="utf-8").split()

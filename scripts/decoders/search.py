@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from typing import Any, List, Sequence
 
 import numpy as np
-from flashlight.lib.text.decoder import (
-    CriterionType,
-    LexiconDecoder,
-    LexiconDecoderOptions,
-    SmearingMode,
-    Trie,
-    ZeroLM,
-)
+from flashlight.lib.text import decoder as flashlight
 
 from fairseq_bnce.decoding.words import unigram_log_probs
 
@@ -25,32 +18,34 @@ THRESHOLD = 20.0  # nats below the best
 
 def smeared_trie(
     spellings: Sequence[List[int]], counts: Sequence[float], tokens: int, system: System
-) -> Trie:
-    """Of the words' token ids, with the unigram distribution as look-ahead, for any system.
+) -> flashlight.Trie:
+    """Return a trie of words, with the unigram distribution as look-ahead, for any system.
 
     Args:
+        spellings: token ids of the words.
         counts: of each word; each is taken for one more.
+        tokens: how many there are.
     """
-    has_lm = not isinstance(system.lm, ZeroLM)
+    has_lm = not isinstance(system.lm, flashlight.ZeroLM)
     look_ahead = unigram_log_probs(counts) if has_lm else np.zeros(len(counts))
-    trie = Trie(tokens, SILENCE)
+    trie = flashlight.Trie(tokens, SILENCE)
     for index, (spelling, score) in enumerate(zip(spellings, look_ahead / system.lm_weight)):
         trie.insert(spelling, index, score)
-    trie.smear(SmearingMode.MAX)
+    trie.smear(flashlight.SmearingMode.MAX)
     return trie
 
 
 def decoder(
-    trie: Trie, system: System, beam: int, lm_weight: float = 1.0, word_score: float = 0.0
-) -> LexiconDecoder:
-    """It does not know words beside the trie's.
+    trie: Any, system: System, beam: int, lm_weight: float = 1.0, word_score: float = 0.0
+) -> flashlight.LexiconDecoder:
+    """Return a decoder that knows no words beside the trie's.
 
     Args:
         beam: hypotheses.
         lm_weight: of the system's log-probabilities, nats.
         word_score: added for every word.
     """
-    options = LexiconDecoderOptions(
+    options = flashlight.LexiconDecoderOptions(
         beam_size=beam,
         beam_size_token=TOKENS,
         beam_threshold=THRESHOLD,
@@ -59,6 +54,6 @@ def decoder(
         unk_score=-float("inf"),
         sil_score=0.0,
         log_add=False,
-        criterion_type=CriterionType.CTC,
+        criterion_type=flashlight.CriterionType.CTC,
     )
-    return LexiconDecoder(options, trie, system.lm, SILENCE, BLANK, -1, [], False)
+    return flashlight.LexiconDecoder(options, trie, system.lm, SILENCE, BLANK, -1, [], False)

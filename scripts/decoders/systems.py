@@ -47,7 +47,7 @@ class PrefixLM(LM):
         self.forget()
 
     def forget(self) -> None:
-        """All states."""
+        """Forget all states."""
         self.prefixes: Dict[Any, List[int]] = {}
         self.log_probs: Dict[Any, np.ndarray] = {}
         self.kept: Deque[Any] = collections.deque()
@@ -84,7 +84,7 @@ class PrefixLM(LM):
 
 
 def make(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> System:
-    """``ours``, ``ours exact``, ``prefix``, ``kenlm`` or ``none``."""
+    """Return the system ``ours``, ``ours exact``, ``prefix``, ``kenlm`` or ``none``."""
     if name == "none":
         return System(ZeroLM(), lambda: (0, 0))
     if name == "kenlm":

@@ -1,18 +1,15 @@
-"""What the command lines of the experiments share."""
+"""What the command lines of the scripts share."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Sequence
 
 from .processes import CommandFailed
-
-_BROKEN_PIPE = 141  # as in a shell: 128 + the signal
 
 
 class UsageError(ValueError):
@@ -44,45 +41,22 @@ def parser(description: str, has_device: bool = False, **out: Any) -> argparse.A
 
 
 def start(main: Callable[[Sequence[str]], int]) -> None:
-    """Run ``main`` and exit with its status.
-
-    A SIGTERM stops the children, too. The status is 141 where the reader of the output is gone, as
-    under ``| head``.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        try:
-            sys.exit(main(sys.argv[1:]))
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
-        sys.exit(_BROKEN_PIPE)
-
-
-def status(do: Callable[[], int]) -> int:
-    """Return what ``do`` returns; 2, with a message, after an error, 130 after an interruption."""
+    """Exit with the status of ``main``: 2 after an error, with a message; 130 if interrupted."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the children, too
     name = Path(sys.argv[0]).name
     try:
-        return do()
+        sys.exit(main(sys.argv[1:]))
     except (UsageError, CommandFailed, FileNotFoundError, ImportError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
-        return 2
+        sys.exit(2)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; the same command resumes", file=sys.stderr)
-        return 130
+        sys.exit(130)
 
 
 def say(message: str) -> None:
     """Report progress, on stderr."""
     print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr, flush=True)
-
-
-def split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """Split a command line at a lone ``--``: our own flags, and those of fairseq-train."""
-    arguments = list(arguments)
-    here = arguments.index("--") if "--" in arguments else len(arguments)
-    return arguments[:here], arguments[here + 1 :]
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -98,25 +72,3 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 positive = at_least(1)
-
-
-def add_questions(to: argparse.ArgumentParser) -> None:
-    """Add ``--questions`` and ``--answers``."""
-    about = "sentence completion: measure its accuracy, too"
-    to.add_argument("--questions", type=Path, metavar="CSV", help=about)
-    to.add_argument("--answers", type=Path, metavar="CSV", help="the right answers")
-
-
-def questions(options: argparse.Namespace) -> Optional[Tuple[Path, Path]]:
-    """Return the files of ``--questions`` and ``--answers``, or None.
-
-    Raises:
-        UsageError: for one flag without the other.
-        FileNotFoundError: for a file that does not exist.
-    """
-    both = options.questions, options.answers
-    if both == (None, None):
-        return None
-    if None in both:
-        raise UsageError("--questions, --answers: required both, got one")
-    return both[0].resolve(strict=True), both[1].resolve(strict=True)

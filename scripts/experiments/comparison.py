@@ -1,52 +1,19 @@
-"""The report of compare.py: numbers by name, tables and JSON."""
+"""The numbers of a training by their names, and the report of compare.py."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+import statistics
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from rendering.cells import ratio
+from rendering.cells import SOFTMAX, ratio
 
-from . import tables
-from .recipes import INHERITED, SOFTMAX, Variant
+from . import report
+from .report import MIB, Line
 from .run import Outcome
-from .tables import MIB, Cell, Line
 
 SPLITS = ("valid", "test")
-NORMALISER = ("log_z", "mu_z", "sigma_z", "entropy", "entropy_correlation")
 Stages = Mapping[str, Any]
 Measurements = Dict[str, Optional[float]]
-
-
-class Row(NamedTuple):
-    """A variant with its outcomes, and the numbers of those that did not fail."""
-
-    variant: Variant
-    outcomes: List[Outcome]
-    cells: Dict[str, Cell]
-
-    @property
-    def reason(self) -> Optional[str]:
-        """The reason why there are no numbers."""
-        return self.outcomes[-1].error if all(o.errors for o in self.outcomes) else None
-
-
-def rows(outcomes: Sequence[Outcome]) -> List[Row]:
-    """Return one row for each variant.
-
-    Ratios to the softmax are between runs with the same seed, which followed each other.
-    """
-    softmax: Dict[int, Dict[str, Any]] = {}
-    for outcome in outcomes:
-        if outcome.system.criterion == SOFTMAX and outcome.parts:
-            softmax.setdefault(outcome.case, outcome.parts)
-    found = []
-    for variant in dict.fromkeys(outcome.system for outcome in outcomes):
-        own = [o for o in outcomes if o.system == variant]
-        numbers = [measurements(o.parts, softmax.get(o.case)) for o in own if o.parts]
-        cells = {name: Cell.over(one.get(name) for one in numbers) for name in (numbers or [{}])[0]}
-        found.append(Row(variant, own, {name: c for name, c in cells.items() if c is not None}))
-    return found
 
 
 def measurements(stages: Stages, softmax: Optional[Stages] = None) -> Measurements:
@@ -56,26 +23,26 @@ def measurements(stages: Stages, softmax: Optional[Stages] = None) -> Measuremen
         stages: of the run.
         softmax: of the cross_entropy run for the ratios.
     """
+    if not stages:
+        return {}
     train, normaliser = stages["train"], stages.get("normaliser", {})
     speeds = train["words_per_second"]
     reference = softmax["train"]["words_per_second"] if softmax else {}
+    names = ("log_z", "mu_z", "sigma_z", "entropy", "entropy_correlation")
     return {
         **_perplexities(stages),
-        **{name: normaliser.get(name) for name in NORMALISER},
+        **{name: normaliser.get(name) for name in names},
         "words_per_second": speeds["value"],
         "ratio_to_softmax": ratio(speeds["value"], reference.get("value")),
-        "words_per_second_p90": speeds.get("p90"),
-        "ratio_to_softmax_p90": ratio(speeds.get("p90"), reference.get("p90")),
         "training_seconds": train["seconds"],
         "training_hours": ratio(train["seconds"], 3600),
-        "processor_seconds": train.get("processor_seconds"),
-        "words_per_processor_second": ratio(train.get("words"), train.get("processor_seconds")),
+        "processor_seconds": train["processor_seconds"],
+        "words_per_processor_second": ratio(train["words"], train["processor_seconds"]),
         "updates": train["updates"],
         "peak_mib": train["peak_bytes"] / MIB,
         "parameters": train["parameters"],
         **_scoring_speeds(stages.get("score")),
-        **_profile(stages.get("profile")),
-        **_completion(stages.get("complete", {})),
+        **_profile_and_completion(stages.get("profile"), stages.get("complete", {})),
     }
 
 
@@ -106,21 +73,14 @@ def _scoring_speeds(score: Optional[Stages]) -> Measurements:
     }
 
 
-def _profile(profile: Optional[Stages]) -> Measurements:
-    if profile is None:
-        return {}
-    return {
-        "output_layer_share": 100 * profile["share"],
-        "share_lowest": 100 * min(profile["share_by_round"]),
-        "share_highest": 100 * max(profile["share_by_round"]),
-        **{f"{name}_ms": value for name, value in profile["milliseconds"].items()},
-    }
-
-
-def _completion(found: Mapping[str, float]) -> Measurements:
-    """Return shares of the questions, in per cent."""
+def _profile_and_completion(profile: Optional[Stages], complete: Stages) -> Measurements:
+    """Return shares and milliseconds of an update, and shares of the questions; in per cent."""
     names = {"exact": "accuracy", "unnormalised": "u_accuracy", "differ": "choices_that_differ"}
-    return {name: found[key] for key, name in names.items() if key in found}
+    found: Measurements = {names[key]: complete[key] for key in names if key in complete}
+    if profile:
+        found["output_layer_share"] = 100 * profile["share"]
+        found.update({f"{name}_ms": ms for name, ms in profile["milliseconds"].items()})
+    return found
 
 
 # ---------------------------------------------------------------- the report
@@ -128,36 +88,25 @@ def _completion(found: Mapping[str, float]) -> Measurements:
 
 def write(outcomes: Sequence[Outcome], settings: Any) -> None:
     """Write ``comparison.md`` and ``comparison.json``."""
-    found = rows(outcomes)
-    out = settings.out / "comparison"
-    tables.write(out, _markdown(found, settings), _as_json(found, settings))
-
-
-def _markdown(found: Sequence[Row], settings: Any) -> List[str]:
-    recipe = settings.recipe
-    parts = [f"# {recipe.name}: {recipe.about}", conditions(found, settings)]
-    lines = [Line([_label(row)], row.cells, row.reason) for row in found]
-    stages = [o.parts for row in found for o in row.outcomes if o.parts]
-    for title, shown in tables.load("reports")["comparison"].items():
-        needed = shown.get("needs", "train")
-        values = next((one[needed] for one in stages if needed in one), None)
-        if values is not None or "needs" not in shown:
-            unsteady = {"unsteady": _unsteady(found)}
-            parts.append(
-                tables.section(title, shown, ["criterion"], lines, **{**unsteady, **(values or {})})
-            )
-    return [*parts, *details(found, settings)]
-
-
-def _as_json(found: Sequence[Row], settings: Any) -> Dict[str, Any]:
-    return {
-        "recipe": settings.recipe._asdict(),
+    recipe, lines = settings.recipe, []
+    summary: Dict[str, Dict[str, Any]] = {}
+    for label, own in _by_label(outcomes).items():
+        values = _values(own, outcomes)
+        error = own[-1].error
+        lines.append(Line([label], values, error))
+        cells = {name: _cell(some) for name, some in values.items()}
+        summary[label] = {name: cell for name, cell in cells.items() if cell} or {"failed": error}
+    content = {
+        "recipe": recipe._asdict(),
         "flags": settings.training,
         "scoring_flags": settings.scoring,
         **where(settings),
-        "summary": {row.variant.label: _cells(row) for row in found},
-        "runs": [_run(outcome) for row in found for outcome in row.outcomes],
+        "summary": summary,
+        "runs": [_run(outcome) for own in _by_label(outcomes).values() for outcome in own],
     }
+    parts = [f"# {recipe.name}: {recipe.about}", conditions(outcomes)]
+    parts += report.sections("comparison", ["criterion"], lines)
+    report.write(settings.out / "comparison", parts, content)
 
 
 def where(settings: Any) -> Dict[str, Any]:
@@ -169,62 +118,39 @@ def where(settings: Any) -> Dict[str, Any]:
     }
 
 
-def conditions(found: Sequence[Row], settings: Any) -> str:
+def conditions(outcomes: Sequence[Outcome]) -> str:
     """Say where and when the runs were made."""
-    stages = [o.parts for row in found for o in row.outcomes if o.parts]
-    trained = [{**one["train"], "versions": one["versions"]} for one in stages]
-    seeds = tables.joined(outcome.case for row in found for outcome in row.outcomes)
-    about = f"Data: {settings.data.name} ({settings.fingerprint}). Seeds: {seeds}. "
-    about += f"{where(settings)['device']}, {settings.threads} thread(s)."
-    loads = [load for one in trained for attempt in one["attempts"] for load in attempt["load"]]
-    return tables.conditions([about], trained, loads)
+    done = [o.parts for o in outcomes if o.parts]
+    return report.conditions({**one["train"], "versions": one["versions"]} for one in done)
 
 
-def details(found: Sequence[Row], settings: Any) -> List[str]:
-    """Return the last parts of a report: failed runs, and all flags."""
-    failed = {
-        f"{row.variant.label} seed {o.case}:": (o.error, o.folder)
-        for row in found
-        for o in row.outcomes
-        if o.errors
-    }
-    lines = {"all": [*settings.recipe.training, *settings.training]}
-    for row in found:
-        lines[row.variant.label] = ["--criterion", row.variant.criterion, *row.variant.flags]
-    scoring = f"fairseq-eval-lm, {' and '.join(INHERITED)} as in training"
-    lines[scoring] = [*settings.recipe.scoring, *settings.scoring]
-    return [*tables.failures(failed), "## Flags", tables.flags(lines)]
+def _by_label(outcomes: Sequence[Outcome]) -> Dict[str, List[Outcome]]:
+    found: Dict[str, List[Outcome]] = {}
+    for outcome in outcomes:
+        found.setdefault(outcome.system.label, []).append(outcome)
+    return found
 
 
-def _label(row: Row) -> str:
-    failed = [outcome.case for outcome in row.outcomes if outcome.errors]
-    partly = failed and row.reason is None
-    return row.variant.label + (f" (without seed {tables.joined(failed)})" if partly else "")
+def _values(own: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Dict[str, List[Any]]:
+    """Return every number of a variant, for each seed.
+
+    Ratios to the softmax are between runs with the same seed, which followed each other.
+    """
+    softmax = {o.case: o.parts for o in outcomes if o.system.criterion == SOFTMAX}
+    numbers = [measurements(o.parts, softmax.get(o.case)) for o in own if o.parts]
+    return {name: [one.get(name) for one in numbers] for one in numbers[:1] for name in one}
 
 
-def _unsteady(found: Sequence[Row]) -> str:
-    labels = [
-        f"{row.variant.label} seed {o.case}"
-        for row in found
-        for o in row.outcomes
-        if o.parts and not o.parts["train"]["words_per_second"]["steady"]
-    ]
-    if not labels:
-        return ""
-    return f"**Too short for that, so the first 100 updates count in: {', '.join(labels)}.**"
-
-
-def _cells(row: Row) -> Dict[str, Any]:
-    if row.reason is not None:
-        return {"failed": row.reason}
-    return {name: asdict(value) for name, value in row.cells.items()}
+def _cell(values: Sequence[Optional[float]]) -> Optional[Dict[str, Any]]:
+    """Return mean and sample standard deviation over seeds, or None where no run has a number."""
+    known = [value for value in values if value is not None]
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    mean = statistics.fmean(known) if known else None
+    return {"mean": mean, "deviation": deviation, "count": len(known)} if known else None
 
 
 def _run(outcome: Outcome) -> Dict[str, Any]:
-    stages = outcome.parts
     run = {**outcome.system._asdict(), "seed": outcome.case, "folder": outcome.folder}
-    if outcome.errors:
+    if outcome.error:
         return {**run, "failed": outcome.error}
-    found = stages.get("normaliser", {})
-    normaliser = {name: value for name, value in found.items() if name != "histogram"}
-    return {**run, **measurements(stages), **stages, "normaliser": normaliser}
+    return {**run, **measurements(outcome.parts), **outcome.parts}

@@ -33,7 +33,18 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.benchmark import timer  # waits for the GPU, where there is one
+
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = map(str, (ROOT, ROOT / "scripts", ROOT / "tests"))
+import fairseq_bnce  # noqa: E402
+from experiments import machine  # noqa: E402
+from experiments.measures import layers, meter, updates  # noqa: E402
+from experiments.vocabulary import RECIPES  # noqa: E402
+from fairseq_bnce import Scorer, losses  # noqa: E402
+
 WORK = Path("/tmp/gpu_run")
 # Seconds that a stage may take.
 STAGES = {
@@ -46,7 +57,9 @@ STAGES = {
     "profile": 35,
     "bands": 90,
 }
-VOCABULARY = 267_744  # WikiText-103's
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TINY = "--tiny" in sys.argv
+SIZES = (500, 2000, 2000) if TINY else (10_000, 267_744, 1_000_000)  # the second is WikiText-103's
 Row = Dict[str, Any]
 
 
@@ -59,7 +72,6 @@ def main() -> int:
     parser.add_argument("--child", choices=["data", *STAGES], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
         return int(globals()[f"stage_{options.child}"](options) or 0)
     WORK.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -71,7 +83,7 @@ def main() -> int:
                 data.wait(60)
         began, child = time.time(), _child(name, options)
         try:
-            status: Any = child.wait(STAGES[name] * (6 if options.tiny else 1))
+            status: Any = child.wait(STAGES[name] * (6 if TINY else 1))
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             status = "timeout"
@@ -84,7 +96,7 @@ def main() -> int:
 
 def _child(name: str, options: argparse.Namespace) -> subprocess.Popen:
     command = [sys.executable, __file__, "--out", str(options.out), "--child", name]
-    command += ["--tiny"] if options.tiny else []
+    command += ["--tiny"] if TINY else []
     command += ["--skip", *options.skip] if options.skip else []
     with open(WORK / f"{name}.log", "w") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -107,9 +119,9 @@ class Rows:
         self._skipped = options.skip
         self.rows: List[Row] = []
 
-    def add(self, key: Sequence[Any], make: Callable[[], Row]) -> Row:
+    def add(self, key: Sequence[Any], make: Callable[[], Row]) -> None:
         if any(str(entry) in self._skipped for entry in key):
-            return {}
+            return
         began = time.time()
         try:
             row = make()
@@ -119,50 +131,23 @@ class Rows:
         self.rows.append({"key": list(key), **row, "took": round(time.time() - began, 2)})
         self._path.write_text(json.dumps(self.rows, indent=1))
         print(key, row, flush=True)
-        with contextlib.suppress(Exception):
-            import torch
-
-            gc.collect()
-            torch.cuda.empty_cache()
-        return row
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _timer() -> float:
-    """Return the time after waiting for the GPU."""
-    from torch.utils.benchmark import timer
-
-    return timer()
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row:
     """Return milliseconds of a call: median and fastest when waited for, and mean in a row."""
-    from experiments.measures import meter
-
     meter.repeat(call, 3, seconds, 3)
     waited = meter.repeat(lambda: meter.seconds(call), most, seconds, 5)
-    start = _timer()
+    start = timer()
     for _ in waited:
         call()
     return {
         "ms": 1e3 * statistics.median(waited),
         "fastest_ms": 1e3 * min(waited),
-        "running_ms": 1e3 * (_timer() - start) / len(waited),
+        "running_ms": 1e3 * (timer() - start) / len(waited),
         "calls": len(waited),
     }
-
-
-def _sizes(tiny: bool) -> Sequence[int]:
-    return (500, 2000) if tiny else (10_000, VOCABULARY, 1_000_000)
-
-
-def _large(tiny: bool) -> int:
-    return 2000 if tiny else VOCABULARY
 
 
 def _data(vocabulary: int) -> str:
@@ -171,29 +156,27 @@ def _data(vocabulary: int) -> str:
 
 def stage_data(options: argparse.Namespace) -> int:
     script = ROOT / "scripts/experiments/measures/data.py"
-    command = [sys.executable, str(script), "--tokens", "20000" if options.tiny else "450000"]
+    command = [sys.executable, str(script), "--tokens", "20000" if TINY else "450000"]
     made = [
         subprocess.Popen([*command, "--vocab", str(size), "--out", _data(size)])
-        for size in _sizes(options.tiny)
+        for size in set(SIZES)
         if not Path(_data(size)).is_dir()
     ]
     return max([process.wait() for process in made], default=0)
 
 
 def stage_probe(options: argparse.Namespace) -> None:
-    import torch
-
-    rows, size = Rows("probe", options), 256 if options.tiny else 8192
-    name = torch.cuda.get_device_name() if _device() == "cuda" else "cpu"
+    rows, size = Rows("probe", options), 256 if TINY else 8192
+    name = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     rows.add(["versions"], lambda: {"torch": torch.__version__, "card": name})
 
     def multiply(**dtype: Any) -> Row:
-        a, b = (torch.randn(size, size, device=_device(), dtype=torch.bfloat16) for _ in "ab")
+        a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in "ab")
         found = _times(lambda: torch.mm(a, b, **dtype))
         return {**found, "tflops": 2 * size**3 / found["ms"] / 1e9}
 
     def copy() -> Row:
-        a = torch.randn(2**16 if options.tiny else 2**30, device=_device())
+        a = torch.randn(2**16 if TINY else 2**30, device=DEVICE)
         b = torch.empty_like(a)
         found = _times(lambda: b.copy_(a))
         return {**found, "tb_per_s": 8 * a.numel() / found["ms"] / 1e9}
@@ -208,20 +191,15 @@ def stage_tests(options: argparse.Namespace) -> int:
     flags = "-q -p no:cacheprovider --timeout 60 -o filterwarnings=default"
     flags += " tests/test_synchronising.py tests/test_device.py"
     command = [sys.executable, "-m", "pytest", *flags.split(), "-m", "not slow and not decoders"]
-    chosen = "test_draws or test_validation" if options.tiny else "not commands"
+    chosen = "test_draws or test_validation" if TINY else "not commands"
     command += ["-k", chosen, "--junitxml", str(WORK / "tests.xml")]
-    return subprocess.call(command + ["-n", "14"] * (not options.tiny), cwd=ROOT)
+    return subprocess.call(command + ["-n", "14"] * (not TINY), cwd=ROOT)
 
 
 def stage_errors(options: argparse.Namespace) -> None:
     """Compare losses and gradients on the device with float64 on the CPU, for the same numbers."""
-    import torch
-
-    sys.path.insert(0, str(ROOT / "tests"))
     cases: Any = importlib.import_module("loss_cases")
-    from fairseq_bnce import losses
-
-    rows, count = Rows("errors", options), 33 if options.tiny else 1500
+    rows, count = Rows("errors", options), 33 if TINY else 1500
 
     def compare(name: str, dtype: torch.dtype) -> Row:
         rounded = cases.with_gradients(cases.make_problem(count), dtype)
@@ -230,7 +208,7 @@ def stage_errors(options: argparse.Namespace) -> None:
         want = cases.call(losses, name, exact).sum()
         wanted = cases.gradients(want, exact)
         moved = {
-            k: v if v is None else v.detach().to(_device()).requires_grad_(v.requires_grad)
+            k: v if v is None else v.detach().to(DEVICE).requires_grad_(v.requires_grad)
             for k, v in rounded.items()
         }
         got = cases.call(losses, name, moved).sum()
@@ -244,31 +222,26 @@ def stage_errors(options: argparse.Namespace) -> None:
 
 def stage_layer(options: argparse.Namespace) -> None:
     """Measure the output layer alone, forward and backward."""
-    import torch
-
-    from experiments.measures import layers, meter
-    from fairseq_bnce import losses
-
     heads = [layers.LIMIT, "bnce_sparse", "bnce", "shared_nce_sparse"]
     heads += ["cross_entropy", "compiled", "liger", "cut_cross_entropy"]
-    main = "64x32x500" if options.tiny else "8192x4096x131072"
+    main = "64x32x500" if TINY else "8192x4096x131072"
     few = [layers.LIMIT, "bnce_sparse", "cross_entropy"]
     shapes = {main: heads}
-    if not options.tiny:
+    if not TINY:
         shapes.update({"8192x512x131072": few, "8192x1024x267744": few, "8192x650x52595": few})
         shapes["8192x4096x1000000"] = few[:2]
-    rows, device = Rows("layer", options), torch.device(_device())
+    rows = Rows("layer", options)
 
     def one(head: str, problem: Any) -> Row:
-        call = _head(layers, head, problem)
-        start = _timer()
+        call = _head(head, problem)
+        start = timer()
         loss = call()
-        first = _timer() - start
+        first = timer() - start
         return {
             **_times(call),
             "first_s": first,
             "loss": None if loss is None else loss.item(),
-            "extra_mb": meter.peak_bytes(call, device.type == "cuda") / 1e6,
+            "extra_mb": meter.peak_bytes(call, DEVICE == "cuda") / 1e6,
             "distinct_words": len(torch.unique(problem.target)),
         }
 
@@ -278,35 +251,31 @@ def stage_layer(options: argparse.Namespace) -> None:
             return _times(lambda: losses.log_partition(features, weight, None))
 
     for text, chosen in shapes.items():
-        shape = layers.Shape.parse(text)
         for dtype in [torch.bfloat16] + [torch.float16, torch.float32] * (text == main):
-            problem = layers.make_problem(shape, dtype, device)
+            problem = layers.make_problem(text, dtype, torch.device(DEVICE))
             for head in chosen if dtype == torch.bfloat16 else few[:2]:
                 rows.add([head, text, str(dtype)], partial(one, head, problem))
             if text == main and dtype == torch.bfloat16:
-                _profile(_head(layers, "bnce_sparse", problem), "layer")
+                _profile(_head("bnce_sparse", problem), "layer")
                 rows.add(["log_partition", text, str(dtype)], partial(partition, problem))
             del problem
 
 
-def _head(layers: Any, name: str, problem: Any) -> Callable[[], Any]:
+def _head(name: str, problem: Any) -> Callable[[], Any]:
     """Return a head for a problem, whose weight another head may have marked as row-sparse."""
     problem.weight = problem.weight.detach().requires_grad_()
     return layers.HEADS[name](problem)
 
 
 def _profile(call: Callable[[], Any], name: str) -> Row:
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
     call()
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (DEVICE == "cuda")
     with profile(activities=activities) as profiled:
         for _ in range(3):
             call()
-        _timer()
+        timer()
     averages = profiled.key_averages()
-    by = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+    by = "self_device_time_total" if DEVICE == "cuda" else "self_cpu_time_total"
     table = averages.table(sort_by=by, row_limit=45, max_name_column_width=70)
     (WORK / f"profile-{name}.txt").write_text(table)
     names = "cudaStreamSynchronize cudaDeviceSynchronize cudaLaunchKernel cudaMemcpyAsync"
@@ -316,8 +285,6 @@ def _profile(call: Callable[[], Any], name: str) -> Row:
 
 def _fast_inits() -> None:
     """Fill large tables with repeated random blocks: the CPU's generator takes 5 s a table."""
-    import torch
-
     for name in ("normal_", "uniform_"):
         plain = getattr(torch.Tensor, name)
 
@@ -340,46 +307,40 @@ _BANDS = "--arch transformer_lm_wiki103 --lr 0.0001 --clip-norm 0.1"
 
 
 def _flags(
-    tiny: bool, vocabulary: int, system: str, extra: Sequence[str] = (), has_bands: bool = False
+    vocabulary: int, system: str, extra: Sequence[str] = (), has_bands: bool = False
 ) -> List[str]:
     """Return fairseq-train's flags for a system such as "bnce row-sparse tied".
 
     The model is bench_vocab.py's transformer, or transformer_lm_wiki103 with bands.
     """
-    from experiments.vocabulary import RECIPES
-
     recipe, (criterion, *words) = RECIPES["transformer"], system.split()
     if has_bands:
         recipe = recipe._replace(training=tuple(_BANDS.split()), batch=(8, 512), has_bias=True)
-        cuts = "200,600" if tiny else "20000,60000"
+        cuts = "200,600" if TINY else "20000,60000"
         extra = [*extra, "--adaptive-softmax-cutoff", cuts, "--adaptive-input-cutoff", cuts]
-    if tiny:
+    if TINY:
         recipe = recipe._replace(training=(*recipe.training, *shlex.split(_TINY)), batch=(4, 32))
-    flags = [_data(vocabulary), "--user-dir", str(ROOT / "fairseq_bnce"), *recipe.flags()]
+    flags = [_data(vocabulary), "--user-dir", str(machine.PLUGIN), *recipe.flags()]
     flags += recipe.system_flags(criterion + "_sparse" * ("row-sparse" in words), vocabulary)
     flags += ["--share-decoder-input-output-embed"] * ("tied" in words)
-    return [*flags, "--num-workers", "0", *["--cpu"] * (_device() == "cpu"), *extra]
+    return [*flags, "--num-workers", "0", *["--cpu"] * (DEVICE == "cpu"), *extra]
 
 
 def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) -> Row:
-    import torch
-
-    from experiments.measures import updates
-
-    is_cuda = _device() == "cuda"
+    is_cuda = DEVICE == "cuda"
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
     trainer, batches = updates.build_trainer(flags)
     for samples in islice(batches, 4):
         trainer.train_step(samples, raise_oom=True)
-    count, words, start = 0, 0, _timer()
+    count, words, start = 0, 0, timer()
     for samples in islice(batches, most):
         trainer.train_step(samples, raise_oom=True)
         words += int(samples[0]["ntokens"])
         count += 1
         if count >= 5 and time.perf_counter() > start + seconds:
             break
-    took = _timer() - start
+    took = timer() - start
     return {
         "words_per_s": words / took,
         "update_ms": 1e3 * took / count,
@@ -392,7 +353,7 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
 def stage_training(options: argparse.Namespace) -> None:
     _fast_inits()
     rows = Rows("training", options)
-    (small, *_, large), middle = _sizes(options.tiny), _large(options.tiny)
+    small, middle, large = SIZES
     plan: List[Any] = [
         (system, middle, _HALVES)
         for system in ("bnce row-sparse", "cross_entropy", "adaptive_loss", "bnce")
@@ -404,42 +365,38 @@ def stage_training(options: argparse.Namespace) -> None:
     plan += [(system, middle, []) for system in ("bnce row-sparse", "cross_entropy")]
     plan += [("bnce row-sparse", middle, ["--amp"])]
     for system, vocabulary, extra in plan:
-        flags = _flags(options.tiny, vocabulary, system, extra)
+        flags = _flags(vocabulary, system, extra)
         rows.add([system, vocabulary, *extra], partial(_words_per_second, flags))
 
 
 def stage_scoring(options: argparse.Namespace) -> None:
     """Score text exactly and unnormalised, with a model of random rows."""
-    import torch
     from fairseq_cli import train as fairseq_train
-
-    import fairseq_bnce
-    from fairseq_bnce import Scorer
 
     _fast_inits()
     fairseq_bnce.register()
     rows, folder = Rows("scoring", options), str(WORK / "checkpoints")
-    vocabulary = _large(options.tiny)
+    vocabulary = SIZES[1]
 
     def train() -> Row:
         extra = ["--max-update", "2", "--save-dir", folder]
-        sys.argv = ["fairseq-train", *_flags(options.tiny, vocabulary, "bnce row-sparse", extra)]
+        sys.argv = ["fairseq-train", *_flags(vocabulary, "bnce row-sparse", extra)]
         sys.argv.remove("--no-save")
         fairseq_train.cli_main()
         return {}
 
     rows.add(["a checkpoint"], train)
-    words = [f"w{1 + i % 997}" for i in range(2000 if options.tiny else 200_000)]
+    words = [f"w{1 + i % 997}" for i in range(2000 if TINY else 200_000)]
     lines = [" ".join(words[i : i + 19]) for i in range(0, len(words), 19)]
 
     def score(dtype: torch.dtype, exact: bool) -> Row:
         path = f"{folder}/checkpoint_last.pt"
-        scorer = Scorer.from_checkpoint(path, device=_device(), dtype=dtype, exact=exact)
+        scorer = Scorer.from_checkpoint(path, device=DEVICE, dtype=dtype, exact=exact)
         some = lines[: len(lines) // (8 if exact else 1)]
         scorer.score(some[:200])
-        start = _timer()
+        start = timer()
         scores = scorer.score(some)
-        return {"tokens_per_s": 20 * len(some) / (_timer() - start), "sum": float(scores.sum())}
+        return {"tokens_per_s": 20 * len(some) / (timer() - start), "sum": float(scores.sum())}
 
     for dtype, exact in product((torch.float32, torch.bfloat16), (False, True)):
         key = [str(dtype), "exact" if exact else "unnormalised", vocabulary]
@@ -448,13 +405,11 @@ def stage_scoring(options: argparse.Namespace) -> None:
 
 def stage_profile(options: argparse.Namespace) -> None:
     """Count the kernels of an update, and how often the host waits."""
-    from experiments.measures import updates
-
     _fast_inits()
-    rows, vocabulary = Rows("profile", options), _large(options.tiny)
+    rows, vocabulary = Rows("profile", options), SIZES[1]
 
     def one(system: str, name: str) -> Row:
-        trainer, batches = updates.build_trainer(_flags(options.tiny, vocabulary, system, _HALVES))
+        trainer, batches = updates.build_trainer(_flags(vocabulary, system, _HALVES))
         for samples in islice(batches, 4):
             trainer.train_step(samples)
         return _profile(lambda: trainer.train_step(next(batches)), name)
@@ -466,9 +421,9 @@ def stage_profile(options: argparse.Namespace) -> None:
 def stage_bands(options: argparse.Namespace) -> None:
     """Train transformer_lm_wiki103 in its own size, for a hundred updates at most."""
     _fast_inits()
-    rows, vocabulary = Rows("bands", options), _large(options.tiny)
+    rows, vocabulary = Rows("bands", options), SIZES[1]
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
-        flags = _flags(options.tiny, vocabulary, system, _HALVES, has_bands=True)
+        flags = _flags(vocabulary, system, _HALVES, has_bands=True)
         rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, 100))
 
 

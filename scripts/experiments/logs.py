@@ -7,9 +7,9 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 
-from .processes import STARTED
+from .processes import STARTED, CommandFailed
 from .train import CLOCK
 
 WARM_UP = 100  # updates after a start that are not timed: caches, allocator, CPU frequency
@@ -26,12 +26,11 @@ _WORKED = re.compile(
 _STARTS = re.compile(r"\| valid\w* \| \{|Saved checkpoint|Start iterating over samples")
 
 
-class UnreadableLog(ValueError):
+class UnreadableLog(CommandFailed):
     """The output of a successful command is incomplete."""
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """One train_inner line.
 
     Attributes:
@@ -51,98 +50,110 @@ class Interval:
     steady: bool
 
 
-@dataclass(frozen=True)
-class Validation:
-    """One validation: the update and its statistics as fairseq logs them (ppl, u_ppl, ...)."""
-
-    update: int
-    stats: Dict[str, float]
-
-
 @dataclass
 class TrainingLog:
-    """The log of a run with all its attempts; updates that a resumed run repeats count once."""
+    """The log of a run with all its attempts; updates that a resumed run repeats count once.
+
+    Attributes:
+        validations: the update and the statistics as fairseq logs them (ppl, u_ppl, ...).
+        processor: processor seconds up to an update, without validation and saving.
+    """
 
     intervals: List[Interval] = field(default_factory=list)
-    validations: List[Validation] = field(default_factory=list)
+    validations: List[Dict[str, Any]] = field(default_factory=list)
     parameters: Optional[int] = None
-    processor: List[Tuple[int, float]] = field(default_factory=list)
-    """(update, processor seconds up to it); empty for a log without clock lines."""
-
-    def seconds_at(self, update: int) -> Optional[float]:
-        """Return training time without validation up to an update; None if nothing was timed."""
-        return self._up_to(update, lambda interval: interval.seconds)
+    processor: Dict[int, float] = field(default_factory=dict)
 
     def words_at(self, update: int) -> Optional[float]:
         """Return training targets up to an update; None without any interval."""
         return self._up_to(update, lambda interval: interval.words)
 
-    def _up_to(self, update: int, value: Callable[[Interval], float]) -> Optional[float]:
-        spans = [i for i in self.intervals if i.first < update]
-        if not spans:
-            return None
-        whole, last = spans[:-1], spans[-1]
-        # Past the last line of the log: at the pace of its last interval.
-        share = (update - last.first) / (last.last - last.first)
-        return sum(map(value, whole)) + share * value(last)
-
-    def processor_seconds_at(self, update: int) -> Optional[float]:
-        """Return user and system time without validation and saving; None if not logged."""
-        return dict(self.processor).get(update)
-
     def words_per_second(self) -> Dict[str, Any]:
-        """Return words/s over the steady intervals, or over the best intervals there are.
-
-        ``value`` is words over seconds. ``p90`` is the 90th percentile of the intervals' speeds,
-        which is nearer to the undisturbed speed on a busy machine. Both are None without intervals.
-        """
+        """Return words/s over the steady intervals, or over the best intervals there are."""
         steady = [i for i in self.intervals if i.steady]
         used = steady or [i for i in self.intervals if i.exact] or self.intervals
         used = [i for i in used if i.seconds]
-        speeds = sorted(i.words / i.seconds for i in used)
         return {
             "value": sum(i.words for i in used) / sum(i.seconds for i in used) if used else None,
-            "p90": speeds[int(0.9 * (len(speeds) - 1))] if used else None,
             "steady": bool(steady),
             "intervals": len(used),
         }
 
     def curve(self) -> List[Dict[str, Any]]:
         """Return every validation: update, training and processor seconds, logged statistics."""
-        return [
-            {"update": v.update, **self._times_at(v.update), **v.stats} for v in self.validations
-        ]
+        found = []
+        for point in self.validations:
+            times = {"seconds": self._up_to(point["update"], lambda interval: interval.seconds)}
+            if point["update"] in self.processor:
+                times["processor_seconds"] = self.processor[point["update"]]
+            found.append({**times, **point})
+        return found
 
-    def _times_at(self, update: int) -> Dict[str, Optional[float]]:
-        processor = self.processor_seconds_at(update)
-        known = {} if processor is None else {"processor_seconds": processor}
-        return {"seconds": self.seconds_at(update), **known}
+    def _up_to(self, update: int, value: Callable[[Interval], float]) -> Optional[float]:
+        """Sum a number of the intervals; past the last line, at the pace of its interval."""
+        spans = [i for i in self.intervals if i.first < update]
+        if not spans:
+            return None
+        last = spans[-1]
+        share = (update - last.first) / (last.last - last.first)
+        return sum(map(value, spans[:-1])) + share * value(last)
+
+    def add(self, lines: List[str], warm_up: int) -> None:
+        """Add an attempt; remove what it repeats from earlier attempts."""
+        parameters = [m.group(1) for m in map(_PARAMETERS.search, lines) if m]
+        if parameters:
+            self.parameters = int(parameters[-1].replace(",", ""))
+        if not any(map(_STATS.search, lines)):
+            return
+        start = next((int(m.group(1)) for m in map(_RESUMED.search, lines) if m), 0)
+        self.processor = {u: spent for u, spent in self.processor.items() if u <= start}
+        self.intervals = [i for i in self.intervals if i.last <= start]
+        self.validations = [v for v in self.validations if v["update"] <= start]
+        self._add_processor(lines)
+        self._add_statistics(lines, start, warm_up)
+
+    def _add_statistics(self, lines: List[str], start: int, warm_up: int) -> None:
+        # fairseq restores the meters of an interval that a checkpoint cut in two: it begins where
+        # the last surviving one ended, and may hold the validation before that checkpoint.
+        position = self.intervals[-1].last if self.intervals else 0
+        exact = start == 0
+        for tag, found in (one for one in map(_statistics, lines) if one):
+            if tag == "train_inner":
+                steady = exact and position >= start + warm_up
+                self.intervals.append(_interval(position, found, exact, steady))
+                position, exact = self.intervals[-1].last, True
+            elif "valid_num_updates" in found:
+                stats = {k[len("valid_") :]: v for k, v in found.items() if k.startswith("valid_")}
+                self.validations.append({"update": int(stats.pop("num_updates")), **stats})
+                exact = False
+
+    def _add_processor(self, lines: List[str]) -> None:
+        """Add processor times; what a resumed run repeats does not count."""
+        spent = max(self.processor.values(), default=0.0)
+        clock, mark = None, None
+        for line in lines:
+            if line.startswith(CLOCK):
+                clock = float(line[len(CLOCK) :])
+            elif clock is not None and (_WORKED.search(line) or _STARTS.search(line)):
+                spent += clock - mark if _WORKED.search(line) and mark is not None else 0.0
+                mark = clock
+                found = _statistics(line)
+                for name in {"num_updates", "valid_num_updates"} & set(found[1] if found else ()):
+                    self.processor[int(found[1][name])] = spent
 
 
-def text(log: Path) -> str:
-    """All of a log.
-
-    Raises:
-        UnreadableLog: if there is none.
-    """
-    try:
-        return log.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UnreadableLog(f"{log.name}: {error.strerror}") from error
-
-
-def read_training(text: str) -> TrainingLog:
+def read_training(log: Path, warm_up: int = WARM_UP) -> TrainingLog:
     """Read a training log of one attempt or several.
 
     Raises:
         UnreadableLog: if it holds no training.
     """
-    log = TrainingLog()
-    for attempt in text.split(STARTED):
-        _add(log, attempt.splitlines())
-    if log.parameters is None:
-        raise UnreadableLog("the training log holds no 'num. shared model params' line")
-    return log
+    found = TrainingLog()
+    for attempt in log.read_text(encoding="utf-8", errors="replace").split(STARTED):
+        found.add(attempt.splitlines(), warm_up)
+    if found.parameters is None:
+        raise UnreadableLog(f"{log.name} holds no 'num. shared model params' line")
+    return found
 
 
 def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
@@ -164,66 +175,18 @@ def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
     tokens, rate = int(evaluated.group(1).replace(",", "")), float(evaluated.group(2))
     # From the loss: the printed perplexity has two decimals, too few for one below 1. The seconds
     # come from the rate, since eval-lm rounds its own to tenths.
-    return {
-        "ppl": _two_to_the(float(loss.group(1))),
-        "tokens": tokens,
-        "seconds": tokens / rate if rate else 0.0,
-    }
+    bits = float(loss.group(1))
+    ppl = 2**bits if bits < 1024 else math.inf
+    return {"ppl": ppl, "tokens": tokens, "seconds": tokens / rate if rate else 0.0}
 
 
-def _add(log: TrainingLog, lines: List[str]) -> None:
-    """Add an attempt; remove what it repeats from earlier attempts."""
-    resumed = [int(m.group(1)) for m in map(_RESUMED.search, lines) if m]
-    parameters = [m.group(1) for m in map(_PARAMETERS.search, lines) if m]
-    stats = [(m.group(1), json.loads(m.group(2))) for m in map(_STATS.search, lines) if m]
-    if parameters:
-        log.parameters = int(parameters[-1].replace(",", ""))
-    if not stats:
-        return
-    start = resumed[0] if resumed else 0
-    _add_processor(log, start, lines)
-    log.intervals = [i for i in log.intervals if i.last <= start]
-    log.validations = [v for v in log.validations if v.update <= start]
-    _add_stats(log, start, [(tag, _numbers(found)) for tag, found in stats])
-
-
-def _add_stats(log: TrainingLog, start: int, stats: List[Tuple[str, Dict[str, float]]]) -> None:
-    # fairseq restores the meters of an interval that a checkpoint cut in two: it begins where the
-    # last surviving one ended, and may hold the validation before that checkpoint.
-    position = log.intervals[-1].last if log.intervals else 0
-    exact = start == 0
-    for tag, found in stats:
-        if tag == "train_inner":
-            steady = exact and position >= start + WARM_UP
-            log.intervals.append(_interval(position, found, exact, steady))
-            position, exact = log.intervals[-1].last, True
-        elif "valid_num_updates" in found:
-            log.validations.append(_validation(found))
-            exact = False
-
-
-def _add_processor(log: TrainingLog, start: int, lines: List[str]) -> None:
-    """Add processor times; time between the last line and a resumed checkpoint does not count."""
-    log.processor = [(update, spent) for update, spent in log.processor if update <= start]
-    spent = log.processor[-1][1] if log.processor else 0.0
-    clock, mark = None, None
-    for line in lines:
-        if line.startswith(CLOCK):
-            clock = float(line[len(CLOCK) :])
-            continue
-        worked, starts = _WORKED.search(line), _STARTS.search(line)
-        if clock is None or not (worked or starts):
-            continue
-        spent += clock - mark if worked and mark is not None else 0.0
-        mark = clock
-        log.processor += [(update, spent) for update in _updates(line)]
-
-
-def _updates(line: str) -> List[int]:
-    """Return the update of a line of statistics, if any."""
+def _statistics(line: str) -> Any:
+    """Return (tag, numbers) of a line of statistics, or None; fairseq prints numbers as strings."""
     found = _STATS.search(line)
-    stats = json.loads(found.group(2)) if found else {}
-    return [int(stats[name]) for name in ("num_updates", "valid_num_updates") if name in stats]
+    if found is None:
+        return None
+    stats = json.loads(found.group(2))
+    return found.group(1), {name: float(v) for name, v in stats.items() if v is not None}
 
 
 def _interval(first: int, found: Dict[str, float], exact: bool, steady: bool) -> Interval:
@@ -233,17 +196,3 @@ def _interval(first: int, found: Dict[str, float], exact: bool, steady: bool) ->
     exact = exact and bool(found.get("wps"))
     seconds = words / found["wps"] if exact else found["train_wall"]
     return Interval(first, last, words, seconds, exact, exact and steady)
-
-
-def _validation(found: Dict[str, float]) -> Validation:
-    stats = {name[len("valid_") :]: v for name, v in found.items() if name.startswith("valid_")}
-    return Validation(int(stats.pop("num_updates")), stats)
-
-
-def _numbers(stats: Dict[str, Any]) -> Dict[str, float]:
-    """fairseq prints most of its numbers as strings."""
-    return {name: float(value) for name, value in stats.items() if value is not None}
-
-
-def _two_to_the(bits: float) -> float:
-    return 2**bits if bits < 1024 else math.inf

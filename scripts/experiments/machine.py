@@ -11,29 +11,23 @@ from importlib import metadata
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional
 
-_SPLITS = ("train", "valid", "test")
-
-
-def plugin_folder() -> Path:
-    """Return the folder for ``--user-dir``: fairseq_bnce of this checkout."""
-    return Path(__file__).resolve().parents[2] / "fairseq_bnce"
+PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_bnce"  # for --user-dir
+_DATA = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx", "test.bin", "test.idx")
 
 
 def vocabulary_size(folder: Path) -> int:
     """Return the types of a folder's dictionary, including fairseq's four specials."""
-    with (folder / "dict.txt").open(encoding="utf-8") as lines:
-        return 4 + sum(1 for _ in lines)
+    return 4 + len((folder / "dict.txt").read_text(encoding="utf-8").splitlines())
 
 
 def data_fingerprint(folder: Path) -> str:
     """Return a digest of the dictionary and all splits."""
-    names = ["dict.txt", *(f"{split}.{part}" for split in _SPLITS for part in ("bin", "idx"))]
-    return fingerprint(folder / name for name in names)
+    return fingerprint(folder / name for name in _DATA)
 
 
-def plugin_fingerprint(folder: Path) -> str:
+def plugin_fingerprint() -> str:
     """Return a digest of the plugin's source."""
-    return fingerprint(sorted(folder.rglob("*.py")))
+    return fingerprint(sorted(PLUGIN.rglob("*.py")))
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
@@ -51,15 +45,20 @@ def versions() -> Dict[str, Optional[str]]:
     """Return the versions of Python, torch and fairseq."""
     return {
         "python": platform.python_version(),
-        "torch": version("torch"),
-        "fairseq": version("fairseq-fixed") or version("fairseq"),
+        "torch": _version("torch"),
+        "fairseq": _version("fairseq-fixed") or _version("fairseq"),
     }
 
 
 def hardware() -> Dict[str, object]:
     """Return the processor's name and the number of cores that this process may use."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    # ARM's cpuinfo has no name.
+    names: List[str] = re.findall(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    processor = names[0].strip() if names else platform.processor() or platform.machine()
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"processor": _processor(), "cores": usable, "system": platform.system()}
+    return {"processor": processor, "cores": usable, "system": platform.system()}
 
 
 def record() -> Dict[str, object]:
@@ -67,16 +66,7 @@ def record() -> Dict[str, object]:
     return {**versions(), **hardware()}
 
 
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    text = path.read_text(errors="replace") if path.is_file() else ""
-    # ARM's cpuinfo has no name.
-    names: List[str] = re.findall(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return names[0].strip() if names else platform.processor() or platform.machine()
-
-
-def version(distribution: str) -> Optional[str]:
-    """Return the version of a distribution, or None."""
+def _version(distribution: str) -> Optional[str]:
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -5,9 +5,7 @@
 
     score       a trained model's scores and normaliser: [--exact-only], fairseq-eval-lm's arguments
     complete    sentence completion: --data DATA --checkpoint CHECKPOINT --questions Q --answers A
-    profile     a trained model's update by part: --data DATA --user-dir DIR --checkpoint CHECKPOINT
     update      an update's phases and memory: [--updates N --seconds S], fairseq-train's arguments
-    head        the output layer alone: see measures/layer_speeds.py
     device      the accelerator
 
 A command of its own, so that the experiments, whose children's peak memory is measured, import no
@@ -23,14 +21,7 @@ from typing import List
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[1:3])  # scripts/, and the checkout
 
-_MODULES = {
-    "score": "models",
-    "complete": "models",
-    "profile": "updates",
-    "update": "updates",
-    "head": "layer_speeds",
-    "device": "layer_speeds",
-}
+_MODULES = {"score": "models", "complete": "models", "update": "updates", "device": "meter"}
 
 
 def main(arguments: List[str]) -> None:

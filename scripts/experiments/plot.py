@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 Points = Sequence[Tuple[float, float]]
 ACROSS = 3  # panels in a row
+DIGEST = 16  # characters
 TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # in a decade
 
 
@@ -54,9 +55,7 @@ def lines(panels: Sequence[Panel], title: str, path: Path, source: str = "") -> 
     Returns:
         what was done, or why it was not.
     """
-    there = any(points for panel in panels for _, points in panel.lines)
-    missing = "no run has a number to draw"
-    return _draw(lambda plt: _lines(plt, panels, title), path, missing, there, source)
+    return _draw(lambda plt: _lines(plt, panels, title), path, source)
 
 
 def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: str = "") -> str:
@@ -69,40 +68,19 @@ def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: 
     Returns:
         what was done, or why it was not.
     """
-    missing = "no system has a number to draw"
-    return _draw(lambda plt: _clouds(plt, drawn, axes), path, missing, bool(drawn), source)
+    return _draw(lambda plt: _clouds(plt, drawn, axes), path, source)
 
 
 def source_of(path: Path) -> str:
     """Return the digest in a picture's metadata; an empty text for none, or no picture."""
     text = path.read_bytes() if path.is_file() else b""
-    start = text.find(_SOURCE)  # a chunk of text, as PNG has it: key, 0, value
-    return text[start + len(_SOURCE) :][:DIGEST].decode("ascii", "replace") if start >= 0 else ""
+    # A chunk of text, as PNG has it: key, 0, value.
+    return text.partition(b"tEXtSource\0")[2][:DIGEST].decode("ascii", "replace")
 
 
-_SOURCE = b"tEXtSource\0"
-DIGEST = 16
-
-
-def histograms(drawn: Sequence[Tuple[str, Mapping[str, Any]]], path: Path) -> str:
-    """Write 2-D histograms of entropy and log Z (figure 1 of Goldberger & Melamud 2018).
-
-    Args:
-        drawn: titles, and what measure.py finds of the normaliser.
-
-    Returns:
-        what was done, or why it was not.
-    """
-    return _draw(lambda plt: _histograms(plt, drawn), path, "no row has run", bool(drawn))
-
-
-def _draw(
-    make: Callable[[Any], Any], path: Path, missing: str, there: bool, source: str = ""
-) -> str:
+def _draw(make: Callable[[Any], Any], path: Path, source: str) -> str:
     if importlib.util.find_spec("matplotlib") is None:
         return f"{path.name}: skipped, matplotlib is not installed (pip install matplotlib)"
-    if not there:
-        return f"{path.name}: skipped, {missing}"
     import matplotlib
 
     matplotlib.use("Agg")  # no display
@@ -125,9 +103,8 @@ def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
     for one, panel in zip(axes.flat, panels):
         for label, points in panel.lines:
             if points:
-                (known[label],) = one.plot(
-                    *zip(*points), **_style(labels.index(label), panel.joined)
-                )
+                style = _style(labels.index(label), panel.joined)
+                (known[label],) = one.plot(*zip(*points), **style)
         one.set(**panel.axes)
         _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
@@ -138,7 +115,7 @@ def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
 
 
 def _style(place: int, joined: bool) -> Dict[str, str]:
-    """Of the lines of a label; matplotlib has ten colours."""
+    """Return the style of a label's lines; matplotlib has ten colours."""
     more = place // 10 % 3
     line = ("-", "--", ":")[more] if joined else ""
     return {"color": f"C{place % 10}", "linestyle": line, "marker": ".x^"[more]}
@@ -175,12 +152,8 @@ def _write_beside(one: Any, at: Sequence[float], name: str, colour: str, taken: 
 
     line = {"arrowstyle": "-", "color": colour, "lw": 0.4}
     for up, right in itertools.product((1, -1, 3, -3, 5, -5, 7, -7), (1, -1)):
-        place: Dict[str, Any] = {
-            "xytext": (5 * right, 5 * up),
-            "textcoords": "offset points",
-            "va": "center",
-        }
-        place["ha"] = "left" if right > 0 else "right"
+        place: Dict[str, Any] = {"xytext": (5 * right, 5 * up), "textcoords": "offset points"}
+        place.update(va="center", ha="left" if right > 0 else "right")
         place["arrowprops"] = line if abs(up) > 1 else None
         text = one.annotate(name, at, color=colour, fontsize=7, **place)
         text.get_window_extent()  # puts it there; with its line, which may cross others
@@ -205,20 +178,3 @@ def _plain_ticks(one: Any) -> None:
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter("")
             axis.set_tick_params(labelsize=8)
-
-
-def _histograms(plt: Any, drawn: Sequence[Tuple[str, Mapping[str, Any]]]) -> Any:
-    from matplotlib.colors import LogNorm
-
-    down = -(-len(drawn) // ACROSS)
-    figure, panels = plt.subplots(down, ACROSS, figsize=(4 * ACROSS, 3.2 * down), squeeze=False)
-    for axes in panels.flat[len(drawn) :]:
-        axes.set_visible(False)
-    for axes, (label, found) in zip(panels.flat, drawn):
-        counts = found["histogram"]
-        rows = list(zip(*counts["counts"]))  # rows are of y
-        axes.pcolormesh(counts["entropy"], counts["deviation"], rows, norm=LogNorm(vmin=1))
-        axes.set(xlabel="entropy (nats)", ylabel="log Z_c − log Z (nats)")
-        axes.set_title(f"{label}: r = {found['entropy_correlation']:.2f}")
-    figure.tight_layout()
-    return figure

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -16,11 +15,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 STARTED, ENDED = "=== started ", "=== ended "
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
-_ANY_ERROR_LINE = 300  # characters of it that a table shows
+_LONGEST = 300  # characters of an error line in a table
 
 
 class CommandFailed(RuntimeError):
-    """A command failed; the message is its last error line."""
+    """A command failed, or left no result; the message is its last error line."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Ended:
     cpu_seconds: float
 
 
-def run(command: Sequence[str], log: Path, threads: int, printed: Optional[Path] = None) -> Ended:
+def run(command: Sequence[Any], log: Path, threads: int, printed: Optional[Path] = None) -> Ended:
     """Run ``command`` to its end, its output appended to ``log`` between two lines of ours.
 
     Args:
@@ -51,13 +50,16 @@ def run(command: Sequence[str], log: Path, threads: int, printed: Optional[Path]
     Raises:
         CommandFailed: with the last error line, if the exit status is not 0.
     """
+    command = list(map(str, command))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as stream:
-        stream.write(f"{STARTED}{json.dumps(list(command))}\n")
+        stream.write(f"{STARTED}{json.dumps(command)}\n")
         stream.flush()
         with contextlib.ExitStack() as files:
             output = stream if printed is None else files.enter_context(printed.open("w"))
-            ended = _run(command, output, stream, threads)
+            count = str(threads)
+            own = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, **one_gpu()}
+            ended = _wait(command, stdout=output, stderr=stream, env={**os.environ, **own})
         stream.write(f"{ENDED}{json.dumps(asdict(ended))}\n")
     if ended.status:
         raise CommandFailed(f"{_reason(ended.status, log)} (see {log.name})")
@@ -66,50 +68,14 @@ def run(command: Sequence[str], log: Path, threads: int, printed: Optional[Path]
 
 def last_attempt(log: Path) -> List[str]:
     """Return the lines of the last command in ``log``."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    starts = [i for i, line in enumerate(lines) if line.startswith(STARTED)]
-    return lines[starts[-1] + 1 :] if starts else lines
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(STARTED)[2].splitlines()[1:]
 
 
-def attempts(log: Path) -> List[Ended]:
+def attempts(log: Path) -> List[Dict[str, Any]]:
     """Return how each command in ``log`` ended, except for commands that were killed with us."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    ends = [json.loads(line[len(ENDED) :]) for line in lines if line.startswith(ENDED)]
-    return [Ended(**{**end, "load": tuple(end["load"])}) for end in ends]
-
-
-def _run(command: Sequence[str], output: Any, errors: Any, threads: int) -> Ended:
-    load, start = os.getloadavg()[0], time.perf_counter()
-    child = subprocess.Popen(list(command), stdout=output, stderr=errors, env=_environment(threads))
-    try:
-        status, usage = _wait(child)
-    except BaseException:  # Ctrl-C too: no training goes on behind the caller's back
-        child.kill()
-        child.wait()
-        raise
-    return Ended(
-        status=status,
-        # Linux counts what we held when we started the child as the child's own, so this process
-        # must stay small: it imports no torch.
-        peak_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-        seconds=time.perf_counter() - start,
-        load=(load, os.getloadavg()[0]),
-        cpu_seconds=usage.ru_utime + usage.ru_stime,
-    )
-
-
-def _wait(child: subprocess.Popen) -> Tuple[int, resource.struct_rusage]:
-    """Return exit status and usage of this child; RUSAGE_CHILDREN would add other children."""
-    _, status, usage = os.wait4(child.pid, 0)
-    killed = os.WIFSIGNALED(status)
-    child.returncode = -os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
-    return child.returncode, usage
-
-
-def _environment(threads: int) -> Dict[str, str]:
-    count = str(threads)
-    own = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
-    return {**os.environ, **own, **one_gpu()}
+    return [json.loads(line[len(ENDED) :]) for line in lines if line.startswith(ENDED)]
 
 
 def one_gpu() -> Dict[str, str]:
@@ -120,15 +86,29 @@ def one_gpu() -> Dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
 
 
+def _wait(command: List[str], **streams: Any) -> Ended:
+    load, start = os.getloadavg()[0], time.perf_counter()
+    child = subprocess.Popen(command, **streams)
+    try:
+        _, status, usage = os.wait4(child.pid, 0)  # RUSAGE_CHILDREN would add other children
+    except BaseException:  # Ctrl-C too: no training goes on behind the caller's back
+        child.kill()
+        child.wait()
+        raise
+    signalled = os.WIFSIGNALED(status)
+    child.returncode = -os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)
+    # Linux counts what we held when we started the child as the child's own, so this process must
+    # stay small: it imports no torch.
+    peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    loads, seconds = (load, os.getloadavg()[0]), time.perf_counter() - start
+    return Ended(child.returncode, peak_bytes, seconds, loads, usage.ru_utime + usage.ru_stime)
+
+
 def _reason(status: int, log: Path) -> str:
     lines = [line.strip() for line in last_attempt(log) if not line.startswith(ENDED)]
     lines = [line for line in lines if line]
     errors = [line for line in lines if _ERROR.match(line)]
     if status < 0:  # torch's threads may abort a process that an exception ends
         why = f" after {errors[-1]}" if errors else ""
-        return f"killed by signal {-status}{why}"[:_ANY_ERROR_LINE]
-    return (_last(errors) or _last(lines) or f"exit status {status}")[:_ANY_ERROR_LINE]
-
-
-def _last(lines: List[str]) -> Optional[str]:
-    return lines[-1] if lines else None
+        return f"killed by signal {-status}{why}"[:_LONGEST]
+    return (errors or lines or [f"exit status {status}"])[-1][:_LONGEST]

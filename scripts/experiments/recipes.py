@@ -6,15 +6,10 @@ import re
 import shlex
 from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple, Union
 
-from rendering.cells import SOFTMAX
-
-from . import tables
+from . import report
 from .command import UsageError
 
 ADAPTIVE = "adaptive_loss"
-# fairseq's own criteria train no constant: their models are only scored exactly.
-NORMALISED = (SOFTMAX, ADAPTIVE)
-DEFAULT_CRITERIA = (SOFTMAX, "shared_nce", "bnce", "nce_regularized")
 # fairseq-eval-lm reads these flags from its own command line, and skips longer blocks.
 INHERITED = ("--tokens-per-sample", "--sample-break-mode")
 
@@ -59,39 +54,39 @@ def recipe(name: str, about: str, training: CommandLine, scoring: CommandLine) -
     return Recipe(name, about, words(training), words(scoring))
 
 
-RECIPES = {name: recipe(name, **one) for name, one in tables.load("recipes")["compare"].items()}
+RECIPES = {name: recipe(name, **one) for name, one in report.load("recipes")["compare"].items()}
 
 
-def variants(names: Iterable[str], flags_for: Sequence[Tuple[str, List[str]]]) -> List[Variant]:
-    """Return the variants of ``--criteria`` and ``--flags-for``.
+def variants(
+    names: Iterable[str], flags_for: Sequence[Sequence[str]], rates: Sequence[str] = ()
+) -> List[Variant]:
+    """Return the variants of ``--criteria``, ``--flags-for`` and ``--learning-rates``.
 
     Args:
         names: each a criterion, or LABEL=CRITERION.
         flags_for: pairs of a label and flags.
+        rates: with any, each variant comes with each rate, as LABEL@RATE.
 
     Raises:
         UsageError: for a repeated or unusable label, and for flags of an unknown label.
     """
     pairs = [(name.partition("=")[0], name.rpartition("=")[2]) for name in names]
-    labels = [label for label, _ in pairs]
-    for label, criterion in pairs:
-        if labels.count(label) > 1 or not criterion or not re.fullmatch(r"[\w.+-]+", label):
-            required = "different labels of letters, digits and ._+-"
-            raise UsageError(f"--criteria: required {required}, got {label!r}")
-    for label, _ in flags_for:
-        if label not in labels:
-            raise UsageError(f"--flags-for: required one of {', '.join(labels)}, got {label!r}")
-    own = {label: [w for of, flags in flags_for if of == label for w in flags] for label in labels}
-    return [Variant(label, criterion, tuple(own[label])) for label, criterion in pairs]
-
-
-def grid(chosen: Sequence[Variant], rates: Sequence[str]) -> List[Variant]:
-    """Return every variant with every learning rate, as LABEL@RATE."""
+    own: Dict[str, List[str]] = {label: [] for label, _ in pairs}
+    if len(own) < len(pairs) or not all(re.fullmatch(r"[\w.+-]+", label) for label in own):
+        raise UsageError(
+            "--criteria: required different labels of letters, digits and ._+-, got "
+            f"{', '.join(label for label, _ in pairs)}"
+        )
+    for label, flags in flags_for:
+        if label not in own:
+            raise UsageError(f"--flags-for: required one of {', '.join(own)}, got {label!r}")
+        own[label] += shlex.split(flags)
+    found = [Variant(label, criterion, tuple(own[label])) for label, criterion in pairs]
     return [
         Variant(f"{one.label}@{rate}", one.criterion, (*one.flags, "--lr", rate))
-        for one in chosen
+        for one in found
         for rate in rates
-    ] or list(chosen)
+    ] or found
 
 
 def criterion_flags(criterion: str, vocab: int) -> List[str]:
@@ -110,12 +105,10 @@ def criterion_flags(criterion: str, vocab: int) -> List[str]:
 
 def inherited(training: Sequence[str]) -> List[str]:
     """Return the INHERITED flags of a training; the last of several counts."""
-    values: Dict[str, str] = {}
-    for place, word in enumerate(training):
-        flag, equals, value = word.partition("=")
-        if flag in INHERITED:
-            values[flag] = value if equals else "".join(training[place + 1 : place + 2])
-    return [word for flag in values for word in (flag, values[flag])]
+    split = [word.split("=", 1) if word.startswith(INHERITED) else [word] for word in training]
+    flat = [word for pair in split for word in pair]
+    values = {flag: value for flag, value in zip(flat, flat[1:]) if flag in INHERITED}
+    return [word for pair in values.items() for word in pair]
 
 
 def order(compared: Sequence[Variant], seeds: Sequence[int]) -> List[Tuple[Variant, int]]:

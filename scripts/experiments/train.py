@@ -24,7 +24,7 @@ class Clocked(logging.Formatter):
 
 
 def main() -> None:
-    """fairseq-train with this process's command line."""
+    """Run fairseq-train with this process's command line."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(Clocked(_FORMAT, "%Y-%m-%d %H:%M:%S"))
     # Before fairseq, whose own call does nothing then.

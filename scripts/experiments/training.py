@@ -1,111 +1,112 @@
-"""A criterion with a seed, trained, scored and profiled: the runs of compare.py and recipe.py."""
+"""A criterion with a seed, trained and measured: the runs of compare.py and recipe.py."""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from dataclasses import asdict, replace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from rendering.cells import SOFTMAX
 
 from . import logs, machine, processes
-from .recipes import ADAPTIVE, NORMALISED, Variant, criterion_flags, inherited
-from .run import TRAIN, Outcome, Part, Run, device_flags
+from .command import UsageError
+from .recipes import ADAPTIVE, Variant, criterion_flags, inherited
+from .run import TRAIN, Measured, Outcome, Part, Run, device_flags, prepare
 
-Measured = Tuple[Dict[str, Any], processes.Ended]
+# fairseq's own criteria train no constant: their models are only scored exactly.
+NORMALISED = (SOFTMAX, ADAPTIVE)
+
+
+def split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
+    """Split a command line at a lone ``--``: our own flags, and those of fairseq-train."""
+    arguments = [*arguments, *["--"] * ("--" not in arguments)]
+    here = arguments.index("--")
+    return arguments[:here], arguments[here + 1 :]
+
+
+def add_questions(parser: argparse.ArgumentParser) -> None:
+    """Add ``--questions`` and ``--answers``."""
+    about = "sentence completion: measure its accuracy, too"
+    parser.add_argument("--questions", type=Path, metavar="CSV", help=about)
+    parser.add_argument("--answers", type=Path, metavar="CSV", help="the right answers")
+
+
+def settings(options: argparse.Namespace, **others: Any) -> argparse.Namespace:
+    """Return the settings of all trainings: see Training.
+
+    Raises:
+        UsageError: for ``--questions`` or ``--answers`` alone.
+        FileNotFoundError: for a file that does not exist.
+    """
+    asked = [path for path in (options.questions, options.answers) if path]
+    if len(asked) == 1:
+        raise UsageError("--questions, --answers: required both, got one")
+    return prepare(
+        options,
+        data=options.data.resolve(),
+        fingerprint=machine.data_fingerprint(options.data),
+        asked=[path.resolve(strict=True) for path in asked],
+        **others,
+    )
 
 
 class Training(Run):
-    """A run of stages; each stage needs those before.
+    """Training, scores, the parts of an update, sentence completion.
 
     Args:
         settings: those of run.prepare, and ``data`` (the binarised folder) with its
             ``fingerprint``, ``recipe``, ``training`` and ``scoring`` (further flags of
             fairseq-train and fairseq-eval-lm), ``profile_batches`` (0 for no profile),
-            ``questions`` (tables of sentence completion, or None) and ``only_train``.
+            ``asked`` (questions and answers of sentence completion, or none) and ``only_train``.
     """
-
-    ends_at_first_error = True
 
     def __init__(self, settings: Any, variant: Variant, seed: int):
         recipe, criterion = settings.recipe, variant.criterion
         vocab = machine.vocabulary_size(settings.data) if criterion == ADAPTIVE else 0
         flags = [*recipe.training, *device_flags(settings.device)]
         flags += [*criterion_flags(criterion, vocab), *settings.training, *variant.flags]
-        self.flags = ["--criterion", criterion, *flags, "--seed", str(seed)]
-        self.versions = machine.versions()
-        identity = {
-            "flags": self.flags,
-            "data": settings.fingerprint,
-            "threads": settings.threads,
-            "versions": self.versions,
-        }
-        if settings.device != "cpu":
-            identity["device"] = settings.device_name
-        super().__init__(settings, variant, seed, f"{variant.label}-seed{seed}", identity)
-        self.name = f"{variant.label} seed {seed}"
+        self.flags = ["--task", "language_modeling", "--criterion", criterion, *flags]
+        self.flags += ["--seed", str(seed)]
+        own = [settings.fingerprint, settings.threads, settings.device_name, machine.versions()]
+        name = f"{variant.label}-seed{seed}"
+        super().__init__(settings, variant, seed, name, [self.flags, *own])
         self.checkpoint = self.folder / "checkpoints" / "checkpoint_best.pt"
-        self._log = self.folder / "train.log"
+        self._places = [settings.data, "--user-dir", machine.PLUGIN]
 
     def parts(self) -> List[Part]:
-        """After a change of the plugin, models are measured again, but not trained again."""
-        settings, plugin = self.settings, machine.plugin_fingerprint(self.settings.plugin)
-        found: List[Part] = [("train", self.identity, self._train)]
+        """Return the parts; after a change of the plugin, only measures are repeated."""
+        settings, plugin = self.settings, machine.plugin_fingerprint()
+        found: List[Part] = [("train", None, self._train)]
         if settings.only_train:
             return found
-        found.append(("score", [plugin, *self._ways(), *self._scoring_flags()], self._score))
-        batches = settings.profile_batches
-        if batches and self.system.criterion != ADAPTIVE:  # which has no plain projection
-            found.append(("profile", [plugin, batches], self._profile))
-        if settings.questions:
-            asked = machine.fingerprint(settings.questions)
+        found.append(("score", [plugin, self._scoring_flags()], self._score))
+        if settings.profile_batches:
+            found.append(("profile", [plugin, settings.profile_batches], self._profile))
+        if settings.asked:
+            asked = machine.fingerprint(settings.asked)
             found.append(("complete", [plugin, asked], self._complete))
         return found
 
-    def complete(self, say: Callable[[str], None] = print) -> Outcome:
-        """Do the stages that are not done yet; an outcome without an error has all values."""
-        outcome = super().complete(say)
-        return replace(outcome, parts={} if outcome.errors else self._stages(outcome.parts))
-
     def finished(self) -> Optional[Outcome]:
-        """Return the outcome of an earlier call, or None unless that trained and scored.
+        """Return the outcome of an earlier call, if that trained and scored."""
+        return self.outcome(self.stored) if {"train", "score"} <= set(self.stored) else None
 
-        Stages with other scoring flags or questions are left out. Stages of another plugin, and
-        stages that this call would not do, count.
-        """
-        keys = {name: key for name, key, _ in self.parts()}
-        kept = {
-            name: stored
-            for name, stored in self._stored.items()
-            if name not in keys or _is_same(name, stored.get("key"), keys[name])
-        }
-        if not {"train", "score"} <= set(kept):
-            return None
-        try:
-            stages = {name: self.read(name, stored) for name, stored in kept.items()}
-        except (OSError, logs.UnreadableLog):
-            return None
-        return Outcome(self.system, self.case, self.place, self._stages(stages))
-
-    def read(self, name: str, stored: Dict[str, Any]) -> Dict[str, Any]:
-        """Return the value; for a training, read its log again, which serves old runs, too."""
-        if name != "train":
-            return stored["value"]
-        stored = {**stored, **stored["value"]}
-        return {**{key: stored[key] for key in ("plugin", "hardware", "date")}, **self._training()}
-
-    def _stages(self, values: Dict[str, Any]) -> Dict[str, Any]:
-        rest = {name: value for name, value in values.items() if name != "score"}
-        return {**rest, **values.get("score", {}), "versions": self.versions}
+    def outcome(self, parts: Dict[str, Any], error: Optional[str] = None) -> Outcome:
+        """Return an outcome whose parts are values, none after an error."""
+        values = {} if error else {name: part["value"] for name, part in parts.items()}
+        if values:
+            about = {name: parts["train"][name] for name in ("plugin", "hardware", "date")}
+            values["train"] = {**about, **values["train"]}
+            values = {**values, **values.get("score", {}), "versions": parts["train"]["versions"]}
+        return super().outcome(values, error)
 
     def _train(self) -> Measured:
-        settings = self.settings
-        command = [sys.executable, TRAIN, str(settings.data)]
-        command += ["--user-dir", str(settings.plugin), "--task", "language_modeling", *self.flags]
-        command += ["--save-dir", str(self.checkpoint.parent), "--log-format", "json"]
-        return {}, processes.run(command, self._log, settings.threads)
-
-    def _training(self) -> Dict[str, Any]:
-        """Read the log."""
-        training, ends = logs.read_training(logs.text(self._log)), processes.attempts(self._log)
+        log = self.folder / "train.log"
+        command = [sys.executable, TRAIN, *self._places, *self.flags, "--log-format", "json"]
+        command += ["--save-dir", self.checkpoint.parent]
+        ended = processes.run(command, log, self.settings.threads)
+        training, attempts = logs.read_training(log), processes.attempts(log)
         curve = training.curve()
         last = curve[-1] if curve else {}
         return {
@@ -115,44 +116,40 @@ class Training(Run):
             "words": training.words_at(last["update"]) if last else None,
             "updates": last.get("update"),
             "parameters": training.parameters,
-            "peak_bytes": max(end.peak_bytes for end in ends),
-            "attempts": [asdict(end) for end in ends],
+            "peak_bytes": max(attempt["peak_bytes"] for attempt in attempts),
+            "attempts": attempts,
             "curve": curve,
-        }
-
-    def _profile(self) -> Measured:
-        places = ["--user-dir", self.settings.plugin, *self._places()]
-        return self.measure("profile", *places, "--batches", self.settings.profile_batches)
-
-    def _complete(self) -> Measured:
-        questions, answers = self.settings.questions
-        flags = ["--device", self.settings.device, "--questions", questions, "--answers", answers]
-        return self.measure("complete", *self._places(), *flags)
-
-    def _places(self) -> List[Any]:
-        return ["--data", self.settings.data, "--checkpoint", self.checkpoint]
+        }, ended
 
     def _score(self) -> Measured:
         """Measure the normaliser, and score each split with fairseq-eval-lm."""
-        settings = self.settings
-        places = [settings.data, "--user-dir", settings.plugin, "--path", self.checkpoint]
-        flags = ["--no-progress-bar", *self._scoring_flags()]
-        found, ended = self.measure("score", *self._ways(), *places, *flags)
+        flags = ["--path", self.checkpoint, "--no-progress-bar", *self._scoring_flags()]
+        found, ended = self.measure("score", *self._places, *flags)
         score = {
             split: {way: logs.read_scoring(lines) for way, lines in ways.items()}
             for split, ways in found["printed"].items()
         }
         return {"normaliser": found["normaliser"], "score": score}, ended
 
-    def _ways(self) -> List[str]:
-        return ["--exact-only"] if self.system.criterion in NORMALISED else []
-
     def _scoring_flags(self) -> List[str]:
         settings = self.settings
+        ways = ["--exact-only"] if self.system.criterion in NORMALISED else []
         same = [*device_flags(settings.device), "--num-workers", "0", *inherited(self.flags)]
-        return [*same, *settings.recipe.scoring, *settings.scoring]
+        return [*ways, *same, *settings.recipe.scoring, *settings.scoring]
 
+    def _profile(self) -> Measured:
+        """Time the parts of an update; the output layer's share is the rest of all of it."""
+        limits = ["--updates", self.settings.profile_batches]
+        found, ended = self.measure("update", *limits, *self._places, *self.flags, "--no-save")
+        ms = found["milliseconds"]
+        features = ms["features"] + ms["features backward"]
+        layer, rest = ms["output layer"] + ms["layer backward"], ms["clip"] + ms["optimiser"]
+        milliseconds = {"features": features, "criterion": features + layer, "optimiser": rest}
+        share = layer / (features + layer + rest)
+        return {"share": share, "milliseconds": milliseconds, "batches": found["updates"]}, ended
 
-def _is_same(name: str, key: Any, other: Any) -> bool:
-    """Compare keys; those of measures begin with the plugin, which may differ."""
-    return key == other if name == "train" else key[1:] == other[1:]
+    def _complete(self) -> Measured:
+        places = ["--data", self.settings.data, "--checkpoint", self.checkpoint]
+        questions, answers = self.settings.asked
+        flags = ["--device", self.settings.device, "--questions", questions, "--answers", answers]
+        return self.measure("complete", *places, *flags)

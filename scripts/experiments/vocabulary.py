@@ -8,25 +8,15 @@ import shlex
 import shutil
 import statistics
 import sys
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from rendering.cells import ratio
+from rendering.cells import SOFTMAX, ratio
 
-from . import logs, machine, plot, processes, run, tables
-from .recipes import ADAPTIVE, SOFTMAX, criterion_flags, words
-from .run import TRAIN, Outcome, Part, Run
-from .tables import MIB, Line
+from . import logs, machine, plot, processes, report, run
+from .made import make_data
+from .recipes import ADAPTIVE, criterion_flags, words
+from .report import MIB, Line
+from .run import TRAIN, Measured, Outcome, Part, Run
 
 PARTS = ("update", "train")
 LEAST_UPDATES = 10  # timed updates of a training, however long they take
@@ -64,11 +54,6 @@ class Recipe(NamedTuple):
     batch: Tuple[int, int]
     has_bias: bool
 
-    @property
-    def targets(self) -> int:
-        """Target tokens of a batch."""
-        return self.batch[0] * self.batch[1]
-
     def flags(self) -> List[str]:
         """Return the flags of fairseq-train that all systems share, except for the device."""
         sentences, tokens = map(str, self.batch)
@@ -88,16 +73,8 @@ class Recipe(NamedTuple):
 
 RECIPES: Dict[str, Recipe] = {
     name: Recipe(name, **{**one, "training": words(one["training"])})
-    for name, one in tables.load("recipes")["vocabulary"].items()
+    for name, one in report.load("recipes")["vocabulary"].items()
 }
-
-
-def make_data(settings: Any, vocab: int) -> Any:
-    """Make the data of a vocabulary, with more tokens than any run reads, and return its folder."""
-    tokens = max(_LEAST_TOKENS, settings.recipe.targets * (2 * settings.updates + 100))
-    folder = settings.out / "data" / f"V{vocab}-tokens{tokens}"
-    log = folder.with_name(f"{folder.name}.log")
-    return run.make_data(folder, log, settings.threads, vocab=vocab, tokens=tokens)
 
 
 class Benchmark(Run):
@@ -109,101 +86,88 @@ class Benchmark(Run):
     """
 
     def __init__(self, settings: Any, system: str, vocab: int):
-        self.data, recipe = make_data(settings, vocab), settings.recipe
+        recipe = settings.recipe
+        # More tokens than any run reads.
+        tokens = max(_LEAST_TOKENS, math.prod(recipe.batch) * (2 * settings.updates + 100))
+        folder = settings.out / "data" / f"V{vocab}-tokens{tokens}"
+        self.data = make_data(folder, settings.threads, vocab=vocab, tokens=tokens)
         self.flags = [*recipe.flags(), *run.device_flags(settings.device)]
         self.flags += recipe.system_flags(system, vocab)
-        plugin = machine.plugin_fingerprint(settings.plugin)
-        identity = {
-            "flags": self.flags,
-            "recipe": recipe.name,
-            "data": self.data.name,
-            "threads": settings.threads,
-            "device": settings.device_name,
-            "versions": machine.versions(),
-            "limits": [settings.updates, settings.max_seconds],
-            "plugin": plugin if system.startswith(_OWN) else None,
-        }
-        super().__init__(settings, system, vocab, f"{system}-V{vocab}", identity)
-        self.name = f"{system} V={vocab:,}"
+        own = [folder.name, settings.threads, settings.device_name, machine.versions()]
+        own += [settings.updates, settings.max_seconds]
+        own += [machine.plugin_fingerprint()] * system.startswith(_OWN)
+        super().__init__(settings, system, vocab, f"{system}-V{vocab}", [self.flags, *own])
 
     def parts(self) -> Iterator[Part]:
-        """The time of an update decides how many updates are trained."""
+        """Yield the parts; the time of an update decides how many updates are trained."""
         if "update" in self.settings.parts:
             yield "update", None, self._update
         if "train" in self.settings.parts:
             yield "train", self._interval(), self._train
 
-    def complete(self, say: Callable[[str], None] = print) -> Outcome:
+    def complete(self, say: Callable[[str], None]) -> Outcome:
         """Do what is missing; leave no checkpoint behind."""
         try:
             return super().complete(say)
         finally:
             shutil.rmtree(str(self.folder / "checkpoints"), ignore_errors=True)
 
-    def _update(self) -> Any:
+    def _update(self) -> Measured:
         limits = ["--updates", self.settings.updates, "--seconds", self.settings.max_seconds]
         return self.measure("update", *limits, *self._arguments())
 
-    def _train(self) -> Any:
-        log, interval = self.folder / "train.log", self._interval()
-        limits = ["--log-interval", str(interval)]
-        limits += ["--max-update", str((_INTERVALS + _WARM_INTERVALS) * interval)]
-        command = [sys.executable, TRAIN, *self._arguments(), *limits]
+    def _train(self) -> Measured:
+        interval, log = self._interval(), self.folder / "train.log"
+        log.unlink(missing_ok=True)
+        command = [sys.executable, TRAIN, *self._arguments(), "--log-interval", interval]
+        command += ["--max-update", (_INTERVALS + _WARM_INTERVALS) * interval]
         ended = processes.run(command, log, self.settings.threads)
-        return read_speed("\n".join(processes.last_attempt(log)), interval), ended
+        training = logs.read_training(log, warm_up=_WARM_INTERVALS * interval)
+        found = [one for one in training.intervals if one.steady]
+        if len(found) < _INTERVALS:  # on a GPU, fairseq goes on without memory
+            reason = _OUT_OF_MEMORY.search(log.read_text(encoding="utf-8"))
+            missing = f"required {_INTERVALS} timed intervals of training, got {len(found)}"
+            raise logs.UnreadableLog(reason.group(1) if reason else missing)
+        return speeds(found, training.processor), ended
 
     def _interval(self) -> int:
         """Return the updates between two lines of the training log."""
-        measured = self._stored.get("update")
+        measured = self.stored.get("update")
         if measured is None:  # no update was timed: train as few as possible
             return LEAST_UPDATES // _INTERVALS
         fitting = self.settings.max_seconds / (measured["value"]["update_ms"] / 1000)
         updates = max(LEAST_UPDATES, min(self.settings.updates, fitting))
         return math.ceil(updates / _INTERVALS)
 
-    def _arguments(self) -> List[str]:
+    def _arguments(self) -> List[Any]:
         """Return fairseq-train's arguments; after a crash fairseq needs a folder to save to."""
         checkpoints = self.folder / "checkpoints"
         checkpoints.mkdir(parents=True, exist_ok=True)
-        places = ["--user-dir", str(self.settings.plugin), "--save-dir", str(checkpoints)]
-        return [str(self.data), *places, *self.flags]
+        return [self.data, "--user-dir", machine.PLUGIN, "--save-dir", checkpoints, *self.flags]
 
 
-def read_speed(log: str, interval: int) -> Dict[str, Any]:
-    """Return words/s over the timed intervals of a training log, without the first intervals.
+def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> Numbers:
+    """Return words/s over intervals of a training.
 
     Args:
-        interval: updates between two lines.
-
-    Raises:
-        logs.UnreadableLog: for too few intervals; on a GPU, fairseq goes on without memory.
+        processor: processor seconds up to an update.
     """
-    training = logs.read_training(log)
-    first = _WARM_INTERVALS * interval
-    found = [i for i in training.intervals if i.exact and i.first >= first]
-    if len(found) < _INTERVALS:
-        reason = _OUT_OF_MEMORY.search(log)
-        missing = f"required {_INTERVALS} timed intervals of training, got {len(found)}"
-        raise logs.UnreadableLog(reason.group(1) if reason else missing)
-    speeds = [i.words / i.seconds for i in found]
-    updates, seconds = sum(i.last - i.first for i in found), sum(i.seconds for i in found)
-    total = sum(i.words for i in found)
-    start = training.processor_seconds_at(found[0].first)
-    end = training.processor_seconds_at(found[-1].last)
+    each = [one.words / one.seconds for one in intervals]
+    words, seconds = sum(i.words for i in intervals), sum(i.seconds for i in intervals)
+    first, last = intervals[0].first, intervals[-1].last
+    has_times = {first, last} <= set(processor)
+    spent = processor[last] - processor[first] if has_times else None
     return {
-        "words_per_second": total / seconds,
-        "words_per_processor_second": None
-        if start is None or end is None
-        else total / (end - start),
-        "slowest": min(speeds),
-        "median": statistics.median(speeds),
-        "fastest": max(speeds),
-        "update_ms": 1000 * seconds / updates,
-        "updates": updates,
+        "words_per_second": words / seconds,
+        "words_per_processor_second": ratio(words, spent),
+        "slowest": min(each),
+        "fastest": max(each),
+        "update_ms": 1000 * seconds / (last - first),
+        "updates": last - first,
     }
 
 
-# ---------------------------------------------------------------- numbers
+# ---------------------------------------------------------------- the report
 
 
 def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
@@ -213,17 +177,17 @@ def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
         dense = system[: -len(_SPARSE)] if system.endswith(_SPARSE) else None
         for name, other in (("x_softmax", SOFTMAX), ("x_dense", dense)):
             reference = own.get((other, vocab), {}).get("words_per_second")
-            found[name] = ratio(found.get("words_per_second"), reference)
+            if found:
+                found[name] = ratio(found.get("words_per_second"), reference)
     return list(own.values())
 
 
-def _numbers(parts: Mapping[str, Any]) -> Numbers:
+def _numbers(parts: Dict[str, Any]) -> Numbers:
     found: Numbers = {}
     if "train" in parts:
         ended = parts["train"]["ended"]
         found.update(parts["train"]["value"], process_mib=ended["peak_bytes"] / MIB)
-        share = ratio(ended["cpu_seconds"], ended["seconds"])
-        found["cpu_share"] = None if share is None else 100 * share
+        found["cpu_share"] = 100 * ended["cpu_seconds"] / ended["seconds"]
     if "update" in parts:
         value = parts["update"]["value"]
         found.update({f"{name}_phase_ms": ms for name, ms in value["milliseconds"].items()})
@@ -242,7 +206,7 @@ def growth(outcomes: Sequence[Outcome]) -> Dict[str, Numbers]:
     grown: Dict[str, Numbers] = {}
     for system, own in found.items():
         first, last = own.get(min(vocabs), {}), own.get(max(vocabs), {})
-        points = [(vocab, some.get("update_ms")) for vocab, some in own.items()]
+        points = [(vocab, one.get("update_ms")) for vocab, one in own.items()]
         grown[system] = {"update_exponent": exponent(points)}
         for name, of in (("speed_kept", "words_per_second"), ("memory_growth", "update_mib")):
             grown[system][name] = ratio(last.get(of), first.get(of)) if len(vocabs) > 1 else None
@@ -259,66 +223,29 @@ def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]
     return sum((vocab - x) * (cost - y) for vocab, cost in known) / spread
 
 
-# ---------------------------------------------------------------- the report
-
-
 def write(outcomes: Sequence[Outcome], settings: Any) -> None:
     """Write ``benchmark.md`` and ``benchmark.json``."""
-    content = {"settings": _settings(settings), "growth": growth(outcomes)}
-    runs = []
-    for o, own in zip(outcomes, numbers(outcomes)):
-        failed = {"failed": o.errors} if o.errors else {}
-        named = {"system": o.system, "vocab": o.case, "folder": o.folder}
-        runs.append({**named, **failed, **own, "parts": o.parts})
-    parts = _markdown(outcomes, settings)
-    tables.write(settings.out / "benchmark", parts, {**content, "runs": runs})
-
-
-def _settings(settings: Any) -> Dict[str, Any]:
     names = ("updates", "max_seconds", "device", "device_name", "threads", "parts")
     chosen = {name: getattr(settings, name) for name in names}
-    return {**chosen, "recipe": settings.recipe._asdict()}
+    runs, lines = [], []
+    for o, own in zip(outcomes, numbers(outcomes)):
+        failed = {"failed": o.error} if o.error else {}
+        named = {"system": o.system, "vocab": o.case, "folder": o.folder}
+        runs.append({**named, **failed, **own, "parts": o.parts})
+        lines.append(Line([o.system, f"{o.case:,}"], _single(own), o.error))
+    recipe, grown = settings.recipe, growth(outcomes)
+    content = {"settings": {**chosen, "recipe": recipe._asdict()}, "growth": grown, "runs": runs}
+    parts = [f"# Cost by vocabulary, {recipe.name}: {recipe.about}"]
+    parts.append(report.conditions(part for o in outcomes for part in o.parts.values()))
+    parts += report.sections("vocabulary", ["system", "V"], lines)
+    growing = [Line([system], _single(found)) for system, found in grown.items()]
+    parts += report.sections("growth", ["system"], growing)
+    parts += [f"{o.system} V={o.case:,} failed: {o.error}" for o in outcomes if o.error]
+    report.write(settings.out / "benchmark", parts, content)
 
 
-def _markdown(outcomes: Sequence[Outcome], settings: Any) -> List[str]:
-    recipe = settings.recipe
-    title = f"# Cost by vocabulary, {recipe.name}: {recipe.about}"
-    parts = [title, _conditions(outcomes, settings)]
-    for title, shown in tables.load("reports")["vocabulary"].items():
-        part = shown.get("part")
-        if part is None:
-            lines = [Line([system], found) for system, found in growth(outcomes).items()]
-            parts.append(tables.section(title, shown, ["system"], lines))
-        elif part in settings.parts:
-            lines = [
-                Line([o.system, f"{o.case:,}"], own, o.errors.get(part))
-                for o, own in zip(outcomes, numbers(outcomes))
-            ]
-            heads = ["system", "V"]
-            parts.append(tables.section(title, shown, heads, lines, least=LEAST_UPDATES))
-    failed = {
-        f"{o.system} V={o.case:,}: {part}": (error, o.folder)
-        for o in outcomes
-        for part, error in o.errors.items()
-    }
-    largest = max(o.case for o in outcomes)
-    flags = {"all": [*recipe.flags(), *run.device_flags(settings.device)]}
-    for system in dict.fromkeys(o.system for o in outcomes):
-        flags[f"{system}, V = {largest:,}"] = recipe.system_flags(system, largest)
-    return [*parts, *tables.failures(failed), "## Flags", tables.flags(flags)]
-
-
-def _conditions(outcomes: Sequence[Outcome], settings: Any) -> str:
-    parts = [
-        part if o.system.startswith(_OWN) else {**part, "plugin": None}
-        for o in outcomes
-        for part in o.parts.values()
-    ]
-    about = [
-        f"Device: {settings.device} ({settings.device_name}), {settings.threads} thread(s).",
-        f"{settings.recipe.targets} targets a batch. Data: Zipf-distributed words, independent.",
-    ]
-    return tables.conditions(about, parts, [load for one in parts for load in one["ended"]["load"]])
+def _single(found: Numbers) -> Dict[str, List[Optional[float]]]:
+    return {name: [value] for name, value in found.items()}
 
 
 def draw(outcomes: Sequence[Outcome], settings: Any) -> str:
@@ -330,5 +257,5 @@ def draw(outcomes: Sequence[Outcome], settings: Any) -> str:
             lines[o.system] += [(o.case, own[name])] if own.get(name) else []
         axes = {"xscale": "log", "yscale": "log", "xlabel": "vocabulary V", "ylabel": label}
         panels.append(plot.Panel([(name, sorted(line)) for name, line in lines.items()], axes))
-    title = f"{settings.recipe.about}, {settings.recipe.targets} targets, {settings.device_name}"
+    title = f"{settings.recipe.about}, {settings.device_name}"
     return plot.lines(panels, title, settings.out / "benchmark.png")

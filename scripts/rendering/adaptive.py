@@ -45,7 +45,7 @@ _SCORING: Columns = (
 
 
 def grid(*comparisons: Dict[str, Any]) -> List[str]:
-    """Validation perplexity of every method with every learning rate, the best in bold."""
+    """Tabulate validation perplexity of every method with every learning rate, the best in bold."""
     runs = _runs(comparisons)
     rates = _rates(runs)
     titles = [f"validation PPL after {_common_update(runs):,} updates, lr", *rates]
@@ -53,25 +53,28 @@ def grid(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
-    """A grid for each size of the batch, after the same number of targets."""
-    sizes = _by_batch(comparisons)
+    """Tabulate a grid for each size of the batch, after the same number of targets."""
+    files: Dict[int, List[Dict[str, Any]]] = {}
+    for comparison in comparisons:
+        flags = [*comparison["recipe"]["training"], *comparison["flags"]]
+        last = dict(zip(flags, flags[1:]))
+        size = int(last["--batch-size"]) * int(last["--tokens-per-sample"])
+        files.setdefault(size, []).append(comparison)
+    sizes = {size: _runs(some) for size, some in sorted(files.items())}
     targets = [size * _common_update(runs) for size, runs in sizes.items()]
-    if max(targets) > 1.01 * min(targets):
-        raise ValueError(f"required runs with the same number of targets, got {targets}")
-    ends = dict.fromkeys((min(targets), max(targets)))
-    shown = " to ".join(f"{count:,}" for count in ends)
+    shown = " to ".join(f"{count:,}" for count in dict.fromkeys((min(targets), max(targets))))
     rates = _rates(key for runs in sizes.values() for key in runs)
-    titles = [f"validation PPL after {shown} targets", "targets a batch"]
     lines = [
         [METHODS[method], f"{size:,}", *_by_rate(runs, method, rates)]
-        for method in _methods(next(iter(sizes.values())))
+        for method in _methods(sizes[min(sizes)])
         for size, runs in sizes.items()
     ]
+    titles = [f"validation PPL after {shown} targets", "targets a batch"]
     return table([*titles, *(f"lr {rate}" for rate in rates)], lines)
 
 
 def leaders(*comparisons: Dict[str, Any]) -> List[str]:
-    """Perplexity at equal updates, of every method with its best rate."""
+    """Tabulate perplexity at equal updates, of every method with its best rate."""
     chosen = _leaders(comparisons)
     updates = _milestones([run for runs in chosen.values() for run in runs])
     titles = ["", "lr", *(f"valid PPL after {update:,} updates" for update in updates)]
@@ -83,34 +86,33 @@ def leaders(*comparisons: Dict[str, Any]) -> List[str]:
 
 
 def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
-    """Perplexity after processor times that all runs have."""
+    """Tabulate perplexity after processor times that all runs have."""
     chosen = _leaders(comparisons)
-    times = [_end(chosen) / 2, _end(chosen)]
-    titles = ["validation PPL after", *(f"{time:,.0f} s" for time in times)]
+    end = min(run["processor_seconds"] for runs in chosen.values() for run in runs)
     lines = [
-        [METHODS[method], *(_shown([_after(run, time) for run in runs]) for time in times)]
+        [METHODS[method], *(_shown([_after(run, time) for run in runs]) for time in (end / 2, end))]
         for (method, _), runs in chosen.items()
     ]
-    return table(titles, lines)
+    return table(["validation PPL after", f"{end / 2:,.0f} s", f"{end:,.0f} s"], lines)
 
 
 def speed(*comparisons: Dict[str, Any]) -> List[str]:
-    """Speed and memory of the longest runs of every method."""
-    runs = _runs(comparisons)
-    lines = []
+    """Tabulate speed and memory of the longest runs of every method: their speed is best known."""
+    runs, lines = _runs(comparisons), []
     for method in _methods(runs):
         own = [run for key, some in runs.items() if key[0] == method for run in some]
-        lines.append([METHODS[method], *_values(_longest(own), _SPEED)])
+        most = max(run["updates"] for run in own)
+        longest = [run for run in own if run["updates"] == most]
+        lines.append([METHODS[method], *_values(longest, _SPEED)])
     return table(["training", *(title for title, _, _ in _SPEED)], lines)
 
 
 def scoring(*comparisons: Dict[str, Any]) -> List[str]:
-    """Test perplexity and scoring of every method with its best rate, where measured."""
+    """Tabulate test perplexity and scoring of every method with its best rate, where measured."""
     scored = _runs(comparisons, is_scored=True)
     chosen = {key[0]: scored[key] for key in _leaders(comparisons) if key in scored}
-    columns = [
-        c for c in _SCORING if any(run.get(c[1]) for runs in chosen.values() for run in runs)
-    ]
+    every = [run for runs in chosen.values() for run in runs]
+    columns = [column for column in _SCORING if any(run.get(column[1]) for run in every)]
     lines = [
         [METHODS[method], f"{runs[0]['updates']:,}", *_values(runs, columns)]
         for method, runs in chosen.items()
@@ -132,17 +134,6 @@ def _runs(comparisons: Iterable[Dict[str, Any]], is_scored: bool = False) -> Run
     return found
 
 
-def _by_batch(comparisons: Iterable[Dict[str, Any]]) -> Dict[int, Runs]:
-    """Return the runs by the number of targets a batch."""
-    found: Dict[int, List[Dict[str, Any]]] = {}
-    for comparison in comparisons:
-        flags = [*comparison["recipe"]["training"], *comparison["flags"]]
-        last = dict(zip(flags, flags[1:]))
-        size = int(last["--batch-size"]) * int(last["--tokens-per-sample"])
-        found.setdefault(size, []).append(comparison)
-    return {size: _runs(some) for size, some in sorted(found.items())}
-
-
 def _by_rate(runs: Runs, method: str, rates: Sequence[str]) -> List[str]:
     update = _common_update(runs)
     best, line = _best(runs, method, update), []
@@ -160,20 +151,10 @@ def _methods(runs: Runs) -> List[str]:
     return [method for method in METHODS if any(key[0] == method for key in runs)]
 
 
-def _longest(runs: Sequence[Run]) -> List[Run]:
-    """Return the runs with the most updates: their speed is best known."""
-    most = max(run["updates"] for run in runs)
-    return [run for run in runs if run["updates"] == most]
-
-
 def _common_update(runs: Runs) -> int:
     """Return the last update at which every run was validated."""
-    shared = [
-        {point["update"] for point in run["train"]["curve"]}
-        for some in runs.values()
-        for run in some
-    ]
-    return max(set.intersection(*shared))
+    curves = [run["train"]["curve"] for some in runs.values() for run in some]
+    return max(set.intersection(*({point["update"] for point in curve} for curve in curves)))
 
 
 def _best(runs: Runs, method: str, update: int) -> Key:
@@ -192,19 +173,12 @@ def _leaders(comparisons: Sequence[Dict[str, Any]]) -> Runs:
     return found
 
 
-def _end(chosen: Runs) -> float:
-    """Return the processor seconds that every run has at least."""
-    return min(run["processor_seconds"] for runs in chosen.values() for run in runs)
-
-
 def _milestones(runs: Sequence[Run]) -> List[int]:
     """Return the last validated updates within a quarter, a half and all of a run."""
-    curves = [run["train"]["curve"] for run in runs]
-    known = {point["update"] for curve in curves for point in curve}
-    ends = {curve[-1]["update"] for curve in curves}
+    known = {point["update"] for run in runs for point in run["train"]["curve"]}
+    ends = {run["train"]["curve"][-1]["update"] for run in runs}
     wanted = [most for end in ends for most in (end // 4, end // 2, end)]
-    within = [[update for update in known if update <= most] for most in wanted]
-    return sorted({max(updates) for updates in within if updates})
+    return sorted({max(u for u in known if u <= most) for most in wanted if most >= min(known)})
 
 
 def _at(run: Run, update: int) -> Optional[float]:

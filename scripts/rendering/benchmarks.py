@@ -34,7 +34,7 @@ def by_vocabulary(
     form: str = ",.0f",
     has_exponents: bool = False,
 ) -> List[str]:
-    """A measurement of every system at every V."""
+    """Tabulate a measurement of every system at every V."""
     vocabs = sorted({one["vocab"] for one in benchmark["runs"]})
     lines = []
     for system, name in SYSTEMS.items():
@@ -49,7 +49,7 @@ def by_vocabulary(
 
 
 def phases(benchmark: Benchmark) -> List[str]:
-    """Milliseconds of each part of an update with row-sparse bnce, at every V."""
+    """Tabulate milliseconds of each part of an update with row-sparse bnce, at every V."""
     runs = [one for one in benchmark["runs"] if one["system"] == "bnce_sparse"]
     updates = {one["vocab"]: one["parts"]["update"]["value"] for one in runs}
     lines = []
@@ -60,7 +60,7 @@ def phases(benchmark: Benchmark) -> List[str]:
 
 
 def batches(*benchmarks: Benchmark) -> List[str]:
-    """Row-sparse bnce with other batches.
+    """Tabulate row-sparse bnce with other batches.
 
     Args:
         benchmarks: in pairs for a model and a batch: with the softmax, and with dense bnce.

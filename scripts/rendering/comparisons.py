@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .cells import SOFTMAX, Columns, measured, number, over, table
+from .cells import SOFTMAX, Columns, Line, measured, number, over, table
 
 Comparison = Dict[str, Any]
 Labels = Sequence[Tuple[str, str]]  # (label in the file, title on the page)
@@ -66,35 +66,33 @@ _PROFILE: Columns = (
 
 
 def perplexities(comparison: Comparison) -> List[str]:
-    """The first table of docs/ptb.md."""
-    return _beside_softmax("criterion", _PERPLEXITY, PTB, comparison)
+    """Tabulate perplexities, first in docs/ptb.md."""
+    return measured(["criterion"], _PERPLEXITY, _lines(PTB, comparison))
 
 
 def ranking(comparison: Comparison) -> List[str]:
-    """The table of alpha and the number of draws in docs/ptb.md."""
-    return _beside_softmax("", _RANKING, RANKING, comparison, form=".1f")
+    """Tabulate alpha and the number of draws, in docs/ptb.md."""
+    return measured([""], _RANKING, _lines(RANKING, comparison, form=".1f"))
 
 
 def sampled(comparison: Comparison, reference: Comparison) -> List[str]:
-    """The criteria with 800 draws; the softmax is a run of another comparison."""
+    """Tabulate the criteria with 800 draws; the softmax is a run of another comparison."""
     softmax = _means(reference, SOFTMAX)
     first = {name: softmax[name] for name in ("valid_ppl", "test_ppl")}
-    head, rule, line = measured([""], _SAMPLED, [([SOFTMAX], {**first, "valid_over": ""})])
-    return [head, rule, line, *_beside_softmax("", _SAMPLED, SAMPLED, comparison, softmax)[2:]]
+    lines = _lines(SAMPLED, comparison, softmax)
+    return measured([""], _SAMPLED, [([SOFTMAX], {**first, "valid_over": ""}), *lines])
 
 
-def _beside_softmax(
-    head: str,
-    columns: Columns,
+def _lines(
     labels: Labels,
     comparison: Comparison,
     softmax: Optional[Mapping[str, float]] = None,
     form: str = ".2f",
-) -> List[str]:
+) -> List[Line]:
+    """Return the measurements of labels, with distances to the softmax."""
     softmax = softmax or _means(comparison, SOFTMAX)
-    found = {title: _means(comparison, label) for label, title in labels}
-    lines = [([title], _related(means, softmax, form)) for title, means in found.items()]
-    return measured([head], columns, lines)
+    found = [(title, _means(comparison, label)) for label, title in labels]
+    return [([title], _related(means, softmax, form)) for title, means in found]
 
 
 def _means(comparison: Comparison, label: str) -> Dict[str, float]:
@@ -116,7 +114,7 @@ def _related(found: Mapping[str, Any], softmax: Mapping[str, float], form: str) 
 
 
 def profiles(comparison: Comparison) -> List[str]:
-    """Where the time of an update goes, in docs/ptb.md."""
+    """Tabulate where the time of an update goes, in docs/ptb.md."""
     lines = []
     for label, title in PTB:
         found: Dict[str, Any] = _means(comparison, label)
@@ -128,7 +126,7 @@ def profiles(comparison: Comparison) -> List[str]:
 
 
 def epochs(comparison: Comparison, labels: Labels = PTB) -> List[str]:
-    """Validation perplexity after each epoch, of the first seed."""
+    """Tabulate validation perplexity after each epoch, of the first seed."""
     runs = {run["label"]: run for run in reversed(comparison["runs"])}
     flags = [*comparison["recipe"]["training"], *comparison["flags"]]
     count = int(flags[len(flags) - flags[::-1].index("--max-epoch")])  # the last one counts
@@ -141,7 +139,7 @@ def epochs(comparison: Comparison, labels: Labels = PTB) -> List[str]:
 
 
 def seeds(comparison: Comparison) -> List[str]:
-    """The best ranking beside the softmax, seed by seed."""
+    """Tabulate the best ranking beside the softmax, seed by seed."""
     titles = ["seed", "softmax, valid PPL^f", "ranking", "over softmax"]
     titles += ["softmax, test PPL^f", "ranking", "over softmax", "σ_z"]
     found = {(run["label"], run["seed"]): run for run in comparison["runs"]}
@@ -160,7 +158,7 @@ def seeds(comparison: Comparison) -> List[str]:
 
 
 def fused(comparison: Comparison) -> List[str]:
-    """rnn_lm beside lstm_lm; labels are ARCH-SENTENCESxWORDS-UNITS."""
+    """Tabulate rnn_lm beside lstm_lm; labels are ARCH-SENTENCESxWORDS-UNITS."""
     runs = {run["label"]: run["words_per_processor_second"] for run in comparison["runs"]}
     titles = ["sentences × words", "units", "`rnn_lm`, words/processor s", "`lstm_lm`", "ratio"]
     lines = []

@@ -39,7 +39,7 @@ _ACOUSTICS: Columns = (
 
 
 def speeds(benchmark: Dict[str, Any]) -> List[str]:
-    """The work of each system in a processor second, at every V."""
+    """Tabulate the work of each system in a processor second, at every V."""
     runs = {(run["vocab"], run["system"]): run for run in benchmark["runs"]}
     lines = []
     for vocab, system in sorted(runs, key=lambda key: (key[0], list(SYSTEMS).index(key[1]))):
@@ -59,30 +59,28 @@ def rate(run: Dict[str, Any]) -> float:
 
 
 def first_pass(found: Dict[str, Any]) -> List[str]:
-    """Word error rates and real-time factors of all systems."""
+    """Tabulate word error rates and real-time factors of all systems."""
     titles = ["decoder", "language model", "WER, %", "unnormalised − this", "real-time factor"]
     titles += ["contexts read a sentence", "weight", "a word"]
-    return table(titles, [_first_pass(found, name) for name in found["systems"]], text=2)
-
-
-def _first_pass(found: Dict[str, Any], name: str) -> List[str]:
-    library, _, model = name.partition(" ")
-    system = found["systems"][name]
-    has_model = model not in ("", "none")
-    return [
-        DECODERS.get(library, "greedy"),
-        MODELS.get(model, "–"),
-        interval(system["wer"], ".2f"),
-        interval(found["differences"].get(f"{library} ours - {name}"), "+.2f"),
-        number(system["real_time"] if model else None, ".4f"),
-        number(system["contexts_read"] / found["sentences"] or None, ",.0f"),
-        *(number(system[one] if has_model else None, ".1f") for one in ("lm_weight", "word_score")),
-    ]
+    lines = []
+    for name, system in found["systems"].items():
+        library, _, model = name.partition(" ")
+        weights = [system[one] for one in ("lm_weight", "word_score")]
+        shown = [number(one if model not in ("", "none") else None, ".1f") for one in weights]
+        line = [DECODERS.get(library, "greedy"), MODELS.get(model, "–")]
+        line += [interval(system["wer"], ".2f"), _difference(found, f"{library} ours - {name}")]
+        line.append(number(system["real_time"] if model else None, ".4f"))
+        line.append(number(system["contexts_read"] / found["sentences"] or None, ",.0f"))
+        lines.append([*line, *shown])
+    return table(titles, lines, text=2)
 
 
 def acoustics(found: Dict[str, Any]) -> List[str]:
-    """The training of the CTC model, and its errors."""
-    model = dict(found["acoustics"])
-    model["millions"] = model["parameters"] / 1e6
-    model["minutes"] = model["processor_seconds"] / 60
-    return listing(model, _ACOUSTICS)
+    """Tabulate the training of the CTC model, and its errors."""
+    model = found["acoustics"]
+    minutes = model["processor_seconds"] / 60
+    return listing({**model, "millions": model["parameters"] / 1e6, "minutes": minutes}, _ACOUSTICS)
+
+
+def _difference(found: Dict[str, Any], name: str) -> str:
+    return interval(found["differences"].get(name), "+.2f")

@@ -29,6 +29,7 @@ _NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--ma
 _NOT_TOLD |= {"--log-interval", "--lr", "--lr-scheduler", "--optimizer"}
 _NOT_TOLD |= {"--save-interval-updates", "--keep-interval-updates"}
 _REDUCED = ", reduced partition function"
+_AVERAGED = ("ppl", "sigma_z", "seconds")
 _AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
 
 
@@ -64,7 +65,7 @@ class System:
 
     @property
     def place(self) -> Tuple[float, float]:
-        """(σ_z, perplexity), to more digits than a picture or a table shows."""
+        """Return (σ_z, perplexity), with more digits than a picture or a table shows."""
         assert self.ppl is not None and self.sigma_z is not None, "families() has only such"
         return round(self.sigma_z, 4), round(self.ppl, 2)
 
@@ -73,7 +74,7 @@ Groups = Dict[Tuple[str, str], List[System]]
 
 
 def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
-    """Groups by family, of two systems or more, ours and then the paper's; σ_z is known of all.
+    """Return groups by family: two systems or more, ours before the paper's, all with a σ_z.
 
     Args:
         contents: of JSON files; those of other results are passed over.
@@ -90,7 +91,7 @@ def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
 
 
 def trainings(contents: Iterable[Any]) -> Iterator[System]:
-    """Every system with its curve, and the paper's; a training in two files comes twice."""
+    """Yield every system with its curve, and the paper's; a training in two files comes twice."""
     for content in contents:
         if not isinstance(content, dict):
             continue
@@ -103,7 +104,7 @@ def trainings(contents: Iterable[Any]) -> Iterator[System]:
 
 
 def _compared(content: Content) -> Iterator[System]:
-    """Of compare.py."""
+    """Yield the systems of compare.py."""
     family, recipe = _corpus(content["data"]["fingerprint"]), content["recipe"]["name"]
     for run in content["runs"]:
         if "failed" not in run:
@@ -114,7 +115,7 @@ def _compared(content: Content) -> Iterator[System]:
 
 
 def _other(flags: Sequence[str]) -> List[str]:
-    """Flags of all runs, with their values, but those of length, logs and learning rate."""
+    """Return the flags of all runs, without those of length, logs and learning rate."""
     found: List[str] = []
     for word in flags:
         if word.startswith("--"):
@@ -125,7 +126,7 @@ def _other(flags: Sequence[str]) -> List[str]:
 
 
 def _reproduced(content: Content) -> Iterator[System]:
-    """Of recipe.py: ours and the paper's."""
+    """Yield the systems of recipe.py: ours and the paper's."""
     paper = _AFTER_YEAR.sub("", content["title"])
     family = f"{paper}, {_corpus(content['data']['fingerprint'])}"
     for row in content["rows"]:
@@ -143,7 +144,7 @@ def _reproduced(content: Content) -> Iterator[System]:
 
 
 def _without_size(label: str, arch: str) -> str:
-    """nce of nce-30 under rnn_lm_gm30."""
+    """Return nce for nce-30 under rnn_lm_gm30."""
     method, _, size = label.rpartition("-")
     return method if size and arch.endswith(size) else label
 
@@ -166,7 +167,7 @@ def _training(family: str, group: str, run: Content, scored: Content, training: 
 
 
 def _offsets(content: Content) -> Iterator[System]:
-    """Of bench_offset.py: one model, without and with rows of a reduced partition function."""
+    """Yield the systems of bench_offset.py: a model by rows of its partition function."""
     for name, model in content["models"].items():
         for way in model["ways"]:
             numbers = {"ppl": way["ppl"], "sigma_z": way["sigma_z"]}
@@ -179,35 +180,32 @@ def _corpus(key: Any) -> str:
 
 
 def _means(systems: Sequence[System]) -> List[System]:
-    """One system for each label and flags, ours before the paper's.
+    """Return one system for each label and flags, ours before the paper's.
 
     A seed counts once: trained anew, it takes the earlier file's place.
     """
     alike: Dict[Tuple[Any, ...], Dict[Optional[int], System]] = {}
     for one in systems:
         alike.setdefault((not one.runs, one.label, one.flags), {})[one.seed] = one
-    return [_mean(list(alike[key].values())) for key in sorted(alike)]
-
-
-def _mean(systems: Sequence[System]) -> System:
-    if len(systems) == 1:
-        return systems[0]
-    ppl, sigma_z, seconds = (
-        None if None in values else statistics.fmean(values)
-        for values in zip(*((one.ppl, one.sigma_z, one.seconds) for one in systems))
-    )
-    runs = len(systems)
-    return replace(systems[0], ppl=ppl, sigma_z=sigma_z, seconds=seconds, seed=None, runs=runs)
+    found = []
+    for _, seeds in sorted(alike.items(), key=lambda item: item[0]):
+        every = list(seeds.values())
+        means: Dict[str, Any] = {}
+        for name in _AVERAGED:
+            values = [getattr(one, name) for one in every]
+            means[name] = None if None in values else statistics.fmean(values)
+        found.append(replace(every[0], **means, runs=sum(one.runs for one in every)))
+    return found
 
 
 def _natural(one: Tuple[Any, ...]) -> List[Any]:
-    """Sorts a name's numbers as such."""
+    """Return a key that sorts a name's numbers as numbers."""
     words = re.split(r"(\d+)", str(one[0]))
     return [int(word) if word.isdigit() else word for word in words]
 
 
 def front(points: Points) -> List[Tuple[float, float]]:
-    """Those that no other one is left of and not above (Pareto), from left to right."""
+    """Return the Pareto front, from left to right: the lowest points up to each place."""
     kept: List[Tuple[float, float]] = []
     for point in sorted(points):
         if not kept or point[1] < kept[-1][1]:
@@ -216,7 +214,7 @@ def front(points: Points) -> List[Tuple[float, float]]:
 
 
 def curves(contents: Iterable[Any]) -> Dict[str, Dict[str, Dict[str, Points]]]:
-    """The best perplexity until so much processor time: {family: {group: {method: points}}}.
+    """Return the best perplexity by processor time: {family: {group: {method: points}}}.
 
     Of a method that was trained at several learning rates (METHOD@RATE), over all of them; of
     several seeds, the first. A group's runs are those of one processor's name.
@@ -238,20 +236,16 @@ def curves(contents: Iterable[Any]) -> Dict[str, Dict[str, Dict[str, Points]]]:
 
 
 def fronts(*contents: Any) -> List[str]:
-    """Every group's systems that no other of ours has both a lower perplexity and spread than."""
+    """Tabulate the systems on every group's front of perplexity and spread."""
     titles = ["", "trained as", "system", "PPL^f", "σ_z", "processor s", "runs"]
     lines = []
     for family, groups in families(contents).items():
         for group, systems in groups.items():
-            ours = [one for one in systems if one.runs]
+            ours = sorted((one for one in systems if one.runs), key=lambda one: one.place)
             kept = front([one.place for one in ours])
-            chosen = sorted((one for one in ours if one.place in kept), key=lambda one: one.place)
-            lines += [[family, group, *_cells(one)] for one in chosen]
+            for one in (one for one in ours if one.place in kept):
+                about = f": {one.title}" if one.title not in ("", one.label) else ""
+                values = (one.ppl, ".1f"), (one.sigma_z, ".3f"), (one.seconds, ",.0f")
+                shown = [number(value, form) for value, form in values]
+                lines.append([family, group, f"`{one.label}`{about}", *shown, str(one.runs)])
     return table(titles, lines, text=3)
-
-
-def _cells(system: System) -> List[str]:
-    is_told = system.title not in ("", system.label)
-    label = f"`{system.label}`" + (f": {system.title}" if is_told else "")
-    numbers = (system.ppl, ".1f"), (system.sigma_z, ".3f"), (system.seconds, ",.0f")
-    return [label, *(number(value, form) for value, form in numbers), str(system.runs)]

@@ -42,49 +42,48 @@ COMPLETION: Columns = (
 
 
 def ptb(*recipes: Dict[str, Any]) -> List[str]:
-    """Goldberger & Melamud on PTB, tables 1 to 3 and 5: rows of every size with a run.
+    """Tabulate Goldberger & Melamud on PTB, tables 1 to 3 and 5: rows of every size with a run.
 
     Args:
         recipes: of gm2018_table1 to 5, which share rows.
     """
     rows = sorted(_rows(recipes), key=_size)
     sizes = {_size(row) for row in rows if row.get("ours")}
-    return _table(PTB, [row for row in rows if _size(row) in sizes])
+    return beside(PTB, [row for row in rows if _size(row) in sizes])
 
 
 def ptb_test(*recipes: Dict[str, Any]) -> List[str]:
-    """The same, table 4: the test text, of the rows with a run."""
+    """Tabulate the same, table 4: the test text, for the rows with a run."""
     rows = sorted(_rows(recipes), key=_size)
-    return _table(PTB_TEST, [row for row in rows if row.get("ours")])
+    return beside(PTB_TEST, [row for row in rows if row.get("ours")])
 
 
 def ptb_seeds(*recipes: Dict[str, Any]) -> List[str]:
-    """Rows of a size with several seeds: mean ± deviation, beside the softmax.
+    """Tabulate rows of a size with several seeds: mean ± deviation, beside the softmax.
 
     Args:
         recipes: of one table, each with another seed.
     """
     found = _by_label(recipes)
     sizes = {_size(rows[0]) for rows in found.values() if len(rows) > 1}
-    titles = ["", "seeds", "valid PPL^f", "over softmax", "σ_z", "test PPL^f", "over softmax"]
     lines = []
     for label, rows in found.items():
-        if _size(rows[0]) not in sizes:
-            continue
-        softmax = found.get(f"softmax-{_size(rows[0])}", [])
-        line = [f"`{label}`", str(len(rows))]
-        for name, form in (("valid_ppl", ".2f"), ("sigma_z", ".3f"), ("test_ppl", ".2f")):
-            own, reference = ([row["ours"][name] for row in some] for some in (rows, softmax))
-            line.append(spread(own, form))
-            if name != "sigma_z":
-                known = statistics.fmean(reference) if reference else None
-                line.append(over(statistics.fmean(own), known))
-        lines.append(line)
+        if _size(rows[0]) in sizes:
+            line = [f"`{label}`", str(len(rows))]
+            softmax = found.get(f"softmax-{_size(rows[0])}", [])
+            for name, form in (("valid_ppl", ".2f"), ("sigma_z", ".3f"), ("test_ppl", ".2f")):
+                own, reference = ([row["ours"][name] for row in some] for some in (rows, softmax))
+                line.append(spread(own, form))
+                if name != "sigma_z":
+                    known = statistics.fmean(reference) if reference else None
+                    line.append(over(statistics.fmean(own), known))
+            lines.append(line)
+    titles = ["", "seeds", "valid PPL^f", "over softmax", "σ_z", "test PPL^f", "over softmax"]
     return table(titles, lines)
 
 
 def noise(*recipes: Dict[str, Any]) -> List[str]:
-    """Mnih & Teh on PTB: noise distribution, number of draws, context; mean ± deviation.
+    """Tabulate Mnih & Teh on PTB: noise distribution, number of draws, context; mean ± deviation.
 
     Args:
         recipes: of mt2012_ptb, each with another seed.
@@ -97,8 +96,8 @@ def noise(*recipes: Dict[str, Any]) -> List[str]:
 
 
 def completion(*recipes: Dict[str, Any]) -> List[str]:
-    """Sentence completion: gm2018_mscc and mt2012_mscc."""
-    return _table(COMPLETION, _rows(recipes))
+    """Tabulate sentence completion: gm2018_mscc and mt2012_mscc."""
+    return beside(COMPLETION, _rows(recipes))
 
 
 def _by_label(recipes: Iterable[Dict[str, Any]]) -> Dict[str, List[Row]]:
@@ -113,12 +112,9 @@ def _rows(recipes: Iterable[Dict[str, Any]]) -> List[Row]:
     """Return every row with a number, once: of the first seed that ran."""
     found: Dict[str, Row] = {}
     for row in (row for recipe in recipes for row in recipe["rows"]):
-        found[row["label"]] = min(found.get(row["label"], row), row, key=_seed_of_run)
+        best = (found.get(row["label"], row), row)
+        found[row["label"]] = min(best, key=lambda r: r["seed"] if r.get("ours") else math.inf)
     return [row for row in found.values() if row.get("ours") or row["paper"]]
-
-
-def _seed_of_run(row: Row) -> float:
-    return row["seed"] if row.get("ours") else math.inf
 
 
 def _size(row: Row) -> int:
@@ -126,19 +122,20 @@ def _size(row: Row) -> int:
     return int(row["label"].rpartition("-")[2])
 
 
-def _table(columns: Columns, rows: Sequence[Row]) -> List[str]:
-    shown = [column for column in columns if any(_ours(row, column[1]) for row in rows)]
+def beside(columns: Columns, rows: Sequence[Row]) -> List[str]:
+    """Return a table of our numbers beside the paper's; a column without any number is left out."""
+    known = {name for row in rows for name in row["paper"]}
     titles, lines = [""], [[f"`{row['label']}`"] for row in rows]
-    for title, name, form in shown:
-        papers = [row["paper"].get(name) for row in rows]
-        beside = ["paper"] if set(papers) != {None} else []
-        if beside and (name.endswith("ppl") or name == "sigma_z"):
-            beside.append("over it")
-        titles += [title, *beside]
-        for line, row, paper in zip(lines, rows, papers):
-            ours = _ours(row, name)
+    for title, name, form in columns:
+        if not any(_ours(row, name) for row in rows):
+            continue
+        has_distance = name.endswith("ppl") or name == "sigma_z"
+        extra = ["paper", *["over it"] * has_distance] if name in known else []
+        titles += [title, *extra]
+        for line, row in zip(lines, rows):
+            ours, paper = _ours(row, name), row["paper"].get(name)
             cells = [number(ours, form), number(paper, ""), over(ours, paper, ".1f")]
-            line += cells[: 1 + len(beside)]
+            line += cells[: 1 + len(extra)]
     return table(titles, lines)
 
 

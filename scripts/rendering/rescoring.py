@@ -27,39 +27,36 @@ _MODEL: Columns = (
 
 
 def speech(found: Dict[str, Any]) -> List[str]:
-    """Word error rates of the test half, and the differences to the two first passes."""
+    """Tabulate word error rates of the test half, and the differences to the two first passes."""
     titles = ["", "WER, %", "over the first pass", "over the trigram by tuned weights"]
-    lines = [[title, interval(found["wer"][name], ".2f")] for name, title in ROWS.items()]
-    for name, line in zip(ROWS, lines):
-        line += [_difference(found, f"{name} - {one}") for one in ("first", "trigram")]
+    lines = []
+    for name, title in ROWS.items():
+        differences = [_difference(found, f"{name} - {one}") for one in ("first", "trigram")]
+        lines.append([title, interval(found["wer"][name], ".2f"), *differences])
     return table(titles, lines)
 
 
-def _difference(found: Dict[str, Any], name: str) -> str:
-    return interval(found["differences"].get(name), "+.2f")
-
-
 def unnormalized(found: Dict[str, Any]) -> List[str]:
-    """Errors of unnormalised scores against those of exact scores, and the model's numbers."""
+    """Tabulate errors of unnormalised and exact scores, and the model's numbers."""
     half = _difference(found, "unnormalized-half - exact-half")
     every = _difference(found, "unnormalized - exact")
     return listing({**found["model"], "all": every, "half": half}, _MODEL)
 
 
 def ways(*found: Dict[str, Any]) -> List[str]:
-    """Several runs: the normaliser of unnormalised scores, and its effect on the errors."""
+    """Tabulate several runs: the normaliser of unnormalised scores, and its effect on errors."""
     titles = ["model, and what is subtracted", "validation PPL^f", "σ_z, nats"]
     titles += ["WER, exact", "unnormalised", "unnormalised − exact"]
-    return table(titles, [_way(one) for one in found])
+    lines = []
+    for one in found:
+        model, rows = one["model"], one["model"].get("rows")
+        constant = "log Z" if rows is None else "a constant"
+        line = [f"{model.get('kind', 'ranking')}, {f'{rows:,} rows' if rows else constant}"]
+        line += [number(model["ppl"], ".1f"), number(model["sigma_z"], ".3f")]
+        line += [interval(one["wer"][name], ".2f") for name in ("exact", "unnormalized")]
+        lines.append([*line, _difference(one, "unnormalized - exact")])
+    return table(titles, lines)
 
 
-def _way(found: Dict[str, Any]) -> List[str]:
-    model, rows = found["model"], found["model"].get("rows")
-    constant = "log Z" if rows is None else "a constant"
-    return [
-        f"{model.get('kind', 'ranking')}, {f'{rows:,} rows' if rows else constant}",
-        number(model["ppl"], ".1f"),
-        number(model["sigma_z"], ".3f"),
-        *(interval(found["wer"][name], ".2f") for name in ("exact", "unnormalized")),
-        _difference(found, "unnormalized - exact"),
-    ]
+def _difference(found: Dict[str, Any], name: str) -> str:
+    return interval(found["differences"].get(name), "+.2f")

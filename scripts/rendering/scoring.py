@@ -1,4 +1,4 @@
-"""Tables of what scores and diagnoses text: quickstart.py, bench_scoring.py, fairseq-bnce, …"""
+"""Tables of quickstart.py, bench_scoring.py, bench_offset.py, score_agreement.py, fairseq-bnce."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ _OFFSETS: Columns = (
     ("tokens/s, exact", "exact_speed", ",.0f"),
     ("without a softmax", "speed", ",.0f"),
 )
+_SHARE = ("share", "low", "high")
 _FARTHEST: Columns = (
     ("log Z_c − log Z", "deviation", ".3f"),
     ("entropy", "entropy", ".3f"),
@@ -60,13 +61,13 @@ _FARTHEST: Columns = (
 
 
 def quickstart(results: Dict[str, Any]) -> List[str]:
-    """The perplexities that quickstart.py prints; its speeds differ from run to run."""
+    """Tabulate the perplexities that quickstart.py prints; its speeds differ from run to run."""
     lines = [[name, number(one["ppl"], ".1f")] for name, one in results["rows"].items()]
     return table(["", "test perplexity"], lines)
 
 
 def speeds(benchmark: Dict[str, Any]) -> List[str]:
-    """Sentences/s of bench_scoring.py, over the extra time of the longer of two texts."""
+    """Tabulate sentences/s of bench_scoring.py, over the extra time of the longer of two texts."""
     found = {}
     for one in benchmark["speeds"]:
         few, many = one["sentences"]
@@ -83,13 +84,13 @@ def speeds(benchmark: Dict[str, Any]) -> List[str]:
 
 
 def memory(benchmark: Dict[str, Any]) -> List[str]:
-    """Peak memory for bench_scoring.py's texts with three words a line."""
+    """Tabulate peak memory for bench_scoring.py's texts with three words a line."""
     lines = [([f"{int(lines):,}"], found) for lines, found in benchmark["memory"].items()]
     return measured(["lines"], _MEMORY, lines)
 
 
 def agreement(found: Dict[str, Any]) -> List[str]:
-    """score_agreement.py: our scores against those of fairseq-eval-lm."""
+    """Tabulate score_agreement.py: our scores against those of fairseq-eval-lm."""
     lines = []
     for name, ways in found["models"].items():
         differences = {way: f"{one['difference']:.1e}" for way, one in ways.items()}
@@ -98,30 +99,30 @@ def agreement(found: Dict[str, Any]) -> List[str]:
 
 
 def printed(lines: List[Dict[str, Any]]) -> List[str]:
-    """The text output of fairseq-bnce score, from its --json output."""
+    """Tabulate the text output of fairseq-bnce score, from its --json output."""
     shown = [f"{one['log_prob']:.6f}\t{one['tokens']}\t{one['oov']}" for one in lines]
     return ["```", *shown, "```"]
 
 
 def summaries(unnormalised: Dict[str, Any], exact: Dict[str, Any]) -> List[str]:
-    """fairseq-bnce score --summary --json, without and with --exact."""
+    """Tabulate fairseq-bnce score --summary --json, without and with --exact."""
     lines = [(["unnormalised"], unnormalised), (["`--exact`"], exact)]
     return measured([""], _SUMMARY, lines)
 
 
 def diagnosis(found: Dict[str, Any]) -> List[str]:
-    """The numbers of fairseq-bnce diagnose."""
+    """Tabulate the numbers of fairseq-bnce diagnose."""
     return listing(found, DIAGNOSIS)
 
 
 def farthest(found: Dict[str, Any]) -> List[str]:
-    """The contexts of fairseq-bnce diagnose --worst."""
+    """Tabulate the contexts of fairseq-bnce diagnose --worst."""
     lines = [([f"`{one['before']} [{one['word']}]`"], one) for one in found["farthest"]]
     return measured(["context [next word]"], _FARTHEST, lines)
 
 
 def offsets(*found: Dict[str, Any]) -> List[str]:
-    """bench_offset.py: scores without a softmax, by the rows of a reduced partition function."""
+    """Tabulate scores without a softmax, by rows of a partition function: bench_offset.py."""
     lines: List[Tuple[Sequence[str], Dict[str, Any]]] = []
     for name, model in (pair for one in found for pair in one["models"].items()):
         for way in model["ways"]:
@@ -135,15 +136,12 @@ def offsets(*found: Dict[str, Any]) -> List[str]:
 
 
 def completed(*answers: Dict[str, Any]) -> List[str]:
-    """fairseq-bnce complete --json: a line for each model, or for the sum of several."""
+    """Tabulate fairseq-bnce complete --json: a line for each model, or for the sum of several."""
     titles = ["", "right, exact, % [95 %]", "unnormalised, % [95 %]", "choices that differ, %"]
-    return table(titles, map(_answered, answers))
-
-
-def _answered(found: Dict[str, Any]) -> List[str]:
-    models = [f"`{Path(path).stem}`" for path in found["path"].split(":")]
-    shares = [
-        interval([100 * found[way][name] for name in ("share", "low", "high")], ".1f")
-        for way in ("exact", "unnormalized")
-    ]
-    return [" + ".join(models), *shares, number(100 * found["differ"]["share"], ".1f")]
+    lines = []
+    for found in answers:
+        models = " + ".join(f"`{Path(path).stem}`" for path in found["path"].split(":"))
+        ends = [[100 * found[way][n] for n in _SHARE] for way in ("exact", "unnormalized")]
+        shares = [interval(numbers, ".1f") for numbers in ends]
+        lines.append([models, *shares, number(100 * found["differ"]["share"], ".1f")])
+    return table(titles, lines)

@@ -2,6 +2,6 @@
 
 ``stages`` are done once each, in a folder; ``sentences`` are spoken, to ``sound``, which is
 recognised as n-best lists out of a ``lattice``. ``features`` of sound are what the CTC model of
-``acoustics`` learns from, by ``training``; ``searches`` make words of its emissions, and
-``errors`` are counted in them.
+``acoustics`` learns from; ``searches`` make words of its emissions, and ``errors`` are counted in
+them.
 """

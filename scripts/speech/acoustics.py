@@ -1,33 +1,41 @@
-"""A small model of letters in speech, and what connectionist temporal classification (CTC, Graves
-et al. 2006) makes of its emissions."""
+"""A small model of letters in speech, and its training by connectionist temporal classification.
+
+CTC is by Graves et al. (2006).
+"""
 
 from __future__ import annotations
 
+import itertools
 import string
+import time
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import torch
-from decoders.made import BLANK, SILENCE
+from decoders.made import BLANK
 from torch import nn
 
 from fairseq_bnce.rescoring.measures import WordErrorRate
 
-from .features import MELS
+from .errors import counts
+from .features import MELS, Speech
 
 SUBSAMPLING = 3  # frames that become one emission, 30 ms
 TOKENS = ["-", "|", "'", *string.ascii_lowercase]  # blank, the end of a word
-BOUNDARY = SILENCE  # as decoders/search.py has it
+PEAK, WARM = 2e-3, 0.1  # of the learning rate; the part of all updates in which it rises
+BATCH = 16  # sentences
+NORM = 5.0  # of the gradient, at most
+SHOWN = 200  # updates between two lines of the log
 
 
 def spell(words: str) -> List[int]:
-    """Token ids, a boundary behind every word."""
+    """Return token ids, a boundary behind every word."""
     return [TOKENS.index(letter) for letter in words.replace(" ", "|") + "|"]
 
 
 def greedy(log_probs: np.ndarray) -> str:
-    """The words of the likeliest token of every frame, (T, tokens), as CTC reads them."""
+    """Return the words of the likeliest token of every frame, (T, tokens), as CTC reads them."""
     best = log_probs.argmax(1)
     changed = np.flatnonzero(np.diff(best, prepend=BLANK))
     text = "".join(TOKENS[token] for token in best[changed] if token != BLANK)
@@ -50,52 +58,85 @@ class CharacterModel(nn.Module):
         )
         self.out = nn.Linear(2 * size, len(TOKENS))
 
-    def forward(
-        self, frames: torch.Tensor, lengths: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities (B, T', tokens) of frames (B, T, MELS), zeros where one has ended.
-
-        Returns:
-            them, and how many are each one's (B,).
-        """
-        features = self.norm(self.convolution(frames.transpose(1, 2)).transpose(1, 2)).relu()
-        lengths = (lengths - 1) // SUBSAMPLING + 1
-        states, _ = self.lstm(features)
+    def forward(self, features: Sequence[np.ndarray]) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probabilities (B, T', tokens) of sentences (T, MELS), and lengths (B,)."""
+        tensors = [torch.from_numpy(one).float() for one in features]
+        frames = nn.utils.rnn.pad_sequence(tensors, batch_first=True)
+        hidden = self.norm(self.convolution(frames.transpose(1, 2)).transpose(1, 2)).relu()
+        states, _ = self.lstm(hidden)
+        lengths = torch.tensor([(len(one) - 1) // SUBSAMPLING + 1 for one in features])
         return self.out(states).log_softmax(-1), lengths
 
-
-def padded(features: Sequence[np.ndarray]) -> Tuple[torch.Tensor, torch.Tensor]:
-    """(B, T, MELS) float32 with zeros behind, and lengths (B,)."""
-    tensors = [torch.from_numpy(one).float() for one in features]
-    lengths = torch.tensor([len(one) for one in features])
-    return nn.utils.rnn.pad_sequence(tensors, batch_first=True), lengths
-
-
-def emit(model: CharacterModel, features: Sequence[np.ndarray]) -> List[np.ndarray]:
-    """(T', tokens) float32 log-probabilities of each."""
-    model.eval()
-    with torch.no_grad():
-        found = [model(*padded([one]))[0][0].numpy() for one in features]
-    model.train()
-    return found
+    @torch.no_grad()
+    def emit(self, features: Iterable[np.ndarray]) -> List[np.ndarray]:
+        """Return (T', tokens) float32 log-probabilities of each sentence."""
+        self.eval()
+        found = [self([one])[0][0].numpy() for one in features]
+        self.train()
+        return found
 
 
 def letter_error_rate(emissions: Iterable[np.ndarray], words: Iterable[str]) -> float:
-    """Per cent, of what is read greedily; a space is a letter."""
-    measure, sums = WordErrorRate(), np.zeros(2, np.int64)
-    for log_probs, right in zip(emissions, words):
-        read, spelled = (" ".join(text.replace(" ", "|")) for text in (greedy(log_probs), right))
-        sums += measure.counts([read], [spelled])[0]
-    return measure.value(sums)
+    """Return the per cent of letters that greedy reading gets wrong; a space is a letter."""
+    spaced = [" ".join(text.replace(" ", "|")) for text in words]
+    read = [" ".join(greedy(one).replace(" ", "|")) for one in emissions]
+    return WordErrorRate().value(counts(read, spaced).sum(0))
 
 
-def read(path: Path) -> CharacterModel:
-    """The model that a training left."""
+def train(
+    path: Path, speech: Speech, updates: int, held_out: Speech, say: Callable[[str], None]
+) -> None:
+    """Train a model, with a line every 200 updates, and write it and its processor seconds."""
+    torch.manual_seed(0)
+    model, features = CharacterModel(), speech.features()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK, weight_decay=0.01)
+    losses: List[float] = []
+    seconds = 0.0
+    for update, batch in enumerate(itertools.islice(batches(speech.lengths), updates)):
+        start = time.process_time()
+        for group in optimizer.param_groups:  # the rate rises and falls in straight lines
+            done = update / updates
+            group["lr"] = PEAK * min(done / WARM, (1 - done) / (1 - WARM))
+        loss = _loss(model, [features[i] for i in batch], [speech.words[i] for i in batch])
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), NORM)
+        optimizer.step()
+        losses.append(loss.item())
+        seconds += time.process_time() - start
+        if (update + 1) % SHOWN == 0 or update + 1 == updates:
+            wrong = letter_error_rate(model.emit(held_out.features()), held_out.words)
+            mean = np.mean(losses[-SHOWN:])
+            say(f"update {update + 1}: {mean:.3f} nats a letter, {wrong:.1f} % of letters wrong")
+    torch.save({"model": model.state_dict(), "update": updates, "seconds": seconds}, path)
+
+
+def _loss(
+    model: CharacterModel, features: Sequence[np.ndarray], words: Sequence[str]
+) -> torch.Tensor:
+    """Return nats a letter; a sentence that has too few frames for its letters does not count."""
+    targets = [torch.tensor(spell(one)) for one in words]
+    letters = torch.tensor(list(map(len, targets)))
+    log_probs, lengths = model(features)
+    total = nn.functional.ctc_loss(
+        log_probs.transpose(0, 1), torch.cat(targets), lengths, letters, BLANK, "sum", True
+    )
+    return total / letters.sum()
+
+
+def batches(lengths: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield sentences of about the same length, for ever; at first the shortest ones."""
+    for epoch in itertools.count():
+        random = np.random.default_rng(epoch)
+        order = (lengths * random.uniform(0.9, 1.1, len(lengths))).argsort()
+        found = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+        for place in range(len(found)) if epoch == 0 else random.permutation(len(found)):
+            yield found[place]
+
+
+def read(path: Path) -> Tuple[CharacterModel, Dict[str, Any]]:
+    """Return the model that a training left, and what is stored with its parameters."""
+    stored = torch.load(path, weights_only=True)
     model = CharacterModel()
-    model.load_state_dict(stored(path)["model"])
-    return model
-
-
-def stored(path: Path) -> Dict[str, Any]:
-    """What a training left: parameters, the optimiser's state, updates, processor seconds."""
-    return torch.load(path, weights_only=True)
+    model.load_state_dict(stored["model"])
+    return model, stored

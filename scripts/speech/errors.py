@@ -10,18 +10,18 @@ from fairseq_bnce.rescoring.measures import WordErrorRate, compare
 
 
 def counts(texts: Iterable[str], references: Iterable[str]) -> np.ndarray:
-    """(n, 2) errors, and words of the reference, of each sentence."""
+    """Return (n, 2) errors, and words of the reference, of each sentence."""
     measure = WordErrorRate()
     return np.array([measure.counts([text], [right])[0] for text, right in zip(texts, references)])
 
 
 def rate(found: np.ndarray) -> List[float]:
-    """Of counts: it, and its interval."""
+    """Return the rate of counts, and its interval."""
     compared = compare(found, found, WordErrorRate())
     return [compared.after, *compared.after_interval]
 
 
 def difference(before: np.ndarray, after: np.ndarray) -> List[float]:
-    """What it changes by from one's counts to another's of the same sentences, and its interval."""
+    """Return the change from one's counts to another's of the same sentences, and its interval."""
     compared = compare(before, after, WordErrorRate())
     return [compared.after - compared.before, *compared.gain_interval]

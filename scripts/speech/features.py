@@ -32,12 +32,12 @@ class Speech(NamedTuple):
         return float(self.lengths.sum()) * HOP / RATE
 
     def features(self) -> List[np.ndarray]:
-        """(T_i, MELS) of each."""
+        """Return the features (T_i, MELS) of each sentence."""
         return np.split(self.frames, self.lengths.cumsum()[:-1])
 
 
 def mel_filters() -> torch.Tensor:
-    """(MELS, BINS / 2 + 1): triangles of equal width on the mel scale."""
+    """Return filters (MELS, BINS / 2 + 1): triangles of equal width on the mel scale."""
     top = _mel(RATE / 2)
     places = torch.linspace(_mel(LOWEST), top, MELS + 2)
     bins = torch.tensor([_mel(k * RATE / BINS) for k in range(BINS // 2 + 1)])
@@ -53,7 +53,7 @@ _FILTERS = mel_filters()
 
 
 def log_mels(samples: bytes) -> np.ndarray:
-    """(T, MELS) float16 of 16-bit samples; every band has mean 0 and variance 1."""
+    """Return features (T, MELS) float16 of 16-bit samples; every band has mean 0 and variance 1."""
     sound = torch.from_numpy(np.frombuffer(samples, dtype="<i2").astype(np.float32) / 2**15)
     window = torch.hann_window(WINDOW)
     bins = torch.stft(sound, BINS, HOP, WINDOW, window, pad_mode="constant", return_complex=True)
@@ -63,7 +63,7 @@ def log_mels(samples: bytes) -> np.ndarray:
 
 
 def save(path: Path, spoken: Iterable[Tuple[bytes, str]]) -> None:
-    """Features of samples, with their words; the file appears when it is whole."""
+    """Write features of samples, with their words."""
     pairs = [(log_mels(samples), words) for samples, words in spoken]
     features, words = zip(*pairs)
     part = path.with_name(f"part.{path.name}")

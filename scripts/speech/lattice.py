@@ -6,18 +6,7 @@ import heapq
 import itertools
 import math
 import re
-from typing import (
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-)
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 BASE = math.log(1.0001)  # of pocketsphinx's logarithms
 _SECTION = re.compile(r"(Nodes|Edges|Initial|Final|End)\b *(\d*)")
@@ -57,12 +46,11 @@ class Path(NamedTuple):
     trigram: float
 
 
-def parse(lines: Iterable[str]) -> Lattice:
-    """As pocketsphinx writes it."""
+def parse(lines: Sequence[str]) -> Lattice:
+    """Read a lattice as pocketsphinx writes it."""
     words: Dict[int, str] = {}
     edges: Edges = {}
-    ends: Dict[str, int] = {}
-    section = ""
+    section, ends = "", {}
     for line in (line for line in lines if line[0] != "#"):
         found = _SECTION.match(line)
         if found:
@@ -79,7 +67,7 @@ def parse(lines: Iterable[str]) -> Lattice:
 
 
 def without_fillers(lattice: Lattice) -> Lattice:
-    """Edges lead from word to word, past silence and noise."""
+    """Return a lattice whose edges lead from word to word, past silence and noise."""
     prices = {node: _price(word) for node, word in lattice.words.items()}
     prices.update({lattice.start: None, lattice.end: None})
     edges: Edges = {}
@@ -96,30 +84,30 @@ def without_fillers(lattice: Lattice) -> Lattice:
 
 
 def _price(word: str) -> Optional[float]:
-    """Of a filler; None for a word."""
+    """Return what passing over a filler costs; None for a word."""
     if word in ("<s>", "<sil>"):
         return _SILENCE
     return _NOISE if word[0] in "[<" else None
 
 
 def _last_first(lattice: Lattice) -> List[int]:
-    """What is reached from <s>, each behind all that follow it."""
-    found, entered = [], {lattice.start}
-    open_nodes = [(lattice.start, iter(lattice.edges.get(lattice.start, ())))]
-    while open_nodes:
-        node, following = open_nodes[-1]
-        after = next((one for one in following if one not in entered), None)
-        if after is None:
-            found.append(node)
-            open_nodes.pop()
-        else:
-            entered.add(after)
-            open_nodes.append((after, iter(lattice.edges.get(after, ()))))
+    """Return the nodes that are reached from <s>, each behind all that follow it."""
+    found: List[int] = []
+    entered = set()
+
+    def visit(node: int) -> None:
+        entered.add(node)
+        for after in lattice.edges.get(node, ()):
+            if after not in entered:
+                visit(after)
+        found.append(node)
+
+    visit(lattice.start)
     return found
 
 
 def best_paths(lattice: Lattice, trigram: Trigram, weight: float, limit: int) -> Iterator[Path]:
-    """Each sequence of words by its best sound, nearly in the order of acoustic + weight * trigram.
+    """Yield the sequences of words, nearly in the order of acoustic + weight * trigram.
 
     A* search: what is left of a path is estimated by the best way from there with bigrams in the
     trigram's place, so that the order is not quite exact.
@@ -147,16 +135,12 @@ def best_paths(lattice: Lattice, trigram: Trigram, weight: float, limit: int) ->
 
 
 def _best_rests(lattice: Lattice, trigram: Trigram, weight: float) -> Dict[int, float]:
-    """Of every word from which </s> is reached: the best total with bigrams from there."""
+    """Return the best total with bigrams from every word from which </s> is reached."""
     rest = {lattice.end: 0.0}
     for node in _last_first(lattice):
         word = (lattice.words[node],)
-        ways = (
-            sound + weight * trigram(word, lattice.words[after]) + rest[after]
-            for after, sound in lattice.edges[node].items()
-            if after in rest
-        )
-        best = max(ways, default=None)
-        if best is not None:
-            rest[node] = best
+        for after, sound in lattice.edges[node].items():
+            if after in rest:
+                total = sound + weight * trigram(word, lattice.words[after]) + rest[after]
+                rest[node] = max(total, rest.get(node, -math.inf))
     return rest

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
+from decoders.made import SILENCE
 
 from fairseq_bnce import Scorer
 
@@ -63,8 +64,8 @@ def pyctcdecode(model: str, files: Files) -> Search:
     from pyctcdecode import BeamSearchDecoderCTC
     from pyctcdecode.alphabet import Alphabet
 
-    labels = ["", " ", *acoustics.TOKENS[acoustics.BOUNDARY + 1 :]]
-    lm = _LANGUAGE_MODELS[model](files)
+    labels = ["", " ", *acoustics.TOKENS[SILENCE + 1 :]]
+    lm: Any = None if model == "none" else _language_model(model, files)
     decoder = BeamSearchDecoderCTC(Alphabet.build_alphabet(labels), lm)
 
     def weigh(lm_weight: float, word_score: float) -> None:
@@ -78,13 +79,13 @@ def pyctcdecode(model: str, files: Files) -> Search:
     return Search(decode, weigh, counts)
 
 
-def _ours(files: Files, exact: bool) -> Any:
-    from fairseq_bnce.decoding import PyctcdecodeLM
+def _language_model(model: str, files: Files) -> Any:
+    """Return pyctcdecode's language model: ours, or a trigram by KenLM."""
+    if model != "kenlm":
+        from fairseq_bnce.decoding import PyctcdecodeLM
 
-    return PyctcdecodeLM(Scorer.from_checkpoint(str(files.checkpoint), exact=exact), files.words)
-
-
-def _ngrams(files: Files) -> Any:
+        scorer = Scorer.from_checkpoint(str(files.checkpoint), exact=model == "ours exact")
+        return PyctcdecodeLM(scorer, files.words)
     import kenlm
     from pyctcdecode.language_model import LanguageModel
 
@@ -98,11 +99,3 @@ def _ngrams(files: Files) -> Any:
             return end, prev_state
 
     return Ngrams(kenlm.Model(str(files.arpa)), files.words)
-
-
-_LANGUAGE_MODELS: Dict[str, Callable[[Files], Any]] = {
-    "none": lambda files: None,
-    "kenlm": _ngrams,
-    "ours": functools.partial(_ours, exact=False),
-    "ours exact": functools.partial(_ours, exact=True),
-}

@@ -6,6 +6,8 @@ import random
 import re
 from typing import Dict, Iterable, List, NamedTuple
 
+from experiments.command import UsageError
+
 UNKNOWN = "<unk>"
 LENGTHS = range(5, 26)  # words of a sentence that is spoken
 LONGEST = 60  # of one that the language model learns from: lists of contents are longer
@@ -29,7 +31,7 @@ class Sentence(NamedTuple):
 
 
 def normalised(text: str) -> str:
-    """Words in lower case, without punctuation: the same of novels, references and hypotheses."""
+    """Return words in lower case, without punctuation, as novels and hypotheses have them."""
     found: List[str] = []
     for token in _whole(text.lower()).split():
         if token == UNKNOWN:
@@ -41,13 +43,13 @@ def normalised(text: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Punctuation stands behind words again, without quotation marks."""
+    """Return text with punctuation behind words again, without quotation marks."""
     text = _QUOTES.sub("", _whole(text)).replace("--", ",").replace("-", " ")
     return re.sub(r"\s+(?=[,;:!?.])", "", " ".join(text.split())).lstrip(",;:!?. ")
 
 
 def speakable(lines: Iterable[str]) -> Dict[str, Sentence]:
-    """Of Penn-style sentences those of LENGTHS, by their words; each once."""
+    """Return the Penn-style sentences of LENGTHS by their words, each once."""
     found: Dict[str, Sentence] = {}
     for line in lines:
         if _SPEAKABLE.fullmatch(line):
@@ -58,13 +60,13 @@ def speakable(lines: Iterable[str]) -> Dict[str, Sentence]:
 
 
 def drawn(found: Dict[str, Sentence], count: int, seed: int) -> List[Sentence]:
-    """So many of the sentences, at random.
+    """Draw sentences at random.
 
     Raises:
-        ValueError: if there are fewer.
+        UsageError: if there are fewer.
     """
     if len(found) < count:
-        raise ValueError(f"required {count} sentences to speak, got {len(found)}")
+        raise UsageError(f"required {count} sentences to speak, got {len(found)}")
     return random.Random(seed).sample(sorted(found.values()), count)
 
 

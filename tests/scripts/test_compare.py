@@ -1,7 +1,6 @@
 """scripts/compare.py: how it reads logs, and the command on a tiny corpus."""
 
 import argparse
-import importlib.util
 import json
 import math
 import shlex
@@ -13,13 +12,12 @@ from pathlib import Path
 import forks
 import pytest
 import torch
-from experiments import logs, machine, processes, recipes
+from experiments import logs, processes, recipes
 from experiments.train import CLOCK
 from fairseq import checkpoint_utils, utils
 from tools import PLUGIN
 
-ROOT = Path(__file__).resolve().parents[2]
-
+SCRIPTS = str(Path(__file__).resolve().parents[2] / "scripts")
 TINY = shlex.split(
     "--decoder-layers 1 --decoder-embed-dim 16 --decoder-hidden-size 16 --decoder-out-embed-dim 16 "
     "--lr 2 --batch-size 8 --tokens-per-sample 16 --validate-interval-updates 0 --log-interval 5"
@@ -44,33 +42,39 @@ def valid_line(update, ppl=100.0):
     return f"2026-01-01 00:00:00 | INFO | valid | {json.dumps(stats)}"
 
 
-def training_log(*attempts):
-    head = "2026 | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 9)"
-    return "".join(
-        processes.STARTED + "\n".join(["[]", head, *attempt]) + "\n" for attempt in attempts
-    )
+@pytest.fixture
+def read(tmp_path):
+    """Read a log of several attempts."""
+
+    def read_attempts(*attempts):
+        head = "2026 | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 9)"
+        texts = ["\n".join(["[]", head, *attempt]) + "\n" for attempt in attempts]
+        (tmp_path / "log").write_text("".join(processes.STARTED + one for one in texts), "utf-8")
+        return logs.read_training(tmp_path / "log")
+
+    return read_attempts
 
 
 def resumed(update):
     return f"2026 | INFO | fairseq.trainer | Loaded checkpoint x.pt (epoch 2 @ {update} updates)"
 
 
-def test_words_per_second_leave_out_warm_up_and_validation():
+def test_words_per_second_leave_out_warm_up_and_validation(read):
     lines = [train_line(50, wps=1), train_line(100, wps=1), train_line(150, wps=500)]
     lines += [valid_line(150), train_line(200, wps=2, wall=7), train_line(250, wps=250)]
-    found = logs.read_training(training_log(lines)).words_per_second()
+    found = read(lines).words_per_second()
     # 2,000 words in 4 s and 2,000 in 8 s.
     assert found["value"] == pytest.approx(4000 / 12)
     assert found["steady"] and found["intervals"] == 2
-    short = logs.read_training(training_log([train_line(50, wps=500)])).words_per_second()
-    assert short == {"value": 500, "p90": 500, "steady": False, "intervals": 1}
-    assert logs.read_training(training_log([])).words_per_second()["value"] is None
+    short = read([train_line(50, wps=500)]).words_per_second()
+    assert short == {"value": 500, "steady": False, "intervals": 1}
+    assert read([]).words_per_second()["value"] is None
 
 
-def test_the_curve_counts_training_time_only():
+def test_the_curve_counts_training_time_only(read):
     lines = [train_line(50, wps=1000), train_line(100, wps=500), valid_line(100, 90)]
     lines += [train_line(150, wps=2, wall=7), valid_line(175, 80)]
-    log = logs.read_training(training_log(lines))
+    log = read(lines)
     first, second = log.curve()
     assert first == {"update": 100, "seconds": pytest.approx(6), "ppl": 90, "mu_z": -0.1}
     # 25 updates past the last line, at the pace of its interval.
@@ -89,62 +93,47 @@ VALIDATION = '2026 | INFO | fairseq_cli.train | begin validation on "valid" subs
 START = "2026 | INFO | fairseq_cli.train | Start iterating over samples"
 
 
-def test_processor_time_leaves_out_start_validation_and_saving():
+def test_processor_time_leaves_out_start_validation_and_saving(read):
     lines = ["imports", "model", START, train_line(50), VALIDATION, valid_line(60), SAVING, SAVED]
     lines += [train_line(100), VALIDATION, valid_line(110)]
-    log = logs.read_training(training_log(clocked(*lines)))
-    assert [log.processor_seconds_at(u) for u in (50, 60, 100, 110)] == [0.5, 1.0, 2.0, 2.5]
+    log = read(clocked(*lines))
+    assert log.processor == {50: 0.5, 60: 1.0, 100: 2.0, 110: 2.5}
     assert [point["processor_seconds"] for point in log.curve()] == [1.0, 2.5]
     first = clocked(START, train_line(50), VALIDATION, valid_line(50), train_line(100))
     second = clocked(resumed(50), START, train_line(100), VALIDATION, valid_line(100))
-    log = logs.read_training(training_log(first, second))
-    assert [log.processor_seconds_at(u) for u in (50, 100)] == [1.0, 2.0]
+    assert read(first, second).processor == {50: 1.0, 100: 2.0}
 
 
-def test_repeated_updates_of_a_resumed_run_count_once():
+def test_repeated_updates_of_a_resumed_run_count_once(read):
     first = [train_line(update) for update in range(50, 301, 50)] + [valid_line(230, 90)]
     first.insert(4, valid_line(200, 95))
     second = [resumed(220), train_line(250, wps=3, wall=5), *map(train_line, (300, 350, 400))]
-    log = logs.read_training(training_log(first, second, []))
+    log = read(first, second, [])
     assert [i.last for i in log.intervals] == list(range(50, 401, 50))
-    assert [v.update for v in log.validations] == [200]
+    assert [point["update"] for point in log.curve()] == [200]
     # The resumed attempt warms up again: until 320, so from 350 on.
     assert [i.last for i in log.intervals if i.steady] == [150, 200, 400]
     assert log.intervals[4].seconds == 5  # it holds the interruption
 
 
 def test_scoring_is_read_from_the_loss_and_the_rate():
-    lines = ["Evaluated 2,000 tokens in 0.0s (50000.00 tokens/s)"]
-    lines += ["Loss (base 2): -3.0000, Perplexity: 0.12"]
-    found = logs.read_scoring(lines)
+    evaluated = "Evaluated 2,000 tokens in 0.0s (50000.00 tokens/s)"
+    found = logs.read_scoring([evaluated, "Loss (base 2): -3.0000, Perplexity: 0.12"])
     assert found == {"ppl": 0.125, "tokens": 2000, "seconds": pytest.approx(0.04)}
-    assert logs.read_scoring([lines[0], "Loss (base 2): 2000, Perplexity: inf"])["ppl"] == math.inf
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["57 samples have invalid sizes and will be skipped", "Evaluated 0 tokens in 0.0s (0.0 t"],
-        ["Evaluated 7 tokens in 1.0s (7.00 tokens/s)"],
-    ],
-)
-def test_incomplete_scoring_is_refused(lines):
-    with pytest.raises(logs.UnreadableLog):
-        logs.read_scoring(lines)
-    with pytest.raises(logs.UnreadableLog):
-        logs.read_training("nothing\n")
+    skipped = "57 samples have invalid sizes and will be skipped"
+    for lines in ([skipped, evaluated, "Loss (base 2): 0.0, Perplexity: 1"], [evaluated]):
+        with pytest.raises(logs.UnreadableLog):
+            logs.read_scoring(lines)
 
 
 # ---------------------------------------------------------------- recipes and processes
 
 
 def test_the_adaptive_softmax_is_cut_by_the_size_of_the_vocabulary():
-    cuts = {
-        vocab: recipes.criterion_flags("adaptive_loss", vocab)[1]
-        for vocab in (60, 10_000, 52_595, 1_000_000)
-    }
-    expected = {60: "12", 10_000: "2000", 52_595: "2000,10000", 1_000_000: "2000,10000,50000"}
-    assert cuts == expected and recipes.criterion_flags("bnce", 60) == []
+    cuts = {60: "12", 10_000: "2000", 52_595: "2000,10000", 1_000_000: "2000,10000,50000"}
+    for vocab, cut in cuts.items():
+        assert recipes.criterion_flags("adaptive_loss", vocab)[1] == cut
+    assert recipes.criterion_flags("bnce", 60) == []
 
 
 def test_every_seed_starts_with_another_criterion():
@@ -154,30 +143,18 @@ def test_every_seed_starts_with_another_criterion():
 
 
 def test_a_process_is_measured(tmp_path):
-    log = tmp_path / "log"
-    # A small parent, as compare.py is: Linux counts memory that a child shares with it before exec.
+    """By a small parent, as compare.py is: Linux counts memory that a child shares with it."""
     program = "import os; x = b'x' * 2**27; print(os.environ['OMP_NUM_THREADS'])"
-    command = [sys.executable, "-c", program]
-    parent = (
-        f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r})\n"
-        "from pathlib import Path; from experiments import processes\n"
-        f"processes.run({command!r}, Path({str(log)!r}), threads=3)"
-    )
-    subprocess.run([sys.executable, "-c", parent], check=True)
+    program += "; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    log = tmp_path / "log"
+    parent = f"import sys; sys.path.insert(0, {SCRIPTS!r})\n"
+    parent += "from pathlib import Path; from experiments import processes\n"
+    parent += f"processes.run([sys.executable, '-c', {program!r}], Path({str(log)!r}), threads=3)"
+    subprocess.run([sys.executable, "-c", parent], check=True, env={"CUDA_VISIBLE_DEVICES": "2,3"})
     (ended,) = processes.attempts(log)
-    assert ended.status == 0 and 2**27 < ended.peak_bytes < 2**29
-    assert processes.last_attempt(log)[0] == "3"
-
-
-@pytest.mark.parametrize("seen, first", [(None, "0"), ("2,3", "2"), ("", "")])
-def test_a_process_has_one_gpu(seen, first, tmp_path, monkeypatch):
-    """fairseq's commands take all GPUs that they see, and report one share of the data."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if seen is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    show = "import os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"
-    processes.run([sys.executable, "-c", show], tmp_path / "log", threads=1)
-    assert processes.last_attempt(tmp_path / "log")[0] == repr(first)
+    assert ended["status"] == 0 and 2**27 < ended["peak_bytes"] < 2**29
+    # fairseq's commands take all GPUs that they see, and report one share of the data.
+    assert processes.last_attempt(log)[:2] == ["3", "2"]
 
 
 @pytest.mark.parametrize(
@@ -185,13 +162,13 @@ def test_a_process_has_one_gpu(seen, first, tmp_path, monkeypatch):
     [
         ("raise ValueError('no such thing')", "ValueError: no such thing"),
         ("print('all is lost'); exit(3)", "all is lost"),
-        ("exit(3)", "exit status 3"),
         ("import os; os.kill(os.getpid(), 9)", "signal 9"),
     ],
 )
 def test_a_failed_process_gives_its_reason(tmp_path, program, reason):
-    with pytest.raises(processes.CommandFailed, match=reason):
+    with pytest.raises(processes.CommandFailed) as failed:
         processes.run([sys.executable, "-c", program], tmp_path / "l", threads=1)
+    assert reason in str(failed.value)
 
 
 # ---------------------------------------------------------------- the command
@@ -201,7 +178,6 @@ def test_a_failed_process_gives_its_reason(tmp_path, program, reason):
     "arguments, named",
     [
         (["nowhere"], "nowhere/dict.txt"),
-        (["CORPUS", "--criteria", "bnce", "bnce"], "--criteria"),
         (["CORPUS", "--criteria", "a/b=bnce"], "--criteria"),
         (["CORPUS", "--flags-for", "nce", "--lr 1"], "--flags-for"),
         (["CORPUS", "--questions", "q.csv"], "--answers"),
@@ -209,7 +185,6 @@ def test_a_failed_process_gives_its_reason(tmp_path, program, reason):
 )
 def test_unusable_arguments_are_named_before_any_work(corpus, tmp_path, arguments, named):
     arguments = [str(corpus) if word == "CORPUS" else word for word in arguments]
-    arguments += [] if "--criteria" in arguments else ["--criteria", "bnce"]
     status, output = compare(*arguments, "--out", "o", cwd=str(tmp_path))
     assert status == 2 and named in output and "Traceback" not in output
     assert not (tmp_path / "o").exists()
@@ -220,9 +195,8 @@ def compared(corpus, tmp_path_factory):
     """Compare three criteria, and one that fails: (arguments, folder, exit status, output)."""
     out = tmp_path_factory.mktemp("compare")
     arguments = [corpus, "--out", out, "--criteria", "cross_entropy", "dead=bnce", "bnce"]
-    arguments += ["adaptive_loss"]
-    arguments += ["--flags-for", "dead", "--no-such-flag 3", "--profile-batches", "3"]
-    arguments += ["--", *TINY, "--max-epoch", "1"]
+    arguments += ["adaptive_loss", "--flags-for", "dead", "--no-such-flag 3", "--device", "cpu"]
+    arguments += ["--profile-batches", "3", "--", *TINY, "--max-epoch", "1"]
     return (arguments, out, *compare(*arguments))
 
 
@@ -232,17 +206,20 @@ def runs_of(out):
 
 
 def test_a_comparison_has_every_number(compared):
-    _, out, _, output = compared
-    runs = runs_of(out)
+    _, out, status, output = compared
+    runs, text = runs_of(out), (out / "comparison.md").read_text(encoding="utf-8")
     for label in ("cross_entropy", "bnce", "adaptive_loss"):
         assert "failed" not in runs[label], output
         numbers = {n: v for n, v in runs[label].items() if isinstance(v, float) and n != "log_z"}
         assert all(math.isfinite(value) and value for value in numbers.values()), numbers
         assert {"words_per_second", "processor_seconds", "peak_mib"} <= set(numbers)
         assert {"valid_ppl", "test_ppl", "exact_tokens_per_second"} <= set(numbers)
-        plain = {"sigma_z", "output_layer_share"} <= set(numbers)
-        assert plain == (label != "adaptive_loss")
-        assert runs[label]["parameters"] > 0
+        assert {"output_layer_share", "features_ms", "criterion_ms", "optimiser_ms"} <= set(numbers)
+        assert ("sigma_z" in numbers) == (label != "adaptive_loss")
+        assert runs[label]["parameters"] > 0 and text.count(f"| {label} |") == 4
+    assert (out / "validation.png").read_bytes().startswith(b"\x89PNG")
+    assert status == 1 and "--no-such-flag" in runs["dead"]["failed"]
+    assert "| dead | failed: " in text
 
 
 def test_a_comparison_agrees_with_fairseqs_own_validation(compared):
@@ -275,90 +252,39 @@ def test_an_adaptive_softmax_is_scored_exactly(compared):
         tokens += len(block["target"])
     assert run["valid_ppl"] == pytest.approx(math.exp(nll / tokens), rel=1e-3)
     assert run["train"]["curve"][-1]["ppl"] <= run["valid_ppl"]
+    assert set(run["score"]["test"]) == {"exact"} and "test_u_ppl" not in run
 
 
-def test_fairseqs_own_criteria_have_no_unnormalised_scores(compared):
-    for label in ("cross_entropy", "adaptive_loss"):
-        run = runs_of(compared[1])[label]
-        assert set(run["score"]["test"]) == {"exact"}
-        assert run["unnormalised_tokens_per_second"] is None and "test_u_ppl" not in run
-
-
-def test_only_train_reports_the_logs(compared, tmp_path):
-    arguments, out, _, _ = compared
-    shutil.copytree(out, tmp_path / "out")
-    arguments = [tmp_path / "out" if word == out else word for word in arguments]
-    for stored in (tmp_path / "out").glob("runs/*/result.json"):
-        trained = {"train": json.loads(stored.read_text(encoding="utf-8"))["train"]}
-        stored.write_text(json.dumps(trained), encoding="utf-8")
-    here = arguments.index("--")
-    status, output = compare(*arguments[:here], "--only-train", *arguments[here:])
-    runs = runs_of(tmp_path / "out")
-    assert status == 1 and "seed 1: score" not in output
-    for label in ("cross_entropy", "adaptive_loss", "bnce"):
-        assert runs[label]["valid_ppl"] == runs[label]["train"]["curve"][-1]["ppl"]
-        assert "score" not in runs[label] and "test_ppl" not in runs[label]
-    assert "## Scoring" not in (tmp_path / "out" / "comparison.md").read_text(encoding="utf-8")
-
-
-def test_the_report_has_tables_a_picture_and_failed_runs(compared):
-    _, out, status, output = compared
-    text = (out / "comparison.md").read_text(encoding="utf-8")
-    assert text.count("| bnce |") == 4 and text.count("| cross_entropy |") == 4
-    if importlib.util.find_spec("matplotlib") is None:
-        assert "matplotlib" in output
-    else:
-        assert (out / "validation.png").read_bytes().startswith(b"\x89PNG")
-    assert status == 1 and "--no-such-flag" in runs_of(out)["dead"]["failed"]
-    assert "| dead | failed: " in text and "- dead seed 1: failed: " in text
-
-
-def test_a_second_call_trains_nothing_again(compared):
-    arguments, out, _, _ = compared
-    logs_before = {path: path.stat().st_size for path in out.glob("runs/*bnce-seed*/*.log")}
-    before = runs_of(out)
-    status, output = compare(*arguments)
-    assert status == 1 and output.count("taken from disk") == 3
-    assert runs_of(out)["bnce"] == before["bnce"]
-    assert {path: path.stat().st_size for path in logs_before} == logs_before != {}
-
-
-def test_a_run_that_lost_its_result_resumes_from_its_checkpoint(compared, tmp_path):
+def test_a_second_call_trains_nothing_again_and_resumes_what_was_lost(compared, tmp_path):
+    """Here the score of one run, and all results of another."""
     arguments, out, _, _ = compared
     copy = shutil.copytree(out, tmp_path / "out")
     next(copy.glob("runs/bnce-seed1*/result.json")).unlink()
-    compare(*(copy if word == out else word for word in arguments))
-    before, after = runs_of(out)["bnce"], runs_of(copy)["bnce"]
-    assert len(after["train"]["attempts"]) == 2
-    assert after["updates"] == before["updates"] and after["test_ppl"] == before["test_ppl"]
+    stored = next(copy.glob("runs/cross_entropy-seed1*/result.json"))
+    trained = {"train": json.loads(stored.read_text(encoding="utf-8"))["train"]}
+    stored.write_text(json.dumps(trained), encoding="utf-8")
+    logs_before = {path: path.stat().st_size for path in copy.glob("runs/adaptive*/*.log")}
+    here = arguments.index("--")
+    before = [copy if word == out else word for word in arguments[:here]]
+    _, output = compare(*before, "--only-train", *arguments[here:])
+    assert output.count("taken from disk") == 2 and "seed1: score" not in output
+    runs, first = runs_of(copy), runs_of(out)
+    for label in ("cross_entropy", "bnce"):
+        assert runs[label]["valid_ppl"] == runs[label]["train"]["curve"][-1]["ppl"]
+        assert runs[label]["updates"] == first[label]["updates"] and "test_ppl" not in runs[label]
+    assert len(runs["bnce"]["train"]["attempts"]) == 2
+    assert {path: path.stat().st_size for path in logs_before} == logs_before != {}
 
 
 def test_seeds_are_averaged_and_other_flags_make_other_runs(corpus, tmp_path):
-    arguments = [
-        corpus,
-        "--out",
-        tmp_path,
-        "--criteria",
-        "bnce",
-        "--only-train",
-        "--seeds",
-        "1",
-        "2",
-    ]
-    for flags in ([], ["--flags-for", "bnce", "--log-z 9"]):
-        status, output = compare(*arguments, *flags, "--", *TINY, "--max-epoch", "1")
+    arguments = [corpus, "--out", tmp_path, "--criteria", "bnce", "--only-train"]
+    for flags in (["--seeds", "1", "2"], ["--flags-for", "bnce", "--log-z 9"]):
+        status, output = compare(*arguments, *flags, "--", *TINY, "--max-update", "3")
         assert status == 0, output
-    assert len(list(tmp_path.glob("runs/*"))) == 4
-    found = json.loads((tmp_path / "comparison.json").read_text("utf-8"))
+        if flags[0] == "--seeds":
+            found = json.loads((tmp_path / "comparison.json").read_text("utf-8"))
+    assert len(list(tmp_path.glob("runs/*"))) == 3
     first, second = (run["valid_ppl"] for run in found["runs"])
     cell = found["summary"]["bnce"]["valid_ppl"]
     assert cell["count"] == 2 and cell["mean"] == pytest.approx((first + second) / 2)
     assert cell["deviation"] == pytest.approx(abs(first - second) / math.sqrt(2))
-
-
-def test_a_fingerprint_is_of_the_content(corpus, tmp_path):
-    copy = shutil.copytree(corpus, tmp_path / "copy")
-    assert machine.data_fingerprint(copy) == machine.data_fingerprint(corpus)
-    with (copy / "test.bin").open("r+b") as stream:
-        stream.write(b"\x09")
-    assert machine.data_fingerprint(copy) != machine.data_fingerprint(corpus)

@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -20,13 +21,21 @@ NEED_FAIRSEQ = sorted({p.name for p in (ROOT / "scripts").glob("*.py")}.differen
 PYTHON = '#!/bin/sh\necho entered "$@"\n'
 
 
-@pytest.fixture
-def checkout(tmp_path):
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory):
     """A folder with these scripts, and a Python that has neither torch nor fairseq."""
-    copies = tmp_path / "checkout"
-    copies.mkdir()
+    copies = tmp_path_factory.mktemp("checkout")
     subprocess.run(["cp", "-r", ROOT / "scripts", ROOT / "fairseq_bnce", copies], check=True)
     return copies
+
+
+@pytest.fixture
+def checkout(scripts):
+    """The same, without an environment."""
+    yield scripts
+    (scripts / "tqdm").unlink(missing_ok=True)
+    for name in (".venv", ".venv-stock"):
+        shutil.rmtree(scripts / name, ignore_errors=True)
 
 
 def run_bare(script: Path, *arguments: str) -> subprocess.CompletedProcess:
@@ -48,24 +57,21 @@ def make_python(folder: Path) -> None:
     python.chmod(0o755)
 
 
-@pytest.mark.parametrize("name", [*NEED_FAIRSEQ, "embedded_corpus.py", "fairseq-bnce"])
-def test_scripts_can_be_started_as_they_are(name: str) -> None:
-    path = ROOT / "scripts" / name
-    assert path.stat().st_mode & stat.S_IXUSR
-    assert path.read_text().startswith("#!/usr/bin/env python3\n")
+@pytest.mark.parametrize("folder", [".venv", ".venv-stock"])
+def test_the_checkouts_environment_is_entered(checkout, folder: str) -> None:
+    make_python(checkout / folder)
+    for name in ("recipe.py", "fairseq-bnce"):
+        script = checkout / "scripts" / name
+        assert run_bare(script, "--some", "flag").stdout == f"entered {script} --some flag\n"
 
 
-@pytest.mark.parametrize("name", [*NEED_FAIRSEQ, "fairseq-bnce"])
-def test_the_checkouts_environment_is_entered(checkout, name: str) -> None:
-    make_python(checkout / ".venv")
-    script = checkout / "scripts" / name
-    done = run_bare(script, "--some", "flag")
-    assert done.stdout == f"entered {script} --some flag\n"
-
-
-def test_stock_environment_where_it_is_the_only_one(checkout) -> None:
-    make_python(checkout / ".venv-stock")
-    assert run_bare(checkout / "scripts" / "recipe.py").stdout.startswith("entered ")
+def test_scripts_can_be_started_as_they_are() -> None:
+    for name in (*NEED_FAIRSEQ, "embedded_corpus.py", "fairseq-bnce"):
+        path = ROOT / "scripts" / name
+        assert path.stat().st_mode & stat.S_IXUSR
+        text = path.read_text()
+        assert text.startswith("#!/usr/bin/env python3\n")
+        assert "environment" in text or name == "embedded_corpus.py", name
 
 
 def test_without_an_environment_the_remedy_is_named(checkout) -> None:
@@ -130,3 +136,11 @@ def test_making_data_imports_neither_torch_nor_fairseq(command: str) -> None:
     program += "print(sorted({'torch', 'fairseq', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
     assert done.stdout.splitlines()[-1] == b"[]"
+
+
+def test_what_measures_its_childrens_memory_stays_small() -> None:
+    """Linux counts what the parent held as its child's peak."""
+    program = "import sys, bench_decoding, bench_scoring, bench_vocab, compare, recipe\n"
+    program += "print(sorted({'torch', 'numpy', 'fairseq'} & set(sys.modules)))"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    assert subprocess.check_output([sys.executable, "-c", program], env=env) == b"[]\n"

@@ -81,42 +81,6 @@ def test_seeds_are_averaged_and_a_training_in_two_files_counts_once():
     assert (b.label, b.runs) == ("b", 1)
 
 
-def test_the_papers_numbers_and_reduced_partition_functions_have_groups():
-    rows = [
-        row("nce-30", "gm30", ours=(250.0, 0.1), paper=(260.0, 0.2)),
-        row("dev-30", "gm30", paper=(255.0, 0.3)),
-        row("both-30", "gm30", ours=(90.0, 0.3), flags=["--bidirectional-context"]),
-        row("and-100", "gm100", paper=(130.0,)),
-    ]
-    ways = [{"rows": 0, "ppl": 99.0, "sigma_z": 0.9}, {"rows": 50, "ppl": 99.0, "sigma_z": 0.1}]
-    assert labels([reproduced(*rows), {"models": {"lstm": {"words": 10008, "ways": ways}}}]) == {
-        "One & Other (2018), PTB": {"gm30": [("nce", True), ("dev", False), ("nce", False)]},
-        "PTB, reduced partition function": {"lstm": [("50 rows", True), ("a constant", True)]},
-    }
-
-
-def test_curves_are_the_best_of_all_rates_on_one_machine():
-    runs = [run("a@1", points=SLOW), run("a@2", points=FAST), run("b@1", points=SLOW)]
-    runs += [run("b@1", points=FAST, seed=2), run("short", points=FAST[:2])]
-    runs += [run("elsewhere", points=FAST, machine="N")]
-    best = [(1.0, 50.0), (2.0, 45.0), (3.0, 40.0), (4.0, 35.0), (6.0, 34.0)]
-    expected = {"PTB": {"rnn200, 1,000 updates, M": {"a": best, "b": SLOW[:2]}}}
-    assert systems.curves([compared(*runs)]) == expected
-
-
-def test_the_table_has_the_systems_that_none_of_ours_beats():
-    runs = [run("cross_entropy", 90.0, 1.5), run("bnce+800", 95.0, 0.25), run("x", 96.0, 0.3)]
-    paper = reproduced(row("nce-30", "gm30", (250.0, 0.1), (240.0, 0.05)))
-    head, _, *lines = systems.fronts(compared(*runs), paper)
-    assert head == "| | trained as | system | PPL^f | σ_z | processor s | runs |"
-    own, group = "`bnce+800`: bnce, 800 extra draws", "rnn200, 1,000 updates"
-    assert lines == [
-        "| One & Other (2018), PTB | gm30 | `nce` | 250.0 | 0.100 | 5 | 1 |",
-        f"| PTB | {group} | {own} | 95.0 | 0.250 | 10 | 1 |",
-        f"| PTB | {group} | `cross_entropy` | 90.0 | 1.500 | 10 | 1 |",
-    ]
-
-
 def write(docs, name, content):
     (docs / name).write_text(json.dumps(content), "utf-8")
 

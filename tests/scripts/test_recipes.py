@@ -11,16 +11,12 @@ import pytest
 import torch
 from experiments import papers
 from fairseq import checkpoint_utils, options, utils
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from tools import PLUGIN, write_lines
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.tasks.streams import stream_batches
 
 TABLES = papers.all_tables()
-# Tables of one regime share rows.
-ROWS = {(t.regime.name, row.variant.label): (t, row) for t in TABLES.values() for row in t.rows}
-
 # Small enough for a test, for each family of architectures.
 SMALL = {
     "rnn": "--decoder-embed-dim 8 --decoder-hidden-size 8",
@@ -34,65 +30,45 @@ QUICK = (
 
 
 def recipe(*arguments):
-    """(exit status, what it printed)"""
+    """Return the exit status and the output."""
     return forks.script("recipe.py", *arguments)
 
 
-def test_every_table_is_listed():
+def test_every_table_is_listed_and_shows_all_numbers_of_its_paper():
     status, output = recipe("--list")
     assert status == 0
+    shown = {column[1] for table in TABLES.values() for column in table.columns}
     for name, table in TABLES.items():
         assert f"{name}: {table.title}" in output
+        labels = [row.variant.label for row in table.rows]
+        assert len(set(labels)) == len(labels)
+        assert all(set(row.paper) <= shown for row in table.rows)
     assert {"gm2018_table1", "ok2017_table2", "zoph2016_obwb", "mt2012_ptb"} <= set(TABLES)
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_rows_are_told_apart_and_numbers_are_shown(name):
-    table = TABLES[name]
-    labels = [row.variant.label for row in table.rows]
-    assert len(set(labels)) == len(labels)
-    shown = {column[1] for other in TABLES.values() for column in other.columns}
-    for row in table.rows:
-        assert set(row.paper) <= shown, "a paper's number that no table shows"
-
-
-def parsed(corpus, table, row):
-    command = [str(corpus), "--user-dir", str(PLUGIN), "--criterion", row.variant.criterion]
-    command += ["--task", "language_modeling", *table.regime.training, *row.variant.flags]
+def test_fairseq_takes_the_flags_of_every_row(corpus):
+    """One row of each criterion and set of flags' names."""
+    kinds = {}
+    for table in TABLES.values():
+        for row in table.rows:
+            line = [*table.regime.training, *row.variant.flags]
+            names = (word for word in line if word.startswith("--"))
+            kinds[(row.variant.criterion, *names)] = (table, row)
     utils.import_user_module(type("Options", (), {"user_dir": str(PLUGIN)}))
-    return options.parse_args_and_arch(options.get_training_parser(), command)
-
-
-@pytest.mark.parametrize("table, row", ROWS.values(), ids=["-".join(key) for key in ROWS])
-def test_fairseq_takes_the_flags_of_every_row(corpus, table, row):
-    assert parsed(corpus, table, row).criterion == row.variant.criterion
-
-
-# Composing takes much longer: a row of each criterion and set of flags' names.
-KINDS = {
-    (row.variant.criterion, *(word for word in row.variant.flags if word.startswith("--"))): (
-        t,
-        row,
-    )
-    for t, row in ROWS.values()
-}
-
-
-@pytest.mark.parametrize(
-    "table, row", KINDS.values(), ids=[row.variant.label for _, row in KINDS.values()]
-)
-def test_hydra_takes_every_kind_of_row(corpus, table, row):
-    cfg = convert_namespace_to_omegaconf(parsed(corpus, table, row))
-    assert cfg.criterion._name == row.variant.criterion
+    parser = [str(corpus), "--user-dir", str(PLUGIN), "--task", "language_modeling"]
+    for table, row in kinds.values():
+        command = [*parser, "--criterion", row.variant.criterion, *table.regime.training]
+        command += row.variant.flags
+        found = options.parse_args_and_arch(options.get_training_parser(), command)
+        assert found.criterion == row.variant.criterion
 
 
 @pytest.mark.parametrize(
     "arguments, named",
     [
-        (["no_such"], "table: required one of gm2018_mscc, "),
+        (["no_such"], "gm2018_mscc"),
         (["gm2018_table1"], "--data"),
         (["gm2018_table1", "--data", "DATA", "--out", "OUT", "--rows", "x"], "--rows"),
-        (["gm2018_table1", "--data", "OUT", "--out", "OUT"], "dict.txt"),
     ],
 )
 def test_unusable_arguments_are_named(corpus, tmp_path, arguments, named):
@@ -103,9 +79,9 @@ def test_unusable_arguments_are_named(corpus, tmp_path, arguments, named):
 
 @pytest.fixture(scope="module")
 def reproduced(corpus, tmp_path_factory):
-    """Two rows of a table that has a figure: (arguments, folder, exit status, output)."""
+    """Two rows of a table: (arguments, folder, exit status, output)."""
     out = tmp_path_factory.mktemp("recipe")
-    places = ["--data", corpus, "--out", out]
+    places = ["--data", corpus, "--out", out, "--device", "cpu"]
     flags = ["--", *shlex.split(f"{SMALL['rnn']} {QUICK}")]
     table = ["gm2018_table5", *places, "--rows", "softmax-30", "nce-30", *flags]
     return (places, flags, out, *recipe(*table))
@@ -157,36 +133,27 @@ def test_a_table_has_our_numbers_beside_the_papers(reproduced):
         "valid_ppl": 267.6,
         "entropy_correlation": -0.33,
     }
-    assert (out / "gm2018_table5.png").is_file() or "matplotlib" in output
     text = (out / "gm2018_table5.md").read_text(encoding="utf-8")
-    assert text in output
-    assert "| bnce-30 | – |" in text
-    assert "Not run: bnce-30, " in text
+    assert text in output and "| `bnce-30` | – |" in text
 
 
-def test_tables_share_runs_and_go_on(reproduced):
-    """The other table trains one row; the two that both have are taken from disk."""
+def test_tables_share_runs_and_a_row_that_dies_is_in_the_table(reproduced):
+    """The two rows that both have are taken from disk; a third one dies."""
     places, flags, out, *_ = reproduced
-    status, output = recipe("gm2018_table1", *places, "--rows", "bnce-30", *flags)
+    arguments = [*places, "--rows", "bnce-30", "nce-30", *flags]
+    status, output = recipe("gm2018_table1", *arguments)
     assert status == 0, output
-    assert re.findall(r"(\S+) seed 1: train", output) == ["bnce-30"]
-    rows = content(out, "gm2018_table1")
-    first = content(out, "gm2018_table5")
+    assert re.findall(r"(\S+)-seed1: train", output) == ["bnce-30"]
+    rows, first = content(out, "gm2018_table1"), content(out, "gm2018_table5")
     for label in ("softmax-30", "nce-30"):
         assert rows[label]["ours"]["valid_ppl"] == first[label]["ours"]["valid_ppl"]
-    text = (out / "gm2018_table1.md").read_text(encoding="utf-8")
     found = rows["softmax-30"]["ours"]["valid_ppl"]
-    assert f"| softmax-30 | {found:.1f} | 243.4 | {100 * (found / 243.4 - 1):+.1f} % |" in text
-
-
-def test_a_row_that_dies_is_in_the_table(reproduced):
-    places, flags, out, *_ = reproduced
+    text = (out / "gm2018_table1.md").read_text(encoding="utf-8")
+    assert f"| `softmax-30` | {found:.1f} | 243.4 | " in text
     broken = [*flags, "--no-such-flag", "3"]
     status, output = recipe("gm2018_table2", *places, "--rows", "dev-30", *broken)
-    assert status == 1
-    text = (out / "gm2018_table2.md").read_text(encoding="utf-8")
-    assert "| dev-30 (failed) |" in text and "## Failed" in text
-    assert "failed" in content(out, "gm2018_table2")["dev-30"]
+    assert status == 1 and "failed" in content(out, "gm2018_table2")["dev-30"]
+    assert "dev-30 failed: " in (out / "gm2018_table2.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -198,8 +165,6 @@ def test_sentence_completion_is_measured(corpus, tmp_path):
     write_lines(answers, ["id,answer", *(f"{n},{letter}" for n, letter in enumerate(right))])
     places = ["--data", corpus, "--out", tmp_path / "out", "--rows", "bnce-200"]
     flags = ["--", *shlex.split(f"{SMALL['rnn']} --max-update 20")]
-    status, output = recipe("gm2018_mscc", *places, "--questions", questions, *flags)
-    assert status == 2 and "--answers" in output
     asked = ["--questions", questions, "--answers", answers]
     status, output = recipe("gm2018_mscc", *places, *asked, *flags)
     assert status == 0, output
@@ -210,14 +175,10 @@ def test_sentence_completion_is_measured(corpus, tmp_path):
         ["abcde"[best] for best in scorer.score(lines).reshape(-1, 5).argmax(axis=1)]
         for scorer in (plain.with_exact(True), plain)
     )
-    assert ours["accuracy"] == per_cent(map(eq, exact, right))
-    assert ours["u_accuracy"] == per_cent(map(eq, unnormalised, right))
-    assert ours["choices_that_differ"] == per_cent(map(ne, exact, unnormalised))
-
-
-def per_cent(answers):
-    answers = list(answers)
-    return pytest.approx(100 * sum(answers) / len(answers))
+    assert ours["accuracy"] == pytest.approx(100 / 8 * sum(map(eq, exact, right)))
+    assert ours["u_accuracy"] == pytest.approx(100 / 8 * sum(map(eq, unnormalised, right)))
+    differ = sum(map(ne, exact, unnormalised))
+    assert ours["choices_that_differ"] == pytest.approx(100 / 8 * differ)
 
 
 FAMILIES = {
@@ -236,10 +197,9 @@ FAMILIES = {
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_table_trains_and_scores(corpus, tmp_path, name):
     row, small = FAMILIES[name]
-    flags = ["--", *shlex.split(f"{small} {QUICK}")]
-    status, output = recipe(
-        name, "--data", corpus, "--out", tmp_path, "--rows", row, *flags, "--num-workers", "0"
-    )
+    flags = ["--", *shlex.split(f"{small} {QUICK}"), "--num-workers", "0"]
+    places = ["--data", corpus, "--out", tmp_path, "--rows", row]
+    status, output = recipe(name, *places, *flags)
     assert status == 0, output
     (log,) = tmp_path.glob(f"runs/{row}-seed1-*/train.log")
     logged = re.findall(r'"valid_ppl": "([\d.]+)"', log.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import render_tables
-from rendering import adaptive, papers
+from rendering import adaptive
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,11 +21,11 @@ def test_every_table_is_that_of_its_files(capsys):
     assert render_tables.main(["--check"]) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_column_of_numbers_comes_from_a_file(page):
+def test_a_column_of_numbers_comes_from_a_file():
     """Tables that people write explain flags and the like; their columns are left-aligned."""
-    by_hand = PLACE.sub("", page.read_text("utf-8"))
-    assert not re.findall(r"^\|.*---:.*\|$", by_hand, re.MULTILINE)
+    for page in PAGES:
+        by_hand = PLACE.sub("", page.read_text("utf-8"))
+        assert not re.findall(r"^\|.*---:.*\|$", by_hand, re.MULTILINE), page
 
 
 def test_every_file_of_results_and_every_table_is_on_a_page():
@@ -45,14 +45,14 @@ def test_a_changed_digit_is_found_and_corrected(tmp_path, capsys):
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("*.png"))
     copy = tmp_path / "docs" / "ptb.md"
     text = copy.read_text("utf-8")
-    for place in PLACE.finditer(text):  # the last digit of each table
-        last = re.compile(r".*(\d)", re.DOTALL).match(place[0]).start(1) + place.start()
-        changed = text[:last] + str((int(text[last]) + 1) % 10)
-        copy.write_text(changed + text[last + 1 :], "utf-8")
-        assert render_tables.main(["--check", str(copy)]) == 1
-        assert changed.rpartition("\n")[2] in capsys.readouterr().out
-        assert render_tables.main([str(copy)]) == 0
-        assert copy.read_text("utf-8") == text
+    place = next(PLACE.finditer(text))
+    last = re.compile(r".*(\d)", re.DOTALL).match(place[0]).start(1) + place.start()
+    changed = text[:last] + str((int(text[last]) + 1) % 10)
+    copy.write_text(changed + text[last + 1 :], "utf-8")
+    assert render_tables.main(["--check", str(copy)]) == 1
+    assert changed.rpartition("\n")[2] in capsys.readouterr().out
+    assert render_tables.main([str(copy)]) == 0
+    assert copy.read_text("utf-8") == text
 
 
 @pytest.mark.parametrize(
@@ -73,33 +73,6 @@ def test_a_marker_that_cannot_be_filled_is_named(marker, named, tmp_path, capsys
 
 
 # What the committed files do not show.
-
-
-def row(label, ours=None, criterion="nce", seed=1, **paper):
-    ran = {"ours": ours, "seed": seed} if ours else {"ours": None}
-    return {"label": label, "criterion": criterion, "paper": paper, **ran}
-
-
-def test_the_papers_number_stands_beside_ours_where_a_row_of_its_size_has_run():
-    rows = [row("nce-100", mu_z=-0.2), row("nce-30", valid_ppl=100.0), row("nce-650", mu_z=-0.2)]
-    first, second = (
-        row("nce-30", {"valid_ppl": ppl, "mu_z": -0.1}, seed=seed, valid_ppl=100.0)
-        for seed, ppl in ((1, 110.0), (2, 9.0))
-    )
-    others = [first, row("bnce-30"), row("bnce-100", {"mu_z": -0.3})]
-    head, _, *lines = papers.ptb({"rows": rows}, {"rows": [second]}, {"rows": others})
-    assert head == "| | valid PPL^f | paper | over it | µ_z | paper |"
-    assert lines == [
-        "| `nce-30` | 110.0 | 100.0 | 10.0 % | −0.100 | – |",  # the first seed
-        "| `nce-100` | – | – | – | – | −0.2 |",
-        "| `bnce-100` | – | – | – | −0.300 | – |",
-    ]
-
-
-def test_the_raw_scores_of_a_softmax_have_no_perplexity():
-    ours = {"test_ppl": 110.0, "test_u_ppl": 0.1, "test_u_ppl_shifted": 130.0}
-    found = {"rows": [row("softmax-30", ours, criterion="cross_entropy", test_ppl=100.0)]}
-    assert papers.ptb_test(found)[0] == "| | test PPL^f | paper | over it |"
 
 
 def run(label, points, seed=1, **others):
@@ -134,21 +107,6 @@ def test_runs_of_different_length_are_compared_at_equal_updates_and_equal_time()
     assert head == "| validation PPL after | 50 s | 100 s |"
     own = "| `bnce --row-sparse` | 160.0 | 143.3 ± 4.6 |"
     assert lines == ["| `adaptive_loss` | – | 180.0 |", own]
-
-
-def of_batch(size, updates, ppl):
-    recipe = {"training": ["--batch-size", "80", "--tokens-per-sample", "20"]}
-    runs = [run("bnce@0.1", [(updates, 5, ppl)])]
-    return {"recipe": recipe, "flags": ["--batch-size", str(size)], "runs": runs}
-
-
-def test_batches_are_compared_after_the_same_number_of_targets():
-    head, _, *lines = adaptive.batches(of_batch(40, 200, 90.0), of_batch(20, 401, 80.0))
-    assert head.startswith("| validation PPL after 160,000 to 160,400 targets |")
-    own = "| `bnce --row-sparse` "
-    assert lines == [f"{own}| 400 | **80.0** |", f"{own}| 800 | **90.0** |"]
-    with pytest.raises(ValueError, match="targets"):
-        adaptive.batches(of_batch(40, 200, 90.0), of_batch(20, 600, 1.0))
 
 
 def committed(name):

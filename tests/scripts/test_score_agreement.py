@@ -5,6 +5,7 @@ import json
 import forks
 import pytest
 import score_agreement
+from experiments import processes
 
 
 def command(*arguments):
@@ -23,12 +24,9 @@ def test_the_largest_difference():
     found = score_agreement.agreement([("a", -1.0), ("b", -3.0)], [("a", -1.5), ("b", -2.9)], "x")
     assert found["words"] == 2 and found["difference"] == 0.5
     assert found["perplexity"] == pytest.approx(9.025, rel=1e-3)  # exp((1.5 + 2.9) / 2)
-
-
-@pytest.mark.parametrize("other", [[("b", -1.0)], [("a", -1.0), ("b", -1.0)], []])
-def test_other_words_are_no_agreement(other):
-    with pytest.raises(score_agreement.Disagreement, match="x"):
-        score_agreement.agreement([("a", -1.0)], other, "x")
+    for other in ([("b", -1.0)], [("a", -1.0), ("b", -1.0)], []):
+        with pytest.raises(processes.CommandFailed):
+            score_agreement.agreement([("a", -1.0)], other, "x")
 
 
 def test_the_command(corpus, tmp_path, language_model):

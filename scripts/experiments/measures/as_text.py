@@ -11,7 +11,7 @@ from fairseq.data import Dictionary, data_utils
 
 
 def main(arguments: List[str]) -> None:
-    """The words of every item, without its </s>; the file appears when it is whole."""
+    """Write the words of every item, without its </s>; the file appears when it is whole."""
     folder, split, out = arguments
     part = Path(f"{out}.part")
     dictionary = Dictionary.load(str(Path(folder, "dict.txt")))

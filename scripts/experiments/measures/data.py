@@ -26,7 +26,7 @@ _OTHER_SPLITS = 4000  # tokens of valid and test, which nothing is measured on
 
 
 def probabilities(words: int) -> np.ndarray:
-    """Of the ranks 1 to ``words``, float64."""
+    """Return the probabilities of the ranks 1 to ``words``, float64."""
     weights = (np.arange(1, words + 1) + _SHIFT) ** -_EXPONENT
     return weights / weights.sum()
 
@@ -34,7 +34,7 @@ def probabilities(words: int) -> np.ndarray:
 def tokens(
     rng: np.random.Generator, count: int, dictionary: Dictionary, p: np.ndarray
 ) -> np.ndarray:
-    """(count,) int64 word ids in sentences that end in </s>, the last one too."""
+    """Return (count,) int64 word ids in sentences that end in </s>, the last one too."""
     cumulative = np.cumsum(p)
     ranks = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
     ids = dictionary.nspecial + np.minimum(ranks, len(p) - 1)
@@ -44,7 +44,7 @@ def tokens(
 
 
 def write_split(prefix: Path, ids: np.ndarray, dictionary: Dictionary) -> None:
-    """One item a sentence, memory-mapped."""
+    """Write one item a sentence, memory-mapped."""
     builder = make_builder(data_file_path(str(prefix)), "mmap", vocab_size=len(dictionary))
     ends = np.flatnonzero(ids == dictionary.eos()) + 1
     for sentence in np.split(ids, ends[:-1]):

@@ -8,9 +8,8 @@ package when it is made, so that the other heads do without (pip install '.[benc
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, Optional
 
 import torch
 import torch.nn.functional as F
@@ -23,23 +22,6 @@ LIMIT = "three_matmuls"
 DRAWS = 100  # of shared_nce, its default
 ZIPF = 1.1, 2.7  # (s, q) of the targets' law: p(rank) proportional to 1 / (rank + q)^s
 _ALIGNED = 64  # numbers: where rows of a matrix have to start for the fast products
-
-
-class Shape(NamedTuple):
-    """N tokens, features of size D, V words; "NxDxV" in text."""
-
-    tokens: int
-    size: int
-    vocab: int
-
-    @classmethod
-    def parse(cls, text: str) -> Shape:
-        if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){2}", text):
-            raise ValueError(f"required NxDxV, got {text}")
-        return cls(*map(int, text.split("x")))
-
-    def __str__(self) -> str:
-        return f"{self.tokens}x{self.size}x{self.vocab}"
 
 
 @dataclass
@@ -70,22 +52,27 @@ class Problem:
         self.features.grad = self.weight.grad = None
 
 
-def make_problem(shape: Shape, dtype: torch.dtype, device: torch.device, seed: int = 1) -> Problem:
-    """Return about standard normal scores, with targets and noise of a Zipf-Mandelbrot law."""
+def make_problem(shape: str, dtype: torch.dtype, device: torch.device, seed: int = 1) -> Problem:
+    """Return about standard normal scores, with targets and noise of a Zipf-Mandelbrot law.
+
+    Args:
+        shape: NxDxV: N tokens, features of size D, V words.
+    """
     from fairseq_bnce.noise import NoiseDistribution
 
+    tokens, size, vocab = map(int, shape.split("x"))
     rng = torch.Generator(device=device).manual_seed(seed)
     exponent, shift = ZIPF
-    ranks = torch.arange(1, shape.vocab + 1, dtype=torch.float64)
+    ranks = torch.arange(1, vocab + 1, dtype=torch.float64)
     noise = NoiseDistribution((ranks + shift) ** -exponent).to(device)
-
-    def random(rows: int, scale: float) -> Tensor:
-        made = torch.empty(rows, shape.size, dtype=dtype, device=device)
-        return made.normal_(0, scale, generator=rng).requires_grad_()
-
-    target = noise.sample(shape.tokens, generator=rng)
-    features, weight = random(shape.tokens, 1.0), random(shape.vocab, shape.size**-0.5)
-    return Problem(features, target, noise, weight, log_z=math.log(shape.vocab) + 0.5)
+    target = noise.sample(tokens, generator=rng)
+    features, weight = (
+        torch.empty(rows, size, dtype=dtype, device=device)
+        .normal_(0, scale, generator=rng)
+        .requires_grad_()
+        for rows, scale in ((tokens, 1.0), (vocab, size**-0.5))
+    )
+    return Problem(features, target, noise, weight, log_z=math.log(vocab) + 0.5)
 
 
 def _exact(loss: Callable[[], Loss]) -> Callable[[Problem], Head]:
@@ -107,11 +94,6 @@ def _compiled() -> Loss:
     return torch.compile(_cross_entropy, dynamic=False)
 
 
-def _torchs_own() -> Loss:
-    options = nn.LinearCrossEntropyOptions()  # without options it is the plain cross_entropy
-    return lambda h, w, y: F.linear_cross_entropy(h, w, y, options=options)
-
-
 def _cut_cross_entropy() -> Loss:
     from cut_cross_entropy import linear_cross_entropy
 
@@ -124,64 +106,50 @@ def _liger() -> Loss:
     return liger
 
 
-def _liger_cute() -> Loss:
-    """Return Liger's kernels for the GPU's generation: Hopper or Blackwell."""
-    if torch.cuda.get_device_capability()[0] == 9:
-        from liger_kernel.ops.cutedsl.ops import fused_linear_cross_entropy_sm90 as hopper
+def _dense(problem: Problem) -> Head:
+    """Make bnce with V x D gradients."""
+    from fairseq_bnce import losses
 
-        return hopper.liger_fused_linear_cross_entropy_sm90
-    from liger_kernel.ops.cutedsl.ops import LigerFusedLinearCrossEntropyFunction as blackwell
-
-    return lambda h, w, y: blackwell.apply(h, w, y)[0]
+    arguments = problem.features, problem.target, problem.weight, None, problem.noise.log_q
+    mean = 1 / len(problem.target)
+    return lambda: problem.step(losses.batch_nce_loss(*arguments, log_z=problem.log_z) * mean)
 
 
-def _own(sparse: bool, shared: bool = False) -> Callable[[Problem], Head]:
-    """Return the maker of a head of this plugin.
+def _sparse(draws: int) -> Callable[[Problem], Head]:
+    """Return the maker of bnce, or of shared_nce with ``draws``, with gradients of few rows.
 
-    Args:
-        sparse: gradients for the rows of the batch instead of V x D.
-        shared: shared_nce instead of bnce.
+    By the cores of the losses, as the criteria call them.
     """
 
     def make(problem: Problem) -> Head:
         from fairseq_bnce.optim import row_sparse
 
-        if sparse:
-            row_sparse.mark(nn.Module(), problem.weight)
-        draws = DRAWS if shared else 0
-        return lambda: problem.step(_nce(problem, sparse, draws) / len(problem.target))
+        row_sparse.mark(nn.Module(), problem.weight)
+        return lambda: problem.step(_sparse_nce(problem, draws) / len(problem.target))
 
     return make
 
 
-def _nce(problem: Problem, sparse: bool, draws: int) -> Tensor:
-    """The loss in nats, summed: batch NCE, or with ``draws`` that all tokens share."""
-    from fairseq_bnce import losses
+def _sparse_nce(problem: Problem, draws: int) -> Tensor:
     from fairseq_bnce.losses import nce
     from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws
     from fairseq_bnce.optim import row_sparse
 
-    features, target, log_q = problem.features, problem.target, problem.noise.log_q
-    drawn = problem.noise.sample(draws) if draws else target[:0]
+    def words(ids: Tensor) -> Words:
+        rows = row_sparse.gather(problem.weight, ids)
+        return Words(rows, None, problem.noise.log_q[ids])
+
     options: Dict[str, Any] = {"log_z": problem.log_z, "reduction": "sum"}
-    if not sparse:
-        arguments = (features, target, problem.weight, None, log_q)
-        if draws:
-            return losses.shared_nce_loss(*arguments, drawn, **options)
-        return losses.batch_nce_loss(*arguments, **options)
-    # As the criteria do: the cores of the losses, with the rows of the batch's words.
-    if draws:
-        ids, (target,), drawn, counts = distinct_with_draws(drawn, target)
-    else:
-        ids, (target,) = distinct(target)
-    words = Words(row_sparse.gather(problem.weight, ids), None, log_q[ids])
-    if draws:
-        return nce.shared_nce(features, words, target, drawn, counts, **options)
-    return nce.batch_nce(features, words, target, drawn, **options)
+    if not draws:
+        ids, (target,) = distinct(problem.target)
+        return nce.batch_nce(problem.features, words(ids), target, target[:0], **options)
+    drawn = problem.noise.sample(draws)
+    ids, (target,), drawn, counts = distinct_with_draws(drawn, problem.target)
+    return nce.shared_nce(problem.features, words(ids), target, drawn, counts, **options)
 
 
 def _three_matmuls(problem: Problem) -> Head:
-    """The products that batch NCE can't do without, on rows gathered before: no loss, no softplus.
+    """Make the products that batch NCE can't do without, on rows gathered before.
 
     N x U scores, the features' gradient, the rows' gradient; all in the problem's own dtype. Zeros
     make U a multiple of what fast products take.
@@ -201,15 +169,12 @@ def _three_matmuls(problem: Problem) -> Head:
 EXACT: Dict[str, Callable[[Problem], Head]] = {
     "cross_entropy": _exact(lambda: _cross_entropy),
     "compiled": _exact(_compiled),
-    "linear_cross_entropy": _exact(_torchs_own),
     "liger": _exact(_liger),
-    "liger_cute": _exact(_liger_cute),
     "cut_cross_entropy": _exact(_cut_cross_entropy),
 }
 OWN: Dict[str, Callable[[Problem], Head]] = {
-    "shared_nce": _own(sparse=False, shared=True),
-    "shared_nce_sparse": _own(sparse=True, shared=True),
-    "bnce": _own(sparse=False),
-    "bnce_sparse": _own(sparse=True),
+    "shared_nce_sparse": _sparse(DRAWS),
+    "bnce": _dense,
+    "bnce_sparse": _sparse(0),
 }
 HEADS = {**EXACT, LIMIT: _three_matmuls, **OWN}

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any, Callable, List
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.benchmark import timer  # waits for the GPU, where there is one
 
-LEAST_CALLS, LEAST_TRACED, MOST_TRACED = 3, 1, 10
-_WARM_SHARE = 0.1  # of calls and time; of the time for traced calls, too
+LEAST_CALLS = 3
+WARM_SHARE = 0.1  # of calls and time
 
 
-def limits(measure: str) -> argparse.ArgumentParser:
-    """Return a parser with the limits of a measure."""
-    parser = argparse.ArgumentParser(prog=f"measure.py {measure}", allow_abbrev=False)
-    parser.add_argument("--updates", type=int, default=400)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    return parser
+def device(arguments: List[str]) -> Dict[str, Optional[str]]:
+    """Return the GPU's name, None without one."""
+    return {"cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None}
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -35,7 +31,7 @@ def after_warm_up(action: Callable[[], Any], most: int, limit: float) -> List[An
         most: calls, if they take no longer than ``limit`` seconds; LEAST_CALLS in any case.
     """
     start = timer()
-    warm = repeat(action, int(_WARM_SHARE * most), _WARM_SHARE * limit, 1)
+    warm = repeat(action, int(WARM_SHARE * most), WARM_SHARE * limit, 1)
     if timer() - start > limit:  # one so slow needs none
         return warm
     return repeat(action, most, limit, LEAST_CALLS)
@@ -50,21 +46,14 @@ def repeat(action: Callable[[], Any], most: int, limit: float, least: int) -> Li
     return found
 
 
-def peaks(action: Callable[[], Any], limit: float) -> List[Any]:
-    """Return the results of a traced ``action``, a few times."""
-    return repeat(action, MOST_TRACED, _WARM_SHARE * limit, LEAST_TRACED)
-
-
 def peak_bytes(action: Callable[[], object], cuda: bool) -> int:
     """Return the peak of torch's allocator during ``action``, minus its state before.
 
     On the CPU every allocation and release is traced, those inside of operations and of the
     backward pass too; what a library allocates for itself (oneDNN's scratch space) is not.
     """
-    return _cuda_peak(action) if cuda else _cpu_peak(action)
-
-
-def _cuda_peak(action: Callable[[], object]) -> int:
+    if not cuda:
+        return _cpu_peak(action)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

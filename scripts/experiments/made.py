@@ -1,4 +1,4 @@
-"""Small models that score sentences, for the benchmarks of scoring and decoding."""
+"""Made data and small models in a folder, each made once: for the benchmarks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ import sys
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
-from . import machine, processes, run
+from . import machine, processes
 
+_MEASURES = Path(__file__).with_name("measures")
 # Most words of a sentence. Lengths in the made data are geometrically distributed about 20.
 LONGEST = "400"
 _BLOCKS = ["--sample-break-mode", "eos", "--tokens-per-sample", LONGEST]
 _COMMON = [*_BLOCKS, "--num-workers", "0", "--no-progress-bar"]
+
+
+def make_data(folder: Path, threads: int, vocab: int, tokens: int) -> Path:
+    """Make a corpus with measures/data.py unless it exists, and return its folder."""
+    if not folder.is_dir():
+        print(f"{folder.name}: making data", file=sys.stderr, flush=True)
+        command = [sys.executable, _MEASURES / "data.py", "--out", folder]
+        command += ["--vocab", vocab, "--tokens", tokens]
+        processes.run(command, folder.with_name(f"{folder.name}.log"), threads)
+    return folder
 
 
 class Workshop:
@@ -28,19 +39,17 @@ class Workshop:
 
     def run(self, *command: Any, printed: Optional[Path] = None) -> processes.Ended:
         """Run a command; ``printed`` receives its standard output."""
-        return processes.run(list(map(str, command)), self.log, self.threads, printed)
+        return processes.run(command, self.log, self.threads, printed)
 
     def data(self, vocab: int, tokens: int) -> Path:
         """Return the folder of made data."""
-        folder = self.out / f"data-{vocab}-{tokens}"
-        return run.make_data(folder, self.log, self.threads, vocab=vocab, tokens=tokens)
+        return make_data(self.out / f"data-{vocab}-{tokens}", self.threads, vocab, tokens)
 
     def text(self, data: Path, split: str, name: str) -> Path:
         """Return a split as text."""
         text = self.out / f"text-{name}.txt"
         if not text.is_file():
-            script = Path(__file__).with_name("measures") / "as_text.py"
-            self.run(sys.executable, script, data, split, text)
+            self.run(sys.executable, _MEASURES / "as_text.py", data, split, text)
         return text
 
     def model(self, data: Path, name: str, flags: Sequence[str]) -> Path:
@@ -59,5 +68,5 @@ def eval_lm(data: Path, checkpoint: Path, split: str, *flags: str) -> List[Any]:
 
 
 def _fairseq(command: str, data: Path, *flags: Any) -> List[Any]:
-    plugin = machine.plugin_folder()
-    return [sys.executable, "-m", f"fairseq_cli.{command}", data, "--user-dir", plugin, *flags]
+    module = f"fairseq_cli.{command}"
+    return [sys.executable, "-m", module, data, "--user-dir", machine.PLUGIN, *flags]
