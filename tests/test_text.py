@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import os
+import random
 import subprocess
 from pydoc_data.topics import topics
 
@@ -70,12 +71,21 @@ def test_the_ends_of_a_sentence_are_dropped(tokenizer, language):
         assert words("<s> a </s>") == ["a"]
 
 
+PIECES = ["a", "A", "1", "x", "Mr", "No", "etc", "U.S", "s'", "n't", "\xe9", "\u0661", "\u4e2d"]
+PIECES += [*"    ''',,..", "\xdf", "  ", "\xa0", "..", '"', "`", "-", "--", "(", ")", "&", "<unk>"]
+PIECES += ["\u20ac", "\u2019", "\x01", "\x1c", "DOTMULTI", "!", "@-@", "&apos;", "%", "/"]
+TRICKY = ["a,,1", "' '5", "x' 'y", ",5 ,5", "end. 5", "end. b", "end. B", "'tis. 'Tis", "\x01 .' "]
+
+
 @pytest.mark.parametrize("language", ["en", "fr"])
-def test_words_are_those_that_sacremoses_makes(language):
+def test_remembered_words_are_those_that_sacremoses_makes_of_whole_lines(language):
+    """On Python's documentation, and on lines made to mislead."""
+    rng = random.Random(language)
+    made = ["".join(rng.choices(PIECES, k=rng.randint(1, 14))) for _ in range(500)]
+    lines = [*TRICKY, *made, *"".join(topics.values()).splitlines()[::20]]
     alone = MosesTokenizer(language)
-    prose = "".join(topics.values()).splitlines()[::20]
-    for line in ["W1 w2  Mr 5", "end. 5 'tis. 'Tis", "\xe9t\xe9 d'w1, x...", *prose]:
-        assert tokens.tokenize(line, language) == alone.tokenize(line, escape=False)
+    for line in lines:
+        assert tokens.moses_words(line, language) == alone.tokenize(line, escape=False), repr(line)
 
 
 # ---------------------------------------------------------------- out

@@ -10,7 +10,6 @@ from fairseq_bnce.errors import InputError, quoted
 
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIALS = frozenset({BOS, PAD, EOS, UNK})
-_PLAIN = re.compile("[A-Za-z0-9 ]*")  # sacremoses cuts such text at spaces
 
 
 def check_language(flag: str, language: str | None) -> None:
@@ -24,7 +23,8 @@ def check_language(flag: str, language: str | None) -> None:
 
 
 @functools.lru_cache(maxsize=None)
-def _moses(language: str) -> Any:
+def moses(language: str) -> Any:
+    """Return sacremoses' tokeniser for a language."""
     from sacremoses import MosesTokenizer
 
     return MosesTokenizer(language)
@@ -39,12 +39,58 @@ def words_of(text: str, language: str | None, lowercase: bool) -> list[str]:
 
 def tokenize(text: str, language: str) -> list[str]:
     """Cut raw text into words; each of fairseq's own symbols stays one word."""
-    if _PLAIN.fullmatch(text):  # a shortcut for lists of speech recognisers
-        return text.split()
     # sacremoses' protected_patterns would join a word and the full stop after it, and fail beyond
     # 1,000 in a line.
     words: list[str] = []
     for part in re.split(f"({'|'.join(SPECIALS)})", text):
-        is_special = part in SPECIALS
-        words += [part] if is_special else _moses(language).tokenize(part, escape=False)
+        words += [part] if part in SPECIALS else moses_words(part, language)
     return words
+
+
+def moses_words(text: str, language: str) -> list[str]:
+    """Cut a line as sacremoses does, from a cache of chunks, the parts between spaces.
+
+    sacremoses' patterns treat chunks independently, with three exceptions. An apostrophe or a comma
+    at the edge of a chunk needs a space beside it. A full stop at the end of a chunk depends on the
+    start of the next chunk. Of two apostrophes around a space, the first may hide the space from
+    the second. So each chunk is cut with stand-ins for its neighbours, and the whole line is cut at
+    once if apostrophes meet or sacremoses' own marks occur.
+    """
+    chunks = _LETTER_COMMA.sub(" , ", _SYMBOL.sub(r" \g<0> ", text)).split()
+    if "' '" in " ".join(chunks) or _UNUSUAL.search(text):
+        return moses(language).tokenize(text, escape=False)
+    words: list[str] = []
+    last = len(chunks) - 1
+    for number, chunk in enumerate(chunks):
+        if len(chunk) == 1 or chunk.isascii() and chunk.isalnum():
+            words.append(chunk)
+            continue
+        has_before = number > 0 and chunk[0] in "',"
+        after = ""
+        if number < last and chunk[-1] in "',.":
+            after = _stand_in(language, chunks[number + 1][0])
+        words += _chunk_words(language, chunk, has_before, after)
+    return words
+
+
+# Characters that sacremoses separates by spaces first.
+_SYMBOL = re.compile(r"""[!-&(-+/:-@\[-_{-~]""")
+_LETTER_COMMA = re.compile(r"(?<=[A-Za-z]),(?!\S)")
+# Control characters that sacremoses drops, and its mark for several full stops.
+_UNUSUAL = re.compile(r"[\x00-\x08\x0e-\x1b]|DOTMULTI")
+_REMEMBERED = 2**16  # chunks
+
+
+@functools.lru_cache(_REMEMBERED)
+def _chunk_words(language: str, chunk: str, has_before: bool, after: str) -> tuple[str, ...]:
+    line = "x " * has_before + chunk + f" {after}" * bool(after)
+    words = moses(language).tokenize(line, escape=False)
+    return tuple(words[has_before : len(words) - bool(after)])
+
+
+@functools.lru_cache(_REMEMBERED)
+def _stand_in(language: str, letter: str) -> str:
+    """Return a letter that sacremoses treats like this one at the start of the next chunk."""
+    if letter in "0123456789":
+        return "1"
+    return "x" if moses(language).islower(letter) else "("
