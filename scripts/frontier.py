@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw docs/frontier/*.png from all committed JSON of results.
+"""Draw docs/results/frontier/*.png from all committed JSON of results.
 
     frontier.py            # draw the pictures whose numbers have changed
     frontier.py --check    # only name these pictures (exit status 1 if any)
@@ -29,7 +29,7 @@ from experiments.command import HelpFormatter, start
 from rendering import frontier
 from rendering.frontier import System
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "exact perplexity"}
 TIME = {"xlabel": "processor seconds", "ylabel": "validation perplexity", "yscale": "log"}
 
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def pictures(docs: Path) -> List[Picture]:
-    """Return all pictures of docs/frontier."""
+    """Return all pictures of docs/results/frontier."""
     contents = [json.loads(path.read_text("utf-8")) for path in sorted(docs.rglob("*.json"))]
     found = [_spread(*one) for one in frontier.families(contents).items()]
     return [*found, *(_time(*one) for one in frontier.curves(contents).items() if one[1])]

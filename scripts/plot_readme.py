@@ -74,7 +74,7 @@ def speeds(results: Dict[str, Any]) -> Dict[str, Points]:
 
 
 def _results(name: str) -> Dict[str, Any]:
-    return json.loads((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    return json.loads((ROOT / "docs/results" / name).read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

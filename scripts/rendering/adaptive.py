@@ -1,4 +1,4 @@
-"""Tables of docs/adaptive-softmax.md: several files of compare.py --learning-rates.
+"""Tables of docs/results/adaptive-softmax.md: several files of compare.py --learning-rates.
 
 The label METHOD@RATE is a method with a learning rate. Where several files have a run, the longest
 counts. A grid shows all rates after as many updates as all runs have. The other tables show a
@@ -26,8 +26,6 @@ METHODS = {
     "tied-random": "the same, `--init-output-bias none`",
 }
 _SPEED: Columns = (
-    ("updates", "updates", ",.0f"),
-    ("words/s", "words_per_second", ",.0f"),
     ("words/processor s", "words_per_processor_second", ",.0f"),
     ("peak memory, MiB", "peak_mib", ",.0f"),
     ("parameters", "parameters", ",.0f"),
@@ -35,39 +33,36 @@ _SPEED: Columns = (
 _SCORING: Columns = (
     ("test PPL, exact", "test_ppl", ".1f"),
     ("unnormalised, shifted", "test_u_ppl_shifted", ".1f"),
-    ("σ_z", "sigma_z", ".3f"),
     ("tokens/s, exact", "exact_tokens_per_second", ",.0f"),
     ("tokens/s, unnormalised", "unnormalised_tokens_per_second", ",.0f"),
-    ("right, exact, %", "accuracy", ".1f"),
-    ("right, unnormalised, %", "u_accuracy", ".1f"),
-    ("choices that differ, %", "choices_that_differ", ".1f"),
 )
 
 
 def grid(*comparisons: Dict[str, Any]) -> List[str]:
     """Validation perplexity of every method with every learning rate, the best in bold."""
     runs = _runs(comparisons)
-    rates = _rates(runs)
+    rates = sorted({rate for _, rate in runs}, key=float)
     titles = [f"validation PPL after {_common_update(runs):,} updates, lr", *rates]
     return table(titles, [[METHODS[name], *_by_rate(runs, name, rates)] for name in _methods(runs)])
 
 
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
-    """A grid for each size of the batch, after the same number of targets."""
+    """The best learning rate for each size of the batch, after the same number of targets."""
     sizes = _by_batch(comparisons)
     targets = [size * _common_update(runs) for size, runs in sizes.items()]
     if max(targets) > 1.01 * min(targets):
         raise ValueError(f"required runs with the same number of targets, got {targets}")
     ends = dict.fromkeys((min(targets), max(targets)))
     shown = " to ".join(f"{count:,}" for count in ends)
-    rates = _rates(key for runs in sizes.values() for key in runs)
-    titles = [f"validation PPL after {shown} targets", "targets a batch"]
-    lines = [
-        [METHODS[method], f"{size:,}", *_by_rate(runs, method, rates)]
-        for method in _methods(next(iter(sizes.values())))
-        for size, runs in sizes.items()
-    ]
-    return table([*titles, *(f"lr {rate}" for rate in rates)], lines)
+    lines = []
+    for method in _methods(next(iter(sizes.values()))):
+        for size, runs in sizes.items():
+            update = _common_update(runs)
+            best = _best(runs, method, update)
+            ppl = _shown([_at(run, update) for run in runs[best]])
+            lines.append([METHODS[method], f"{size:,}", best[1], ppl])
+    titles = [f"after {shown} targets", "targets a batch", "best lr", "validation PPL"]
+    return table(titles, lines)
 
 
 def leaders(*comparisons: Dict[str, Any]) -> List[str]:
@@ -111,11 +106,8 @@ def scoring(*comparisons: Dict[str, Any]) -> List[str]:
     columns = [
         c for c in _SCORING if any(run.get(c[1]) for runs in chosen.values() for run in runs)
     ]
-    lines = [
-        [METHODS[method], f"{runs[0]['updates']:,}", *_values(runs, columns)]
-        for method, runs in chosen.items()
-    ]
-    return table(["", "updates", *(title for title, _, _ in columns)], lines)
+    lines = [[METHODS[method], *_values(runs, columns)] for method, runs in chosen.items()]
+    return table(["", *(title for title, _, _ in columns)], lines)
 
 
 def _runs(comparisons: Iterable[Dict[str, Any]], is_scored: bool = False) -> Runs:
@@ -150,10 +142,6 @@ def _by_rate(runs: Runs, method: str, rates: Sequence[str]) -> List[str]:
         text = _shown([_at(run, update) for run in runs.get((method, rate), [])])
         line.append(f"**{text}**" if (method, rate) == best else text)
     return line
-
-
-def _rates(keys: Iterable[Key]) -> List[str]:
-    return sorted({rate for _, rate in keys}, key=float)
 
 
 def _methods(runs: Runs) -> List[str]:

@@ -13,9 +13,6 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from .cells import number, table
-from .comparisons import PTB, RANKING, SAMPLED
-
 Content = Dict[str, Any]
 Points = Sequence[Tuple[float, float]]
 # By the fingerprint of the data, or the number of words, where a file says nothing else.
@@ -23,7 +20,6 @@ CORPORA = {
     **dict.fromkeys(("843bee06371f", 10008), "PTB"),
     **dict.fromkeys(("2e5455782f16", "030cefd015bc", 52600), "novels"),
 }
-TITLES = dict([*SAMPLED, *PTB, *RANKING])  # of compare.py's labels
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
 _NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--max-valid-steps"}
 _NOT_TOLD |= {"--log-interval", "--lr", "--lr-scheduler", "--optimizer"}
@@ -46,7 +42,6 @@ class System:
         machine: whose processor that was.
         seed: of several, none.
         runs: how many it is the mean of; 0 for the paper's.
-        title: what the label stands for, if that is known.
     """
 
     family: str
@@ -60,11 +55,10 @@ class System:
     machine: str = ""
     seed: Optional[int] = None
     runs: int = 1
-    title: str = ""
 
     @property
     def place(self) -> Tuple[float, float]:
-        """(σ_z, perplexity), to more digits than a picture or a table shows."""
+        """(σ_z, perplexity), to more digits than a picture shows."""
         assert self.ppl is not None and self.sigma_z is not None, "families() has only such"
         return round(self.sigma_z, 4), round(self.ppl, 2)
 
@@ -109,8 +103,7 @@ def _compared(content: Content) -> Iterator[System]:
         if "failed" not in run:
             group = ", ".join([recipe, f"{run['updates']:,} updates", *_other(content["flags"])])
             scored = run if "test_ppl" in run else {}
-            title = TITLES.get(run["label"], "")
-            yield replace(_training(family, group, run, scored, run["train"]), title=title)
+            yield _training(family, group, run, scored, run["train"])
 
 
 def _other(flags: Sequence[str]) -> List[str]:
@@ -235,23 +228,3 @@ def curves(contents: Iterable[Any]) -> Dict[str, Dict[str, Dict[str, Points]]]:
         }
         for family, groups in sorted(found.items())
     }
-
-
-def fronts(*contents: Any) -> List[str]:
-    """Every group's systems that no other of ours has both a lower perplexity and spread than."""
-    titles = ["", "trained as", "system", "PPL^f", "σ_z", "processor s", "runs"]
-    lines = []
-    for family, groups in families(contents).items():
-        for group, systems in groups.items():
-            ours = [one for one in systems if one.runs]
-            kept = front([one.place for one in ours])
-            chosen = sorted((one for one in ours if one.place in kept), key=lambda one: one.place)
-            lines += [[family, group, *_cells(one)] for one in chosen]
-    return table(titles, lines, text=3)
-
-
-def _cells(system: System) -> List[str]:
-    is_told = system.title not in ("", system.label)
-    label = f"`{system.label}`" + (f": {system.title}" if is_told else "")
-    numbers = (system.ppl, ".1f"), (system.sigma_z, ".3f"), (system.seconds, ",.0f")
-    return [label, *(number(value, form) for value, form in numbers), str(system.runs)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .cells import Columns, interval, listing, number, table
+from .cells import interval, number, table
 
 ROWS = {
     "first": "pocketsphinx's own answer",
@@ -16,14 +16,6 @@ ROWS = {
     "exact-half": "exact, half of the vocabulary OOV",
     "oracle": "the best of each list",
 }
-_MODEL: Columns = (
-    ("WER, unnormalised − exact", "all", ""),
-    ("the same, half of the vocabulary OOV", "half", ""),
-    ("updates of the model", "updates", ",d"),
-    ("validation perplexity, exact", "ppl", ".1f"),
-    ("µ_z, nats", "mu_z", ".3f"),
-    ("σ_z, nats", "sigma_z", ".3f"),
-)
 
 
 def speech(found: Dict[str, Any]) -> List[str]:
@@ -39,17 +31,10 @@ def _difference(found: Dict[str, Any], name: str) -> str:
     return interval(found["differences"].get(name), "+.2f")
 
 
-def unnormalized(found: Dict[str, Any]) -> List[str]:
-    """Errors of unnormalised scores against those of exact scores, and the model's numbers."""
-    half = _difference(found, "unnormalized-half - exact-half")
-    every = _difference(found, "unnormalized - exact")
-    return listing({**found["model"], "all": every, "half": half}, _MODEL)
-
-
 def ways(*found: Dict[str, Any]) -> List[str]:
     """Several runs: the normaliser of unnormalised scores, and its effect on the errors."""
     titles = ["model, and what is subtracted", "validation PPL^f", "σ_z, nats"]
-    titles += ["WER, exact", "unnormalised", "unnormalised − exact"]
+    titles += ["WER, exact", "unnormalised − exact"]
     return table(titles, [_way(one) for one in found])
 
 
@@ -60,6 +45,6 @@ def _way(found: Dict[str, Any]) -> List[str]:
         f"{model.get('kind', 'ranking')}, {f'{rows:,} rows' if rows else constant}",
         number(model["ppl"], ".1f"),
         number(model["sigma_z"], ".3f"),
-        *(interval(found["wer"][name], ".2f") for name in ("exact", "unnormalized")),
+        interval(found["wer"]["exact"], ".2f"),
         _difference(found, "unnormalized - exact"),
     ]
