@@ -89,7 +89,11 @@ class Shell:
             streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
             command = ["/bin/bash", *flags, "-c", text]
             with subprocess.Popen(command, cwd=self._folder, env={"PATH": path}, **streams) as bash:
-                self._serve(listener, bash)
+                try:
+                    self._serve(listener, bash)
+                except BaseException:
+                    bash.kill()  # or it would wait for an answer
+                    raise
         return Result(bash.returncode, log.read_text(encoding="utf-8", errors="replace"))
 
     def _serve(self, listener: socket.socket, bash: "subprocess.Popen[bytes]") -> None:

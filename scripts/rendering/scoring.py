@@ -51,10 +51,6 @@ _OFFSETS: Columns = (
     ("without a softmax", "u_ppl", ".2f"),
     ("× as fast", "faster", ".1f"),
 )
-_FARTHEST: Columns = (
-    ("log Z_c − log Z", "deviation", ".3f"),
-    ("entropy", "entropy", ".3f"),
-)
 
 
 def quickstart(results: Dict[str, Any]) -> List[str]:
@@ -110,12 +106,6 @@ def summaries(unnormalised: Dict[str, Any], exact: Dict[str, Any]) -> List[str]:
 def diagnosis(found: Dict[str, Any]) -> List[str]:
     """The numbers of fairseq-bnce diagnose."""
     return listing(found, DIAGNOSIS)
-
-
-def farthest(found: Dict[str, Any]) -> List[str]:
-    """The contexts of fairseq-bnce diagnose --worst."""
-    lines = [([f"`{one['before']} [{one['word']}]`"], one) for one in found["farthest"]]
-    return measured(["context [next word]"], _FARTHEST, lines)
 
 
 def offsets(*found: Dict[str, Any]) -> List[str]:

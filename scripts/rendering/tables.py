@@ -46,7 +46,6 @@ TABLES: Dict[str, Table] = {
     "scoring-completion": scoring.completed,
     "scoring-summaries": scoring.summaries,
     "diagnosis": scoring.diagnosis,
-    "diagnosis-farthest": scoring.farthest,
     "offsets": scoring.offsets,
     "speech": rescoring.speech,
     "speech-ways": rescoring.ways,
