@@ -5,8 +5,8 @@
   fairseq-bnce get-data ltcb --out data/ltcb --vocab-size 40000
 
 Without --source the archive is looked for in --cache, and downloaded to it if need be. The result
-is that of fairseq-bnce prepare-text: text/, bin/ and report.json. docs/results/corpora.md says how each
-corpus is read.
+is that of fairseq-bnce prepare-text: text/, bin/ and report.json. docs/results/corpora.md says how
+each corpus is read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text_options.add_result_options(parser.add_argument_group("result"))
     _add_sources(parser.add_argument_group("archive"))
     group = parser.add_argument_group(
-        "words and vocabulary", "As of prepare-text; by default the recipe's (docs/results/corpora.md)."
+        "words and vocabulary",
+        "As of prepare-text; by default the recipe's (docs/results/corpora.md).",
     )
     text_options.add_split_options(group)
     text_options.add_line_options(group)
