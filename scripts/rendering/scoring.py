@@ -109,10 +109,11 @@ def diagnosis(found: Dict[str, Any]) -> List[str]:
 
 
 def offsets(*found: Dict[str, Any]) -> List[str]:
-    """bench_offset.py: scores without a softmax, by a constant and by the most rows."""
+    """bench_offset.py: scores without a softmax, by a constant and by the default rows."""
     lines: List[Tuple[Sequence[str], Dict[str, Any]]] = []
     for name, model in (pair for one in found for pair in one["models"].items()):
-        for way in (model["ways"][0], model["ways"][-1]):
+        fiftieth = [way for way in model["ways"] if way["rows"] <= model["words"] / 50]
+        for way in (fiftieth[0], fiftieth[-1]):
             rows = f"{way['rows']:,} rows" if way["rows"] else "a constant"
             # Rows fitted to training text have their mean corrected on another text.
             ppl = way.get("u_ppl_other_mean", way["u_ppl"])
