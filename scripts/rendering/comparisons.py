@@ -11,22 +11,22 @@ Labels = Sequence[Tuple[str, str]]  # (label in the file, title on the page)
 
 PTB: Labels = (
     (SOFTMAX, SOFTMAX),
-    ("bnce+800", "bnce, 800 extra draws"),
+    ("bnce+800", "bnce, 800 extra noise samples"),
     ("bnce", "bnce"),
     ("ranking", "bnce, ranking, α = 0.1"),
-    ("ranking+800", "bnce, ranking, 800 extra draws"),
+    ("ranking+800", "bnce, ranking, 800 extra noise samples"),
     ("shared_nce", "shared_nce, K = 100"),
     ("nce_regularized", "nce_regularized, α = 10, γ = 0.1"),
 )
 RANKING: Labels = (
     (SOFTMAX, SOFTMAX),
     ("dev0.2", "self_norm_softmax, α = 0.2"),
-    ("r0.1+800", "ranking, α = 0.1, 800 draws"),
-    ("r0.15+last", "ranking, α = 0.15, 800, 800, 4,000 draws"),
-    ("r0.2+last", "ranking, α = 0.2, 800, 800, 4,000 draws"),
+    ("r0.1+800", "ranking, α = 0.1, 800 noise samples"),
+    ("r0.15+last", "ranking, α = 0.15, 800, 800, 4,000 noise samples"),
+    ("r0.2+last", "ranking, α = 0.2, 800, 800, 4,000 noise samples"),
 )
 SAMPLED: Labels = (
-    ("bnce+800", "bnce, 800 extra draws"),
+    ("bnce+800", "bnce, 800 extra noise samples"),
     ("shared_nce", "shared_nce"),
     ("cps", "sampled_bce, cps"),
     ("is", "sampled_bce, is"),
