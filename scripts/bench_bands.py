@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time and memory of the exact log Z_c by bands, beside a plain output layer of full size.
 
-    bench_bands.py --out docs/bands/partition.json
+    bench_bands.py --out docs/results/bands/partition.json
 
 The sizes are those of fairseq's transformer_lm_wiki103. The work by bands is the sum of V_k d_k,
 the work of a plain layer V D.

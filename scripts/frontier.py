@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw docs/frontier/*.png from all committed JSON of results.
+"""Draw docs/results/frontier/*.png from all committed JSON of results.
 
     frontier.py            # draw the pictures whose numbers have changed
     frontier.py --check    # only name these pictures (exit status 1 if any)
@@ -26,7 +26,7 @@ from experiments.command import HelpFormatter, start
 from rendering import frontier
 from rendering.frontier import System
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "exact perplexity"}
 TIME = {"xlabel": "processor seconds", "ylabel": "validation perplexity", "yscale": "log"}
 # What is shown, and the function that draws it and says what it did: (path, digest) -> message.
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def pictures(docs: Path) -> Dict[str, Picture]:
-    """Return all pictures of docs/frontier by their names."""
+    """Return all pictures of docs/results/frontier by their names."""
     contents = [json.loads(path.read_text("utf-8")) for path in sorted(docs.rglob("*.json"))]
     found: Dict[str, Picture] = {}
     for family, groups in frontier.families(contents).items():

@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _runs(name: str) -> Any:
-    return json.loads((DOCS / name).read_text(encoding="utf-8"))["runs"]
+    return json.loads((DOCS / "results" / name).read_text(encoding="utf-8"))["runs"]
 
 
 if __name__ == "__main__":

@@ -217,7 +217,7 @@ scores have taken off, standard deviation sigma_z {deviation:.3f}. So much do si
 from log-probabilities: one of a very likely word may come out above 0.
 
 Words/s are by processor time. With {types:,} types a softmax costs little; what bnce saves grows
-with the vocabulary: docs/vocabulary.md. Everything that the commands printed is in
+with the vocabulary: docs/results/vocabulary.md. Everything that the commands printed is in
 {shown(folder.parent)}/*/*.log."""
 
 

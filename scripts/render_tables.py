@@ -4,7 +4,7 @@
     render_tables.py            # rewrite the pages that differ
     render_tables.py --check    # only show differences (exit status 1 if any)
     render_tables.py --list     # print the names that a marker can use
-    render_tables.py docs/ptb.md README.md
+    render_tables.py docs/results/ptb.md README.md
 
 A table stands between two markers of its page. The first marker names the table and its files,
 relative to the page (JSON, or .jsonl with one JSON value a line):

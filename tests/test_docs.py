@@ -23,15 +23,17 @@ pytestmark = pytest.mark.modern
 
 ALL = [block for blocks in BLOCKS.values() for block in blocks]
 RUN = [block for block in ALL if block.language in SHELL and block.is_run]
+NAMED = {page.relative_to(ROOT).as_posix(): blocks for page, blocks in BLOCKS.items()}
 PARSED = {
-    page.name: [block for block in blocks if block.language in SHELL and not block.is_run]
-    for page, blocks in BLOCKS.items()
+    page: [block for block in blocks if block.language in SHELL and not block.is_run]
+    for page, blocks in NAMED.items()
 }
 PYTHON = {
-    page.name: [block for block in blocks if block.language == "python" and block.is_run]
-    for page, blocks in BLOCKS.items()
-    if page.name != "CONTRIBUTING.md"  # which quotes the package
+    page: [block for block in blocks if block.language == "python" and block.is_run]
+    for page, blocks in NAMED.items()
+    if page != "CONTRIBUTING.md"  # which quotes the package
 }
+EXPERIMENTS = sorted((ROOT / "docs/results").glob("*.sh"))
 COMMAND = rf"(?:{'|'.join(['fairseq-bnce', *MODULES])}|scripts/(?:{'|'.join(SCRIPTS)}))"
 # For time; for machines without a GPU, as the pages say; and, since hydra changes the folder, for
 # environments into which another checkout is installed.
@@ -133,8 +135,16 @@ def test_commands_run(block: Block, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page, blocks in PARSED.items() if blocks])
 def test_flags_of_commands_that_are_not_run(page: str, tmp_path: Path) -> None:
-    shell = Parsing(tmp_path)
-    text = "\n".join(block.text for block in PARSED[page])  # variables are the page's
+    parse("\n".join(block.text for block in PARSED[page]), tmp_path)  # variables are the page's
+
+
+@pytest.mark.parametrize("script", EXPERIMENTS, ids=lambda script: script.name)
+def test_flags_of_the_results_commands(script: Path, tmp_path: Path) -> None:
+    parse(script.read_text(encoding="utf-8").replace("set -eu\n", ""), tmp_path)
+
+
+def parse(text: str, folder: Path) -> None:
+    shell = Parsing(folder)
     output = shell.run(text).output
     assert not shell.refused, "\n".join(shell.refused)
     # Or bash stopped, at a quote that has no end or a file that is not there.

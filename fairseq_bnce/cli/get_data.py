@@ -6,7 +6,7 @@
 
 Without --source, the command looks for the archive in --cache, and downloads
 the archive if it is not there. The result is that of fairseq-bnce
-prepare-text: text/, bin/ and report.json. docs/data.md says how each corpus
+prepare-text: text/, bin/ and report.json. docs/results/corpora.md says how each corpus
 is read.
 """
 
@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--questions", "questions of mscc, to prepare as well", metavar="CSV", type=Path)
     add("--answers", "answers to --questions", metavar="CSV", type=Path)
     group = parser.add_argument_group(
-        "words and vocabulary", "As in prepare-text; the defaults are the recipe's (docs/data.md)."
+        "words and vocabulary",
+        "As in prepare-text; the defaults are the recipe's (docs/results/corpora.md).",
     )
     text_options.add_split_options(group)
     text_options.add_line_options(group)

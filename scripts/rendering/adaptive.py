@@ -1,4 +1,4 @@
-"""Tables of docs/adaptive-softmax.md: several files of compare.py --learning-rates.
+"""Tables of docs/results/adaptive-softmax.md: several files of compare.py --learning-rates.
 
 The label METHOD@RATE is a method with a learning rate. Where several files have a run, the longest
 counts. A grid shows all rates after as many updates as all runs have. The other tables show a
@@ -26,8 +26,6 @@ METHODS = {
     "tied-random": "the same, `--init-output-bias none`",
 }
 _SPEED: Columns = (
-    ("updates", "updates", ",.0f"),
-    ("words/s", "words_per_second", ",.0f"),
     ("words/processor s", "words_per_processor_second", ",.0f"),
     ("peak memory, MiB", "peak_mib", ",.0f"),
     ("parameters", "parameters", ",.0f"),
@@ -35,25 +33,21 @@ _SPEED: Columns = (
 _SCORING: Columns = (
     ("test PPL, exact", "test_ppl", ".1f"),
     ("unnormalised, shifted", "test_u_ppl_shifted", ".1f"),
-    ("σ_z", "sigma_z", ".3f"),
     ("tokens/s, exact", "exact_tokens_per_second", ",.0f"),
     ("tokens/s, unnormalised", "unnormalised_tokens_per_second", ",.0f"),
-    ("right, exact, %", "accuracy", ".1f"),
-    ("right, unnormalised, %", "u_accuracy", ".1f"),
-    ("choices that differ, %", "choices_that_differ", ".1f"),
 )
 
 
 def grid(*comparisons: Dict[str, Any]) -> List[str]:
     """Tabulate validation perplexity of every method with every learning rate, the best in bold."""
     runs = _runs(comparisons)
-    rates = _rates(runs)
+    rates = sorted({rate for _, rate in runs}, key=float)
     titles = [f"validation PPL after {_common_update(runs):,} updates, lr", *rates]
     return table(titles, [[METHODS[name], *_by_rate(runs, name, rates)] for name in _methods(runs)])
 
 
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
-    """Tabulate a grid for each size of the batch, after the same number of targets."""
+    """Tabulate the best rate for each size of the batch, after the same number of targets."""
     files: Dict[int, List[Dict[str, Any]]] = {}
     for comparison in comparisons:
         flags = [*comparison["recipe"]["training"], *comparison["flags"]]
@@ -63,14 +57,15 @@ def batches(*comparisons: Dict[str, Any]) -> List[str]:
     sizes = {size: _runs(some) for size, some in sorted(files.items())}
     targets = [size * _common_update(runs) for size, runs in sizes.items()]
     shown = " to ".join(f"{count:,}" for count in dict.fromkeys((min(targets), max(targets))))
-    rates = _rates(key for runs in sizes.values() for key in runs)
-    lines = [
-        [METHODS[method], f"{size:,}", *_by_rate(runs, method, rates)]
-        for method in _methods(sizes[min(sizes)])
-        for size, runs in sizes.items()
-    ]
-    titles = [f"validation PPL after {shown} targets", "targets a batch"]
-    return table([*titles, *(f"lr {rate}" for rate in rates)], lines)
+    lines = []
+    for method in _methods(sizes[min(sizes)]):
+        for size, runs in sizes.items():
+            update = _common_update(runs)
+            best = _best(runs, method, update)
+            ppl = _shown([_at(run, update) for run in runs[best]])
+            lines.append([METHODS[method], f"{size:,}", best[1], ppl])
+    titles = [f"after {shown} targets", "targets a batch", "best lr", "validation PPL"]
+    return table(titles, lines)
 
 
 def leaders(*comparisons: Dict[str, Any]) -> List[str]:
@@ -113,11 +108,8 @@ def scoring(*comparisons: Dict[str, Any]) -> List[str]:
     chosen = {key[0]: scored[key] for key in _leaders(comparisons) if key in scored}
     every = [run for runs in chosen.values() for run in runs]
     columns = [column for column in _SCORING if any(run.get(column[1]) for run in every)]
-    lines = [
-        [METHODS[method], f"{runs[0]['updates']:,}", *_values(runs, columns)]
-        for method, runs in chosen.items()
-    ]
-    return table(["", "updates", *(title for title, _, _ in columns)], lines)
+    lines = [[METHODS[method], *_values(runs, columns)] for method, runs in chosen.items()]
+    return table(["", *(title for title, _, _ in columns)], lines)
 
 
 def _runs(comparisons: Iterable[Dict[str, Any]], is_scored: bool = False) -> Runs:
@@ -141,10 +133,6 @@ def _by_rate(runs: Runs, method: str, rates: Sequence[str]) -> List[str]:
         text = _shown([_at(run, update) for run in runs.get((method, rate), [])])
         line.append(f"**{text}**" if (method, rate) == best else text)
     return line
-
-
-def _rates(keys: Iterable[Key]) -> List[str]:
-    return sorted({rate for _, rate in keys}, key=float)
 
 
 def _methods(runs: Runs) -> List[str]:

@@ -11,22 +11,22 @@ Labels = Sequence[Tuple[str, str]]  # (label in the file, title on the page)
 
 PTB: Labels = (
     (SOFTMAX, SOFTMAX),
-    ("bnce+800", "bnce, 800 extra draws"),
+    ("bnce+800", "bnce, 800 extra noise samples"),
     ("bnce", "bnce"),
     ("ranking", "bnce, ranking, α = 0.1"),
-    ("ranking+800", "bnce, ranking, 800 extra draws"),
+    ("ranking+800", "bnce, ranking, 800 extra noise samples"),
     ("shared_nce", "shared_nce, K = 100"),
     ("nce_regularized", "nce_regularized, α = 10, γ = 0.1"),
 )
 RANKING: Labels = (
     (SOFTMAX, SOFTMAX),
     ("dev0.2", "self_norm_softmax, α = 0.2"),
-    ("r0.1+800", "ranking, α = 0.1, 800 draws"),
-    ("r0.15+last", "ranking, α = 0.15, 800, 800, 4,000 draws"),
-    ("r0.2+last", "ranking, α = 0.2, 800, 800, 4,000 draws"),
+    ("r0.1+800", "ranking, α = 0.1, 800 noise samples"),
+    ("r0.15+last", "ranking, α = 0.15, 800, 800, 4,000 noise samples"),
+    ("r0.2+last", "ranking, α = 0.2, 800, 800, 4,000 noise samples"),
 )
 SAMPLED: Labels = (
-    ("bnce+800", "bnce, 800 extra draws"),
+    ("bnce+800", "bnce, 800 extra noise samples"),
     ("shared_nce", "shared_nce"),
     ("cps", "sampled_bce, cps"),
     ("is", "sampled_bce, is"),
@@ -35,25 +35,11 @@ SAMPLED: Labels = (
     ("sampled_softmax", "sampled_softmax"),
 )
 VALID = ("valid PPL^f", "valid_ppl", ".2f"), ("over softmax", "valid_over", "")
-TEST = ("test PPL^f", "test_ppl", ".2f")
-SHIFTED = ("test PPL^n shifted", "test_u_ppl_shifted", ".2f")
-SPREAD = ("µ_z", "mu_z", ".3f"), ("σ_z", "sigma_z", ".3f")
-SPEED = ("words/s", "words_per_second", ",.0f")
-_PERPLEXITY: Columns = (
-    *VALID,
-    TEST,
-    SHIFTED,
-    ("off", "off", ""),
-    *SPREAD,
-    SPEED,
-    ("× softmax", "ratio_to_softmax", ".2f"),
-)
-_RANKING: Columns = (*VALID, TEST, ("over softmax", "test_over", ""), SHIFTED, SPREAD[1], SPEED)
+SPREAD = ("σ_z", "sigma_z", ".3f")
+_COLUMNS: Columns = (*VALID, SPREAD, ("words/s", "words_per_second", ",.0f"))
 _SAMPLED: Columns = (
     *VALID,
-    TEST,
-    SHIFTED,
-    *SPREAD,
+    SPREAD,
     ("words/processor s", "words_per_processor_second", ",.0f"),
 )
 _PROFILE: Columns = (
@@ -61,26 +47,25 @@ _PROFILE: Columns = (
     ("output layer ms", "layer_ms", ".1f"),
     ("clipping and optimiser ms", "optimiser_ms", ".1f"),
     ("all ms", "all_ms", ".1f"),
-    ("output layer's share", "share", ""),
 )
 
 
 def perplexities(comparison: Comparison) -> List[str]:
-    """Tabulate perplexities, first in docs/ptb.md."""
-    return measured(["criterion"], _PERPLEXITY, _lines(PTB, comparison))
+    """Tabulate perplexities, first in docs/results/ptb.md."""
+    return measured(["criterion"], _COLUMNS, _lines(PTB, comparison))
 
 
 def ranking(comparison: Comparison) -> List[str]:
-    """Tabulate alpha and the number of draws, in docs/ptb.md."""
-    return measured([""], _RANKING, _lines(RANKING, comparison, form=".1f"))
+    """Tabulate alpha and the number of draws, in docs/results/ptb.md."""
+    return measured([""], _COLUMNS, _lines(RANKING, comparison, form=".1f"))
 
 
 def sampled(comparison: Comparison, reference: Comparison) -> List[str]:
     """Tabulate the criteria with 800 draws; the softmax is a run of another comparison."""
     softmax = _means(reference, SOFTMAX)
-    first = {name: softmax[name] for name in ("valid_ppl", "test_ppl")}
+    first = {"valid_ppl": softmax["valid_ppl"], "valid_over": ""}
     lines = _lines(SAMPLED, comparison, softmax)
-    return measured([""], _SAMPLED, [([SOFTMAX], {**first, "valid_over": ""}), *lines])
+    return measured([""], _SAMPLED, [([SOFTMAX], first), *lines])
 
 
 def _lines(
@@ -101,37 +86,30 @@ def _means(comparison: Comparison, label: str) -> Dict[str, float]:
 
 
 def _related(found: Mapping[str, Any], softmax: Mapping[str, float], form: str) -> Dict[str, Any]:
-    """Add the distances to the softmax, and of the shifted perplexity from the exact one."""
-    if found == softmax:  # raw scores of cross_entropy are no log-probabilities
-        return {**found, "test_u_ppl_shifted": None, "valid_over": "", "test_over": ""}
-    off = 100 * abs(found["test_u_ppl_shifted"] / found["test_ppl"] - 1)
-    return {
-        **found,
-        "off": f"{number(off, '.2f')} %",
-        "valid_over": over(found["valid_ppl"], softmax["valid_ppl"], form),
-        "test_over": over(found["test_ppl"], softmax["test_ppl"], form),
-    }
+    """Add the distance to the softmax."""
+    if found == softmax:
+        return {**found, "valid_over": ""}
+    return {**found, "valid_over": over(found["valid_ppl"], softmax["valid_ppl"], form)}
 
 
 def profiles(comparison: Comparison) -> List[str]:
-    """Tabulate where the time of an update goes, in docs/ptb.md."""
+    """Tabulate where the time of an update goes, in docs/results/ptb.md."""
     lines = []
     for label, title in PTB:
         found: Dict[str, Any] = _means(comparison, label)
         found["layer_ms"] = found["criterion_ms"] - found["features_ms"]
         found["all_ms"] = found["criterion_ms"] + found["optimiser_ms"]
-        found["share"] = f"{number(found['output_layer_share'], '.0f')} %"
         lines.append(([title], found))
     return measured(["criterion"], _PROFILE, lines)
 
 
-def epochs(comparison: Comparison, labels: Labels = PTB) -> List[str]:
+def epochs(comparison: Comparison) -> List[str]:
     """Tabulate validation perplexity after each epoch, of the first seed."""
     runs = {run["label"]: run for run in reversed(comparison["runs"])}
     flags = [*comparison["recipe"]["training"], *comparison["flags"]]
     count = int(flags[len(flags) - flags[::-1].index("--max-epoch")])  # the last one counts
     lines = []
-    for label, title in labels:
+    for label, title in RANKING:
         curve = {point["update"]: point["ppl"] for point in runs[label]["train"]["curve"]}
         ends = [runs[label]["updates"] * (epoch + 1) // count for epoch in range(count)]
         lines.append([title, *(number(curve[end], ".1f") for end in ends)])
@@ -140,8 +118,7 @@ def epochs(comparison: Comparison, labels: Labels = PTB) -> List[str]:
 
 def seeds(comparison: Comparison) -> List[str]:
     """Tabulate the best ranking beside the softmax, seed by seed."""
-    titles = ["seed", "softmax, valid PPL^f", "ranking", "over softmax"]
-    titles += ["softmax, test PPL^f", "ranking", "over softmax", "σ_z"]
+    titles = ["seed", "softmax, valid PPL^f", "ranking", "over softmax", "σ_z"]
     found = {(run["label"], run["seed"]): run for run in comparison["runs"]}
     labels = SOFTMAX, RANKING[-1][0]
     each = sorted({run["seed"] for run in comparison["runs"]})
@@ -149,10 +126,8 @@ def seeds(comparison: Comparison) -> List[str]:
     pairs["mean"] = [_means(comparison, label) for label in labels]
     lines = []
     for title, (softmax, own) in pairs.items():
-        line = [title]
-        for name in ("valid_ppl", "test_ppl"):
-            line += [number(softmax[name], ".2f"), number(own[name], ".2f")]
-            line += [over(own[name], softmax[name], ".1f")]
+        both = softmax["valid_ppl"], own["valid_ppl"]
+        line = [title, *(number(ppl, ".2f") for ppl in both), over(both[1], both[0], ".1f")]
         lines.append([*line, number(own["sigma_z"], ".3f")])
     return table(titles, lines)
 

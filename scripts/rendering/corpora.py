@@ -14,5 +14,5 @@ def splits(*reports: Dict[str, Any]) -> List[str]:
         for name, split in report["splits"].items():
             counts = [number(split[count], ",d") for count in ("lines", "types", "tokens")]
             share = number(100 * split["unk"] / split["tokens"], ".2f")
-            lines.append([f"`{report['corpus']['name']}`", name, *counts, f"{share} %"])
-    return table(["", "split", "sentences", "types", "tokens", "`<unk>`"], lines, text=2)
+            lines.append([f"`{report['corpus']['name']}` {name}", *counts, f"{share} %"])
+    return table(["", "sentences", "types", "tokens", "`<unk>`"], lines)

@@ -13,8 +13,6 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from .cells import number, table
-from .comparisons import PTB, RANKING, SAMPLED
 
 Content = Dict[str, Any]
 Points = Sequence[Tuple[float, float]]
@@ -23,7 +21,6 @@ CORPORA = {
     **dict.fromkeys(("843bee06371f", 10008), "PTB"),
     **dict.fromkeys(("2e5455782f16", "030cefd015bc", 52600), "novels"),
 }
-TITLES = dict([*SAMPLED, *PTB, *RANKING])  # of compare.py's labels
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
 _NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--max-valid-steps"}
 _NOT_TOLD |= {"--log-interval", "--lr", "--lr-scheduler", "--optimizer"}
@@ -47,7 +44,6 @@ class System:
         machine: whose processor that was.
         seed: of several, none.
         runs: how many it is the mean of; 0 for the paper's.
-        title: what the label stands for, if that is known.
     """
 
     family: str
@@ -61,7 +57,6 @@ class System:
     machine: str = ""
     seed: Optional[int] = None
     runs: int = 1
-    title: str = ""
 
     @property
     def place(self) -> Tuple[float, float]:
@@ -110,8 +105,7 @@ def _compared(content: Content) -> Iterator[System]:
         if "failed" not in run:
             group = ", ".join([recipe, f"{run['updates']:,} updates", *_other(content["flags"])])
             scored = run if "test_ppl" in run else {}
-            title = TITLES.get(run["label"], "")
-            yield replace(_training(family, group, run, scored, run["train"]), title=title)
+            yield _training(family, group, run, scored, run["train"])
 
 
 def _other(flags: Sequence[str]) -> List[str]:
@@ -233,19 +227,3 @@ def curves(contents: Iterable[Any]) -> Dict[str, Dict[str, Dict[str, Points]]]:
         }
         for family, groups in sorted(found.items())
     }
-
-
-def fronts(*contents: Any) -> List[str]:
-    """Tabulate the systems on every group's front of perplexity and spread."""
-    titles = ["", "trained as", "system", "PPL^f", "σ_z", "processor s", "runs"]
-    lines = []
-    for family, groups in families(contents).items():
-        for group, systems in groups.items():
-            ours = sorted((one for one in systems if one.runs), key=lambda one: one.place)
-            kept = front([one.place for one in ours])
-            for one in (one for one in ours if one.place in kept):
-                about = f": {one.title}" if one.title not in ("", one.label) else ""
-                values = (one.ppl, ".1f"), (one.sigma_z, ".3f"), (one.seconds, ",.0f")
-                shown = [number(value, form) for value, form in values]
-                lines.append([family, group, f"`{one.label}`{about}", *shown, str(one.runs)])
-    return table(titles, lines, text=3)

@@ -1,7 +1,6 @@
 """Tables of recipe.py's JSON: our numbers beside the paper's.
 
-A measurement has a column with the paper's number where the paper reports any. Perplexities and σ_z
-also have a column with the distance.
+A measurement has a column with the paper's number where the paper reports any.
 """
 
 from __future__ import annotations
@@ -17,27 +16,16 @@ OFF = "shift_off"  # the distance of the shifted perplexity from the exact one, 
 
 PTB: Columns = (
     ("valid PPL^f", "valid_ppl", ".1f"),
-    ("µ_z", "mu_z", ".3f"),
     ("σ_z", "sigma_z", ".3f"),
-    ("entropy and log Z", "entropy_correlation", ".2f"),
 )
-_TEST: Columns = (
-    ("test PPL^f", "test_ppl", ".1f"),
-    ("test PPL^n", "test_u_ppl", ".1f"),
-    ("shifted", "test_u_ppl_shifted", ".1f"),
-)
+_TEST = ("test PPL^f", "test_ppl", ".1f")
 _SPEED = ("words/processor s", "words_per_processor_second", ",.0f")
-PTB_TEST: Columns = (*_TEST, ("off %", OFF, ".2f"), _SPEED)
-NOISE: Columns = (*_TEST, *PTB[:3], _SPEED)
+PTB_TEST: Columns = (_TEST, ("off %", OFF, ".2f"), _SPEED)
+NOISE: Columns = (_TEST, ("shifted", "test_u_ppl_shifted", ".1f"), PTB[1], _SPEED)
 COMPLETION: Columns = (
     ("right, exact %", "accuracy", ".1f"),
     ("unnormalised %", "u_accuracy", ".1f"),
-    ("choices that differ %", "choices_that_differ", ".1f"),
-    ("valid PPL^f", "valid_ppl", ".1f"),
-    ("µ_z", "mu_z", ".3f"),
-    ("σ_z", "sigma_z", ".3f"),
-    ("words/s", "words_per_second", ",.0f"),
-    ("hours", "training_hours", ".2f"),
+    *PTB,
 )
 
 
@@ -71,14 +59,12 @@ def ptb_seeds(*recipes: Dict[str, Any]) -> List[str]:
         if _size(rows[0]) in sizes:
             line = [f"`{label}`", str(len(rows))]
             softmax = found.get(f"softmax-{_size(rows[0])}", [])
-            for name, form in (("valid_ppl", ".2f"), ("sigma_z", ".3f"), ("test_ppl", ".2f")):
-                own, reference = ([row["ours"][name] for row in some] for some in (rows, softmax))
-                line.append(spread(own, form))
-                if name != "sigma_z":
-                    known = statistics.fmean(reference) if reference else None
-                    line.append(over(statistics.fmean(own), known))
-            lines.append(line)
-    titles = ["", "seeds", "valid PPL^f", "over softmax", "σ_z", "test PPL^f", "over softmax"]
+            own = [row["ours"]["valid_ppl"] for row in rows]
+            reference = [row["ours"]["valid_ppl"] for row in softmax]
+            known = statistics.fmean(reference) if reference else None
+            line += [spread(own, ".2f"), over(statistics.fmean(own), known)]
+            lines.append([*line, spread([row["ours"]["sigma_z"] for row in rows], ".3f")])
+    titles = ["", "seeds", "valid PPL^f", "over softmax", "σ_z"]
     return table(titles, lines)
 
 
@@ -129,12 +115,11 @@ def beside(columns: Columns, rows: Sequence[Row]) -> List[str]:
     for title, name, form in columns:
         if not any(_ours(row, name) for row in rows):
             continue
-        has_distance = name.endswith("ppl") or name == "sigma_z"
-        extra = ["paper", *["over it"] * has_distance] if name in known else []
+        extra = ["paper"] if name in known else []
         titles += [title, *extra]
         for line, row in zip(lines, rows):
             ours, paper = _ours(row, name), row["paper"].get(name)
-            cells = [number(ours, form), number(paper, ""), over(ours, paper, ".1f")]
+            cells = [number(ours, form), number(paper, "")]
             line += cells[: 1 + len(extra)]
     return table(titles, lines)
 

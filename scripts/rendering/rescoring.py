@@ -16,14 +16,6 @@ ROWS = {
     "exact-half": "exact, half of the vocabulary OOV",
     "oracle": "the best of each list",
 }
-_MODEL: Columns = (
-    ("WER, unnormalised − exact", "all", ""),
-    ("the same, half of the vocabulary OOV", "half", ""),
-    ("updates of the model", "updates", ",d"),
-    ("validation perplexity, exact", "ppl", ".1f"),
-    ("µ_z, nats", "mu_z", ".3f"),
-    ("σ_z, nats", "sigma_z", ".3f"),
-)
 
 
 def speech(found: Dict[str, Any]) -> List[str]:
@@ -36,24 +28,17 @@ def speech(found: Dict[str, Any]) -> List[str]:
     return table(titles, lines)
 
 
-def unnormalized(found: Dict[str, Any]) -> List[str]:
-    """Tabulate errors of unnormalised and exact scores, and the model's numbers."""
-    half = _difference(found, "unnormalized-half - exact-half")
-    every = _difference(found, "unnormalized - exact")
-    return listing({**found["model"], "all": every, "half": half}, _MODEL)
-
-
 def ways(*found: Dict[str, Any]) -> List[str]:
     """Tabulate several runs: the normaliser of unnormalised scores, and its effect on errors."""
     titles = ["model, and what is subtracted", "validation PPL^f", "σ_z, nats"]
-    titles += ["WER, exact", "unnormalised", "unnormalised − exact"]
+    titles += ["WER, exact", "unnormalised − exact"]
     lines = []
     for one in found:
         model, rows = one["model"], one["model"].get("rows")
         constant = "log Z" if rows is None else "a constant"
         line = [f"{model.get('kind', 'ranking')}, {f'{rows:,} rows' if rows else constant}"]
         line += [number(model["ppl"], ".1f"), number(model["sigma_z"], ".3f")]
-        line += [interval(one["wer"][name], ".2f") for name in ("exact", "unnormalized")]
+        line.append(interval(one["wer"]["exact"], ".2f"))
         lines.append([*line, _difference(one, "unnormalized - exact")])
     return table(titles, lines)
 

@@ -49,15 +49,9 @@ _OFFSETS: Columns = (
     ("σ_z, nats", "sigma_z", ".3f"),
     ("perplexity, exact", "ppl", ".2f"),
     ("without a softmax", "u_ppl", ".2f"),
-    ("with µ_z of another text", "u_ppl_other_mean", ".2f"),
-    ("tokens/s, exact", "exact_speed", ",.0f"),
-    ("without a softmax", "speed", ",.0f"),
+    ("× as fast", "faster", ".1f"),
 )
 _SHARE = ("share", "low", "high")
-_FARTHEST: Columns = (
-    ("log Z_c − log Z", "deviation", ".3f"),
-    ("entropy", "entropy", ".3f"),
-)
 
 
 def quickstart(results: Dict[str, Any]) -> List[str]:
@@ -115,24 +109,18 @@ def diagnosis(found: Dict[str, Any]) -> List[str]:
     return listing(found, DIAGNOSIS)
 
 
-def farthest(found: Dict[str, Any]) -> List[str]:
-    """Tabulate the contexts of fairseq-bnce diagnose --worst."""
-    lines = [([f"`{one['before']} [{one['word']}]`"], one) for one in found["farthest"]]
-    return measured(["context [next word]"], _FARTHEST, lines)
-
-
 def offsets(*found: Dict[str, Any]) -> List[str]:
-    """Tabulate scores without a softmax, by rows of a partition function: bench_offset.py."""
+    """Tabulate scores without a softmax, by a constant and by the default rows: bench_offset.py."""
     lines: List[Tuple[Sequence[str], Dict[str, Any]]] = []
     for name, model in (pair for one in found for pair in one["models"].items()):
-        for way in model["ways"]:
-            rows = number(way["rows"], ",d") if way["rows"] else "a constant"
-            numbers = {**way, "exact_speed": model["exact_speed"]}
-            lines.append(([f"{name}, V = {model['words']:,}", rows], numbers))
-    has_other = any("u_ppl_other_mean" in numbers for _, numbers in lines)
-    columns = [one for one in _OFFSETS if has_other or one[1] != "u_ppl_other_mean"]
-    head, _, *rest = measured(["", "rows"], columns, lines)
-    return [head, f"|---|{'---:|' * (len(columns) + 1)}", *rest]
+        fiftieth = [way for way in model["ways"] if way["rows"] <= model["words"] / 50]
+        for way in (fiftieth[0], fiftieth[-1]):
+            rows = f"{way['rows']:,} rows" if way["rows"] else "a constant"
+            # Rows fitted to training text have their mean corrected on another text.
+            ppl = way.get("u_ppl_other_mean", way["u_ppl"])
+            numbers = {**way, "u_ppl": ppl, "faster": way["speed"] / model["exact_speed"]}
+            lines.append(([f"{name}, {rows}"], numbers))
+    return measured([""], _OFFSETS, lines)
 
 
 def completed(*answers: Dict[str, Any]) -> List[str]:

@@ -53,9 +53,9 @@ def labels(contents):
 
 def test_committed_pictures_are_of_the_committed_numbers(capsys):
     assert frontier.main(["--check"]) == 0, capsys.readouterr().out
-    text = (ROOT / "docs" / "frontier.md").read_text("utf-8")
+    text = (ROOT / "docs/results/frontier.md").read_text("utf-8")
     shown = re.findall(r"\]\(frontier/(.+?)\)", text)
-    assert sorted(shown) == sorted(path.name for path in (ROOT / "docs/frontier").iterdir())
+    assert sorted(shown) == sorted(path.name for path in (ROOT / "docs/results/frontier").iterdir())
 
 
 def test_systems_of_one_corpus_model_and_length_are_a_group():

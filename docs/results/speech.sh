@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The experiments of speech.md: some hours on one core. FOLDER has the novels. An interrupted command continues.
+set -eu
+
+# Rescoring.
+apt-get install flite
+. .venv/bin/activate
+pip install pocketsphinx jiwer flashlight-text kenlm
+pip install --no-deps pyctcdecode pygtrie
+scripts/fairseq-bnce get-data mscc --source FOLDER --out mscc
+scripts/speech_example.py --data mscc --out speech-run
+
+# The same with a softmax, and its reduced partition function.
+scripts/speech_example.py --data mscc --out softmax-run --model softmax --updates 1000
+
+# A first pass.
+scripts/speech_example.py --data mscc --out speech-long --updates 20000 --only draw binarise train
+scripts/first_pass_example.py --data mscc --speech speech-long --out first-pass --tuned 300
