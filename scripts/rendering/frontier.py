@@ -13,7 +13,6 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
-
 Content = Dict[str, Any]
 Points = Sequence[Tuple[float, float]]
 # By the fingerprint of the data, or the number of words, where a file says nothing else.

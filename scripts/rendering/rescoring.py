@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .cells import Columns, interval, listing, number, table
+from .cells import interval, number, table
 
 ROWS = {
     "first": "pocketsphinx's own answer",

@@ -11,7 +11,6 @@ from . import (
     comparisons,
     corpora,
     decoding,
-    frontier,
     gpu,
     papers,
     rescoring,
