@@ -6,8 +6,8 @@
 
 Without --source, the command looks for the archive in --cache, and downloads
 the archive if it is not there. The result is that of fairseq-bnce
-prepare-text: text/, bin/ and report.json. docs/results/corpora.md says how each corpus
-is read.
+prepare-text: text/, bin/ and report.json. docs/results/corpora.md says how
+each corpus is read.
 """
 
 from __future__ import annotations
