@@ -51,7 +51,7 @@ def _scored(scorer):
     return scorer.score(LINES), scorer.extend(scorer.start(), [5])[0]
 
 
-@pytest.mark.parametrize("method", ["spawn", *slow("fork", "forkserver")])
+@pytest.mark.parametrize("method", ["fork", *slow("spawn", "forkserver")])
 def test_workers_of_a_pool(method, made):
     scorer = made("transformer_lm")
     with multiprocessing.get_context(method).Pool(1) as pool:

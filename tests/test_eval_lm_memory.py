@@ -91,7 +91,7 @@ def test_unnormalised_scoring_allocates_nothing_that_grows_with_the_vocabulary()
 
 
 def test_exact_scoring_stays_in_bounded_memory():
-    assert largest_made(scorer.make_exact, 300_000, 40, 20) <= 2**22 < 800 * 300_000
+    assert largest_made(scorer.make_exact, 100_000, 20, 10) <= 2**22 < 200 * 100_000
 
 
 @pytest.mark.slow

@@ -194,7 +194,7 @@ def fit_offset(
     return found, measured
 
 
-@np.errstate(all="ignore")
+@np.errstate(over="ignore")
 def summary(measures: Measures) -> Dict[str, float]:
     """Return the numbers of a diagnosis, by their names.
 
@@ -210,11 +210,15 @@ def summary(measures: Measures) -> Dict[str, float]:
         "ppl": float(np.exp((measures.deviations - measures.scores).mean())),
         "u_ppl": float(np.exp(-measures.scores.mean())),
         "entropy": float(measures.entropies.mean()),
-        "entropy_correlation": float(np.corrcoef(measures.entropies, measures.log_partition)[0, 1]),
+        "entropy_correlation": _correlation(measures.entropies, measures.log_partition),
         "accuracy": float(measures.is_top.mean()),
         "calibration_error": expected_error(calibration(measures)),
         "u_calibration_error": expected_error(calibration(measures, shift=spread["mu_z"])),
     }
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.corrcoef(x, y)[0, 1]) if x.std() and y.std() else math.nan
 
 
 def _spread(deviations: np.ndarray) -> Dict[str, float]:

@@ -6,6 +6,7 @@ From the second it returns the targets' log-probabilities as an *expanded* view 
 stride 0 over V. The gather reads the right numbers, and nothing of size tokens x V exists.
 """
 
+import contextlib
 import logging
 import math
 from typing import Any, Dict, Mapping, Sequence, Tuple
@@ -59,16 +60,14 @@ def score_exactly(models: Sequence[nn.Module], states: Mapping[nn.Module, Mappin
     """
     for model in models:
         if _is_of_fairseq(model) or "log_z" in states[model]:
-            try:
+            with contextlib.suppress(UnsupportedModelError):
                 make_exact(model)
-                continue
-            except UnsupportedModelError:
-                pass
-        decoder = type(getattr(model, "decoder", None)).__name__
-        logger.info(
-            f"{decoder}: scored as fairseq does, with all tokens x V logits of a batch in memory, "
-            "since fairseq_bnce does not know how it makes its scores"
-        )
+        if not isinstance(model, _Scoring):
+            decoder = type(getattr(model, "decoder", None)).__name__
+            logger.info(
+                f"{decoder}: scored as fairseq does, with all tokens x V logits of a batch in "
+                "memory, since fairseq_bnce does not know how it makes its scores"
+            )
 
 
 def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], choice: str) -> None:
@@ -84,7 +83,7 @@ def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], ch
     """
     refuse_ensemble(models)
     (model,) = models
-    shift = normalisation.shift(choice, state, "no --unnormalized")
+    shift = normalisation.shift(choice, state)
     layer, squash = OutputLayer(model), squashing.is_squashed(model)
     how = normalisation.unnormalised(state, shift, layer, squash)
     _mix_in(model, how)
@@ -142,30 +141,25 @@ def in_blocks(
             them from --tokens-per-sample.
 
     Raises:
-        ValueError: for a context window that leaves no room.
+        ValueError: for a context window that leaves no room for a word.
     """
-    most = math.inf if max_positions is None else float(max_positions) - task.args.add_bos_token
-    required = f"at most {most - 1:.0f}, since the model reads {most:.0f} words at once"
-    require("--context-window", required, context_window, context_window < most)
-    longest = most - context_window
+    positions = math.inf if max_positions is None else float(max_positions)
+    longest = positions - task.args.add_bos_token - context_window
     block = task.args.tokens_per_sample
     is_default = block == LanguageModelingConfig().tokens_per_sample - context_window
     is_cut = is_default and str(task.args.sample_break_mode) != "eos"
     taken = min(longest, _trained_words(states, context_window) if is_cut else longest)
-    if block > taken:
-        why = "was trained on" if taken < longest else "takes"
-        logger.warning(
-            f"--tokens-per-sample {block}: this model {why} at most {taken:.0f} tokens, which is "
-            "what it gets"
-        )
-        task.args.tokens_per_sample = int(taken)
-        split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
-        task.load_dataset(split)
-        dataset = task.datasets[split]
-    skipped = int((dataset.sizes > longest).sum())
-    if skipped:
-        logger.warning(f"{skipped:,} sentences of over {longest:.0f} tokens will be skipped")
-    return dataset
+    if block <= taken:
+        return dataset
+    why = "was trained on" if taken < longest else "takes"
+    logger.warning(
+        f"--tokens-per-sample {block}: this model {why} at most {taken:.0f} tokens, which is "
+        "what it gets"
+    )
+    task.args.tokens_per_sample = int(taken)
+    split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
+    task.load_dataset(split)
+    return task.datasets[split]
 
 
 def _trained_words(states: Mapping[nn.Module, Mapping], context_window: int) -> float:

@@ -6,7 +6,7 @@ in any order and number, and extends each by a word.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import torch
@@ -83,33 +83,24 @@ class State:
         return State(states[0]._key, torch.cat([s.features for s in states]), _merged(groups))
 
 
-def start(reader: Reader, words: Sequence[int], count: int, device: torch.device) -> State:
-    """Return the state of ``count`` hypotheses that begin with ``words``, which has at least one.
-
-    Raises:
-        ScoringError: for a model that reads words on both sides.
-    """
-    if not reader.is_causal:
-        raise ScoringError(
-            "model: required one of past words for incremental scoring, got one with "
-            "--bidirectional-context, which reads the words on both sides; score whole sentences"
-        )
+def start(reader: Reader, count: int) -> State:
+    """Return the state of ``count`` hypotheses without words."""
     if count == 0:  # attention has no shapes for it
-        return start(reader, words, 1, device).select([])
-    context = reader.start(count, device)
-    for word in words:
+        return start(reader, 1).select([])
+    context, device = reader.start(count), reader.layer.device
+    for word in reader.first.tolist():
         tokens = torch.full((count, 1), word, device=device)
         features, context = reader.read_on(context, tokens)
     group = _Group(torch.arange(count, device=device), reader.length(context), context)
     return State(reader.key, features[:, -1], [group])
 
 
-def read_on(state: State, reader: Reader, words: Tensor, shortened: Callable[[Any], Any]) -> State:
-    """Return the state after one more word (n,) each; a full context is ``shortened`` first."""
+def read_on(state: State, reader: Reader, words: Tensor) -> State:
+    """Return the state after one more word (n,) each; a full context is shortened first."""
     features, groups = [state.features[:0]], []
     for rows, length, context in state._groups:
         if reader.longest is not None and length >= reader.longest:
-            context = shortened(context)
+            context = reader.shortened(context)
         found, context = reader.read_on(context, words[rows][:, None])
         features.append(found[:, -1])
         groups.append(_Group(rows, reader.length(context), context))
@@ -128,24 +119,27 @@ def check_state(state: Any, reader: Reader) -> None:
 
 
 def as_ids(
-    name: str,
-    values: Any,
-    count: Optional[int],
-    below: int,
-    device: torch.device,
-    dims: Tuple[int, ...] = (1,),
+    name: str, values: Any, count: Optional[int], below: int, device: torch.device, dims: int = 1
 ) -> Tensor:
-    """Return integers from 0 to ``below`` - 1 as int64; ``count`` is their first size, or None."""
+    """Return integers from 0 to ``below`` - 1 as int64 (n,), or (n, K) if ``dims`` is 2.
+
+    Args:
+        name: the argument, for messages.
+        values: a sequence, an array or a tensor.
+        count: n; None for any number.
+        below, device, dims: see above.
+
+    Raises:
+        ScoringError: for other values.
+    """
     array = np.asarray(values.cpu() if torch.is_tensor(values) else values)
     is_whole = array.dtype.kind in "iu" or not array.size
-    if not is_whole or array.ndim not in dims or count not in (None, len(array)):
-        required = " or ".join(("integers (n)", "integers (n, K)")[dim - 1] for dim in dims)
-        n = "" if count is None else f", n = {count}"
-        raise ScoringError(f"{name}: required {required}{n}, got {array.dtype} {array.shape}")
-    ids = array.astype(np.int64)
-    if ids.size and (ids.min() < 0 or ids.max() >= below):
-        got = f"{ids.min()} to {ids.max()}"
-        raise ScoringError(f"{name}: required numbers from 0 to {below - 1}, got {got}")
+    is_shaped = 1 <= array.ndim <= dims and count in (None, len(array))
+    ids = array.astype(np.int64) if is_whole else array
+    if not is_whole or not is_shaped or ((ids < 0) | (ids >= below)).any():
+        n = "any number of" if count is None else f"{count} or {count} x K" if dims > 1 else count
+        required = f"{n} integers from 0 to {below - 1}"
+        raise ScoringError(f"{name}: required {required}, got {array.dtype} {array.shape}")
     return torch.from_numpy(ids).to(device)
 
 
@@ -154,12 +148,10 @@ def _merged(groups: Sequence[_Group]) -> List[_Group]:
     by_length: Dict[int, List[_Group]] = {}
     for group in groups:
         by_length.setdefault(group.length, []).append(group)
-    return [_joined(same) for same in by_length.values()]
+    return [same[0] if len(same) == 1 else _joined(*same) for same in by_length.values()]
 
 
-def _joined(groups: Sequence[_Group]) -> _Group:
-    if len(groups) == 1:
-        return groups[0]
+def _joined(*groups: _Group) -> _Group:
     rows, lengths, contexts = zip(*groups)
     return _Group(torch.cat(rows), lengths[0], _map(lambda *parts: torch.cat(parts), *contexts))
 

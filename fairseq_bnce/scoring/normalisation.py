@@ -87,23 +87,20 @@ def is_self_normalised(state: Mapping[str, Any]) -> bool:
 def check_shift(choice: Shift, name: str = "--log-z-shift") -> None:
     """Raise ScoringError unless the flag or argument ``name`` may have this value."""
     try:
-        is_number = choice in ("checkpoint", "none") or math.isfinite(float(choice))
+        fits = choice in ("checkpoint", "none") or math.isfinite(float(choice))
     except ValueError:
-        is_number = False
-    if not is_number:
+        fits = False
+    if not fits:
         required = "'checkpoint', 'none' or a finite number"
         raise ScoringError(f"{name}: required {required}, got {choice!r}")
 
 
-def shift(
-    choice: Shift, state: Mapping[str, Any], exactly: str, name: str = "--log-z-shift"
-) -> float:
+def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") -> float:
     """Return the nats that are subtracted from every score besides log Z.
 
     Args:
         choice: 'checkpoint', 'none' or nats.
         state: the task's, as a checkpoint carries it.
-        exactly: how to ask for exact scores instead, for the message.
         name: the flag or argument that gave ``choice``, for the message.
 
     Raises:
@@ -112,10 +109,9 @@ def shift(
     check_shift(choice, name)
     if choice == "checkpoint" and not {"log_z", "mu_z"} & set(state):
         raise ScoringError(
-            f"{name}: required a number (the mean of log Z_c, nats) or 'none', or "
-            f"{exactly} instead, for a checkpoint that carries no log Z: it was not trained "
-            "to normalise itself; fairseq-bnce diagnose --calibrate reduced-partition fits a "
-            "reduced partition function and writes it into a checkpoint"
+            f"{name}: required a number (nats), 'none' or exact scores, for a checkpoint without "
+            "log Z, not trained to normalise itself; fairseq-bnce diagnose --calibrate "
+            "reduced-partition writes a reduced partition function into it"
         )
     if not is_self_normalised(state):
         logger.warning(
@@ -137,9 +133,8 @@ def finite(scores: np.ndarray) -> np.ndarray:
     Raises:
         ScoringError: for NaN or infinite ones. Finite parameters may be too large for their dtype.
     """
-    if not np.isfinite(scores).all():
-        raise ScoringError(
-            f"scores: required finite numbers, got {scores[~np.isfinite(scores)][0]}: the model's "
-            "numbers overflow"
-        )
+    bad = scores[~np.isfinite(scores)]
+    if bad.size:
+        got = f"{bad[0]}: the model's numbers overflow"
+        raise ScoringError(f"scores: required finite numbers, got {got}")
     return scores

@@ -10,20 +10,25 @@ or a tuple or dict of contexts. The first dimension of each tensor is n.
 
 from __future__ import annotations
 
+import logging
 import math
 import uuid
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import torch
+from fairseq.data import data_utils
 from fairseq.models import BaseFairseqModel
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.transformer import TransformerDecoder
 from torch import Tensor, nn
 
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.models.base import NGramDecoder
 from fairseq_bnce.models.rnn_lm import RecurrentDecoder
 from fairseq_bnce.output_layer.layer import OutputLayer
+
+logger = logging.getLogger(__name__)
 
 _MAX_WORDS = 4096  # words read at once, where a decoder has no limit of its own
 _MASK = "buffered_future_mask"  # a method of transformers' decoders
@@ -43,40 +48,29 @@ class Piece(NamedTuple):
     targets: np.ndarray
 
 
-def batches(pieces: Mapping[int, Piece], most: int) -> Iterator[List[int]]:
-    """Yield the keys of pieces of similar lengths, short ones first.
+def batches(pieces: Sequence[Piece], most: int) -> Sequence[np.ndarray]:
+    """Return the numbers of pieces of similar lengths, short ones first.
 
     Args:
-        pieces: by any keys.
-        most: number of words in a batch, with padding; a longer piece is a batch of its own.
+        pieces: in any order.
+        most: number of words in a batch, with padding; the longest piece always fits.
     """
-    batch: List[int] = []
-    for key in sorted(pieces, key=lambda key: len(pieces[key].inputs)):
-        if batch and (len(batch) + 1) * len(pieces[key].inputs) > most:
-            yield batch
-            batch = []
-        batch.append(key)
-    if batch:
-        yield batch
+    sizes = np.array([len(piece.inputs) for piece in pieces], dtype=np.int64)
+    order = sizes.argsort(kind="stable")
+    return data_utils.batch_by_size(order, None, sizes, max_tokens=sizes.max(initial=most))
 
 
-def collate(
-    pieces: Sequence[Piece], pad: int, device: torch.device
-) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return words (B, T) padded on the right, lengths (B,), (B, T) which scores to take, targets.
-
-    The targets (N,) belong to those N places, in their order.
-    """
-    lengths, scored = np.array([(len(piece.inputs), len(piece.targets)) for piece in pieces]).T
+def collate(pieces: Sequence[Piece], pad: int, device: torch.device) -> Tuple[Tensor, ...]:
+    """Return words (B, T) padded on the right, lengths (B,), scored places (B, T), targets (N,)."""
+    lengths = np.array([len(piece.inputs) for piece in pieces])
     tokens = np.full((len(pieces), lengths.max()), pad)
-    for row, piece in enumerate(pieces):
-        tokens[row, : len(piece.inputs)] = piece.inputs
-    left = lengths[:, None] - np.arange(tokens.shape[1])  # number of words from here on
-    is_scored = (left > 0) & (left <= scored[:, None])
+    is_scored = np.zeros(tokens.shape, dtype=bool)
+    for row, (inputs, targets) in enumerate(pieces):
+        tokens[row, : len(inputs)] = inputs
+        is_scored[row, len(inputs) - len(targets) : len(inputs)] = True
     targets = np.concatenate([piece.targets for piece in pieces])
     arrays = (tokens, lengths, is_scored, targets)
-    tokens, lengths, is_scored, targets = map(torch.from_numpy, arrays)
-    return tokens.to(device), lengths.to(device), is_scored.to(device), targets.to(device)
+    return tuple(tensor.to(device) for tensor in map(torch.from_numpy, arrays))
 
 
 class Reader:
@@ -85,13 +79,16 @@ class Reader:
     Args:
         model: a language model, which is changed for good: its decoder returns features.
         layer: its output layer.
+        first: the words before each text, ``</s>`` last. The words before ``</s>`` stand in front
+            of each block.
+        trained: how many words the model read at once in training, at most, or None. Later
+            positions were never trained.
 
     Attributes:
         decoder: of the model.
         positions: how many words the decoder can read at once; None if :meth:`read_on` takes any
             number.
         longest: how many words it reads at once here: as many as in its training.
-        is_noted: whether the user was told that a text was cut into blocks.
         key: a name that only copies of this reader share, also in other processes.
         is_causal: whether the decoder can read on.
         sees_padding: whether padding on the right changes the features.
@@ -102,23 +99,29 @@ class Reader:
     order: Optional[int] = None
     is_causal = True
     sees_padding = True
+    positions: Optional[int] = None
+    longest: Optional[int] = None
     _reads_any_number = False
+    _is_cut_logged = False
 
-    def __init__(self, model: nn.Module, layer: OutputLayer):
-        self.model, self.layer = model, layer
+    def __init__(
+        self, model: nn.Module, layer: OutputLayer, first: np.ndarray, trained: Optional[int]
+    ):
+        self.model, self.layer, self.first = model, layer, first
         self.decoder: Any = layer.decoder
-        self.positions = None if self._reads_any_number else _positions(model)
-        self.longest = self.positions
-        self.is_noted = False
         self.key = uuid.uuid4().hex
+        if not self._reads_any_number:
+            self.positions = _positions(model) - (len(first) - 1)
+            is_limited = trained is not None and has_positions(model)
+            self.longest = min(self.positions, trained) if is_limited else self.positions
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return features (B, T, D) of texts (B, T), padded on the right."""
         return self.layer.checked(self.model(tokens, src_lengths=lengths))[0]
 
-    def start(self, count: int, device: torch.device) -> Any:
+    def start(self, count: int) -> Any:
         """Return the context of ``count`` texts without words."""
-        return torch.zeros(count, 0, dtype=torch.int64, device=device)
+        return torch.zeros(count, 0, dtype=torch.int64, device=self.layer.device)
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
         """Return features (B, T, D) of the next words (B, T), and the context after them.
@@ -131,27 +134,72 @@ class Reader:
 
     def length(self, context: Any) -> int:
         """Return how many words were read; 0 where texts of any lengths are read on together."""
-        return 0 if self._reads_any_number else context.size(1)
+        return 0 if self._reads_any_number else context.size(1) - len(self.first) + 1
 
-    def shortened(self, context: Any, prefix: Sequence[int], count: int) -> Any:
-        """Return the context of texts that have only the last ``count`` words, after a prefix."""
-        start = context.new_tensor(prefix).expand(len(context), len(prefix))
+    def shortened(self, context: Any) -> Any:
+        """Return a full context without the first half of its words."""
+        longest, count = self.block()
+        self.log_cut(longest)
+        start = torch.as_tensor(self.first[:-1], device=context.device)
+        start = start.expand(len(context), -1)
         return torch.cat([start, context[:, context.size(1) - count :]], dim=1)
+
+    def block(self, context_window: Optional[int] = None) -> Tuple[Optional[int], int]:
+        """Return how many words are read at once, and how many of them come from before a block.
+
+        (None, 0) if the model reads any number of words. It reads as many as in training, unless
+        more words of context are asked for.
+        """
+        if self.longest is None:
+            return None, 0
+        is_lifted = context_window is not None and context_window >= self.longest
+        longest: Any = self.positions if is_lifted else self.longest
+        context = longest // 2 if context_window is None else context_window
+        if not 0 <= context < longest:
+            raise ScoringError(
+                f"context_window: required 0 to {longest - 1}, since the model reads {longest} "
+                f"words at once, got {context}"
+            )
+        return longest, context
+
+    def log_cut(self, longest: Optional[int]) -> None:
+        """Log once that a text is read in blocks of ``longest`` words."""
+        if not self._is_cut_logged:
+            logger.warning(
+                "a text is longer than the model reads at once (%d words): it is scored in "
+                "blocks, each of which sees words of the block before (score --context-window)",
+                longest,
+            )
+        self._is_cut_logged = True
 
 
 class RecurrentReader(Reader):
-    """``rnn_lm``: a context is a tuple of states (B, L, H), where torch has (L, B, H)."""
+    """``rnn_lm`` and ``lstm_lm``: a context is a tuple of states (B, L, H); torch has (L, B, H).
+
+    Of ``lstm_lm``, torch's fused layers replace the decoder's loop over time in Python, with the
+    parameters of its cells. The decoder takes no more words than a block of its training data had,
+    but nothing in it depends on that limit.
+    """
 
     _reads_any_number = True
 
-    def __init__(self, model: nn.Module, layer: OutputLayer):
-        super().__init__(model, layer)
-        self.rnn = self._layers()
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        decoder = self.decoder
+        self._cells: Sequence[nn.LSTMCell] = getattr(decoder, "layers", [])
+        self._rnn = _fused(self._cells) if self._cells else decoder.rnn
+        self._run = self._rnn if self._cells else decoder._run
+        self._last = getattr(decoder, "bottleneck", nn.Identity())
+        if hasattr(decoder, "additional_fc") and decoder.adaptive_softmax is None:
+            self._last = decoder.additional_fc
 
-    def start(self, count: int, device: torch.device) -> Any:
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self._features(tokens, None)[0]
+
+    def start(self, count: int) -> Any:
         like = self.decoder.embed_tokens.weight
-        zero = like.new_zeros(count, self.rnn.num_layers, self.rnn.hidden_size)
-        return (zero, zero) if isinstance(self.rnn, nn.LSTM) else (zero,)
+        zero = like.new_zeros(count, self._rnn.num_layers, self._rnn.hidden_size)
+        return (zero, zero) if isinstance(self._rnn, nn.LSTM) else (zero,)
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
         state = tuple(part.transpose(0, 1).contiguous() for part in context)
@@ -159,35 +207,10 @@ class RecurrentReader(Reader):
         return features, tuple(part.transpose(0, 1) for part in state)
 
     def _features(self, tokens: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        cache: Dict[str, Dict[str, Optional[Tensor]]] = {}
-        features = self.model(tokens, incremental_state=cache, state=state)[0]
-        return features, tuple(self.decoder.get_incremental_state(cache, "state").values())
-
-    def _layers(self) -> nn.RNNBase:
-        return self.decoder.rnn
-
-
-class FusedLSTMReader(RecurrentReader):
-    """``lstm_lm``: torch's fused layers instead of the decoder's loop over time in Python.
-
-    They share the parameters of the decoder's cells. The decoder takes no more words than a block
-    of its training data had, but nothing in it depends on that limit.
-    """
-
-    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self._features(tokens, None)[0]
-
-    def _layers(self) -> nn.RNNBase:
-        return _fused(self.decoder.layers)
-
-    def _features(self, tokens: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        decoder = self.decoder
-        is_step = tokens.size(1) == 1 and len(tokens) <= _FEW and not tokens.is_cuda
-        run = self._step if state and is_step else self.rnn
-        outputs, state = run(decoder.embed_tokens(tokens.t()), state)
-        outputs = outputs.transpose(0, 1)
-        has_bottleneck = hasattr(decoder, "additional_fc") and decoder.adaptive_softmax is None
-        return decoder.additional_fc(outputs) if has_bottleneck else outputs, state
+        is_step = state and tokens.size(1) == 1 and len(tokens) <= _FEW and not tokens.is_cuda
+        run = self._step if is_step and self._cells else self._run
+        outputs, state = run(self.decoder.embed_tokens(tokens.t()), state)
+        return self._last(outputs.transpose(0, 1)), state
 
     def _step(self, inputs: Tensor, state: Any) -> Tuple[Tensor, Any]:
         """Read a word (1, B, D) of a few texts by the cells.
@@ -196,7 +219,7 @@ class FusedLSTMReader(RecurrentReader):
         that takes longer than the rest.
         """
         outputs, states = inputs[0], []
-        for cell, *before in zip(self.decoder.layers, *state):
+        for cell, *before in zip(self._cells, *state):
             states.append(cell(outputs, before))
             outputs = states[-1][0]
         return outputs[None], tuple(map(torch.stack, zip(*states)))
@@ -207,14 +230,19 @@ class NGramReader(Reader):
 
     _reads_any_number = True
 
-    def __init__(self, model: nn.Module, layer: OutputLayer):
-        super().__init__(model, layer)
+    def __init__(self, *given: Any):
+        super().__init__(*given)
         self.is_causal = not getattr(self.decoder, "is_bidirectional", False)
         self.order = self.decoder.context_size + 1
 
-    def start(self, count: int, device: torch.device) -> Any:
+    def start(self, count: int) -> Any:
+        if not self.is_causal:
+            raise ScoringError(
+                "model: required one of past words for incremental scoring and running texts, got "
+                "one with --bidirectional-context: score whole sentences"
+            )
         shape = (count, self.decoder.context_size - 1)
-        return torch.full(shape, self.decoder.eos, device=device)
+        return torch.full(shape, self.decoder.eos, device=self.layer.device)
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
         words = torch.cat([context, tokens], dim=1)
@@ -233,8 +261,8 @@ class TransformerReader(Reader):
 
     sees_padding = False  # padding comes after all words, and a mask would cost time
 
-    def start(self, count: int, device: torch.device) -> Any:
-        return super().start(count, device), {}
+    def start(self, count: int) -> Any:
+        return super().start(count), {}
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
         words = torch.cat([context[0], tokens], dim=1)
@@ -244,24 +272,23 @@ class TransformerReader(Reader):
         return features, (words, cache)
 
     def length(self, context: Any) -> int:
-        return context[0].size(1)
+        return super().length(context[0])
 
-    def shortened(self, context: Any, prefix: Sequence[int], count: int) -> Any:
+    def shortened(self, context: Any) -> Any:
         """Read the words again, because keys and values depend on their positions."""
-        words = super().shortened(context[0], prefix, count)
-        context = self.start(len(words), words.device)
+        words = super().shortened(context[0])
+        context = self.start(len(words))
         for word in words.split(1, dim=1):
             context = self.read_on(context, word)[1]
         return context
 
 
-def make_reader(model: nn.Module, longest: Optional[int] = None) -> Reader:
+def make_reader(model: nn.Module, first: np.ndarray, trained: Optional[int] = None) -> Reader:
     """Return a reader of a model, which can only be used for scoring afterwards.
 
     Args:
         model: a language model.
-        longest: the largest number of words that the model read at once in training, or None.
-            Later positions were never trained.
+        first, trained: see :class:`Reader`.
 
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
@@ -272,10 +299,7 @@ def make_reader(model: nn.Module, longest: Optional[int] = None) -> Reader:
     layer.bypass()
     if hasattr(layer.decoder, _MASK):  # threads would share its buffer
         setattr(layer.decoder, _MASK, _future_mask)
-    reader = _reader_class(layer.decoder)(model, layer)
-    if reader.positions is not None and longest is not None and has_positions(model):
-        reader.longest = min(reader.positions, longest)
-    return reader
+    return _reader_class(layer.decoder)(model, layer, first, trained)
 
 
 def has_positions(model: nn.Module) -> bool:
@@ -286,10 +310,9 @@ def has_positions(model: nn.Module) -> bool:
 
 
 def _reader_class(decoder: nn.Module) -> Type[Reader]:
-    if isinstance(decoder, RecurrentDecoder):
+    is_lstm = type(decoder) is LSTMDecoder and decoder.attention is None and not decoder.residuals
+    if isinstance(decoder, RecurrentDecoder) or is_lstm:
         return RecurrentReader
-    if type(decoder) is LSTMDecoder and decoder.attention is None and not decoder.residuals:
-        return FusedLSTMReader
     if isinstance(decoder, NGramDecoder):
         return NGramReader
     return TransformerReader if isinstance(decoder, TransformerDecoder) else Reader
@@ -297,8 +320,6 @@ def _reader_class(decoder: nn.Module) -> Type[Reader]:
 
 def _positions(model: BaseFairseqModel) -> int:
     longest = model.max_positions()
-    if isinstance(longest, (tuple, list)):
-        longest = longest[-1]
     return _MAX_WORDS if longest is None or math.isinf(longest) else int(longest)
 
 

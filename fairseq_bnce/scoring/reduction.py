@@ -53,11 +53,9 @@ def from_state(state: Mapping[str, Any], device: torch.device) -> Optional[Reduc
     """Return the reduced partition function of a task's state, or None if it has none."""
     if REDUCED_PARTITION not in state:
         return None
-    found = state[REDUCED_PARTITION]
+    found = ReducedPartition(**state[REDUCED_PARTITION])
     # Copies, because tensors of a checkpoint are mapped from its file.
-    return ReducedPartition(
-        *(found[name].to(device, torch.float32, copy=True) for name in ("weight", "bias"))
-    )
+    return ReducedPartition(*(part.to(device, torch.float32, copy=True) for part in found))
 
 
 def without(state: Mapping[str, Any]) -> Dict[str, Any]:

@@ -8,25 +8,10 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
-import logging
 import math
 import os
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-    TypeVar,
-    Union,
-)
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Type, TypeVar, Union
 
 import numpy as np
 import torch
@@ -43,8 +28,6 @@ from fairseq_bnce.scoring.readers import Piece, batches, collate, make_reader
 from fairseq_bnce.scoring.texts import Blocks, CarriedText
 from fairseq_bnce.text import training_text
 from fairseq_bnce.text.training_text import TrainingText
-
-logger = logging.getLogger(__name__)
 
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 # A CPU's caches hold a small LSTM's states of so many words (measured there). GPUs get more.
@@ -84,11 +67,6 @@ class SentenceScore(NamedTuple):
         return int(self.is_oov.sum())
 
 
-class _Line(NamedTuple):
-    words: List[str]
-    ids: np.ndarray  # (T,) int64, </s> last
-
-
 class Scorer:
     """Score sentences whose words are separated by spaces.
 
@@ -119,6 +97,11 @@ class Scorer:
             not say. A Scorer takes words as they come; ``training_text.words(line)`` makes them.
         log_z, shift: nats; 0 where the checkpoint has none. log_z is also 0 where it depends on
             the context.
+        is_self_normalised: whether the model was trained, or calibrated, so that scores need no
+            softmax.
+        is_causal: whether a score depends only on the words before, so that hypotheses can be
+            extended.
+        order: how many words a score of an n-gram model depends on, with its own word; else None.
 
     Raises:
         ScoringError: for a model that cannot score in this way.
@@ -143,11 +126,12 @@ class Scorer:
         self._targets = len(trained.target)
         self._shift_choice, self._state = shift, trained.state
         self._squash = squashing.is_squashed(trained.model)
-        self._prefix = [] if trained.bos is None else [trained.bos]
-        self._first = np.array([*self._prefix, self.dictionary.eos()])
         self.log_z = normalisation.constant_log_z(trained.state)
-        longest = None if trained.longest is None else trained.longest + len(self._prefix)
-        self._reader = make_reader(trained.model.to(device=self.device, dtype=dtype), longest)
+        bos = [] if trained.bos is None else [trained.bos]
+        model = trained.model.to(device=self.device, dtype=dtype)
+        self._reader = make_reader(model, np.array([*bos, self.dictionary.eos()]), trained.longest)
+        self.is_causal, self.order = self._reader.is_causal, self._reader.order
+        self.is_self_normalised = normalisation.is_self_normalised(trained.state)
         self._set_exact(exact)
 
     @classmethod
@@ -219,13 +203,20 @@ class Scorer:
         """
         if isinstance(lines, (str, bytes)):
             raise ScoringError("sentences: required an iterable of strings, got a single string")
-        longest, context = self._block(context_window)
+        longest, context = self._reader.block(context_window)
         running = self._running_text(longest, context, context) if document else None
+        most = math.inf if document or longest is None else longest
         for window in self._windows(lines, is_ready):
+            texts = [np.array(self.ids(words), dtype=np.int64) for words in window]
             if running is None:
-                yield self._score_lines(window, longest, context)
+                found = self._sentence_scores(texts, longest, context)
             else:
-                yield self._score_document(window, running)
+                ends = np.cumsum([len(ids) for ids in texts])
+                found = np.split(running.log_probs(np.concatenate(texts)), ends[:-1])
+            yield [
+                SentenceScore(scores.astype(np.float64), words, self.is_oov(ids), len(ids) > most)
+                for words, ids, scores in zip(window, texts, found)
+            ]
 
     def ids(self, words: Sequence[str]) -> List[int]:
         """Return word ids; the id of ``<unk>`` for words that the model does not know.
@@ -245,29 +236,14 @@ class Scorer:
         words = np.asarray(ids, dtype=np.int64)
         return (words == self.dictionary.unk()) | (words >= self._targets)
 
-    @property
-    def is_self_normalised(self) -> bool:
-        """Whether the model was trained, or calibrated, so that scores need no softmax."""
-        return normalisation.is_self_normalised(self._state)
-
-    @property
-    def order(self) -> Optional[int]:
-        """How many words a score of an n-gram model depends on, with its own word; else None."""
-        return self._reader.order
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether a score depends only on the words before, so that hypotheses can be extended."""
-        return self._reader.is_causal
-
     def start(self, n: int = 1) -> State:
         """Return n hypotheses without words.
 
         Raises:
             ScoringError: for a model that reads words on both sides.
         """
-        self._block(None)  # raises if the model has no room for a word
-        return incremental.start(self._reader, self._first.tolist(), n, self.device)
+        self._reader.block()  # raises if the model has no room for a word
+        return incremental.start(self._reader, n)
 
     def extend(self, state: State, word_ids: Any) -> Tuple[State, np.ndarray]:
         """Extend each hypothesis by a word.
@@ -295,13 +271,13 @@ class Scorer:
         Returns:
             float64 of that shape, nats.
         """
-        ids = self._next_ids(state, word_ids, dims=(1, 2))
+        ids = self._next_ids(state, word_ids, dims=2)
         return self._log_probs_after(state.features, ids).astype(np.float64)
 
     def read_on(self, state: State, word_ids: Any) -> State:
         """Return the state after a word for each of n hypotheses, unscored; see :meth:`extend`."""
         ids = self._next_ids(state, word_ids)
-        return incremental.read_on(state, self._reader, ids, self._shortened)
+        return incremental.read_on(state, self._reader, ids)
 
     def normalisers(self, state: State) -> np.ndarray:
         """Return what is subtracted from raw scores after n hypotheses: (n,) float64 nats.
@@ -318,26 +294,72 @@ class Scorer:
         return HostScores(self._reader.layer, self._squash, self.dictionary.unk(), words)
 
     def _set_exact(self, exact: bool) -> None:
-        self.exact = exact
-        self.shift = 0.0
+        self.exact, self.shift, layer = exact, 0.0, self._reader.layer
         self._normalisation = normalisation.Normalisation(None, self._squash)
         if not exact:
-            choice = self._shift_choice
-            self.shift = normalisation.shift(choice, self._state, "exact=True", "shift")
-            self._normalisation = normalisation.unnormalised(
-                self._state, self.shift, self._reader.layer, self._squash
-            )
+            self.shift = normalisation.shift(self._shift_choice, self._state, "shift")
+            how = normalisation.unnormalised(self._state, self.shift, layer, self._squash)
+            self._normalisation = how
 
-    def _next_ids(self, state: State, word_ids: Any, dims: Tuple[int, ...] = (1,)) -> Tensor:
+    def _windows(
+        self, lines: Iterable[str], is_ready: Optional[Callable[[], bool]]
+    ) -> Iterator[List[List[str]]]:
+        """Yield the words of lines that are scored together; few at first, for an early score."""
+        window: List[List[str]] = []
+        words, most = 0, self.batch_tokens
+        for line in lines:
+            if not isinstance(line, str):  # no word of bytes would be known
+                raise ScoringError(f"sentences: required strings, got {type(line).__name__}")
+            window.append([*line.split(), self.dictionary.eos_word])
+            words += len(window[-1])
+            if words >= most or (is_ready is not None and not is_ready()):
+                yield window
+                window, words, most = [], 0, min(2 * most, _WINDOW * self.batch_tokens)
+        if window:
+            yield window
+
+    def _sentence_scores(
+        self, texts: Sequence[np.ndarray], longest: Optional[int], context: int
+    ) -> List[np.ndarray]:
+        """Return log-probabilities of texts, word ids (T,) each, each text by itself."""
+        most = longest or (self.batch_tokens if self.is_causal else math.inf)
+        scores = {
+            number: self._running_text(longest, context).log_probs(ids)
+            for number, ids in enumerate(texts)
+            if len(ids) > most
+        }
+        short = [number for number in range(len(texts)) if number not in scores]
+        start = self._reader.first
+        pieces = [Piece(np.concatenate([start, texts[n][:-1]]), texts[n]) for n in short]
+        scores.update(zip(short, self._piece_scores(pieces)))
+        return [scores[number] for number in range(len(texts))]
+
+    def _piece_scores(self, pieces: Sequence[Piece]) -> List[np.ndarray]:
+        """Return log-probabilities of each piece's targets, float32 nats."""
+        known, scores = self.dictionary, [np.zeros(0)] * len(pieces)
+        pad = known.pad() if self._reader.sees_padding else known.eos()
+        for batch in batches(pieces, self.batch_tokens):
+            some = [pieces[number] for number in batch]
+            tokens, lengths, is_scored, targets = collate(some, pad, self.device)
+            features = self._reader.read(tokens, lengths)[is_scored]
+            found = self._log_probs_after(features, targets)
+            ends = np.cumsum([len(piece.targets) for piece in some])
+            for number, part in zip(batch, np.split(found, ends[:-1])):
+                scores[number] = part
+        return scores
+
+    def _running_text(
+        self, longest: Optional[int], context: int, unused: int = 0
+    ) -> Union[Blocks, CarriedText]:
+        """Return a text of any length, whose first block has ``unused`` words fewer."""
+        if longest is None:
+            return CarriedText(self._reader, self._log_probs_after)
+        return Blocks(self._reader, self._piece_scores, longest, context, longest - unused)
+
+    def _next_ids(self, state: State, word_ids: Any, dims: int = 1) -> Tensor:
         incremental.check_state(state, self._reader)
         known = len(self.dictionary)
         return incremental.as_ids("word_ids", word_ids, len(state), known, self.device, dims)
-
-    def _shortened(self, context: Any) -> Any:
-        """Return a full context without the first half of its words."""
-        longest, count = self._block(None)
-        self._note_cut(longest)
-        return self._reader.shortened(context, self._prefix, count)
 
     def _log_probs_after(self, features: Tensor, targets: Tensor) -> np.ndarray:
         """Return float32 nats of words (N,) or (N, K) after features (N, D), on the host."""
@@ -347,126 +369,6 @@ class Scorer:
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         return self._normalisation.log_probs(self._reader.layer, features, targets)
-
-    def _windows(
-        self, lines: Iterable[str], is_ready: Optional[Callable[[], bool]]
-    ) -> Iterator[List[_Line]]:
-        """Yield lines that are scored together; few at first, so that there soon is a score."""
-        window: List[_Line] = []
-        words, most = 0, self.batch_tokens
-        for line in lines:
-            window.append(self._line(line))
-            words += len(window[-1].ids)
-            if words >= most or (is_ready is not None and not is_ready()):
-                yield window
-                window, words, most = [], 0, min(2 * most, _WINDOW * self.batch_tokens)
-        if window:
-            yield window
-
-    def _line(self, line: str) -> _Line:
-        if not isinstance(line, str):  # no word of bytes would be known
-            raise ScoringError(f"sentences: required strings, got {type(line).__name__}")
-        words = line.split()
-        ids = np.array([*self.ids(words), self.dictionary.eos()], dtype=np.int64)
-        return _Line([*words, self.dictionary.eos_word], ids)
-
-    def _score_lines(
-        self, lines: Sequence[_Line], longest: Optional[int], context: int
-    ) -> List[SentenceScore]:
-        """Score each line by itself."""
-        most = longest or (self.batch_tokens if self.is_causal else math.inf)
-        pieces: Dict[int, Piece] = {}
-        scores: Dict[int, np.ndarray] = {}
-        for number, line in enumerate(lines):
-            if len(line.ids) > most:
-                scores[number] = self._running_text(longest, context)(line.ids)
-            else:
-                pieces[number] = Piece(np.concatenate([self._first, line.ids[:-1]]), line.ids)
-        for batch in batches(pieces, self.batch_tokens):
-            scores.update(zip(batch, self._score_batch([pieces[number] for number in batch])))
-        return [
-            self._result(line, scores[number], longest is not None and number not in pieces)
-            for number, line in enumerate(lines)
-        ]
-
-    def _score_document(
-        self, lines: Sequence[_Line], running: Callable[[np.ndarray], np.ndarray]
-    ) -> List[SentenceScore]:
-        scores = running(np.concatenate([line.ids for line in lines]))
-        parts = np.split(scores, np.cumsum([len(line.ids) for line in lines])[:-1])
-        return [self._result(line, part) for line, part in zip(lines, parts)]
-
-    def _result(self, line: _Line, scores: np.ndarray, in_blocks: bool = False) -> SentenceScore:
-        is_oov = self.is_oov(line.ids)
-        return SentenceScore(scores.astype(np.float64), line.words, is_oov, in_blocks)
-
-    def _score_batch(self, pieces: Sequence[Piece]) -> List[np.ndarray]:
-        """Return log-probabilities of each piece's targets, float32 nats."""
-        known = self.dictionary
-        pad = known.pad() if self._reader.sees_padding else known.eos()
-        tokens, lengths, is_scored, targets = collate(pieces, pad, self.device)
-        features = self._reader.read(tokens, lengths)[is_scored]
-        scores = self._log_probs_after(features, targets)
-        return np.split(scores, np.cumsum([len(piece.targets) for piece in pieces])[:-1])
-
-    def _running_text(
-        self, longest: Optional[int], context: int, unused: int = 0
-    ) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a function that scores the next words (S,) of a text of any length: nats (S,).
-
-        Args:
-            longest, context: see :meth:`_block`.
-            unused: how many words fewer the first block has.
-        """
-        if not self.is_causal:
-            raise ScoringError(
-                "document: required a model of past words, got one with --bidirectional-context; "
-                "score the sentences for themselves"
-            )
-        if longest is None:
-            carried = CarriedText(self._reader, self._log_probs_after, self._first, self.device)
-            return carried.log_probs
-        blocks = Blocks(self._first, longest, context, longest - unused)
-        count = max(1, self.batch_tokens // longest)
-
-        def log_probs(words: np.ndarray) -> np.ndarray:
-            if len(words) > blocks.room:
-                self._note_cut(longest)
-            pieces = blocks.pieces(words)
-            some = iter(lambda: list(itertools.islice(pieces, count)), [])
-            return np.concatenate([part for batch in some for part in self._score_batch(batch)])
-
-        return log_probs
-
-    def _note_cut(self, longest: Optional[int]) -> None:
-        """Log once that a text is read in blocks of ``longest`` words."""
-        if not self._reader.is_noted:
-            logger.warning(
-                "a text is longer than the model reads at once (%d words): it is scored in "
-                "blocks, each of which sees words of the block before (score --context-window)",
-                longest,
-            )
-        self._reader.is_noted = True
-
-    def _block(self, context_window: Optional[int]) -> Tuple[Optional[int], int]:
-        """Return how many words are read at once, and how many of them come from before a block.
-
-        (None, 0) if the model reads any number of words. It reads as many as in training, unless
-        more words of context are asked for.
-        """
-        reader, prefix = self._reader, len(self._prefix)
-        if reader.longest is None or reader.positions is None:
-            return None, 0
-        longest = reader.longest - prefix
-        if context_window is not None and context_window >= longest:
-            longest = reader.positions - prefix
-        context = longest // 2 if context_window is None else context_window
-        if not 0 <= context < longest:
-            raise ScoringError(
-                f"context_window: required 0 to {longest - 1}, since the model reads {longest} "
-                f"words at once, got {context}"
-            )
-        return longest, context
 
 
 def _device(name: Union[str, torch.device]) -> torch.device:

@@ -6,7 +6,7 @@ have it.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, List, Sequence
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fairseq_bnce.scoring.readers import Piece, Reader
 
+Scores = Callable[[Sequence[Piece]], List[np.ndarray]]
 _MAX_WORDS = 1024  # words of a text that is carried over, read at once
 
 
@@ -24,29 +25,35 @@ class Blocks:
     ``room`` words. A block may be scored before it is full; its rest is then read after it again.
 
     Args:
-        first: the words before the text; all but the last one stand in front of every block.
-        longest: number of words in a block, without the prefix.
+        reader: of the model.
+        score: returns log-probabilities of each piece's targets.
+        longest: number of words in a block.
         context: number of them that come from before the block.
         room: number of words in the first block.
     """
 
-    def __init__(self, first: np.ndarray, longest: int, context: int, room: int):
-        self.prefix, self._last = first[:-1], first[-1:]  # the last word is read next
-        self.longest, self.context = longest, context
-        self.room = room  # how many more words the block can score
-        self._read = first[:0]  # the block's words so far
+    def __init__(self, reader: Reader, score: Scores, longest: int, context: int, room: int):
+        self._reader, self._score, self._longest, self._context = reader, score, longest, context
+        self._prefix, self._last = reader.first[:-1], reader.first[-1:]  # the last is read next
+        self._room = room  # how many more words the block can score
+        self._read = reader.first[:0]  # the block's words so far
 
-    def pieces(self, words: np.ndarray) -> Iterator[Piece]:
-        """Yield what has to be read to score the next words (S,) of the text."""
+    def log_probs(self, words: np.ndarray) -> np.ndarray:
+        """Return log-probabilities (S,) of the next words (S,) of the text, in nats."""
+        if len(words) > self._room:
+            self._reader.log_cut(self._longest)
+        return np.concatenate(self._score(list(self._pieces(words))))
+
+    def _pieces(self, words: np.ndarray) -> Iterator[Piece]:
         while len(words):
-            if self.room == 0:
-                self._read = self._read[max(0, len(self._read) - self.context) :]
-                self.room = self.longest - self.context
-            targets, words = words[: self.room], words[self.room :]
+            if self._room == 0:
+                self._read = self._read[max(0, len(self._read) - self._context) :]
+                self._room = self._longest - self._context
+            targets, words = words[: self._room], words[self._room :]
             self._read = np.concatenate([self._read, self._last, targets[:-1]])
             self._last = targets[-1:]
-            self.room -= len(targets)
-            yield Piece(np.concatenate([self.prefix, self._read]), targets)
+            self._room -= len(targets)
+            yield Piece(np.concatenate([self._prefix, self._read]), targets)
 
 
 class CarriedText:
@@ -55,20 +62,12 @@ class CarriedText:
     Args:
         reader: of the model.
         score: returns log-probabilities (N,) of words (N,) after features (N, D).
-        first: the words before the text.
-        device: of the model.
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        score: Callable[[Tensor, Tensor], np.ndarray],
-        first: np.ndarray,
-        device: torch.device,
-    ):
-        self._reader, self._score, self._device = reader, score, device
-        self._context: Any = reader.start(1, device)
-        self._unread = first
+    def __init__(self, reader: Reader, score: Callable[[Tensor, Tensor], np.ndarray]):
+        self._reader, self._score = reader, score
+        self._context: Any = reader.start(1)
+        self._unread = reader.first
 
     def log_probs(self, words: np.ndarray) -> np.ndarray:
         """Return log-probabilities (S,) of the next words (S,) of the text, in nats."""
@@ -78,6 +77,7 @@ class CarriedText:
     def _part(self, targets: np.ndarray) -> np.ndarray:
         inputs = np.concatenate([self._unread, targets[:-1]])
         self._unread = targets[-1:]
-        tokens, words = (torch.from_numpy(ids).to(self._device) for ids in (inputs, targets))
+        device = self._reader.layer.device
+        tokens, words = (torch.from_numpy(ids).to(device) for ids in (inputs, targets))
         features, self._context = self._reader.read_on(self._context, tokens[None])
         return self._score(features[0, -len(words) :], words)
