@@ -61,15 +61,6 @@ def test_workers_of_a_pool(method, made):
     np.testing.assert_array_equal(*(scorer.normalisers(each) for each in (state, want)))
 
 
-@pytest.mark.slow
-def test_workers_of_joblib(made):
-    import joblib
-
-    scorer = made("transformer_lm")
-    found = joblib.Parallel(n_jobs=2)(joblib.delayed(scorer.score)([line]) for line in LINES)
-    np.testing.assert_allclose(np.concatenate(found), scorer.score(LINES), atol=1e-5)
-
-
 def test_a_pickled_history_is_read_again(made):
     histories = Histories(made("rnn_lm"))
     start = pickled(histories.start())

@@ -31,7 +31,7 @@ from fairseq_bnce.scoring import Scorer
 
 AS_FAIRSEQ = "scored as fairseq does"
 
-# A --user-dir of somebody's. Two decoders are not what their parts' names let one expect.
+# A --user-dir of somebody's. One decoder is not what its parts' names let one expect.
 OWN = """
 import torch
 from fairseq.models import FairseqDecoder, FairseqLanguageModel, register_model
@@ -54,15 +54,7 @@ class Capped(Plain):
         scores, rest = super().forward(tokens)
         return 3 * scores.tanh(), rest
 
-class Unknown(Plain):
-    def __init__(self, dictionary):
-        super().__init__(dictionary)
-        self.to_words = self._modules.pop("output_projection")
-
-    def forward(self, tokens, **_):
-        return self.to_words(self.embed_tokens(tokens)), None
-
-for kind in (Plain, Capped, Unknown):
+for kind in (Plain, Capped):
     def build_model(cls, args, task, kind=kind):
         return cls(kind(task.source_dictionary))
     name = "own_" + kind.__name__.lower()
@@ -107,7 +99,6 @@ def stock_checkpoints(corpus, own, tmp_path_factory):
     adaptive = [*TRANSFORMER, "--adaptive-softmax-cutoff", "10,20", "--criterion", "adaptive_loss"]
     flags = {
         "own_capped": ["--user-dir", own, "--arch", "own_capped"],
-        "own_unknown": ["--user-dir", own, "--arch", "own_unknown"],
         "adaptive": [*adaptive, "--ddp-backend", "legacy_ddp"],
     }
     for name, given in flags.items():
@@ -121,12 +112,6 @@ def test_models_of_others_are_scored_as_fairseq_does(corpus, own, stock_checkpoi
     stock = evaluate(corpus, checkpoint, *flags, plugin=False)
     assert len(re.findall(AS_FAIRSEQ, output)) == 1 and AS_FAIRSEQ not in stock
     assert loss_bits(output) == loss_bits(stock)
-
-
-def test_unknown_decoders_are_refused_when_unnormalised(corpus, own, stock_checkpoints):
-    flags = ["--user-dir", own, "--unnormalized", "--log-z-shift", "0"]
-    output = evaluate(corpus, stock_checkpoints["own_unknown"], *flags, check=False)
-    assert "required a decoder whose projection is known" in re.sub(r"\s+", " ", output)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +132,7 @@ def test_ensembles_of_all_kinds(corpus, own, stock_checkpoints, language_model, 
     line = re.findall("RESULT (.*)", done.stdout.decode())[-1]
     (stock, ours), (_, classes) = json.loads(line)
     assert ours == pytest.approx(stock, abs=1e-5)
-    assert [kind == "_Scoring" for kind in classes] == [True, True, False, False, True]
+    assert [kind == "_Scoring" for kind in classes] == [True, True, False, True]
 
 
 def log_probs(model, sample):

@@ -50,15 +50,6 @@ def test_batches_change_nothing(name, made):
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
 
 
-def test_exact_scores_are_normalised(made):
-    """Over all that may come first; unnormalised ones need not be."""
-    for exact in (True, False):
-        scorer = made("lstm_lm", exact=exact)
-        every = scorer.next_log_probs(scorer.start(), [list(range(len(scorer.dictionary)))])
-        assert every.shape == (1, len(scorer.dictionary))
-        assert (abs(np.logaddexp.reduce(every[0])) < 1e-5) == exact
-
-
 def test_exact_scores_are_never_above_0(made):
     """log Z_c is summed in another order than the score of a word that is nearly sure."""
     scorer = made("rnn_lm", exact=True)

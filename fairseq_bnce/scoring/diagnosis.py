@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
-import heapq
 import math
-from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -14,7 +12,7 @@ from torch import Tensor
 from fairseq_bnce.output_layer.batch import target_scores
 from fairseq_bnce.scoring import normalisation, reduction
 from fairseq_bnce.scoring.reduction import Contexts, ReducedPartition
-from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
+from fairseq_bnce.scoring.scorer import Scorer
 
 BINS = 10  # of confidence
 
@@ -90,27 +88,19 @@ class Diagnosis:
     """Measures of all contexts of a text, and the contexts that are farthest from the mean.
 
     Args:
-        worst: how many contexts to keep on either side.
-        context_words: how many of a context's words to keep.
+        worst: how many of these contexts to return.
+        context_words: how many of their words to return.
 
     Attributes:
-        count, lines, oov: how many contexts, lines and unknown words were added.
+        count, lines, oov: how many contexts, lines and unknown words there are.
     """
 
     def __init__(self, worst: int = 20, context_words: int = 12):
         self.worst, self.context_words = worst, context_words
         self._parts: List[np.ndarray] = []
-        # By the sign of the deviation: (distance, number, context), the farthest first.
-        self._far: Dict[int, List[Tuple[float, int, Context]]] = {-1: [], 1: []}
+        self._texts: List[str] = []
+        self._is_document = False
         self.count = self.lines = self.oov = 0
-
-    def add(self, line: SentenceScore, before: Sequence[str] = ()) -> None:
-        """Add a line that a :class:`DiagnosingScorer` scored, and the words before it."""
-        self._parts.append(line.log_probs.astype(np.float32))
-        for sign in self._far if self.worst else ():
-            self._keep_far(sign, line, before)
-        self.count, self.lines = self.count + len(line.words), self.lines + 1
-        self.oov += line.oov
 
     def fill(
         self, scorer: DiagnosingScorer, lines: Iterable[str], *, document: bool = False
@@ -125,12 +115,13 @@ class Diagnosis:
         Yields:
             the number of contexts so far.
         """
-        recent: Deque[str] = collections.deque(maxlen=self.context_words)
+        self._is_document = document
         for window in scorer.score_windows(lines, document=document):
             for line in window:
-                self.add(line, recent)
-                if document:
-                    recent.extend(line.words)
+                self._parts.append(line.log_probs.astype(np.float32))
+                self._texts.append(" ".join(line.words))
+                self.count, self.lines = self.count + len(line.words), self.lines + 1
+                self.oov += line.oov
             yield self.count
 
     @property
@@ -141,28 +132,23 @@ class Diagnosis:
 
     def farthest(self) -> List[Context]:
         """Return the contexts farthest from the mean of log Z_c, the farthest first."""
-        mean = self.measures.deviations.mean() if self.count else 0.0
-        found = {number: context for far in self._far.values() for _, number, context in far}
-        ordered = sorted(found.values(), key=lambda context: -abs(context.deviation - mean))
-        return ordered[: self.worst]
-
-    def _keep_far(self, sign: int, line: SentenceScore, before: Sequence[str]) -> None:
-        """Keep the contexts of the highest (or lowest) log Z_c: some are farthest from any mean."""
-        far, distances = self._far[sign], sign * line.log_probs[:, 1]
-        least = far[-1][0] if len(far) == self.worst else -math.inf
-        places = np.argsort(-distances, kind="stable")[: self.worst].tolist()
-        found = [
-            (distances[place], -self.count - place, self._context(line, place, before))
-            for place in places
-            if distances[place] > least
+        deviations = self.measures.deviations
+        distances = np.abs(deviations - deviations.mean())
+        places = np.argsort(-distances, kind="stable")[: self.worst]
+        ends = np.cumsum([len(part) for part in self._parts])
+        lines = np.searchsorted(ends, places, side="right")
+        return [
+            self._context(line, place - ends[line])
+            for line, place in zip(lines.tolist(), places.tolist())
         ]
-        self._far[sign] = heapq.nlargest(self.worst, far + found)
 
-    def _context(self, line: SentenceScore, place: int, before: Sequence[str]) -> Context:
-        recent = line.words[max(0, place - self.context_words) : place]
-        words = [*before, *recent][-self.context_words :] if self.context_words else []
-        _, deviation, entropy, *_ = line.log_probs[place].tolist()
-        return Context(deviation, entropy, " ".join(words), line.words[place])
+    def _context(self, line: int, place: int) -> Context:
+        """Return the context of a line's word ``place``, counted from the line's end: below 0."""
+        first = max(0, line - self.context_words) if self._is_document else line
+        *before, word = " ".join(self._texts[first : line + 1]).split(" ")[: place + 1 or None]
+        _, deviation, entropy, *_ = self._parts[line][place].tolist()
+        recent = before[max(0, len(before) - self.context_words) :]
+        return Context(deviation, entropy, " ".join(recent), word)
 
 
 def fit_offset(

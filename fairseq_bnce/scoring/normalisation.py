@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
@@ -123,7 +123,7 @@ def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") 
             "this checkpoint was saved before any validation: no mu_z, shift 0; fairseq-bnce "
             "diagnose --calibrate measures mu_z on a text and writes it into a checkpoint"
         )
-    known = {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}
+    known: Dict[Any, float] = {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}
     return float(known.get(choice, choice))
 
 

@@ -62,15 +62,15 @@ def batches(pieces: Sequence[Piece], most: int) -> Sequence[np.ndarray]:
 
 def collate(pieces: Sequence[Piece], pad: int, device: torch.device) -> Tuple[Tensor, ...]:
     """Return words (B, T) padded on the right, lengths (B,), scored places (B, T), targets (N,)."""
-    lengths = np.array([len(piece.inputs) for piece in pieces])
+    inputs, targets = zip(*pieces)
+    lengths = np.array(list(map(len, inputs)))
     tokens = np.full((len(pieces), lengths.max()), pad)
     is_scored = np.zeros(tokens.shape, dtype=bool)
-    for row, (inputs, targets) in enumerate(pieces):
-        tokens[row, : len(inputs)] = inputs
-        is_scored[row, len(inputs) - len(targets) : len(inputs)] = True
-    targets = np.concatenate([piece.targets for piece in pieces])
-    arrays = (tokens, lengths, is_scored, targets)
-    return tuple(tensor.to(device) for tensor in map(torch.from_numpy, arrays))
+    for row, (own, last) in enumerate(pieces):
+        tokens[row, : len(own)] = own
+        is_scored[row, len(own) - len(last) : len(own)] = True
+    arrays = (tokens, lengths, is_scored, np.concatenate(targets))
+    return tuple(torch.from_numpy(array).to(device) for array in arrays)
 
 
 class Reader:
@@ -111,9 +111,9 @@ class Reader:
         self.decoder: Any = layer.decoder
         self.key = uuid.uuid4().hex
         if not self._reads_any_number:
-            self.positions = _positions(model) - (len(first) - 1)
-            is_limited = trained is not None and has_positions(model)
-            self.longest = min(self.positions, trained) if is_limited else self.positions
+            self.positions = self.longest = _positions(model) - (len(first) - 1)
+            if trained is not None and has_positions(model):
+                self.longest = min(self.positions, trained)
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return features (B, T, D) of texts (B, T), padded on the right."""
@@ -237,10 +237,8 @@ class NGramReader(Reader):
 
     def start(self, count: int) -> Any:
         if not self.is_causal:
-            raise ScoringError(
-                "model: required one of past words for incremental scoring and running texts, got "
-                "one with --bidirectional-context: score whole sentences"
-            )
+            got = "one with --bidirectional-context; score whole sentences"
+            raise ScoringError(f"model: required one of past words to extend hypotheses, got {got}")
         shape = (count, self.decoder.context_size - 1)
         return torch.full(shape, self.decoder.eos, device=self.layer.device)
 

@@ -11,7 +11,7 @@ import functools
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Type, TypeVar, Union
 
 import numpy as np
 import torch
@@ -203,6 +203,9 @@ class Scorer:
         """
         if isinstance(lines, (str, bytes)):
             raise ScoringError("sentences: required an iterable of strings, got a single string")
+        if document and not self.is_causal:
+            got = "one with --bidirectional-context; score the sentences by themselves"
+            raise ScoringError(f"document: required a model of past words, got {got}")
         longest, context = self._reader.block(context_window)
         running = self._running_text(longest, context, context) if document else None
         most = math.inf if document or longest is None else longest
@@ -323,16 +326,16 @@ class Scorer:
     ) -> List[np.ndarray]:
         """Return log-probabilities of texts, word ids (T,) each, each text by itself."""
         most = longest or (self.batch_tokens if self.is_causal else math.inf)
-        scores = {
-            number: self._running_text(longest, context).log_probs(ids)
-            for number, ids in enumerate(texts)
-            if len(ids) > most
-        }
-        short = [number for number in range(len(texts)) if number not in scores]
-        start = self._reader.first
-        pieces = [Piece(np.concatenate([start, texts[n][:-1]]), texts[n]) for n in short]
-        scores.update(zip(short, self._piece_scores(pieces)))
-        return [scores[number] for number in range(len(texts))]
+        scores = list(texts)  # to be replaced
+        pieces: Dict[int, Piece] = {}
+        for number, ids in enumerate(texts):
+            if len(ids) > most:
+                scores[number] = self._running_text(longest, context).log_probs(ids)
+            else:
+                pieces[number] = Piece(np.concatenate([self._reader.first, ids[:-1]]), ids)
+        for number, found in zip(pieces, self._piece_scores(list(pieces.values()))):
+            scores[number] = found
+        return scores
 
     def _piece_scores(self, pieces: Sequence[Piece]) -> List[np.ndarray]:
         """Return log-probabilities of each piece's targets, float32 nats."""
