@@ -16,7 +16,6 @@ from tools import call_command, evaluate, full_disk, modern, perplexity, train, 
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.cli import diagnose as command
-from fairseq_bnce.output_layer import squashing
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring.diagnosis import (
     DiagnosingScorer,
@@ -320,23 +319,3 @@ def test_the_shortest_texts(diagnose, checkpoint, tmp_path, words):
     pytest.importorskip("matplotlib")
     flags = ["--out", tmp_path / "out"]
     assert diagnose("--path", checkpoint, tmp_path / "text", *flags)[0] == 0
-
-
-@torch.no_grad()
-def test_measures_of_squashed_scores(language_model):
-    trained = checkpoints.load(str(language_model("lstm_lm")))
-    squashing.squash(trained.model)
-    scorer = DiagnosingScorer(trained, shift="none")
-    layer = scorer._reader.layer
-    for parameter in layer.parameters():
-        parameter.mul_(20)
-    features = torch.randn(7, 16, generator=torch.Generator().manual_seed(1))
-    targets = torch.arange(5, 12)
-    scores = 10 * torch.tanh(torch.nn.functional.linear(features, *layer.full()).double() / 5)
-    measured = Measures(*scorer._log_probs(features, targets).T)
-    log_z = trained.state["log_z"]
-    own = scores.gather(1, targets[:, None])[:, 0]
-    np.testing.assert_allclose(measured.scores, own - log_z, atol=1e-4)
-    np.testing.assert_allclose(measured.log_partition, scores.logsumexp(1), atol=1e-4)
-    entropy = torch.distributions.Categorical(logits=scores).entropy()
-    np.testing.assert_allclose(measured.entropies, entropy, atol=1e-4)

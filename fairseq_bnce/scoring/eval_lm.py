@@ -99,10 +99,7 @@ def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], ch
 
 def refuse_ensemble(models: Sequence[Any]) -> None:
     """Raise ValueError for more than one model, or name of a model."""
-    got = (
-        f"an ensemble of {len(models)}: unnormalised scores can't be averaged as probabilities; "
-        "score the models one by one"
-    )
+    got = f"an ensemble of {len(models)}; score the models one by one"
     require("--unnormalized", "one model", got, len(models) <= 1)
 
 

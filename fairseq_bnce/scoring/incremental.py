@@ -73,9 +73,7 @@ class State:
             ScoringError: for no state, or states of different models.
         """
         if len({state._key for state in states}) != 1:
-            raise ScoringError(
-                f"states: required at least one, all of one model, got {len(states)}"
-            )
+            raise ScoringError(f"states: required some, all of one model, got {len(states)}")
         groups, before = [], 0
         for state in states:
             groups += [group._replace(rows=group.rows + before) for group in state._groups]

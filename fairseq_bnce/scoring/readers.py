@@ -140,8 +140,7 @@ class Reader:
         """Return a full context without the first half of its words."""
         longest, count = self.block()
         self.log_cut(longest)
-        start = torch.as_tensor(self.first[:-1], device=context.device)
-        start = start.expand(len(context), -1)
+        start = context.new_tensor(self.first[:-1].tolist()).expand(len(context), -1)
         return torch.cat([start, context[:, context.size(1) - count :]], dim=1)
 
     def block(self, context_window: Optional[int] = None) -> Tuple[Optional[int], int]:
@@ -156,19 +155,15 @@ class Reader:
         longest: Any = self.positions if is_lifted else self.longest
         context = longest // 2 if context_window is None else context_window
         if not 0 <= context < longest:
-            raise ScoringError(
-                f"context_window: required 0 to {longest - 1}, since the model reads {longest} "
-                f"words at once, got {context}"
-            )
+            raise ScoringError(f"context_window: required 0 to {longest - 1}, got {context}")
         return longest, context
 
     def log_cut(self, longest: Optional[int]) -> None:
         """Log once that a text is read in blocks of ``longest`` words."""
         if not self._is_cut_logged:
             logger.warning(
-                "a text is longer than the model reads at once (%d words): it is scored in "
-                "blocks, each of which sees words of the block before (score --context-window)",
-                longest,
+                f"a text is longer than the model reads at once ({longest} words): it is scored in "
+                "blocks, each of which sees words of the block before (score --context-window)"
             )
         self._is_cut_logged = True
 

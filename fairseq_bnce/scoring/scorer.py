@@ -378,6 +378,5 @@ def _device(name: Union[str, torch.device]) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (AssertionError, RuntimeError) as error:
-        raise ScoringError(
-            f"device: required one that torch has here (cpu, cuda, ...), got {name}: {error}"
-        ) from None
+        required = f"required one that torch has here, got {name}: {error}"
+        raise ScoringError(f"device: {required}") from None
