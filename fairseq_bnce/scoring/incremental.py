@@ -54,16 +54,20 @@ class State:
             ScoringError: for other numbers.
         """
         chosen = as_ids("indices", indices, None, len(self), self.features.device)
+        features = self.features.index_select(0, chosen)
+        if len(self._groups) == 1 and len(chosen):  # all hypotheses, in their order
+            ((_, length, context),) = self._groups
+            rows = torch.arange(len(chosen), device=chosen.device)
+            return State(self._key, features, [_Group(rows, length, _chosen(context, chosen))])
         groups = []
         for rows, length, context in self._groups:
             place = chosen.new_full((len(self),), -1)
             place[rows] = torch.arange(len(rows), device=chosen.device)
             own = place[chosen]
-            is_own = own.ge(0)
-            if is_own.any():
-                part = _map(lambda tensor, own=own[is_own]: tensor[own], context)
-                groups.append(_Group(is_own.nonzero()[:, 0], length, part))
-        return State(self._key, self.features[chosen], groups)
+            new_rows = own.ge(0).nonzero()[:, 0]
+            if len(new_rows):
+                groups.append(_Group(new_rows, length, _chosen(context, own[new_rows])))
+        return State(self._key, features, groups)
 
     @staticmethod
     def concatenate(states: Sequence[State]) -> State:
@@ -96,12 +100,16 @@ def start(reader: Reader, count: int) -> State:
 def read_on(state: State, reader: Reader, words: Tensor) -> State:
     """Return the state after one more word (n,) each; a full context is shortened first."""
     features, groups = [state.features[:0]], []
+    is_single = len(state._groups) == 1
     for rows, length, context in state._groups:
         if reader.longest is not None and length >= reader.longest:
             context = reader.shortened(context)
-        found, context = reader.read_on(context, words[rows][:, None])
+        own = words if is_single else words[rows]
+        found, context = reader.read_on(context, own[:, None])
         features.append(found[:, -1])
         groups.append(_Group(rows, reader.length(context), context))
+    if is_single:
+        return State(state._key, features[-1].clone(), groups)
     order = torch.cat([words[:0], *(group.rows for group in groups)]).argsort()
     return State(state._key, torch.cat(features)[order], _merged(groups))
 
@@ -150,8 +158,15 @@ def _merged(groups: Sequence[_Group]) -> List[_Group]:
 
 
 def _joined(*groups: _Group) -> _Group:
-    rows, lengths, contexts = zip(*groups)
-    return _Group(torch.cat(rows), lengths[0], _map(lambda *parts: torch.cat(parts), *contexts))
+    """Return one group, its hypotheses in their order."""
+    unsorted, lengths, contexts = zip(*groups)
+    rows, order = torch.cat(unsorted).sort()
+    context = _map(lambda *parts: torch.cat(parts).index_select(0, order), *contexts)
+    return _Group(rows, lengths[0], context)
+
+
+def _chosen(context: Any, rows: Tensor) -> Any:
+    return _map(lambda part: part.index_select(0, rows), context)
 
 
 def _map(function: Callable[..., Tensor], *contexts: Any) -> Any:

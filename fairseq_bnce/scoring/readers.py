@@ -13,11 +13,10 @@ from __future__ import annotations
 import logging
 import math
 import uuid
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import torch
-from fairseq.data import data_utils
 from fairseq.models import BaseFairseqModel
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.transformer import TransformerDecoder
@@ -48,16 +47,20 @@ class Piece(NamedTuple):
     targets: np.ndarray
 
 
-def batches(pieces: Sequence[Piece], most: int) -> Sequence[np.ndarray]:
+def batches(pieces: Sequence[Piece], most: int) -> List[List[int]]:
     """Return the numbers of pieces of similar lengths, short ones first.
 
     Args:
         pieces: in any order.
-        most: number of words in a batch, with padding; the longest piece always fits.
+        most: number of words in a batch, with padding; a longer piece is a batch of its own.
     """
-    sizes = np.array([len(piece.inputs) for piece in pieces], dtype=np.int64)
-    order = sizes.argsort(kind="stable")
-    return data_utils.batch_by_size(order, None, sizes, max_tokens=sizes.max(initial=most))
+    sizes = [len(piece.inputs) for piece in pieces]
+    found: List[List[int]] = []
+    for number in sorted(range(len(sizes)), key=sizes.__getitem__):
+        if not found or (len(found[-1]) + 1) * sizes[number] > most:
+            found.append([])
+        found[-1].append(number)
+    return found
 
 
 def collate(pieces: Sequence[Piece], pad: int, device: torch.device) -> Tuple[Tensor, ...]:

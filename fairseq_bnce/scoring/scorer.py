@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -230,7 +231,7 @@ class Scorer:
         if isinstance(words, (str, bytes)):
             raise ScoringError("words: required several strings, got a single string")
         unk, pad = self.dictionary.unk(), self.dictionary.pad()
-        ids = list(map(self.dictionary.index, words))
+        ids = list(map(self.dictionary.indices.get, words, itertools.repeat(unk)))
         # The word <pad> in a text is an unknown word, and no padding.
         return ids if pad not in ids else [unk if word == pad else word for word in ids]
 
@@ -239,6 +240,7 @@ class Scorer:
         words = np.asarray(ids, dtype=np.int64)
         return (words == self.dictionary.unk()) | (words >= self._targets)
 
+    @torch.no_grad()
     def start(self, n: int = 1) -> State:
         """Return n hypotheses without words.
 
@@ -277,11 +279,13 @@ class Scorer:
         ids = self._next_ids(state, word_ids, dims=2)
         return self._log_probs_after(state.features, ids).astype(np.float64)
 
+    @torch.no_grad()
     def read_on(self, state: State, word_ids: Any) -> State:
         """Return the state after a word for each of n hypotheses, unscored; see :meth:`extend`."""
         ids = self._next_ids(state, word_ids)
         return incremental.read_on(state, self._reader, ids)
 
+    @torch.no_grad()
     def normalisers(self, state: State) -> np.ndarray:
         """Return what is subtracted from raw scores after n hypotheses: (n,) float64 nats.
 
@@ -337,6 +341,7 @@ class Scorer:
             scores[number] = found
         return scores
 
+    @torch.no_grad()
     def _piece_scores(self, pieces: Sequence[Piece]) -> List[np.ndarray]:
         """Return log-probabilities of each piece's targets, float32 nats."""
         known, scores = self.dictionary, [np.zeros(0)] * len(pieces)
@@ -364,6 +369,7 @@ class Scorer:
         known = len(self.dictionary)
         return incremental.as_ids("word_ids", word_ids, len(state), known, self.device, dims)
 
+    @torch.no_grad()
     def _log_probs_after(self, features: Tensor, targets: Tensor) -> np.ndarray:
         """Return float32 nats of words (N,) or (N, K) after features (N, D), on the host."""
         if self._targets < len(self.dictionary):  # other words are read, and not predicted

@@ -74,6 +74,7 @@ class CarriedText:
         parts = np.split(words, range(_MAX_WORDS, len(words), _MAX_WORDS))
         return np.concatenate([self._part(part) for part in parts])
 
+    @torch.no_grad()
     def _part(self, targets: np.ndarray) -> np.ndarray:
         inputs = np.concatenate([self._unread, targets[:-1]])
         self._unread = targets[-1:]
