@@ -1,6 +1,6 @@
 """The architectures that scoring is tested with, small and hardly trained."""
 
-from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, modern
+from tools import LSTM, TRANSFORMER, modern
 
 BNCE = ["--criterion", "bnce", "--sample-break-mode", "eos", "--optimizer", "adam", "--lr", "0.02"]
 _FCONV = ["--arch", "fconv_lm", "--decoder-embed-dim", "12", "--decoder-out-embed-dim", "10"]
@@ -20,7 +20,6 @@ FLAGS = {
     "lstm_lm residual": [*LSTM, *_TWO, "--residuals", *BNCE],
     "lstm_lm bottleneck tied": [*LSTM, "--decoder-hidden-size", "24", *_TIED, *BNCE],
     "transformer_lm": [*TRANSFORMER, *_TWO, *BNCE],
-    "transformer_lm tied sinusoidal": [*TIED_TRANSFORMER, *BNCE],
     "transformer_lm bands": [*_BANDS, *BNCE],
     "lightconv_lm": [*_LIGHTCONV, *BNCE],
     "fconv_lm": [*_FCONV, *BNCE],
@@ -33,10 +32,11 @@ FLAGS = {
 }
 # For parametrize: in the stock environment, one of each way to score.
 _STOCK = {"lstm_lm", "transformer_lm", "rnn_lm", "lbl_lm", "lbl_lm both sides"}
-EACH = [each for name in FLAGS for each in ([name] if name in _STOCK else modern(name))]
+_EACH = [name for name in FLAGS if name != "ffnn_lm"]  # for which the bigram stands
+EACH = [each for name in _EACH for each in ([name] if name in _STOCK else modern(name))]
 CAUSAL = [name for name in EACH if name != "lbl_lm both sides"]
 # What one of the architectures may be trained with besides.
-BOS = {f"{name} bos": [*FLAGS[name], "--add-bos-token"] for name in ("transformer_lm", "fconv_lm")}
+BOS = {"transformer_lm bos": [*FLAGS["transformer_lm"], "--add-bos-token"]}
 FEW_TARGETS = "rnn_lm few targets"  # most words are read and not predicted
 ADAPTIVE = "transformer_lm adaptive"  # an adaptive softmax, as fairseq trains it
 FLAGS[ADAPTIVE] = [*_BANDS, *BNCE, "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]

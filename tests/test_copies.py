@@ -51,7 +51,7 @@ def _scored(scorer):
     return scorer.score(LINES), scorer.extend(scorer.start(), [5])[0]
 
 
-@pytest.mark.parametrize("method", ["spawn", *slow("fork", "forkserver")])
+@pytest.mark.parametrize("method", ["fork", *slow("spawn", "forkserver")])
 def test_workers_of_a_pool(method, made):
     scorer = made("transformer_lm")
     with multiprocessing.get_context(method).Pool(1) as pool:
@@ -59,15 +59,6 @@ def test_workers_of_a_pool(method, made):
     np.testing.assert_array_equal(found, scorer.score(LINES))
     want = scorer.extend(scorer.start(), [5])[0]
     np.testing.assert_array_equal(*(scorer.normalisers(each) for each in (state, want)))
-
-
-@pytest.mark.slow
-def test_workers_of_joblib(made):
-    import joblib
-
-    scorer = made("transformer_lm")
-    found = joblib.Parallel(n_jobs=2)(joblib.delayed(scorer.score)([line]) for line in LINES)
-    np.testing.assert_allclose(np.concatenate(found), scorer.score(LINES), atol=1e-5)
 
 
 def test_a_pickled_history_is_read_again(made):

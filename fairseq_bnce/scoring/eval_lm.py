@@ -1,11 +1,12 @@
 """Scoring for fairseq-eval-lm: exact in bounded memory, or of the targets alone.
 
 fairseq's SequenceScorer calls ``model(...)``, then ``get_normalized_probs(...)``, and gathers the
-targets' entries from the (B, T, V) result. A scoring model returns features from the first and,
-from the second, the targets' log-probabilities as an *expanded* view of that shape, whose stride
-over V is 0: the gather reads the right numbers, and nothing of size tokens x V exists.
+targets' entries from the (B, T, V) result. A scoring model returns features from the first call.
+From the second it returns the targets' log-probabilities as an *expanded* view of that shape, with
+stride 0 over V. The gather reads the right numbers, and nothing of size tokens x V exists.
 """
 
+import contextlib
 import logging
 import math
 from typing import Any, Dict, Mapping, Sequence, Tuple
@@ -39,7 +40,7 @@ class _Scoring(nn.Module):
     def get_normalized_probs(
         self, net_output: Tuple, log_probs: bool, sample: Dict[str, Any]
     ) -> Tensor:
-        """(B, T, V) whose every entry along V is the target's (log-)probability."""
+        """Return (B, T, V) whose every entry along V is the target's (log-)probability."""
         layer = OutputLayer(self)
         features, target = net_output[0], sample["target"]
         is_word = target.ne(self.decoder.dictionary.pad())
@@ -51,7 +52,7 @@ class _Scoring(nn.Module):
 
 
 def score_exactly(models: Sequence[nn.Module], states: Mapping[nn.Module, Mapping]) -> None:
-    """In bounded memory, where that is known to give the models' own scores.
+    """Let models score targets in bounded memory, if that is known to give their own scores.
 
     Args:
         models: to be scored by.
@@ -59,20 +60,18 @@ def score_exactly(models: Sequence[nn.Module], states: Mapping[nn.Module, Mappin
     """
     for model in models:
         if _is_of_fairseq(model) or "log_z" in states[model]:
-            try:
+            with contextlib.suppress(UnsupportedModelError):
                 make_exact(model)
-                continue
-            except UnsupportedModelError:
-                pass
-        decoder = type(getattr(model, "decoder", None)).__name__
-        logger.info(
-            f"{decoder}: scored as fairseq does, with all tokens x V logits of a batch in memory, "
-            "since fairseq_bnce does not know how it makes its scores"
-        )
+        if not isinstance(model, _Scoring):
+            decoder = type(getattr(model, "decoder", None)).__name__
+            logger.info(
+                f"{decoder}: scored as fairseq does, with all tokens x V logits of a batch in "
+                "memory, since fairseq_bnce does not know how it makes its scores"
+            )
 
 
 def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], choice: str) -> None:
-    """By m - log Z - shift.
+    """Let a model score targets by m - log Z - shift.
 
     Args:
         models: one self-normalised model, or one with a reduced partition function.
@@ -83,132 +82,110 @@ def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], ch
         ValueError: for several models, or a bad choice.
     """
     refuse_ensemble(models)
-    shift = normalisation.shift(choice, state, "no --unnormalized")
-    for model in models:
-        layer, squash = OutputLayer(model), squashing.is_squashed(model)
-        how = normalisation.unnormalised(state, shift, layer, squash)
-        _mix_in(model, how)
-        log_z = f"{how.constant - shift:g}"
-        if how.reduced is not None:
-            rows = f"{len(how.reduced.bias):,} rows instead of {len(layer):,}"
-            log_z = f"by a reduced partition function of {rows}"
-        logger.info(
-            f"unnormalised scores: m - log Z - shift, log Z {log_z}, shift {shift:.4f} nats; "
-            "the perplexity below is unnormalised"
-        )
+    (model,) = models
+    shift = normalisation.shift(choice, state)
+    layer, squash = OutputLayer(model), squashing.is_squashed(model)
+    how = normalisation.unnormalised(state, shift, layer, squash)
+    _mix_in(model, how)
+    log_z = f"{normalisation.constant_log_z(state):g}"
+    if how.reduced is not None:
+        rows = f"{len(how.reduced.bias):,} rows instead of {len(layer):,}"
+        log_z = f"by a reduced partition function of {rows}"
+    logger.info(
+        f"unnormalised scores: m - log Z - shift, log Z {log_z}, shift {shift:.4f} nats; "
+        "the perplexity below is unnormalised"
+    )
 
 
 def refuse_ensemble(models: Sequence[Any]) -> None:
-    """Raise ValueError for more than one model, or name of one."""
-    got = (
-        f"an ensemble of {len(models)}: unnormalised scores can't be averaged as probabilities; "
-        "score the models one by one"
-    )
+    """Raise ValueError for more than one model, or name of a model."""
+    got = f"an ensemble of {len(models)}; score the models one by one"
     require("--unnormalized", "one model", got, len(models) <= 1)
 
 
 def make_exact(model: nn.Module) -> None:
-    """Let ``model`` score targets exactly, never holding tokens x V logits.
+    """Let ``model`` score targets exactly, without ever holding tokens x V logits.
 
     Args:
-        model: any supported one.
+        model: any supported model.
 
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
+    OutputLayer(model)  # refuses what can't be scored
     _mix_in(model, Normalisation(None, squashing.is_squashed(model)))
 
 
-def longest_block(
-    has_bos: bool, max_positions: Any = None, context_window: int = 0, **_: Any
-) -> float:
-    """How many words are scored at once; NaN, which no comparison holds for, where any number are.
+def in_blocks(
+    task: Any,
+    dataset: Any,
+    states: Mapping[nn.Module, Mapping],
+    max_positions: Any = None,
+    context_window: int = 0,
+    **_: Any,
+) -> Any:
+    """Return a task's dataset in blocks that the models take.
+
+    fairseq would silently skip longer blocks. The default --tokens-per-sample of fairseq-eval-lm
+    is 1024, more than a model takes that was trained on shorter blocks.
 
     Args:
-        has_bos: whether the first is a <s>, which is not scored.
-        max_positions: how many the model reads; fairseq may have it as a text, or none.
-        context_window: how many of them are context alone.
+        task: has the dataset.
+        dataset: of fairseq-eval-lm.
+        states: of the task, as each model's checkpoint carries it.
+        max_positions: how many words the models read at once, or None.
+        context_window: how many words of a block are only context. fairseq-eval-lm has subtracted
+            them from --tokens-per-sample.
 
     Raises:
-        ValueError: for a context that leaves no room.
+        ValueError: for a context window that leaves no room for a word.
     """
-    try:
-        most = float(max_positions) - has_bos
-    except (TypeError, ValueError):
-        most = math.nan
-    required = f"at most {most - 1:.0f}, since the model reads {most:.0f} words at once"
-    require("--context-window", required, context_window, not context_window >= most)
-    return most - context_window
-
-
-def trained_block(
-    states: Mapping[nn.Module, Mapping], context_window: int = 0, **_: Any
-) -> Tuple[int, float]:
-    """Return what --tokens-per-sample is by default, and how many words blocks had in training.
-
-    Both without the context window, which fairseq-eval-lm has subtracted from the flag. Models
-    without positions read on from any word, and a window of more than a model was trained on asks
-    for all its positions: infinity.
-
-    Args:
-        states: of the task, as each model's checkpoint carries it.
-        context_window: how many words of a block are context alone.
-    """
-    longest = min(
-        (
-            state.get(LONGEST_CONTEXT, math.inf)
-            for model, state in states.items()
-            if readers.has_positions(model)
-        ),
-        default=math.inf,
+    positions = math.inf if max_positions is None else float(max_positions)
+    longest = positions - task.args.add_bos_token - context_window
+    block = task.args.tokens_per_sample
+    is_default = block == LanguageModelingConfig().tokens_per_sample - context_window
+    is_cut = is_default and str(task.args.sample_break_mode) != "eos"
+    taken = min(longest, _trained_words(states, context_window) if is_cut else longest)
+    if block <= taken:
+        return dataset
+    why = "was trained on" if taken < longest else "takes"
+    logger.warning(
+        f"--tokens-per-sample {block}: this model {why} at most {taken:.0f} tokens, which is "
+        "what it gets"
     )
-    default = LanguageModelingConfig().tokens_per_sample - context_window
-    return default, longest - context_window if longest > context_window else math.inf
+    task.args.tokens_per_sample = int(taken)
+    split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
+    task.load_dataset(split)
+    return task.datasets[split]
 
 
-def in_blocks(task: Any, longest: float, trained: Tuple[int, float], dataset: Any) -> Any:
-    """A task's dataset in blocks that the model takes; fairseq would skip longer ones in silence.
+def _trained_words(states: Mapping[nn.Module, Mapping], context_window: int) -> float:
+    """Return how many scored words the models' blocks had in training, at most.
 
-    eval-lm's own default of 1024 is more than a model trained on shorter blocks takes.
-
-    Args:
-        task: which has the dataset.
-        longest: see :func:`longest_block`.
-        trained: see :func:`trained_block`.
-        dataset: of fairseq-eval-lm.
+    Infinity if none of them has positions, since it then reads on from any word; and for a context
+    window of more words than the models were trained on, which asks for all positions.
     """
-    block, (default, most) = task.args.tokens_per_sample, trained
-    is_by_default = block == default and str(task.args.sample_break_mode) != "eos"
-    taken = min(longest, most) if is_by_default else longest
-    if block > taken:
-        why = "was trained on" if taken < longest else "takes"
-        logger.warning(
-            f"--tokens-per-sample {block}: this model {why} at most {taken:.0f} tokens, which is "
-            "what it gets"
-        )
-        task.args.tokens_per_sample = int(taken)
-        split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
-        task.load_dataset(split)
-        dataset = task.datasets[split]
-    skipped = int((dataset.sizes > longest).sum())
-    if skipped:
-        logger.warning(f"{skipped:,} sentences of over {longest:.0f} tokens will be skipped")
-    return dataset
+    longest = [
+        state.get(LONGEST_CONTEXT, math.inf)
+        for model, state in states.items()
+        if readers.has_positions(model)
+    ]
+    words = min(longest, default=math.inf) - context_window
+    return words if words > 0 else math.inf
 
 
 def _is_of_fairseq(model: nn.Module) -> bool:
-    """Whether a model and its decoder are fairseq's or this plugin's, of which all is known.
+    """Return whether a model and its decoder are fairseq's or this plugin's.
 
-    Those of others may do anything to their scores, whatever the names of their parts.
+    Decoders of others may do anything to their scores, whatever the names of their parts.
     """
     classes = type(model), type(getattr(model, "decoder", None))
     return all(c.__module__.split(".")[0] in ("fairseq", "fairseq_bnce") for c in classes)
 
 
 def _mix_in(model: nn.Module, how: Normalisation) -> None:
-    OutputLayer(model)  # refuses what can't be scored
     if not isinstance(model, _Scoring):
         own = type(model)
         model.__class__ = type(own.__name__, (_Scoring, own), {"__module__": own.__module__})
-    scoring: Any = model  # of which mypy does not see the new class
+    scoring: Any = model  # mypy does not see the new class
     scoring.normalisation = how

@@ -1,23 +1,24 @@
-"""From raw scores to log-probabilities: by the softmax, or less log Z and a shift.
+"""From raw scores to log-probabilities: minus log Z_c, or minus log Z and a shift.
 
-log Z is a constant, or what a reduced partition function says of the context.
+log Z is a constant, or is predicted for each context by a reduced partition function.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Union
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.output_layer.batch import target_scores
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.reduction import ReducedPartition
-from fairseq_bnce.text.numerals import decimal
 
 logger = logging.getLogger(__name__)
 
@@ -28,84 +29,89 @@ class Normalisation(NamedTuple):
     """How the scores of one model are normalised.
 
     Attributes:
-        constant: log Z and the shift together, nats; None for exact log-probabilities.
-        squash: whether scores are those of :func:`losses.squashed`.
-        reduced: gives log Z of each context in the place of a constant one.
+        constant: log Z plus the shift, in nats; None for exact log-probabilities.
+        squash: whether scores are squashed, see :func:`fairseq_bnce.losses.squashed`.
+        reduced: predicts log Z of each context; the constant is then the shift.
     """
 
-    constant: Any
+    constant: Optional[float]
     squash: bool = False
     reduced: Optional[ReducedPartition] = None
 
     def log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
-        """float32 nats of words (N,), or of K each (N, K), after features (N, D)."""
+        """Return float32 nats of words (N,), or of K words each (N, K), after features (N, D)."""
         scores = target_scores(layer, features, target, self.squash)
         normalisers = self.normalisers(layer, features)
         log_probs = scores - (normalisers if target.dim() == 1 else normalisers.unsqueeze(-1))
-        # Each is a sum in another order, whose rounding a probability of nearly 1 would show.
+        # The two sums round differently, which a probability of nearly 1 would show.
         return log_probs.clamp_(max=0) if self.constant is None else log_probs
 
     def normalisers(self, layer: OutputLayer, features: Tensor) -> Tensor:
-        """What scores after features (N, D) are lessened by: (N,) or (), float32 nats."""
+        """Return what is subtracted from scores after features (N, D): (N,), float32 nats."""
         if self.constant is None:
             return layer.log_partition(features, squash=self.squash)
         if self.reduced is not None:
             return self.reduced.log_partition(features) + self.constant
-        return features.new_tensor(self.constant, dtype=torch.float32)
+        return features.new_tensor(self.constant, dtype=torch.float32).expand(len(features))
 
 
 def unnormalised(
     state: Mapping[str, Any], shift: float, layer: OutputLayer, squash: bool
 ) -> Normalisation:
-    """Without a softmax: less the log Z that a task's state carries, and a shift in nats.
+    """Return the normalisation that needs no softmax.
+
+    Args:
+        state: the task's, as a checkpoint carries it.
+        shift: nats.
+        layer: of the model.
+        squash: see :class:`Normalisation`.
 
     Raises:
-        CheckpointError: for a reduced partition function of another model.
         UnsupportedModelError: for an adaptive softmax.
     """
     layer.check_trained_here("unnormalised scores")
-    return Normalisation(constant_log_z(state) + shift, squash, reduction.carried(state, layer))
+    reduced = reduction.from_state(state, layer.device)
+    return Normalisation(constant_log_z(state) + shift, squash, reduced)
 
 
 def constant_log_z(state: Mapping[str, Any]) -> float:
-    """log Z in nats; 0 where a task's state has none, or a reduced partition function for it."""
-    return 0.0 if reduction.is_carried(state) else float(state.get("log_z", 0.0))
+    """Return log Z in nats; 0 if the state has none, or has a reduced partition function."""
+    return 0.0 if REDUCED_PARTITION in state else float(state.get("log_z", 0.0))
 
 
 def is_self_normalised(state: Mapping[str, Any]) -> bool:
-    """Whether scores need no softmax, by what a task's state carries."""
-    return "log_z" in state or reduction.is_carried(state)
+    """Return whether scores need no softmax, according to the task's state."""
+    return "log_z" in state or REDUCED_PARTITION in state
 
 
 def check_shift(choice: Shift, name: str = "--log-z-shift") -> None:
     """Raise ScoringError unless the flag or argument ``name`` may have this value."""
-    if choice not in ("checkpoint", "none") and not math.isfinite(_number(choice)):
-        raise ScoringError(
-            f"{name}: required 'checkpoint', 'none' or a finite number, got {choice!r}"
-        )
+    try:
+        fits = choice in ("checkpoint", "none") or math.isfinite(float(choice))
+    except ValueError:
+        fits = False
+    if not fits:
+        required = "'checkpoint', 'none' or a finite number"
+        raise ScoringError(f"{name}: required {required}, got {choice!r}")
 
 
-def shift(
-    choice: Shift, state: Mapping[str, Any], exactly: str, name: str = "--log-z-shift"
-) -> float:
-    """Nats taken off every score besides log Z.
+def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") -> float:
+    """Return the nats that are subtracted from every score besides log Z.
 
     Args:
         choice: 'checkpoint', 'none' or nats.
-        state: of the task, as a checkpoint carries it.
-        exactly: how to ask for exact scores instead, for the message.
+        state: the task's, as a checkpoint carries it.
         name: the flag or argument that gave ``choice``, for the message.
 
     Raises:
-        ScoringError: for another value, or a checkpoint that does not know its own shift.
+        ScoringError: for another value, or 'checkpoint' where the checkpoint has no log Z.
     """
     check_shift(choice, name)
     if choice == "checkpoint" and not {"log_z", "mu_z"} & set(state):
         raise ScoringError(
-            f"{name}: required a number (the mean of log Z_c, nats) or 'none', or "
-            f"{exactly} instead, for a checkpoint that carries no log Z: it was not trained "
-            "to normalise itself; fairseq-bnce diagnose --calibrate reduced-partition fits a "
-            "reduced partition function and writes it into a checkpoint"
+            f"{name}: required a number (nats), 'none' or exact scores, for a checkpoint without "
+            "log Z, not trained to normalise itself; fairseq-bnce diagnose --calibrate "
+            "reduced-partition writes a reduced partition function into it"
         )
     if not is_self_normalised(state):
         logger.warning(
@@ -117,11 +123,18 @@ def shift(
             "this checkpoint was saved before any validation: no mu_z, shift 0; fairseq-bnce "
             "diagnose --calibrate measures mu_z on a text and writes it into a checkpoint"
         )
-    known = {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}
-    return float(known[choice] if choice in known else _number(choice))
+    known: Dict[Any, float] = {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}
+    return float(known.get(choice, choice))
 
 
-def _number(choice: Shift) -> float:
-    """NaN for what is none."""
-    number = decimal(choice) if isinstance(choice, str) else choice
-    return math.nan if number is None else float(number)
+def finite(scores: np.ndarray) -> np.ndarray:
+    """Return ``scores``.
+
+    Raises:
+        ScoringError: for NaN or infinite ones. Finite parameters may be too large for their dtype.
+    """
+    bad = scores[~np.isfinite(scores)]
+    if bad.size:
+        got = f"{bad[0]}: the model's numbers overflow"
+        raise ScoringError(f"scores: required finite numbers, got {got}")
+    return scores

@@ -1,4 +1,4 @@
-"""Pictures of a diagnosis, by matplotlib, which nothing else here needs."""
+"""Pictures of a diagnosis; only these need matplotlib."""
 
 from __future__ import annotations
 
@@ -15,31 +15,22 @@ def draw(measures: Measures, folder: Path) -> List[Path]:
 
     Args:
         measures: of a text.
-        folder: where to; there already.
+        folder: where to write; it exists.
 
     Returns:
         the files.
     """
-    pictures = {
-        "log-z.png": _histogram,
-        "entropy.png": _entropy,
-        "calibration.png": _calibration,
-    }
-    for name, picture in pictures.items():
-        _save(measures, picture, folder / name)
-    return [folder / name for name in pictures]
-
-
-def _save(measures: Measures, picture: Any, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.5, 4))
-    FigureCanvasAgg(figure)  # no display, and no state that is anybody else's
-    axes = figure.add_subplot()
-    picture(axes, measures)
-    figure.tight_layout()
-    figure.savefig(str(path), dpi=120)
+    pictures = {"log-z.png": _histogram, "entropy.png": _entropy, "calibration.png": _calibration}
+    for name, picture in pictures.items():
+        figure = Figure(figsize=(5.5, 4))
+        FigureCanvasAgg(figure)  # no display, and none of pyplot's global state
+        picture(figure.add_subplot(), measures)
+        figure.tight_layout()
+        figure.savefig(str(folder / name), dpi=120)
+    return [folder / name for name in pictures]
 
 
 def _histogram(axes: Any, measures: Measures) -> None:
@@ -61,8 +52,7 @@ def _calibration(axes: Any, measures: Measures) -> None:
     axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
     shift = measures.deviations.mean()
     for label, off in (("exact", None), ("unnormalised, shifted", shift)):
-        bins = calibration(measures, off)
-        confidence, accuracy = [b.confidence for b in bins], [b.accuracy for b in bins]
+        _, confidence, accuracy = zip(*calibration(measures, off))
         axes.plot(confidence, accuracy, marker="o", label=label)
     axes.set(xlabel="probability of the likeliest word", ylabel="how often it came")
     axes.legend()

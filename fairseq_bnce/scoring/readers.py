@@ -1,192 +1,244 @@
-"""How a decoder reads words: whole sentences, or on from where it stopped.
+"""Readers: how a decoder reads words, whole texts at once or on from where it stopped.
 
-A reader gives features, which go into the output projection; what is scored with them is not its
-business. Nothing that a model reads with changes, so that threads may share one.
+A reader returns the features that the output layer multiplies. Reading changes nothing in the
+model, so threads may share a reader.
 
-A *context* is what a decoder knows of the words so far, of n texts in a row: recurrent state, the
-last words of an n-gram model, a transformer's keys and values. Reading on makes a new one.
+A *context* is what a decoder keeps of the words that it has read, of n texts in a row: a recurrent
+state, the last words of an n-gram model, or a transformer's keys and values. A context is a tensor,
+or a tuple or dict of contexts. The first dimension of each tensor is n.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import uuid
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
+import numpy as np
 import torch
 from fairseq.models import BaseFairseqModel
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.transformer import TransformerDecoder
 from torch import Tensor, nn
 
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.models.base import NGramDecoder
 from fairseq_bnce.models.rnn_lm import RecurrentDecoder
 from fairseq_bnce.output_layer.layer import OutputLayer
 
-# Words at once, where a decoder names no limit of its own.
-_LONGEST = 4096
+logger = logging.getLogger(__name__)
+
+_MAX_WORDS = 4096  # words read at once, where a decoder has no limit of its own
 _MASK = "buffered_future_mask"  # a method of transformers' decoders
-# Texts at once, up to which an LSTM's cells read a word sooner than torch's fused layers do.
+# An LSTM's cells read a word of at most so many texts faster than torch's fused layers do.
 _FEW = 16
 
 
+class Piece(NamedTuple):
+    """Words that are read at once; the words after the last ones of them are scored.
+
+    Attributes:
+        inputs: (T,) int64.
+        targets: (S,) int64, S <= T.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+
+
+def batches(pieces: Sequence[Piece], most: int) -> List[List[int]]:
+    """Return the numbers of pieces of similar lengths, short ones first.
+
+    Args:
+        pieces: in any order.
+        most: number of words in a batch, with padding; a longer piece is a batch of its own.
+    """
+    sizes = [len(piece.inputs) for piece in pieces]
+    found: List[List[int]] = []
+    for number in sorted(range(len(sizes)), key=sizes.__getitem__):
+        if not found or (len(found[-1]) + 1) * sizes[number] > most:
+            found.append([])
+        found[-1].append(number)
+    return found
+
+
+def collate(pieces: Sequence[Piece], pad: int, device: torch.device) -> Tuple[Tensor, ...]:
+    """Return words (B, T) padded on the right, lengths (B,), scored places (B, T), targets (N,)."""
+    inputs, targets = zip(*pieces)
+    lengths = np.array(list(map(len, inputs)))
+    tokens = np.full((len(pieces), lengths.max()), pad)
+    is_scored = np.zeros(tokens.shape, dtype=bool)
+    for row, (own, last) in enumerate(pieces):
+        tokens[row, : len(own)] = own
+        is_scored[row, len(own) - len(last) : len(own)] = True
+    arrays = (tokens, lengths, is_scored, np.concatenate(targets))
+    return tuple(torch.from_numpy(array).to(device) for array in arrays)
+
+
 class Reader:
-    """Any decoder: it reads whole texts, and to read on it reads them again.
+    """Any decoder. To read on, it reads all words again.
 
     Args:
         model: a language model, which is changed for good: its decoder returns features.
-        layer: its output projection.
+        layer: its output layer.
+        first: the words before each text, ``</s>`` last. The words before ``</s>`` stand in front
+            of each block.
+        trained: how many words the model read at once in training, at most, or None. Later
+            positions were never trained.
 
     Attributes:
-        decoder: of the model; each reader knows its own.
-        positions: how many words it has room for; None: any number, by :meth:`read_on`.
-        longest: how many words it reads at once: as many, or fewer as in its training.
-        is_noted: whether the user knows that a text was cut for ``longest``.
-        key: the same for a reader and its copies, also in other processes.
-        is_causal: whether it can go on from where it stopped.
-        sees_padding: whether padding on the right has to be told from words.
-        order: how many words a score depends on, the one that is scored counted in, as of an
-            n-gram model; None: on all words before it.
+        decoder: of the model.
+        positions: how many words the decoder can read at once; None if :meth:`read_on` takes any
+            number.
+        longest: how many words it reads at once here: as many as in its training.
+        key: a name that only copies of this reader share, also in other processes.
+        is_causal: whether the decoder can read on.
+        sees_padding: whether padding on the right changes the features.
+        order: how many words a score depends on, with the scored word, in an n-gram model; None
+            if it depends on all words before.
     """
 
     order: Optional[int] = None
     is_causal = True
     sees_padding = True
+    positions: Optional[int] = None
+    longest: Optional[int] = None
     _reads_any_number = False
+    _is_cut_logged = False
 
-    def __init__(self, model: nn.Module, layer: OutputLayer):
-        self.model, self.layer = model, layer
+    def __init__(
+        self, model: nn.Module, layer: OutputLayer, first: np.ndarray, trained: Optional[int]
+    ):
+        self.model, self.layer, self.first = model, layer, first
         self.decoder: Any = layer.decoder
-        self.positions = None if self._reads_any_number else _positions(model)
-        self.longest = self.positions
-        self.is_noted = False
         self.key = uuid.uuid4().hex
-
-    def without_model(self) -> Reader:
-        """Return a copy that selects and concatenates contexts, and reads nothing."""
-        copied = type(self).__new__(type(self))
-        copied.key = self.key
-        return copied
+        if not self._reads_any_number:
+            self.positions = self.longest = _positions(model) - (len(first) - 1)
+            if trained is not None and has_positions(model):
+                self.longest = min(self.positions, trained)
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Features (B, T, D) of texts (B, T), padded on the right."""
+        """Return features (B, T, D) of texts (B, T), padded on the right."""
         return self.layer.checked(self.model(tokens, src_lengths=lengths))[0]
 
-    def start(self, count: int, device: torch.device) -> Any:
-        """The context of ``count`` texts of which nothing was read."""
-        return torch.zeros(count, 0, dtype=torch.int64, device=device)
+    def start(self, count: int) -> Any:
+        """Return the context of ``count`` texts without words."""
+        return torch.zeros(count, 0, dtype=torch.int64, device=self.layer.device)
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
-        """Features (B, T, D) of the words (B, T) that come next, and the context after them.
+        """Return features (B, T, D) of the next words (B, T), and the context after them.
 
-        T is 1, but for readers of any number of words.
+        T is 1, except for readers of any number of words.
         """
         words = torch.cat([context, tokens], dim=1)
         lengths = torch.full((len(words),), words.size(1), device=words.device)
         return self.read(words, lengths)[:, -1:], words
 
-    def select(self, context: Any, rows: Tensor) -> Any:
-        """The context of these texts, in this order."""
-        return context.index_select(0, rows)
-
-    def concatenate(self, contexts: Sequence[Any]) -> Any:
-        """One context of texts of equal :meth:`length`."""
-        return torch.cat(list(contexts))
-
     def length(self, context: Any) -> int:
-        """What has to be equal for texts to be read on together: words, where these count."""
-        return context.size(1)
+        """Return how many words were read; 0 where texts of any lengths are read on together."""
+        return 0 if self._reads_any_number else context.size(1) - len(self.first) + 1
 
-    def shortened(self, context: Any, prefix: Sequence[int], words: int) -> Any:
-        """As if a text had begun with the last ``words`` words of what was read, after a prefix."""
-        start = context.new_tensor(prefix).expand(len(context), len(prefix))
-        return torch.cat([start, context[:, context.size(1) - words :]], dim=1)
+    def shortened(self, context: Any) -> Any:
+        """Return a full context without the first half of its words."""
+        longest, count = self.block()
+        self.log_cut(longest)
+        start = context.new_tensor(self.first[:-1].tolist()).expand(len(context), -1)
+        return torch.cat([start, context[:, context.size(1) - count :]], dim=1)
+
+    def block(self, context_window: Optional[int] = None) -> Tuple[Optional[int], int]:
+        """Return how many words are read at once, and how many of them come from before a block.
+
+        (None, 0) if the model reads any number of words. It reads as many as in training, unless
+        more words of context are asked for.
+        """
+        if self.longest is None:
+            return None, 0
+        is_lifted = context_window is not None and context_window >= self.longest
+        longest: Any = self.positions if is_lifted else self.longest
+        context = longest // 2 if context_window is None else context_window
+        if not 0 <= context < longest:
+            raise ScoringError(f"context_window: required 0 to {longest - 1}, got {context}")
+        return longest, context
+
+    def log_cut(self, longest: Optional[int]) -> None:
+        """Log once that a text is read in blocks of ``longest`` words."""
+        if not self._is_cut_logged:
+            logger.warning(
+                f"a text is longer than the model reads at once ({longest} words): it is scored in "
+                "blocks, each of which sees words of the block before (score --context-window)"
+            )
+        self._is_cut_logged = True
 
 
 class RecurrentReader(Reader):
-    """``rnn_lm``: a context is a tuple of (L, B, H)."""
+    """``rnn_lm`` and ``lstm_lm``: a context is a tuple of states (B, L, H); torch has (L, B, H).
+
+    Of ``lstm_lm``, torch's fused layers replace the decoder's loop over time in Python, with the
+    parameters of its cells. The decoder takes no more words than a block of its training data had,
+    but nothing in it depends on that limit.
+    """
 
     _reads_any_number = True
-    dim = 1
 
-    def __init__(self, model: nn.Module, layer: OutputLayer):
-        super().__init__(model, layer)
-        self.rnn = self._layers()
-
-    def start(self, count: int, device: torch.device) -> Any:
-        like = self.decoder.embed_tokens.weight
-        zero = like.new_zeros(self.rnn.num_layers, count, self.rnn.hidden_size)
-        return (zero, zero) if isinstance(self.rnn, nn.LSTM) else (zero,)
-
-    def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
-        cache: Dict[str, Dict[str, Optional[Tensor]]] = {}
-        features = self.model(tokens, incremental_state=cache, state=context)[0]
-        return features, tuple(self.decoder.get_incremental_state(cache, "state").values())
-
-    def select(self, context: Any, rows: Tensor) -> Any:
-        return tuple(part.index_select(self.dim, rows) for part in context)
-
-    def concatenate(self, contexts: Sequence[Any]) -> Any:
-        return tuple(torch.cat(parts, dim=self.dim) for parts in zip(*contexts))
-
-    def length(self, context: Any) -> int:
-        return 0
-
-    def _layers(self) -> nn.RNNBase:
-        return self.decoder.rnn
-
-
-class FusedLSTMReader(RecurrentReader):
-    """``lstm_lm``, whose loop over time in Python becomes one call of torch's fused layers.
-
-    These have the cells' own parameters. The decoder takes no more words than a block of its
-    training data had, but nothing in it depends on that.
-    """
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        decoder = self.decoder
+        self._cells: Sequence[nn.LSTMCell] = getattr(decoder, "layers", [])
+        self._rnn = _fused(self._cells) if self._cells else decoder.rnn
+        self._run = self._rnn if self._cells else decoder._run
+        self._last = getattr(decoder, "bottleneck", nn.Identity())
+        if hasattr(decoder, "additional_fc") and decoder.adaptive_softmax is None:
+            self._last = decoder.additional_fc
 
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self._features(tokens, None)[0]
 
-    def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
-        return self._features(tokens, context)
+    def start(self, count: int) -> Any:
+        like = self.decoder.embed_tokens.weight
+        zero = like.new_zeros(count, self._rnn.num_layers, self._rnn.hidden_size)
+        return (zero, zero) if isinstance(self._rnn, nn.LSTM) else (zero,)
 
-    def _layers(self) -> nn.RNNBase:
-        return _fused(self.decoder.layers)
+    def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
+        state = tuple(part.transpose(0, 1).contiguous() for part in context)
+        features, state = self._features(tokens, state)
+        return features, tuple(part.transpose(0, 1) for part in state)
 
     def _features(self, tokens: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        decoder = self.decoder
-        is_step = tokens.size(1) == 1 and len(tokens) <= _FEW and not tokens.is_cuda
-        run = self._step if state and is_step else self.rnn
-        outputs, state = run(decoder.embed_tokens(tokens.t()), state)
-        outputs = outputs.transpose(0, 1)
-        has_bottleneck = hasattr(decoder, "additional_fc") and decoder.adaptive_softmax is None
-        return decoder.additional_fc(outputs) if has_bottleneck else outputs, state
+        is_step = state and tokens.size(1) == 1 and len(tokens) <= _FEW and not tokens.is_cuda
+        run = self._step if is_step and self._cells else self._run
+        outputs, state = run(self.decoder.embed_tokens(tokens.t()), state)
+        return self._last(outputs.transpose(0, 1)), state
 
     def _step(self, inputs: Tensor, state: Any) -> Tuple[Tensor, Any]:
-        """What the fused layers give for a word (1, B, D) of each of few texts, by the cells.
+        """Read a word (1, B, D) of a few texts by the cells.
 
-        On a CPU the fused layers rearrange all weights in every call (oneDNN), and for few texts
+        On a CPU, oneDNN rearranges all weights in each call of the fused layers. For a few texts
         that takes longer than the rest.
         """
         outputs, states = inputs[0], []
-        for cell, *before in zip(self.decoder.layers, *state):
+        for cell, *before in zip(self._cells, *state):
             states.append(cell(outputs, before))
             outputs = states[-1][0]
         return outputs[None], tuple(map(torch.stack, zip(*states)))
 
 
 class NGramReader(Reader):
-    """``ffnn_lm`` and ``lbl_lm``: a context is the last words but one, (B, context size - 1)."""
+    """``ffnn_lm`` and ``lbl_lm``: a context is the last words (B, context size - 1)."""
 
     _reads_any_number = True
 
-    def __init__(self, model: nn.Module, layer: OutputLayer):
-        super().__init__(model, layer)
+    def __init__(self, *given: Any):
+        super().__init__(*given)
         self.is_causal = not getattr(self.decoder, "is_bidirectional", False)
         self.order = self.decoder.context_size + 1
 
-    def start(self, count: int, device: torch.device) -> Any:
+    def start(self, count: int) -> Any:
+        if not self.is_causal:
+            got = "one with --bidirectional-context; score whole sentences"
+            raise ScoringError(f"model: required one of past words to extend hypotheses, got {got}")
         shape = (count, self.decoder.context_size - 1)
-        return torch.full(shape, self.decoder.eos, device=device)
+        return torch.full(shape, self.decoder.eos, device=self.layer.device)
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
         words = torch.cat([context, tokens], dim=1)
@@ -199,90 +251,64 @@ class NGramReader(Reader):
             features = self.model(words)[0][:, known:]
         return features, words[:, words.size(1) - known :]
 
-    def length(self, context: Any) -> int:
-        return 0
-
-
-class _Cached(NamedTuple):
-    """What a transformer has read (B, L), and its keys and values by layer, batch first."""
-
-    words: Tensor
-    layers: Dict[str, Dict[str, Optional[Tensor]]]
-
 
 class TransformerReader(Reader):
-    """``transformer_lm``: a context is the words read, with the keys and values of all layers."""
+    """``transformer_lm``: a context is the words (B, L), and keys and values of all layers."""
 
-    sees_padding = False  # it comes after all words, and masking it would cost
+    sees_padding = False  # padding comes after all words, and a mask would cost time
 
-    def start(self, count: int, device: torch.device) -> Any:
-        return _Cached(super().start(count, device), {})
+    def start(self, count: int) -> Any:
+        return super().start(count), {}
 
     def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
-        words = torch.cat([context.words, tokens], dim=1)
-        # fairseq puts new tensors into these, and changes none.
-        cache = {layer: dict(entry) for layer, entry in context.layers.items()}
+        words = torch.cat([context[0], tokens], dim=1)
+        # fairseq puts new tensors into these dicts, and changes no tensor.
+        cache = {layer: dict(entry) for layer, entry in context[1].items()}
         features = self.model(words, incremental_state=cache)[0]
-        return features, _Cached(words, cache)
-
-    def select(self, context: Any, rows: Tensor) -> Any:
-        return _Cached(
-            context.words.index_select(0, rows),
-            _by_entry(lambda part: part.index_select(0, rows), context.layers),
-        )
-
-    def concatenate(self, contexts: Sequence[Any]) -> Any:
-        return _Cached(
-            torch.cat([context.words for context in contexts]),
-            _by_entry(lambda *parts: torch.cat(parts), *(c.layers for c in contexts)),
-        )
+        return features, (words, cache)
 
     def length(self, context: Any) -> int:
-        return context.words.size(1)
+        return super().length(context[0])
 
-    def shortened(self, context: Any, prefix: Sequence[int], words: int) -> Any:
-        """Read again, since keys and values know their positions."""
-        again = super().shortened(context.words, prefix, words)
-        context = self.start(len(again), again.device)
-        for word in again.split(1, dim=1):
+    def shortened(self, context: Any) -> Any:
+        """Read the words again, because keys and values depend on their positions."""
+        words = super().shortened(context[0])
+        context = self.start(len(words))
+        for word in words.split(1, dim=1):
             context = self.read_on(context, word)[1]
         return context
 
 
-def make_reader(model: nn.Module, longest: Optional[int] = None) -> Reader:
-    """The reader for a model, which from then on is fit for nothing but scoring.
+def make_reader(model: nn.Module, first: np.ndarray, trained: Optional[int] = None) -> Reader:
+    """Return a reader of a model, which can only be used for scoring afterwards.
 
     Args:
         model: a language model.
-        longest: how many words it read at once in training, at most, or None. Positions beyond
-            were never trained.
+        first, trained: see :class:`Reader`.
 
     Raises:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
+    model.requires_grad_(False)
     _remove_weight_norm(model)
     layer = OutputLayer(model)
     layer.bypass()
-    if hasattr(layer.decoder, _MASK):  # whose buffer threads would share
+    if hasattr(layer.decoder, _MASK):  # threads would share its buffer
         setattr(layer.decoder, _MASK, _future_mask)
-    reader = _reader_class(layer.decoder)(model, layer)
-    if reader.positions is not None and longest is not None and has_positions(model):
-        reader.longest = min(reader.positions, longest)
-    return reader
+    return _reader_class(layer.decoder)(model, layer, first, trained)
 
 
 def has_positions(model: nn.Module) -> bool:
-    """Return whether a decoder knows words by their positions, or attends to all of them."""
+    """Return whether a decoder depends on the words' positions, or attends to all words."""
     decoder: Any = getattr(model, "decoder", None)
     is_transformer = isinstance(decoder, TransformerDecoder)
     return is_transformer or getattr(decoder, "embed_positions", None) is not None
 
 
 def _reader_class(decoder: nn.Module) -> Type[Reader]:
-    if isinstance(decoder, RecurrentDecoder):
+    is_lstm = type(decoder) is LSTMDecoder and decoder.attention is None and not decoder.residuals
+    if isinstance(decoder, RecurrentDecoder) or is_lstm:
         return RecurrentReader
-    if type(decoder) is LSTMDecoder and decoder.attention is None and not decoder.residuals:
-        return FusedLSTMReader
     if isinstance(decoder, NGramDecoder):
         return NGramReader
     return TransformerReader if isinstance(decoder, TransformerDecoder) else Reader
@@ -290,9 +316,7 @@ def _reader_class(decoder: nn.Module) -> Type[Reader]:
 
 def _positions(model: BaseFairseqModel) -> int:
     longest = model.max_positions()
-    if isinstance(longest, (tuple, list)):
-        longest = longest[-1]
-    return _LONGEST if longest is None or math.isinf(longest) else int(longest)
+    return _MAX_WORDS if longest is None or math.isinf(longest) else int(longest)
 
 
 def _fused(cells: Sequence[nn.LSTMCell]) -> nn.LSTM:
@@ -300,12 +324,12 @@ def _fused(cells: Sequence[nn.LSTMCell]) -> nn.LSTM:
     for number, cell in enumerate(cells):
         for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
             setattr(rnn, f"{kind}_l{number}", getattr(cell, kind))
-    rnn.flatten_parameters()  # in one piece, as cuDNN wants them; nothing on a CPU
+    rnn.flatten_parameters()  # cuDNN wants them in one piece; nothing happens on a CPU
     return rnn.eval()
 
 
 def _remove_weight_norm(model: nn.Module) -> None:
-    """Its hook sets ``weight`` in every forward pass: work, and threads would share it."""
+    """Its hook sets ``weight`` in every forward pass, and threads would share that."""
     for module in model.modules():
         if hasattr(module, "weight_g"):
             nn.utils.remove_weight_norm(module)
@@ -313,17 +337,6 @@ def _remove_weight_norm(model: nn.Module) -> None:
 
 
 def _future_mask(like: Tensor) -> Tensor:
-    """(T, T), minus infinity above the diagonal, for (T, B, D)."""
+    """Return (T, T), minus infinity above the diagonal, for (T, B, D)."""
     size = like.size(0)
     return like.new_full((size, size), -math.inf).triu_(1)
-
-
-def _by_entry(function: Any, *caches: Dict[str, Dict[str, Optional[Tensor]]]) -> Any:
-    """``function`` of all that the caches hold under the same names."""
-    return {
-        key: {
-            name: None if part is None else function(*(cache[key][name] for cache in caches))
-            for name, part in entry.items()
-        }
-        for key, entry in caches[0].items()
-    }

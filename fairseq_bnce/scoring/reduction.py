@@ -1,7 +1,7 @@
-"""A partition function over K rows in the place of V, for models that do not normalise themselves.
+"""A partition function over K rows instead of V, for models that do not normalise themselves.
 
-log Z_c = log sum_w exp m(w, c) is a function of the features alone. One of the same form with few
-rows, fitted to it on contexts of a text, is close: a score is normalised for K / V of the work.
+log Z_c = log sum_w exp m(w, c) depends only on the features. A function of the same form with few
+rows, fitted to log Z_c on contexts of a text, is close to it and takes K / V of the work.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from torch import Tensor
 
 from fairseq_bnce import losses
 from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
-from fairseq_bnce.errors import CheckpointError, require
+from fairseq_bnce.errors import require
 from fairseq_bnce.output_layer.layer import OutputLayer
 
 MOST_CONTEXTS = 100_000  # of a text
 _CONTEXTS_A_ROW = 10  # at least
-_MEASURED = 10  # a tenth of the contexts is measured on, and not fitted to
+_MEASURED = 10  # the error is measured on a tenth of the contexts, which are not fitted to
 MOST_ROWS = (MOST_CONTEXTS - MOST_CONTEXTS // _MEASURED) // _CONTEXTS_A_ROW
-_CONTEXTS_LOOKED_AT = 4096  # to see which words are likely
+_CONTEXTS_LOOKED_AT = 4096  # to find likely words
+_MOST_WORDS = 2**16  # whose rows are clustered: of larger vocabularies, the likeliest
 _ROUNDS = 8  # of k-means
 _MOST_SCORES = 2**24  # at once: 64 MiB, at any vocabulary size
 _UPDATES = 2000
@@ -29,7 +30,7 @@ _RATE = 3e-3  # of Adam, down to 0
 
 
 class ReducedPartition(NamedTuple):
-    """log Z_c, about: log sum_k exp(h . weight_k + bias_k) after features h.
+    """An approximation of log Z_c: log sum_k exp(h . weight_k + bias_k) after features h.
 
     Attributes:
         weight: (K, D), float32.
@@ -40,41 +41,25 @@ class ReducedPartition(NamedTuple):
     bias: Tensor
 
     def log_partition(self, features: Tensor) -> Tensor:
-        """(N,) float32 nats, of features (N, D)."""
+        """Return (N,) float32 nats, after features (N, D)."""
         return losses.log_partition(features.float(), *self)
 
     def state(self) -> Dict[str, Any]:
-        """What a checkpoint carries of it, in the task's state."""
+        """Return the task state that a checkpoint carries."""
         return {REDUCED_PARTITION: self._asdict()}
 
 
-def is_carried(state: Mapping[str, Any]) -> bool:
-    """Whether a task's state has one."""
-    return REDUCED_PARTITION in state
-
-
-def carried(state: Mapping[str, Any], layer: OutputLayer) -> Optional[ReducedPartition]:
-    """That of a task's state, if it has one, on the device of the output projection.
-
-    Raises:
-        CheckpointError: for one of another model.
-    """
-    if not is_carried(state):
+def from_state(state: Mapping[str, Any], device: torch.device) -> Optional[ReducedPartition]:
+    """Return the reduced partition function of a task's state, or None if it has none."""
+    if REDUCED_PARTITION not in state:
         return None
-    weight, bias = (
-        state[REDUCED_PARTITION][name].to(layer.device, torch.float32, copy=True)
-        for name in ("weight", "bias")  # copies, since those of a file are mapped
-    )
-    if weight.size(1) != layer.size:
-        raise CheckpointError(
-            f"task_state.{REDUCED_PARTITION}: required rows of {layer.size} numbers, as the "
-            f"model's features have, got {weight.size(1)}"
-        )
-    return ReducedPartition(weight, bias)
+    found = ReducedPartition(**state[REDUCED_PARTITION])
+    # Copies, because tensors of a checkpoint are mapped from its file.
+    return ReducedPartition(*(part.to(device, torch.float32, copy=True) for part in found))
 
 
 def without(state: Mapping[str, Any]) -> Dict[str, Any]:
-    """The state of a model that was trained on, which it no longer fits."""
+    """Return a task's state without it, for a model that was trained further."""
     return {name: value for name, value in state.items() if name != REDUCED_PARTITION}
 
 
@@ -92,20 +77,19 @@ class Contexts:
         self.count = 0
 
     def add(self, features: Tensor, log_z: Tensor) -> None:
-        """Add features (N, D) and what log Z_c is after them (N,)."""
+        """Add features (N, D) and log Z_c (N,) after them."""
         room = self.most - self.count
-        if room > 0:
-            self._features.append(features[:room].float().cpu())
-            self._log_z.append(log_z[:room].float().cpu())
-            self.count += len(self._log_z[-1])
+        self._features.append(features[:room].float().cpu())
+        self._log_z.append(log_z[:room].float().cpu())
+        self.count += len(self._log_z[-1])
 
     @property
     def is_full(self) -> bool:
-        """Whether no more are kept."""
+        """Whether no more contexts are kept."""
         return self.count >= self.most
 
     def parts(self) -> Tuple[Tuple[Tensor, Tensor], Tuple[Tensor, Tensor]]:
-        """(features, log Z_c) to fit to, and those of a tenth, drawn at random, to measure on."""
+        """Return (features, log Z_c) to fit to, and those of a random tenth to measure on."""
         order = torch.randperm(self.count, generator=torch.Generator().manual_seed(1))
         features, log_z = torch.cat(self._features)[order], torch.cat(self._log_z)[order]
         end = self.count - self.count // _MEASURED
@@ -113,110 +97,105 @@ class Contexts:
 
 
 def default_rows(words: int) -> int:
-    """A fiftieth of the vocabulary, within bounds."""
+    """Return a fiftieth of the vocabulary, within bounds."""
     return min(words, max(16, min(1000, words // 50)))
 
 
+@torch.no_grad()
 def fit(
-    features: Tensor,
-    log_z: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    rows: int,
-    *,
-    seed: int = 1,
+    features: Tensor, log_z: Tensor, layer: OutputLayer, rows: int, *, seed: int = 1
 ) -> ReducedPartition:
     """Fit a reduced partition function, by least squares of log Z_c.
 
-    It starts from the words that are likeliest over the contexts, and from clusters of the others.
+    The fit starts from the likeliest words, and from clusters of the other words.
 
     Args:
         features: (N, D), of contexts as they come in text.
         log_z: (N,), exact, nats.
-        weight, bias: (V, D) and (V,) or None, of the output projection.
+        layer: the output layer.
         rows: K.
-        seed: of all that is drawn.
+        seed: of all random numbers.
 
     Raises:
         ValueError: for more rows than words, or too few contexts for them.
     """
-    require("rows", f"1 to {len(weight):,}", rows, 1 <= rows <= len(weight))
+    require("rows", f"1 to {len(layer):,}", rows, 1 <= rows <= len(layer))
     needed = _CONTEXTS_A_ROW * rows
     require("contexts", f"at least {needed:,} for {rows:,} rows", len(log_z), len(log_z) >= needed)
     generator = torch.Generator().manual_seed(seed)
-    weight = weight.float().cpu()
-    bias = weight.new_zeros(len(weight)) if bias is None else bias.float().cpu()
-    start = _start(features, weight, bias, rows, generator)
-    return _fitted(start, features, log_z, generator)
+    return _fitted(_start(features, layer, rows, generator), features, log_z, generator)
 
 
-@torch.no_grad()
 def _start(
-    features: Tensor, weight: Tensor, bias: Tensor, rows: int, generator: torch.Generator
+    features: Tensor, layer: OutputLayer, rows: int, generator: torch.Generator
 ) -> ReducedPartition:
-    looked_at = features[torch.randperm(len(features), generator=generator)[:_CONTEXTS_LOOKED_AT]]
-    share = weight.new_zeros(len(weight))
-    for some in looked_at.split(min(_BATCH, _at_once(len(weight)))):
-        share += torch.addmm(bias, some, weight.t()).softmax(1).sum(0)
-    words = share.argsort(descending=True)
-    likely, others = words[: rows // 2], words[rows // 2 :]
-    cluster = _clusters(weight, others, share[others], rows - rows // 2, generator)
-    means, mean_biases = _merged(weight, bias, others, cluster, features.mean(0))
-    return ReducedPartition(
+    some = features[torch.randperm(len(features), generator=generator)[:_CONTEXTS_LOOKED_AT]]
+    share, words = _word_shares(layer, some).sort(descending=True)
+    share, words = share[:_MOST_WORDS], words[:_MOST_WORDS]
+    ids, order = words.sort()  # as bands need it
+    weight, bias = (
+        torch.zeros(len(ids)) if part is None else part.float().cpu()[order.argsort()]
+        for part in layer.rows(ids.to(layer.device))
+    )
+    likely, others = slice(rows // 2), slice(rows // 2, None)
+    cluster = _clusters(weight[others], share[others], rows - rows // 2, generator)
+    mean = features.mean(0, keepdim=True)
+    means, mean_biases = _merged(weight[others], bias[others], cluster, mean[0])
+    start = ReducedPartition(
         torch.cat([weight[likely], means]), torch.cat([bias[likely], mean_biases])
     )
+    exact = layer.log_partition(mean.to(layer.device)).cpu()
+    # The difference is what words beyond the likeliest add.
+    return start._replace(bias=start.bias + exact - start.log_partition(mean))
 
 
-def _clusters(
-    weight: Tensor, words: Tensor, share: Tensor, count: int, generator: torch.Generator
-) -> Tensor:
-    """(n,) numbers of the clusters of words (n,), by k-means of their rows (V, D).
+def _word_shares(layer: OutputLayer, features: Tensor) -> Tensor:
+    """Return the sum (V,) of each word's probabilities after features (N, D); band by band."""
+    share = torch.zeros(len(layer), device=layer.device)
+    tables = [table._replace(weight=table.weight.float()) for table in layer.tables()]
+    for some in features.split(max(1, min(_BATCH, _MOST_SCORES // len(layer)))):
+        inputs = layer.inputs(some.to(layer.device)).float()
+        parts = [
+            inputs[:, table.columns] @ table.weight.t()
+            + (0 if table.offset is None else inputs[:, table.offset, None])
+            for table in tables
+        ]
+        scores = torch.cat(parts, dim=1)
+        scores = scores if layer.bias is None else scores + layer.bias
+        share += scores.softmax(1).sum(0)
+    return share.cpu()
 
-    ``share`` (n,) is what each counts.
-    """
+
+def _clusters(weight: Tensor, share: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return each word's cluster (W,), by k-means of rows (W, D); a word counts its share (W,)."""
     share = share.clamp(min=1e-9)
-    centres = weight[words[torch.multinomial(share, count, generator=generator)]]
+    centres = weight[torch.multinomial(share, count, generator=generator)]
     for _ in range(_ROUNDS):
-        nearest = _nearest(weight, words, centres)
-        total, sums = _sums(weight, words, share, nearest, count)
+        squares = centres.square().sum(1)
+        parts = weight.split(_BATCH)
+        nearest = torch.cat([(part @ centres.t() * 2 - squares).argmax(1) for part in parts])
+        total, sums = _sums(weight, share, nearest, count)
         centres = torch.where(total[:, None] > 0, sums / total[:, None].clamp(min=1e-12), centres)
     return nearest
 
 
-def _nearest(weight: Tensor, words: Tensor, centres: Tensor) -> Tensor:
-    """(n,) numbers of the centres (K, D) that the words' rows are nearest to."""
-    squares = centres.square().sum(1)
-    parts = words.split(_at_once(max(centres.shape)))
-    return torch.cat([(weight[some] @ centres.t() * 2 - squares).argmax(1) for some in parts])
-
-
-def _sums(
-    weight: Tensor, words: Tensor, share: Tensor, cluster: Tensor, count: int
-) -> Tuple[Tensor, Tensor]:
-    """Of each cluster, the words' shares (K,) and rows, each times its share (K, D)."""
+def _sums(weight: Tensor, share: Tensor, cluster: Tensor, count: int) -> Tuple[Tensor, Tensor]:
+    """Return of each cluster the sums of shares (K,) and of rows times their shares (K, D)."""
     total = share.new_zeros(count).index_add_(0, cluster, share)
-    sums = weight.new_zeros(count, weight.size(1))
-    size = _at_once(weight.size(1))
-    for some, its, shares in zip(words.split(size), cluster.split(size), share.split(size)):
-        sums.index_add_(0, its, weight[some] * shares[:, None])
+    sums = weight.new_zeros(count, weight.size(1)).index_add_(0, cluster, weight * share[:, None])
     return total, sums
 
 
 def _merged(
-    weight: Tensor, bias: Tensor, words: Tensor, cluster: Tensor, feature: Tensor
+    weight: Tensor, bias: Tensor, cluster: Tensor, feature: Tensor
 ) -> Tuple[Tensor, Tensor]:
-    """A row for each cluster that has words: to first order around one feature, their sum."""
-    scores = (weight @ feature + bias)[words]
-    top = scores.max()
+    """Return a row for each cluster: to first order around one feature, the sum of its words."""
+    scores = weight @ feature + bias
     _, cluster = cluster.unique(return_inverse=True)
-    total, sums = _sums(weight, words, (scores - top).exp(), cluster, int(cluster.max()) + 1)
+    top = scores.max()
+    total, sums = _sums(weight, (scores - top).exp(), cluster, int(cluster.max()) + 1)
     means = sums / total[:, None]
     return means, total.log() + top - means @ feature
-
-
-def _at_once(width: int) -> int:
-    """How many rows of a matrix of this width are in memory at a time."""
-    return max(1, _MOST_SCORES // width)
 
 
 def _fitted(

@@ -330,9 +330,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             if self.args.log_z_shift != "checkpoint":
                 logger.warning("--log-z-shift: not used without --unnormalized")
             eval_lm.score_exactly(self._models, self._own_states)
-        longest = eval_lm.longest_block(has_bos=self.args.add_bos_token, **kwargs)
-        trained = eval_lm.trained_block(self._own_states, **kwargs)
-        dataset = eval_lm.in_blocks(self, longest, trained, dataset)
+        dataset = eval_lm.in_blocks(self, dataset, self._own_states, **kwargs)
         return super().eval_lm_dataloader(dataset, **kwargs)
 
     def _set_matmul_precision(self) -> None:
