@@ -114,7 +114,7 @@ def offsets(*found: Dict[str, Any]) -> List[str]:
     lines: List[Tuple[Sequence[str], Dict[str, Any]]] = []
     for name, model in (pair for one in found for pair in one["models"].items()):
         fiftieth = [way for way in model["ways"] if way["rows"] <= model["words"] / 50]
-        for way in (fiftieth[0], fiftieth[-1]):
+        for way in fiftieth[:1] + fiftieth[1:][-1:]:
             rows = f"{way['rows']:,} rows" if way["rows"] else "a constant"
             # Rows fitted to training text have their mean corrected on another text.
             ppl = way.get("u_ppl_other_mean", way["u_ppl"])

@@ -82,17 +82,17 @@ def test_without_an_environment_the_remedy_is_named(checkout) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "package", "remedy"),
+    ("arguments", "package"),
     [
-        (["score", "--path", "x"], "numpy", "setup_env.sh makes"),
-        (["prepare-text", "--train", "x", "--out", "y", "--tokenized"], "tqdm", "pip install tqdm"),
+        (["score", "--path", "x"], "numpy"),
+        (["prepare-text", "--train", "x", "--out", "y", "--tokenized"], "tqdm"),
     ],
 )
-def test_what_a_command_lacks_is_named_in_a_line(checkout, arguments, package, remedy) -> None:
+def test_what_a_command_lacks_is_named_in_a_line(checkout, arguments, package) -> None:
     done = run_bare(checkout / "scripts" / "fairseq-bnce", *arguments)
     assert done.returncode == 2
     start = f"fairseq-bnce: error: required the package {package}, got {sys.executable} without it"
-    assert done.stdout.startswith(start) and remedy in done.stdout
+    assert done.stdout.startswith(start)
     assert done.stdout.count("\n") == 1
 
 
@@ -106,7 +106,7 @@ def test_preparing_text_needs_no_fairseq(checkout, tmp_path) -> None:
     command += ["--out", str(tmp_path / "out")]
     script = checkout / "scripts" / "fairseq-bnce"
     done = run_bare(script, *command)
-    assert done.returncode == 2 and "fairseq, which binarises, is missing" in done.stdout
+    assert done.returncode == 2 and "fairseq_cli" in done.stdout
     done = run_bare(script, *command, "--text-only")
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "out" / "text" / "train.txt").read_text() == "a b\n" * 27
