@@ -86,7 +86,7 @@ def a_model():
     import fairseq_bnce.models.rnn_lm
 
 def a_criterion_first():
-    import fairseq_bnce.criterions.registered
+    import fairseq_bnce.criterions.batch_nce
     user_dir(sys.argv[1])
 
 EARLY = (alone, losses_first, package_first, by_a_link, by_hand)

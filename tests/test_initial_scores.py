@@ -68,7 +68,7 @@ def test_without_a_last_normalisation_scores_stay_random(name, corpus, caplog):
     criterion = task.build_criterion(cfg.criterion)
     assert not initial_scores.can_be_set(OutputLayer(model))
     assert all(map(torch.equal, stock.parameters(), model.parameters()))
-    assert criterion.constant.start is None  # is measured
+    assert criterion.start.value is None  # is measured
     assert "--init-output-bias unigram: " in caplog.text
     assert "has neither an output bias nor a last layer normalisation" in caplog.text
 
@@ -93,7 +93,7 @@ def test_a_decoder_of_ones_own_keeps_its_scores(change, corpus):
     assert initial_scores.can_be_set(OutputLayer(model))
     change(model.decoder)
     assert not initial_scores.can_be_set(OutputLayer(model))
-    assert task.build_criterion(cfg.criterion).constant.start is None
+    assert task.build_criterion(cfg.criterion).start.value is None
 
 
 def test_none_leaves_the_model_alone(corpus, caplog):

@@ -19,7 +19,7 @@ from typing import Any, Dict
 import torch
 
 from fairseq_bnce import compatibility
-from fairseq_bnce.errors import CheckpointError, one_line, told
+from fairseq_bnce.errors import CheckpointError, describe_error, one_line
 
 _MOST_ADVISED = 3
 
@@ -67,7 +67,7 @@ def load(path: str, is_mapped: bool = False) -> Any:
 def _unreadable(path: str, error: Exception) -> CheckpointError:
     # torch's message also advises to switch its check off: leave that out.
     lines = [one_line(line) for line in str(error).splitlines() if "nsupported global" in line]
-    got = lines[0] if lines else told(error)
+    got = lines[0] if lines else describe_error(error)
     return CheckpointError(
         f"path {path}: required a whole checkpoint that holds plain data only, got: {got}; "
         f"nothing in it was run{_other_checkpoints(path)}"

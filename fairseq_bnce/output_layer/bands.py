@@ -286,7 +286,7 @@ class Bands(_InBands, AdaptiveSoftmax):
         self.is_started = False
 
     @torch.no_grad()
-    def quieten(self, decoder: nn.Module) -> None:
+    def shrink_scores(self, decoder: nn.Module) -> None:
         """Have random rows add little to an untrained model's scores, which the bias starts.
 
         Features of architectures without a last layer normalisation are large: scores of

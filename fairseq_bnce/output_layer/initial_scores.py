@@ -33,7 +33,7 @@ def can_be_set(layer: OutputLayer) -> bool:
 
 
 @torch.no_grad()
-def quieten(layer: OutputLayer) -> None:
+def shrink_scores(layer: OutputLayer) -> None:
     """Have an untrained transformer's features, and what random weights add to scores, small.
 
     Under tied embeddings those scores say that words repeat themselves. A deep transformer unlearns
@@ -42,13 +42,13 @@ def quieten(layer: OutputLayer) -> None:
     does not get there. Bands (bands.py) have their rows made small instead; nothing else that has
     an output bias changes.
     """
-    layer.quieten()
+    layer.shrink_scores()
     norm = None if layer.bias is not None else _last_norm(layer.decoder)
     if norm is not None:
         norm.weight.mul_(_QUIET)
 
 
-def carried_log_z(log_q: Tensor, squash: bool) -> float:
+def fitting_log_z(log_q: Tensor, squash: bool) -> float:
     """The log Z with which scores can start at log q + log Z, nats: 0, or where squashed ones fit.
 
     Args:

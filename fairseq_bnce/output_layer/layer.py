@@ -140,10 +140,10 @@ class OutputLayer:
         """Partition function, entropy and likeliest word after features (N, D)."""
         return self._kind.predictive_statistics(features, squash)
 
-    def quieten(self) -> None:
+    def shrink_scores(self) -> None:
         """Have random rows of bands add little to an untrained model's scores."""
         if isinstance(self._kind, Bands):
-            self._kind.quieten(self.decoder)
+            self._kind.shrink_scores(self.decoder)
 
     def bypass(self) -> None:
         """From now on the decoder returns features: for a model that does nothing but score."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.errors import ScoringError, quoted, told
+from fairseq_bnce.errors import ScoringError, describe_error, quoted
 from fairseq_bnce.scoring.readers import Reader
 
 
@@ -205,6 +205,6 @@ def _as_tensor(name: str, values: Any) -> Tensor:
         found = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:  # other things; rows of several lengths
         required = f"{name}: required integers of shape (n) or (n, K)"
-        raise ScoringError(f"{required}, got {quoted(values)} ({told(error)})") from None
+        raise ScoringError(f"{required}, got {quoted(values)} ({describe_error(error)})") from None
     is_whole = not (found.is_floating_point() or found.dtype == torch.bool)
     return found.long() if is_whole or not found.numel() else found

@@ -32,7 +32,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_bnce import checkpoints
-from fairseq_bnce.errors import ScoringError, quoted, told
+from fairseq_bnce.errors import ScoringError, describe_error, quoted
 from fairseq_bnce.output_layer import squashing
 from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores, checked
@@ -442,7 +442,7 @@ class Scorer:
                 raise
             raise ScoringError(
                 "batch_tokens: required batches that fit into memory, got "
-                f"{self.batch_tokens:,}, or lines of more: {told(error)}"
+                f"{self.batch_tokens:,}, or lines of more: {describe_error(error)}"
             ) from None
 
     def _is_long(self, line: _Line, context: int) -> bool:
