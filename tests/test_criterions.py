@@ -177,8 +177,7 @@ def test_of_sentences_the_noise_has_the_batchs_share_of_ends(marks, corpus):
 def test_half_precision_leaves_the_noise_alone(corpus):
     criterion, _, _ = make(corpus, "shared_nce")
     before = criterion.noise.distribution.log_q
-    criterion.half()
-    after = criterion.noise.distribution.log_q
+    after = criterion.half().noise.distribution.log_q
     assert after.dtype == torch.float32 and torch.equal(before, after)
 
 

@@ -60,7 +60,6 @@ def test_values(criterion, flag, value, corpus):
         ([*SHARE[1:], "--self-norm-alpha", "0"], ["--self-norm-alpha"]),
         ([*SHARE[1:], "--self-norm-alpha-by-epoch", "1,0"], ["--self-norm-alpha"]),
         (["self_norm_softmax", "--self-norm-alpha", "0"], []),
-        (["bnce", "--ddp-backend", "fully_sharded"], ["--ddp-backend"]),
         (["bnce", "--fp16"], []),
         (["bnce", "--row-sparse", "--fp16"], ["--fp16"]),
         (["bnce", "--row-sparse", "--fp16", "--memory-efficient-fp16"], []),

@@ -238,11 +238,9 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             if self.normalises_itself:
                 reason = f"{self.log_z:g} nats ({self.start.origin})"
             logger.info(f"log Z: {reason}")
-            rate = self.options.valid_partition_rate
-            kind = {0: "unnormalised", 1: "exact"}.get(rate, "estimated")
             logger.info(
                 f"loss: training lines show the objective of {type(self).__name__}, validation "
-                f"lines the {kind} negative log-likelihood, both in bits: do not compare them"
+                "lines the negative log-likelihood, both in bits: do not compare them"
             )
 
 

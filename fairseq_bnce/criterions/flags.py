@@ -140,10 +140,7 @@ def _check_training(values: Namespace, task: type, problems: _Problems) -> None:
     is_bounded = values.self_norm_rate == 1 or values.nce_base is not None
     required = "above 0 with --self-norm-rate below 1"
     problems.require("self_norm_alpha", required, alphas, is_bounded or min(alphas) > 0)
-    backend, rate = values.ddp_backend, values.valid_partition_rate
-    required = "pytorch_ddp or legacy_ddp: the output projection is used outside of the model"
-    problems.require("ddp_backend", required, backend, backend != "fully_sharded")
-    metric = values.best_checkpoint_metric
+    metric, rate = values.best_checkpoint_metric, values.valid_partition_rate
     is_logged = rate > 0 or metric not in ("ppl", "mu_z", "sigma_z", "ppl_se")
     required = f"a number that is logged with --valid-partition-rate {rate:g} (loss, u_ppl)"
     problems.require("best_checkpoint_metric", required, metric, is_logged)

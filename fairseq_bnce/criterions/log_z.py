@@ -102,8 +102,14 @@ class CriterionWithLogZ(FairseqCriterion):
         stored = task.state.state_dict.get("log_z")
         if stored is not None:  # fairseq-validate has loaded the model already
             self.start = Start(stored, "from the checkpoint")
-        else:
-            self._choose_start()
+            return
+        choice = (getattr(options, name) for name in CheckpointChoice._fields)
+        self.continued = found = restored(CheckpointChoice(*choice))
+        self.start = choose(options.log_z, found)
+        # mu_z and sigma_z are measured from log Z, or from 0 for losses that do not normalise.
+        measured_from = self.start.value if normalises_itself else None
+        if found is not None and not self.is_unknown and found.log_z == measured_from:
+            self._keep_normaliser()
 
     @property
     def log_z(self) -> float:
@@ -127,16 +133,6 @@ class CriterionWithLogZ(FairseqCriterion):
     def is_unknown(self) -> bool:
         """Whether log Z has to be measured."""
         return self.normalises_itself and self.start.value is None
-
-    def _choose_start(self) -> None:
-        """Choose where log Z starts; keep what the checkpoint's last validation measured."""
-        choice = (getattr(self.options, name) for name in CheckpointChoice._fields)
-        self.continued = found = restored(CheckpointChoice(*choice))
-        self.start = choose(self.options.log_z, found)
-        # mu_z and sigma_z are measured from log Z, or from 0 for losses that do not normalise.
-        measured_from = self.start.value if self.normalises_itself else None
-        if found is not None and not self.is_unknown and found.log_z == measured_from:
-            self._keep_normaliser()
 
     def _keep_normaliser(self) -> None:
         """Keep mu_z and sigma_z of the checkpoint; the next validation replaces them."""
