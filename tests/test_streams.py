@@ -185,26 +185,20 @@ def test_validation_on_the_training_data_does_not_disturb_training(corpus):
         assert all(a is b for a, b in zip(model.decoder.carried_state, want))
 
 
-def steps(corpus):
-    """A training's task, its iterator, the batches of an epoch, and what a step takes."""
+def test_dummy_batch_leaves_no_trace(corpus):
+    """What a rank gets that has no batch left: the first one of validation, if that came last."""
     cfg, task, model = build(corpus, *STATEFUL)
     task.args.train_subset = "train"
     task.load_dataset("train")
-    criterion = task.build_criterion(cfg.criterion)
-    iterator = task.get_batch_iterator(task.dataset("train"), max_sentences=4)
-    batches = iterator.next_epoch_itr(shuffle=True)
-    optimizer = SimpleNamespace(backward=lambda loss: None, step=lambda **options: None)
-    step = {"model": model, "criterion": criterion, "optimizer": optimizer, "update_num": 0}
-    return task, model, iterator, batches, step
-
-
-def test_dummy_batch_leaves_no_trace(corpus):
-    """What a rank gets that has no batch left: the first one of validation, if that came last."""
-    task, model, iterator, batches, step = steps(corpus)
-    wider = task.get_batch_iterator(task.dataset("train"), max_sentences=7).first_batch
-    task.train_step(sample=next(batches), **step, ignore_grad=False)
+    dataset = task.dataset("train")
+    optimizer = SimpleNamespace(backward=lambda loss: None)
+    step = {"model": model, "criterion": task.build_criterion(cfg.criterion), "update_num": 0}
+    iterator = task.get_batch_iterator(dataset, max_sentences=4)
+    batch = next(iterator.next_epoch_itr(shuffle=True))
+    wider = task.get_batch_iterator(dataset, max_sentences=7).first_batch
+    task.train_step(sample=batch, **step, optimizer=optimizer, ignore_grad=False)
     want = model.decoder.carried_state
-    task.train_step(sample=wider, **step, ignore_grad=True)
+    task.train_step(sample=wider, **step, optimizer=optimizer, ignore_grad=True)
     assert all(a is b for a, b in zip(model.decoder.carried_state, want))
     assert [part.shape for part in iterator.state_dict()["carried_state"][0]] == [(1, 4, 16)] * 2
 

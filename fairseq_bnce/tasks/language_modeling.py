@@ -78,8 +78,8 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
     )
     train_subset: Optional[str] = II("dataset.train_subset")
     save_dir: Optional[str] = II("checkpoint.save_dir")
-    # Unused, but fairseq 0.12.2 loads no checkpoint with a field that is missing here.
     model_path: Optional[str] = II("common_eval.path")
+    # Unused, but fairseq 0.12.2 loads no checkpoint with a field that is missing here.
     criterion_name: Optional[str] = II("criterion._name")
     ddp_backend: str = II("distributed_training.ddp_backend")
 
@@ -111,6 +111,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
         args = flags.completed(args, "task")
+        path = getattr(args, "model_path", None) or ""
+        if getattr(args, "unnormalized", False) and not os.path.isfile(path):
+            eval_lm.refuse_ensemble(path.split(os.pathsep))
         if "dictionary" not in kwargs:
             data.check_folders(args.data)
         return super().setup_task(args, **kwargs)
