@@ -31,6 +31,7 @@ def problems(data, *flags, **parts):
     [
         ("bnce", "--log-z", "nan"),
         ("bnce", "--log-z", "automatic"),
+        ("bnce", "--log-z", "7,6"),
         ("bnce", "--noise-samples", "-1"),
         ("bnce", "--bnce-group", "sentence"),
         ("bnce", "--bnce-group", "1"),

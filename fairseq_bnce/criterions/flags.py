@@ -60,7 +60,7 @@ def read(config: Any, kind: type, task: Optional[type] = None) -> Namespace:
     """
     names = [f.name for f in dataclasses.fields(kind) if f.name != "_name"]
     values = Namespace(**{**_ABSENT, **{name: getattr(config, name) for name in names}})
-    values.log_z = None if values.log_z == "auto" else _numbers(values.log_z, float)[0]
+    values.log_z = None if values.log_z == "auto" else _number(values.log_z, float)
     if values.self_norm_alpha is None:
         values.self_norm_alpha = RANKING_ALPHA if str(values.objective) == "ranking" else 0.0
     values.noise_samples = _by_epoch(values, "noise_samples", int)
@@ -93,17 +93,19 @@ def value_at(values: List[Any], epoch: int) -> Any:
     return values[min(epoch, len(values)) - 1]
 
 
-def _by_epoch(values: Namespace, name: str, number: Callable[[str], Any]) -> List[Any]:
+def _by_epoch(values: Namespace, name: str, kind: Callable[[str], Any]) -> List[Any]:
     text = getattr(values, f"{name}_by_epoch")
-    return [getattr(values, name)] if text is None else _numbers(text, number)
+    if text is None:
+        return [getattr(values, name)]
+    return [_number(part, kind) for part in text.split(",")]
 
 
-def _numbers(text: str, number: Callable[[str], Any]) -> List[Any]:
-    """Return the numbers of a text with commas between them; [NaN] for any other text."""
+def _number(text: str, kind: Callable[[str], Any]) -> Any:
+    """Return the number that a text is; NaN for any other text."""
     try:
-        return [number(part) for part in str(text).split(",")]
+        return kind(text)
     except ValueError:
-        return [math.nan]
+        return math.nan
 
 
 def _check_ranges(values: Namespace, config: Any, kind: type, problems: _Problems) -> None:
@@ -115,7 +117,7 @@ def _check_ranges(values: Namespace, config: Any, kind: type, problems: _Problem
     problems.require("self_norm_rate", "above 0 and at most 1", share, 0 < share <= 1)
     group, gathers, base = values.bnce_group, values.gather_noise, str(values.nce_base)
     required = "'batch' with --gather-noise" if gathers else "'batch', 'time' or a size above 1"
-    fits = group == "batch" or not gathers and (group == "time" or _numbers(group, int)[0] > 1)
+    fits = group == "batch" or not gathers and (group == "time" or _number(group, int) > 1)
     problems.require("bnce_group", required, group, fits)
     fits = base in ("None", "bnce") or (group == "batch" and not gathers)
     problems.require("nce_base", "bnce with --bnce-group or --gather-noise", base, fits)
