@@ -449,9 +449,8 @@ def test_translation_resumes_with_its_log_z(pairs, tmp_path):
     flags = [*SEQ2SEQ, *AUTO, "--save-interval-updates", "2", "--optimizer", "adam"]
     train_translation(pairs, tmp_path / "run", *flags, "--max-update", "2")
     first = task_state(tmp_path / "run")["log_z"]
-    output = train_translation(pairs, tmp_path / "run", *flags, "--max-update", "4")
+    train_translation(pairs, tmp_path / "run", *flags, "--max-update", "4")
     assert task_state(tmp_path / "run")["log_z"] == first > 3
-    assert 1 < valid_stats(output)["ppl"] < 70  # uniform over 64 types: 64
     flags += ["--learn-log-z", "--lr", "0.01", "--max-update", "4"]
     train_translation(pairs, tmp_path / "learn", *flags)
     state = saved(tmp_path / "learn")

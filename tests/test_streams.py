@@ -69,12 +69,12 @@ def test_an_iterator_is_made_once(corpus):
 
 
 def test_scored_as_one_text(corpus, tmp_path):
-    """eval-lm --stateful in blocks of 8 is eval-lm in one block; without, it is not."""
+    """eval-lm --stateful in blocks of 2 is eval-lm in one block; without, it is not."""
     train(corpus, tmp_path, *STATEFUL, "--max-epoch", "4", "--clip-norm", "1")
     checkpoint = tmp_path / "checkpoint_best.pt"
     for unnormalized in ([], ["--unnormalized"]):
         long = ["--tokens-per-sample", "5000", *unnormalized]
-        short = ["--tokens-per-sample", "8", *unnormalized]
+        short = ["--tokens-per-sample", "2", *unnormalized]
         one_block = loss_bits(evaluate(corpus, checkpoint, *long))
         stateful = evaluate(corpus, checkpoint, "--stateful", "--batch-size", "1", *short)
         blocks = evaluate(corpus, checkpoint, *short)
