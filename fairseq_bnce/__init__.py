@@ -3,10 +3,10 @@
 Use with ``--user-dir fairseq_bnce``, or call :func:`register`. Importing this package does nothing:
 ``fairseq_bnce.losses`` and ``fairseq_bnce.noise`` need torch alone, and bring no fairseq.
 
-fairseq asks for a user directory's names in one of two ways, and both lead to :func:`register`. If
-the package is not imported yet, fairseq imports it and then the modules of its folder ``models``,
-whose ``__init__`` registers. If it is, fairseq goes on once it has seen that the directory is in
-the package's ``__path__``: the answer registers.
+fairseq imports a user directory in one of two ways, and both lead to :func:`register`. If the
+package is not imported yet, fairseq imports it and then the modules of its folder ``models``, whose
+``__init__`` registers. If the package is imported, fairseq only asks whether the directory is in
+the package's ``__path__``, which registers before it answers.
 """
 
 import importlib
@@ -22,8 +22,8 @@ __all__ = ["Scorer", "__version__", "register"]
 class _UserDirectory(List[str]):
     """The package's ``__path__``: fairseq's import_user_module asks whether its argument is in it.
 
-    Python's own import system does not: it looks for modules in one entry after the other. A link
-    to the directory is the directory, too.
+    Python's import system does not ask: it searches one entry after the other. A link to the
+    directory counts as the directory.
     """
 
     def __contains__(self, path: object) -> bool:
@@ -37,7 +37,7 @@ __path__ = _UserDirectory(__path__)
 
 
 def __getattr__(name: str) -> Any:
-    """``Scorer`` is imported when it is asked for: as a plugin of fairseq's this needs none."""
+    """Import ``Scorer`` at its first use, because a plugin of fairseq does not need it."""
     if name == "Scorer":
         register()
         return importlib.import_module("fairseq_bnce.scoring").Scorer

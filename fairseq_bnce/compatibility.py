@@ -1,4 +1,4 @@
-"""Small fixes that fairseq needs beside today's torch and numpy; applied at import.
+"""Small fixes that fairseq needs with today's torch and numpy, applied at import.
 
 - torch 2.6 and later load only classes on an allow-list, and fairseq's checkpoints hold a few
   others: an argparse.Namespace of options, omegaconf's containers (fairseq before 2022), meters
@@ -37,16 +37,14 @@ from fairseq.logging import meters
 # Whether torch.load(weights_only=True) is safe and its allow-list knows a class by other names.
 TORCH_CHECKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
 _METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
-_CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+_CODES = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 _NUMBERS = {code: numpy.dtype(code) for code in _CODES}
 
 
 def allow_fairseq_checkpoints() -> None:
     """Add the plain containers that fairseq checkpoints hold to torch's allow-list."""
     if TORCH_CHECKS:
-        named: typing.List[typing.Any]
-        named = [(container, name) for name, container in plain_containers().items()]
-        torch.serialization.add_safe_globals(named)
+        torch.serialization.add_safe_globals(_pairs(plain_containers()))
 
 
 def allowing_arrays_of_numbers() -> typing.ContextManager:
@@ -57,12 +55,14 @@ def allowing_arrays_of_numbers() -> typing.ContextManager:
     """
     if not TORCH_CHECKS or numpy.ndarray in torch.serialization.get_safe_globals():
         return contextlib.nullcontext()
-    named: typing.List[typing.Any]
-    named = [(container, name) for name, container in arrays_of_numbers().items()]
     # torch fills objects of these types but must not make them: no file can have these names.
-    filled = [numpy.ndarray, *map(type, _NUMBERS.values())]
-    named += [(kind, f"filled {kind.__name__}") for kind in filled]
-    return torch.serialization.safe_globals(named)
+    filled = {f"filled {kind.__name__}": kind for kind in map(type, _NUMBERS.values())}
+    named = {**arrays_of_numbers(), "filled ndarray": numpy.ndarray, **filled}
+    return torch.serialization.safe_globals(_pairs(named))
+
+
+def _pairs(named: typing.Dict[str, typing.Any]) -> typing.List[typing.Any]:
+    return [(value, name) for name, value in named.items()]
 
 
 def plain_containers() -> typing.Dict[str, typing.Any]:
@@ -70,39 +70,23 @@ def plain_containers() -> typing.Dict[str, typing.Any]:
 
     The keys are the names in the files; some modules had another name when a file was written.
     """
-    # omegaconf.base has metadata from 2.1 on.
-    metadata = [
-        getattr(omegaconf.base, name)
-        for name in ("Metadata", "ContainerMetadata")
-        if hasattr(omegaconf.base, name)
-    ]
     nodes = ("AnyNode", "StringNode", "IntegerNode", "FloatNode", "BooleanNode", "EnumNode")
+    metadata = ("Metadata", "ContainerMetadata")  # since omegaconf 2.1
     containers = [
-        argparse.Namespace,
-        collections.defaultdict,
-        collections.OrderedDict,
-        typing.Any,
-        dict,
-        list,
-        set,
-        int,
-        omegaconf.DictConfig,
-        omegaconf.ListConfig,
-        *metadata,
+        *(argparse.Namespace, collections.defaultdict, collections.OrderedDict),
+        *(dict, list, set, int, omegaconf.DictConfig, omegaconf.ListConfig),
+        *(getattr(omegaconf.base, name) for name in metadata if hasattr(omegaconf.base, name)),
         # Marks a tensor when fairseq sends a checkpoint from rank 0 to the other ranks.
         distributed._TensorPlaceholder,
         *(getattr(omegaconf.nodes, name) for name in nodes),
         *_METERS,
         Dictionary,  # in the state of speech tasks
     ]
-    named = {f"{container.__module__}.{_name(container)}": container for container in containers}
-    old = {f"fairseq.meters.{meter.__name__}": meter for meter in _METERS}
-    return {**named, **old}
-
-
-def _name(container: typing.Any) -> str:
-    # Before Python 3.11 typing.Any is no class.
-    return getattr(container, "__qualname__", None) or container._name
+    named = {
+        f"{container.__module__}.{container.__qualname__}": container for container in containers
+    }
+    named["typing.Any"] = typing.Any
+    return {**named, **{f"fairseq.meters.{meter.__name__}": meter for meter in _METERS}}
 
 
 def arrays_of_numbers() -> typing.Dict[str, typing.Any]:
@@ -138,10 +122,10 @@ def restore_numpy_long() -> None:
 
 def pickle_choices() -> None:
     """Let pickle write fairseq's enums of choices as lists of their choices."""
-    copyreg.pickle(constants.StrEnumMeta, _reduced_choices)
+    copyreg.pickle(constants.StrEnumMeta, _reduce_choices)
 
 
-def _reduced_choices(kind: typing.Any) -> typing.Any:
+def _reduce_choices(kind: typing.Any) -> typing.Any:
     name: str = kind.__qualname__
     if getattr(sys.modules.get(kind.__module__), name, None) is kind:
         return name
@@ -155,19 +139,16 @@ def train_halves_without_a_tpu() -> None:
         return
 
     @functools.wraps(parse)
-    def parsed(
-        parser: argparse.ArgumentParser,
-        input_args: typing.Any = None,
-        *others: typing.Any,
-        **named: typing.Any,
+    def parse_without_tpu(
+        parser: typing.Any, input_args: typing.Any = None, *others: typing.Any, **named: typing.Any
     ) -> typing.Any:
-        found = parse(parser, input_args, *others, **named)
-        flags = found[0] if isinstance(found, tuple) else found
-        if getattr(flags, "bf16", False) and "--tpu" not in (input_args or sys.argv):
-            flags.tpu = False
-        return found
+        result = parse(parser, input_args, *others, **named)
+        args = result[0] if isinstance(result, tuple) else result
+        if getattr(args, "bf16", False) and "--tpu" not in (input_args or sys.argv):
+            args.tpu = False
+        return result
 
-    options.parse_args_and_arch = parsed
+    options.parse_args_and_arch = parse_without_tpu
 
 
 allow_fairseq_checkpoints()

@@ -1,26 +1,25 @@
-"""What a user has to mend, and how it is worded: what was required, what came, on one line.
+"""Errors for users: each names what was required and what came, on one line.
 
-``fairseq-bnce`` prints these errors without a trace.
+``fairseq-bnce`` prints these errors without a traceback.
 """
 
 from __future__ import annotations
 
 from typing import Sequence
 
-QUOTED = 80  # characters of what came: enough to find it again
-_MESSAGE = 600  # of a whole message, which names files and what was required, too
-_TOLD = 500  # of somebody else's error, some of which come with thousands of names
+QUOTED = 80  # characters of a quoted value: enough to find it again
+_MESSAGE = 600  # of a message; another library's may hold thousands of names
 
 
 class InputError(ValueError):
-    """Files, texts, data or options: names what was required, where, and what came."""
+    """Files, texts, data or options do not fit."""
 
 
 class FlagsError(ValueError, SystemExit):
-    """Flags that a training cannot be run with: a line for each of ``problems``.
+    """Flags that a training cannot run with: a line for each of ``problems``.
 
-    It is a SystemExit, too, so that fairseq's commands end with its message alone, without a
-    traceback, and with an exit status other than 0.
+    Also a SystemExit, so that fairseq's commands end with this message, without a traceback and
+    with an exit status other than 0.
     """
 
     def __init__(self, problems: Sequence[str]):
@@ -29,15 +28,15 @@ class FlagsError(ValueError, SystemExit):
 
 
 class ScoringError(ValueError):
-    """What was asked for cannot be scored with this model."""
+    """This model cannot score what was asked for."""
 
 
 class CheckpointError(ScoringError):
-    """A file that holds no language model that can be used, or no dictionary that fits it."""
+    """A file without a usable language model, or without a dictionary that fits the model."""
 
 
 class UnsupportedModelError(ValueError):
-    """The model is not one that this plugin can take apart."""
+    """This plugin does not know the model's output layer."""
 
 
 def require(name: str, required: str, got: object, fits: bool) -> None:
@@ -51,26 +50,22 @@ def require(name: str, required: str, got: object, fits: bool) -> None:
 
 
 def quoted(value: object, limit: int = QUOTED) -> str:
-    """A value as Python writes it, at most ``limit`` characters; of what holds others, its type."""
+    """Return a value as Python writes it, in at most ``limit`` characters; a container's type."""
     if not isinstance(value, (str, bytes, int, float, type(None))):
         return f"a {type(value).__name__}"
-    try:
-        # What is far too long is cut before: repr of a line of 16 MB takes a while.
-        text = repr(value[: limit + 1] if isinstance(value, (str, bytes)) else value)
-    except ValueError:  # Python writes no number of thousands of digits
-        return "a number of thousands of digits"
-    return _cut(text, limit)
+    # Cut before repr, which is slow for a line of 16 MB.
+    return _cut(repr(value[: limit + 1] if isinstance(value, (str, bytes)) else value), limit)
 
 
 def one_line(text: str, limit: int = _MESSAGE) -> str:
-    """A message without line breaks and control characters, its end cut if it has no end."""
+    """Return a message without line breaks and control characters, cut at ``limit`` characters."""
     joined = " ".join(line.strip() for line in text[: 10 * limit].splitlines())
     return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in joined), limit)
 
 
-def told(error: Exception) -> str:
-    """Somebody else's error, on one line."""
-    return one_line(f"{type(error).__name__}: {error}", _TOLD)
+def describe_error(error: Exception) -> str:
+    """Return another library's error on one line."""
+    return one_line(f"{type(error).__name__}: {error}")
 
 
 def _cut(text: str, limit: int) -> str:

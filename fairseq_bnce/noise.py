@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fairseq_bnce.errors import require
 
-# Never-seen words get half the weight of the rarest seen one, or less where there are so many of
-# them that their share of q would pass this: log q has to be finite, and the seen words' q right.
+# log q has to be finite: a never-seen word gets half the weight of the rarest seen word, or less if
+# all never-seen words together would get more than this share of q.
 _FLOOR_SHARE = 1e-3
 
 
@@ -21,8 +21,8 @@ class NoiseDistribution:
 
     Args:
         counts: (V,) non-negative counts, at least one above 0.
-        power: 1 gives the unigram distribution, 0.75 a flatter one, 0 the
-            same for all words that were seen.
+        power: 1 gives the unigram distribution, 0.75 a flatter one, 0 the same probability for all
+            words that were seen.
 
     Attributes:
         log_q: (V,) float32 natural log-probabilities.
@@ -47,12 +47,7 @@ class NoiseDistribution:
 
     @classmethod
     def uniform(cls, size: int) -> "NoiseDistribution":
-        """The uniform distribution over ``size`` words.
-
-        Raises:
-            ValueError: if ``size`` is below 1.
-        """
-        require("size", "at least 1 word", size, size >= 1)
+        """Return the uniform distribution over ``size`` words."""
         return cls(torch.ones(size))
 
     def __len__(self) -> int:
@@ -67,7 +62,7 @@ class NoiseDistribution:
     def sample(
         self, n: Union[int, Tuple[int, ...]], generator: Optional[torch.Generator] = None
     ) -> Tensor:
-        """Independent draws with replacement, in O(log V) each (inversion of the cumulative q).
+        """Draw words independently, with replacement, in O(log V) each (inverted cumulative q).
 
         Args:
             n: how many, or a shape.
@@ -75,12 +70,8 @@ class NoiseDistribution:
 
         Returns:
             int64 word ids, shape (n,) or ``n``.
-
-        Raises:
-            ValueError: if a size is negative.
         """
         shape = (n,) if isinstance(n, int) else tuple(n)
-        require("n", "sizes of at least 0", n, min(shape, default=0) >= 0)
         cumulative = self._cumulative
         uniform = torch.rand(
             shape, dtype=torch.float64, device=cumulative.device, generator=generator
@@ -90,12 +81,12 @@ class NoiseDistribution:
 
 
 def _floored(weights: Tensor, unseen: Tensor) -> Tensor:
-    unseen = unseen | (weights == 0)  # a high power may leave nothing of a rare word
-    how_many = int(unseen.sum())
-    if not how_many:
+    unseen = unseen | (weights == 0)  # a high power may make a rare word's weight 0
+    count = int(unseen.sum())
+    if not count:
         return weights
     seen = weights[~unseen]
-    floor = min(float(seen.min()) / 2, _FLOOR_SHARE * float(seen.sum()) / how_many)
+    floor = min(float(seen.min()) / 2, _FLOOR_SHARE * float(seen.sum()) / count)
     return weights.masked_fill(unseen, floor)
 
 

@@ -1,4 +1,4 @@
-"""What travels between the ranks of a training on several processes (torch.distributed)."""
+"""Exchange between the ranks of a training on several processes (torch.distributed)."""
 
 from typing import Any, List, Optional
 
@@ -8,25 +8,26 @@ from torch import Tensor
 
 
 def count() -> int:
-    """How many ranks there are; 1 in a training of one process."""
+    """Return the number of ranks; 1 in a training of one process."""
     return torch.distributed.get_world_size() if _is_on() else 1
 
 
 def rank() -> int:
-    """This process's rank."""
+    """Return this process's rank."""
     return torch.distributed.get_rank() if _is_on() else 0
 
 
 def lengths_of(tensor: Tensor) -> List[int]:
-    """Of every rank's tensor; a GPU makes the host wait once."""
+    """Return the length of every rank's tensor; the host waits once for a GPU."""
     return torch.cat(_gather(torch.tensor([len(tensor)], device=tensor.device))).tolist()
 
 
 def gather_uneven(tensor: Tensor, lengths: Optional[List[int]] = None) -> List[Tensor]:
-    """Every rank's tensor (its own length, ...), in the order of the ranks.
+    """Return every rank's tensor (its own length, ...), in the order of the ranks.
 
-    What is sent is padded to the longest rank's length. ``lengths`` is :func:`lengths_of` it, or of
-    another as long.
+    Args:
+        tensor: it travels padded to the longest rank's length.
+        lengths: from :func:`lengths_of` a tensor of the same length.
     """
     lengths = lengths_of(tensor) if lengths is None else lengths
     # At least 1: gloo crashes on nothing at all (torch 1.13).
@@ -36,12 +37,12 @@ def gather_uneven(tensor: Tensor, lengths: Optional[List[int]] = None) -> List[T
 
 
 def total(tensor: Tensor) -> Tensor:
-    """The sum over the ranks, of tensors of one shape: to the last bit the same on each."""
+    """Return the sum of the ranks' tensors of one shape: the same on all, to the last bit."""
     return torch.stack(_gather(tensor)).sum(dim=0) if count() > 1 else tensor
 
 
 def from_first(value: Any) -> Any:
-    """What the first rank has; the others' values are ignored."""
+    """Return the first rank's value on all ranks."""
     if count() == 1:
         return value
     box = [value]

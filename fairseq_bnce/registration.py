@@ -1,15 +1,15 @@
-"""What fairseq learns of this package, and when: once, when it is asked for.
+"""Register the package's parts with fairseq, when a user or fairseq asks for them.
 
-Nothing here imports fairseq by being imported.
+Importing this module does not import fairseq.
 """
 
 import importlib
 import importlib.util
 
-# By being imported, these register what they hold, or mend what fairseq needs.
+# Importing these modules registers their classes, or applies fixes that fairseq needs.
 _MODULES = (
     "compatibility",
-    "criterions.registered",
+    "criterions",
     "optim.registered",
     "tasks.language_modeling",
     "models.ffnn_lm",

@@ -101,7 +101,7 @@ def without_criterion(flags: List[str]) -> List[str]:
     from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-    importlib.import_module("fairseq_bnce.criterions.registered")
+    importlib.import_module("fairseq_bnce.criterions")
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--criterion")
     gen_parser_from_dataclass(parser, CRITERION_DATACLASS_REGISTRY["bnce"]())

@@ -2,6 +2,9 @@
 
 from tools import LSTM, build, first_batch
 
+from fairseq_bnce.criterions.log_z import Start
+from fairseq_bnce.output_layer.batch import TokenBatch
+
 PAD = 1
 FLAGS = {
     "bnce": [],
@@ -28,6 +31,15 @@ def make(corpus, name, *architecture):
     flags = [*(architecture or LSTM), "--criterion", criterion, *FLAGS.get(name, [])]
     cfg, task, model = build(corpus, *flags)
     return task.build_criterion(cfg.criterion), model.train(), first_batch(task)
+
+
+def prepared(criterion, model, sample):
+    """The tokens of a batch as a training step has them, with words and features."""
+    return TokenBatch.from_sample(model, sample, PAD, criterion.make_words)
+
+
+def set_log_z(criterion, value):
+    criterion.start = Start(value, "")
 
 
 def with_targets(sample, keep):

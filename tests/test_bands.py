@@ -86,11 +86,11 @@ def dropless(model):
 def test_loss_and_gradients_are_those_of_the_plain_layer(architecture, corpus):
     criterion, model, sample = made(corpus, architecture, "bnce", "--noise-samples", "5")
     dropless(model)
-    criterion.noise.draw = lambda device, count: torch.arange(40, 40 + count) % 64
+    criterion.noise.sample = lambda device, count: torch.arange(40, 40 + count) % 64
     loss = criterion(model, sample)[0]
     names, parameters = zip(*model.named_parameters())
     ours = torch.autograd.grad(loss, parameters, allow_unused=True)
-    batch = TokenBatch.from_sample(model, sample, 1)
+    batch = TokenBatch.from_sample(model, sample, 1, criterion.make_words)
     weight, bias = of_words(batch.layer)
     plain = Plain(weight, bias)
     want = criterion.objective(replace(batch, layer=plain))

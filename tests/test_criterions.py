@@ -7,7 +7,7 @@ import pytest
 import torch
 from architectures import FCONV
 from conftest import zipf_lines
-from criteria import FLAGS, PAD, make, with_targets
+from criteria import FLAGS, PAD, make, prepared, set_log_z, with_targets
 from tools import (
     LSTM,
     TIED_TRANSFORMER,
@@ -21,56 +21,6 @@ from tools import (
 from fairseq_bnce import losses
 from fairseq_bnce.criterions.base import random_share
 from fairseq_bnce.data.token_counts import training_target_counts
-from fairseq_bnce.output_layer.batch import TokenBatch
-
-
-@pytest.mark.parametrize("name", FLAGS)
-@pytest.mark.parametrize("tokens", [0, *modern(1, 2, 6)])
-def test_small_and_empty_batches(name, tokens, corpus):
-    """Finite and connected to all parameters, so that dummy batches don't hang or poison a rank."""
-    criterion, model, sample = make(corpus, name)
-    loss, _, logged = criterion(model, with_targets(sample, tokens))
-    assert math.isfinite(loss.item()) and (loss.item() > 0) == (tokens > 0)
-    assert logged["ntokens"] == tokens
-    (loss * 0).backward()
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None, parameter_name
-        assert torch.equal(parameter.grad, torch.zeros_like(parameter)), parameter_name
-
-
-@pytest.mark.parametrize("tokens", [0, 1, 2, 6])
-def test_small_and_empty_validation_batches(tokens, corpus):
-    criterion, model, sample = make(corpus, "bnce")
-    sample = with_targets(sample, tokens)
-    with torch.no_grad():
-        loss, _, logged = criterion(model.eval(), sample)
-        logits = model(**sample["net_input"])[0]
-    want = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), sample["target"].flatten(), ignore_index=PAD, reduction="sum"
-    )
-    assert loss.item() == pytest.approx(want.item(), rel=1e-5)
-    assert logged["z_count"] == tokens
-
-
-@pytest.mark.parametrize("name", ["bnce", "bnce by time step", "bnce by groups"])
-def test_padding_adds_nothing(name, corpus):
-    criterion, model, sample = make(corpus, name)
-    torch.manual_seed(3)
-    loss = criterion(model, sample)[0]
-    padded = {
-        **sample,
-        "net_input": {k: extended(v, 4) for k, v in sample["net_input"].items()},
-        "target": extended(sample["target"], PAD),
-    }
-    torch.manual_seed(3)
-    assert criterion(model, padded)[0].item() == pytest.approx(loss.item(), rel=1e-6)
-
-
-def extended(tokens, value):
-    """With three more columns: causal models' features before them don't change."""
-    if tokens.dim() == 1:
-        return tokens
-    return torch.cat([tokens, tokens.new_full((len(tokens), 3), value)], dim=1)
 
 
 @pytest.mark.parametrize("name", FLAGS)
@@ -84,11 +34,39 @@ def test_unreduced_sums_to_reduced(name, corpus):
     assert each.sum().item() == pytest.approx(whole.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("tokens", [0, *modern(2)])
+def test_small_and_empty_batches(name, tokens, corpus):
+    """Finite and connected to all parameters, so that dummy batches don't hang or poison a rank."""
+    criterion, model, sample = make(corpus, name)
+    loss, _, logged = criterion(model, with_targets(sample, tokens))
+    assert math.isfinite(loss.item()) and (loss.item() > 0) == (tokens > 0)
+    assert logged["ntokens"] == tokens
+    (loss * 0).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.equal(parameter.grad, torch.zeros_like(parameter)), parameter_name
+
+
+@pytest.mark.parametrize("tokens", [0, 2])
+def test_small_and_empty_validation_batches(tokens, corpus):
+    criterion, model, sample = make(corpus, "bnce")
+    sample = with_targets(sample, tokens)
+    with torch.no_grad():
+        loss, _, logged = criterion(model.eval(), sample)
+        logits = model(**sample["net_input"])[0]
+    want = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), sample["target"].flatten(), ignore_index=PAD, reduction="sum"
+    )
+    assert loss.item() == pytest.approx(want.item(), rel=1e-5)
+    assert logged["z_count"] == tokens
+
+
 @pytest.mark.parametrize("flags", [LSTM, TIED_TRANSFORMER, FCONV], ids=["lstm", "tied", "fconv"])
 def test_loss_over_the_batchs_words_is_the_loss_over_all(flags, corpus):
     """Gathered rows, renumbered ids and weight_norm change neither value nor gradients."""
     criterion, model, sample = make(corpus, "bnce", *flags)
-    batch = TokenBatch.from_sample(model, sample, PAD)
+    batch = prepared(criterion, model, sample)
     log_q = criterion.noise.unigram.log_q
     want = losses.batch_nce_loss(batch.features, batch.target, *batch.layer.full(), log_q)
     got = criterion.objective(batch)
@@ -113,8 +91,8 @@ def documents(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # fairseq's, in a short block
-@pytest.mark.parametrize("mode", ["none", "eos", "complete", "complete_doc"])
-@pytest.mark.parametrize("flag", [[], ["--add-bos-token"], ["--output-dictionary-size", "40"]])
+@pytest.mark.parametrize("mode", ["none", "complete_doc", *modern("eos", "complete")])
+@pytest.mark.parametrize("flag", [["--add-bos-token"], ["--output-dictionary-size", "40"]])
 def test_noise_is_counted_as_the_targets_are(mode, flag, documents):
     """Also <s>, which is in front of every block, and <unk> for words that are not predicted."""
     _, task, _ = build(
@@ -129,20 +107,20 @@ def test_noise_is_counted_as_the_targets_are(mode, flag, documents):
 
 def test_regulariser_is_weighted_by_its_share(corpus):
     """With gamma = 1 it is alpha (log Z_c - log Z)^2 on every context; on a share, its mean is."""
-    criterion, model, sample = make(corpus, "nce_regularized")
-    criterion.nce_base = "bnce"
-    criterion.noise.samples = 0
-    batch = TokenBatch.from_sample(model, sample, PAD)
+    flags = [*LSTM, "--self-norm-alpha", "0.3"]
+    criterion, model, sample = make(corpus, "nce_regularized weighted", *flags)
     plain = make(corpus, "bnce")[0]
-    plain.constant.start = criterion.constant.start = 2.0  # far from log Z_c, which is near 0
+    batch = prepared(plain, model, sample)
+    for one in (plain, criterion):
+        set_log_z(one, 2.0)  # far from log Z_c, which is near 0
     base = plain.objective(batch, "none")
     deviation = losses.log_partition(batch.features, *batch.layer.full()) - 2.0
-    want = deviation.square()
-    criterion.self_norm_rate = 1.0
+    want = 0.3 * deviation.square()
+    criterion.options.self_norm_rate = 1.0
     torch.testing.assert_close(
         criterion.objective(batch, "none") - base, want, rtol=1e-3, atol=1e-4
     )
-    criterion.self_norm_rate = 0.3
+    criterion.options.self_norm_rate = 0.3
     added = torch.stack([(criterion.objective(batch, "none") - base).sum() for _ in range(300)])
     error = added.std().item() / math.sqrt(len(added))
     assert abs(added.mean().item() - want.sum().item()) < 5 * error + 1e-3 * want.sum().item()
@@ -154,7 +132,7 @@ def test_a_penalty_without_weight_takes_no_time(corpus, monkeypatch):
     """Of work over the vocabulary; epochs of --self-norm-alpha-by-epoch may be without."""
     flags = [*LSTM, "--self-norm-alpha-by-epoch", "1,0"]
     criterion, model, sample = make(corpus, "nce_regularized", *flags)
-    batch = TokenBatch.from_sample(model, sample, PAD)
+    batch = prepared(criterion, model, sample)
     monkeypatch.setattr(losses, "log_partition", None)
     with pytest.raises(TypeError):
         criterion.objective(batch)
@@ -162,18 +140,14 @@ def test_a_penalty_without_weight_takes_no_time(corpus, monkeypatch):
     assert torch.isfinite(criterion.objective(batch))
 
 
-@pytest.mark.parametrize("flags", [["--bnce-group", "5"], ["--gather-noise"]])
-def test_what_says_whose_targets_are_noise_is_for_noise_of_targets(flags, corpus):
-    with pytest.raises(ValueError, match="--nce-base: required bnce with --bnce-group or --gather"):
-        make(corpus, "nce_regularized", *LSTM, *flags)
-
-
 def test_noise_of_targets_and_draws_is_their_mixture(corpus):
     criterion = make(corpus, "bnce with draws")[0]
     words = torch.arange(64)
     p = criterion.noise.unigram.log_q.exp()
     q = partial(
-        criterion.noise.mixture_log_q, words, criterion.noise.log_p(words, torch.ones(64), 64)
+        criterion.noise.mixture_log_q,
+        words,
+        criterion.noise.target_log_p(words, torch.ones(64), 64),
     )
     torch.testing.assert_close(q(18, 6).exp(), 0.75 * p + 0.25 / 64)
     torch.testing.assert_close(q(18, 0).exp(), p)
@@ -187,16 +161,16 @@ def test_of_sentences_the_noise_has_the_batchs_share_of_ends(marks, corpus):
     noise = make(corpus, "bnce", *flags)[0].noise
     words, counts = torch.arange(64), torch.zeros(64)
     counts[marks], counts[5:9] = 2, 1
-    p, q = noise.unigram.log_q.exp(), noise.log_p(words, counts, 2 * len(marks) + 4).exp()
+    p, q = noise.unigram.log_q.exp(), noise.target_log_p(words, counts, 2 * len(marks) + 4).exp()
     share = 1 / (len(marks) + 2)
     assert q[marks].tolist() == pytest.approx([share] * len(marks))
     others = words > 2
     want = p[others] / (1 - p[marks].sum()) * (1 - len(marks) * share)
     torch.testing.assert_close(q[others], want * 10 / (want * (2 * len(marks) + 3) + 10))
     for number, count in ((2, 0), (5, 9), (2, 9)):  # no targets, no ends, nothing else
-        assert noise.log_p(words, count * (words == number).float(), count).isfinite().all()
+        assert noise.target_log_p(words, count * (words == number).float(), count).isfinite().all()
     long = (words == 2).float() + 1999 * (words == 5)
-    q = noise.log_p(words, long, 2000).exp()
+    q = noise.target_log_p(words, long, 2000).exp()
     assert q[2] == pytest.approx(1 / 2000)
     assert q[5] == pytest.approx(1, rel=0.1)  # what the batch has so often is scored so
 
@@ -204,31 +178,30 @@ def test_of_sentences_the_noise_has_the_batchs_share_of_ends(marks, corpus):
 def test_half_precision_leaves_the_noise_alone(corpus):
     criterion, _, _ = make(corpus, "shared_nce")
     before = criterion.noise.distribution.log_q
-    criterion.half()
-    after = criterion.noise.distribution.log_q
+    after = criterion.half().noise.distribution.log_q
     assert after.dtype == torch.float32 and torch.equal(before, after)
 
 
 def test_draws_repeat_with_the_seed_and_differ_between_ranks(corpus, monkeypatch):
     criterion, model, sample = make(corpus, "shared_nce")
-    batch = TokenBatch.from_sample(model, sample, PAD)
+    batch = prepared(criterion, model, sample)
 
     def draw(rank, seed=1):
         monkeypatch.setattr("fairseq_bnce.ranks.rank", lambda: rank)
         torch.manual_seed(seed)
-        return criterion.noise.draw(batch.target.device, 50)
+        return criterion.noise.sample(batch.target.device, 50)
 
     assert torch.equal(draw(0), draw(0))
     assert not torch.equal(draw(0), draw(1))
     assert not torch.equal(draw(0), draw(0, seed=2))
 
 
-@pytest.mark.parametrize("rate, want", [(0, 0), (0.001, 1), (0.5, 21), (1, 42)])
-def test_random_share(rate, want, corpus):
+def test_random_share(corpus):
     criterion, model, sample = make(corpus, "bnce")
-    batch = TokenBatch.from_sample(model, with_targets(sample, 42), PAD)
-    chosen = random_share(batch, rate, torch.Generator().manual_seed(1))
-    assert len(chosen.unique()) == len(chosen) == want
+    batch = prepared(criterion, model, with_targets(sample, 42))
+    for rate, want in ((0, 0), (0.001, 1), (0.5, 21), (1, 42)):
+        chosen = random_share(batch, rate, torch.Generator().manual_seed(1))
+        assert len(chosen.unique()) == len(chosen) == want
 
 
 def test_learned_log_z_is_the_losss_own(corpus):
@@ -237,7 +210,7 @@ def test_learned_log_z_is_the_losss_own(corpus):
     fixed = make(corpus, "bnce")[0]
 
     def loss_at(log_z):
-        fixed.constant.start = log_z
+        set_log_z(fixed, log_z)
         return fixed(model, sample)[0].item()
 
     with torch.no_grad():
@@ -250,27 +223,11 @@ def test_learned_log_z_is_the_losss_own(corpus):
     assert criterion.learned_log_z.grad.item() == pytest.approx(slope, rel=1e-2)
 
 
-@pytest.mark.parametrize("estimator", ["", *modern("is", "cps")])
-def test_estimators_are_a_flag_of_sampled_bce(estimator, corpus):
-    """Over the batch's own rows as over all of them, V being the dictionary's."""
-    criterion, model, sample = make(corpus, f"sampled_bce {estimator}".strip())
-    batch = TokenBatch.from_sample(model, sample, PAD)
-    log_q, rows = criterion.noise.distribution.log_q, batch.layer.full()
-    torch.manual_seed(3)
-    draws = criterion.noise.draw(batch.target.device, 9)
-    torch.manual_seed(3)
-    got = criterion.objective(batch)
-    want = losses.sampled_bce_loss(
-        batch.features, batch.target, *rows, log_q, draws, estimator=estimator or "complementary"
-    )
-    assert got.item() == pytest.approx(want.item(), rel=1e-5)
-
-
 def test_self_norm_softmax_on_a_share(corpus):
     """Andreas & Klein's: in the mean over the share, -(m - log Z) + alpha (log Z_c - log Z)^2."""
     criterion, model, sample = make(corpus, "self_norm_softmax sampled")
-    criterion.constant.start = 2.0
-    batch = TokenBatch.from_sample(model, sample, PAD)
+    set_log_z(criterion, 2.0)
+    batch = prepared(criterion, model, sample)
     with torch.no_grad():
         logits = torch.nn.functional.linear(batch.features, *batch.layer.full()).double()
         own = logits.gather(1, batch.target[:, None])[:, 0]

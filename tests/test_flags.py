@@ -1,4 +1,4 @@
-"""Flags that do not go together: one message before any data are read, and no traceback."""
+"""Flags that do not fit: one message before any data are read, and no traceback."""
 
 import argparse
 import logging
@@ -10,10 +10,11 @@ from tools import LSTM, PLUGIN, build, set_flag, train
 
 BNCE = [*LSTM, "--criterion", "bnce"]
 ROW_SPARSE = [*BNCE, "--row-sparse", "--optimizer", "sparse_sgd"]
+SHARE = ["--criterion", "self_norm_softmax", "--self-norm-rate", "0.5"]
 
 
 def problems(data, *flags, **parts):
-    """What is wrong with a training, one line a flag; none if nothing is."""
+    """The flags that are wrong in a training."""
     cfg, task, _ = build(data, *flags)
     for name, values in parts.items():
         for flag, value in values.items():
@@ -21,84 +22,103 @@ def problems(data, *flags, **parts):
     try:
         task.build_criterion(cfg.criterion)
     except ValueError as error:
-        return [line.strip() for line in str(error).splitlines()[1:]]
+        return [line.strip().split(":")[0] for line in str(error).splitlines()[1:]]
     return []
 
 
-def named(lines):
-    return [line.split(":")[0] for line in lines]
+@pytest.mark.parametrize(
+    "criterion, flag, value",
+    [
+        ("bnce", "--log-z", "nan"),
+        ("bnce", "--log-z", "automatic"),
+        ("bnce", "--log-z", "7,6"),
+        ("bnce", "--noise-samples", "-1"),
+        ("bnce", "--bnce-group", "sentence"),
+        ("bnce", "--bnce-group", "1"),
+        ("bnce", "--valid-partition-rate", "1.5"),
+        ("shared_nce", "--noise-samples", "0"),
+        ("shared_nce", "--noise-samples-by-epoch", "3,0"),
+        ("bnce", "--noise-samples-by-epoch", "8,,9"),
+        ("nce_regularized", "--self-norm-alpha-by-epoch", "1,-2"),
+        ("nce_regularized", "--self-norm-rate", "0"),
+        ("nce_regularized", "--self-norm-alpha", "-1"),
+    ],
+)
+def test_values(criterion, flag, value, corpus):
+    part = {flag: value}
+    assert problems(corpus, *LSTM, "--criterion", criterion, criterion=part) == [flag]
+
+
+@pytest.mark.parametrize(
+    "flags, wrong",
+    [
+        (["bnce", "--gather-noise", "--bnce-group", "time"], ["--bnce-group"]),
+        (["nce_regularized", "--gather-noise", "--nce-base", "nce"], ["--nce-base"]),
+        (["nce_regularized", "--bnce-group", "5", "--nce-base", "nce"], ["--nce-base"]),
+        (["bnce", "--self-norm-alpha", "0.5"], ["--self-norm-alpha"]),
+        (["bnce", "--self-norm-alpha-by-epoch", "1,0.5"], ["--self-norm-alpha"]),
+        (["bnce", "--objective", "ranking", "--self-norm-alpha", "0.5"], []),
+        ([*SHARE[1:], "--self-norm-alpha", "0"], ["--self-norm-alpha"]),
+        ([*SHARE[1:], "--self-norm-alpha-by-epoch", "1,0"], ["--self-norm-alpha"]),
+        (["self_norm_softmax", "--self-norm-alpha", "0"], []),
+        (["bnce", "--fp16"], []),
+        (["bnce", "--row-sparse", "--fp16"], ["--fp16"]),
+        (["bnce", "--row-sparse", "--fp16", "--memory-efficient-fp16"], []),
+        (["nce_regularized", "--row-sparse"], ["--row-sparse"]),
+    ],
+)
+def test_flags_that_do_not_go_together(flags, wrong, corpus):
+    assert problems(corpus, *LSTM, "--criterion", *flags) == wrong
+
+
+@pytest.mark.parametrize("metric, rate, fits", [("ppl", 0, 0), ("u_ppl", 0, 1), ("ppl", 0.5, 1)])
+def test_the_best_checkpoint_is_by_what_is_logged(metric, rate, fits, corpus):
+    flags = ["--valid-partition-rate", str(rate), "--best-checkpoint-metric", metric]
+    assert problems(corpus, *BNCE, *flags) == [] if fits else ["--best-checkpoint-metric"]
 
 
 def test_one_message_has_every_flag(corpus, tmp_path):
-    flags = [*BNCE, "--row-sparse", "--optimizer", "adam", "--weight-decay", "0.01", "--fp16"]
-    flags += ["--store-ema", "--best-checkpoint-metric", "sigma_z", "--valid-partition-rate", "0"]
-    flags += ["--ddp-backend", "fully_sharded", "--noise-samples", "-1"]
+    flags = [*BNCE, "--row-sparse", "--optimizer", "adam", "--fp16", "--noise-samples", "-1"]
+    flags += ["--best-checkpoint-metric", "sigma_z", "--valid-partition-rate", "0"]
     output = train(corpus, tmp_path / "run", *flags, check=False)
     assert "Traceback" not in output
     message = output[output.index("fairseq_bnce") :].splitlines()
-    wrong = "optimizer weight-decay fp16 store-ema best-checkpoint-metric ddp-backend noise-samples"
-    for flag in wrong.split():
+    for flag in ("fp16", "best-checkpoint-metric", "noise-samples"):
         assert len([line for line in message if line.startswith(f"  --{flag}: required ")]) == 1
     assert not list((tmp_path / "run").glob("*"))
 
 
-@pytest.mark.parametrize(
-    "flags, wrong, remedy",
-    [
-        (["--optimizer", "adam"], ["--optimizer"], "lazy_adam"),
-        (["--optimizer", "adagrad"], ["--optimizer"], "sparse_adagrad"),
-        (["--optimizer", "sgd"], ["--optimizer"], "sparse_sgd"),
-        (["--optimizer", "adafactor"], ["--optimizer"], "lazy_adam"),
-        (["--fp16"], ["--fp16"], "--memory-efficient-fp16"),
-        (["--bf16"], ["--bf16"], "--memory-efficient-bf16"),
-        (["--use-bmuf"], ["--use-bmuf"], "leave it out"),
-        (["--store-ema"], ["--store-ema"], "leave it out"),
-        (["--momentum", "0.9"], ["--momentum"], "required 0"),
-        (["--optimizer", "lazy_adam", "--wd", "0.1"], ["--weight-decay"], "required 0"),
-        (["--optimizer", "sgd", "--wd", "0.1"], ["--optimizer", "--weight-decay"], "required 0"),
-        ([], [], ""),
-        (["--optimizer", "lazy_adam", "--memory-efficient-fp16"], [], ""),
-        (["--optimizer", "rowwise_adagrad", "--amp"], [], ""),
-    ],
-)
-def test_what_rows_alone_cannot_follow(flags, wrong, remedy, corpus):
-    found = problems(corpus, *ROW_SPARSE, *flags)
-    assert named(found) == wrong
-    assert remedy in "".join(found)
+def test_values_by_epoch_go_before_the_single_one(corpus):
+    flags = ["--criterion", "nce_regularized", "--self-norm-alpha-by-epoch", "3,2"]
+    cfg, task, _ = build(corpus, *LSTM, *flags, "--self-norm-alpha", "0.5")
+    criterion = task.build_criterion(cfg.criterion)
+    found = [criterion.self_norm_alpha]
+    for epoch in (1, 2, 9):
+        criterion.begin_epoch(epoch)
+        found.append(criterion.self_norm_alpha)
+    assert found == [3, 3, 2, 2]
 
 
-def test_without_row_sparse_they_are_fine(corpus):
-    flags = ["--optimizer", "adam", "--weight-decay", "0.01", "--store-ema"]
-    assert problems(corpus, *BNCE, *flags, "--fp16") == []
-
-
-def test_unused_parameters_are_only_looked_for_on_several_ranks(corpus):
-    flag = {"--find-unused-parameters": True}
-    assert problems(corpus, *BNCE, distributed_training=flag) == []
-    ranks = {**flag, "--distributed-world-size": 2}
-    assert named(problems(corpus, *BNCE, distributed_training=ranks)) == [
-        "--find-unused-parameters"
-    ]
-
-
-def test_another_task_is_told_of_all_that_it_does_not_do(pairs):
+def test_another_task_does_not_obey_some_flags(pairs):
     flags = ["--criterion", "bnce", "--row-sparse", "--noise-samples-by-epoch", "3,0"]
-    found = problems(pairs, *SEQ2SEQ, *flags, "--optimizer", "sgd")
-    assert named(found) == ["--row-sparse", "--noise-samples-by-epoch", "--optimizer"]
-    assert "--task language_modeling, got TranslationTask" in found[0]
+    assert problems(pairs, *SEQ2SEQ, *flags) == ["--row-sparse", "--noise-samples-by-epoch"]
+    assert problems(pairs, *SEQ2SEQ, "--criterion", "self_norm_softmax", "--score-squashing")
 
 
-def test_a_validation_of_another_task_is_not(pairs):
-    """fairseq-validate puts its own flags in the place of the training's, with its --path."""
+def test_trainings_flags_are_nothing_to_a_validation(pairs, corpus):
+    """fairseq-validate builds the criterion, too; older versions took some flags."""
     flags = ["--criterion", "bnce", "--best-checkpoint-metric", "ppl"]
-    rate = {"--valid-partition-rate": 0.0}
-    assert named(problems(pairs, *SEQ2SEQ, *flags, criterion=rate)) == ["--best-checkpoint-metric"]
-    path = {"--path": "checkpoint_best.pt"}
+    rate, path = {"--valid-partition-rate": 0.0}, {"--path": "checkpoint_best.pt"}
+    assert problems(pairs, *SEQ2SEQ, *flags, criterion=rate) == ["--best-checkpoint-metric"]
     assert problems(pairs, *SEQ2SEQ, *flags, criterion=rate, common_eval=path) == []
+    cfg, task, _ = build(corpus, *LSTM, *SHARE, "--self-norm-alpha", "0")
+    task = type(task).setup_task(cfg.task)
+    task.build_model(cfg.model, from_checkpoint=True)
+    assert task.build_criterion(cfg.criterion).options.self_norm_rate == 0.5
 
 
 def test_a_task_and_a_criterion_of_a_namespace(corpus, tmp_path, caplog, monkeypatch):
-    """What they take from other parts of the configuration is as fairseq has it by default."""
+    """Values of other parts of the configuration are fairseq's defaults."""
     monkeypatch.chdir(tmp_path)
     known = {"data": str(corpus), "tokens_per_sample": 16, "user_dir": PLUGIN}
     flags = argparse.Namespace(task="language_modeling", criterion="bnce", row_sparse=True, **known)
@@ -108,6 +128,6 @@ def test_a_task_and_a_criterion_of_a_namespace(corpus, tmp_path, caplog, monkeyp
         criterion = criterions.build_criterion(flags, task)
         task.build_criterion(flags)
         task.state_dict()
-    assert not criterion.sentence_avg
+    assert not criterion.options.sentence_avg
     assert "${" not in caplog.text
     assert not list(tmp_path.iterdir())

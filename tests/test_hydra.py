@@ -45,12 +45,12 @@ def train(data: Path, save_dir: Path, *flags: str) -> str:
     return tools.run("fairseq_cli.hydra_train", *flags, *FLAGS, *places, plugin=False)
 
 
-def check_scoring(data: Path, save_dir: Path, most: float = 33) -> None:
+def check_scoring(data: Path, save_dir: Path) -> None:
     """The checkpoint evaluates like one of fairseq-train's."""
     checkpoint = save_dir / "checkpoint_best.pt"
     exact = tools.perplexity(tools.evaluate(data, checkpoint))
     shifted = tools.perplexity(tools.evaluate(data, checkpoint, "--unnormalized"))
-    assert exact < most  # the unigram model has 35
+    assert exact < 33  # the unigram model has 35
     assert shifted == pytest.approx(exact, rel=0.02)  # validation's own shift, on its own data
 
 
@@ -67,16 +67,13 @@ def test_groups_of_the_command_line(corpus, tmp_path):
 def test_a_preset_is_a_group_with_its_values(corpus, tmp_path):
     names = ["task=language_modeling", "criterion=bnce", "optimizer=sparse_sgd"]
     names += ["lr_scheduler=fixed", "model=rnn_lm_gm30", "model.dropout=0.4"]
-    train(corpus, tmp_path, f"common.user_dir={tools.PLUGIN}", *names, "optimization.lr=[1]")
+    names += ["optimization.max_update=1", "optimization.lr=[1]", "dataset.disable_validation=true"]
+    train(corpus, tmp_path, f"common.user_dir={tools.PLUGIN}", *names)
     found = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
     model = found["cfg"]["model"]
-    assert (model["_name"], model["decoder_embed_dim"], model["dropout"]) == (
-        "rnn_lm_gm30",
-        30,
-        0.4,
-    )
+    assert (model["_name"], model["decoder_embed_dim"]) == ("rnn_lm_gm30", 30)
+    assert model["dropout"] == 0.4
     assert found["model"]["decoder.rnn.weight_hh_l1"].shape == (120, 30)
-    check_scoring(corpus, tmp_path, most=36)
 
 
 def test_configuration_file(corpus, tmp_path):
@@ -88,23 +85,16 @@ def test_configuration_file(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], None),
         (["criterion=bnce"], None),
-        (["common.user_dir=fairseq_bnce"], "fairseq_bnce"),
         (["+common.user_dir='a b/fairseq_bnce'", "task=x"], "a b/fairseq_bnce"),
         (["common.user_dir=x", "++common.user_dir=y"], "y"),
-        (["--config-dir", "FOLDER", "--config-name", "lm"], "from/file"),
+        (["-c", "job", "--config-dir", "FOLDER", "--config-name", "lm"], "from/file"),
         (["-cd=FOLDER", "-cn", "lm.yaml", "common.user_dir=given"], "given"),
-        (["--config-path=FOLDER", "--config-name=lm.yaml"], "from/file"),
-        (["--config-dir", "FOLDER", "--config-name", "other"], None),
-        (["--config-name", "absent"], None),
-        (["-c", "job", "-cd=FOLDER", "-cn", "lm"], "from/file"),
-        (["--cfg=job", "-p", "task", "common.user_dir=given"], "given"),
+        (["--config-dir", "FOLDER", "--config-name", "absent"], None),
     ],
 )
 def test_named_user_dir(tmp_path, arguments, expected):
     (tmp_path / "lm.yaml").write_text("common:\n  user_dir: from/file\n")
-    (tmp_path / "other.yaml").write_text("task:\n  data: ???\n")
     arguments = [argument.replace("FOLDER", str(tmp_path)) for argument in arguments]
     assert plugin.named_user_dir(arguments) == expected
 

@@ -51,25 +51,11 @@ def seeded(seed):
 @pytest.mark.parametrize("power", [1.0, 0.75, 0.5, 2.0, 0.0])
 def test_log_q(power):
     """q is in proportion to count^power, normalised, and log_q holds it in float32."""
-    counts = torch.tensor([3.0, 1.0, 8.0, 500.0, 1.0])
+    counts = torch.tensor([3, 1, 8, 500, 1])
     log_q = NoiseDistribution(counts, power=power).log_q
     assert log_q.dtype == torch.float32 and log_q.shape == (5,)
     want = normalised(counts.double() ** power).log()
     assert torch.allclose(log_q.double(), want, rtol=0, atol=2e-6)
-
-
-def test_default_power_is_one():
-    """NoiseDistribution(counts) is the unigram distribution."""
-    counts = zipf(50)
-    assert torch.equal(NoiseDistribution(counts).log_q, NoiseDistribution(counts, 1.0).log_q)
-    assert torch.allclose(NoiseDistribution(counts).log_q.double().exp(), normalised(counts))
-
-
-def test_integer_counts():
-    """Counts of tokens are integers."""
-    counts = torch.tensor([5, 1, 4])
-    log_q = NoiseDistribution(counts).log_q
-    assert torch.allclose(log_q.exp(), torch.tensor([0.5, 0.1, 0.4]), atol=1e-6)
 
 
 def test_uniform():
@@ -80,7 +66,7 @@ def test_uniform():
 
 
 @pytest.mark.parametrize("power", [1.0, 0.75])
-@pytest.mark.parametrize("vocab, seen", [(6, 5), (1000, 10), (200_000, 3)])
+@pytest.mark.parametrize("vocab, seen", [(6, 5), (200_000, 3)])
 def test_floor(vocab, seen, power):
     """Unseen words get a little mass each and little together; the seen keep their ratios."""
     counts = torch.zeros(vocab)
@@ -91,12 +77,6 @@ def test_floor(vocab, seen, power):
     assert 0 < q[seen:].sum() <= FLOOR
     assert q[seen:].max() < q[:seen].min()
     assert torch.allclose(normalised(q[:seen]), normalised(counts[:seen].double() ** power))
-
-
-def test_floor_is_below_the_rarest():
-    """A never-seen word is less likely than one seen once, also where few words are unseen."""
-    q = NoiseDistribution(torch.tensor([1.0, 0.0, 10_000.0])).log_q.exp()
-    assert 0 < q[1] < q[0]
 
 
 def test_high_power_leaves_every_word():
@@ -124,12 +104,6 @@ def test_draws_follow_q(power):
     ids = NoiseDistribution(zipf(200), power=power).sample(10**6, generator=seeded(1))
     assert fits(ids, normalised(zipf(200) ** power))
     assert not fits(ids, normalised(zipf(200) ** (power + 0.05)))
-
-
-def test_uniform_draws():
-    """Chi-squared of uniform draws."""
-    ids = NoiseDistribution.uniform(100).sample(10**5, generator=seeded(2))
-    assert fits(ids, torch.full((100,), 0.01, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -177,76 +151,32 @@ def test_shape_and_type(shape):
 
 
 def test_generator_repeats_draws():
-    """The same seed gives the same draws, another seed others, and each call new ones."""
-    noise = NoiseDistribution(zipf(1000))
+    """A seed repeats its draws, each call draws anew, and torch's own state (dropout) stays."""
+    noise, before = NoiseDistribution(zipf(1000)), torch.get_rng_state()
     first = noise.sample(100, generator=seeded(1))
     assert torch.equal(first, noise.sample(100, generator=seeded(1)))
     assert not torch.equal(first, noise.sample(100, generator=seeded(2)))
     generator = seeded(1)
     assert torch.equal(first, noise.sample(100, generator=generator))
     assert not torch.equal(first, noise.sample(100, generator=generator))
-
-
-def test_generator_leaves_the_global_state():
-    """With a generator the model's own random numbers (dropout) are not moved."""
-    before = torch.get_rng_state()
-    NoiseDistribution(zipf(50)).sample((10, 3), generator=seeded(1))
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_without_generator():
-    """Without one the global generator is used."""
-    noise = NoiseDistribution(zipf(1000))
-    torch.manual_seed(3)
+    torch.manual_seed(3)  # without a generator torch's own is used
     first = noise.sample(100)
-    second = noise.sample(100)
     torch.manual_seed(3)
-    assert torch.equal(first, noise.sample(100))
-    assert not torch.equal(first, second)
-
-
-# ---- errors ----------------------------------------------------------------------------------
+    assert torch.equal(first, noise.sample(100)) and not torch.equal(first, noise.sample(100))
 
 
 @pytest.mark.parametrize(
-    "counts, parts",
-    [
-        (torch.tensor([1.0, -2.0]), ["-2"]),
-        (torch.tensor([1.0, math.nan]), ["nan"]),
-        (torch.tensor([1.0, math.inf]), ["inf"]),
-        (torch.zeros(3), ["0|zero"]),
-        (torch.zeros(0), ["(0,)|[0]|empty"]),
-        (torch.ones(2, 3), ["(2, 3)|[2, 3]"]),
-        (torch.tensor(4.0), ["()|[]"]),
-    ],
-    ids=["negative", "nan", "inf", "all_zero", "empty", "matrix", "scalar"],
+    "counts",
+    [[1.0, -2.0], [1.0, math.nan], [1.0, math.inf], [0.0, 0.0], [], [[1.0, 1.0]], 4.0],
 )
-def test_wrong_counts(counts, parts):
-    """The message names counts and says what came."""
-    refused(parts + ["counts"], lambda: NoiseDistribution(counts))
+def test_wrong_counts(counts):
+    with pytest.raises(ValueError, match="counts"):
+        NoiseDistribution(torch.tensor(counts))
 
 
 @pytest.mark.parametrize("power", [-0.5, math.nan, math.inf])
 def test_wrong_power(power):
     """A negative power would draw the rarest words most."""
-    refused(["power", str(power)], lambda: NoiseDistribution(zipf(3), power=power))
-
-
-@pytest.mark.parametrize("shape, shown", [(-1, "-1"), ((3, -2), "-2")])
-def test_negative_number_of_draws(shape, shown):
-    """n and every part of a shape are at least 0."""
-    refused(["n", shown], lambda: NoiseDistribution(zipf(3)).sample(shape))
-
-
-@pytest.mark.parametrize("vocab", [0, -4])
-def test_wrong_vocabulary(vocab):
-    """A uniform distribution needs a word."""
-    refused([str(vocab)], lambda: NoiseDistribution.uniform(vocab))
-
-
-def refused(parts, function):
-    """The call raises a ValueError whose message holds one form of each part."""
-    with pytest.raises(ValueError) as caught:
-        function()
-    for part in parts:
-        assert any(form in str(caught.value) for form in part.split("|")), str(caught.value)
+    with pytest.raises(ValueError, match="power"):
+        NoiseDistribution(zipf(3), power=power)

@@ -8,28 +8,29 @@ from functools import partial
 
 import pytest
 import torch
-from criteria import PAD, make, with_targets
+from criteria import make, prepared, set_log_z, with_targets
 from tools import LSTM
 
 from fairseq_bnce import losses
 from fairseq_bnce.data.token_counts import training_target_counts
 from fairseq_bnce.noise import NoiseDistribution
-from fairseq_bnce.output_layer.batch import TokenBatch
 
 OF_DRAWS = {
     "nce": losses.nce_loss,
     "shared_nce": losses.shared_nce_loss,
     "sampled_softmax": losses.sampled_softmax_loss,
-    "sampled_bce": partial(losses.sampled_bce_loss, estimator="complementary", vocab_size=64),
+    "sampled_bce complementary": partial(losses.sampled_bce_loss, vocab_size=64),
+    "sampled_bce is": partial(losses.sampled_bce_loss, estimator="is"),
+    "sampled_bce cps": partial(losses.sampled_bce_loss, estimator="cps", vocab_size=64),
     "nce_regularized shared_nce": losses.shared_nce_loss,
     "nce_regularized nce": losses.nce_loss,
 }
 
 
 def recorded(criterion):
-    """What is drawn from now on."""
-    drawn, draw = [], criterion.noise.draw
-    criterion.noise.draw = lambda *shape: drawn.append(draw(*shape)) or drawn[-1]
+    """What is sampled from now on."""
+    drawn, sample = [], criterion.noise.sample
+    criterion.noise.sample = lambda *shape: drawn.append(sample(*shape)) or drawn[-1]
     return drawn
 
 
@@ -40,11 +41,11 @@ def test_noise_has_the_power_of_the_flag(corpus):
     assert not torch.allclose(want, noise.unigram.log_q, atol=0.1)
 
 
-@pytest.mark.parametrize("name", ["bnce with draws", "shared_nce", "nce"])
+@pytest.mark.parametrize("name", ["bnce with draws", "shared_nce"])
 def test_draws_are_from_the_distribution_that_the_loss_takes(name, corpus):
     noise = make(corpus, name)[0].noise
     torch.manual_seed(1)
-    ids = noise.draw(torch.device("cpu"), 50_000)
+    ids = noise.sample(torch.device("cpu"), 50_000)
     share = torch.bincount(ids, minlength=64) / len(ids)
     torch.testing.assert_close(share, noise.log_q(torch.arange(64)).exp(), rtol=0, atol=0.01)
 
@@ -54,8 +55,8 @@ def test_targets_and_draws_are_scored_as_their_mixture(objective, in_batch, corp
     """Of 6 targets and 6 uniform draws: a word is no noise of its own, but ranks with the rest."""
     flags = [*LSTM, "--noise-samples", "6", "--noise", "uniform", "--objective", objective]
     criterion, model, sample = make(corpus, "bnce of both", *flags)
-    batch = TokenBatch.from_sample(model, with_targets(sample, 6), PAD)
     drawn = recorded(criterion)
+    batch = prepared(criterion, model, with_targets(sample, 6))
     got = criterion.objective(batch)
     q = (in_batch * criterion.noise.unigram.log_q.exp() + 6 / 64) / (in_batch + 6)
     inputs = (batch.features, batch.target, *batch.layer.full(), q.log())
@@ -70,10 +71,10 @@ def test_targets_and_draws_are_scored_as_their_mixture(objective, in_batch, corp
 @pytest.mark.parametrize("name", ["bnce by time step", "bnce by groups"])
 def test_every_tokens_loss_is_that_of_its_group(name, corpus):
     criterion, model, sample = make(corpus, name)
-    batch = TokenBatch.from_sample(model, sample, PAD)
+    torch.manual_seed(1)
+    batch = prepared(criterion, model, sample)
     torch.manual_seed(1)
     group = batch.time_steps if "time" in name else torch.randperm(len(batch)).argsort() // 5
-    torch.manual_seed(1)
     got, log_q = criterion.objective(batch, "none"), criterion.noise.unigram.log_q
     for number in group.unique():
         here = group == number
@@ -90,11 +91,11 @@ def test_every_tokens_loss_is_that_of_its_group(name, corpus):
 def test_groups_have_draws_of_their_own(flags, draws, corpus):
     """Of 11 targets the last one is a group, in which a draw has to serve as noise."""
     criterion, model, sample = make(corpus, "bnce", *LSTM, "--bnce-group", "5", *flags)
-    batch = TokenBatch.from_sample(model, with_targets(sample, 11), PAD)
     drawn = recorded(criterion)
     torch.manual_seed(1)
-    order = torch.randperm(len(batch))
+    batch = prepared(criterion, model, with_targets(sample, 11))
     torch.manual_seed(1)
+    order = torch.randperm(len(batch))
     got, unigram = criterion.objective(batch, "none"), criterion.noise.unigram.log_q.exp()
     assert [len(ids) for ids in drawn] == draws
     for start, ids in zip((0, 5, 10), drawn):
@@ -114,11 +115,13 @@ def test_a_loss_of_draws_is_the_named_one(name, draws, corpus):
     """Fresh for every token under "nce", else shared; 100 unless the flags tell."""
     flags = [*LSTM] if draws is None else [*LSTM, "--noise-samples", str(draws)]
     criterion, loss = name.split()[0], OF_DRAWS[name]
+    if criterion == "sampled_bce":
+        flags += ["--estimator", name.split()[1]]
     if criterion == "nce_regularized":
         flags += ["--nce-base", name.split()[1], "--self-norm-alpha", "0"]
     criterion, model, sample = make(corpus, f"{criterion} here", *flags)
-    batch = TokenBatch.from_sample(model, sample, PAD)
     drawn = recorded(criterion)
+    batch = prepared(criterion, model, sample)
     got = criterion.objective(batch)
     shape = (len(batch),) if loss is losses.nce_loss else ()
     assert drawn[0].shape == (*shape, draws or 100)
@@ -129,10 +132,11 @@ def test_a_loss_of_draws_is_the_named_one(name, draws, corpus):
 def test_groups_of_the_regularised_loss(corpus):
     flags = [*LSTM, "--bnce-group", "time", "--self-norm-alpha", "0"]
     criterion, model, sample = make(corpus, "nce_regularized in groups", *flags)
-    batch = TokenBatch.from_sample(model, sample, PAD)
-    want = make(corpus, "bnce by time step")[0].objective(batch).item()
-    assert criterion.objective(batch).item() == pytest.approx(want, rel=1e-5)
-    assert want != pytest.approx(make(corpus, "bnce")[0].objective(batch).item(), rel=1e-2)
+    got, want, other = (
+        one.objective(prepared(one, model, sample)).item()
+        for one in (criterion, make(corpus, "bnce by time step")[0], make(corpus, "bnce")[0])
+    )
+    assert got == pytest.approx(want, rel=1e-5) and want != pytest.approx(other, rel=1e-2)
 
 
 @pytest.mark.parametrize("squash", [False, True])
@@ -141,10 +145,10 @@ def test_the_penalty_is_weighted_and_of_squashed_scores(rate, squash, corpus):
     flags = [*LSTM, "--self-norm-alpha", "0.3", "--self-norm-rate", rate]
     flags += ["--score-squashing"] if squash else []
     criterion, model, sample = make(corpus, "self_norm_softmax weighted", *flags)
-    criterion.constant.start = 2.0
+    set_log_z(criterion, 2.0)
     with torch.no_grad():
         model.decoder.fc_out.weight.mul_(30)
-    batch = TokenBatch.from_sample(model, sample, PAD)
+    batch = prepared(criterion, model, sample)
     scores = torch.nn.functional.linear(batch.features, *batch.layer.full()).double()
     scores = 10 * torch.tanh(scores / 5) if squash else scores
     log_z, own = scores.logsumexp(1), scores.gather(1, batch.target[:, None])[:, 0]
@@ -157,22 +161,11 @@ def test_the_penalty_is_weighted_and_of_squashed_scores(rate, squash, corpus):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_the_weight_of_the_regulariser_is_the_flags(corpus):
-    flags = [*LSTM, "--self-norm-alpha", "0.3", "--self-norm-rate", "1"]
-    criterion, model, sample = make(corpus, "nce_regularized weighted", *flags)
-    plain = make(corpus, "bnce")[0]
-    plain.constant.start = criterion.constant.start = 2.0  # or the penalty would be 1e-6
-    batch = TokenBatch.from_sample(model, sample, PAD)
-    log_z = losses.log_partition(batch.features, *batch.layer.full())
-    got = criterion.objective(batch, "none") - plain.objective(batch, "none")
-    torch.testing.assert_close(got, 0.3 * (log_z - 2.0).square(), rtol=1e-3, atol=1e-4)
-
-
 def test_the_weight_of_ranking_is_the_flags(corpus):
     flags = [*LSTM, "--objective", "ranking", "--self-norm-alpha", "0.7"]
     criterion, model, sample = make(corpus, "bnce weighted", *flags)
-    criterion.constant.start = 3.0
-    batch = TokenBatch.from_sample(model, sample, PAD)
+    set_log_z(criterion, 3.0)
+    batch = prepared(criterion, model, sample)
     inputs = (batch.features, batch.target, *batch.layer.full(), criterion.noise.unigram.log_q)
     want = losses.ranking_nce_loss(*inputs, alpha=0.7, log_z=3.0)
     assert criterion.objective(batch).item() == pytest.approx(want.item(), rel=1e-5)

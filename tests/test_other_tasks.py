@@ -65,8 +65,8 @@ def train(tmp_path, *flags, check=True):
     return run("fairseq_cli.train", *arguments, check=check)
 
 
-@pytest.mark.parametrize("alpha", [0.7, 0.3])
-def test_languages_are_counted_as_the_task_samples_them(alpha, languages):
+def test_languages_are_counted_as_the_task_samples_them(languages):
+    alpha = 0.3
     flags = [*LANGUAGES, *LSTM, SAMPLED, str(alpha), "--criterion", "bnce"]
     _, task, _ = build(languages, *flags)
     task.load_dataset("train")
@@ -84,16 +84,15 @@ def test_languages_are_counted_as_the_task_samples_them(alpha, languages):
     )
 
 
-@pytest.mark.parametrize("criterion", [["bnce"], ["shared_nce", "--noise-samples", "5"]])
 @pytest.mark.parametrize("name", ["languages", "translations", "dummy_lm", "dummy_mt"])
-def test_trained(name, criterion, languages, three_languages, tmp_path):
+def test_trained(name, languages, three_languages, tmp_path):
     data, flags = {
         "languages": ([languages], [*LANGUAGES, *LSTM, SAMPLED, "0.5"]),
         "translations": ([three_languages], SIMPLE),
         "dummy_lm": ([], DUMMY_LM),
         "dummy_mt": ([], DUMMY_MT),
     }[name]
-    output = train(tmp_path, *data, *flags, "--criterion", *criterion)
+    output = train(tmp_path, *data, *flags, "--criterion", "bnce")
     assert "noise: counted" in output and '"valid_ppl"' in output
 
 

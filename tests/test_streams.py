@@ -1,24 +1,21 @@
 """Recurrent state that carries over between batches, in training, validation and eval-lm."""
 
 import re
-import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.optim import AMPOptimizer
-from tools import LSTM, build, evaluate, goes_on_from, loss_bits, train
+from tools import LSTM, build, evaluate, goes_on_from, loss_bits, slow, train
 from two_ranks import results, train_on_two_ranks, trained_on_two_ranks
 
-from fairseq_bnce import ranks
-from fairseq_bnce.tasks.streams import CarriedState, refusing_states, stream_batches
+from fairseq_bnce.tasks.streams import CarriedState, stream_batches
 
 RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]
 STATEFUL = [*RNN, "--criterion", "bnce", "--stateful", "--lr", "2"]
 
 
-@pytest.mark.parametrize("blocks, streams, shards", [(12, 3, 1), (14, 3, 2), (23, 4, 3), (5, 5, 1)])
+@pytest.mark.parametrize("blocks, streams, shards", [(14, 3, 2), (23, 4, 3), (5, 5, 1)])
 def test_streams_are_contiguous(blocks, streams, shards):
     batches = stream_batches(blocks, streams, shards)
     assert sorted(block for batch in batches for block in batch) == list(range(blocks))
@@ -30,7 +27,7 @@ def test_streams_are_contiguous(blocks, streams, shards):
 
 
 def test_too_many_streams():
-    with pytest.raises(ValueError, match="--batch-size: required at most 3 streams .* got 4"):
+    with pytest.raises(ValueError, match="--batch-size"):
         stream_batches(7, 4, 2)
 
 
@@ -66,22 +63,9 @@ def test_an_iterator_is_made_once(corpus):
             list(first.next_epoch_itr(shuffle=False))
             again = task.get_batch_iterator(dataset, max_sentences=4, num_workers=1)
             assert again is first and again.reuse_dataloader
+        once = task.get_batch_iterator(dataset, max_sentences=2, disable_iterator_cache=True)
+        assert task.dataset_to_epoch_iter[dataset] is first and once.streams == 2
         assert task.get_batch_iterator(dataset, max_sentences=3).streams == 3
-    task.load_dataset("train")  # as a --valid-subset: training keeps its place in its own
-    one, other = (task.get_batch_iterator(task.dataset("train"), max_sentences=4) for _ in "ab")
-    assert one is not other
-
-
-def test_iterators_of_shards_are_not_kept(corpus):
-    """Every epoch has a data set of its own; kept, its worker processes would stay to the end."""
-    _, task, _ = build(corpus, *STATEFUL)
-    task.args.train_subset = "train"
-    for _ in range(3):
-        task.load_dataset("train", combine=True)
-        dataset = task.dataset("train")
-        made = task.get_batch_iterator(dataset, max_sentences=4, disable_iterator_cache=True)
-        assert made.streams == 4
-    assert not task.dataset_to_epoch_iter
 
 
 def test_scored_as_one_text(corpus, tmp_path):
@@ -103,7 +87,9 @@ def test_scored_as_one_text(corpus, tmp_path):
         assert len(words) == 1
 
 
-@pytest.mark.parametrize("flags, updates", [([], (25, 32)), (["--update-freq", "3"], (10, 12))])
+@pytest.mark.parametrize(
+    "flags, updates", [(["--update-freq", "3"], (10, 12)), *slow(([], (25, 32)))]
+)
 def test_resumed_run_repeats_the_uninterrupted_one(flags, updates, corpus, tmp_path):
     """The checkpoint in the midst of an epoch holds the state; validation does not disturb it."""
     flags = [*STATEFUL, "--save-interval-updates", "5", "--max-epoch", "3", *flags]
@@ -122,18 +108,6 @@ def test_resumed_run_repeats_the_uninterrupted_one(flags, updates, corpus, tmp_p
     assert all(torch.equal(got[name], value) for name, value in want.items())
 
 
-def test_state_matters_to_training(corpus, tmp_path):
-    """The same batches without carried state train another model."""
-    flags = [*STATEFUL, "--max-update", "12", "--disable-validation"]
-    train(corpus, tmp_path / "carried", *flags)
-    train(corpus, tmp_path / "zero", *[flag for flag in flags if flag != "--stateful"])
-    carried, zero = (
-        torch.load(tmp_path / run / "checkpoint_last.pt", weights_only=False)["model"]
-        for run in ("carried", "zero")
-    )
-    assert not torch.equal(carried["decoder.rnn.weight_hh_l0"], zero["decoder.rnn.weight_hh_l0"])
-
-
 @pytest.mark.slow  # three runs of two ranks
 def test_two_ranks_resume(corpus, tmp_path):
     flags = [*STATEFUL, "--batch-size", "4", "--save-interval-updates", "5", "--max-epoch", "2"]
@@ -149,12 +123,9 @@ def test_two_ranks_resume(corpus, tmp_path):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ([*LSTM, "--stateful"], "--stateful: required an architecture that carries"),
-        (
-            [*RNN, "--stateful", "--sample-break-mode", "eos"],
-            "--sample-break-mode: required 'none'",
-        ),
-        ([*RNN, "--stateful", "--batch-size", "500"], "--batch-size: required at most"),
+        ([*LSTM, "--stateful"], "--stateful: required"),
+        ([*RNN, "--stateful", "--sample-break-mode", "eos"], "--sample-break-mode: required"),
+        ([*RNN, "--stateful", "--batch-size", "500"], "--batch-size"),
     ],
 )
 def test_refused(flags, message, corpus, tmp_path):
@@ -181,13 +152,6 @@ def test_max_tokens_make_streams(limits, streams, corpus):
     assert first["net_input"]["src_tokens"].shape == (streams, 16)
 
 
-def test_max_tokens_of_no_block(corpus):
-    task, _, dataset = stateful(corpus)
-    message = r"--max-tokens \(of .* --max-tokens-valid\): required at least 16, .* got 15"
-    with pytest.raises(ValueError, match=message):
-        task.get_batch_iterator(dataset, max_tokens=15)
-
-
 def test_scoring_is_of_one_stream_by_default(corpus):
     """--max-tokens has a default in fairseq-eval-lm: it does not make streams there."""
     task, _, dataset = stateful(corpus)
@@ -198,7 +162,7 @@ def test_scoring_is_of_one_stream_by_default(corpus):
     limits = {"max_tokens": 36000, "max_positions": 512, "batch_size": 3}
     three = list(task.eval_lm_dataloader(dataset, **limits, num_workers=0))
     assert len(three) == -(-len(dataset) // 3)
-    with pytest.raises(ValueError, match="--context-window: required 0 with --stateful, .* got 4"):
+    with pytest.raises(ValueError, match="--context-window"):
         task.eval_lm_dataloader(dataset, context_window=4)
 
 
@@ -217,85 +181,24 @@ def test_validation_on_the_training_data_does_not_disturb_training(corpus):
     want = model.decoder.final_state
     validates = task.get_batch_iterator(dataset, max_sentences=2)
     read(model, validates.next_epoch_itr(shuffle=False, set_dataset_epoch=False), 2)
-    task._carried.resume_training()
-    assert all(a is b for a, b in zip(model.decoder.carried_state, want))
-
-
-def steps(corpus):
-    """A training's task, its iterator, the batches of an epoch, and what a step takes."""
-    cfg, task, model = build(corpus, *STATEFUL)
-    task.args.train_subset = "train"
-    task.load_dataset("train")
-    criterion = task.build_criterion(cfg.criterion)
-    iterator = task.get_batch_iterator(task.dataset("train"), max_sentences=4)
-    batches = iterator.next_epoch_itr(shuffle=True)
-    optimizer = SimpleNamespace(backward=lambda loss: None, step=lambda **options: None)
-    step = {"model": model, "criterion": criterion, "optimizer": optimizer, "update_num": 0}
-    return task, model, iterator, batches, step
-
-
-class Amp(AMPOptimizer):
-    """By its name; it does nothing."""
-
-    def __init__(self):
-        pass
-
-    def backward(self, loss):
-        pass
-
-    def step(self, **options):
-        pass
-
-
-@pytest.mark.filterwarnings("ignore:.*CUDA is not available")  # fairseq's autocast
-def test_an_update_that_amp_does_again_starts_where_it_started(corpus):
-    """After an overflow fairseq's trainer steps, and gives the same batches once more."""
-    task, model, _, batches, step = steps(corpus)
-    step["optimizer"] = Amp()
-
-    def update(*samples):
-        for sample in samples:
-            task.train_step(sample=sample, **step, ignore_grad=False)
-        task.optimizer_step(step["optimizer"], model, 0)
-        return model.decoder.carried_state
-
-    first, second, third, fourth = (next(batches) for _ in range(4))
-    update(first, second)
-    want = update(third, fourth)
-    for _ in range(2):
-        torch.testing.assert_close(update(third, fourth), want, rtol=0, atol=0)
-
-
-def test_an_update_that_overflows_has_read_its_batch(corpus):
-    """Under --fp16 fairseq's trainer does not step then, and may save a checkpoint all the same."""
-    task, model, iterator, batches, step = steps(corpus)
-    task.train_step(sample=next(batches), **step, ignore_grad=False)
-    task.optimizer_step(step["optimizer"], model, 0)
-    task.train_step(sample=next(batches), **step, ignore_grad=False)
-    (saved,) = iterator.state_dict()["carried_state"]
-    assert torch.equal(saved[0], model.decoder.final_state[0])
-
-
-def test_ranks_tell_each_other_before_a_validation_what_overflowed(corpus, monkeypatch):
-    task, model, iterator, batches, step = steps(corpus)
-    task.train_step(sample=next(batches), **step, ignore_grad=False)
-    monkeypatch.setattr(ranks, "count", lambda: 2)
-    monkeypatch.setattr(ranks, "lengths_of", lambda tensor: [len(tensor)] * 2)
-    monkeypatch.setattr(ranks, "gather_uneven", lambda tensor, lengths: [tensor, tensor + 1])
-    task.begin_valid_epoch(1, model)
-    first, second = iterator.state_dict()["carried_state"]
-    assert torch.equal(first[0], model.decoder.final_state[0])
-    assert torch.equal(second[0], model.decoder.final_state[0] + 1)
+    with task._carried_states[-1].training(is_dummy=False):
+        assert all(a is b for a, b in zip(model.decoder.carried_state, want))
 
 
 def test_dummy_batch_leaves_no_trace(corpus):
     """What a rank gets that has no batch left: the first one of validation, if that came last."""
-    task, model, iterator, batches, step = steps(corpus)
-    wider = task.get_batch_iterator(task.dataset("train"), max_sentences=7).first_batch
-    task.train_step(sample=next(batches), **step, ignore_grad=False)
+    cfg, task, model = build(corpus, *STATEFUL)
+    task.args.train_subset = "train"
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    optimizer = SimpleNamespace(backward=lambda loss: None)
+    step = {"model": model, "criterion": task.build_criterion(cfg.criterion), "update_num": 0}
+    iterator = task.get_batch_iterator(dataset, max_sentences=4)
+    batch = next(iterator.next_epoch_itr(shuffle=True))
+    wider = task.get_batch_iterator(dataset, max_sentences=7).first_batch
+    task.train_step(sample=batch, **step, optimizer=optimizer, ignore_grad=False)
     want = model.decoder.carried_state
-    task.train_step(sample=wider, **step, ignore_grad=True)
-    task._carried.end_update()
+    task.train_step(sample=wider, **step, optimizer=optimizer, ignore_grad=True)
     assert all(a is b for a, b in zip(model.decoder.carried_state, want))
     assert [part.shape for part in iterator.state_dict()["carried_state"][0]] == [(1, 4, 16)] * 2
 
@@ -340,7 +243,6 @@ def test_an_epoch_starts_from_zero_whatever_the_last_one_was_resumed_with(corpus
     iterator = task.get_batch_iterator(dataset, max_sentences=4)
     batches = iterator.next_epoch_itr(shuffle=True)
     read(model, batches, 2)
-    task._carried.end_update()
     state = iterator.state_dict()
     read(model, batches, len(batches) - 2)
     assert "carried_state" not in iterator.state_dict()  # at the end of an epoch
@@ -348,81 +250,26 @@ def test_an_epoch_starts_from_zero_whatever_the_last_one_was_resumed_with(corpus
     resumed.load_state_dict(state)
     resumed.next_epoch_itr(shuffle=True)
     assert torch.equal(model.decoder.carried_state[0], state["carried_state"][0][0])
-    assert len(task._carried.of_all_ranks()) == 1  # before the first update, too
-    assert torch.equal(task._carried.of_all_ranks()[0][0], state["carried_state"][0][0])
+    assert len(task._carried_states[-1].states()) == 1  # before the first update, too
+    assert torch.equal(task._carried_states[-1].states()[0][0], state["carried_state"][0][0])
     resumed.next_epoch_itr(shuffle=True)
     assert model.decoder.carried_state is None
 
 
-def test_states_of_more_ranks_cannot_go_on(corpus):
-    _, model, _ = stateful(corpus)
-    with pytest.raises(ValueError, match=r"required the recurrent states of 1 rank\(s\), got 2"):
-        CarriedState(model).start_epoch([None, None])
-
-
-def test_another_number_of_streams_cannot_go_on(corpus):
+def test_other_streams_cannot_go_on(corpus):
+    """Another number of them, other blocks, other ranks, or none before."""
     task, model, dataset = stateful(corpus)
     iterator = task.get_batch_iterator(dataset, max_sentences=4)
     read(model, iterator.next_epoch_itr(shuffle=True), 2)
-    task._carried.end_update()
-    state = {**iterator.state_dict(), "carried_state": task._carried.of_all_ranks()}
-    task.get_batch_iterator(dataset, max_sentences=4).load_state_dict(state)
-    for streams in (3, 5):
-        message = rf"--batch-size: required 4 streams .*, got {streams}; .* --reset-dataloader"
-        with pytest.raises(ValueError, match=message):
-            task.get_batch_iterator(dataset, max_sentences=streams).load_state_dict(state)
-
-
-def place_in_mid_epoch(task, model, dataset):
-    """What a checkpoint has of the training data's iterator after two batches of four."""
-    iterator = task.get_batch_iterator(dataset, max_sentences=4)
-    batches = iterator.next_epoch_itr(shuffle=True)
-    if task.args.stateful:
-        read(model, batches, 2)
-        task._carried.end_update()
-    else:
-        next(batches), next(batches)
-    return iterator.state_dict()
-
-
-def test_other_blocks_cannot_go_on(corpus):
-    state = place_in_mid_epoch(*stateful(corpus))
-    task, _, dataset = stateful(corpus, "--tokens-per-sample", "8")
-    with pytest.raises(ValueError, match="--tokens-per-sample: required 16, .*, got 8"):
-        task.get_batch_iterator(dataset, max_sentences=4).load_state_dict(state)
-    del state["tokens_per_sample"]  # of a checkpoint of before
-    task.get_batch_iterator(dataset, max_sentences=4).load_state_dict(state)
-
-
-@pytest.mark.parametrize("flags", [[], ["--stateful"]], ids=["dropped", "added"])
-def test_an_epoch_is_of_streams_or_not(flags, corpus):
-    """Another order of batches would begin in its midst, or streams from zero."""
-    without = [flag for flag in STATEFUL if flag != "--stateful"]
-    _, other, model = build(corpus, *without)
-    other.args.train_subset = "train"
-    other.load_dataset("train")
-    ways = [stateful(corpus), (other, model, other.dataset("train"))]
-    before, (task, _, dataset) = reversed(ways) if flags else ways
-    state = place_in_mid_epoch(*before)
-    for _ in range(2):  # the second one is kept of the first
-        iterator = task.get_batch_iterator(dataset, max_sentences=4)
-        said = "--stateful: required (on|off), as in the epoch .* or with --reset-dataloader"
-        with pytest.raises(ValueError, match=said):
-            iterator.load_state_dict(state)
-    iterator.load_state_dict({**state, "iterations_in_epoch": 0, "carried_state": None})
-    place_in_mid_epoch(task, model, dataset)
-
-
-def test_an_iterator_that_refuses_states_is_freed_at_once():
-    """And with it what its epoch has read."""
-
-    class Iterator:
-        def load_state_dict(self, state):
-            self.state = state
-
-    iterator = refusing_states(Iterator())
-    iterator.load_state_dict({"iterations_in_epoch": 3})
-    assert iterator.state == {"iterations_in_epoch": 3}
-    kept = weakref.ref(iterator)
-    del iterator
-    assert kept() is None
+    state = iterator.state_dict()
+    with pytest.raises(ValueError, match="--batch-size"):
+        task.get_batch_iterator(dataset, max_sentences=3).load_state_dict(state)
+    other, _, data = stateful(corpus, "--tokens-per-sample", "8")
+    resumed = other.get_batch_iterator(data, max_sentences=4)
+    two = {**state, "carried_state": state["carried_state"] * 2}
+    without = {name: value for name, value in state.items() if name != "carried_state"}
+    for wrong in (state, {**two, "tokens_per_sample": 8}, {**without, "tokens_per_sample": 8}):
+        with pytest.raises(ValueError, match="--stateful"):
+            resumed.load_state_dict(wrong)
+    del state["tokens_per_sample"]  # of an older checkpoint
+    resumed.load_state_dict(state)

@@ -8,7 +8,7 @@ from criteria import make, with_targets
 from fairseq.trainer import Trainer
 from loss_cases import SAMPLED_BCE, TARGETED, call, make_problem, with_gradients
 from synchronising import Synchronising
-from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, modern
+from tools import LSTM, TIED_TRANSFORMER, build, modern
 
 from fairseq_bnce import losses
 from fairseq_bnce.output_layer.batch import TokenBatch
@@ -40,14 +40,9 @@ EACH_STEP = ["bnce", *modern(*list(STEPS)[1:])]
         (lambda x: x.sum().item(), 1),
         (lambda x: bool(x.sum() > 0), 1),
         (lambda x: x[x > 0], 1),
-        (lambda x: x.index_put((x > 0,), torch.tensor(1.0)), 1),
-        (lambda x: x.nonzero(), 1),
         (lambda x: x.unique(), 1),
-        (lambda x: x.long().abs().bincount(), 1),
         (lambda x: x.tolist(), 1),
         (lambda x: x.repeat_interleave(x.long().abs()), 1),
-        (lambda x: x.masked_select(x > 0), 1),
-        (lambda x: x.equal(x + 1), 1),
         (lambda x: x[torch.tensor([0, 1])].sum() * 2, 0),
         (lambda x: x.masked_fill(x > 0, 0).cumsum(0).sort(), 0),
         (lambda x: int(torch.randint(5, ())), 0),
@@ -60,10 +55,9 @@ def test_what_is_counted(shown, waits):
     assert len(waiting.found) == waits, waiting.found
 
 
-@pytest.mark.parametrize("architecture", [LSTM, TIED_TRANSFORMER], ids=["lstm", "tied"])
 @pytest.mark.parametrize("name", EACH_STEP)
-def test_a_training_step_waits_twice(name, architecture, corpus, monkeypatch):
-    criterion, model, sample = make(corpus, name, *architecture, *STEPS[name])
+def test_a_training_step_waits_twice(name, corpus, monkeypatch):
+    criterion, model, sample = make(corpus, name, *LSTM, *STEPS[name])
     criterion.prepare(model, untrained=True)
     features = OutputLayer(model).features(model, sample["net_input"]).detach().requires_grad_()
     monkeypatch.setattr(OutputLayer, "features", lambda *_: features)
@@ -78,12 +72,10 @@ def test_a_training_step_waits_twice(name, architecture, corpus, monkeypatch):
 
 
 @pytest.mark.parametrize("rows, most", [(["--row-sparse", "--optimizer", "lazy_adam"], 4), ([], 2)])
-@pytest.mark.parametrize("tied", [True, False])
-def test_an_update_waits_seldom_for_a_gpu(rows, most, tied, corpus):
+def test_an_update_waits_seldom_for_a_gpu(rows, most, corpus):
     """Beside fairseq's own waits, which an update by cross_entropy has too."""
-    architecture = TIED_TRANSFORMER if tied else TRANSFORMER
-    usual = waits_of_an_update(corpus, *architecture, "--criterion", "cross_entropy")
-    ours = waits_of_an_update(corpus, *architecture, "--criterion", "bnce", *rows)
+    usual = waits_of_an_update(corpus, *TIED_TRANSFORMER, "--criterion", "cross_entropy")
+    ours = waits_of_an_update(corpus, *TIED_TRANSFORMER, "--criterion", "bnce", *rows)
     assert len(ours) - len(usual) <= most, ours
 
 

@@ -77,17 +77,6 @@ def test_texts_are_read_in_blocks_of_what_training_had(mode, trained, caplog):
     assert abs(document.log_probs - want).max() > 1e-3
 
 
-@pytest.mark.parametrize("way", ["document", "extend"])
-def test_one_line_says_that_a_text_was_cut(way, trained, caplog):
-    scorer = Scorer.from_checkpoint(trained("none"), exact=True)
-    for _ in range(2):
-        if way == "document":
-            list(scorer.score_stream(zipf_lines(8, seed=1), document=True))
-        else:
-            grown(scorer, LINE)
-    assert len(caplog.records) == 1 and "10 words" in caplog.text
-
-
 def test_diagnose_reads_as_score(trained):
     scorer = DiagnosingScorer.from_checkpoint(trained("none"), exact=True)
     found = Diagnosis()

@@ -20,7 +20,6 @@ from tools import (
     perplexity,
     slow,
     train,
-    train_translation,
     valid_stats,
     validate,
     word_scores,
@@ -28,7 +27,6 @@ from tools import (
 )
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.criterions import registered as criterions
 
 CRITERIA = {
     "bnce": [],
@@ -46,7 +44,7 @@ ARCHITECTURES = {"lstm_lm": LSTM, "transformer_lm tied": [*TIED_TRANSFORMER, "--
 def test_every_registered_criterion_is_in_this_table():
     from fairseq.criterions import CRITERION_REGISTRY
 
-    ours = {n for n, c in CRITERION_REGISTRY.items() if c.__module__ == criterions.__name__}
+    ours = {n for n, c in CRITERION_REGISTRY.items() if "fairseq_bnce" in c.__module__}
     assert ours == set(CRITERIA)
 
 
@@ -91,34 +89,20 @@ def test_train_validate_and_evaluate_both_ways(criterion, architecture, corpus, 
     assert perplexity(exact) == pytest.approx(stats["ppl"], rel=1e-3)
     plain = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "none")
     assert perplexity(plain) == pytest.approx(stats["u_ppl"], abs=0.011)
-    shifted = evaluate(corpus, checkpoint, "--unnormalized")
-    assert perplexity(shifted) == pytest.approx(stats["ppl"], rel=1e-3)
+    for flags, shift in (([], state["mu_z"]), (["--log-z-shift", "0.75"], 0.75)):
+        shifted = evaluate(corpus, checkpoint, "--unnormalized", *flags)
+        nats = (loss_bits(shifted) - loss_bits(plain)) * math.log(2)
+        assert nats == pytest.approx(shift, abs=3e-4)
 
 
-BY_BASIS = ("bnce", "self_norm_softmax")  # what is evaluated differs by nothing but squashing
-
-
-@pytest.mark.parametrize(
-    "criterion", [*BY_BASIS, *slow(*(name for name in CRITERIA if name not in BY_BASIS))]
-)
+@pytest.mark.parametrize("criterion", ["bnce", "self_norm_softmax"])  # the second one squashes
 def test_fairseq_validate_repeats_the_validation(criterion, corpus, trained):
     checkpoint, output = trained(criterion, "lstm_lm")
     loss = float(re.findall(r" loss ([\d.]+)", validate(corpus, checkpoint))[-1])
     assert loss == pytest.approx(valid_stats(output)["loss"], abs=2e-3)
 
 
-def test_fairseq_validate_of_all_contexts_where_training_looked_at_few(corpus, tmp_path):
-    train(corpus, tmp_path, *LSTM, "--criterion", "bnce", "--valid-partition-rate", "0")
-    path = tmp_path / "checkpoint_last.pt"
-    few, every = (
-        validate(corpus, path, "--model-overrides", overrides)
-        for overrides in ("{}", "{'valid_partition_rate': 1}")
-    )
-    assert " u_ppl " in few and " ppl " not in few
-    assert " u_ppl " in every and " ppl " in every
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ["lstm_lm", *slow("transformer_lm tied")])
 def test_stock_fairseq_reads_the_checkpoint(architecture, corpus, trained):
     checkpoint, _ = trained("bnce", architecture)
     ours = evaluate(corpus, checkpoint)
@@ -147,17 +131,6 @@ def test_blocks_longer_than_the_model_takes_are_cut_not_skipped(corpus, trained)
     output = evaluate(corpus, checkpoint, "--tokens-per-sample", "1024")
     assert "this model takes at most 16 tokens" in output
     assert loss_bits(output) == loss_bits(evaluate(corpus, checkpoint))
-
-
-@pytest.mark.parametrize("choice", ["checkpoint", "none", "0.75"])
-def test_shift_is_taken_off_every_score(choice, corpus, trained):
-    checkpoint, _ = trained("nce_regularized", "lstm_lm")
-    plain = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "none")
-    shifted = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", choice)
-    mu_z = torch.load(checkpoint, weights_only=False)["task_state"]["mu_z"]
-    shift = {"checkpoint": mu_z, "none": 0.0}.get(choice) if choice != "0.75" else 0.75
-    difference = (loss_bits(shifted) - loss_bits(plain)) * math.log(2)
-    assert difference == pytest.approx(shift, abs=2e-4)
 
 
 def test_log_z_travels_in_the_checkpoint(corpus, tmp_path):
@@ -235,9 +208,8 @@ def test_resumed_run_repeats_the_uninterrupted_one(criterion, corpus, tmp_path):
     "criterion, flag, values",
     [
         (["bnce"], "--noise-samples", ("0", "7")),
-        (["bnce", "--objective", "ranking"], "--self-norm-alpha", ("2", "0.5")),
-        (["self_norm_softmax"], "--self-norm-alpha", ("2", "0")),
-        (["nce_regularized"], "--self-norm-alpha", ("0", "2")),
+        *slow((["bnce", "--objective", "ranking"], "--self-norm-alpha", ("2", "0.5"))),
+        *slow((["nce_regularized"], "--self-norm-alpha", ("0", "2"))),
     ],
 )
 def test_a_value_by_epoch(criterion, flag, values, corpus, tmp_path):
@@ -258,7 +230,7 @@ def test_a_value_by_epoch(criterion, flag, values, corpus, tmp_path):
 
 @pytest.mark.modern
 def test_learned_log_z_travels_in_the_checkpoint(corpus, tmp_path):
-    """It moves, scoring takes it, and a resumed run goes on from it."""
+    """It moves, and scoring takes it."""
     flags = [*LSTM, "--criterion", "bnce", "--learn-log-z", "--log-z", "1"]
     stats = valid_stats(train(corpus, tmp_path, *flags))
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
@@ -267,9 +239,6 @@ def test_learned_log_z_travels_in_the_checkpoint(corpus, tmp_path):
     checkpoint = tmp_path / "checkpoint_last.pt"
     output = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "none")
     assert perplexity(output) == pytest.approx(stats["u_ppl"], rel=1e-3)
-    train(corpus, tmp_path, *flags, "--max-epoch", "2")
-    again = torch.load(checkpoint, weights_only=False)
-    assert again["task_state"]["log_z"] not in (1, 1 + learned)
 
 
 @pytest.mark.modern
@@ -285,6 +254,9 @@ def test_partition_rate(corpus, tmp_path):
     assert abs(sampled["ppl"] - exact["ppl"]) < 4 * sampled["ppl_se"]
     assert "ppl_se" not in exact
     assert {"ppl", "mu_z", "sigma_z"}.isdisjoint(none)
+    path = tmp_path / "0" / "checkpoint_last.pt"
+    every = validate(corpus, path, "--model-overrides", "{'valid_partition_rate': 1}")
+    assert " u_ppl " in every and " ppl " in every
     assert 2 ** none["loss"] == pytest.approx(none["u_ppl"], rel=2e-3)
 
 
@@ -297,7 +269,7 @@ def test_bfloat16_needs_no_tpu(corpus, tmp_path):
 
 
 @pytest.mark.modern
-@pytest.mark.parametrize("objective", ["binary", "ranking"])
+@pytest.mark.parametrize("objective", ["binary", *slow("ranking")])
 def test_sentences_end_where_they_end(objective, tmp_path):
     """Half of them after a word, half after eight; fairseq's batches have one length each."""
     rng = random.Random(1)
@@ -315,7 +287,7 @@ def test_sentences_end_where_they_end(objective, tmp_path):
 
 
 @pytest.mark.modern
-@pytest.mark.parametrize("group", ["time", "7"])
+@pytest.mark.parametrize("group", ["time", *slow("7")])
 def test_groups_and_other_flags(group, corpus, tmp_path):
     flags = ["--bnce-group", group, "--noise-samples", "5", "--noise", "uniform"]
     flags += ["--sentence-avg", "--update-freq", "2", "--clip-norm", "1", "--lr", "0.1"]
@@ -332,42 +304,10 @@ def test_checkpoints_that_hold_omegaconf_objects(tmp_path):
     assert torch.load(tmp_path / "old.pt")["cfg"] == cfg
 
 
-def test_translation(pairs, tmp_path):
-    flags = ["--task", "translation", "--source-lang", "fr", "--target-lang", "en"]
-    flags += ["--arch", "transformer", "--encoder-embed-dim", "16", "--decoder-embed-dim", "16"]
-    flags += ["--encoder-layers", "1", "--decoder-layers", "1", "--encoder-ffn-embed-dim", "16"]
-    flags += ["--decoder-ffn-embed-dim", "16", "--optimizer", "adam", "--lr", "0.003"]
-    flags += ["--criterion", "bnce", "--log-z", "4"]
-    stats = valid_stats(train_translation(pairs, tmp_path, *flags))
-    # The uniform distribution over the 64 types has perplexity 64.
-    assert 1 < stats["ppl"] < 50 and abs(stats["mu_z"]) < 0.5
-
-
-@pytest.mark.modern
-def test_a_start_far_from_log_z_is_told_of(corpus, tmp_path):
-    flags = [*TIED_TRANSFORMER, "--criterion", "bnce", "--max-update", "2"]
-    unigram = train(corpus, tmp_path / "unigram", *flags, "--log-z", "0")
-    flags += ["--init-output-bias", "none"]
-    warning = "TransformerDecoder has no output bias"
-    assert warning not in unigram
-    far = train(corpus, tmp_path / "far", *flags, "--log-z", "0")
-    assert f"{warning}: its log Z_c starts near log V = 4.2" in far
-    going_on = train(corpus, tmp_path / "far", *flags, "--log-z", "0", "--max-update", "3")
-    assert warning not in going_on
-    assert warning not in train(corpus, tmp_path / "near", *flags, "--log-z", "4.2")
-    assert warning not in train(corpus, tmp_path / "auto", *flags)
-
-
-def test_initial_bias_makes_the_model_the_unigram_model(corpus):
-    cfg, task, model = build(corpus, *LSTM, "--criterion", "bnce", "--log-z", "2")
-    criterion = task.build_criterion(cfg.criterion)
-    q = criterion.noise.unigram
-    torch.testing.assert_close(model.decoder.fc_out.bias, q.log_q + 2)
-
-
-def test_initial_bias_is_what_squashed_scores_need(corpus):
-    flags = ["--criterion", "self_norm_softmax", "--score-squashing", "--log-z", "2"]
-    cfg, task, model = build(corpus, *LSTM, *flags)
+@pytest.mark.parametrize("flags", [["bnce"], ["self_norm_softmax", "--score-squashing"]])
+def test_initial_bias_makes_the_model_the_unigram_model(flags, corpus):
+    cfg, task, model = build(corpus, *LSTM, "--criterion", *flags, "--log-z", "2")
     q = task.build_criterion(cfg.criterion).noise.unigram
-    scores = 10 * torch.tanh(model.decoder.fc_out.bias / 5)
+    bias = model.decoder.fc_out.bias
+    scores = 10 * torch.tanh(bias / 5) if flags[1:] else bias
     torch.testing.assert_close(scores, q.log_q + 2, rtol=1e-4, atol=1e-4)

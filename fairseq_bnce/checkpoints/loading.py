@@ -17,7 +17,7 @@ from torch import nn
 
 from fairseq_bnce.checkpoints import contents, dictionaries, reading
 from fairseq_bnce.checkpoints.literals import only_literals
-from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, told
+from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, describe_error
 
 _TASK = "language_modeling"
 # Options of the task that only training or fairseq-eval-lm use.
@@ -108,7 +108,7 @@ def _naming_errors(path: str) -> Iterator[None]:
         raise
     except Exception as error:  # fairseq, omegaconf and torch raise many kinds
         raise CheckpointError(
-            f"path {path}: required a model that fairseq can build, got: {told(error)}"
+            f"path {path}: required a model that fairseq can build, got: {describe_error(error)}"
         ) from None
 
 
@@ -159,7 +159,7 @@ def _dictionary(
         except CheckpointError as error:
             problems.append(str(error))
         except Exception as error:  # there is no dict.txt, or another kind of file
-            problems.append(f"{problem} {told(error)}")
+            problems.append(f"{problem} {describe_error(error)}")
     raise CheckpointError("; ".join(problems))
 
 

@@ -19,7 +19,7 @@ from typing import Any, Dict
 import torch
 
 from fairseq_bnce import compatibility
-from fairseq_bnce.errors import CheckpointError, one_line, told
+from fairseq_bnce.errors import CheckpointError, describe_error, one_line
 
 
 def read(path: str) -> Dict[str, Any]:
@@ -48,9 +48,10 @@ def load(path: str, is_mapped: bool = False) -> Any:
     except Exception as error:  # damaged bytes raise almost any error
         # torch's message also advises to switch its check off: leave that out.
         lines = [one_line(line) for line in str(error).splitlines() if "nsupported global" in line]
+        got = lines[0] if lines else describe_error(error)
         raise CheckpointError(
-            f"path {path}: required a whole checkpoint that holds plain data only, got: "
-            f"{(lines or [told(error)])[0]}; nothing in it was run{_other_checkpoints(path)}"
+            f"path {path}: required a whole checkpoint that holds plain data only, got: {got}; "
+            f"nothing in it was run{_other_checkpoints(path)}"
         ) from None
 
 

@@ -1,33 +1,34 @@
 """Where the constant log Z of a training starts.
 
-A number of ``--log-z`` is taken as it is. Under ``auto`` log Z is, in this order,
+A number of ``--log-z`` is taken unchanged. Under ``auto``, log Z is, in this order,
 
-1. the one of the checkpoint from which the training goes on, resumed or fine-tuned, if it has one;
-2. what the output bias of an untrained model is set to carry;
+1. log Z of the checkpoint that training continues from, if the checkpoint has one;
+2. the value for which an untrained model's output bias is set;
 3. the mean of the exact log Z_c over contexts of the first training batch.
 """
 
 import math
-from typing import Any, Mapping, NamedTuple, Optional
+from argparse import Namespace
+from typing import Any, Dict, NamedTuple, Optional, Union
 
 import torch
-from torch import Tensor
+from fairseq.criterions import FairseqCriterion
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
 
 from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints.origin import CheckpointChoice, Restored, restored
 from fairseq_bnce.errors import require
-from fairseq_bnce.text.numerals import decimal
 
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 1024, 32
-_MOST_SCORES = 2**27  # in the measurement: seconds on one core, at any vocabulary size
-_DIGITS = 2
+_MOST_SCORES = 2**27  # in the measurement: seconds on one core at any vocabulary size
 
 
 class Start(NamedTuple):
     """Where log Z starts.
 
     Attributes:
-        value: nats; None if it is to be measured on the first batch.
+        value: nats; None until it is known.
         origin: the reason, for the log.
     """
 
@@ -35,156 +36,146 @@ class Start(NamedTuple):
     origin: str
 
 
-class Constant:
-    """The constant log Z of one training, as it starts.
+def choose(number: Optional[float], found: Optional[Restored]) -> Start:
+    """Choose where log Z starts.
 
     Args:
-        flag: the value of ``--log-z``.
-        choice: which checkpoint the training goes on from.
-        is_learned: whether log Z is learned from there.
-
-    Attributes:
-        given: the flag's number, nats; None for ``auto``.
-        start: nats; None until it is measured.
-        is_decided: whether it is known where it starts, or that it is to be measured.
-        goes_on: whether the training goes on from a checkpoint.
-        restored: what of it concerns the criterion, once ``decide`` has been called.
-        normaliser: mu_z and sigma_z of that one's last validation, nats, if log Z is still its own.
-    """
-
-    def __init__(self, flag: Any, choice: CheckpointChoice, is_learned: bool):
-        self._choice, self._is_learned = choice, is_learned
-        self.given = self.start = parsed(flag)
-        self.origin = ""
-        self.is_decided = self.goes_on = False
-        self.normaliser: Mapping[str, float] = {}
-        self.restored: Optional[Restored] = None
-
-    def decide(self, carried: Optional[float], by_bias: Optional[float], normalises: bool) -> None:
-        """Before the first batch.
-
-        Args:
-            carried: by the task that was loaded with the model, as fairseq-validate does it.
-            by_bias: what the output bias of an untrained model carries, if there is one to set.
-            normalises: whether the loss draws scores to log Z.
-
-        Raises:
-            ValueError: for ``--learn-log-z`` switched on or off while the optimiser goes on.
-        """
-        if carried is not None:
-            self._take(Start(carried, "carried by the checkpoint"))
-        elif normalises:
-            found = self.restored = restored(self._choice)
-            check_learned(found, self._is_learned)
-            self.goes_on = found is not None
-            self._take(start(self.given, found, by_bias))
-            if found is not None and found.log_z is not None and found.log_z == self.start:
-                self.normaliser = found.normaliser
-        else:
-            found = self.restored = restored(self._choice)
-            if found is not None and found.log_z is None:
-                self.normaliser = found.normaliser
-            of_bias = self.given if self.given is not None else by_bias or 0.0
-            self._take(Start(of_bias, "none, since this loss does not normalise scores"))
-
-    def measure(self, values: Tensor) -> None:
-        """The mean of log Z_c (M,) on all ranks' first batches, if one of them has a token."""
-        self.start = measured(values)
-        if self.start is not None:
-            self.origin += "measured, the mean of log Z_c on the first training batch"
-
-    def resume(self, learned_from: Optional[float]) -> None:
-        """Go on from a checkpoint's start; None if it was saved before the first batch."""
-        if learned_from is not None:
-            given = self.given
-            unused = "" if given in (None, learned_from) else f", and not from --log-z {given:g}"
-            origin = f"as far as it was learned, from {learned_from:g} on{unused}"
-            self._take(Start(learned_from, origin))
-            if self.restored is not None:
-                self.normaliser = self.restored.normaliser
-
-    def _take(self, chosen: Start) -> None:
-        self.start, self.origin = chosen
-        self.is_decided = True
-
-
-def check_learned(found: Optional[Restored], is_learned: bool) -> None:
-    """The state of an optimiser is that of the parameters that it had.
-
-    Raises:
-        ValueError: naming the flag, what is required and what came.
-    """
-    if found is None or found.optimizes_log_z is None:
-        return
-    given, missing = "--learn-log-z", "training without it"
-    before, now = (given, missing) if found.optimizes_log_z else (missing, given)
-    required = f"{before}, as {found.path} was trained, or --reset-optimizer"
-    require(given, required, now, is_learned == found.optimizes_log_z)
-
-
-def parsed(flag: Any) -> Optional[float]:
-    """The number that ``--log-z`` gives, or None for ``auto``.
-
-    Raises:
-        ValueError: for any other text.
-    """
-    if flag == "auto":
-        return None
-    number = decimal(str(flag))
-    is_finite = number is not None and math.isfinite(number)
-    require("--log-z", "a finite number or 'auto'", flag, is_finite)
-    return number
-
-
-def start(number: Optional[float], found: Optional[Restored], by_bias: Optional[float]) -> Start:
-    """Where log Z starts.
-
-    Args:
-        number: of ``--log-z``; None for ``auto``.
-        found: the checkpoint that the training goes on from.
-        by_bias: what the output bias of an untrained model carries, if there is one that is set.
+        number: the value of ``--log-z``; None for ``auto``.
+        found: the checkpoint that training continues from, or None.
     """
     if number is not None:
-        return Start(number, f"--log-z{_in_the_place_of(number, found)}")
+        return Start(number, "--log-z")
     if found is not None and found.log_z is not None:
-        return Start(found.log_z, f"carried by {found.path}")
-    if found is not None:
-        return Start(None, f"{found.path} carries none: ")
-    if by_bias is not None:
-        return Start(by_bias, "--log-z auto: what the output bias is set to carry")
-    return Start(None, "--log-z auto: ")
-
-
-def _in_the_place_of(number: float, found: Optional[Restored]) -> str:
-    if found is None or found.log_z in (None, number):
-        return ""
-    return f", in the place of the {found.log_z:g} that {found.path} was trained to"
-
-
-def measured(values: Tensor) -> Optional[float]:
-    """The mean over all ranks of log Z_c, rounded; None if no rank has a context.
-
-    Args:
-        values: (M,) this rank's, nats; M may be 0.
-
-    Raises:
-        ValueError: if it is not finite.
-    """
-    total, count = ranks.total(
-        torch.stack([values.sum(dtype=torch.float64), values.new_tensor(len(values)).double()])
-    ).tolist()
-    if not count:
-        return None
-    mean = total / count
-    required = "a number, where log Z_c of the first batch is not finite"
-    require("--log-z", required, f"auto, which measured {mean}", math.isfinite(mean))
-    return round(mean, _DIGITS)
+        return Start(found.log_z, f"from {found.path}")
+    return Start(None, "--log-z auto")
 
 
 def contexts_to_measure(tokens: int, vocabulary: int, device: torch.device) -> Tensor:
-    """(M,) indices of up to 1,024 tokens of a batch, at random; fewer at a very large V."""
-    affordable = max(_FEWEST_CONTEXTS, min(_MOST_CONTEXTS, _MOST_SCORES // vocabulary))
-    count = min(tokens, affordable)
-    # Evenly spread they might all be at one place of their lines.
+    """Draw the indices (M,) of up to 1,024 tokens of a batch; fewer at a very large V."""
+    count = min(tokens, max(_FEWEST_CONTEXTS, min(_MOST_CONTEXTS, _MOST_SCORES // vocabulary)))
+    # At random: evenly spread tokens might all stand at one place of their lines.
     generator = torch.Generator(device=device).manual_seed(1)
     return torch.randperm(tokens, device=device, generator=generator)[:count]
+
+
+def mean_over_ranks(values: Tensor) -> Optional[float]:
+    """Return the rounded mean of all ranks' log Z_c; None if no rank has a context.
+
+    Args:
+        values: (M,) log Z_c of this rank's contexts, nats; M may be 0.
+
+    Raises:
+        ValueError: for a mean that is not finite.
+    """
+    sums = torch.stack([values.sum(dtype=torch.float64), values.new_tensor(len(values)).double()])
+    total, count = ranks.total(sums).tolist()
+    if not count:
+        return None
+    mean = total / count
+    required = "a number: log Z_c of the first batch is not finite"
+    require("--log-z", required, f"auto, which measured {mean}", math.isfinite(mean))
+    return round(mean, 2)
+
+
+class CriterionWithLogZ(FairseqCriterion):
+    """A criterion's constant log Z: its start, what is learned, and what checkpoints hold of it.
+
+    Args:
+        task: the task, whose state gets log Z.
+        options: from :func:`flags.read`.
+        normalises_itself: whether the loss draws log Z_c to log Z, so that scores need no softmax.
+
+    Attributes:
+        start: where log Z starts, and why.
+        continued: the checkpoint that training continues from, or None.
+        learned_log_z: (1,) the learned change of log Z since its start, or None.
+    """
+
+    def __init__(self, task: FairseqTask, options: Namespace, normalises_itself: bool):
+        super().__init__(task)
+        self.options, self.normalises_itself = options, normalises_itself
+        self.learned_log_z: Optional[nn.Parameter] = None
+        if options.learn_log_z:
+            # Not the whole of log Z, which halves round. (1,): legacy_ddp can't reduce a scalar.
+            self.learned_log_z = nn.Parameter(torch.zeros(1))
+        self.continued: Optional[Restored] = None
+        stored = task.state.state_dict.get("log_z")
+        if stored is not None:  # fairseq-validate has loaded the model already
+            self.start = Start(stored, "from the checkpoint")
+            return
+        choice = (getattr(options, name) for name in CheckpointChoice._fields)
+        self.continued = found = restored(CheckpointChoice(*choice))
+        self.start = choose(options.log_z, found)
+        # mu_z and sigma_z are measured from log Z, or from 0 for losses that do not normalise.
+        measured_from = self.start.value if normalises_itself else None
+        if found is not None and not self.is_unknown and found.log_z == measured_from:
+            self._keep_normaliser()
+
+    @property
+    def log_z(self) -> float:
+        """The constant log Z, nats; 0 until it is known, and for losses that do not normalise."""
+        learned = 0.0 if self.learned_log_z is None else self.learned_log_z.item()
+        return self.known_start + learned
+
+    @property
+    def differentiable_log_z(self) -> Union[float, Tensor]:
+        """log Z; a 0-d float32 tensor if it is learned."""
+        if self.learned_log_z is None:
+            return self.known_start
+        return self.known_start + self.learned_log_z[0].float()
+
+    @property
+    def known_start(self) -> float:
+        """Where log Z starts, nats; 0 until it is known, and for losses that do not normalise."""
+        return (self.start.value or 0.0) if self.normalises_itself else 0.0
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether log Z has to be measured."""
+        return self.normalises_itself and self.start.value is None
+
+    def _keep_normaliser(self) -> None:
+        """Keep mu_z and sigma_z of the checkpoint; the next validation replaces them."""
+        if self.continued is not None and not self.options.disable_validation:
+            self.task.state.merge_state_dict(dict(self.continued.normaliser))
+
+    def measure_log_z(self, values: Tensor) -> None:
+        """Start at the mean of log Z_c (M,) on all ranks' first batches, if any has a token."""
+        mean = mean_over_ranks(values)
+        if mean is not None:
+            origin = f"{self.start.origin}: measured, the mean log Z_c of the first batch"
+            self.start = Start(mean, origin)
+
+    def scoring_state(self) -> Dict[str, Any]:
+        """Return what scoring needs of this criterion: log Z, if scores come near it."""
+        if self.normalises_itself and self.start.value is not None:
+            return {"log_z": float(self.log_z)}
+        return {}
+
+    def get_extra_state(self) -> Dict[str, Any]:
+        """Return what is saved beside the parameters.
+
+        A checkpoint's task state is saved after it: other tasks learn of log Z here.
+        """
+        self.task.state.merge_state_dict(self.scoring_state())
+        return {"initial_log_z": self.start.value}
+
+    def set_extra_state(self, state: Dict[str, Any]) -> None:
+        """Go on from a checkpoint with a learned log Z."""
+        start = state["initial_log_z"]
+        if start is not None:  # None if it was saved before the first batch
+            self.start = Start(start, f"learned in the checkpoint, from {start:g} on")
+            self._keep_normaliser()
+
+    def load_state_dict(
+        self, state_dict: Optional[Dict[str, Any]], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Load a checkpoint's state; None, of a training that learned no log Z, changes nothing.
+
+        Old checkpoints hold no start: their ``learned_log_z`` is log Z itself.
+        """
+        if state_dict is None:
+            return None
+        state = {"_extra_state": {"initial_log_z": 0.0}, **state_dict}
+        state["learned_log_z"] = state["learned_log_z"].reshape(1)
+        return super().load_state_dict(state, *args, **kwargs)

@@ -263,7 +263,7 @@ class Bands(_InBands, AdaptiveSoftmax):
         self.is_started = False
 
     @torch.no_grad()
-    def quieten(self, decoder: nn.Module) -> None:
+    def shrink_scores(self, decoder: nn.Module) -> None:
         """Make random rows small, so that the bias alone sets an untrained model's scores.
 
         Features of architectures without a last layer normalisation are large: scores of

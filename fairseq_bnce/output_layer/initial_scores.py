@@ -33,7 +33,7 @@ def can_be_set(layer: OutputLayer) -> bool:
 
 
 @torch.no_grad()
-def quieten(layer: OutputLayer) -> None:
+def shrink_scores(layer: OutputLayer) -> None:
     """Make an untrained transformer's features small, and so what random weights add to scores.
 
     With tied embeddings, random weights predict that words repeat themselves. A deep transformer
@@ -42,13 +42,13 @@ def quieten(layer: OutputLayer) -> None:
     avoids that state. Bands (bands.py) get small rows instead; other layers with an output bias
     do not change.
     """
-    layer.quieten()
+    layer.shrink_scores()
     norm = None if layer.bias is not None else _last_norm(layer.decoder)
     if norm is not None:
         norm.weight.mul_(_QUIET)
 
 
-def carried_log_z(log_q: Tensor, squash: bool) -> float:
+def fitting_log_z(log_q: Tensor, squash: bool) -> float:
     """The log Z nearest to 0 with which scores can start at log q + log Z, nats.
 
     It is 0 unless squashed scores, which stay below 9.9, have to fit.

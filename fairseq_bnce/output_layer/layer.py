@@ -142,10 +142,10 @@ class OutputLayer:
         if self.is_started:
             self._kind.start(features, log_z)
 
-    def quieten(self) -> None:
+    def shrink_scores(self) -> None:
         """Have random rows of bands add little to an untrained model's scores."""
         if isinstance(self._kind, Bands):
-            self._kind.quieten(self.decoder)
+            self._kind.shrink_scores(self.decoder)
 
     def bypass(self) -> None:
         """Have the decoder return features from now on, for a model that only scores."""

@@ -1,6 +1,6 @@
-"""fairseq's language modeling task, for models that normalise themselves; contiguous streams.
+"""fairseq's language modeling task for self-normalised models, and contiguous streams.
 
-fairseq imports the modules of this folder for ``--user-dir``: what they need is registered first.
+fairseq imports the modules of this folder for ``--user-dir``, so the whole plugin registers here.
 """
 
 from fairseq_bnce.registration import register

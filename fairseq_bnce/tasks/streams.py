@@ -1,59 +1,41 @@
 """Stateful truncated back-propagation: contiguous streams, whose recurrent state carries over.
 
-The data are cut into as many contiguous streams as a batch has sentences; batch t holds block t of
-every stream, and a :class:`StatefulDecoder` starts it with the state that batch t - 1 ended in,
-through which no gradient flows. The state is zero at the start of an epoch or of a validation
-subset, and never reset in between; a checkpoint holds it beside the position in the data.
+The data are cut into as many contiguous streams as a batch has sentences. Batch t holds block t of
+every stream, and the decoder (rnn_lm) starts it with the state in which batch t - 1 ended. No
+gradient flows through that state. The state is zero at the start of an epoch and of a validation
+subset, and a checkpoint holds it beside the position in the data.
 """
 
 import inspect
-import weakref
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional, Protocol, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
-from fairseq_bnce.data.token_counts import break_mode
 from fairseq_bnce.errors import require
 
-State = Optional[Tuple[Tensor, ...]]
+State = Optional[Tuple[Tensor, ...]]  # (layers, batch, size) each; None for zero
 
 
-class StatefulDecoder(Protocol):
-    """A decoder's recurrent state: None, for zero, or tensors (layers, batch, size).
+def count_streams(max_sentences: Optional[int], max_tokens: Optional[int], block: int) -> int:
+    """Return how many streams a batch has room for; 1 if it has no limit.
 
-    Attributes:
-        carried_state: what its forward pass starts from.
-        final_state: after it, detached.
+    Args:
+        max_sentences: the most streams.
+        max_tokens: the most tokens.
+        block: tokens of a block.
     """
-
-    carried_state: State
-    final_state: State
-
-
-def streams_within(
-    max_sentences: Optional[int], max_tokens: Optional[int], tokens_per_block: int
-) -> int:
-    """How many streams a batch is of: as many as it may have blocks; 1 where it has no limit.
-
-    Raises:
-        ValueError: if ``max_tokens`` has no room for one block.
-    """
-    required = f"at least {tokens_per_block}, a block of --tokens-per-sample, with --stateful"
-    fits = max_tokens is None or max_tokens >= tokens_per_block
-    flag = "--max-tokens (of validation data: --max-tokens-valid)"
-    require(flag, required, max_tokens, fits)
-    by_tokens = None if max_tokens is None else max_tokens // tokens_per_block
-    return min((limit for limit in (max_sentences, by_tokens) if limit), default=1)
+    limits = (max_sentences, None if max_tokens is None else max_tokens // block)
+    return min((limit for limit in limits if limit), default=1)
 
 
 def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]]:
-    """Batches of block numbers: shard r's batch t, then shard r + 1's, then batch t + 1.
+    """Return batches of block numbers: batch t of shard 0, 1, ..., then batch t + 1 of shard 0.
 
-    Every shard has ``streams`` streams of its own. Streams differ by one block at most; the longer
-    ones come first, so that a batch's streams are the first ones of the batch before.
+    Every shard has ``streams`` streams of its own. Streams differ by one block at most. The longer
+    streams come first, so that the streams of a batch are the first ones of the batch before.
 
     Args:
         blocks: how many blocks the data have.
@@ -64,12 +46,11 @@ def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]
         ValueError: if there are fewer blocks than streams.
     """
     total = streams * shards
-    if blocks < total:
-        raise ValueError(
-            f"--batch-size: required at most {blocks // shards} streams with --stateful on data of "
-            f"{blocks} blocks (--tokens-per-sample) and {shards} rank(s), got {streams}; for "
-            "validation data --batch-size-valid is the flag"
-        )
+    required = (
+        f"at most {blocks // shards} streams with --stateful: the data have {blocks} blocks of "
+        f"--tokens-per-sample for {shards} rank(s)"
+    )
+    require("--batch-size, --batch-size-valid", required, streams, blocks >= total)
     base, longer = divmod(blocks, total)
     starts = [stream * base + min(stream, longer) for stream in range(total)]
     ends = [*starts[1:], blocks]
@@ -80,172 +61,99 @@ def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]
     ]
 
 
-def check_contiguous(args: Any) -> None:
-    """Raise ValueError for blocks that are sentences."""
-    mode = break_mode(args)
-    required = "'none', one running text, with --stateful"
-    require("--sample-break-mode", required, repr(mode), mode == "none")
-
-
 def eval_lm_options(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
-    """What eval-lm asks for, as --stateful takes it.
+    """Return eval-lm's options for streams: one stream by default.
 
-    One text by default, --max-tokens aside: eval-lm gives that a value of its own.
+    eval-lm's default of --max-tokens would make more streams.
     """
-    required = "0 with --stateful, whose state is of all words before"
+    required = "0 with --stateful, whose state knows all words before"
     require("--context-window", required, context_window, context_window == 0)
     return {**kwargs, "batch_size": kwargs.get("batch_size") or 1, "max_tokens": None}
 
 
-def refusing_states(iterator: Any) -> Any:
-    """An iterator without --stateful, which does not go on in the midst of streams."""
-    if "load_state_dict" not in vars(iterator):  # fairseq keeps iterators
-        # Weak, or what an epoch has read would stay until Python looks for cycles.
-        kept: Any = weakref.ref(iterator)
-
-        def load_state_dict(state_dict: Dict[str, Any]) -> None:
-            _check_place(state_dict, is_stateful=False)
-            type(kept()).load_state_dict(kept(), state_dict)
-
-        iterator.load_state_dict = load_state_dict
-    return iterator
-
-
-def _check_place(state: Dict[str, Any], is_stateful: bool) -> None:
-    """A place in the midst of an epoch is one among streams, or it is not."""
-    was_stateful = "carried_state" in state
-    if state.get("iterations_in_epoch") and was_stateful != is_stateful:
-        switch = {True: "on", False: "off"}
-        raise ValueError(
-            f"--stateful: required {switch[was_stateful]}, as in the epoch that the checkpoint is "
-            f"in the midst of, got {switch[is_stateful]}; go on so, or with --reset-dataloader "
-            "from a new epoch"
-        )
-
-
 class CarriedState:
-    """What a decoder ended a batch in, to be what it starts the next one in, once attached.
+    """The recurrent state that a decoder carries from batch to batch, once attached.
 
     Args:
-        model: a language model with a :class:`StatefulDecoder`.
+        model: a language model whose decoder has a ``carried_state`` and a ``final_state``.
 
     Raises:
-        ValueError: for a decoder that keeps none.
+        ValueError: for any other decoder.
     """
 
     def __init__(self, model: nn.Module):
-        decoder: Any = model.decoder
+        self.decoder: Any = model.decoder
         required = "an architecture that carries its recurrent state (rnn_lm and its presets)"
-        carries = hasattr(decoder, "carried_state")
-        require("--stateful", required, type(decoder).__name__, carries)
-        self.decoder: StatefulDecoder = decoder
-        self._training: State = None  # that of the last training batch
-        self._of_all_ranks: List[State] = []  # the same, as several ranks told each other
+        got = type(self.decoder).__name__
+        require("--stateful", required, got, hasattr(self.decoder, "carried_state"))
+        self._training: State = None  # after the last training batch
+        self._all_ranks: List[State] = []  # the same for every rank
         self._is_training = self._is_attached = False
-        self._begins_update = True
-        self._update: Tuple[List[int], State] = ([], None)  # its first blocks, and what it began in
 
     def attach(self) -> None:
-        """Have the decoder carry its state over from now on: it reads streams."""
+        """Let the decoder carry its state over from now on: it reads streams."""
         if not self._is_attached:
-            decoder: Any = self.decoder
-            decoder.register_forward_pre_hook(self._before)
-            decoder.register_forward_hook(self._after)
+            self.decoder.register_forward_pre_hook(self._before)
+            self.decoder.register_forward_hook(self._after)
             self._is_attached = True
 
     def start_epoch(self, states: Optional[List[State]] = None) -> None:
-        """Zero, or as a checkpoint has it, one for each rank."""
-        if states is not None and len(states) != ranks.count():
-            raise ValueError(
-                f"checkpoint: required the recurrent states of {ranks.count()} rank(s), got "
-                f"{len(states)}; go on with as many, or with --reset-dataloader from a new epoch"
-            )
+        """Start from zero, or from a checkpoint's states, one for each rank."""
         own = None if states is None else states[ranks.rank()]
-        # Here, and not by the first batch alone, which a rank's may be a dummy.
+        # On the device here: the first batch of a rank may be a dummy batch.
         self._training = None if own is None else tuple(map(self._as_parameters, own))
-        self._of_all_ranks = [None] * ranks.count() if states is None else states
+        self._all_ranks = [None] * ranks.count() if states is None else states
         self.decoder.carried_state = self._training
-        self._is_training = self._begins_update = True
-        self._update = ([], None)
+        self._is_training = True
 
     def start_other_data(self) -> None:
-        """Zero, for validation or scoring; training goes on from where it was."""
+        """Start validation or scoring from zero; training goes on from where it was."""
         self.decoder.carried_state = None
         self._is_training = False
 
-    def resume_training(self) -> None:
-        """After a validation."""
-        if not self._is_training:
+    @contextmanager
+    def training(self, is_dummy: bool) -> Iterator[None]:
+        """In this context the decoder reads a training batch, on from the batch before.
+
+        A dummy batch stands in for a batch that the rank does not have: it starts from zero and
+        leaves no trace.
+        """
+        if not self._is_training:  # after a validation
             self.decoder.carried_state = self._training
             self._is_training = True
-
-    @contextmanager
-    def training(self, blocks: Tensor, is_dummy: bool, may_repeat: bool) -> Iterator[None]:
-        """In here a training batch is read, on from the one before, also after a validation.
-
-        A dummy batch starts from zero, of whatever width, and leaves no trace.
-
-        Args:
-            blocks: the numbers of its blocks, shape (batch,).
-            is_dummy: whether it stands in for a batch that its rank does not have.
-            may_repeat: whether an update's batches may come once more, as under --amp.
-        """
-        self.resume_training()
-        if not is_dummy:
-            if may_repeat:  # or else a GPU would be waited for in vain
-                self._go_back_if_read_again(blocks)
-            yield
-            return
         before = self.decoder.carried_state, self._training
-        self.decoder.carried_state = None
-        try:
-            yield
-        finally:
+        if is_dummy:
+            self.decoder.carried_state = None
+        yield
+        if is_dummy:
             self.decoder.carried_state, self._training = before
 
-    def _go_back_if_read_again(self, blocks: Tensor) -> None:
-        """After an overflow under --amp fairseq's trainer gives an update's batches once more."""
-        if not self._begins_update:
-            return
-        self._begins_update = False
-        first_blocks = blocks.tolist()
-        if first_blocks == self._update[0]:
-            self._training = self.decoder.carried_state = self._update[1]
-        self._update = (first_blocks, self._training)
-
-    def end_update(self) -> None:
-        self._begins_update = True
-        self.tell_ranks()
-
-    def tell_ranks(self) -> None:
-        """Tell them each other's states: rank 0 alone writes checkpoints."""
+    def gather(self) -> None:
+        """Exchange the states of all ranks: rank 0 alone writes checkpoints."""
         if ranks.count() > 1 and self._training is not None:
-            turned = [part.transpose(0, 1) for part in self._training]
-            lengths = ranks.lengths_of(turned[0])
-            parts = [ranks.gather_uneven(part, lengths) for part in turned]
-            self._of_all_ranks = [
+            by_batch = [part.transpose(0, 1) for part in self._training]
+            lengths = ranks.lengths_of(by_batch[0])
+            parts = [ranks.gather_uneven(part, lengths) for part in by_batch]
+            self._all_ranks = [
                 tuple(part[rank].transpose(0, 1).contiguous() for part in parts)
                 for rank in range(ranks.count())
             ]
 
-    def of_all_ranks(self) -> List[State]:
-        """On the CPU, one for each rank: the states that the next batch starts from."""
-        states = self._of_all_ranks if ranks.count() > 1 else [self._training]
+    def states(self) -> List[State]:
+        """Return the state that each rank's next batch starts from, on the CPU."""
+        states = self._all_ranks if ranks.count() > 1 else [self._training]
         return [None if state is None else tuple(part.cpu() for part in state) for state in states]
 
     def _before(self, decoder: Any, inputs: Tuple) -> None:
-        """Streams that have ended are the last ones; the state may come from a checkpoint."""
+        """Drop the streams that have ended, which are the last ones."""
         if decoder.carried_state is not None:
-            tokens = inputs[0]
+            count = len(inputs[0])
             decoder.carried_state = tuple(
-                self._as_parameters(part)[:, : len(tokens)].contiguous()
-                for part in decoder.carried_state
+                self._as_parameters(part)[:, :count].contiguous() for part in decoder.carried_state
             )
 
     def _as_parameters(self, part: Tensor) -> Tensor:
-        """On the decoder's device, in its precision."""
-        decoder: Any = self.decoder
-        return part.to(next(decoder.parameters()))
+        return part.to(next(self.decoder.parameters()))
 
     def _after(self, decoder: Any, inputs: Tuple, output: Any) -> None:
         decoder.carried_state = decoder.final_state
@@ -254,16 +162,16 @@ class CarriedState:
 
 
 class StreamIterator(EpochBatchIterator):
-    """Batches in the order of the streams, whose saved position includes the recurrent state.
+    """Batches in the order of the streams; the saved position includes the recurrent state.
 
     Args:
         dataset: blocks in the order of the text.
         streams: sentences a batch.
         carried: the state of the decoder that reads the batches.
-        trains: whether they are the training data, which may be validation data, too.
-        block: tokens of one.
+        trains: whether these are the training data, which may be validation data, too.
+        block: tokens of a block.
         num_shards: ranks.
-        **kwargs: EpochBatchIterator's.
+        **kwargs: of get_batch_iterator; EpochBatchIterator gets those that it knows.
     """
 
     def __init__(
@@ -278,50 +186,40 @@ class StreamIterator(EpochBatchIterator):
     ):
         self.carried, self.trains, self.streams, self.block = carried, trains, streams, block
         self.restored: Optional[List[State]] = None
-        # A loader that is dropped keeps the next one waiting for its workers; not in 0.12.2.
-        if "reuse_dataloader" in inspect.signature(EpochBatchIterator).parameters:
-            kwargs["reuse_dataloader"] = True
+        known = inspect.signature(EpochBatchIterator).parameters  # fewer in fairseq 0.12.2
+        # Without reuse_dataloader, a dropped loader would keep the next one waiting.
+        kwargs = {**kwargs, "num_shards": num_shards, "reuse_dataloader": True}
         super().__init__(
             dataset=dataset,
             collate_fn=dataset.collater,
             batch_sampler=stream_batches(len(dataset), streams, num_shards),
-            num_shards=num_shards,
             disable_shuffling=True,
-            **kwargs,
+            **{name: value for name, value in kwargs.items() if name in known},
         )
 
     def state_dict(self) -> Dict[str, Any]:
         state = super().state_dict()
         if state["iterations_in_epoch"]:
-            state["carried_state"] = self.carried.of_all_ranks()
+            state["carried_state"] = self.carried.states()
             state["tokens_per_sample"] = self.block
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """As fairseq's.
+        """Load the place in the data and the states.
 
         Raises:
-            ValueError: for the states of another number of streams, or none; for other blocks.
+            ValueError: for a place among other streams, or among none.
         """
-        _check_place(state_dict, is_stateful=True)
-        block = state_dict.get("tokens_per_sample", self.block)
-        if block != self.block:
-            raise ValueError(
-                f"--tokens-per-sample: required {block}, as the checkpoint's place in the data is "
-                f"of, got {self.block}; go on with as many, or with --reset-dataloader from a new "
-                "epoch"
-            )
-        states = state_dict.get("carried_state")
-        for state in states or []:
-            if state is not None and state[0].size(1) != self.streams:
-                saved = state[0].size(1)
-                raise ValueError(
-                    f"--batch-size: required {saved} streams a rank, as the checkpoint has states "
-                    f"of, got {self.streams}; go on with as many, or with --reset-dataloader from "
-                    "a new epoch"
-                )
+        self.restored = state_dict.get("carried_state")
+        if state_dict.get("iterations_in_epoch"):
+            states = self.restored or []
+            streams = next((len(state[0][0]) for state in states if state), self.streams)
+            block = state_dict.get("tokens_per_sample", self.block)
+            saved, now = (len(states), streams, block), (ranks.count(), self.streams, self.block)
+            required = "{} rank(s), {} streams (--batch-size) and blocks of {} tokens"
+            required = f"{required.format(*saved)}, as in the checkpoint, or --reset-dataloader"
+            require("--stateful", required, " and ".join(map(str, now)), saved == now)
         super().load_state_dict(state_dict)
-        self.restored = states
 
     def next_epoch_itr(
         self,
@@ -329,9 +227,9 @@ class StreamIterator(EpochBatchIterator):
         fix_batches_to_gpus: bool = False,
         set_dataset_epoch: bool = True,
     ) -> Any:
-        """As fairseq's, with the decoder's state where the data start.
+        """Start the decoder's state where the data start.
 
-        fairseq-train sets the dataset's epoch when it trains, and not when it validates.
+        fairseq-train sets the dataset's epoch for training, and not for validation.
         """
         if self.trains and set_dataset_epoch:
             restored, self.restored = self.restored, None
