@@ -12,12 +12,11 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_bnce import ranks
-from fairseq_bnce.criterions.base import SelfNormalizingCriterion
+from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.noise_source import NoiseSource
 from fairseq_bnce.criterions.options import RANKING_ALPHA, GroupConfig, PenaltyConfig
 from fairseq_bnce.losses import nce, ranking
 from fairseq_bnce.losses.words import Words, distinct, multiplicities
-from fairseq_bnce.output_layer.batch import TokenBatch
 
 BatchObjective: Any = ChoiceEnum(["binary", "ranking"])
 

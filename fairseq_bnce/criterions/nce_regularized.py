@@ -9,12 +9,11 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_bnce.criterions.base import SelfNormalizingCriterion
+from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.batch_nce import grouped_loss, grouped_words
 from fairseq_bnce.criterions.options import GroupConfig, PenaltyConfig
 from fairseq_bnce.criterions.sampled_noise import sampled_loss, sampled_words
 from fairseq_bnce.losses import nce
-from fairseq_bnce.output_layer.batch import TokenBatch
 
 BaseLoss: Any = ChoiceEnum(["bnce", "shared_nce", "nce"])
 

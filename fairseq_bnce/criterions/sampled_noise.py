@@ -10,12 +10,11 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_bnce.criterions.base import SelfNormalizingCriterion
+from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.noise_source import NoiseSource
 from fairseq_bnce.criterions.options import NoiseConfig, NoiseContrastiveConfig
 from fairseq_bnce.losses import bce, nce, ranking
 from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws
-from fairseq_bnce.output_layer.batch import TokenBatch
 
 _DEFAULT_SAMPLES = 100
 Estimator: Any = ChoiceEnum(["complementary", "is", "cps"])

@@ -7,9 +7,8 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_bnce.criterions.base import SelfNormalizingCriterion
+from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.options import PenaltyConfig, SelfNormalizingConfig
-from fairseq_bnce.output_layer.batch import TokenBatch
 
 
 @dataclass

@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
-from fairseq_bnce.losses.precision import FirstOrderFunction, at_least_float32
-from fairseq_bnce.losses.words import distinct
+from fairseq_bnce.losses.words import FirstOrderFunction, at_least_float32, distinct
 
 _MARK = "fairseq_bnce_row_sparse"
 # Attributes: of a parameter that fairseq's legacy_ddp leaves to its owner; of a model, the names of

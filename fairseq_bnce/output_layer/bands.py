@@ -25,15 +25,42 @@ from torch import Tensor, nn
 
 from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.losses.precision import at_least_float32, product_dtype
+from fairseq_bnce.losses.words import at_least_float32, product_dtype
 from fairseq_bnce.optim.row_sparse import gather
-from fairseq_bnce.output_layer.plain import Rows, Table
 
 # In the task's state: the adaptive softmax of the model is read as bands.
 STATE = "output_bands"
 _QUIET = 0.1  # the share of random rows that is kept
 _MAX_CONTEXTS = 4096  # that an adaptive softmax's normalisers are fitted to
 _RIDGE = 0.1  # of the features' mean variance
+
+
+class Rows(NamedTuple):
+    """A part of the output projection.
+
+    Attributes:
+        weight: (U, D).
+        bias: (U,) or None.
+    """
+
+    weight: Tensor
+    bias: Optional[Tensor]
+
+
+class Table(NamedTuple):
+    """The stored rows of a layer or a band; a score is inputs . weight, plus the offset if any.
+
+    Attributes:
+        first: the id of the first word.
+        weight: (n, d).
+        columns: the columns of a layer's inputs that score them.
+        offset: the column that is added, or None.
+    """
+
+    first: int
+    weight: Any
+    columns: slice
+    offset: Optional[int] = None
 
 
 class _Band(NamedTuple):

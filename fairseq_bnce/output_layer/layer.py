@@ -6,9 +6,8 @@ unsynchronised, and ``features_only`` is not known to all decoders (fconv_lm swa
 returns logits).
 """
 
-from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 from fairseq.models.fconv import FConvDecoder
@@ -19,9 +18,76 @@ from torch import Tensor, nn
 
 from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.losses.words import Words, distinct
 from fairseq_bnce.optim import row_sparse
-from fairseq_bnce.output_layer.bands import Adaptive, Bands
-from fairseq_bnce.output_layer.plain import Plain, Rows, Table
+from fairseq_bnce.optim.row_sparse import gather
+from fairseq_bnce.output_layer.bands import Adaptive, Bands, Rows, Table
+
+
+class Plain:
+    """The rows of a projection whose weight is a parameter, tied, weight-normalised or neither.
+
+    Args:
+        holder, name: the module and the attribute of it that is the weight.
+
+    Raises:
+        UnsupportedModelError: for a weight under another reparametrisation.
+    """
+
+    def __init__(self, holder: nn.Module, name: str = "weight"):
+        weight: Any = getattr(holder, name)
+        self.bias: Any = getattr(holder, "bias", None)
+        # Under weight_norm, ``weight`` is stale until the module's own forward is called.
+        self._gain: Any = getattr(holder, "weight_g", None)
+        if self._gain is not None and self._gain.shape == (len(weight), 1):
+            weight = holder.weight_v
+        elif not isinstance(weight, nn.Parameter):
+            raise UnsupportedModelError(
+                f"output layer: required a {name} that is a parameter, or under weight_norm with "
+                "dim=0, got what another reparametrisation makes anew in each forward pass; "
+                "remove it, or train with --criterion cross_entropy"
+            )
+        self._weight, self.size = weight, weight.size(1)
+
+    def __len__(self) -> int:
+        return len(self._weight)
+
+    def full(self) -> Rows:
+        """All rows, (V, D) and (V,)."""
+        is_plain = self._gain is None
+        weight = self._weight if is_plain else _normalised(self._weight, self._gain)
+        return Rows(weight, self.bias)
+
+    def rows(self, ids: Tensor) -> Rows:
+        """The rows of the distinct words ``ids`` (U,)."""
+        weight = gather(self._weight, ids)
+        weight = weight if self._gain is None else _normalised(weight, gather(self._gain, ids))
+        return Rows(weight, None if self.bias is None else gather(self.bias, ids))
+
+    def word_parameters(self) -> List[nn.Parameter]:
+        """The parameters that have a row, or a number, for each word."""
+        return [p for p in (self._weight, self._gain, self.bias) if p is not None]
+
+    def tables(self) -> List[Table]:
+        """All words, scored with the features themselves."""
+        return [Table(0, self.full().weight, slice(0, self.size))]
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """The features."""
+        return features
+
+    def log_partition(self, features: Tensor, squash: bool) -> Tensor:
+        """log Z_c (N,) after features (N, D)."""
+        return losses.log_partition(features, *self.full(), squash=squash)
+
+    def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
+        """Statistics of p(. | c) after features (N, D)."""
+        return losses.predictive_statistics(features, *self.full(), squash=squash)
+
+
+def _normalised(v: Tensor, g: Tensor) -> Tensor:
+    """Weight normalisation by row, as torch.nn.utils.weight_norm(dim=0) defines it."""
+    return v * (g / v.norm(dim=1, keepdim=True))
 
 
 class OutputLayer:
@@ -88,13 +154,19 @@ class OutputLayer:
         """(N, D'): what :meth:`tables` score words with, after features (N, D)."""
         return self._kind.inputs(features)
 
-    def adjusted(self, scores: Tensor, features: Tensor, ids: Tensor) -> Tensor:
-        """The scores (N,) or (N, K) of words after features (N, D), given features times rows.
+    def target_scores(self, features: Tensor, target: Tensor, squash: bool = False) -> Tensor:
+        """m(w_i, i) (N,) after features (N, D), or (N, K) for K words after each context.
 
-        An adaptive softmax normalises the scores of its tails; other layers change nothing.
+        No work grows with V, except for words in the tails of an adaptive softmax, whose scores are
+        normalised within the tail.
         """
-        is_normalised = isinstance(self._kind, Adaptive)
-        return self._kind.adjusted(scores, features, ids) if is_normalised else scores
+        ids, (index,) = distinct(target)
+        inputs, words = Words(*self.rows(ids)).promoted(features)
+        score = words.target_scores if target.dim() == 1 else words.rowwise_scores
+        scores = score(inputs, index)
+        if isinstance(self._kind, Adaptive):
+            scores = self._kind.adjusted(scores, inputs, target)
+        return losses.squashed(scores) if squash else scores
 
     def log_partition(self, features: Tensor, squash: bool = False) -> Tensor:
         """log Z_c (N,) after features (N, D), exactly, in bounded memory: float32 nats or better.
@@ -151,20 +223,24 @@ class OutputLayer:
         """Have the decoder return features from now on, for a model that only scores."""
         setattr(self.decoder, self._slot, self._stand_in)
 
-    @contextmanager
-    def bypassed(self) -> Iterator[None]:
-        """A context in which the decoder returns features (B, T, D) instead of logits."""
+    def run(self, model: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuple:
+        """Call ``model``, whose decoder returns features (B, T, D) instead of logits meanwhile.
+
+        Raises:
+            UnsupportedModelError: see :meth:`checked`.
+        """
         decoder, slot = self.decoder, self._slot
         is_own = slot in decoder._modules or slot in decoder.__dict__
         original = getattr(decoder, slot)
-        self.bypass()
+        setattr(decoder, slot, self._stand_in)
         try:
-            yield
+            output = model(*args, **kwargs)
         finally:
             if is_own:
                 setattr(decoder, slot, original)
             else:
                 delattr(decoder, slot)  # uncovers the class's method
+        return self.checked(output)
 
     def transform_scores(self, function: Callable[[Tensor], Tensor]) -> None:
         """Have the decoder return ``function(scores)`` from now on; features and rows don't change.
@@ -190,9 +266,7 @@ class OutputLayer:
         Raises:
             UnsupportedModelError: if the decoder does not return features of the right size.
         """
-        with self.bypassed():
-            output = model(**net_input)
-        features = self.checked(output)[0]
+        features = self.run(model, **net_input)[0]
         if isinstance(self._kind, Bands):
             features = self._kind.dropout_module(features)
         words = getattr(self.decoder, "embed_tokens", None)

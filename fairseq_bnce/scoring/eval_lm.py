@@ -32,10 +32,7 @@ class _Scoring(nn.Module):
     decoder: Any
 
     def forward(self, *args: Any, **kwargs: Any) -> Tuple:
-        layer = OutputLayer(self)
-        with layer.bypassed():
-            output = super().forward(*args, **kwargs)
-        return layer.checked(output)
+        return OutputLayer(self).run(super().forward, *args, **kwargs)
 
     def get_normalized_probs(
         self, net_output: Tuple, log_probs: bool, sample: Dict[str, Any]

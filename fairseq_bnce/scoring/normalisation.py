@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.output_layer.batch import target_scores
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.reduction import ReducedPartition
@@ -40,7 +39,7 @@ class Normalisation(NamedTuple):
 
     def log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
         """Return float32 nats of words (N,), or of K words each (N, K), after features (N, D)."""
-        scores = target_scores(layer, features, target, self.squash)
+        scores = layer.target_scores(features, target, self.squash)
         normalisers = self.normalisers(layer, features)
         log_probs = scores - (normalisers if target.dim() == 1 else normalisers.unsqueeze(-1))
         # The two sums round differently, which a probability of nearly 1 would show.
