@@ -73,26 +73,21 @@ def test_the_file_is_the_one_that_fairseq_loads(restore, suffix, tmp_path, monke
     last = tmp_path / "run" / f"checkpoint_last{suffix}.pt"
     for once, tuned, exists in itertools.product([None, "once.pt"], [None, "tuned.pt"], [0, 1]):
         last.touch() if exists else last.exists() and last.unlink()
-        choice = CheckpointChoice("run", restore, once, tuned, suffix, False)
+        choice = CheckpointChoice("run", restore, once, tuned, suffix)
         asked = asked_for(choice)
         if asked is None:
             assert restore != "checkpoint_last.pt" and tuned
         else:
-            path = asked[0] if os.path.isfile(asked[0]) else None
-            assert choice.path() == path
-            assert path is None or choice.keeps_optimizer() == (not asked[1])
-        assert not choice._replace(reset_optimizer=True).keeps_optimizer()
+            assert choice.path() == (asked if os.path.isfile(asked) else None)
 
 
 def asked_for(choice):
-    """(path, whether the optimiser is reset), or None if fairseq refuses the flags."""
+    """The path that fairseq loads, or None if it refuses the flags."""
     asked = []
-    flags = {f"reset_{n}": False for n in ("lr_scheduler", "meters", "dataloader")}
+    flags = {f"reset_{n}": False for n in ("optimizer", "lr_scheduler", "meters", "dataloader")}
     trainer = SimpleNamespace(
         checkpoint_suffix=choice.checkpoint_suffix,
-        load_checkpoint=lambda path, reset_optimizer, *_, **__: asked.extend(
-            [path, reset_optimizer]
-        ),
+        load_checkpoint=lambda path, *_, **__: asked.append(path),
         get_train_iterator=lambda **_: SimpleNamespace(epoch=1),
         lr_step=lambda _: None,
     )
@@ -101,7 +96,7 @@ def asked_for(choice):
         checkpoint_utils.load_checkpoint(cfg, trainer)
     except ValueError:  # of --restore-file beside --finetune-from-model
         return None
-    return asked
+    return asked[0]
 
 
 # Measured on the first training batch.

@@ -242,21 +242,21 @@ class OutputLayer:
                 delattr(decoder, slot)  # uncovers the class's method
         return self.checked(output)
 
-    def transform_scores(self, function: Callable[[Tensor], Tensor]) -> None:
-        """Have the decoder return ``function(scores)`` from now on; features and rows don't change.
+    def squash_scores(self) -> None:
+        """Have the decoder return squashed scores from now on; features and rows don't change.
 
         The projection is wrapped, since fairseq's generators call neither hooks of the decoder nor
         the model's forward.
         """
         decoder, slot = self.decoder, self._slot
         if isinstance(self._kind, Bands):
-            self._kind.transform_scores(function)
+            self._kind.is_squashed = True
         elif isinstance(getattr(decoder, slot), nn.Module):
-            getattr(decoder, slot).register_forward_hook(partial(_transform_output, function))
+            getattr(decoder, slot).register_forward_hook(_squashed_output)
         elif slot == "adaptive_softmax":
-            decoder.forward = partial(_transformed_forward, decoder, function)
+            decoder.forward = partial(_squashed_forward, decoder)
         else:
-            setattr(decoder, slot, partial(_transformed_call, decoder, slot, function))
+            setattr(decoder, slot, partial(_squashed_call, decoder, slot))
 
     def features(self, model: nn.Module, net_input: Dict[str, Any]) -> Tensor:
         """Run ``model(**net_input)`` up to the projection: h (B, T, D).
@@ -293,29 +293,25 @@ def _identity(features: Tensor, **_: Any) -> Tensor:
     return features
 
 
-# transform_scores() installs partials of functions here, which deepcopy follows.
+# squash_scores() installs functions, and partials of them, which deepcopy follows.
 
 
-def _transform_output(function: Callable, _: nn.Module, __: Tuple, scores: Tensor) -> Tensor:
+def _squashed_output(_: nn.Module, __: Tuple, scores: Tensor) -> Tensor:
     """A forward hook of the projection."""
-    return function(scores)
+    return losses.squashed(scores)
 
 
-def _transformed_call(
-    decoder: nn.Module, slot: str, function: Callable, *args: Any, **kwargs: Any
-) -> Tensor:
+def _squashed_call(decoder: nn.Module, slot: str, *args: Any, **kwargs: Any) -> Tensor:
     """A replacement for the method that projects."""
-    return function(getattr(type(decoder), slot)(decoder, *args, **kwargs))
+    return losses.squashed(getattr(type(decoder), slot)(decoder, *args, **kwargs))
 
 
-def _transformed_forward(
-    decoder: nn.Module, function: Callable, *args: Any, **kwargs: Any
-) -> Tuple:
+def _squashed_forward(decoder: nn.Module, *args: Any, **kwargs: Any) -> Tuple:
     """A replacement for the forward of a decoder that projects inside it."""
     output = type(decoder).forward(decoder, *args, **kwargs)
     if decoder.adaptive_softmax is not None:  # bypassed: features
         return output
-    return (function(output[0]), *output[1:])
+    return (losses.squashed(output[0]), *output[1:])
 
 
 def _locate(decoder: Any) -> Tuple[str, Any, Union[Plain, Bands, Adaptive]]:
@@ -345,17 +341,4 @@ def _locate(decoder: Any) -> Tuple[str, Any, Union[Plain, Bands, Adaptive]]:
         "lightconv, lstm and fconv decoders, or one with a torch.nn.Linear named "
         "output_projection), got none of these; give it that attribute, or train with "
         "--criterion cross_entropy"
-    )
-
-
-def refuse_fully_sharded() -> None:
-    """Raise for FSDP, which shards the projection's rows away between forward passes.
-
-    Raises:
-        UnsupportedModelError: always.
-    """
-    raise UnsupportedModelError(
-        "--ddp-backend: required pytorch_ddp or legacy_ddp with the criteria of fairseq_bnce, got "
-        "fully_sharded (FSDP), under which the output projection cannot be used outside of the "
-        "model's forward"
     )

@@ -13,7 +13,6 @@ from typing import Any, Dict
 import torch
 from torch import Tensor, nn
 
-from fairseq_bnce import losses
 from fairseq_bnce.output_layer.layer import OutputLayer
 
 # To be read in fairseq's own error: Unexpected key(s) in state_dict: "decoder.<this>".
@@ -32,7 +31,7 @@ def squash(model: nn.Module) -> None:
     if is_squashed(model):
         return
     layer = OutputLayer(model)
-    layer.transform_scores(losses.squashed)
+    layer.squash_scores()
     layer.decoder.register_buffer(MARK, torch.ones(()))
     layer.decoder._register_load_state_dict_pre_hook(_add_mark)
 
