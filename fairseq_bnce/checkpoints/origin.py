@@ -28,9 +28,10 @@ class CheckpointChoice(NamedTuple):
 
     def path(self) -> Optional[str]:
         """Return the file that fairseq-train will load, or None if it starts from nothing."""
-        path: Optional[str] = self.restore_file.replace(".pt", f"{self.checkpoint_suffix or ''}.pt")
+        name = self.restore_file.replace(".pt", f"{self.checkpoint_suffix or ''}.pt")
+        path: Optional[str] = name
         if self.restore_file == "checkpoint_last.pt":
-            path = os.path.join(self.save_dir, path)
+            path = os.path.join(self.save_dir, name)
             if not PathManager.exists(path):
                 path = self.continue_once or self.finetune_from_model
         return path if path and PathManager.isfile(path) else None

@@ -24,8 +24,8 @@ from fairseq_bnce.errors import require
 from fairseq_bnce.losses.words import Words, at_least_float32
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.optim import row_sparse
-from fairseq_bnce.output_layer import bands, initial_scores, squashing
-from fairseq_bnce.output_layer.layer import OutputLayer
+from fairseq_bnce.output_layer import bands, initial_scores
+from fairseq_bnce.output_layer.layer import OutputLayer, is_squashed, squash
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +181,9 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         chosen = random_share(batch, self.options.self_norm_rate, generator)
         if not self.self_norm_alpha or not len(chosen):
             return loss
-        deviation = self.log_partition(batch, chosen) - self.differentiable_log_z
+        deviation = self.log_partition(batch, chosen) - self.known_start
+        if self.learned_log_z is not None:
+            deviation = deviation - self.learned_log_z[0].float()
         weight = self.self_norm_alpha * len(batch) / len(chosen)  # alpha / rate, rounding included
         penalty = weight * deviation.square()
         return loss + penalty.sum() if reduction == "sum" else loss.index_add(0, chosen, penalty)
@@ -247,15 +249,17 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         if untrained:
             found = self.continued
             if found is not None and found.words is not None:
-                dictionaries.check_same(self.task.source_dictionary, found.words, found.path)
+                where = f"for the training that continues {found.path}"
+                words_of = {dictionaries.WORDS: found.words}
+                dictionaries.check(self.task.source_dictionary, words_of, where)
             self._set_initial_scores(layer)
 
     def _apply_squashing(self, model: nn.Module) -> None:
         """Squash the model's scores for good; refuse a squashed model without the flag."""
         if self.options.score_squashing:
-            squashing.squash(model)
+            squash(model)
             self.task.state.merge_state_dict({"score_squashing": True})
-        elif squashing.is_squashed(model):
+        elif is_squashed(model):
             required = "--criterion self_norm_softmax with it, as the model was trained"
             require("--score-squashing", required, type(self).__name__, False)
 

@@ -8,7 +8,7 @@ accumulator a row; ``lazy_adam`` differs from Adam (see there).
 
 import ast
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -62,6 +62,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     """
 
     rule: type
+    own_options: Mapping[str, str]  # of this rule alone: their names, and the fields that hold them
     # Under --amp fairseq unscales the gradients itself, and calls torch's GradScaler.step() on
     # this object, which would unscale them again but for this attribute.
     _step_supports_amp_scaling = True
@@ -76,11 +77,8 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         """The rule's options. A resumed run takes the checkpoint's, except for the lr."""
         lr = self.cfg.lr
         lr = float(lr[0]) if hasattr(lr, "__getitem__") else float(lr)
-        return {"lr": lr, "weight_decay": self.cfg.weight_decay, **self.own_options()}
-
-    def own_options(self) -> Dict[str, Any]:
-        """The options that not every rule has."""
-        raise NotImplementedError
+        own = {name: getattr(self.cfg, field) for name, field in self.own_options.items()}
+        return {"lr": lr, "weight_decay": self.cfg.weight_decay, **own}
 
     def all_reduce_grads(self, module: nn.Module) -> None:
         """Average gradients over the ranks: dense ones by the wrapper, row-sparse ones here."""
@@ -161,9 +159,7 @@ class FairseqSparseSGD(RowSparseFairseqOptimizer):
     """SGD; the same as fairseq's ``sgd``, also in the rows."""
 
     rule = update_rules.SparseSGD
-
-    def own_options(self) -> Dict[str, Any]:
-        return {"momentum": self.cfg.momentum}
+    own_options = {"momentum": "momentum"}
 
 
 @register_optimizer("sparse_adagrad", dataclass=SparseAdagradConfig)
@@ -171,10 +167,7 @@ class FairseqSparseAdagrad(RowSparseFairseqOptimizer):
     """Adagrad; the same as fairseq's ``adagrad``, also in the rows."""
 
     rule = update_rules.SparseAdagrad
-
-    def own_options(self) -> Dict[str, Any]:
-        start = self.cfg.adagrad_initial_accumulator
-        return {"eps": self.cfg.adagrad_eps, "initial_accumulator": start}
+    own_options = {"eps": "adagrad_eps", "initial_accumulator": "adagrad_initial_accumulator"}
 
 
 @register_optimizer("rowwise_adagrad", dataclass=SparseAdagradConfig)
@@ -189,9 +182,11 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
     """Adam that leaves untouched rows and their moments alone."""
 
     rule = update_rules.LazyAdam
+    own_options = {"eps": "adam_eps"}
 
-    def own_options(self) -> Dict[str, Any]:
-        return {"betas": _betas(str(self.cfg.adam_betas)), "eps": self.cfg.adam_eps}
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        return {**super().optimizer_config, "betas": _betas(str(self.cfg.adam_betas))}
 
 
 def take_row_sparse(optimizer: FairseqOptimizer) -> None:

@@ -23,6 +23,10 @@ from fairseq_bnce.optim import row_sparse
 from fairseq_bnce.optim.row_sparse import gather
 from fairseq_bnce.output_layer.bands import Adaptive, Bands, Rows, Table
 
+# Of squashed scores. To be read in fairseq's own error: Unexpected key(s) in state_dict:
+# "decoder.<this>".
+SQUASHING_MARK = "score_squashing_needs_fairseq_bnce"
+
 
 class Plain:
     """The rows of a projection whose weight is a parameter, tied, weight-normalised or neither.
@@ -242,22 +246,6 @@ class OutputLayer:
                 delattr(decoder, slot)  # uncovers the class's method
         return self.checked(output)
 
-    def squash_scores(self) -> None:
-        """Have the decoder return squashed scores from now on; features and rows don't change.
-
-        The projection is wrapped, since fairseq's generators call neither hooks of the decoder nor
-        the model's forward.
-        """
-        decoder, slot = self.decoder, self._slot
-        if isinstance(self._kind, Bands):
-            self._kind.is_squashed = True
-        elif isinstance(getattr(decoder, slot), nn.Module):
-            getattr(decoder, slot).register_forward_hook(_squashed_output)
-        elif slot == "adaptive_softmax":
-            decoder.forward = partial(_squashed_forward, decoder)
-        else:
-            setattr(decoder, slot, partial(_squashed_call, decoder, slot))
-
     def features(self, model: nn.Module, net_input: Dict[str, Any]) -> Tensor:
         """Run ``model(**net_input)`` up to the projection: h (B, T, D).
 
@@ -293,7 +281,50 @@ def _identity(features: Tensor, **_: Any) -> Tensor:
     return features
 
 
-# squash_scores() installs functions, and partials of them, which deepcopy follows.
+def squash(model: nn.Module) -> None:
+    """Let ``model`` return squashed scores from now on. A second call does nothing.
+
+    They are squashed for every caller, such as fairseq-generate and fairseq-validate. Features do
+    not change: this plugin's criteria and scorers read features and squash scores themselves. The
+    projection is wrapped, since fairseq's generators call neither hooks of the decoder nor the
+    model's forward.
+
+    The checkpoint carries a mark among its parameters. fairseq without this plugin would score
+    without squashing, which is wrong; instead, it stops at the mark and names it.
+
+    Args:
+        model: any supported one, before its parameters are loaded.
+
+    Raises:
+        UnsupportedModelError: see :class:`OutputLayer`.
+    """
+    if is_squashed(model):
+        return
+    layer = OutputLayer(model)
+    decoder, slot = layer.decoder, layer._slot
+    if isinstance(layer._kind, Bands):
+        layer._kind.is_squashed = True
+    elif isinstance(getattr(decoder, slot), nn.Module):
+        getattr(decoder, slot).register_forward_hook(_squashed_output)
+    elif slot == "adaptive_softmax":
+        decoder.forward = partial(_squashed_forward, decoder)
+    else:
+        setattr(decoder, slot, partial(_squashed_call, decoder, slot))
+    decoder.register_buffer(SQUASHING_MARK, torch.ones(()))
+    decoder._register_load_state_dict_pre_hook(_add_mark)
+
+
+def is_squashed(model: nn.Module) -> bool:
+    """Whether a model, not wrapped, returns squashed scores."""
+    return hasattr(getattr(model, "decoder", None), SQUASHING_MARK)
+
+
+def _add_mark(parameters: Dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Add the mark to an older checkpoint, where the task state alone says so."""
+    parameters.setdefault(prefix + SQUASHING_MARK, torch.ones(()))
+
+
+# squash() installs functions, and partials of them, which deepcopy follows.
 
 
 def _squashed_output(_: nn.Module, __: Tuple, scores: Tensor) -> Tensor:

@@ -83,17 +83,6 @@ def is_self_normalised(state: Mapping[str, Any]) -> bool:
     return "log_z" in state or REDUCED_PARTITION in state
 
 
-def check_shift(choice: Shift, name: str = "--log-z-shift") -> None:
-    """Raise ScoringError unless the flag or argument ``name`` may have this value."""
-    try:
-        fits = choice in ("checkpoint", "none") or math.isfinite(float(choice))
-    except ValueError:
-        fits = False
-    if not fits:
-        required = "'checkpoint', 'none' or a finite number"
-        raise ScoringError(f"{name}: required {required}, got {choice!r}")
-
-
 def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") -> float:
     """Return the nats that are subtracted from every score besides log Z.
 
@@ -105,7 +94,13 @@ def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") 
     Raises:
         ScoringError: for another value, or 'checkpoint' where the checkpoint has no log Z.
     """
-    check_shift(choice, name)
+    try:
+        fits = choice in ("checkpoint", "none") or math.isfinite(float(choice))
+    except ValueError:
+        fits = False
+    if not fits:
+        required = "'checkpoint', 'none' or a finite number"
+        raise ScoringError(f"{name}: required {required}, got {choice!r}")
     if choice == "checkpoint" and not {"log_z", "mu_z"} & set(state):
         raise ScoringError(
             f"{name}: required a number (nats), 'none' or exact scores, for a checkpoint without "
