@@ -2,8 +2,8 @@
 
 from tools import LSTM, build, first_batch
 
+from fairseq_bnce.criterions.base import TokenBatch
 from fairseq_bnce.criterions.log_z import Start
-from fairseq_bnce.output_layer.batch import TokenBatch
 
 PAD = 1
 FLAGS = {

@@ -25,8 +25,8 @@ from tools import (
 from two_ranks import results, trained_on_two_ranks
 
 from fairseq_bnce import Scorer, losses
+from fairseq_bnce.criterions.base import TokenBatch
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.output_layer.batch import TokenBatch, target_scores
 from fairseq_bnce.output_layer.layer import OutputLayer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -139,7 +139,7 @@ def test_partition_function_and_statistics_without_expanding(architecture, squas
         found._fields, found, losses.predictive_statistics(*inputs, squash=squash)
     ):
         torch.testing.assert_close(one, other, msg=name)
-    scores = target_scores(batch.layer, batch.features, batch.target, squash)
+    scores = batch.layer.target_scores(batch.features, batch.target, squash)
     want = losses.target_scores(batch.features, batch.target, weight, bias)
     torch.testing.assert_close(scores, losses.squashed(want) if squash else want)
 

@@ -25,8 +25,7 @@ from tools import (
     train,
 )
 
-from fairseq_bnce.output_layer import squashing
-from fairseq_bnce.output_layer.layer import OutputLayer
+from fairseq_bnce.output_layer.layer import SQUASHING_MARK, OutputLayer, squash
 from fairseq_bnce.scoring import Scorer
 
 AS_FAIRSEQ = "scored as fairseq does"
@@ -142,11 +141,8 @@ def log_probs(model, sample):
     features = layer.features(model, sample["net_input"])
     raw = torch.nn.functional.linear(features, *layer.full())
     target = sample["target"].unsqueeze(-1)
-    return [scores.log_softmax(-1).gather(2, target)[..., 0] for scores in (own, squash(raw), raw)]
-
-
-def squash(scores):
-    return 10 * torch.tanh(scores / 5)
+    each = (own, 10 * torch.tanh(raw / 5), raw)
+    return [scores.log_softmax(-1).gather(2, target)[..., 0] for scores in each]
 
 
 @pytest.mark.parametrize("name", [*list(MODELS)[:2], *modern(*list(MODELS)[2:])])
@@ -157,8 +153,8 @@ def test_every_decoder_can_be_squashed(name, corpus, pairs):
     sample = first_batch(task)
     for parameter in OutputLayer(model.eval()).parameters():
         parameter.mul_(20)
-    squashing.squash(model)
-    squashing.squash(model)
+    squash(model)
+    squash(model)
     own, want, raw = log_probs(model, sample)
     torch.testing.assert_close(own, want, rtol=1e-4, atol=1e-4)
     assert (own - raw).abs().max() > 0.1
@@ -239,12 +235,12 @@ def test_criteria_on_a_squashed_model(corpus, squashed):
 
 def test_fairseq_alone_stops_at_a_squashed_model(corpus, squashed):
     output = evaluate(corpus, squashed, plugin=False, check=False)
-    assert f'Unexpected key(s) in state_dict: "decoder.{squashing.MARK}"' in output
+    assert f'Unexpected key(s) in state_dict: "decoder.{SQUASHING_MARK}"' in output
 
 
 def test_a_squashed_model_of_before_the_mark(corpus, squashed, tmp_path):
     state = torch.load(squashed, weights_only=False)
-    del state["model"][f"decoder.{squashing.MARK}"]
+    del state["model"][f"decoder.{SQUASHING_MARK}"]
     torch.save(state, tmp_path / "old.pt")
     assert loss_bits(evaluate(corpus, tmp_path / "old.pt")) == loss_bits(evaluate(corpus, squashed))
 
@@ -252,7 +248,7 @@ def test_a_squashed_model_of_before_the_mark(corpus, squashed, tmp_path):
 def test_another_criterion_cannot_train_a_squashed_model(corpus, squashed, tmp_path):
     flags = [*LSTM, "--finetune-from-model", squashed, "--max-update", "1", "--no-save"]
     output = train(corpus, tmp_path, *flags, "--criterion", "bnce", check=False)
-    assert f'Unexpected key(s) in state_dict: "decoder.{squashing.MARK}"' in output
+    assert f'Unexpected key(s) in state_dict: "decoder.{SQUASHING_MARK}"' in output
     train(corpus, tmp_path, *flags, "--criterion", "self_norm_softmax", "--score-squashing")
 
 

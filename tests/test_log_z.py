@@ -73,26 +73,21 @@ def test_the_file_is_the_one_that_fairseq_loads(restore, suffix, tmp_path, monke
     last = tmp_path / "run" / f"checkpoint_last{suffix}.pt"
     for once, tuned, exists in itertools.product([None, "once.pt"], [None, "tuned.pt"], [0, 1]):
         last.touch() if exists else last.exists() and last.unlink()
-        choice = CheckpointChoice("run", restore, once, tuned, suffix, False)
+        choice = CheckpointChoice("run", restore, once, tuned, suffix)
         asked = asked_for(choice)
         if asked is None:
             assert restore != "checkpoint_last.pt" and tuned
         else:
-            path = asked[0] if os.path.isfile(asked[0]) else None
-            assert choice.path() == path
-            assert path is None or choice.keeps_optimizer() == (not asked[1])
-        assert not choice._replace(reset_optimizer=True).keeps_optimizer()
+            assert choice.path() == (asked if os.path.isfile(asked) else None)
 
 
 def asked_for(choice):
-    """(path, whether the optimiser is reset), or None if fairseq refuses the flags."""
+    """The path that fairseq loads, or None if it refuses the flags."""
     asked = []
-    flags = {f"reset_{n}": False for n in ("lr_scheduler", "meters", "dataloader")}
+    flags = {f"reset_{n}": False for n in ("optimizer", "lr_scheduler", "meters", "dataloader")}
     trainer = SimpleNamespace(
         checkpoint_suffix=choice.checkpoint_suffix,
-        load_checkpoint=lambda path, reset_optimizer, *_, **__: asked.extend(
-            [path, reset_optimizer]
-        ),
+        load_checkpoint=lambda path, *_, **__: asked.append(path),
         get_train_iterator=lambda **_: SimpleNamespace(epoch=1),
         lr_step=lambda _: None,
     )
@@ -101,7 +96,7 @@ def asked_for(choice):
         checkpoint_utils.load_checkpoint(cfg, trainer)
     except ValueError:  # of --restore-file beside --finetune-from-model
         return None
-    return asked
+    return asked[0]
 
 
 # Measured on the first training batch.
@@ -198,17 +193,20 @@ def test_translation_is_measured_with_a_bias_or_without(pairs):
 
 def log_z_of_rank(rank, corpus):
     criterion, model, sample = make(corpus, "bnce", *RANDOM_START)
-    sums = [log_z.mean_over_ranks(torch.arange(3.0) + 10 * rank)]
-    sums += [log_z.mean_over_ranks(torch.ones(rank)), log_z.mean_over_ranks(torch.ones(0))]
+    measured = []
+    for values in (torch.arange(3.0) + 10 * rank, torch.ones(rank), torch.ones(0)):
+        criterion.start = log_z.Start(None, "")
+        criterion.measure_log_z(values)
+        measured.append(criterion.start.value)
     criterion(model, with_targets(sample, 0) if rank else sample)
-    return criterion.log_z, sums
+    return criterion.log_z, measured
 
 
 def test_ranks_agree(corpus):
     """One of them with an empty batch; the mean is over all contexts."""
-    (one, sums), (other, others) = on_two_ranks(log_z_of_rank, corpus)
+    (one, measured), (other, others) = on_two_ranks(log_z_of_rank, corpus)
     assert one == other > 3
-    assert sums == others == [6.0, 1.0, None]
+    assert measured == others == [6.0, 1.0, None]
 
 
 @pytest.mark.parametrize("lowest, want", [(-5.0, 0), (-14.0, 4.1)])

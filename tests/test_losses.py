@@ -23,7 +23,7 @@ from loss_cases import (
 )
 
 from fairseq_bnce import losses
-from fairseq_bnce.losses import partition, precision, shared_scores
+from fairseq_bnce.losses import partition, shared_scores, words
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 HALVES = (torch.float16, torch.bfloat16)
@@ -308,7 +308,7 @@ def test_autocast_does_not_lower_precision(name):
 @pytest.fixture
 def halves_on_a_gpu(monkeypatch):
     """The way of halves on a CUDA device, with products that the CPU makes in float32."""
-    monkeypatch.setattr(precision, "_HAS_WIDE_PRODUCT", True)
+    monkeypatch.setattr(words, "_HAS_WIDE_PRODUCT", True)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(torch, "mm", _product)
 

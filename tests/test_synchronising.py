@@ -11,7 +11,7 @@ from synchronising import Synchronising
 from tools import LSTM, TIED_TRANSFORMER, build, modern
 
 from fairseq_bnce import losses
-from fairseq_bnce.output_layer.batch import TokenBatch
+from fairseq_bnce.criterions.base import TokenBatch
 from fairseq_bnce.output_layer.layer import OutputLayer
 
 STEPS = {

@@ -131,14 +131,3 @@ def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None
             "(fairseq-preprocess --srcdict, fairseq-bnce prepare-text --dict), got one of other "
             "words"
         )
-
-
-def check_same(dictionary: Dictionary, words: str, path: str) -> None:
-    """Check that a training continues with the words of its checkpoint: see :func:`check`.
-
-    Args:
-        dictionary: of the data.
-        words: the digest in the checkpoint.
-        path: the checkpoint, for the message.
-    """
-    check(dictionary, {WORDS: words}, f"for the training that continues {path}")

@@ -16,8 +16,6 @@ from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
 from fairseq_bnce.checkpoints.dictionaries import WORDS
 from fairseq_bnce.errors import require
 
-_LAST = "checkpoint_last.pt"
-
 
 class CheckpointChoice(NamedTuple):
     """fairseq's options that choose the checkpoint to continue from (CheckpointConfig)."""
@@ -27,25 +25,16 @@ class CheckpointChoice(NamedTuple):
     continue_once: Optional[str]
     finetune_from_model: Optional[str]
     checkpoint_suffix: str
-    reset_optimizer: bool
 
     def path(self) -> Optional[str]:
         """Return the file that fairseq-train will load, or None if it starts from nothing."""
-        path = self._resumed() or self.finetune_from_model
+        name = self.restore_file.replace(".pt", f"{self.checkpoint_suffix or ''}.pt")
+        path: Optional[str] = name
+        if self.restore_file == "checkpoint_last.pt":
+            path = os.path.join(self.save_dir, name)
+            if not PathManager.exists(path):
+                path = self.continue_once or self.finetune_from_model
         return path if path and PathManager.isfile(path) else None
-
-    def keeps_optimizer(self) -> bool:
-        """Whether the optimiser continues from its saved state."""
-        return self._resumed() is not None and not self.reset_optimizer
-
-    def _resumed(self) -> Optional[str]:
-        """Return the file of a training that continues, not of a model to fine-tune."""
-        suffix = self.checkpoint_suffix or ""
-        path = self.restore_file.replace(".pt", f"{suffix}.pt")
-        if self.restore_file != _LAST:
-            return path
-        path = os.path.join(self.save_dir, path)
-        return path if PathManager.exists(path) else self.continue_once
 
 
 class Restored(NamedTuple):
@@ -56,15 +45,12 @@ class Restored(NamedTuple):
         log_z: its constant log Z (nats), or None.
         normaliser: mu_z and sigma_z (nats) of its last validation. Empty without a validation, or
             if they belong to a reduced partition function, which training drops.
-        optimizes_log_z: whether the optimiser, which continues, learned log Z; None if the
-            optimiser starts anew.
         words: the digest of its dictionary, or None.
     """
 
     path: str
     log_z: Optional[float]
     normaliser: Mapping[str, float] = {}
-    optimizes_log_z: Optional[bool] = None
     words: Optional[str] = None
 
 
@@ -80,7 +66,7 @@ def restored(choice: CheckpointChoice) -> Optional[Restored]:
     found = None
     if ranks.rank() == 0:
         path = choice.path()
-        found = None if path is None else _read(path, choice.keeps_optimizer())
+        found = None if path is None else _read(path)
     return ranks.from_first(found)
 
 
@@ -93,7 +79,7 @@ def has_adaptive_softmax(choice: CheckpointChoice) -> bool:
     return any("decoder.adaptive_softmax." in str(name) for name in parameters)
 
 
-def _read(path: str, keeps_optimizer: bool) -> Restored:
+def _read(path: str) -> Restored:
     content = reading.load(PathManager.get_local_path(path), is_mapped=True)
     state, criterion = content.get("task_state") or {}, content.get("criterion") or {}
     log_z = _learned_log_z(criterion) if "learned_log_z" in criterion else state.get("log_z")
@@ -102,8 +88,7 @@ def _read(path: str, keeps_optimizer: bool) -> Restored:
         require("--log-z", required, log_z, math.isfinite(log_z))
     measured = () if REDUCED_PARTITION in state else ("mu_z", "sigma_z")
     normaliser = {name: state[name] for name in measured if name in state}
-    learned = "learned_log_z" in criterion if keeps_optimizer else None
-    return Restored(path, log_z, normaliser, learned, state.get(WORDS))
+    return Restored(path, log_z, normaliser, state.get(WORDS))
 
 
 def _learned_log_z(criterion: Dict[str, Any]) -> Optional[float]:

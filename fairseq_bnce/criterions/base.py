@@ -7,7 +7,8 @@ targets' scores and the exact partition function.
 
 import logging
 from argparse import Namespace
-from typing import Any, Dict, List, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -20,15 +21,73 @@ from fairseq_bnce.criterions import flags, metrics
 from fairseq_bnce.criterions.log_z import CriterionWithLogZ, Start, contexts_to_measure
 from fairseq_bnce.criterions.noise_source import NoiseSource, seeded_generator
 from fairseq_bnce.errors import require
-from fairseq_bnce.losses.precision import at_least_float32
-from fairseq_bnce.losses.words import Words
+from fairseq_bnce.losses.words import Words, at_least_float32
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.optim import row_sparse
-from fairseq_bnce.output_layer import bands, initial_scores, squashing
-from fairseq_bnce.output_layer.batch import TokenBatch, target_scores
-from fairseq_bnce.output_layer.layer import OutputLayer
+from fairseq_bnce.output_layer import bands, initial_scores
+from fairseq_bnce.output_layer.layer import OutputLayer, is_squashed, squash
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class TokenBatch:
+    """The target tokens of a batch, padding dropped.
+
+    Attributes:
+        target: (N,) int64.
+        time_steps: (N,) int64, the position of each token in its sentence.
+        layer: the output projection.
+        words: what a criterion made of the targets before the model ran, or None.
+        features: (N, D), the input of the output projection; None before the model ran.
+    """
+
+    target: Tensor
+    time_steps: Tensor
+    layer: OutputLayer
+    words: Any = None
+    features: Any = None
+
+    @classmethod
+    def from_sample(
+        cls,
+        model: nn.Module,
+        sample: Dict[str, Any],
+        pad: int,
+        make_words: Optional[Callable[["TokenBatch"], Any]] = None,
+    ) -> "TokenBatch":
+        """Run the model on ``sample`` up to its output projection.
+
+        Args:
+            make_words: makes ``words`` of the batch. It is called before the model runs: a GPU's
+                host waits for the sizes of what is made, and waits least with nothing queued.
+
+        Raises:
+            UnsupportedModelError: see :class:`OutputLayer`.
+            ValueError: if the targets are not one id for each feature.
+        """
+        layer, target = OutputLayer(model), sample["target"]
+        if not torch.is_tensor(target) or target.dim() != 2:
+            raise ValueError(
+                "target: required shape (batch, time), got several words for each feature "
+                "(--self-target with --future-target gives two: take one)"
+            )
+        places = target.flatten().ne(pad).nonzero()[:, 0]
+        is_whole = len(places) == target.numel()  # no padding: nothing to copy
+        words = target.flatten() if is_whole else target.flatten()[places]
+        batch = cls(words, places % target.size(1), layer)
+        if make_words is not None:
+            batch.words = make_words(batch)
+        features = layer.features(model, sample["net_input"])
+        if features.shape[:2] != target.shape:
+            wanted = tuple(features.shape[:2])
+            raise ValueError(f"target: required shape {wanted}, got {tuple(target.shape)}")
+        features = features.flatten(0, 1)
+        batch.features = features if is_whole else features.index_select(0, places)
+        return batch
+
+    def __len__(self) -> int:
+        return self.target.numel()
 
 
 class SelfNormalizingCriterion(CriterionWithLogZ):
@@ -122,7 +181,9 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         chosen = random_share(batch, self.options.self_norm_rate, generator)
         if not self.self_norm_alpha or not len(chosen):
             return loss
-        deviation = self.log_partition(batch, chosen) - self.differentiable_log_z
+        deviation = self.log_partition(batch, chosen) - self.known_start
+        if self.learned_log_z is not None:
+            deviation = deviation - self.learned_log_z[0].float()
         weight = self.self_norm_alpha * len(batch) / len(chosen)  # alpha / rate, rounding included
         penalty = weight * deviation.square()
         return loss + penalty.sum() if reduction == "sum" else loss.index_add(0, chosen, penalty)
@@ -146,17 +207,14 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
     def target_scores(self, batch: TokenBatch) -> Tensor:
         """Compute m(w_i, i), (N,) nats."""
         squash = self.options.score_squashing
-        return target_scores(batch.layer, batch.features, batch.target, squash)
+        return batch.layer.target_scores(batch.features, batch.target, squash)
 
     def log_partition(self, batch: TokenBatch, tokens: Optional[Tensor] = None) -> Tensor:
         """Compute log Z_c, in nats, of the contexts with these indices, or of all."""
         features = batch.features if tokens is None else batch.features.index_select(0, tokens)
         return batch.layer.log_partition(features, squash=self.options.score_squashing)
 
-    @staticmethod
-    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the sums over ranks (metrics.py)."""
-        metrics.reduce(logging_outputs)
+    reduce_metrics = staticmethod(metrics.reduce)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -191,15 +249,17 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         if untrained:
             found = self.continued
             if found is not None and found.words is not None:
-                dictionaries.check_same(self.task.source_dictionary, found.words, found.path)
+                where = f"for the training that continues {found.path}"
+                words_of = {dictionaries.WORDS: found.words}
+                dictionaries.check(self.task.source_dictionary, words_of, where)
             self._set_initial_scores(layer)
 
     def _apply_squashing(self, model: nn.Module) -> None:
         """Squash the model's scores for good; refuse a squashed model without the flag."""
         if self.options.score_squashing:
-            squashing.squash(model)
+            squash(model)
             self.task.state.merge_state_dict({"score_squashing": True})
-        elif squashing.is_squashed(model):
+        elif is_squashed(model):
             required = "--criterion self_norm_softmax with it, as the model was trained"
             require("--score-squashing", required, type(self).__name__, False)
 

@@ -9,7 +9,7 @@ A number of ``--log-z`` is taken unchanged. Under ``auto``, log Z is, in this or
 
 import math
 from argparse import Namespace
-from typing import Any, Dict, NamedTuple, Optional, Union
+from typing import Any, Dict, NamedTuple, Optional
 
 import torch
 from fairseq.criterions import FairseqCriterion
@@ -36,45 +36,12 @@ class Start(NamedTuple):
     origin: str
 
 
-def choose(number: Optional[float], found: Optional[Restored]) -> Start:
-    """Choose where log Z starts.
-
-    Args:
-        number: the value of ``--log-z``; None for ``auto``.
-        found: the checkpoint that training continues from, or None.
-    """
-    if number is not None:
-        return Start(number, "--log-z")
-    if found is not None and found.log_z is not None:
-        return Start(found.log_z, f"from {found.path}")
-    return Start(None, "--log-z auto")
-
-
 def contexts_to_measure(tokens: int, vocabulary: int, device: torch.device) -> Tensor:
     """Draw the indices (M,) of up to 1,024 tokens of a batch; fewer at a very large V."""
     count = min(tokens, max(_FEWEST_CONTEXTS, min(_MOST_CONTEXTS, _MOST_SCORES // vocabulary)))
     # At random: evenly spread tokens might all stand at one place of their lines.
     generator = torch.Generator(device=device).manual_seed(1)
     return torch.randperm(tokens, device=device, generator=generator)[:count]
-
-
-def mean_over_ranks(values: Tensor) -> Optional[float]:
-    """Return the rounded mean of all ranks' log Z_c; None if no rank has a context.
-
-    Args:
-        values: (M,) log Z_c of this rank's contexts, nats; M may be 0.
-
-    Raises:
-        ValueError: for a mean that is not finite.
-    """
-    sums = torch.stack([values.sum(dtype=torch.float64), values.new_tensor(len(values)).double()])
-    total, count = ranks.total(sums).tolist()
-    if not count:
-        return None
-    mean = total / count
-    required = "a number: log Z_c of the first batch is not finite"
-    require("--log-z", required, f"auto, which measured {mean}", math.isfinite(mean))
-    return round(mean, 2)
 
 
 class CriterionWithLogZ(FairseqCriterion):
@@ -105,7 +72,9 @@ class CriterionWithLogZ(FairseqCriterion):
             return
         choice = (getattr(options, name) for name in CheckpointChoice._fields)
         self.continued = found = restored(CheckpointChoice(*choice))
-        self.start = choose(options.log_z, found)
+        self.start = Start(options.log_z, "--log-z auto" if options.log_z is None else "--log-z")
+        if options.log_z is None and found is not None and found.log_z is not None:
+            self.start = Start(found.log_z, f"from {found.path}")
         # mu_z and sigma_z are measured from log Z, or from 0 for losses that do not normalise.
         measured_from = self.start.value if normalises_itself else None
         if found is not None and not self.is_unknown and found.log_z == measured_from:
@@ -116,13 +85,6 @@ class CriterionWithLogZ(FairseqCriterion):
         """The constant log Z, nats; 0 until it is known, and for losses that do not normalise."""
         learned = 0.0 if self.learned_log_z is None else self.learned_log_z.item()
         return self.known_start + learned
-
-    @property
-    def differentiable_log_z(self) -> Union[float, Tensor]:
-        """log Z; a 0-d float32 tensor if it is learned."""
-        if self.learned_log_z is None:
-            return self.known_start
-        return self.known_start + self.learned_log_z[0].float()
 
     @property
     def known_start(self) -> float:
@@ -140,11 +102,22 @@ class CriterionWithLogZ(FairseqCriterion):
             self.task.state.merge_state_dict(dict(self.continued.normaliser))
 
     def measure_log_z(self, values: Tensor) -> None:
-        """Start at the mean of log Z_c (M,) on all ranks' first batches, if any has a token."""
-        mean = mean_over_ranks(values)
-        if mean is not None:
+        """Start at the rounded mean of log Z_c of all ranks' first batches, if any has a token.
+
+        Args:
+            values: (M,) log Z_c of this rank's contexts, nats; M may be 0.
+
+        Raises:
+            ValueError: for a mean that is not finite.
+        """
+        sums = [values.sum(dtype=torch.float64), values.new_tensor(len(values)).double()]
+        total, count = ranks.total(torch.stack(sums)).tolist()
+        if count:
+            mean = total / count
+            required = "a number: log Z_c of the first batch is not finite"
+            require("--log-z", required, f"auto, which measured {mean}", math.isfinite(mean))
             origin = f"{self.start.origin}: measured, the mean log Z_c of the first batch"
-            self.start = Start(mean, origin)
+            self.start = Start(round(mean, 2), origin)
 
     def scoring_state(self) -> Dict[str, Any]:
         """Return what scoring needs of this criterion: log Z, if scores come near it."""

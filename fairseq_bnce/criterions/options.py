@@ -51,6 +51,7 @@ class SelfNormalizingConfig(FairseqDataclass):
     continue_once: Optional[str] = II("checkpoint.continue_once")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     checkpoint_suffix: str = II("checkpoint.checkpoint_suffix")
+    # Unused, but in the configuration of checkpoints, which fairseq-validate merges into this one.
     reset_optimizer: bool = II("checkpoint.reset_optimizer")
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
     fp16: bool = II("common.fp16")

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce.losses import checks
-from fairseq_bnce.losses.precision import (
+from fairseq_bnce.losses.shared_scores import reduce
+from fairseq_bnce.losses.squashing import squashed, squashing_slope
+from fairseq_bnce.losses.words import (
     HALVES,
     FirstOrderFunction,
     at_least_float32,
     product_dtype,
     wide_linear,
 )
-from fairseq_bnce.losses.shared_scores import reduce
-from fairseq_bnce.losses.squashing import squashed, squashing_slope
 
 # Scores held at once, whatever N and V are: 16 MB of float32 about fit into the last-level cache of
 # a CPU; a GPU wants larger products and few launches.

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.losses.precision import (
+from fairseq_bnce.losses.words import (
     HALVES,
     FirstOrderFunction,
     at_least_float32,

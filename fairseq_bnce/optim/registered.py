@@ -8,7 +8,7 @@ accumulator a row; ``lazy_adam`` differs from Adam (see there).
 
 import ast
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -16,9 +16,8 @@ from fairseq.optim import AMPOptimizer, FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_bnce import ranks
 from fairseq_bnce.errors import require
-from fairseq_bnce.losses.precision import at_least_float32
+from fairseq_bnce.losses.words import HALVES, at_least_float32
 from fairseq_bnce.optim import row_sparse, update_rules
 
 _HAS_TENSOR_FACTOR = "Tensor" in torch.ops.aten._foreach_mul_.overloads()  # torch 2.1 and later
@@ -63,6 +62,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     """
 
     rule: type
+    own_options: Mapping[str, str]  # of this rule alone: their names, and the fields that hold them
     # Under --amp fairseq unscales the gradients itself, and calls torch's GradScaler.step() on
     # this object, which would unscale them again but for this attribute.
     _step_supports_amp_scaling = True
@@ -77,29 +77,34 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         """The rule's options. A resumed run takes the checkpoint's, except for the lr."""
         lr = self.cfg.lr
         lr = float(lr[0]) if hasattr(lr, "__getitem__") else float(lr)
-        return {"lr": lr, "weight_decay": self.cfg.weight_decay, **self.own_options()}
-
-    def own_options(self) -> Dict[str, Any]:
-        """The options that not every rule has."""
-        raise NotImplementedError
+        own = {name: getattr(self.cfg, field) for name, field in self.own_options.items()}
+        return {"lr": lr, "weight_decay": self.cfg.weight_decay, **own}
 
     def all_reduce_grads(self, module: nn.Module) -> None:
         """Average gradients over the ranks: dense ones by the wrapper, row-sparse ones here."""
-        sparse = [p for p in module.parameters() if row_sparse.is_marked(p)]
+        sparse = list(filter(row_sparse.is_marked, module.parameters()))
         for parameter in sparse:  # where there is none, legacy_ddp would make V-sized zeros
             parameter.grad = row_sparse.gradient_of(parameter)
         if getattr(module, "buffer_size", None):
             _shrink_buffer(module)
         super().all_reduce_grads(module)
-        if ranks.count() > 1:
+        if torch.distributed.is_initialized():
             for parameter in sparse:
                 gradient = row_sparse.gradient_of(parameter)
                 parameter.grad = row_sparse.mean_over_ranks(gradient)
 
     def multiply_grads(self, c: Any) -> None:
+        """Multiply all gradients by a number, or by a tensor of one number."""
         gradients = self._stored_gradients()
-        if gradients:
-            _multiply(gradients, c)
+        if not gradients:
+            return
+        if not torch.is_tensor(c):
+            torch._foreach_mul_(gradients, float(c))
+        elif _HAS_TENSOR_FACTOR:
+            torch._foreach_mul_(gradients, c.to(gradients[0].device))
+        else:  # which would read the factor: a GPU's host would wait
+            for gradient in gradients:
+                gradient.mul_(c.to(gradient))
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """Scale all gradients so that their norm together is at most ``max_norm``, if above 0.
@@ -110,12 +115,15 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         gradients = self._stored_gradients()
         if not gradients:
             return torch.zeros((), device=next(self.params).device)
-        norms = _norms(gradients)
-        norm = torch.norm(torch.stack([each.to(norms[0]) for each in norms]))
+        if any(each.dtype in HALVES for each in gradients):  # summed in float32
+            norms = [torch.norm(each, dtype=at_least_float32(each)) for each in gradients]
+        else:
+            norms = list(torch._foreach_norm(gradients))
+        norm = torch.norm(torch.stack(norms))
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)
         if max_norm > 0:
-            _multiply(gradients, (float(max_norm) / (norm + 1e-6)).clamp_(max=1))
+            self.multiply_grads((float(max_norm) / (norm + 1e-6)).clamp_(max=1))
         return norm
 
     def step(
@@ -151,9 +159,7 @@ class FairseqSparseSGD(RowSparseFairseqOptimizer):
     """SGD; the same as fairseq's ``sgd``, also in the rows."""
 
     rule = update_rules.SparseSGD
-
-    def own_options(self) -> Dict[str, Any]:
-        return {"momentum": self.cfg.momentum}
+    own_options = {"momentum": "momentum"}
 
 
 @register_optimizer("sparse_adagrad", dataclass=SparseAdagradConfig)
@@ -161,10 +167,7 @@ class FairseqSparseAdagrad(RowSparseFairseqOptimizer):
     """Adagrad; the same as fairseq's ``adagrad``, also in the rows."""
 
     rule = update_rules.SparseAdagrad
-
-    def own_options(self) -> Dict[str, Any]:
-        start = self.cfg.adagrad_initial_accumulator
-        return {"eps": self.cfg.adagrad_eps, "initial_accumulator": start}
+    own_options = {"eps": "adagrad_eps", "initial_accumulator": "adagrad_initial_accumulator"}
 
 
 @register_optimizer("rowwise_adagrad", dataclass=SparseAdagradConfig)
@@ -179,9 +182,11 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
     """Adam that leaves untouched rows and their moments alone."""
 
     rule = update_rules.LazyAdam
+    own_options = {"eps": "adam_eps"}
 
-    def own_options(self) -> Dict[str, Any]:
-        return {"betas": _betas(str(self.cfg.adam_betas)), "eps": self.cfg.adam_eps}
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        return {**super().optimizer_config, "betas": _betas(str(self.cfg.adam_betas))}
 
 
 def take_row_sparse(optimizer: FairseqOptimizer) -> None:
@@ -193,24 +198,6 @@ def take_row_sparse(optimizer: FairseqOptimizer) -> None:
     if isinstance(optimizer, AMPOptimizer):
         # Its own multiplies ``grad.data``, which leaves a sparse gradient silently as it was.
         optimizer.multiply_grads = optimizer.fp32_optimizer.multiply_grads
-
-
-def _norms(tensors: List[Tensor]) -> Sequence[Tensor]:
-    """The tensors' norms, summed in float32 or better."""
-    if all(at_least_float32(tensor) == tensor.dtype for tensor in tensors):
-        return torch._foreach_norm(tensors)
-    return [torch.norm(tensor, p=2, dtype=at_least_float32(tensor)) for tensor in tensors]
-
-
-def _multiply(tensors: List[Tensor], factor: Any) -> None:
-    """Multiply each tensor by a number, or by a tensor of one number."""
-    if not torch.is_tensor(factor):
-        torch._foreach_mul_(tensors, float(factor))
-    elif _HAS_TENSOR_FACTOR:
-        torch._foreach_mul_(tensors, factor.to(tensors[0].device))
-    else:  # which would read the factor: a GPU's host would wait
-        for tensor in tensors:
-            tensor.mul_(factor.to(tensor))
 
 
 def _betas(text: str) -> Tuple[float, float]:

@@ -15,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
-from fairseq_bnce.losses.precision import FirstOrderFunction, at_least_float32
-from fairseq_bnce.losses.words import distinct
+from fairseq_bnce.losses.words import HALVES, FirstOrderFunction, at_least_float32, distinct
 
 _MARK = "fairseq_bnce_row_sparse"
 # Attributes: of a parameter that fairseq's legacy_ddp leaves to its owner; of a model, the names of
@@ -88,20 +87,10 @@ def gather(parameter: Tensor, ids: Tensor) -> Tensor:
     Args:
         ids: (U,) distinct, in ascending order.
     """
-    is_sparse = getattr(parameter, _MARK, False)
-    if is_sparse and (parameter.is_cuda or _adds_on_cpu(parameter.dtype)):
+    # A CPU adds no sparse gradients of halves.
+    if is_marked(parameter) and (parameter.is_cuda or parameter.dtype not in HALVES):
         return _GatherRows.apply(parameter, ids)
     return parameter.index_select(0, ids)
-
-
-@functools.lru_cache(maxsize=None)
-def _adds_on_cpu(dtype: torch.dtype) -> bool:
-    """Whether torch adds sparse gradients on a CPU: not all halves."""
-    one = sparse_rows(torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=dtype), (1, 1))
-    try:
-        return bool((one + one)._nnz())
-    except RuntimeError:  # no kernel of this dtype
-        return False
 
 
 def gradient_of(parameter: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set,
 import torch
 from torch import Tensor
 
-from fairseq_bnce.losses.precision import HALVES
+from fairseq_bnce.losses.words import HALVES
 from fairseq_bnce.optim import row_sparse
 
 Options = Dict[str, Any]
@@ -33,9 +33,9 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         **options: the rule's, by group; ``lr`` among them.
     """
 
-    #: Options that would have to change rows without a gradient: required to be 0 with row-sparse
-    #: gradients, for the given reason.
-    dense_only: Dict[str, str] = {}
+    # Options that would have to change rows without a gradient, at every update: required to be 0
+    # with row-sparse gradients.
+    dense_only: Sequence[str] = ()
 
     # Whether the rule treats every number alike, as fairseq's flattening of --fp16 needs.
     supports_flat_params = True
@@ -47,16 +47,12 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     def __init__(self, parameters: Iterable, **options: Any):
         super().__init__(parameters, options)
         self._loaded: Set[Tensor] = set()  # parameters whose state was loaded and is not used yet
-
-    @property
-    def supports_step_with_scale(self) -> bool:
-        """Whether :meth:`step` divides gradients, as it does for halves; otherwise fairseq does.
-
-        Gradients are divided by the loss scale and by the number of words in the master's
-        precision: the smallest of them would be lost in their own. Where the masters are fairseq's
-        (--bf16), fairseq has to divide: it never resets the factor that it would hand on.
-        """
-        return any(p.dtype in HALVES for group in self.param_groups for p in group["params"])
+        # Whether step() divides gradients, as it does for halves; otherwise fairseq does. Halves
+        # are divided by the loss scale and by the number of words in the master's precision: the
+        # smallest of them would be lost in their own. Where the masters are fairseq's (--bf16),
+        # fairseq has to divide: it never resets the factor that it would hand on.
+        parameters = chain.from_iterable(group["params"] for group in self.param_groups)
+        self.supports_step_with_scale = any(p.dtype in HALVES for p in parameters)
 
     def accumulators(self, group: Options) -> Sequence[str]:
         """The names of the accumulators that the options ask for."""
@@ -93,16 +89,18 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            waiting: List[_Part] = []
+            waiting: List[_Part] = []  # to be updated together
+            kind: Any = None
+            numbers = 0  # in those that wait
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if parameter.grad.is_sparse:
-                    self._check_options(group)
                 part = _Part(parameter, self._state(parameter, group), scale)
-                if waiting and not _fits(waiting, part):
+                value, before, size = part.tensors["value"], kind, part.gradient.numel()
+                kind, numbers = (part.step, value.device, value.dtype), numbers + size
+                if not value.is_cuda or kind != before or numbers > _NUMBERS_AT_ONCE:
                     self._update(waiting, group)
-                    waiting = []
+                    waiting, numbers = [], size
                 waiting.append(part)
             self._update(waiting, group)
         return loss
@@ -129,6 +127,13 @@ class RowSparseOptimizer(torch.optim.Optimizer):
 
     def _state(self, parameter: Tensor, group: Options) -> Dict[str, Any]:
         """The parameter's state, completed for this update."""
+        for option in self.dense_only:
+            if group[option] and parameter.grad is not None and parameter.grad.is_sparse:
+                raise ValueError(
+                    f"--{option.replace('_', '-')}: required 0 with --row-sparse, got "
+                    f"{group[option]}, which would change every row at every update; if a "
+                    "checkpoint set it, pass --reset-optimizer or --optimizer-overrides"
+                )
         state = self.state[parameter]
         if parameter in self._loaded:
             self._loaded.remove(parameter)
@@ -140,15 +145,6 @@ class RowSparseOptimizer(torch.optim.Optimizer):
                 state[name] = self.initial(state.get("value", parameter.detach()), group)
         state["step"] = state.get("step", 0) + 1
         return state
-
-    def _check_options(self, group: Options) -> None:
-        for option, reason in self.dense_only.items():
-            if group[option]:
-                raise ValueError(
-                    f"--{option.replace('_', '-')}: required 0 with --row-sparse, got "
-                    f"{group[option]}: {reason}; if a checkpoint set it, pass --reset-optimizer or "
-                    "--optimizer-overrides"
-                )
 
 
 class _Part:
@@ -187,16 +183,6 @@ class _Part:
             data.index_copy_(0, self._ids, value.to(data.dtype))
 
 
-def _fits(waiting: List[_Part], part: _Part) -> bool:
-    """Whether a parameter can be updated together with those that wait."""
-    value, first = part.tensors["value"], waiting[0].tensors["value"]
-    if not value.is_cuda:
-        return False
-    if (part.step, value.device, value.dtype) != (waiting[0].step, first.device, first.dtype):
-        return False
-    return sum(each.gradient.numel() for each in [*waiting, part]) <= _NUMBERS_AT_ONCE
-
-
 def _follow_weights(state: Dict[str, Any], parameter: Tensor) -> None:
     """Drop a loaded master where the parameter is not what the master was rounded to.
 
@@ -209,17 +195,13 @@ def _follow_weights(state: Dict[str, Any], parameter: Tensor) -> None:
         state["value"] = torch.where(is_own, master, parameter.detach().to(master.dtype))
 
 
-_DECAY = "it would shrink every row at every update, also those that the batch does not touch"
-_MOMENTUM = "it would go on moving every row after the last batch that touched it"
-
-
 class SparseSGD(RowSparseOptimizer):
     """p -= lr g: the same as dense SGD.
 
     With momentum (dense gradients alone) v = momentum v + g, p -= lr v, as torch.optim.SGD.
     """
 
-    dense_only = {"momentum": _MOMENTUM, "weight_decay": _DECAY}
+    dense_only = ("momentum", "weight_decay")
 
     def __init__(
         self, parameters: Iterable, lr: float, momentum: float = 0.0, weight_decay: float = 0.0
@@ -243,7 +225,7 @@ class SparseSGD(RowSparseOptimizer):
 class SparseAdagrad(RowSparseOptimizer):
     """s += g^2; p -= lr g / (sqrt(s) + eps): the same as dense Adagrad (Duchi et al. 2011)."""
 
-    dense_only = {"weight_decay": _DECAY}
+    dense_only = ("weight_decay",)
 
     def __init__(
         self,
@@ -311,7 +293,7 @@ class LazyAdam(RowSparseOptimizer):
     not move, where Adam's would decay and go on moving it; t counts all updates.
     """
 
-    dense_only = {"weight_decay": _DECAY}
+    dense_only = ("weight_decay",)
 
     def __init__(
         self,

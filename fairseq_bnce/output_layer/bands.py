@@ -15,7 +15,7 @@ score with an adaptive softmax; instead, it refuses the checkpoint: Unexpected k
 """
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -25,15 +25,42 @@ from torch import Tensor, nn
 
 from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.losses.precision import at_least_float32, product_dtype
+from fairseq_bnce.losses.words import at_least_float32, product_dtype
 from fairseq_bnce.optim.row_sparse import gather
-from fairseq_bnce.output_layer.plain import Rows, Table
 
 # In the task's state: the adaptive softmax of the model is read as bands.
 STATE = "output_bands"
 _QUIET = 0.1  # the share of random rows that is kept
 _MAX_CONTEXTS = 4096  # that an adaptive softmax's normalisers are fitted to
 _RIDGE = 0.1  # of the features' mean variance
+
+
+class Rows(NamedTuple):
+    """A part of the output projection.
+
+    Attributes:
+        weight: (U, D).
+        bias: (U,) or None.
+    """
+
+    weight: Tensor
+    bias: Optional[Tensor]
+
+
+class Table(NamedTuple):
+    """The stored rows of a layer or a band; a score is inputs . weight, plus the offset if any.
+
+    Attributes:
+        first: the id of the first word.
+        weight: (n, d).
+        columns: the columns of a layer's inputs that score them.
+        offset: the column that is added, or None.
+    """
+
+    first: int
+    weight: Any
+    columns: slice
+    offset: Optional[int] = None
 
 
 class _Band(NamedTuple):
@@ -218,11 +245,11 @@ class Bands(_InBands, AdaptiveSoftmax):
         output_bias: (V,).
         may_start: whether parameters of an adaptive softmax may be loaded, which lack the bias.
         is_started: whether such parameters were loaded, so that :meth:`start` has to be called.
+        is_squashed: whether probabilities are those of squashed scores.
     """
 
     output_bias: nn.Parameter
-    may_start = is_started = False
-    _transform: Optional[Callable[[Tensor], Tensor]] = None
+    may_start = is_started = is_squashed = False
 
     @property
     def bias(self) -> nn.Parameter:
@@ -282,10 +309,6 @@ class Bands(_InBands, AdaptiveSoftmax):
             if id(table.weight) in read and id(projection.weight) not in shared:
                 projection.weight.div_(_QUIET)
 
-    def transform_scores(self, function: Callable[[Tensor], Tensor]) -> None:
-        """From now on the decoder's probabilities are those of ``function(scores)``."""
-        self._transform = function
-
     def get_log_prob(self, input: Tensor, target: Any = None) -> Tensor:
         """(B, T, V) log-probabilities after features (B, T, D), by the softmax over all words.
 
@@ -298,7 +321,7 @@ class Bands(_InBands, AdaptiveSoftmax):
                 for p in self._parts(features.to(at_least_float32(features)), False)
             ]
             scores = torch.cat(parts, dim=1) + self.output_bias
-        scores = scores if self._transform is None else self._transform(scores)
+        scores = losses.squashed(scores) if self.is_squashed else scores
         return scores.log_softmax(dim=1).view(*input.shape[:-1], -1)
 
     def forward(self, *_: Any, **__: Any) -> Any:

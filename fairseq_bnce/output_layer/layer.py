@@ -6,9 +6,8 @@ unsynchronised, and ``features_only`` is not known to all decoders (fconv_lm swa
 returns logits).
 """
 
-from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 from fairseq.models.fconv import FConvDecoder
@@ -19,9 +18,80 @@ from torch import Tensor, nn
 
 from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.losses.words import Words, distinct
 from fairseq_bnce.optim import row_sparse
-from fairseq_bnce.output_layer.bands import Adaptive, Bands
-from fairseq_bnce.output_layer.plain import Plain, Rows, Table
+from fairseq_bnce.optim.row_sparse import gather
+from fairseq_bnce.output_layer.bands import Adaptive, Bands, Rows, Table
+
+# Of squashed scores. To be read in fairseq's own error: Unexpected key(s) in state_dict:
+# "decoder.<this>".
+SQUASHING_MARK = "score_squashing_needs_fairseq_bnce"
+
+
+class Plain:
+    """The rows of a projection whose weight is a parameter, tied, weight-normalised or neither.
+
+    Args:
+        holder, name: the module and the attribute of it that is the weight.
+
+    Raises:
+        UnsupportedModelError: for a weight under another reparametrisation.
+    """
+
+    def __init__(self, holder: nn.Module, name: str = "weight"):
+        weight: Any = getattr(holder, name)
+        self.bias: Any = getattr(holder, "bias", None)
+        # Under weight_norm, ``weight`` is stale until the module's own forward is called.
+        self._gain: Any = getattr(holder, "weight_g", None)
+        if self._gain is not None and self._gain.shape == (len(weight), 1):
+            weight = holder.weight_v
+        elif not isinstance(weight, nn.Parameter):
+            raise UnsupportedModelError(
+                f"output layer: required a {name} that is a parameter, or under weight_norm with "
+                "dim=0, got what another reparametrisation makes anew in each forward pass; "
+                "remove it, or train with --criterion cross_entropy"
+            )
+        self._weight, self.size = weight, weight.size(1)
+
+    def __len__(self) -> int:
+        return len(self._weight)
+
+    def full(self) -> Rows:
+        """All rows, (V, D) and (V,)."""
+        is_plain = self._gain is None
+        weight = self._weight if is_plain else _normalised(self._weight, self._gain)
+        return Rows(weight, self.bias)
+
+    def rows(self, ids: Tensor) -> Rows:
+        """The rows of the distinct words ``ids`` (U,)."""
+        weight = gather(self._weight, ids)
+        weight = weight if self._gain is None else _normalised(weight, gather(self._gain, ids))
+        return Rows(weight, None if self.bias is None else gather(self.bias, ids))
+
+    def word_parameters(self) -> List[nn.Parameter]:
+        """The parameters that have a row, or a number, for each word."""
+        return [p for p in (self._weight, self._gain, self.bias) if p is not None]
+
+    def tables(self) -> List[Table]:
+        """All words, scored with the features themselves."""
+        return [Table(0, self.full().weight, slice(0, self.size))]
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """The features."""
+        return features
+
+    def log_partition(self, features: Tensor, squash: bool) -> Tensor:
+        """log Z_c (N,) after features (N, D)."""
+        return losses.log_partition(features, *self.full(), squash=squash)
+
+    def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
+        """Statistics of p(. | c) after features (N, D)."""
+        return losses.predictive_statistics(features, *self.full(), squash=squash)
+
+
+def _normalised(v: Tensor, g: Tensor) -> Tensor:
+    """Weight normalisation by row, as torch.nn.utils.weight_norm(dim=0) defines it."""
+    return v * (g / v.norm(dim=1, keepdim=True))
 
 
 class OutputLayer:
@@ -88,13 +158,19 @@ class OutputLayer:
         """(N, D'): what :meth:`tables` score words with, after features (N, D)."""
         return self._kind.inputs(features)
 
-    def adjusted(self, scores: Tensor, features: Tensor, ids: Tensor) -> Tensor:
-        """The scores (N,) or (N, K) of words after features (N, D), given features times rows.
+    def target_scores(self, features: Tensor, target: Tensor, squash: bool = False) -> Tensor:
+        """m(w_i, i) (N,) after features (N, D), or (N, K) for K words after each context.
 
-        An adaptive softmax normalises the scores of its tails; other layers change nothing.
+        No work grows with V, except for words in the tails of an adaptive softmax, whose scores are
+        normalised within the tail.
         """
-        is_normalised = isinstance(self._kind, Adaptive)
-        return self._kind.adjusted(scores, features, ids) if is_normalised else scores
+        ids, (index,) = distinct(target)
+        inputs, words = Words(*self.rows(ids)).promoted(features)
+        score = words.target_scores if target.dim() == 1 else words.rowwise_scores
+        scores = score(inputs, index)
+        if isinstance(self._kind, Adaptive):
+            scores = self._kind.adjusted(scores, inputs, target)
+        return losses.squashed(scores) if squash else scores
 
     def log_partition(self, features: Tensor, squash: bool = False) -> Tensor:
         """log Z_c (N,) after features (N, D), exactly, in bounded memory: float32 nats or better.
@@ -151,36 +227,24 @@ class OutputLayer:
         """Have the decoder return features from now on, for a model that only scores."""
         setattr(self.decoder, self._slot, self._stand_in)
 
-    @contextmanager
-    def bypassed(self) -> Iterator[None]:
-        """A context in which the decoder returns features (B, T, D) instead of logits."""
+    def run(self, model: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuple:
+        """Call ``model``, whose decoder returns features (B, T, D) instead of logits meanwhile.
+
+        Raises:
+            UnsupportedModelError: see :meth:`checked`.
+        """
         decoder, slot = self.decoder, self._slot
         is_own = slot in decoder._modules or slot in decoder.__dict__
         original = getattr(decoder, slot)
-        self.bypass()
+        setattr(decoder, slot, self._stand_in)
         try:
-            yield
+            output = model(*args, **kwargs)
         finally:
             if is_own:
                 setattr(decoder, slot, original)
             else:
                 delattr(decoder, slot)  # uncovers the class's method
-
-    def transform_scores(self, function: Callable[[Tensor], Tensor]) -> None:
-        """Have the decoder return ``function(scores)`` from now on; features and rows don't change.
-
-        The projection is wrapped, since fairseq's generators call neither hooks of the decoder nor
-        the model's forward.
-        """
-        decoder, slot = self.decoder, self._slot
-        if isinstance(self._kind, Bands):
-            self._kind.transform_scores(function)
-        elif isinstance(getattr(decoder, slot), nn.Module):
-            getattr(decoder, slot).register_forward_hook(partial(_transform_output, function))
-        elif slot == "adaptive_softmax":
-            decoder.forward = partial(_transformed_forward, decoder, function)
-        else:
-            setattr(decoder, slot, partial(_transformed_call, decoder, slot, function))
+        return self.checked(output)
 
     def features(self, model: nn.Module, net_input: Dict[str, Any]) -> Tensor:
         """Run ``model(**net_input)`` up to the projection: h (B, T, D).
@@ -190,9 +254,7 @@ class OutputLayer:
         Raises:
             UnsupportedModelError: if the decoder does not return features of the right size.
         """
-        with self.bypassed():
-            output = model(**net_input)
-        features = self.checked(output)[0]
+        features = self.run(model, **net_input)[0]
         if isinstance(self._kind, Bands):
             features = self._kind.dropout_module(features)
         words = getattr(self.decoder, "embed_tokens", None)
@@ -219,29 +281,68 @@ def _identity(features: Tensor, **_: Any) -> Tensor:
     return features
 
 
-# transform_scores() installs partials of functions here, which deepcopy follows.
+def squash(model: nn.Module) -> None:
+    """Let ``model`` return squashed scores from now on. A second call does nothing.
+
+    They are squashed for every caller, such as fairseq-generate and fairseq-validate. Features do
+    not change: this plugin's criteria and scorers read features and squash scores themselves. The
+    projection is wrapped, since fairseq's generators call neither hooks of the decoder nor the
+    model's forward.
+
+    The checkpoint carries a mark among its parameters. fairseq without this plugin would score
+    without squashing, which is wrong; instead, it stops at the mark and names it.
+
+    Args:
+        model: any supported one, before its parameters are loaded.
+
+    Raises:
+        UnsupportedModelError: see :class:`OutputLayer`.
+    """
+    if is_squashed(model):
+        return
+    layer = OutputLayer(model)
+    decoder, slot = layer.decoder, layer._slot
+    if isinstance(layer._kind, Bands):
+        layer._kind.is_squashed = True
+    elif isinstance(getattr(decoder, slot), nn.Module):
+        getattr(decoder, slot).register_forward_hook(_squashed_output)
+    elif slot == "adaptive_softmax":
+        decoder.forward = partial(_squashed_forward, decoder)
+    else:
+        setattr(decoder, slot, partial(_squashed_call, decoder, slot))
+    decoder.register_buffer(SQUASHING_MARK, torch.ones(()))
+    decoder._register_load_state_dict_pre_hook(_add_mark)
 
 
-def _transform_output(function: Callable, _: nn.Module, __: Tuple, scores: Tensor) -> Tensor:
+def is_squashed(model: nn.Module) -> bool:
+    """Whether a model, not wrapped, returns squashed scores."""
+    return hasattr(getattr(model, "decoder", None), SQUASHING_MARK)
+
+
+def _add_mark(parameters: Dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Add the mark to an older checkpoint, where the task state alone says so."""
+    parameters.setdefault(prefix + SQUASHING_MARK, torch.ones(()))
+
+
+# squash() installs functions, and partials of them, which deepcopy follows.
+
+
+def _squashed_output(_: nn.Module, __: Tuple, scores: Tensor) -> Tensor:
     """A forward hook of the projection."""
-    return function(scores)
+    return losses.squashed(scores)
 
 
-def _transformed_call(
-    decoder: nn.Module, slot: str, function: Callable, *args: Any, **kwargs: Any
-) -> Tensor:
+def _squashed_call(decoder: nn.Module, slot: str, *args: Any, **kwargs: Any) -> Tensor:
     """A replacement for the method that projects."""
-    return function(getattr(type(decoder), slot)(decoder, *args, **kwargs))
+    return losses.squashed(getattr(type(decoder), slot)(decoder, *args, **kwargs))
 
 
-def _transformed_forward(
-    decoder: nn.Module, function: Callable, *args: Any, **kwargs: Any
-) -> Tuple:
+def _squashed_forward(decoder: nn.Module, *args: Any, **kwargs: Any) -> Tuple:
     """A replacement for the forward of a decoder that projects inside it."""
     output = type(decoder).forward(decoder, *args, **kwargs)
     if decoder.adaptive_softmax is not None:  # bypassed: features
         return output
-    return (function(output[0]), *output[1:])
+    return (losses.squashed(output[0]), *output[1:])
 
 
 def _locate(decoder: Any) -> Tuple[str, Any, Union[Plain, Bands, Adaptive]]:
@@ -271,17 +372,4 @@ def _locate(decoder: Any) -> Tuple[str, Any, Union[Plain, Bands, Adaptive]]:
         "lightconv, lstm and fconv decoders, or one with a torch.nn.Linear named "
         "output_projection), got none of these; give it that attribute, or train with "
         "--criterion cross_entropy"
-    )
-
-
-def refuse_fully_sharded() -> None:
-    """Raise for FSDP, which shards the projection's rows away between forward passes.
-
-    Raises:
-        UnsupportedModelError: always.
-    """
-    raise UnsupportedModelError(
-        "--ddp-backend: required pytorch_ddp or legacy_ddp with the criteria of fairseq_bnce, got "
-        "fully_sharded (FSDP), under which the output projection cannot be used outside of the "
-        "model's forward"
     )

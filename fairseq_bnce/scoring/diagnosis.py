@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.output_layer.batch import target_scores
 from fairseq_bnce.scoring import normalisation, reduction
 from fairseq_bnce.scoring.reduction import Contexts, ReducedPartition
 from fairseq_bnce.scoring.scorer import Scorer
@@ -51,7 +50,7 @@ class DiagnosingScorer(Scorer):
 
     def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
         layer = self._reader.layer
-        scores = target_scores(layer, features, targets, self._squash)
+        scores = layer.target_scores(features, targets, self._squash)
         found = layer.predictive_statistics(features, squash=self._squash)
         if self.contexts is not None:
             self.contexts.add(features, found.log_partition)

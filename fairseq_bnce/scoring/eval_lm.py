@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
 from fairseq_bnce.errors import UnsupportedModelError, require
-from fairseq_bnce.output_layer import squashing
-from fairseq_bnce.output_layer.layer import OutputLayer
+from fairseq_bnce.output_layer.layer import OutputLayer, is_squashed
 from fairseq_bnce.scoring import normalisation, readers
 from fairseq_bnce.scoring.normalisation import Normalisation
 
@@ -32,10 +31,7 @@ class _Scoring(nn.Module):
     decoder: Any
 
     def forward(self, *args: Any, **kwargs: Any) -> Tuple:
-        layer = OutputLayer(self)
-        with layer.bypassed():
-            output = super().forward(*args, **kwargs)
-        return layer.checked(output)
+        return OutputLayer(self).run(super().forward, *args, **kwargs)
 
     def get_normalized_probs(
         self, net_output: Tuple, log_probs: bool, sample: Dict[str, Any]
@@ -84,7 +80,7 @@ def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], ch
     refuse_ensemble(models)
     (model,) = models
     shift = normalisation.shift(choice, state)
-    layer, squash = OutputLayer(model), squashing.is_squashed(model)
+    layer, squash = OutputLayer(model), is_squashed(model)
     how = normalisation.unnormalised(state, shift, layer, squash)
     _mix_in(model, how)
     log_z = f"{normalisation.constant_log_z(state):g}"
@@ -113,7 +109,7 @@ def make_exact(model: nn.Module) -> None:
         UnsupportedModelError: see :class:`OutputLayer`.
     """
     OutputLayer(model)  # refuses what can't be scored
-    _mix_in(model, Normalisation(None, squashing.is_squashed(model)))
+    _mix_in(model, Normalisation(None, is_squashed(model)))
 
 
 def in_blocks(

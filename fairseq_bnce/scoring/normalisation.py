@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.output_layer.batch import target_scores
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.reduction import ReducedPartition
@@ -40,7 +39,7 @@ class Normalisation(NamedTuple):
 
     def log_probs(self, layer: OutputLayer, features: Tensor, target: Tensor) -> Tensor:
         """Return float32 nats of words (N,), or of K words each (N, K), after features (N, D)."""
-        scores = target_scores(layer, features, target, self.squash)
+        scores = layer.target_scores(features, target, self.squash)
         normalisers = self.normalisers(layer, features)
         log_probs = scores - (normalisers if target.dim() == 1 else normalisers.unsqueeze(-1))
         # The two sums round differently, which a probability of nearly 1 would show.
@@ -84,17 +83,6 @@ def is_self_normalised(state: Mapping[str, Any]) -> bool:
     return "log_z" in state or REDUCED_PARTITION in state
 
 
-def check_shift(choice: Shift, name: str = "--log-z-shift") -> None:
-    """Raise ScoringError unless the flag or argument ``name`` may have this value."""
-    try:
-        fits = choice in ("checkpoint", "none") or math.isfinite(float(choice))
-    except ValueError:
-        fits = False
-    if not fits:
-        required = "'checkpoint', 'none' or a finite number"
-        raise ScoringError(f"{name}: required {required}, got {choice!r}")
-
-
 def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") -> float:
     """Return the nats that are subtracted from every score besides log Z.
 
@@ -106,7 +94,13 @@ def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") 
     Raises:
         ScoringError: for another value, or 'checkpoint' where the checkpoint has no log Z.
     """
-    check_shift(choice, name)
+    try:
+        fits = choice in ("checkpoint", "none") or math.isfinite(float(choice))
+    except ValueError:
+        fits = False
+    if not fits:
+        required = "'checkpoint', 'none' or a finite number"
+        raise ScoringError(f"{name}: required {required}, got {choice!r}")
     if choice == "checkpoint" and not {"log_z", "mu_z"} & set(state):
         raise ScoringError(
             f"{name}: required a number (nats), 'none' or exact scores, for a checkpoint without "

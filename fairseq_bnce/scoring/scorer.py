@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fairseq_bnce import checkpoints
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.output_layer import squashing
+from fairseq_bnce.output_layer.layer import is_squashed
 from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores
 from fairseq_bnce.scoring.incremental import State
@@ -126,7 +126,7 @@ class Scorer:
         self.training_text = None if text is None else TrainingText.of(text)
         self._targets = len(trained.target)
         self._shift_choice, self._state = shift, trained.state
-        self._squash = squashing.is_squashed(trained.model)
+        self._squash = is_squashed(trained.model)
         self.log_z = normalisation.constant_log_z(trained.state)
         bos = [] if trained.bos is None else [trained.bos]
         model = trained.model.to(device=self.device, dtype=dtype)

@@ -34,8 +34,8 @@ from fairseq_bnce.data import token_counts as data
 from fairseq_bnce.data.token_counts import break_mode
 from fairseq_bnce.errors import require
 from fairseq_bnce.optim import registered as optimizers
-from fairseq_bnce.output_layer import bands, squashing
-from fairseq_bnce.output_layer.layer import OutputLayer
+from fairseq_bnce.output_layer import bands
+from fairseq_bnce.output_layer.layer import OutputLayer, squash
 from fairseq_bnce.scoring import eval_lm, reduction
 from fairseq_bnce.tasks import streams
 
@@ -142,7 +142,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._own_states[model] = own
         bands.restore(model, own)
         if own.get("score_squashing", False):
-            squashing.squash(model)
+            squash(model)
         if self.args.stateful:
             self._carried_states.append(streams.CarriedState(model))
         self._models.append(model)

@@ -100,10 +100,10 @@ def _batches(cfg: Any, task: Any, model: Any) -> Iterator[Dict[str, Any]]:
 
 @torch.no_grad()
 def _partitions(model: Any, task: Any, batches: Any) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
-    from fairseq_bnce.output_layer import squashing
-    from fairseq_bnce.output_layer.batch import TokenBatch
+    from fairseq_bnce.criterions.base import TokenBatch
+    from fairseq_bnce.output_layer.layer import is_squashed
 
-    squash = squashing.is_squashed(model)
+    squash = is_squashed(model)
     for sample in batches:
         if sample:
             batch = TokenBatch.from_sample(model, sample, task.target_dictionary.pad())
