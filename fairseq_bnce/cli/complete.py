@@ -83,7 +83,7 @@ def _scores(
         for path in paths
     ]
     for model in models:
-        words = common.ModelWords(options, model, novels, least=0)
+        words = common.ModelWords(options, model, novels)
         sentences = [words(text) for question in questions for text in question.sentences]
         for name in names:
             scorer = model.with_exact(True) if name == "exact" else model

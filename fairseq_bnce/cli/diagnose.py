@@ -28,6 +28,7 @@ import json
 import logging
 import os
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
@@ -88,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     folder = Path(options.out) if options.out else None
     if folder is not None:
         _prepare_folder(folder, options)
-    version = _version(options.path)
+    written = os.path.getmtime(options.path)
     scorer = common.load_scorer(DiagnosingScorer, options, exact=True)
     rows = options.reduced_partition
     kept = scorer.contexts = None if rows is None else Contexts()
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace) -> None:
     words.end()
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
-        _calibrate(options.path, calibrated, {**state, **dictionary.state()}, version)
+        _calibrate(options.path, calibrated, {**state, **dictionary.state()}, written)
         dictionary.keep(str(calibrated.parent))
         mu_z, sigma_z = state["mu_z"], state["sigma_z"]
         logger.warning(f"{calibrated}: written, mu_z {mu_z:.4f}, sigma_z {sigma_z:.4f}")
@@ -175,42 +176,23 @@ def _calibrated_path(options: argparse.Namespace) -> Optional[Path]:
         return None
     own, suffix = os.path.splitext(options.path)
     path = Path(f"{own}.calibrated{suffix}" if options.calibrate is True else options.calibrate)
-    required = ""
-    if path.exists() and not _is_checkpoint(path):
-        required = "a checkpoint to write (a text goes before --calibrate), got another file"
-    elif path.exists() and not options.overwrite:
-        required = "a new file, or --overwrite, got an old file"
-    elif not path.parent.is_dir():
-        required = "a folder that exists, got none"
-    if required:
+    # A text after --calibrate would be taken for the new checkpoint's name, and replaced.
+    is_free = zipfile.is_zipfile(path) and options.overwrite if path.exists() else True
+    if not (is_free and path.parent.is_dir()):
+        required = "a new file in a folder, or a checkpoint with --overwrite"
         raise InputError(f"--calibrate {path}: required {required}")
     return path
 
 
-def _is_checkpoint(path: Path) -> bool:
-    """Judge by the first bytes: torch writes zip archives, and earlier wrote pickles."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(2).startswith((b"PK", b"\x80"))
-
-
-def _version(path: str) -> Optional[float]:
-    """Return a number that changes when a file is written; None if there is no file."""
-    return os.path.getmtime(path) if os.path.exists(path) else None
-
-
-def _calibrate(
-    path: str, calibrated: Path, measured: Mapping[str, Any], version: Optional[float]
-) -> None:
+def _calibrate(path: str, calibrated: Path, measured: Mapping[str, Any], written: float) -> None:
     """Write the checkpoint ``path`` with ``measured`` in its task's state as ``calibrated``.
 
     Raises:
-        InputError: if ``calibrated`` cannot be written, or a training has replaced ``path`` since
-            it had this version.
+        InputError: if ``calibrated`` cannot be written, or a training has replaced ``path``, which
+            was written at the time ``written``.
     """
     content = checkpoints.read(path)
-    if _version(path) != version:
+    if os.path.getmtime(path) != written:
         raise InputError(f"--calibrate: required the diagnosed checkpoint, got a newer {path}")
     content["task_state"] = {**(content.get("task_state") or {}), **measured}
     unfinished = calibrated.with_name(calibrated.name + ".tmp")
@@ -218,10 +200,9 @@ def _calibrate(
         torch.save(content, unfinished)
         os.replace(unfinished, calibrated)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
-        raise InputError(f"{calibrated}: required room to write, got: {error}") from None
-    finally:
         with contextlib.suppress(OSError):
             unfinished.unlink()
+        raise InputError(f"{calibrated}: required room to write, got: {error}") from None
 
 
 # ---------------------------------------------------------------- what is printed

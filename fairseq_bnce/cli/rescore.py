@@ -26,7 +26,7 @@ import pickle
 import re
 import tempfile
 from contextlib import ExitStack
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 
@@ -39,8 +39,8 @@ from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, compare, distin
 from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.rescoring.tuning import Lists, tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
-from fairseq_bnce.text.numerals import at_least, decimal
-from fairseq_bnce.text.reading import STDIN, LineSource, readable
+from fairseq_bnce.text.numerals import at_least
+from fairseq_bnce.text.reading import STDIN, check_readable, numbered_lines, readable
 from fairseq_bnce.text.writing import Output
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,8 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
     add("list", text, metavar="NBEST", nargs="?", default=STDIN)
     add("--format", "of NBEST (default: moses)", choices=("moses", "kaldi"), default="moses")
     text = "costs of a Kaldi list, 'utterance-n cost' in the list's order, as the feature NAME"
-    add("--cost", text, metavar="NAME=FILE", type=_cost, action="append", default=[])
+    costs: Dict[str, Any] = {"type": lambda text: text.partition("=")[::2], "action": "append"}
+    add("--cost", text, metavar="NAME=FILE", default=[], **costs)
     add = common.flag_adder(parser.add_argument_group("features"))
     text = "name of the added score (default: BNCE)"
     add("--feature", text, metavar="NAME", type=_feature_name, default="BNCE")
@@ -97,15 +98,8 @@ def _add_weight_flags(parser: argparse.ArgumentParser) -> None:
 def _feature_name(text: str) -> str:
     """Return a name that lists and weights can hold: a type for argparse."""
     if not re.fullmatch(r"[\w.+-]+", text):
-        required = "a name of letters, digits and _ . + -"
-        raise argparse.ArgumentTypeError(f"required {required}, got {quoted(text)}")
+        raise argparse.ArgumentTypeError(f"required letters, digits and _.+-, got {quoted(text)}")
     return text
-
-
-def _cost(text: str) -> Tuple[str, str]:
-    """Return (name, file): a type for argparse."""
-    name, file = text.split("=", 1)
-    return _feature_name(name), file
 
 
 def run(options: argparse.Namespace) -> None:
@@ -119,49 +113,39 @@ def run(options: argparse.Namespace) -> None:
 
 def _separate_weights(options: argparse.Namespace) -> None:
     """Join the values of --weights into one text; an NBEST among them is not a weight."""
-    weights, *others = options.weights
-    lists = [] if options.list == STDIN else [options.list]
-    for value in others:
-        is_number = decimal(value) is not None
-        if os.path.exists(value) or not (is_number or "=" in value):
-            lists.append(value)
-        else:
-            weights += f"{' ' if is_number else ','}{value}"
-    if len(lists) > 1:
-        raise InputError(f"--weights: required weights and one NBEST, got {quoted(lists[1])} too")
-    options.weights, options.list = weights, (lists or [STDIN])[0]
+    first, *others = options.weights
+    lists = [value for value in others if value == STDIN or os.path.exists(value)]
+    if len(lists) + (options.list != STDIN) > 1:
+        raise InputError(f"--weights: required weights and one NBEST, got {quoted(lists[0])} too")
+    options.list = (lists or [options.list])[0]
+    values = [value for value in others if value not in lists]
+    options.weights = first + "".join(f"{',' if '=' in v else ' '}{v}" for v in values)
 
 
 def _check_flags(options: argparse.Namespace) -> None:
-    """Refuse flags that contradict each other, before any work."""
-    has_weights = bool(options.weights or options.tune)
-    names = [name for name, _ in options.cost]
-    for is_wrong, flag, required in (
-        *((not options.path, name, "--path") for name in ("exact", *_SUFFIXES) if name != "path"),
-        (not options.path and not has_weights, "path", "a model, or --weights or --tune"),
-        (options.exact, "both", "no --exact"),
-        (options.tune or not has_weights, "ref", "--weights, and no --tune"),
-        (not has_weights, "best", "--weights or --tune"),
-        (not options.tune, "weights_out", "--tune"),
-        (not options.tune, "tune_features", "--tune"),
-        (options.format != "kaldi", "cost", "--format kaldi"),
-        (len(set(names)) < len(names), "cost", "every name once"),
-    ):
-        if is_wrong and (flag == "path" or getattr(options, flag)):
-            raise InputError(f"--{flag.replace('_', '-')}: required {required}")
+    """Refuse flags that would be ignored."""
+    has_weights = options.weights or options.tune
+    if not (options.path or has_weights):
+        raise InputError("--path: required a model, or --weights or --tune")
+    needs = {"--path": (options.path, "exact", "both", "count_words", "count_oov")}
+    needs["--weights or --tune"] = (has_weights, "best", "ref")
+    needs["--tune"] = (options.tune, "weights_out", "tune_features")
+    for needed, (is_given, *flags) in needs.items():
+        for flag in flags:
+            if getattr(options, flag) and not is_given:
+                raise InputError(f"--{flag.replace('_', '-')}: required {needed}")
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Check that standard input is read once and that no output replaces an input."""
-    given = {"NBEST": [options.list], "--weights": [options.weights], "--tune": options.tune}
-    given.update({"--ref": options.ref, "--cost": [file for _, file in options.cost]})
-    files = [(flag, name) for flag, names in given.items() for name in names or []]
-    waiting = [flag for flag, name in files if name == STDIN]
-    if len(waiting) > 1:
-        raise InputError(f"standard input: required once, got it for {' and '.join(waiting)}")
+    """Check that the lists can be read, and that no output replaces an input."""
+    files = [("NBEST", options.list), *(("--cost", name) for _, name in options.cost)]
+    for _, name in files:
+        check_readable(name)
+    references = options.tune or options.ref or []
+    files += [("--weights", options.weights), *(("--tune or --ref", name) for name in references)]
     if options.path:
         files += common.model_files(options.path, options.data)
-    outputs = [("--out", options.out or STDIN), ("--best", options.best)]
+    outputs = [("--out", options.out), ("--best", options.best)]
     common.check_outputs([*outputs, ("--weights-out", options.weights_out)], files)
 
 
@@ -177,15 +161,16 @@ class _Rescoring:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
-        self.format = _format(options)
+        is_moses = options.format == "moses"
+        self.format = MosesFormat() if is_moses else KaldiFormat(dict(options.cost))
         self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
         names = options.tune or options.ref
-        self.measure: Any = _measure(options, names) if names else None
+        self.measure: Any = _build_measure(options, names) if names else None
         self.references = self.format.references(names) if names else {}
-        self.source = LineSource(options.list)
         # The names of the added features, by flags.
         added = {flag: end for flag, end in _SUFFIXES.items() if getattr(options, flag)}
         self.added = {flag: options.feature + end for flag, end in added.items()}
+        self.counts = [self.added.get(flag) for flag in ("count_words", "count_oov")]
         # The features with the scores of the system that made the lists.
         self.own = [self.format.total] if self.format.total else list(self.format.costs)
         self.tuned = self._tuned_names() if options.tune else []
@@ -203,8 +188,8 @@ class _Rescoring:
                 stack.enter_context(Output(name)) if name else None
                 for name in (options.best, options.weights_out)
             )
-            self._check_lists()
-            words, lists = self._scored_lists()
+            self._check_references()
+            lists = self._scored_lists()
             if options.tune:
                 lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
             if weights_out is not None:
@@ -214,80 +199,75 @@ class _Rescoring:
                     _write_lines(out, map(self.format.annotated, nbest.hypotheses))
             else:
                 self._write_ranked(lists, self.weights, out, best)
-        if words is not None:
-            words.end()
-        self.source.warn_of_bad_lines()
 
     def _tuned_names(self) -> List[str]:
         names = [*self.own, *self.added.values(), *(self.weights or {})]
         if self.options.tune_features:
             names = [name.strip() for name in self.options.tune_features.split(",")]
-        names = list(dict.fromkeys(names))
-        if len(names) < 2:
-            raise InputError(
-                f"--tune: required two features (--path, --tune-features), got {names}"
-            )
-        return names
+        if len(set(names)) < 2:
+            raise InputError(f"--tune: required two features (--tune-features), got {names}")
+        return list(dict.fromkeys(names))
 
-    def _check_lists(self) -> None:
-        """Read lists without the model first, if they need references and are files.
+    def _lists(self) -> Iterator[NBest]:
+        """Read the lists."""
+        lists = group(self.format.hypotheses(numbered_lines(self.options.list)))
+        return unique_lists(lists) if self.weights or self.options.tune else lists
 
-        A list without a reference would otherwise end the command after hours of scoring.
-        """
-        files = [self.options.list, *(file for _, file in self.options.cost)]
+    def _check_references(self) -> None:
+        """Read the lists, if they are files, before hours of scoring: each needs a reference."""
+        files = [self.options.list, *(name for _, name in self.options.cost)]
         if self.measure is not None and self.added and all(map(os.path.isfile, files)):
-            hypotheses = _format(self.options).hypotheses(LineSource(self.options.list))
-            for nbest in unique_lists(group(hypotheses)):
+            for nbest in self._lists():
                 self._reference(nbest)
 
-    def _scored_lists(self) -> Tuple[Optional[common.ModelWords], Iterator[NBest]]:
-        """Return the model's words, which count the unknown ones, and the lists with features."""
-        words, lists = None, group(self.format.hypotheses(self.source))
-        if self.weights or self.options.tune:
-            lists = unique_lists(lists)
-        if self.added:
-            from fairseq_bnce.scoring import Scorer  # imports fairseq
+    def _scored_lists(self) -> Iterator[NBest]:
+        """Yield the lists with the model's features."""
+        lists = self._lists()
+        if not self.added:
+            yield from lists
+            return
+        from fairseq_bnce.scoring import Scorer  # imports fairseq
 
-            scorer = common.load_scorer(Scorer, self.options)
-            words = common.ModelWords(self.options, scorer, least=0)
-            scorers = {self.options.feature: scorer}
-            if "both" in self.added:
-                scorers[self.added["both"]] = scorer.with_exact(True)
-            counts = (self.added.get("count_words"), self.added.get("count_oov"))
-            sign = -1 if self.options.format == "kaldi" else 1
-            lists = add_features(lists, Added(scorers, *counts, sign, words, words.count))
-        return words, iter(common.progress_bar(iterable=lists, unit=" lists"))
+        scorer = common.load_scorer(Scorer, self.options)
+        words = common.ModelWords(self.options, scorer)
+        scorers = {self.options.feature: scorer}
+        if "both" in self.added:
+            scorers[self.added["both"]] = scorer.with_exact(True)
+        sign = -1 if self.options.format == "kaldi" else 1
+        added = Added(scorers, *self.counts, sign, words, words.count)
+        yield from common.progress_bar(iterable=add_features(lists, added), unit=" lists")
+        words.end()
 
     def _tune(self, lists: Iterator[NBest], scratch: Any) -> Iterator[NBest]:
         """Fit the weights, with the lists in a temporary file; return the lists."""
         features: List[np.ndarray] = []
         counts: List[np.ndarray] = []
-        for space, nbest in _in_space(self.tuned, lists, self.weights):
+        space: Optional[Space] = None
+        for nbest in lists:
+            space = space or Space(self.tuned, nbest, self.weights)
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
             pickle.dump(nbest, scratch)
-        if not features:
-            raise InputError(f"{self.source.name}: required n-best lists, got nothing")
+        if space is None:
+            raise InputError(f"{self.options.list}: required n-best lists, got nothing")
         space.check_met()
         self.weights = self._fit(space, Lists.join(features, counts))
         scratch.seek(0)
         return (pickle.load(scratch) for _ in range(len(features)))
 
     def _fit(self, space: Space, lists: Lists) -> Weights:
-        options = self.options
         start = space.vector(self.weights or dict.fromkeys(self.own, (1.0,)))
-        settings = {"restarts": options.restarts, "seed": options.seed}
+        settings = {"restarts": self.options.restarts, "seed": self.options.seed}
         with common.progress_bar(unit=" lines searched") as bar:
             tuned = tune(lists, start, self.measure, on_line=bar.update, **settings)
         weights = space.weights(tuned.weights)
         logger.warning("weights: " + ", ".join(weight_lines(weights)))
-        counts = (self.added.get("count_words"), self.added.get("count_oov"))  # of either sign
-        names = [name for name in weights if name not in counts and min(weights[name]) < 0]
-        if names:
+        negative = [n for n in weights if n not in self.counts and min(weights[n]) < 0]
+        if negative:
             logger.warning(
-                f"negative weight of {', '.join(map(quoted, names))}: a better score ranks lower, "
-                "often by chance; tune on more sentences or fewer features (--tune-features)"
+                f"negative weight of {', '.join(map(quoted, negative))}: a better score ranks "
+                "lower, often by chance; tune on more sentences or fewer features"
             )
         return weights
 
@@ -301,25 +281,19 @@ class _Rescoring:
         self, lists: Iterable[NBest], weights: Weights, out: Output, best: Optional[Output]
     ) -> None:
         counts: List[np.ndarray] = []
-        disordered: List[str] = []  # notes on lists whose line in --best is not their number
         space: Optional[Space] = None
-        for number, (space, nbest) in enumerate(_in_space(list(weights), lists, weights)):
+        for nbest in lists:
+            space = space or Space(list(weights), nbest, weights)
             order, totals = ranking(space.matrix(nbest), space.vector(weights))
             ranked = [nbest.hypotheses[place] for place in order]
             _write_lines(out, map(self.format.rescored, ranked, totals[order]))
             if best is not None:
                 _write_lines(best, [self.format.best(ranked[0])])
-                if self.options.format == "moses" and nbest.list_id != str(number):
-                    disordered.append(f"line {number + 1} is of list {quoted(nbest.list_id)}")
             if self.measure is not None:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
-        if disordered:
-            logger.warning(f"--best: {disordered[0]}: lines are in the order of the lists")
         if space is not None and space.unmet():
             unmet = ", ".join(map(quoted, space.unmet()))
-            if len(space.unmet()) == len(weights):
-                raise InputError(f"--weights: required a feature of the lists, got {unmet}")
             logger.warning(f"no list has a feature {unmet}, which has a weight")
         if counts:
             self._report(*np.array(counts).swapaxes(0, 1))
@@ -341,30 +315,12 @@ class _Rescoring:
             logger.warning(f"{len(before):,} of {len(self.references):,} references have a list")
 
 
-def _format(options: argparse.Namespace) -> Any:
-    return MosesFormat() if options.format == "moses" else KaldiFormat(dict(options.cost))
-
-
-def _measure(options: argparse.Namespace, references: List[str]) -> Any:
+def _build_measure(options: argparse.Namespace, references: List[str]) -> Any:
     metric = options.metric or ("wer" if options.format == "kaldi" else "bleu")
     if metric == "wer" and len(references) > 1:
         flag = "--tune" if options.tune else "--ref"
         raise InputError(f"{flag}: required once with --metric wer, got {len(references)} of them")
     return WordErrorRate() if metric == "wer" else Bleu(options.bleu_tokenize)
-
-
-def _in_space(
-    names: List[str], lists: Iterable[NBest], weights: Optional[Weights]
-) -> Iterator[Tuple[Space, NBest]]:
-    """Yield each list with the space of the first one."""
-    space: Optional[Space] = None
-    for nbest in lists:
-        if space is None:
-            space = Space(names, nbest, weights)
-            if space.unmet():
-                missing = ", ".join(map(quoted, space.unmet()))
-                logger.warning(f"the first list has no feature {missing}")
-        yield space, nbest
 
 
 def _write_lines(out: Output, lines: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, Tuple
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
-from fairseq_bnce.text.numerals import at_least, decimal
+from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.reading import TextLines
 from fairseq_bnce.text.writing import Output
 
@@ -61,9 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Score the text."""
-    for name in ("json", "per_word", "summary", "document"):
-        if options.nemo and getattr(options, name):
-            raise InputError(f"--nemo: required no --{name.replace('_', '-')}, got both")
     text = TextLines(options.files)
     scorer = common.load_scorer(Scorer, options)
     words = common.ModelWords(options, scorer)
@@ -102,12 +99,13 @@ def run(options: argparse.Namespace) -> None:
 def _beam_texts(lines: Iterable[str], beams: Deque[Tuple[str, float]]) -> Iterator[str]:
     """Yield the texts of NeMo's beams; keep text and score until the text is scored."""
     for number, line in enumerate(lines, 1):
-        text, _, given = line.rpartition("\t")
-        score = decimal(given)
-        if score is None or math.isnan(score) or "\t" in text:
+        text, _, score = line.partition("\t")
+        try:
+            beams.append((text, float(score)))
+        except ValueError:
             required = "--nemo: required a text, a tab and a number"
-            raise InputError(f"{required}, got {quoted(line)} (line {number:,} of the input)")
-        beams.append((text, score))
+            got = f"got {quoted(line)} (line {number:,} of the input)"
+            raise InputError(f"{required}, {got}") from None
         yield text
 
 

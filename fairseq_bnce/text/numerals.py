@@ -1,4 +1,4 @@
-"""Numbers in command lines and text files."""
+"""Numbers in command lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,3 @@ def at_least(least: int, most: Optional[int] = None) -> Callable[[str], int]:
         return int(text)
 
     return whole_number
-
-
-def decimal(text: str) -> Optional[float]:
-    """Return the number that a text is, or None if the text is not a number."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
