@@ -154,9 +154,8 @@ def test_bytes_that_are_no_utf8_are_replaced_and_counted(score, tmp_path):
 def test_lines_longer_than_the_model_reads(score, tmp_path):
     lines = [" ".join(["w1"] * 40), "w2", " ".join(["w3"] * 20)]
     write_lines(tmp_path / "text", lines)
-    status, output, errors = score(tmp_path / "text", model="transformer_lm")
+    status, output, _ = score(tmp_path / "text", model="transformer_lm")
     assert status == 0 and [row[1] for row in rows(output)] == ["41", "2", "21"]
-    assert "2 lines were scored in blocks" in errors
     narrow = score(tmp_path / "text", "--context-window", "1", model="transformer_lm")[1]
     assert narrow.splitlines()[1] == output.splitlines()[1]
     assert narrow.splitlines()[0] != output.splitlines()[0]

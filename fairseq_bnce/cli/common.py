@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import sys
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.numerals import at_least
@@ -177,31 +177,28 @@ class ModelWords:
 # ---------------------------------------------------------------- outputs
 
 
-def model_files(path: str, data: Optional[str]) -> List[Tuple[str, str]]:
-    """Return (flag, name) of a model's files, for :func:`check_outputs`."""
-    folder, flag = (data, "--data") if data else (os.path.dirname(path), "--path")
-    return [("--path", path), (flag, os.path.join(folder, "dict.txt"))]
+def model_files(path: str, data: Optional[str]) -> List[str]:
+    """Return the names of a model's files, for :func:`check_outputs`."""
+    return [path, os.path.join(data or os.path.dirname(path), "dict.txt")]
 
 
-def check_outputs(
-    outputs: Iterable[Tuple[str, Optional[str]]], inputs: Iterable[Tuple[str, Optional[str]]]
-) -> None:
+def check_outputs(outputs: Dict[str, Optional[str]], inputs: Iterable[Optional[str]]) -> None:
     """Refuse an output that would replace an input or another output, itself or its ``.part``.
 
     Args:
-        outputs: flags and names of files; None for no output, ``-`` for standard output.
-        inputs: flags and names of files; None for no input, ``-`` for standard input.
+        outputs: names of files by flags; None for no output, ``-`` for standard output.
+        inputs: names of files; None for no input, ``-`` for standard input.
 
     Raises:
-        InputError: naming both flags.
+        InputError: naming the flag.
     """
-    used = {os.path.realpath(name): flag for flag, name in inputs if name}
-    for flag, name in outputs:
+    used = {os.path.realpath(name) for name in inputs if name}
+    for flag, name in outputs.items():
         if name and name != STDIN and not is_special(name):
             path = os.path.realpath(name)
-            for other in (used.setdefault(path, flag), used.setdefault(part_of(path), flag)):
-                if other != flag:
-                    raise InputError(f"{flag}: required another file than {other}, got {name}")
+            if used & {path, part_of(path)}:
+                raise InputError(f"{flag}: required no input and no other output, got {name}")
+            used |= {path, part_of(path)}
 
 
 def without_nan(numbers: Dict[str, Any]) -> Dict[str, Any]:

@@ -40,7 +40,7 @@ from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.scoring import diagnosis, pictures
 from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis
-from fairseq_bnce.scoring.reduction import MOST_ROWS, Contexts
+from fairseq_bnce.scoring.reduction import Contexts
 from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.reading import TextLines, file_errors, sampled
 from fairseq_bnce.text.writing import Output
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "write a calibrated checkpoint; 'reduced-partition' (or 'offset') instead of FILE also "
     add("--calibrate", text + "sets that flag", metavar="FILE", nargs="?", const=True)
     text = "fit a reduced partition function, which --calibrate writes"
-    rows: Dict[str, Any] = {"metavar": "ROWS", "type": at_least(1, MOST_ROWS), "nargs": "?"}
+    rows: Dict[str, Any] = {"metavar": "ROWS", "type": at_least(1), "nargs": "?"}
     parser.add_argument("--reduced-partition", "--offset", help=text, const=0, **rows)
     add("--overwrite", "let --calibrate replace an existing checkpoint, such as that of --path")
 
@@ -116,8 +116,6 @@ def run(options: argparse.Namespace) -> None:
         dictionary.keep(str(calibrated.parent))
         mu_z, sigma_z = state["mu_z"], state["sigma_z"]
         logger.warning(f"{calibrated}: written, mu_z {mu_z:.4f}, sigma_z {sigma_z:.4f}")
-    elif kept is not None:
-        logger.warning("the reduced partition function is not kept: --calibrate [FILE] writes it")
 
 
 def _diagnosed(
@@ -127,19 +125,14 @@ def _diagnosed(
     lines: Iterable[str] = text
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
-    found, counted = Diagnosis(options.worst), (0, 0)
-    unit: Dict[str, Any] = {"total": text.total_bytes, "unit": "B", "unit_scale": True}
-    with common.progress_bar(
-        **(unit if kept is None else {"total": kept.most, "unit": " words"})
-    ) as bar:
+    found = Diagnosis(options.worst)
+    with common.progress_bar(total=text.total_bytes, unit="B", unit_scale=True) as bar:
         for _ in found.fill(scorer, map(words, lines), document=options.document):
-            counts = (found.count - found.lines, found.oov)
-            words.count(counts[0] - counted[0], counts[1] - counted[1])
-            counted = counts
-            bar.update((text.read_bytes if kept is None else kept.count) - bar.n)
+            bar.update(text.read_bytes - bar.n)
             if kept is not None and kept.is_full:
                 break
     text.warn()
+    words.count(found.count - found.lines, found.oov)
     if not found.count:
         raise InputError("text: required at least one line, got none")
     return found
@@ -150,10 +143,8 @@ def _diagnosed(
 
 def _prepare_folder(folder: Path, options: argparse.Namespace) -> None:
     """Check before the work that the folder can be written and that no input is replaced."""
-    inputs = [("FILE", name) for name in options.files] + common.model_files(
-        options.path, options.data
-    )
-    common.check_outputs([("--out", str(folder / "diagnosis.json"))], inputs)
+    inputs = [*options.files, *common.model_files(options.path, options.data)]
+    common.check_outputs({"--out": str(folder / "diagnosis.json")}, inputs)
     importlib.import_module("matplotlib")
     with file_errors(f"--out {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -209,11 +200,15 @@ def _calibrate(path: str, calibrated: Path, measured: Mapping[str, Any], written
 
 
 def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
-    width = max(len(title) for title, *_ in _SHOWN)
-    lines = [f"{title:{width}}  {numbers[name]:{form}}" for title, name, form in _SHOWN]
+    lines = _table(numbers)
     if "offset" in numbers:
-        lines.insert(0, "before, with the checkpoint's own log Z:")
-        lines += ["", *_reduced_lines(numbers["offset"], width)]
+        after = numbers["offset"]
+        title = (
+            f"after, with a reduced partition function of {after['rows']:,} rows, fitted to "
+            f"{after['fitted_on']:,} contexts and measured on {after['measured_on']:,} others:"
+        )
+        before = "before, with the checkpoint's own log Z:"
+        lines = [before, *lines, "", title, *_table(after)]
     if contexts:
         lines += ["", "farthest from mu_z:", "log Z_c - log Z\tentropy\tcontext [next word]"]
     for context in contexts:
@@ -222,18 +217,12 @@ def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     return "\n".join(lines)
 
 
-def _reduced_lines(reduced: Mapping[str, Any], width: int) -> List[str]:
-    title = (
-        f"after, with a reduced partition function of {reduced['rows']:,} rows, fitted to "
-        f"{reduced['fitted_on']:,} contexts and measured on {reduced['measured_on']:,} others:"
-    )
-    names = ("mu_z", "sigma_z", "lowest", "highest")
-    shown = [(title, name, form) for title, name, form in _SHOWN if name in names]
-    return [title, *(f"{title:{width}}  {reduced[name]:{form}}" for title, name, form in shown)]
+def _table(numbers: Mapping[str, Any]) -> List[str]:
+    width = max(len(title) for title, *_ in _SHOWN)
+    shown = [one for one in _SHOWN if one[1] in numbers]
+    return [f"{title:{width}}  {numbers[name]:{form}}" for title, name, form in shown]
 
 
 def _as_json(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
-    worst: List[Dict[str, Any]] = [context._asdict() for context in contexts]
-    return json.dumps(
-        {**common.without_nan(numbers), "farthest": worst}, indent=1, ensure_ascii=False
-    )
+    found = {**common.without_nan(numbers), "farthest": [one._asdict() for one in contexts]}
+    return json.dumps(found, indent=1, ensure_ascii=False)

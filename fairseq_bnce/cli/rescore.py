@@ -23,7 +23,6 @@ import argparse
 import logging
 import os
 import pickle
-import re
 import tempfile
 from contextlib import ExitStack
 from typing import Any, Dict, Iterable, Iterator, List, Optional
@@ -40,7 +39,7 @@ from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.rescoring.tuning import Lists, tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
 from fairseq_bnce.text.numerals import at_least
-from fairseq_bnce.text.reading import STDIN, check_readable, numbered_lines, readable
+from fairseq_bnce.text.reading import STDIN, numbered_lines, readable
 from fairseq_bnce.text.writing import Output
 
 logger = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
     add("--cost", text, metavar="NAME=FILE", default=[], **costs)
     add = common.flag_adder(parser.add_argument_group("features"))
     text = "name of the added score (default: BNCE)"
-    add("--feature", text, metavar="NAME", type=_feature_name, default="BNCE")
+    add("--feature", text, metavar="NAME", default="BNCE")
     add("--both", "add unnormalised scores, and those of the softmax as NAMEExact")
     add("--count-words", "add the number of the hypothesis' words as NAMEWords")
     add("--count-oov", "add the number of words that the model does not know as NAMEOOV")
@@ -93,13 +92,6 @@ def _add_weight_flags(parser: argparse.ArgumentParser) -> None:
     text = "number of resamples of the bootstrap (default: 1000)"
     add("--resamples", text, metavar="N", type=at_least(1), default=1000)
     add("--seed", "of random starts and resamples (default: 1)", default=1, **count)
-
-
-def _feature_name(text: str) -> str:
-    """Return a name that lists and weights can hold: a type for argparse."""
-    if not re.fullmatch(r"[\w.+-]+", text):
-        raise argparse.ArgumentTypeError(f"required letters, digits and _.+-, got {quoted(text)}")
-    return text
 
 
 def run(options: argparse.Namespace) -> None:
@@ -127,26 +119,21 @@ def _check_flags(options: argparse.Namespace) -> None:
     has_weights = options.weights or options.tune
     if not (options.path or has_weights):
         raise InputError("--path: required a model, or --weights or --tune")
-    needs = {"--path": (options.path, "exact", "both", "count_words", "count_oov")}
-    needs["--weights or --tune"] = (has_weights, "best", "ref")
-    needs["--tune"] = (options.tune, "weights_out", "tune_features")
-    for needed, (is_given, *flags) in needs.items():
-        for flag in flags:
-            if getattr(options, flag) and not is_given:
-                raise InputError(f"--{flag.replace('_', '-')}: required {needed}")
+    for flag in ("exact", "both", "count_words", "count_oov"):
+        if getattr(options, flag) and not options.path:
+            raise InputError(f"--{flag.replace('_', '-')}: required --path")
+    if options.best and not has_weights:
+        raise InputError("--best: required --weights or --tune")
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Check that the lists can be read, and that no output replaces an input."""
-    files = [("NBEST", options.list), *(("--cost", name) for _, name in options.cost)]
-    for _, name in files:
-        check_readable(name)
-    references = options.tune or options.ref or []
-    files += [("--weights", options.weights), *(("--tune or --ref", name) for name in references)]
+    """Check that no output replaces an input."""
+    inputs = [options.list, options.weights, *(options.tune or options.ref or [])]
+    inputs += [name for _, name in options.cost]
     if options.path:
-        files += common.model_files(options.path, options.data)
-    outputs = [("--out", options.out), ("--best", options.best)]
-    common.check_outputs([*outputs, ("--weights-out", options.weights_out)], files)
+        inputs += common.model_files(options.path, options.data)
+    outputs = {"--out": options.out, "--best": options.best, "--weights-out": options.weights_out}
+    common.check_outputs(outputs, inputs)
 
 
 class _Rescoring:
@@ -168,9 +155,8 @@ class _Rescoring:
         self.measure: Any = _build_measure(options, names) if names else None
         self.references = self.format.references(names) if names else {}
         # The names of the added features, by flags.
-        added = {flag: end for flag, end in _SUFFIXES.items() if getattr(options, flag)}
-        self.added = {flag: options.feature + end for flag, end in added.items()}
-        self.counts = [self.added.get(flag) for flag in ("count_words", "count_oov")]
+        flags = [flag for flag in _SUFFIXES if getattr(options, flag)]
+        self.added = {flag: options.feature + _SUFFIXES[flag] for flag in flags}
         # The features with the scores of the system that made the lists.
         self.own = [self.format.total] if self.format.total else list(self.format.costs)
         self.tuned = self._tuned_names() if options.tune else []
@@ -184,29 +170,25 @@ class _Rescoring:
         options = self.options
         with ExitStack() as stack:
             out = stack.enter_context(Output(options.out))
-            best, weights_out = (
-                stack.enter_context(Output(name)) if name else None
-                for name in (options.best, options.weights_out)
-            )
+            best = stack.enter_context(Output(options.best)) if options.best else None
             self._check_references()
             lists = self._scored_lists()
             if options.tune:
                 lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
-            if weights_out is not None:
-                _write_lines(weights_out, weight_lines(self.weights or {}))
             if self.weights is None:
                 for nbest in lists:
-                    _write_lines(out, map(self.format.annotated, nbest.hypotheses))
+                    out.write("\n".join(map(self.format.annotated, nbest.hypotheses)))
+                    out.flush()
             else:
                 self._write_ranked(lists, self.weights, out, best)
 
     def _tuned_names(self) -> List[str]:
-        names = [*self.own, *self.added.values(), *(self.weights or {})]
-        if self.options.tune_features:
-            names = [name.strip() for name in self.options.tune_features.split(",")]
-        if len(set(names)) < 2:
+        default = [*self.own, *self.added.values(), *(self.weights or {})]
+        names = self.options.tune_features.split(",") if self.options.tune_features else default
+        names = list(dict.fromkeys(map(str.strip, names)))
+        if len(names) < 2:
             raise InputError(f"--tune: required two features (--tune-features), got {names}")
-        return list(dict.fromkeys(names))
+        return names
 
     def _lists(self) -> Iterator[NBest]:
         """Read the lists."""
@@ -234,7 +216,8 @@ class _Rescoring:
         if "both" in self.added:
             scorers[self.added["both"]] = scorer.with_exact(True)
         sign = -1 if self.options.format == "kaldi" else 1
-        added = Added(scorers, *self.counts, sign, words, words.count)
+        counts = (self.added.get("count_words"), self.added.get("count_oov"))
+        added = Added(scorers, *counts, sign, words, words.count)
         yield from common.progress_bar(iterable=add_features(lists, added), unit=" lists")
         words.end()
 
@@ -262,13 +245,11 @@ class _Rescoring:
         with common.progress_bar(unit=" lines searched") as bar:
             tuned = tune(lists, start, self.measure, on_line=bar.update, **settings)
         weights = space.weights(tuned.weights)
-        logger.warning("weights: " + ", ".join(weight_lines(weights)))
-        negative = [n for n in weights if n not in self.counts and min(weights[n]) < 0]
-        if negative:
-            logger.warning(
-                f"negative weight of {', '.join(map(quoted, negative))}: a better score ranks "
-                "lower, often by chance; tune on more sentences or fewer features"
-            )
+        lines = weight_lines(weights)
+        logger.warning("weights: " + ", ".join(lines))
+        if self.options.weights_out:
+            with Output(self.options.weights_out) as out:
+                out.write("\n".join(lines))
         return weights
 
     def _reference(self, nbest: NBest) -> List[str]:
@@ -286,9 +267,10 @@ class _Rescoring:
             space = space or Space(list(weights), nbest, weights)
             order, totals = ranking(space.matrix(nbest), space.vector(weights))
             ranked = [nbest.hypotheses[place] for place in order]
-            _write_lines(out, map(self.format.rescored, ranked, totals[order]))
+            out.write("\n".join(map(self.format.rescored, ranked, totals[order])))
+            out.flush()
             if best is not None:
-                _write_lines(best, [self.format.best(ranked[0])])
+                best.write(self.format.best(ranked[0]))
             if self.measure is not None:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
@@ -300,16 +282,17 @@ class _Rescoring:
 
     def _report(self, before: np.ndarray, after: np.ndarray) -> None:
         """Log the measure of the lists' first entries and of the best ones."""
-        settings = {"resamples": self.options.resamples, "seed": self.options.seed}
+        options = self.options
+        settings = {"resamples": options.resamples, "seed": options.seed}
         found = compare(before, after, self.measure, **settings)
-        interval, signed = "{:.2f} [{:.2f}, {:.2f}]", "{:+.2f} [{:+.2f}, {:+.2f}]"
-        first = interval.format(found.before, *found.before_interval)
-        last = interval.format(found.after, *found.after_interval)
+        form, signed = "{:.2f} [{:.2f}, {:.2f}]", "{:+.2f} [{:+.2f}, {:+.2f}]"
+        first = form.format(found.before, *found.before_interval)
+        last = form.format(found.after, *found.after_interval)
         gain = signed.format(found.after - found.before, *found.gain_interval)
         logger.warning(
             f"{self.measure.description}: before {first} (each list's first entry), after {last}, "
-            f"difference {gain} (95 % intervals, paired bootstrap: {self.options.resamples:,} "
-            f"resamples of {found.sentences:,} sentences, seed {self.options.seed})"
+            f"difference {gain} (95 % intervals, paired bootstrap: {options.resamples:,} "
+            f"resamples of {found.sentences:,} sentences, seed {options.seed})"
         )
         if len(before) < len(self.references):
             logger.warning(f"{len(before):,} of {len(self.references):,} references have a list")
@@ -318,12 +301,5 @@ class _Rescoring:
 def _build_measure(options: argparse.Namespace, references: List[str]) -> Any:
     metric = options.metric or ("wer" if options.format == "kaldi" else "bleu")
     if metric == "wer" and len(references) > 1:
-        flag = "--tune" if options.tune else "--ref"
-        raise InputError(f"{flag}: required once with --metric wer, got {len(references)} of them")
+        raise InputError(f"--metric: required bleu with several references, got {metric}")
     return WordErrorRate() if metric == "wer" else Bleu(options.bleu_tokenize)
-
-
-def _write_lines(out: Output, lines: Iterable[str]) -> None:
-    for line in lines:
-        out.write(line)
-    out.flush()

@@ -197,11 +197,9 @@ def sampled(lines: Iterable[str], tokens: int, seed: int = 1) -> List[str]:
     kept: List[Tuple[float, int, str]] = []  # a heap: (place in the order, negative; tokens; line)
     total = 0
     for line in lines:
-        place = -rng.random()
-        if total < tokens or place > kept[0][0]:
-            size = len(line.split()) + 1
-            heapq.heappush(kept, (place, size, line))
-            total += size
-            while total - kept[0][1] >= tokens:
-                total -= heapq.heappop(kept)[1]
+        size = len(line.split()) + 1
+        heapq.heappush(kept, (-rng.random(), size, line))
+        total += size
+        while total - kept[0][1] >= tokens:
+            total -= heapq.heappop(kept)[1]
     return [line for *_, line in sorted(kept, reverse=True)]

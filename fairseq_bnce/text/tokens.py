@@ -32,19 +32,16 @@ def moses(language: str) -> Any:
 
 def words_of(text: str, language: str | None, lowercase: bool) -> list[str]:
     """Cut a line by the rules for a language, or at spaces if the language is None."""
-    words = text.split() if language is None else tokenize(text, language)
+    if language is None:
+        words = text.split()
+    else:
+        # sacremoses' protected_patterns would join a word and the full stop after it, and fail
+        # beyond 1,000 in a line.
+        parts = re.split(f"({'|'.join(SPECIALS)})", text)
+        cut = ([part] if part in SPECIALS else moses_words(part, language) for part in parts)
+        words = [word for some in cut for word in some]
     # Lower-case afterwards: the tokeniser reads a capital after a full stop as a new sentence.
     return [word.lower() for word in words] if lowercase else words
-
-
-def tokenize(text: str, language: str) -> list[str]:
-    """Cut raw text into words; each of fairseq's own symbols stays one word."""
-    # sacremoses' protected_patterns would join a word and the full stop after it, and fail beyond
-    # 1,000 in a line.
-    words: list[str] = []
-    for part in re.split(f"({'|'.join(SPECIALS)})", text):
-        words += [part] if part in SPECIALS else moses_words(part, language)
-    return words
 
 
 def moses_words(text: str, language: str) -> list[str]:
