@@ -31,6 +31,7 @@ BAD_INPUT = 2
 _SIGNALLED = 128  # plus the signal's number: an exit status, as in a shell
 # Arguments that a ScoringError names, at the start of its message or after "; ".
 _ARGUMENT = re.compile(r"(^|; )(path|data|device|context_window|document|shift)(?=[: ])")
+_OTHER_NAMES = {"context_window": "context-window", "shift": "log-z-shift"}
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -97,8 +98,7 @@ def _exit(number: int, _: Any) -> None:
 
 
 def _flag(found: Any) -> str:
-    name = "log-z-shift" if found[2] == "shift" else found[2].replace("_", "-")
-    return f"{found[1]}--{name}"
+    return f"{found[1]}--{_OTHER_NAMES.get(found[2], found[2])}"
 
 
 def _print_error(message: str) -> int:

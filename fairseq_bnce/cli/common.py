@@ -111,11 +111,8 @@ def load_scorer(kind: Any, options: argparse.Namespace, **settings: Any) -> Any:
             utils.import_user_module(options)
     # cuDNN's recurrent layers and convolutions would round their factors to TF32.
     torch.backends.cudnn.allow_tf32 = False
-    settings.update(
-        device=options.device,
-        dtype=getattr(torch, options.dtype),
-        batch_tokens=options.batch_tokens,
-    )
+    dtype = getattr(torch, options.dtype)
+    settings.update(device=options.device, dtype=dtype, batch_tokens=options.batch_tokens)
     return kind.from_checkpoint(options.path, options.data, **settings)
 
 

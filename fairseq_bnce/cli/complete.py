@@ -18,12 +18,13 @@ import argparse
 import csv
 import json
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 import numpy as np
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.data import completion
+from fairseq_bnce.data.completion import Question
 from fairseq_bnce.text.training_text import NONE, PENN, TrainingText
 from fairseq_bnce.text.writing import Output
 
@@ -46,28 +47,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Answer the questions."""
-    paths = _paths(options.path)
+    # A file whose name has the separator is one model.
+    is_one = os.path.isfile(options.path)
+    paths = [options.path] if is_one else options.path.split(os.pathsep)
     models = [name for path in paths for name in common.model_files(path, options.data)]
     common.check_outputs({"--out": options.out}, [options.questions, options.answers, *models])
     questions = completion.read_questions(options.questions)
-    right = completion.right_letters(questions, options.answers) if options.answers else None
+    right = completion.right_letters(questions, options.answers) if options.answers else []
     with Output(options.out) as out:
-        scores = _scores(questions, paths, options)
-        if options.out or right is None:
-            _write_table(out, questions, scores, right)
-    if right is not None:
+        scores = _scores(options, paths, questions)
+        if options.out or not right:
+            _write_table(out, [question.name for question in questions], scores, right)
+    if right:
         found = _accuracies(scores, right)
         print(json.dumps({"path": options.path, **found}) if options.json else _as_text(found))
 
 
-def _paths(given: str) -> List[str]:
-    """Return the models of --path; a file whose name has the separator is one model."""
-    return [given] if os.path.isfile(given) else given.split(os.pathsep)
-
-
-def _scores(
-    questions: Sequence[completion.Question], paths: Sequence[str], options: argparse.Namespace
-) -> Scores:
+def _scores(options: argparse.Namespace, paths: List[str], questions: List[Question]) -> Scores:
     """Return the sums of all models' scores."""
     from fairseq_bnce.scoring import Scorer  # imports fairseq
 
@@ -83,7 +79,7 @@ def _scores(
         sentences = [words(text) for question in questions for text in question.sentences]
         for name in names:
             scorer = model.with_exact(True) if name == "exact" else model
-            settings = {"total": len(sentences), "desc": name, "unit": " sentences"}
+            settings: Dict[str, Any] = {"total": len(sentences), "desc": name, "unit": " sentences"}
             scored = [*common.progress_bar(iterable=scorer.score_stream(sentences), **settings)]
             totals = np.array([score.total for score in scored])
             found[name] = found[name] + totals.reshape(-1, len(completion.LETTERS))
@@ -92,15 +88,10 @@ def _scores(
     return found
 
 
-def _write_table(
-    out: Output,
-    questions: Sequence[completion.Question],
-    scores: Scores,
-    right: Optional[Sequence[str]],
-) -> None:
+def _write_table(out: Output, names: List[str], scores: Scores, right: List[str]) -> None:
     """Write lines of CSV: choices first, then scores."""
-    columns: Dict[str, Sequence[str]] = {"id": [question.name for question in questions]}
-    if right is not None:
+    columns: Dict[str, Sequence[str]] = {"id": names}
+    if right:
         columns["answer"] = right
     columns.update({name: completion.chosen(values) for name, values in scores.items()})
     for name, values in scores.items():

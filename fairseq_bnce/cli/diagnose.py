@@ -93,8 +93,7 @@ def run(options: argparse.Namespace) -> None:
     scorer = common.load_scorer(DiagnosingScorer, options, exact=True)
     rows = options.reduced_partition
     kept = scorer.contexts = None if rows is None else Contexts()
-    words = common.ModelWords(options, scorer)
-    found = _diagnosed(scorer, words, options)
+    found = _diagnosed(scorer, options)
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **diagnosis.summary(found.measures)}
     state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
     if kept is not None:
@@ -109,7 +108,6 @@ def run(options: argparse.Namespace) -> None:
         out.write((_as_json if options.json else _as_text)(numbers, contexts))
     if folder is not None:
         _write_folder(folder, found, _as_json(numbers, contexts))
-    words.end()
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
         _calibrate(options.path, calibrated, {**state, **dictionary.state()}, written)
@@ -118,10 +116,9 @@ def run(options: argparse.Namespace) -> None:
         logger.warning(f"{calibrated}: written, mu_z {mu_z:.4f}, sigma_z {sigma_z:.4f}")
 
 
-def _diagnosed(
-    scorer: DiagnosingScorer, words: common.ModelWords, options: argparse.Namespace
-) -> Diagnosis:
-    text, kept = TextLines(options.files), scorer.contexts
+def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
+    words, text = common.ModelWords(options, scorer), TextLines(options.files)
+    kept = scorer.contexts
     lines: Iterable[str] = text
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
@@ -133,6 +130,7 @@ def _diagnosed(
                 break
     text.warn()
     words.count(found.count - found.lines, found.oov)
+    words.end()
     if not found.count:
         raise InputError("text: required at least one line, got none")
     return found

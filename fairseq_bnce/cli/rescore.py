@@ -148,9 +148,9 @@ class _Rescoring:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
-        is_moses = options.format == "moses"
-        self.format = MosesFormat() if is_moses else KaldiFormat(dict(options.cost))
-        self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
+        is_kaldi = options.format == "kaldi"
+        self.format: Any = KaldiFormat(dict(options.cost)) if is_kaldi else MosesFormat()
+        self.weights: Weights = read_weights(options.weights) if options.weights else {}
         names = options.tune or options.ref
         self.measure: Any = _build_measure(options, names) if names else None
         self.references = self.format.references(names) if names else {}
@@ -158,9 +158,9 @@ class _Rescoring:
         flags = [flag for flag in _SUFFIXES if getattr(options, flag)]
         self.added = {flag: options.feature + _SUFFIXES[flag] for flag in flags}
         # The features with the scores of the system that made the lists.
-        self.own = [self.format.total] if self.format.total else list(self.format.costs)
+        self.own = list(dict(options.cost)) if is_kaldi else [MosesFormat.total]
         self.tuned = self._tuned_names() if options.tune else []
-        weighted = {*self.tuned, *(self.weights or {})}
+        weighted = {*self.tuned, *self.weights}
         if self.added and weighted and weighted.isdisjoint(self.added.values()):
             names = ", ".join(self.added.values())
             logger.warning(f"{names}, from --path, has no weight: lists are ranked without it")
@@ -175,15 +175,15 @@ class _Rescoring:
             lists = self._scored_lists()
             if options.tune:
                 lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
-            if self.weights is None:
+            if not self.weights:
                 for nbest in lists:
                     out.write("\n".join(map(self.format.annotated, nbest.hypotheses)))
                     out.flush()
             else:
-                self._write_ranked(lists, self.weights, out, best)
+                self._write_ranked(lists, out, best)
 
     def _tuned_names(self) -> List[str]:
-        default = [*self.own, *self.added.values(), *(self.weights or {})]
+        default = [*self.own, *self.added.values(), *self.weights]
         names = self.options.tune_features.split(",") if self.options.tune_features else default
         names = list(dict.fromkeys(map(str.strip, names)))
         if len(names) < 2:
@@ -258,14 +258,12 @@ class _Rescoring:
             raise nbest.hypotheses[0].line.error(required, quoted(nbest.list_id))
         return self.references[nbest.list_id]
 
-    def _write_ranked(
-        self, lists: Iterable[NBest], weights: Weights, out: Output, best: Optional[Output]
-    ) -> None:
+    def _write_ranked(self, lists: Iterable[NBest], out: Output, best: Optional[Output]) -> None:
         counts: List[np.ndarray] = []
         space: Optional[Space] = None
         for nbest in lists:
-            space = space or Space(list(weights), nbest, weights)
-            order, totals = ranking(space.matrix(nbest), space.vector(weights))
+            space = space or Space(list(self.weights), nbest, self.weights)
+            order, totals = ranking(space.matrix(nbest), space.vector(self.weights))
             ranked = [nbest.hypotheses[place] for place in order]
             out.write("\n".join(map(self.format.rescored, ranked, totals[order])))
             out.flush()

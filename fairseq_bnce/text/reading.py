@@ -68,16 +68,6 @@ def open_text(name: str) -> Iterator[Any]:
         yield stream
 
 
-def check_readable(name: str) -> None:
-    """Raise InputError unless a file can be opened.
-
-    A named pipe is not opened: its writer would stop if it was opened and closed.
-    """
-    with file_errors(name):
-        if name != STDIN and not stat.S_ISFIFO(os.stat(name).st_mode):
-            open(name, "rb").close()
-
-
 class TextLines:
     """The lines of files, one after the other, without their line ends.
 
@@ -90,7 +80,7 @@ class TextLines:
     Attributes:
         bad_lines: number of lines so far that were not UTF-8; they contain U+FFFD instead.
         read_bytes: number of bytes read so far.
-        total_bytes: number of bytes of all files; None if unknown.
+        total_bytes: number of bytes of all files, as they are on the disk; None if unknown.
 
     Raises:
         InputError: for a file that cannot be opened. See also :func:`open_text`.
@@ -99,12 +89,13 @@ class TextLines:
     def __init__(self, names: Sequence[str]):
         self.names = list(names) or [STDIN]
         for name in self.names:
-            check_readable(name)
+            # The writer of a named pipe would stop if the pipe was opened and closed.
+            with file_errors(name):
+                if name != STDIN and not stat.S_ISFIFO(os.stat(name).st_mode):
+                    open(name, "rb").close()
         self.bad_lines = self.read_bytes = 0
-        is_known = all(map(os.path.isfile, self.names)) and not any(
-            name.endswith((".gz", ".bz2", ".xz")) for name in self.names
-        )
-        self.total_bytes = sum(map(os.path.getsize, self.names)) if is_known else None
+        has_sizes = all(map(os.path.isfile, self.names))
+        self.total_bytes = sum(map(os.path.getsize, self.names)) if has_sizes else None
         self._waiting: Deque[str] = deque()
         self._stream: Any = None
 

@@ -59,9 +59,6 @@ def moses_words(text: str, language: str) -> list[str]:
     words: list[str] = []
     last = len(chunks) - 1
     for number, chunk in enumerate(chunks):
-        if len(chunk) == 1 or chunk.isascii() and chunk.isalnum():
-            words.append(chunk)
-            continue
         has_before = number > 0 and chunk[0] in "',"
         after = ""
         if number < last and chunk[-1] in "',.":
