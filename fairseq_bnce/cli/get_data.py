@@ -71,7 +71,10 @@ def run(options: argparse.Namespace) -> None:
     with results.replaced_result(out, RESULTS) as scratch:
         report = _make_text(options, settings, source, scratch)
         if questions:
-            _make_questions(questions, right, scratch, options.text_only)
+            _make_questions(options, scratch, questions)
+        if right:
+            answers = "".join(f"{LETTERS.index(letter)}\n" for letter in right)
+            (scratch / "result" / "questions" / "answers.txt").write_text(answers, "utf-8")
     results.print_report(report, options.out)
     for what, published, found in map(dict.values, report["corpus"]["counts"]):
         differs = f"warning: {what}: {published:,} are published, but came {found:,}"
@@ -123,9 +126,7 @@ def _counts(corpus: Corpus, splits: dict[str, dict[str, int]]) -> list[dict[str,
     return [dict(zip(("what", "published", "here"), values)) for values in found]
 
 
-def _make_questions(
-    questions: list[Question], right: list[str], scratch: Path, is_text_only: bool
-) -> None:
+def _make_questions(options: argparse.Namespace, scratch: Path, questions: list[Question]) -> None:
     """Binarise the questions of mscc with the dictionary of the result.
 
     Question q (from 0) has lines 5 q to 5 q + 4, a line for each choice. answers.txt has the right
@@ -136,12 +137,8 @@ def _make_questions(
     text = folder / "candidates.txt"
     sentences = [novel_words(sentence) for question in questions for sentence in question.sentences]
     text.write_text("\n".join(sentences) + "\n", encoding="utf-8")
-    words = result / ("text" if is_text_only else "bin") / "dict.txt"
-    settings = text_options.build_settings(
-        tokenized=True, test=[str(text)], dict=words, out=folder, workers=1, text_only=is_text_only
-    )
+    words = result / ("text" if options.text_only else "bin") / "dict.txt"
+    given = {"test": [str(text)], "dict": words, "text_only": options.text_only, "workers": 1}
+    settings = text_options.build_settings(tokenized=True, out=folder, **given)
     prepare(settings, folder, CORPORA["mscc"].made)
     (folder / "result").rename(result / "questions")
-    if right:
-        answers = "".join(f"{LETTERS.index(letter)}\n" for letter in right)
-        (result / "questions" / "answers.txt").write_text(answers, encoding="utf-8")
