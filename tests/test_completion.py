@@ -232,11 +232,6 @@ def test_as_json(complete, put):
     assert text == f"exact: {one['right']} of 2 right, {interval}\n"
 
 
-def test_json_needs_answers(complete, put):
-    status, output, errors = complete(put("q", MACHINE), "--json")
-    assert status == 2 and not output and "--json: required" in errors
-
-
 def test_without_answers_the_choices_are_printed(complete, put, tmp_path):
     status, output, _ = complete(put("q", MACHINE))
     assert status == 0

@@ -232,11 +232,6 @@ def test_a_checkpoint_written_since_is_not_calibrated(
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "text"]
 
 
-def test_rows_that_are_too_many_are_refused_before_the_work(diagnose, checkpoint, tmp_path):
-    status, _, errors = diagnose("--path", checkpoint, "--offset", 9001, tmp_path / "no text")
-    assert status == 2 and "--offset: required" in errors and "no text" not in errors
-
-
 def test_the_diagnosis_replaces_no_text(diagnose, checkpoint, tmp_path):
     write_lines(tmp_path / "diagnosis.json", LINES)
     given = ["--out", tmp_path, tmp_path / "diagnosis.json"]

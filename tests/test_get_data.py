@@ -339,11 +339,8 @@ def test_sentence_completion(tmp_path, capsys) -> None:
         (["ptb", "--source", "{tmp}/wrong.tgz"], "{tmp}/wrong.tgz"),
         (["mscc"], "Holmes_Training_Data.tar.xz"),
         (["ptb", "--source", "{tmp}", "--out", "{tmp}"], "--out"),
-        (["ptb", "--questions", "{tmp}/x"], "--questions"),
         (["mscc", "--questions", "{tmp}/x"], "{tmp}/x"),
-        (["mscc", "--answers", "{tmp}/x"], "--answers"),
         (["mscc", "--questions", "{tmp}/q.csv", "--answers", "{tmp}/a.csv"], "a.csv"),
-        (["ltcb", "--split-by", "paragraph"], "--split-by"),
         (["ptb", "--split", "1", "0", "0"], "--split"),
     ],
 )

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import gzip
-import os
 import random
 import re
 import sys
@@ -22,7 +21,6 @@ LIST = [
     "0 ||| w1 oov w3 ||| TM= -2 ||| -2",
     "1 |||  ||| TM= -3 ||| -3 ||| 0-0",
 ]
-UNKNOWN = "fairseq-bnce: 1 of 6 words (17%) are out of the vocabulary\n"
 
 
 @pytest.fixture
@@ -96,7 +94,7 @@ def scores(lines, name="BNCE"):
 
 def test_the_score_is_that_of_the_scorer(rescore, nbest, scorer):
     status, lines, errors = rescore(nbest)
-    assert (status, errors) == (0, UNKNOWN)
+    assert (status, errors) == (0, "")
     want = scorer.score(["w1 w2 w3", "w1 oov w3", ""])
     np.testing.assert_allclose(scores(lines), want, atol=2e-6)
     assert [re.sub(r" BNCE= \S+", "", line) for line in lines] == [
@@ -154,10 +152,10 @@ def test_bytes_that_are_no_utf8_stay(rescore, nbest):
 def test_standard_input_gzip_and_a_file_out(rescore, nbest, tmp_path, stdin):
     _, want, _ = rescore(nbest)
     stdin(nbest)
-    assert rescore() == (0, want, UNKNOWN)
+    assert rescore() == (0, want, "")
     (tmp_path / "nbest.gz").write_bytes(gzip.compress(nbest.read_bytes()))
     out = tmp_path / "out"
-    assert rescore(tmp_path / "nbest.gz", "--out", out) == (0, [], UNKNOWN)
+    assert rescore(tmp_path / "nbest.gz", "--out", out) == (0, [], "")
     assert out.read_text().splitlines() == want
 
 
@@ -315,7 +313,6 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
     assert f"word error rate (jiwer), per cent: before {before:.2f} [" in errors
     assert "after 0.00 [0.00, 0.00]" in errors
     assert "2 of 3 references have a list" in errors
-    assert "--best:" not in errors  # its lines have names
     kaldi = ["--format", "kaldi", tmp_path / "words", *costs]
     assert rescore(*kaldi, "--tune", tmp_path / "text", model=None)[:2] == (0, lines)
     kaldi += ["--weights", "ac=1", "--ref", tmp_path / "text"]
@@ -330,16 +327,10 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
     [
         ([], "--path"),
         (["--exact", "--weights", "TM=1"], "--exact"),
-        (["--path", "x", "--exact", "--both"], "--both"),
-        (["--tune", "x", "--ref", "x"], "--ref"),
-        (["--path", "x", "--ref", "x"], "--ref"),
-        (["--weights", "TM=1", "--weights-out", "x"], "--weights-out"),
-        (["--weights", "TM=1", "--tune-features", "x"], "--tune-features"),
-        (["--weights", "TM=1", "--cost", "a=b"], "--cost"),
+        (["--path", "x", "--best", "x"], "--best"),
         (["--weights", "TM=1 2"], "--weights"),
         (["--weights", "weights"], "weights, line 2"),
         (["--tune", "none"], "none"),
-        (["--weights", "TM=1", "--tokenize", "xx"], "--tokenize"),
     ],
 )
 def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message, monkeypatch):
@@ -361,12 +352,10 @@ def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
     out = tmp_path / "out"
     status, _, errors = rescore(nbest, "--weights", "TM=1,MT=1", "--out", out, model=None)
     assert status == 0 and len(out.read_text().splitlines()) == len(lines)
-    assert errors.startswith("fairseq-bnce: the first list has no feature 'TM', 'MT'\n")
     assert "no list has a feature 'MT', which has a weight" in errors
     flags = ["--tune", nbest, "--tune-features", "score,LM,MT", "--weights", "MT=1"]
     status, _, errors = rescore(nbest, *flags, model=None)
-    assert status == 2 and "a feature 'MT'" in errors
-    assert "the first list has no feature 'MT'\n" in errors
+    assert status == 2 and "'MT'" in errors
 
 
 @pytest.mark.parametrize(
@@ -391,10 +380,7 @@ def test_what_cannot_be_tuned_is_refused_before_the_model_is_loaded(rescore, nbe
     write_lines(tmp_path / "text", ["u w1 w2"])
     kaldi = ["--format", "kaldi", "--tune", tmp_path / "text", tmp_path / "words"]
     for flags, message in {
-        (nbest, "--metric", "wer", "--tune", nbest, "--tune", nbest): ("--tune"),
-        (nbest, "--metric", "wer", "--weights", "TM=1", "--ref", nbest, "--ref", nbest): (
-            "--ref: required"
-        ),
+        (nbest, "--metric", "wer", "--tune", nbest, "--tune", nbest): "--metric",
         tuple(kaldi): "--tune: required",
         (nbest, "--tune", nbest, "--tune-features", "score"): ("--tune"),
     }.items():
@@ -452,31 +438,20 @@ def test_a_byte_order_mark_is_no_part_of_an_id(rescore, nbest, tmp_path):
     assert lines[0] == "\ufeff" + LIST[0]
 
 
-def test_lists_that_are_not_in_the_order_of_their_numbers(rescore, tmp_path):
-    """Their first hypotheses are no text that goes with the references line by line."""
-    for numbers, is_told in (("0 1 2", False), ("0 2 1", True)):  # told of once
-        lists = [f"{n} ||| w{n} ||| TM0= 0 ||| 0" for n in numbers.split()]
-        (tmp_path / "lists").write_text("".join(f"{line}\n" for line in lists))
-        flags = ["--weights", "score=1", "--best", tmp_path / "best"]
-        status, _, errors = rescore(tmp_path / "lists", *flags, model=None)
-        assert status == 0 and ("--best: line 2 is of list '2'" in errors) == is_told
-        assert errors.count("--best: ") == is_told
-
-
 @pytest.mark.parametrize(
-    ("flags", "names"),
+    ("flags", "name"),
     [
-        (["-", "--weights", "-"], ["NBEST", "--weights"]),
-        (["nbest", "--weights", "a=1", "--out", "out", "--best", "./out"], ["--best", "--out"]),
-        (["out.part", "--weights", "a=1", "--out", "out"], ["--out", "NBEST"]),
-        (["nbest", "--tune", "out", "--weights-out", "out"], ["--weights-out", "--tune"]),
-        (["nbest", "--path", "m.pt", "--out", "dict.txt"], ["--out", "--path"]),
+        (["nbest", "--weights", "a=1", "--out", "out", "--best", "./out"], "--best"),
+        (["out.part", "--weights", "a=1", "--out", "out"], "--out"),
+        (["nbest", "--tune", "out", "--weights-out", "out"], "--weights-out"),
+        (["nbest", "--path", "m.pt", "--out", "dict.txt"], "--out"),
     ],
 )
-def test_what_would_be_read_or_written_twice(rescore, nbest, flags, names, monkeypatch):
+def test_what_would_be_read_or_written_twice(rescore, nbest, flags, name, monkeypatch):
     monkeypatch.chdir(nbest.parent)
+    write_lines(nbest.with_name("out.part"), LIST)
     status, lines, errors = rescore(*flags, model=None)
-    assert (status, lines) == (2, []) and all(name in errors for name in names)
+    assert (status, lines) == (2, []) and f"error: {name}: " in errors
 
 
 @pytest.mark.parametrize("flags", [["--out"], ["--best"], ["--tune", "ref", "--weights-out"]])
@@ -484,11 +459,11 @@ def test_no_output_replaces_an_input(rescore, nbest, tmp_path, flags, monkeypatc
     """By none of its names."""
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "ref", ["w1", "w1"])
-    os.link(nbest, tmp_path / "hard link")
+    (tmp_path / "link").symlink_to(nbest)
     before = nbest.read_bytes()
-    for name in (nbest, "hard link"):
+    for name in (nbest, "link"):
         status, lines, errors = rescore(nbest, "--weights", "TM=1", *flags, name, model=None)
-        assert (status, lines) == (2, []) and flags[-1] in errors and "NBEST" in errors
+        assert (status, lines) == (2, []) and flags[-1] in errors
     assert nbest.read_bytes() == before
 
 
@@ -518,22 +493,10 @@ def test_several_values_of_a_weight_after_one_flag(rescore, nbest):
     assert status == 0 and line.endswith("||| -3.5")
 
 
-def test_negative_tuned_weights_are_told_of(rescore, tmp_path):
-    """Here the lists' features are better where there are more errors."""
-    trial = Trial(tmp_path)
-    flags = ["--tune", trial.reference, "--tune-features", "A,B", "--restarts", "0"]
-    assert "negative" not in rescore(trial.nbest, *flags, model=None)[2]
-    lines = trial.nbest.read_text().replace("B= -", "B= +").replace("B= ", "B= -")
-    trial.nbest.write_text(lines.replace("B= -+", "B= "))
-    status, _, errors = rescore(trial.nbest, *flags, model=None)
-    assert status == 0 and "negative weight of 'B'" in errors
-
-
-@pytest.mark.parametrize("flag", ["--best", "--weights-out"])
-def test_files_beside_the_output_are_known_to_be_writable_first(rescore, nbest, tmp_path, flag):
+def test_the_best_are_known_to_be_writable_first(rescore, nbest, tmp_path):
     """Not after the tuning: --path is not even looked at."""
     bad = tmp_path / "none" / "file"
-    status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", flag, bad)
+    status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", "--best", bad)
     assert (status, lines) == (2, []) and f"{bad}: required" in errors
-    status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", flag, tmp_path)
+    status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", "--best", tmp_path)
     assert (status, lines) == (2, []) and f"{tmp_path}: required" in errors

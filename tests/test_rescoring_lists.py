@@ -41,7 +41,7 @@ def parse(text, number=1):
 def read(tmp_path, content, name="list"):
     path = tmp_path / name
     path.write_bytes(content)
-    return reading.LineSource(str(path))
+    return reading.numbered_lines(str(path))
 
 
 def test_lines_are_cut_at_line_feeds_and_come_back_byte_for_byte(tmp_path):

@@ -13,7 +13,7 @@ from sacremoses import MosesTokenizer
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import tokens
-from fairseq_bnce.text.reading import LineSource, TextLines
+from fairseq_bnce.text.reading import TextLines, numbered_lines
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 from fairseq_bnce.text.writing import Output
 
@@ -26,9 +26,9 @@ def test_a_compressed_file_is_read_as_its_text(kind, tmp_path):
     path.write_bytes(kind.compress(b"one two\r\nthree\n"))
     text = TextLines([str(path)])
     assert list(text) == ["one two", "three"] and text.total_bytes == os.path.getsize(path)
-    assert [line.text for line in LineSource(str(path))] == ["one two\r", "three"]
+    assert [line.text for line in numbered_lines(str(path))] == ["one two\r", "three"]
     path.write_bytes(kind.compress(b"".join(b"line %d\n" % i for i in range(10_000)))[:-20])
-    for lines in (TextLines([str(path)]), LineSource(str(path))):
+    for lines in (TextLines([str(path)]), numbered_lines(str(path))):
         with pytest.raises(InputError, match="a.txt"):
             list(lines)
 
@@ -47,16 +47,15 @@ def test_files_that_are_not_utf8_text_are_refused(content, tmp_path):
     (tmp_path / "bad").write_bytes(content)
     found = iter(TextLines([str(tmp_path / "good"), str(tmp_path / "bad")]))
     assert next(found) == "one two"
-    for lines in (found, LineSource(str(tmp_path / "bad"))):
+    for lines in (found, numbered_lines(str(tmp_path / "bad"))):
         with pytest.raises(InputError, match="bad"):
             list(lines)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     for path in (str(tmp_path / "none"), str(tmp_path)):
-        for reader in (LineSource, lambda name: TextLines([name])):
-            with pytest.raises(InputError, match=path):
-                reader(path)
+        with pytest.raises(InputError, match=path):
+            TextLines([path])
 
 
 # ---------------------------------------------------------------- words

@@ -30,10 +30,8 @@ COMMANDS = {
 BAD_INPUT = 2
 _SIGNALLED = 128  # plus the signal's number: an exit status, as in a shell
 # Arguments that a ScoringError names, at the start of its message or after "; ".
-_ARGUMENT = re.compile(
-    r"(^|; )(path|data|device|batch_tokens|context_window|document|shift|rows)(?=[: ])"
-)
-_OTHER_FLAGS = {"shift": "log-z-shift", "rows": "reduced-partition"}
+_ARGUMENT = re.compile(r"(^|; )(path|data|device|context_window|document|shift)(?=[: ])")
+_OTHER_NAMES = {"context_window": "context-window", "shift": "log-z-shift"}
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -67,8 +65,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         got = f"got {sys.executable} without it"
         return _print_error(f"required the package {error.name}, {got}: see Install in README.md")
     except ScoringError as error:
-        text = _ARGUMENT.sub(lambda found: found[1] + _flag(found[2]), str(error))
-        return _print_error(text.replace("exact=True", "--exact"))
+        return _print_error(_ARGUMENT.sub(_flag, str(error)))
     except (InputError, UnsupportedModelError, OSError) as error:  # other errors are bugs
         return _print_error(str(error))
 
@@ -100,8 +97,8 @@ def _exit(number: int, _: Any) -> None:
     sys.exit(_SIGNALLED + number)
 
 
-def _flag(argument: str) -> str:
-    return f"--{_OTHER_FLAGS.get(argument, argument).replace('_', '-')}"
+def _flag(found: Any) -> str:
+    return f"{found[1]}--{_OTHER_NAMES.get(found[2], found[2])}"
 
 
 def _print_error(message: str) -> int:

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import sys
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.numerals import at_least
@@ -77,18 +77,8 @@ def add_text_flags(group: Any, default: str = "words stand between spaces") -> N
     text = "cut lines by sacremoses' rules for this language, as prepare-text does, or only at "
     text += "spaces ('none'). Default: as the checkpoint's training text was cut, unless a line is "
     text += f"cut already; if the checkpoint does not say how: {default}"
-    add("--tokenize", text, metavar="LANG", type=_tokenizer)
+    add("--tokenize", text, metavar="LANG")
     add("--lowercase", "lower-case everything")
-
-
-def _tokenizer(text: str) -> str:
-    """Return a language that sacremoses has rules for, or 'none': a type for argparse."""
-    try:
-        if text != NONE:
-            check_language("language", text)
-        return text
-    except InputError as error:
-        raise argparse.ArgumentTypeError(str(error).partition(": ")[2]) from None
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -121,11 +111,8 @@ def load_scorer(kind: Any, options: argparse.Namespace, **settings: Any) -> Any:
             utils.import_user_module(options)
     # cuDNN's recurrent layers and convolutions would round their factors to TF32.
     torch.backends.cudnn.allow_tf32 = False
-    settings.update(
-        device=options.device,
-        dtype=getattr(torch, options.dtype),
-        batch_tokens=options.batch_tokens,
-    )
+    dtype = getattr(torch, options.dtype)
+    settings.update(device=options.device, dtype=dtype, batch_tokens=options.batch_tokens)
     return kind.from_checkpoint(options.path, options.data, **settings)
 
 
@@ -137,28 +124,26 @@ class ModelWords:
         scorer: of the model.
         default: how to cut lines if the checkpoint does not say how, or says that words stood
             between spaces; by default at spaces.
-        least: :meth:`end` reports a share of unknown words above this.
+
+    Raises:
+        InputError: for a language of --tokenize without rules.
     """
 
     def __init__(
-        self,
-        options: argparse.Namespace,
-        scorer: Any,
-        default: Optional[TrainingText] = None,
-        least: float = MANY,
+        self, options: argparse.Namespace, scorer: Any, default: Optional[TrainingText] = None
     ):
         trained = scorer.training_text
         made = default or TrainingText()
         if options.tokenize == NONE:
             made = TrainingText()
         elif options.tokenize is not None:
+            check_language("--tokenize", options.tokenize)
             made = TrainingText(SACREMOSES, options.tokenize)
         elif trained is not None and not (default and trained.tokenizer == NONE):
             made = trained
         self._made = made._replace(lowercase=made.lowercase or options.lowercase)
         self._is_noted = made is not trained
         self._words = self._made.words if self._is_noted else self._made.new_words
-        self._least = least
         self._count = self._unknown = 0
         self._has_warned = False
 
@@ -174,58 +159,43 @@ class ModelWords:
         """Add scored words, without ``</s>``, and those of them that the model does not know."""
         self._count, self._unknown = self._count + words, self._unknown + unknown
         if self._count >= FIRST:
-            self._report(MANY)
+            self.end()
 
     def end(self) -> None:
-        """Report the unknown words of the whole text, unless its start was reported."""
-        self._report(self._least)
-
-    def _report(self, least: float) -> None:
-        if self._has_warned or self._unknown <= least * self._count:
-            return
-        self._has_warned = True
-        share, hint = self._unknown / self._count, ""
-        if share > MANY:
-            hint = f"; are they cut and cased as those of the training text? Here {self._made}"
-            hint += " (see --tokenize and --lowercase)"
-        count = f"{self._unknown:,} of {self._count:,} words ({share:.0%})"
-        logger.warning(f"{count} are out of the vocabulary{hint}")
+        """Warn once if more than a fifth of the words are unknown."""
+        if not self._has_warned and self._unknown > MANY * self._count:
+            self._has_warned = True
+            count = f"{self._unknown:,} of {self._count:,} words"
+            share = f"({self._unknown / self._count:.0%}) are out of the vocabulary"
+            hint = f"are they cut and cased as those of the training text? Here {self._made}"
+            logger.warning(f"{count} {share}; {hint} (see --tokenize and --lowercase)")
 
 
 # ---------------------------------------------------------------- outputs
 
 
-def model_files(path: str, data: Optional[str]) -> List[Tuple[str, str]]:
-    """Return (flag, name) of a model's files, for :func:`check_outputs`."""
-    folder, flag = (data, "--data") if data else (os.path.dirname(path), "--path")
-    return [("--path", path), (flag, os.path.join(folder, "dict.txt"))]
+def model_files(path: str, data: Optional[str]) -> List[str]:
+    """Return the names of a model's files, for :func:`check_outputs`."""
+    return [path, os.path.join(data or os.path.dirname(path), "dict.txt")]
 
 
-def check_outputs(
-    outputs: Iterable[Tuple[str, Optional[str]]], inputs: Iterable[Tuple[str, Optional[str]]]
-) -> None:
+def check_outputs(outputs: Dict[str, Optional[str]], inputs: Iterable[Optional[str]]) -> None:
     """Refuse an output that would replace an input or another output, itself or its ``.part``.
 
     Args:
-        outputs: flags and names of files; None for no output, ``-`` for standard output.
-        inputs: flags and names of files; None for no input, ``-`` for standard input.
+        outputs: names of files by flags; None for no output, ``-`` for standard output.
+        inputs: names of files; None for no input, ``-`` for standard input.
 
     Raises:
-        InputError: naming both flags.
+        InputError: naming the flag.
     """
-    used = {_file_key(name): flag for flag, name in inputs if name and name != STDIN}
-    for flag, name in outputs:
-        if name and not is_special(name):
-            for path in (name, part_of(os.path.realpath(name))):
-                other = used.setdefault(_file_key(path), flag)
-                if other != flag:
-                    raise InputError(f"{flag}: required another file than {other}, got {name}")
-
-
-def _file_key(name: str) -> Any:
-    """Return a key that all names of a file share."""
-    path = os.path.realpath(name)
-    return os.stat(path)[1:3] if os.path.exists(path) else path
+    used = {os.path.realpath(name) for name in inputs if name}
+    for flag, name in outputs.items():
+        if name and name != STDIN and not is_special(name):
+            path = os.path.realpath(name)
+            if used & {path, part_of(path)}:
+                raise InputError(f"{flag}: required no input and no other output, got {name}")
+            used |= {path, part_of(path)}
 
 
 def without_nan(numbers: Dict[str, Any]) -> Dict[str, Any]:

@@ -18,13 +18,13 @@ import argparse
 import csv
 import json
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 import numpy as np
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.data import completion
-from fairseq_bnce.errors import InputError
+from fairseq_bnce.data.completion import Question
 from fairseq_bnce.text.training_text import NONE, PENN, TrainingText
 from fairseq_bnce.text.writing import Output
 
@@ -47,31 +47,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Answer the questions."""
-    if options.json and not options.answers:
-        raise InputError("--json: required --answers, got none")
-    paths = _paths(options.path)
-    inputs = [("QUESTIONS", options.questions), ("--answers", options.answers)]
-    inputs += [file for path in paths for file in common.model_files(path, options.data)]
-    common.check_outputs([("--out", options.out)], inputs)
+    # A file whose name has the separator is one model.
+    is_one = os.path.isfile(options.path)
+    paths = [options.path] if is_one else options.path.split(os.pathsep)
+    models = [name for path in paths for name in common.model_files(path, options.data)]
+    common.check_outputs({"--out": options.out}, [options.questions, options.answers, *models])
     questions = completion.read_questions(options.questions)
-    right = completion.right_letters(questions, options.answers) if options.answers else None
+    right = completion.right_letters(questions, options.answers) if options.answers else []
     with Output(options.out) as out:
-        scores = _scores(questions, paths, options)
-        if options.out or right is None:
-            _write_table(out, questions, scores, right)
-    if right is not None:
+        scores = _scores(options, paths, questions)
+        if options.out or not right:
+            _write_table(out, [question.name for question in questions], scores, right)
+    if right:
         found = _accuracies(scores, right)
         print(json.dumps({"path": options.path, **found}) if options.json else _as_text(found))
 
 
-def _paths(given: str) -> List[str]:
-    """Return the models of --path; a file whose name has the separator is one model."""
-    return [given] if os.path.isfile(given) else given.split(os.pathsep)
-
-
-def _scores(
-    questions: Sequence[completion.Question], paths: Sequence[str], options: argparse.Namespace
-) -> Scores:
+def _scores(options: argparse.Namespace, paths: List[str], questions: List[Question]) -> Scores:
     """Return the sums of all models' scores."""
     from fairseq_bnce.scoring import Scorer  # imports fairseq
 
@@ -83,36 +75,23 @@ def _scores(
         for path in paths
     ]
     for model in models:
-        words = common.ModelWords(options, model, novels, least=0)
+        words = common.ModelWords(options, model, novels)
         sentences = [words(text) for question in questions for text in question.sentences]
         for name in names:
             scorer = model.with_exact(True) if name == "exact" else model
-            found[name] = found[name] + _log_probs(scorer, sentences, name, words)
+            settings: Dict[str, Any] = {"total": len(sentences), "desc": name, "unit": " sentences"}
+            scored = [*common.progress_bar(iterable=scorer.score_stream(sentences), **settings)]
+            totals = np.array([score.total for score in scored])
+            found[name] = found[name] + totals.reshape(-1, len(completion.LETTERS))
+        words.count(sum(len(s.words) - 1 for s in scored), sum(s.oov for s in scored))
         words.end()
     return found
 
 
-def _log_probs(
-    scorer: Any, sentences: Sequence[str], name: str, words: common.ModelWords
-) -> np.ndarray:
-    """Return log-probabilities (questions, 5)."""
-    stream = scorer.score_stream(sentences)
-    bar = common.progress_bar(iterable=stream, total=len(sentences), desc=name, unit=" sentences")
-    found = list(bar)
-    if name == "exact":
-        words.count(sum(len(score.words) - 1 for score in found), sum(one.oov for one in found))
-    return np.array([score.total for score in found]).reshape(-1, len(completion.LETTERS))
-
-
-def _write_table(
-    out: Output,
-    questions: Sequence[completion.Question],
-    scores: Scores,
-    right: Optional[Sequence[str]],
-) -> None:
+def _write_table(out: Output, names: List[str], scores: Scores, right: List[str]) -> None:
     """Write lines of CSV: choices first, then scores."""
-    columns: Dict[str, Sequence[str]] = {"id": [question.name for question in questions]}
-    if right is not None:
+    columns: Dict[str, Sequence[str]] = {"id": names}
+    if right:
         columns["answer"] = right
     columns.update({name: completion.chosen(values) for name, values in scores.items()})
     for name, values in scores.items():
@@ -136,12 +115,11 @@ def _accuracies(scores: Scores, right: Sequence[str]) -> Dict[str, Dict[str, Any
 
 
 def _as_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+    right = "{name}: {right} of {asked} right, {share:.1f} % [{low:.1f}, {high:.1f}]"
+    differ = "choices that differ: {count} of {asked}, {share:.1f} %"
     lines = []
     for name, one in found.items():
-        share = f"{100 * one['share']:.1f} %"
-        if name == "differ":
-            lines.append(f"choices that differ: {one['count']} of {one['asked']}, {share}")
-        else:
-            interval = f"[{100 * one['low']:.1f}, {100 * one['high']:.1f}]"
-            lines.append(f"{name}: {one['right']} of {one['asked']} right, {share} {interval}")
+        shares = {key: 100 * one[key] for key in ("share", "low", "high") if key in one}
+        form = differ if name == "differ" else right
+        lines.append(form.format_map({"name": name, **one, **shares}))
     return "\n".join(lines)

@@ -28,6 +28,7 @@ import json
 import logging
 import os
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
@@ -39,7 +40,7 @@ from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.scoring import diagnosis, pictures
 from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis
-from fairseq_bnce.scoring.reduction import MOST_ROWS, Contexts
+from fairseq_bnce.scoring.reduction import Contexts
 from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.reading import TextLines, file_errors, sampled
 from fairseq_bnce.text.writing import Output
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "write a calibrated checkpoint; 'reduced-partition' (or 'offset') instead of FILE also "
     add("--calibrate", text + "sets that flag", metavar="FILE", nargs="?", const=True)
     text = "fit a reduced partition function, which --calibrate writes"
-    rows: Dict[str, Any] = {"metavar": "ROWS", "type": at_least(1, MOST_ROWS), "nargs": "?"}
+    rows: Dict[str, Any] = {"metavar": "ROWS", "type": at_least(1), "nargs": "?"}
     parser.add_argument("--reduced-partition", "--offset", help=text, const=0, **rows)
     add("--overwrite", "let --calibrate replace an existing checkpoint, such as that of --path")
 
@@ -88,12 +89,11 @@ def run(options: argparse.Namespace) -> None:
     folder = Path(options.out) if options.out else None
     if folder is not None:
         _prepare_folder(folder, options)
-    version = _version(options.path)
+    written = os.path.getmtime(options.path)
     scorer = common.load_scorer(DiagnosingScorer, options, exact=True)
     rows = options.reduced_partition
     kept = scorer.contexts = None if rows is None else Contexts()
-    words = common.ModelWords(options, scorer)
-    found = _diagnosed(scorer, words, options)
+    found = _diagnosed(scorer, options)
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **diagnosis.summary(found.measures)}
     state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
     if kept is not None:
@@ -108,37 +108,29 @@ def run(options: argparse.Namespace) -> None:
         out.write((_as_json if options.json else _as_text)(numbers, contexts))
     if folder is not None:
         _write_folder(folder, found, _as_json(numbers, contexts))
-    words.end()
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
-        _calibrate(options.path, calibrated, {**state, **dictionary.state()}, version)
+        _calibrate(options.path, calibrated, {**state, **dictionary.state()}, written)
         dictionary.keep(str(calibrated.parent))
         mu_z, sigma_z = state["mu_z"], state["sigma_z"]
         logger.warning(f"{calibrated}: written, mu_z {mu_z:.4f}, sigma_z {sigma_z:.4f}")
-    elif kept is not None:
-        logger.warning("the reduced partition function is not kept: --calibrate [FILE] writes it")
 
 
-def _diagnosed(
-    scorer: DiagnosingScorer, words: common.ModelWords, options: argparse.Namespace
-) -> Diagnosis:
-    text, kept = TextLines(options.files), scorer.contexts
+def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
+    words, text = common.ModelWords(options, scorer), TextLines(options.files)
+    kept = scorer.contexts
     lines: Iterable[str] = text
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
-    found, counted = Diagnosis(options.worst), (0, 0)
-    unit: Dict[str, Any] = {"total": text.total_bytes, "unit": "B", "unit_scale": True}
-    with common.progress_bar(
-        **(unit if kept is None else {"total": kept.most, "unit": " words"})
-    ) as bar:
+    found = Diagnosis(options.worst)
+    with common.progress_bar(total=text.total_bytes, unit="B", unit_scale=True) as bar:
         for _ in found.fill(scorer, map(words, lines), document=options.document):
-            counts = (found.count - found.lines, found.oov)
-            words.count(counts[0] - counted[0], counts[1] - counted[1])
-            counted = counts
-            bar.update((text.read_bytes if kept is None else kept.count) - bar.n)
+            bar.update(text.read_bytes - bar.n)
             if kept is not None and kept.is_full:
                 break
     text.warn()
+    words.count(found.count - found.lines, found.oov)
+    words.end()
     if not found.count:
         raise InputError("text: required at least one line, got none")
     return found
@@ -149,10 +141,8 @@ def _diagnosed(
 
 def _prepare_folder(folder: Path, options: argparse.Namespace) -> None:
     """Check before the work that the folder can be written and that no input is replaced."""
-    inputs = [("FILE", name) for name in options.files] + common.model_files(
-        options.path, options.data
-    )
-    common.check_outputs([("--out", str(folder / "diagnosis.json"))], inputs)
+    inputs = [*options.files, *common.model_files(options.path, options.data)]
+    common.check_outputs({"--out": str(folder / "diagnosis.json")}, inputs)
     importlib.import_module("matplotlib")
     with file_errors(f"--out {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,42 +165,23 @@ def _calibrated_path(options: argparse.Namespace) -> Optional[Path]:
         return None
     own, suffix = os.path.splitext(options.path)
     path = Path(f"{own}.calibrated{suffix}" if options.calibrate is True else options.calibrate)
-    required = ""
-    if path.exists() and not _is_checkpoint(path):
-        required = "a checkpoint to write (a text goes before --calibrate), got another file"
-    elif path.exists() and not options.overwrite:
-        required = "a new file, or --overwrite, got an old file"
-    elif not path.parent.is_dir():
-        required = "a folder that exists, got none"
-    if required:
+    # A text after --calibrate would be taken for the new checkpoint's name, and replaced.
+    is_free = zipfile.is_zipfile(path) and options.overwrite if path.exists() else True
+    if not (is_free and path.parent.is_dir()):
+        required = "a new file in a folder, or a checkpoint with --overwrite"
         raise InputError(f"--calibrate {path}: required {required}")
     return path
 
 
-def _is_checkpoint(path: Path) -> bool:
-    """Judge by the first bytes: torch writes zip archives, and earlier wrote pickles."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(2).startswith((b"PK", b"\x80"))
-
-
-def _version(path: str) -> Optional[float]:
-    """Return a number that changes when a file is written; None if there is no file."""
-    return os.path.getmtime(path) if os.path.exists(path) else None
-
-
-def _calibrate(
-    path: str, calibrated: Path, measured: Mapping[str, Any], version: Optional[float]
-) -> None:
+def _calibrate(path: str, calibrated: Path, measured: Mapping[str, Any], written: float) -> None:
     """Write the checkpoint ``path`` with ``measured`` in its task's state as ``calibrated``.
 
     Raises:
-        InputError: if ``calibrated`` cannot be written, or a training has replaced ``path`` since
-            it had this version.
+        InputError: if ``calibrated`` cannot be written, or a training has replaced ``path``, which
+            was written at the time ``written``.
     """
     content = checkpoints.read(path)
-    if _version(path) != version:
+    if os.path.getmtime(path) != written:
         raise InputError(f"--calibrate: required the diagnosed checkpoint, got a newer {path}")
     content["task_state"] = {**(content.get("task_state") or {}), **measured}
     unfinished = calibrated.with_name(calibrated.name + ".tmp")
@@ -218,21 +189,24 @@ def _calibrate(
         torch.save(content, unfinished)
         os.replace(unfinished, calibrated)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
-        raise InputError(f"{calibrated}: required room to write, got: {error}") from None
-    finally:
         with contextlib.suppress(OSError):
             unfinished.unlink()
+        raise InputError(f"{calibrated}: required room to write, got: {error}") from None
 
 
 # ---------------------------------------------------------------- what is printed
 
 
 def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
-    width = max(len(title) for title, *_ in _SHOWN)
-    lines = [f"{title:{width}}  {numbers[name]:{form}}" for title, name, form in _SHOWN]
+    lines = _table(numbers)
     if "offset" in numbers:
-        lines.insert(0, "before, with the checkpoint's own log Z:")
-        lines += ["", *_reduced_lines(numbers["offset"], width)]
+        after = numbers["offset"]
+        title = (
+            f"after, with a reduced partition function of {after['rows']:,} rows, fitted to "
+            f"{after['fitted_on']:,} contexts and measured on {after['measured_on']:,} others:"
+        )
+        before = "before, with the checkpoint's own log Z:"
+        lines = [before, *lines, "", title, *_table(after)]
     if contexts:
         lines += ["", "farthest from mu_z:", "log Z_c - log Z\tentropy\tcontext [next word]"]
     for context in contexts:
@@ -241,18 +215,12 @@ def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     return "\n".join(lines)
 
 
-def _reduced_lines(reduced: Mapping[str, Any], width: int) -> List[str]:
-    title = (
-        f"after, with a reduced partition function of {reduced['rows']:,} rows, fitted to "
-        f"{reduced['fitted_on']:,} contexts and measured on {reduced['measured_on']:,} others:"
-    )
-    names = ("mu_z", "sigma_z", "lowest", "highest")
-    shown = [(title, name, form) for title, name, form in _SHOWN if name in names]
-    return [title, *(f"{title:{width}}  {reduced[name]:{form}}" for title, name, form in shown)]
+def _table(numbers: Mapping[str, Any]) -> List[str]:
+    width = max(len(title) for title, *_ in _SHOWN)
+    shown = [one for one in _SHOWN if one[1] in numbers]
+    return [f"{title:{width}}  {numbers[name]:{form}}" for title, name, form in shown]
 
 
 def _as_json(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
-    worst: List[Dict[str, Any]] = [context._asdict() for context in contexts]
-    return json.dumps(
-        {**common.without_nan(numbers), "farthest": worst}, indent=1, ensure_ascii=False
-    )
+    found = {**common.without_nan(numbers), "farthest": [one._asdict() for one in contexts]}
+    return json.dumps(found, indent=1, ensure_ascii=False)

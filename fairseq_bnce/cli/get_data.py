@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 from fairseq_bnce.cli.common import flag_adder
 from fairseq_bnce.data import options as text_options
@@ -27,10 +27,9 @@ from fairseq_bnce.text.penn import novel_words
 from fairseq_bnce.text.writing import say
 
 RESULTS = (*results.RESULTS, "questions")
-# The options of prepare-text with which the command line replaces settings of a recipe.
-SPLITTING = ("split", "split_by", "seed")
 VOCABULARY = ("vocab_size", "min_count", "dict", "padding_factor")
-CHOICES = (*SPLITTING, "lowercase", "keep_empty_lines", *VOCABULARY)
+# The options of prepare-text with which the command line replaces settings of a recipe.
+CHOICES = ("split", "split_by", "seed", "lowercase", "keep_empty_lines", *VOCABULARY)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,8 +57,10 @@ def run(options: argparse.Namespace) -> None:
     """Find the archive, make the result, move it to its place and report."""
     corpus, out = CORPORA[options.corpus], options.out.resolve()
     # Check everything before a long download.
-    questions, right = _read_questions(options)
-    _check_splitting(corpus, options)
+    questions = read_questions(str(options.questions)) if options.questions else []
+    right = right_letters(questions, str(options.answers)) if options.answers else []
+    if WHOLE not in corpus.parts and (options.split or options.split_by):
+        raise InputError(f"--split: required a corpus without splits, got {options.corpus}")
     settings = _build_settings(corpus, options)
     text_options.check_settings(settings)
     results.check_output(out, options.overwrite, names=RESULTS)
@@ -70,11 +71,12 @@ def run(options: argparse.Namespace) -> None:
     with results.replaced_result(out, RESULTS) as scratch:
         report = _make_text(options, settings, source, scratch)
         if questions:
-            _make_questions(questions, right, scratch, options.text_only)
+            _make_questions(options, scratch, questions)
+        if right:
+            answers = "".join(f"{LETTERS.index(letter)}\n" for letter in right)
+            (scratch / "result" / "questions" / "answers.txt").write_text(answers, "utf-8")
     results.print_report(report, options.out)
-    if questions:
-        say(f"questions: {options.out / 'questions'}")
-    for what, published, found in _comparisons(corpus, report["splits"]):
+    for what, published, found in map(dict.values, report["corpus"]["counts"]):
         differs = f"warning: {what}: {published:,} are published, but came {found:,}"
         say(f"{what}: {found:,}, as published" if published == found else differs)
 
@@ -88,17 +90,6 @@ def _build_settings(corpus: Corpus, options: argparse.Namespace) -> argparse.Nam
     recipe.update({name: value for name, value in chosen.items() if value is not None})
     recipe.update(out=options.out, workers=options.workers, text_only=options.text_only)
     return text_options.build_settings(tokenized=True, **recipe)
-
-
-def _check_splitting(corpus: Corpus, options: argparse.Namespace) -> None:
-    """Refuse to split a corpus that has splits, or by paragraphs that its text does not have."""
-    required = "a corpus that is split here" if WHOLE not in corpus.parts else ""
-    for name in SPLITTING:
-        if required and getattr(options, name) is not None:
-            flag = f"--{name.replace('_', '-')}"
-            raise InputError(f"{flag}: required {required}, got {options.corpus}")
-    if options.split_by == "paragraph":
-        raise InputError(f"--split-by: required block or line for {options.corpus}, got paragraph")
 
 
 def _make_text(
@@ -115,44 +106,27 @@ def _make_text(
     report = prepare(settings, scratch, made)
     for name in (*SPLITS, WHOLE):  # temporary files
         del report["settings"][name]
-    found = _comparisons(corpus, report["splits"])
-    counts = [dict(zip(("what", "published", "here"), values)) for values in found]
     about = {"name": options.corpus, "title": corpus.title, "source": source.name}
-    report["corpus"] = {**about, "counts": counts}
+    report["corpus"] = {**about, "counts": _counts(corpus, report["splits"])}
     results.write_report(scratch / "result", report)
     return report
 
 
-def _comparisons(
-    corpus: Corpus, splits: dict[str, dict[str, int]]
-) -> Iterator[tuple[str, int, int]]:
-    """Yield (what, published count, count here) for each published count."""
+def _counts(corpus: Corpus, splits: dict[str, dict[str, int]]) -> list[dict[str, Any]]:
+    """Return each published count beside the count here."""
+    found = []
     if corpus.types is not None:
-        yield "types", corpus.types, splits["train"]["types"] + corpus.markers
+        found.append(("types", corpus.types, splits["train"]["types"] + corpus.markers))
     for split, tokens in corpus.tokens.items():
         if split in splits:
-            yield f"{split} tokens", tokens, splits[split]["tokens"]
+            found.append((f"{split} tokens", tokens, splits[split]["tokens"]))
     if corpus.words is not None:
-        words = sum(found["tokens"] - found["lines"] for found in splits.values())
-        yield "words in all splits", corpus.words, words
+        words = sum(split["tokens"] - split["lines"] for split in splits.values())
+        found.append(("words in all splits", corpus.words, words))
+    return [dict(zip(("what", "published", "here"), values)) for values in found]
 
 
-# ---------------------------------------------------------------- questions
-
-
-def _read_questions(options: argparse.Namespace) -> tuple[list[Question], list[str]]:
-    """Read the questions, and the letters of their right answers; both may be empty."""
-    if options.answers and not options.questions:
-        raise InputError("--answers: required --questions, got none")
-    if options.questions and options.corpus != "mscc":
-        raise InputError(f"--questions: required the corpus mscc, got {options.corpus}")
-    questions = read_questions(str(options.questions)) if options.questions else []
-    return questions, right_letters(questions, str(options.answers)) if options.answers else []
-
-
-def _make_questions(
-    questions: list[Question], right: list[str], scratch: Path, is_text_only: bool
-) -> None:
+def _make_questions(options: argparse.Namespace, scratch: Path, questions: list[Question]) -> None:
     """Binarise the questions of mscc with the dictionary of the result.
 
     Question q (from 0) has lines 5 q to 5 q + 4, a line for each choice. answers.txt has the right
@@ -163,12 +137,8 @@ def _make_questions(
     text = folder / "candidates.txt"
     sentences = [novel_words(sentence) for question in questions for sentence in question.sentences]
     text.write_text("\n".join(sentences) + "\n", encoding="utf-8")
-    words = result / ("text" if is_text_only else "bin") / "dict.txt"
-    settings = text_options.build_settings(
-        tokenized=True, test=[str(text)], dict=words, out=folder, workers=1, text_only=is_text_only
-    )
+    words = result / ("text" if options.text_only else "bin") / "dict.txt"
+    given = {"test": [str(text)], "dict": words, "text_only": options.text_only, "workers": 1}
+    settings = text_options.build_settings(tokenized=True, out=folder, **given)
     prepare(settings, folder, CORPORA["mscc"].made)
     (folder / "result").rename(result / "questions")
-    if right:
-        answers = "".join(f"{LETTERS.index(letter)}\n" for letter in right)
-        (result / "questions" / "answers.txt").write_text(answers, encoding="utf-8")

@@ -23,10 +23,9 @@ import argparse
 import logging
 import os
 import pickle
-import re
 import tempfile
 from contextlib import ExitStack
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 
@@ -39,8 +38,8 @@ from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, compare, distin
 from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.rescoring.tuning import Lists, tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
-from fairseq_bnce.text.numerals import at_least, decimal
-from fairseq_bnce.text.reading import STDIN, LineSource, readable
+from fairseq_bnce.text.numerals import at_least
+from fairseq_bnce.text.reading import STDIN, numbered_lines, readable
 from fairseq_bnce.text.writing import Output
 
 logger = logging.getLogger(__name__)
@@ -66,10 +65,11 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
     add("list", text, metavar="NBEST", nargs="?", default=STDIN)
     add("--format", "of NBEST (default: moses)", choices=("moses", "kaldi"), default="moses")
     text = "costs of a Kaldi list, 'utterance-n cost' in the list's order, as the feature NAME"
-    add("--cost", text, metavar="NAME=FILE", type=_cost, action="append", default=[])
+    costs: Dict[str, Any] = {"type": lambda text: text.partition("=")[::2], "action": "append"}
+    add("--cost", text, metavar="NAME=FILE", default=[], **costs)
     add = common.flag_adder(parser.add_argument_group("features"))
     text = "name of the added score (default: BNCE)"
-    add("--feature", text, metavar="NAME", type=_feature_name, default="BNCE")
+    add("--feature", text, metavar="NAME", default="BNCE")
     add("--both", "add unnormalised scores, and those of the softmax as NAMEExact")
     add("--count-words", "add the number of the hypothesis' words as NAMEWords")
     add("--count-oov", "add the number of words that the model does not know as NAMEOOV")
@@ -94,20 +94,6 @@ def _add_weight_flags(parser: argparse.ArgumentParser) -> None:
     add("--seed", "of random starts and resamples (default: 1)", default=1, **count)
 
 
-def _feature_name(text: str) -> str:
-    """Return a name that lists and weights can hold: a type for argparse."""
-    if not re.fullmatch(r"[\w.+-]+", text):
-        required = "a name of letters, digits and _ . + -"
-        raise argparse.ArgumentTypeError(f"required {required}, got {quoted(text)}")
-    return text
-
-
-def _cost(text: str) -> Tuple[str, str]:
-    """Return (name, file): a type for argparse."""
-    name, file = text.split("=", 1)
-    return _feature_name(name), file
-
-
 def run(options: argparse.Namespace) -> None:
     """Rescore the lists."""
     if options.weights:
@@ -119,50 +105,35 @@ def run(options: argparse.Namespace) -> None:
 
 def _separate_weights(options: argparse.Namespace) -> None:
     """Join the values of --weights into one text; an NBEST among them is not a weight."""
-    weights, *others = options.weights
-    lists = [] if options.list == STDIN else [options.list]
-    for value in others:
-        is_number = decimal(value) is not None
-        if os.path.exists(value) or not (is_number or "=" in value):
-            lists.append(value)
-        else:
-            weights += f"{' ' if is_number else ','}{value}"
-    if len(lists) > 1:
-        raise InputError(f"--weights: required weights and one NBEST, got {quoted(lists[1])} too")
-    options.weights, options.list = weights, (lists or [STDIN])[0]
+    first, *others = options.weights
+    lists = [value for value in others if value == STDIN or os.path.exists(value)]
+    if len(lists) + (options.list != STDIN) > 1:
+        raise InputError(f"--weights: required weights and one NBEST, got {quoted(lists[0])} too")
+    options.list = (lists or [options.list])[0]
+    values = [value for value in others if value not in lists]
+    options.weights = first + "".join(f"{',' if '=' in v else ' '}{v}" for v in values)
 
 
 def _check_flags(options: argparse.Namespace) -> None:
-    """Refuse flags that contradict each other, before any work."""
-    has_weights = bool(options.weights or options.tune)
-    names = [name for name, _ in options.cost]
-    for is_wrong, flag, required in (
-        *((not options.path, name, "--path") for name in ("exact", *_SUFFIXES) if name != "path"),
-        (not options.path and not has_weights, "path", "a model, or --weights or --tune"),
-        (options.exact, "both", "no --exact"),
-        (options.tune or not has_weights, "ref", "--weights, and no --tune"),
-        (not has_weights, "best", "--weights or --tune"),
-        (not options.tune, "weights_out", "--tune"),
-        (not options.tune, "tune_features", "--tune"),
-        (options.format != "kaldi", "cost", "--format kaldi"),
-        (len(set(names)) < len(names), "cost", "every name once"),
-    ):
-        if is_wrong and (flag == "path" or getattr(options, flag)):
-            raise InputError(f"--{flag.replace('_', '-')}: required {required}")
+    """Refuse flags that would be ignored."""
+    has_weights = options.weights or options.tune
+    if not (options.path or has_weights):
+        raise InputError("--path: required a model, or --weights or --tune")
+    for flag in ("exact", "both", "count_words", "count_oov"):
+        if getattr(options, flag) and not options.path:
+            raise InputError(f"--{flag.replace('_', '-')}: required --path")
+    if options.best and not has_weights:
+        raise InputError("--best: required --weights or --tune")
 
 
 def _check_files(options: argparse.Namespace) -> None:
-    """Check that standard input is read once and that no output replaces an input."""
-    given = {"NBEST": [options.list], "--weights": [options.weights], "--tune": options.tune}
-    given.update({"--ref": options.ref, "--cost": [file for _, file in options.cost]})
-    files = [(flag, name) for flag, names in given.items() for name in names or []]
-    waiting = [flag for flag, name in files if name == STDIN]
-    if len(waiting) > 1:
-        raise InputError(f"standard input: required once, got it for {' and '.join(waiting)}")
+    """Check that no output replaces an input."""
+    inputs = [options.list, options.weights, *(options.tune or options.ref or [])]
+    inputs += [name for _, name in options.cost]
     if options.path:
-        files += common.model_files(options.path, options.data)
-    outputs = [("--out", options.out or STDIN), ("--best", options.best)]
-    common.check_outputs([*outputs, ("--weights-out", options.weights_out)], files)
+        inputs += common.model_files(options.path, options.data)
+    outputs = {"--out": options.out, "--best": options.best, "--weights-out": options.weights_out}
+    common.check_outputs(outputs, inputs)
 
 
 class _Rescoring:
@@ -177,19 +148,19 @@ class _Rescoring:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
-        self.format = _format(options)
-        self.weights: Optional[Weights] = read_weights(options.weights) if options.weights else None
+        is_kaldi = options.format == "kaldi"
+        self.format: Any = KaldiFormat(dict(options.cost)) if is_kaldi else MosesFormat()
+        self.weights: Weights = read_weights(options.weights) if options.weights else {}
         names = options.tune or options.ref
-        self.measure: Any = _measure(options, names) if names else None
+        self.measure: Any = _build_measure(options, names) if names else None
         self.references = self.format.references(names) if names else {}
-        self.source = LineSource(options.list)
         # The names of the added features, by flags.
-        added = {flag: end for flag, end in _SUFFIXES.items() if getattr(options, flag)}
-        self.added = {flag: options.feature + end for flag, end in added.items()}
+        flags = [flag for flag in _SUFFIXES if getattr(options, flag)]
+        self.added = {flag: options.feature + _SUFFIXES[flag] for flag in flags}
         # The features with the scores of the system that made the lists.
-        self.own = [self.format.total] if self.format.total else list(self.format.costs)
+        self.own = list(dict(options.cost)) if is_kaldi else [MosesFormat.total]
         self.tuned = self._tuned_names() if options.tune else []
-        weighted = {*self.tuned, *(self.weights or {})}
+        weighted = {*self.tuned, *self.weights}
         if self.added and weighted and weighted.isdisjoint(self.added.values()):
             names = ", ".join(self.added.values())
             logger.warning(f"{names}, from --path, has no weight: lists are ranked without it")
@@ -199,96 +170,86 @@ class _Rescoring:
         options = self.options
         with ExitStack() as stack:
             out = stack.enter_context(Output(options.out))
-            best, weights_out = (
-                stack.enter_context(Output(name)) if name else None
-                for name in (options.best, options.weights_out)
-            )
-            self._check_lists()
-            words, lists = self._scored_lists()
+            best = stack.enter_context(Output(options.best)) if options.best else None
+            self._check_references()
+            lists = self._scored_lists()
             if options.tune:
                 lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
-            if weights_out is not None:
-                _write_lines(weights_out, weight_lines(self.weights or {}))
-            if self.weights is None:
+            if not self.weights:
                 for nbest in lists:
-                    _write_lines(out, map(self.format.annotated, nbest.hypotheses))
+                    out.write("\n".join(map(self.format.annotated, nbest.hypotheses)))
+                    out.flush()
             else:
-                self._write_ranked(lists, self.weights, out, best)
-        if words is not None:
-            words.end()
-        self.source.warn_of_bad_lines()
+                self._write_ranked(lists, out, best)
 
     def _tuned_names(self) -> List[str]:
-        names = [*self.own, *self.added.values(), *(self.weights or {})]
-        if self.options.tune_features:
-            names = [name.strip() for name in self.options.tune_features.split(",")]
-        names = list(dict.fromkeys(names))
+        default = [*self.own, *self.added.values(), *self.weights]
+        names = self.options.tune_features.split(",") if self.options.tune_features else default
+        names = list(dict.fromkeys(map(str.strip, names)))
         if len(names) < 2:
-            raise InputError(
-                f"--tune: required two features (--path, --tune-features), got {names}"
-            )
+            raise InputError(f"--tune: required two features (--tune-features), got {names}")
         return names
 
-    def _check_lists(self) -> None:
-        """Read lists without the model first, if they need references and are files.
+    def _lists(self) -> Iterator[NBest]:
+        """Read the lists."""
+        lists = group(self.format.hypotheses(numbered_lines(self.options.list)))
+        return unique_lists(lists) if self.weights or self.options.tune else lists
 
-        A list without a reference would otherwise end the command after hours of scoring.
-        """
-        files = [self.options.list, *(file for _, file in self.options.cost)]
+    def _check_references(self) -> None:
+        """Read the lists, if they are files, before hours of scoring: each needs a reference."""
+        files = [self.options.list, *(name for _, name in self.options.cost)]
         if self.measure is not None and self.added and all(map(os.path.isfile, files)):
-            hypotheses = _format(self.options).hypotheses(LineSource(self.options.list))
-            for nbest in unique_lists(group(hypotheses)):
+            for nbest in self._lists():
                 self._reference(nbest)
 
-    def _scored_lists(self) -> Tuple[Optional[common.ModelWords], Iterator[NBest]]:
-        """Return the model's words, which count the unknown ones, and the lists with features."""
-        words, lists = None, group(self.format.hypotheses(self.source))
-        if self.weights or self.options.tune:
-            lists = unique_lists(lists)
-        if self.added:
-            from fairseq_bnce.scoring import Scorer  # imports fairseq
+    def _scored_lists(self) -> Iterator[NBest]:
+        """Yield the lists with the model's features."""
+        lists = self._lists()
+        if not self.added:
+            yield from lists
+            return
+        from fairseq_bnce.scoring import Scorer  # imports fairseq
 
-            scorer = common.load_scorer(Scorer, self.options)
-            words = common.ModelWords(self.options, scorer, least=0)
-            scorers = {self.options.feature: scorer}
-            if "both" in self.added:
-                scorers[self.added["both"]] = scorer.with_exact(True)
-            counts = (self.added.get("count_words"), self.added.get("count_oov"))
-            sign = -1 if self.options.format == "kaldi" else 1
-            lists = add_features(lists, Added(scorers, *counts, sign, words, words.count))
-        return words, iter(common.progress_bar(iterable=lists, unit=" lists"))
+        scorer = common.load_scorer(Scorer, self.options)
+        words = common.ModelWords(self.options, scorer)
+        scorers = {self.options.feature: scorer}
+        if "both" in self.added:
+            scorers[self.added["both"]] = scorer.with_exact(True)
+        sign = -1 if self.options.format == "kaldi" else 1
+        counts = (self.added.get("count_words"), self.added.get("count_oov"))
+        added = Added(scorers, *counts, sign, words, words.count)
+        yield from common.progress_bar(iterable=add_features(lists, added), unit=" lists")
+        words.end()
 
     def _tune(self, lists: Iterator[NBest], scratch: Any) -> Iterator[NBest]:
         """Fit the weights, with the lists in a temporary file; return the lists."""
         features: List[np.ndarray] = []
         counts: List[np.ndarray] = []
-        for space, nbest in _in_space(self.tuned, lists, self.weights):
+        space: Optional[Space] = None
+        for nbest in lists:
+            space = space or Space(self.tuned, nbest, self.weights)
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
             pickle.dump(nbest, scratch)
-        if not features:
-            raise InputError(f"{self.source.name}: required n-best lists, got nothing")
+        if space is None:
+            raise InputError(f"{self.options.list}: required n-best lists, got nothing")
         space.check_met()
         self.weights = self._fit(space, Lists.join(features, counts))
         scratch.seek(0)
         return (pickle.load(scratch) for _ in range(len(features)))
 
     def _fit(self, space: Space, lists: Lists) -> Weights:
-        options = self.options
         start = space.vector(self.weights or dict.fromkeys(self.own, (1.0,)))
-        settings = {"restarts": options.restarts, "seed": options.seed}
+        settings = {"restarts": self.options.restarts, "seed": self.options.seed}
         with common.progress_bar(unit=" lines searched") as bar:
             tuned = tune(lists, start, self.measure, on_line=bar.update, **settings)
         weights = space.weights(tuned.weights)
-        logger.warning("weights: " + ", ".join(weight_lines(weights)))
-        counts = (self.added.get("count_words"), self.added.get("count_oov"))  # of either sign
-        names = [name for name in weights if name not in counts and min(weights[name]) < 0]
-        if names:
-            logger.warning(
-                f"negative weight of {', '.join(map(quoted, names))}: a better score ranks lower, "
-                "often by chance; tune on more sentences or fewer features (--tune-features)"
-            )
+        lines = weight_lines(weights)
+        logger.warning("weights: " + ", ".join(lines))
+        if self.options.weights_out:
+            with Output(self.options.weights_out) as out:
+                out.write("\n".join(lines))
         return weights
 
     def _reference(self, nbest: NBest) -> List[str]:
@@ -297,77 +258,46 @@ class _Rescoring:
             raise nbest.hypotheses[0].line.error(required, quoted(nbest.list_id))
         return self.references[nbest.list_id]
 
-    def _write_ranked(
-        self, lists: Iterable[NBest], weights: Weights, out: Output, best: Optional[Output]
-    ) -> None:
+    def _write_ranked(self, lists: Iterable[NBest], out: Output, best: Optional[Output]) -> None:
         counts: List[np.ndarray] = []
-        disordered: List[str] = []  # notes on lists whose line in --best is not their number
         space: Optional[Space] = None
-        for number, (space, nbest) in enumerate(_in_space(list(weights), lists, weights)):
-            order, totals = ranking(space.matrix(nbest), space.vector(weights))
+        for nbest in lists:
+            space = space or Space(list(self.weights), nbest, self.weights)
+            order, totals = ranking(space.matrix(nbest), space.vector(self.weights))
             ranked = [nbest.hypotheses[place] for place in order]
-            _write_lines(out, map(self.format.rescored, ranked, totals[order]))
+            out.write("\n".join(map(self.format.rescored, ranked, totals[order])))
+            out.flush()
             if best is not None:
-                _write_lines(best, [self.format.best(ranked[0])])
-                if self.options.format == "moses" and nbest.list_id != str(number):
-                    disordered.append(f"line {number + 1} is of list {quoted(nbest.list_id)}")
+                best.write(self.format.best(ranked[0]))
             if self.measure is not None:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
-        if disordered:
-            logger.warning(f"--best: {disordered[0]}: lines are in the order of the lists")
         if space is not None and space.unmet():
             unmet = ", ".join(map(quoted, space.unmet()))
-            if len(space.unmet()) == len(weights):
-                raise InputError(f"--weights: required a feature of the lists, got {unmet}")
             logger.warning(f"no list has a feature {unmet}, which has a weight")
         if counts:
             self._report(*np.array(counts).swapaxes(0, 1))
 
     def _report(self, before: np.ndarray, after: np.ndarray) -> None:
         """Log the measure of the lists' first entries and of the best ones."""
-        settings = {"resamples": self.options.resamples, "seed": self.options.seed}
+        options = self.options
+        settings = {"resamples": options.resamples, "seed": options.seed}
         found = compare(before, after, self.measure, **settings)
-        interval, signed = "{:.2f} [{:.2f}, {:.2f}]", "{:+.2f} [{:+.2f}, {:+.2f}]"
-        first = interval.format(found.before, *found.before_interval)
-        last = interval.format(found.after, *found.after_interval)
+        form, signed = "{:.2f} [{:.2f}, {:.2f}]", "{:+.2f} [{:+.2f}, {:+.2f}]"
+        first = form.format(found.before, *found.before_interval)
+        last = form.format(found.after, *found.after_interval)
         gain = signed.format(found.after - found.before, *found.gain_interval)
         logger.warning(
             f"{self.measure.description}: before {first} (each list's first entry), after {last}, "
-            f"difference {gain} (95 % intervals, paired bootstrap: {self.options.resamples:,} "
-            f"resamples of {found.sentences:,} sentences, seed {self.options.seed})"
+            f"difference {gain} (95 % intervals, paired bootstrap: {options.resamples:,} "
+            f"resamples of {found.sentences:,} sentences, seed {options.seed})"
         )
         if len(before) < len(self.references):
             logger.warning(f"{len(before):,} of {len(self.references):,} references have a list")
 
 
-def _format(options: argparse.Namespace) -> Any:
-    return MosesFormat() if options.format == "moses" else KaldiFormat(dict(options.cost))
-
-
-def _measure(options: argparse.Namespace, references: List[str]) -> Any:
+def _build_measure(options: argparse.Namespace, references: List[str]) -> Any:
     metric = options.metric or ("wer" if options.format == "kaldi" else "bleu")
     if metric == "wer" and len(references) > 1:
-        flag = "--tune" if options.tune else "--ref"
-        raise InputError(f"{flag}: required once with --metric wer, got {len(references)} of them")
+        raise InputError(f"--metric: required bleu with several references, got {metric}")
     return WordErrorRate() if metric == "wer" else Bleu(options.bleu_tokenize)
-
-
-def _in_space(
-    names: List[str], lists: Iterable[NBest], weights: Optional[Weights]
-) -> Iterator[Tuple[Space, NBest]]:
-    """Yield each list with the space of the first one."""
-    space: Optional[Space] = None
-    for nbest in lists:
-        if space is None:
-            space = Space(names, nbest, weights)
-            if space.unmet():
-                missing = ", ".join(map(quoted, space.unmet()))
-                logger.warning(f"the first list has no feature {missing}")
-        yield space, nbest
-
-
-def _write_lines(out: Output, lines: Iterable[str]) -> None:
-    for line in lines:
-        out.write(line)
-    out.flush()

@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import collections
 import json
-import logging
 import math
 import sys
 from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, Tuple
@@ -32,12 +31,10 @@ from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, Tuple
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
-from fairseq_bnce.text.numerals import at_least, decimal
+from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.reading import TextLines
 from fairseq_bnce.text.writing import Output
 
-logger = logging.getLogger(__name__)
-_MAX_NATS = 709  # the exponential of more overflows a float64
 _UNITS = {"e": 1.0, "10": math.log(10)}  # nats in one unit of a logarithm, by its base
 
 
@@ -61,9 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Score the text."""
-    for name in ("json", "per_word", "summary", "document"):
-        if options.nemo and getattr(options, name):
-            raise InputError(f"--nemo: required no --{name.replace('_', '-')}, got both")
     text = TextLines(options.files)
     scorer = common.load_scorer(Scorer, options)
     words = common.ModelWords(options, scorer)
@@ -83,7 +77,8 @@ def run(options: argparse.Namespace) -> None:
             is_ready=text.is_ready,
         ):
             for score in window:
-                _add(counts, score)
+                counts.update(lines=1, tokens=len(score.words), oov=score.oov, total=score.total)
+                counts["oov_total"] += float(score.log_probs[score.is_oov].sum())
                 words.count(len(score.words) - 1, score.oov)  # </s> left out
                 if options.nemo:
                     out.write(_rescored(*beams.popleft(), score, options))
@@ -95,19 +90,18 @@ def run(options: argparse.Namespace) -> None:
             out.write(_summary(counts, options))
     text.warn()
     words.end()
-    if counts["in_blocks"] > 1:
-        logger.warning(f"{counts['in_blocks']:,} lines were scored in blocks")
 
 
 def _beam_texts(lines: Iterable[str], beams: Deque[Tuple[str, float]]) -> Iterator[str]:
     """Yield the texts of NeMo's beams; keep text and score until the text is scored."""
     for number, line in enumerate(lines, 1):
-        text, _, given = line.rpartition("\t")
-        score = decimal(given)
-        if score is None or math.isnan(score) or "\t" in text:
+        text, _, score = line.partition("\t")
+        try:
+            beams.append((text, float(score)))
+        except ValueError:
             required = "--nemo: required a text, a tab and a number"
-            raise InputError(f"{required}, got {quoted(line)} (line {number:,} of the input)")
-        beams.append((text, score))
+            got = f"got {quoted(line)} (line {number:,} of the input)"
+            raise InputError(f"{required}, {got}") from None
         yield text
 
 
@@ -139,30 +133,18 @@ def _json_object(score: SentenceScore, options: argparse.Namespace) -> str:
     return json.dumps(found, ensure_ascii=False)
 
 
-def _add(counts: Dict[str, Any], score: SentenceScore) -> None:
-    counts["lines"] += 1
-    counts["tokens"] += len(score.words)
-    counts["oov"] += score.oov
-    counts["in_blocks"] += score.in_blocks
-    counts["log_prob"] += score.total
-    counts["oov_log_prob"] += float(score.log_probs[score.is_oov].sum())
-
-
 def _summary(counts: Mapping[str, Any], options: argparse.Namespace) -> str:
     """Return the summary of a text, as JSON or as KenLM's query prints it."""
-    log_prob, tokens, oov = counts["log_prob"], counts["tokens"], counts["oov"]
-    every = _perplexity(log_prob, tokens)
-    known = _perplexity(log_prob - counts["oov_log_prob"], tokens - oov)
+    total, tokens, oov = counts["total"], counts["tokens"], counts["oov"]
+    every = _perplexity(total, tokens)
+    known = _perplexity(total - counts["oov_total"], tokens - oov)
     if options.json:
         found = {"ppl_with_oov": every, "ppl_without_oov": known, "oov": oov, "tokens": tokens}
-        found.update(lines=counts["lines"], log_prob=log_prob / _UNITS[options.base])
+        found.update(lines=counts["lines"], log_prob=total / _UNITS[options.base])
         return json.dumps(common.without_nan(found))
-    perplexities = (
-        f"Perplexity including OOVs:\t{every:.6g}\nPerplexity excluding OOVs:\t{known:.6g}"
-    )
-    return f"{perplexities}\nOOVs:\t{oov}\nTokens:\t{tokens}"
+    text = f"Perplexity including OOVs:\t{every:.6g}\nPerplexity excluding OOVs:\t{known:.6g}"
+    return f"{text}\nOOVs:\t{oov}\nTokens:\t{tokens}"
 
 
 def _perplexity(log_prob: float, tokens: int) -> float:
-    nats = -log_prob / tokens if tokens else math.nan
-    return math.inf if nats > _MAX_NATS else math.exp(nats)
+    return math.exp(-log_prob / tokens) if tokens else math.nan

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.text.reading import TextLines, warn_of_bad_lines
+from fairseq_bnce.text.reading import TextLines
 
 if TYPE_CHECKING:  # get-data needs no numpy
     import numpy as np
@@ -85,7 +85,7 @@ def _read_choices(path: str, *columns: str) -> Iterator[Choice]:
     """Yield the choices in a file; the table must have these columns besides "id"."""
     text = TextLines([path])
     lines = list(text)
-    warn_of_bad_lines(path, text.bad_lines)
+    text.warn()
     if MACHINE_LINE.match(next(filter(str.strip, lines), "")):
         return _machine_choices(path, lines)
     return _table_choices(path, lines, ["id", *columns])

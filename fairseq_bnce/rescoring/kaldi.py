@@ -14,7 +14,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
 from fairseq_bnce.rescoring.moses import format_number
-from fairseq_bnce.text.reading import Line, LineSource, readable, strip_bom
+from fairseq_bnce.text.reading import Line, numbered_lines, readable, strip_bom
 
 # Ids in plain texts often end in 0000 or in a longer number: their lines are no hypotheses.
 _KEY = re.compile("(.+)-(?:0|[1-9][0-9]{0,4})")
@@ -25,16 +25,13 @@ class KaldiFormat:
 
     Args:
         costs: the file of each feature's costs.
-
-    Raises:
-        InputError: for a file that can't be opened.
     """
 
     name = "kaldi"
     total = None
 
     def __init__(self, costs: Mapping[str, str]):
-        self.costs = {name: LineSource(file) for name, file in costs.items()}
+        self.costs = costs
 
     def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
         """Yield the hypotheses.
@@ -44,8 +41,8 @@ class KaldiFormat:
                 costs.
         """
         seen = set()
-        names = ["NBEST", *(source.name for source in self.costs.values())]
-        for row in zip_longest(lines, *self.costs.values()):
+        names = ["NBEST", *self.costs.values()]
+        for row in zip_longest(lines, *map(numbered_lines, self.costs.values())):
             if None in row:
                 raise InputError(f"{names[row.index(None)]}: required all keys, got no more lines")
             line, *costs = row
@@ -98,7 +95,4 @@ def _cost(line: Line, key: str) -> float:
 
 
 def _text(name: str) -> Dict[str, str]:
-    source = LineSource(name)
-    text = {utterance: readable(words) for utterance, words in map(_split, source)}
-    source.warn_of_bad_lines()
-    return text
+    return {utterance: readable(words) for utterance, words in map(_split, numbered_lines(name))}

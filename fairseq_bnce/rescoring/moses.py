@@ -11,7 +11,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Features, Hypothesis, number
-from fairseq_bnce.text.reading import Line, LineSource, readable, strip_bom
+from fairseq_bnce.text.reading import Line, numbered_lines, readable, strip_bom
 
 SEPARATOR = "|||"
 SCORE = "score"  # the feature with the list's own total
@@ -45,7 +45,7 @@ class MosesFormat:
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
         """Return references by list ids: list ``i`` has line ``i`` (from 0) of each file."""
-        texts = [_references(LineSource(name)) for name in names]
+        texts = [_references(name) for name in names]
         for name, text in zip(names, texts):
             if len(text) != len(texts[0]):
                 raise InputError(
@@ -97,10 +97,8 @@ def _split(token: str) -> Tuple[Optional[str], str]:
     return (name, value) if sign and name else (None, token)
 
 
-def _references(source: LineSource) -> List[str]:
-    found = [readable(" ".join(strip_bom(line.text).split())) for line in source]
-    source.warn_of_bad_lines()
-    return found
+def _references(name: str) -> List[str]:
+    return [readable(" ".join(strip_bom(line.text).split())) for line in numbered_lines(name)]
 
 
 def _with_added(hypothesis: Hypothesis) -> List[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Hypothesis, NBest
-from fairseq_bnce.text.reading import LineSource, strip_bom
+from fairseq_bnce.text.reading import numbered_lines, strip_bom
 
 COMMENT = "#"  # begins a line without weights
 Weights = Dict[str, Tuple[float, ...]]
@@ -26,7 +26,7 @@ def read_weights(given: str) -> Weights:
     else:
         items = [
             (f"{line.source}, line {line.number}", strip_bom(line.text))
-            for line in LineSource(given)
+            for line in numbered_lines(given)
         ]
     stripped = [(where, item.strip()) for where, item in items]
     weights = dict(_parse(*one) for one in stripped if one[1] and not one[1].startswith(COMMENT))

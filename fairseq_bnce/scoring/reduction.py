@@ -19,7 +19,6 @@ from fairseq_bnce.output_layer.layer import OutputLayer
 MOST_CONTEXTS = 100_000  # of a text
 _CONTEXTS_A_ROW = 10  # at least
 _MEASURED = 10  # the error is measured on a tenth of the contexts, which are not fitted to
-MOST_ROWS = (MOST_CONTEXTS - MOST_CONTEXTS // _MEASURED) // _CONTEXTS_A_ROW
 _CONTEXTS_LOOKED_AT = 4096  # to find likely words
 _MOST_WORDS = 2**16  # whose rows are clustered: of larger vocabularies, the likeliest
 _ROUNDS = 8  # of k-means

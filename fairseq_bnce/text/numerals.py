@@ -1,26 +1,17 @@
-"""Numbers in command lines and text files."""
+"""Numbers in command lines."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Callable, Optional
+from typing import Callable
 
 
-def at_least(least: int, most: Optional[int] = None) -> Callable[[str], int]:
-    """Return a type for argparse: whole numbers from ``least`` to ``most``."""
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a type for argparse: whole numbers from ``least``."""
 
     def whole_number(text: str) -> int:
-        if int(text) < least or most is not None and int(text) > most:
-            bounds = f"at least {least}" if most is None else f"{least} to {most:,}"
-            raise argparse.ArgumentTypeError(f"required {bounds}, got {text}")
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"required at least {least}, got {text}")
         return int(text)
 
     return whole_number
-
-
-def decimal(text: str) -> Optional[float]:
-    """Return the number that a text is, or None if the text is not a number."""
-    try:
-        return float(text)
-    except ValueError:
-        return None

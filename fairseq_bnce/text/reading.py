@@ -1,8 +1,7 @@
 """Read text from files, pipes and standard input, compressed or not.
 
 :class:`TextLines` streams the lines of a text, cut as fairseq-preprocess cuts them.
-:class:`LineSource` numbers the lines of one file and keeps their bytes, so that they can be written
-back unchanged.
+:func:`numbered_lines` keeps the bytes of lines, so that they can be written back unchanged.
 """
 
 from __future__ import annotations
@@ -69,16 +68,6 @@ def open_text(name: str) -> Iterator[Any]:
         yield stream
 
 
-def check_readable(name: str) -> None:
-    """Raise InputError unless a file can be opened.
-
-    A named pipe is not opened: its writer would stop if it was opened and closed.
-    """
-    with file_errors(name):
-        if name != STDIN and not stat.S_ISFIFO(os.stat(name).st_mode):
-            open(name, "rb").close()
-
-
 class TextLines:
     """The lines of files, one after the other, without their line ends.
 
@@ -90,9 +79,8 @@ class TextLines:
 
     Attributes:
         bad_lines: number of lines so far that were not UTF-8; they contain U+FFFD instead.
-        lone_returns: number of lines so far that ended at a carriage return alone.
         read_bytes: number of bytes read so far.
-        total_bytes: number of bytes of all files; None if unknown.
+        total_bytes: number of bytes of all files, as they are on the disk; None if unknown.
 
     Raises:
         InputError: for a file that cannot be opened. See also :func:`open_text`.
@@ -101,14 +89,13 @@ class TextLines:
     def __init__(self, names: Sequence[str]):
         self.names = list(names) or [STDIN]
         for name in self.names:
-            check_readable(name)
-        if self.names.count(STDIN) > 1:
-            raise InputError(f"input: required standard input ({STDIN!r}) once, got it twice")
-        self.bad_lines = self.lone_returns = self.read_bytes = 0
-        is_plain = [
-            os.path.isfile(n) and not n.endswith((".gz", ".bz2", ".xz")) for n in self.names
-        ]
-        self.total_bytes = sum(map(os.path.getsize, self.names)) if all(is_plain) else None
+            # The writer of a named pipe would stop if the pipe was opened and closed.
+            with file_errors(name):
+                if name != STDIN and not stat.S_ISFIFO(os.stat(name).st_mode):
+                    open(name, "rb").close()
+        self.bad_lines = self.read_bytes = 0
+        has_sizes = all(map(os.path.isfile, self.names))
+        self.total_bytes = sum(map(os.path.getsize, self.names)) if has_sizes else None
         self._waiting: Deque[str] = deque()
         self._stream: Any = None
 
@@ -131,11 +118,10 @@ class TextLines:
         return bool(select.select([self._stream], [], [], 0)[0])
 
     def warn(self) -> None:
-        """Log how many lines were not UTF-8, or are not lines for other programs."""
-        if self.lone_returns:
-            ends = "line(s) end at a carriage return alone, as fairseq-preprocess cuts them"
-            logger.warning(f"{self.lone_returns:,} {ends}")
-        warn_of_bad_lines(" ".join(self.names), self.bad_lines)
+        """Log how many lines were not UTF-8, if any."""
+        if self.bad_lines:
+            replaced = "line(s) were not UTF-8: U+FFFD replaces the other bytes"
+            logger.warning(f"{' '.join(self.names)}: {self.bad_lines:,} {replaced}")
 
     def _chunks(self) -> Iterator[str]:
         """Yield what each read returns, with every line end as a line feed."""
@@ -145,7 +131,6 @@ class TextLines:
         for content in itertools.chain(reads, [b""]):
             self.read_bytes += len(content)
             chunk = decoder.decode(content, final=not content)
-            self.lone_returns += chunk.count("\r") - chunk.count("\r\n")
             yield chunk.replace("\r\n", "\n").replace("\r", "\n")
 
     def _text(self, line: str) -> str:
@@ -166,51 +151,26 @@ class Line(NamedTuple):
         return InputError(f"{self.source}, line {self.number}: required {required}, got {got}")
 
 
-class LineSource:
-    """The numbered lines of a file, or of standard input (``-``), cut at line feeds.
+def numbered_lines(name: str) -> Iterator[Line]:
+    """Yield the lines of a file, or of standard input (``-``), cut at line feeds.
 
     Bytes that are not UTF-8 become lone surrogates, which :func:`to_bytes` turns back into the
-    same bytes and :func:`readable` into U+FFFD.
-
-    Attributes:
-        name: the file's name in messages.
-        bad_lines: number of lines so far that were not UTF-8.
-
-    Raises:
-        InputError: for a file that cannot be opened. See also :func:`open_text`.
+    same bytes and :func:`readable` into U+FFFD. See :func:`open_text` for errors.
     """
-
-    def __init__(self, name: str):
-        check_readable(name)
-        self.name = "standard input" if name == STDIN else name
-        self._file = name
-        self.bad_lines = 0
-
-    def __iter__(self) -> Iterator[Line]:
-        with open_text(self._file) as stream:
-            for number, content in enumerate(stream, 1):
-                text = content.decode("utf-8", "surrogateescape")
-                self.bad_lines += text != readable(text)
-                yield Line(text[:-1] if text.endswith("\n") else text, self.name, number)
-
-    def warn_of_bad_lines(self) -> None:
-        """Log how many lines were not UTF-8, if any."""
-        warn_of_bad_lines(self.name, self.bad_lines)
-
-
-def warn_of_bad_lines(name: str, count: int) -> None:
-    """Log how many lines of a file were not UTF-8, if any."""
-    if count:
-        logger.warning(f"{name}: {count:,} line(s) were not UTF-8: U+FFFD replaces the other bytes")
+    source = "standard input" if name == STDIN else name
+    with open_text(name) as stream:
+        for number, content in enumerate(stream, 1):
+            text = content.decode("utf-8", "surrogateescape")
+            yield Line(text[:-1] if text.endswith("\n") else text, source, number)
 
 
 def to_bytes(text: str) -> bytes:
-    """Return the bytes that a text of a :class:`LineSource` was read from."""
+    """Return the bytes that a text of :func:`numbered_lines` was read from."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def readable(text: str) -> str:
-    """Return a text of a :class:`LineSource` with U+FFFD for bytes that are not UTF-8."""
+    """Return a text of :func:`numbered_lines` with U+FFFD for bytes that are not UTF-8."""
     return text if text.isascii() else to_bytes(text).decode("utf-8", "replace")
 
 
@@ -228,11 +188,9 @@ def sampled(lines: Iterable[str], tokens: int, seed: int = 1) -> List[str]:
     kept: List[Tuple[float, int, str]] = []  # a heap: (place in the order, negative; tokens; line)
     total = 0
     for line in lines:
-        place = -rng.random()
-        if total < tokens or place > kept[0][0]:
-            size = len(line.split()) + 1
-            heapq.heappush(kept, (place, size, line))
-            total += size
-            while total - kept[0][1] >= tokens:
-                total -= heapq.heappop(kept)[1]
+        size = len(line.split()) + 1
+        heapq.heappush(kept, (-rng.random(), size, line))
+        total += size
+        while total - kept[0][1] >= tokens:
+            total -= heapq.heappop(kept)[1]
     return [line for *_, line in sorted(kept, reverse=True)]

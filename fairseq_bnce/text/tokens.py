@@ -32,19 +32,16 @@ def moses(language: str) -> Any:
 
 def words_of(text: str, language: str | None, lowercase: bool) -> list[str]:
     """Cut a line by the rules for a language, or at spaces if the language is None."""
-    words = text.split() if language is None else tokenize(text, language)
+    if language is None:
+        words = text.split()
+    else:
+        # sacremoses' protected_patterns would join a word and the full stop after it, and fail
+        # beyond 1,000 in a line.
+        parts = re.split(f"({'|'.join(SPECIALS)})", text)
+        cut = ([part] if part in SPECIALS else moses_words(part, language) for part in parts)
+        words = [word for some in cut for word in some]
     # Lower-case afterwards: the tokeniser reads a capital after a full stop as a new sentence.
     return [word.lower() for word in words] if lowercase else words
-
-
-def tokenize(text: str, language: str) -> list[str]:
-    """Cut raw text into words; each of fairseq's own symbols stays one word."""
-    # sacremoses' protected_patterns would join a word and the full stop after it, and fail beyond
-    # 1,000 in a line.
-    words: list[str] = []
-    for part in re.split(f"({'|'.join(SPECIALS)})", text):
-        words += [part] if part in SPECIALS else moses_words(part, language)
-    return words
 
 
 def moses_words(text: str, language: str) -> list[str]:
@@ -53,8 +50,8 @@ def moses_words(text: str, language: str) -> list[str]:
     sacremoses' patterns treat chunks independently, with three exceptions. An apostrophe or a comma
     at the edge of a chunk needs a space beside it. A full stop at the end of a chunk depends on the
     start of the next chunk. Of two apostrophes around a space, the first may hide the space from
-    the second. So each chunk is cut with stand-ins for its neighbours, and the whole line is cut at
-    once if apostrophes meet or sacremoses' own marks occur.
+    the second. So each chunk is cut beside what matters of its neighbours, and the whole line is
+    cut at once if apostrophes meet or sacremoses' own marks occur.
     """
     chunks = _LETTER_COMMA.sub(" , ", _SYMBOL.sub(r" \g<0> ", text)).split()
     if "' '" in " ".join(chunks) or _UNUSUAL.search(text):
@@ -62,13 +59,10 @@ def moses_words(text: str, language: str) -> list[str]:
     words: list[str] = []
     last = len(chunks) - 1
     for number, chunk in enumerate(chunks):
-        if len(chunk) == 1 or chunk.isascii() and chunk.isalnum():
-            words.append(chunk)
-            continue
         has_before = number > 0 and chunk[0] in "',"
         after = ""
         if number < last and chunk[-1] in "',.":
-            after = _stand_in(language, chunks[number + 1][0])
+            after = chunks[number + 1][0]
         words += _chunk_words(language, chunk, has_before, after)
     return words
 
@@ -86,11 +80,3 @@ def _chunk_words(language: str, chunk: str, has_before: bool, after: str) -> tup
     line = "x " * has_before + chunk + f" {after}" * bool(after)
     words = moses(language).tokenize(line, escape=False)
     return tuple(words[has_before : len(words) - bool(after)])
-
-
-@functools.lru_cache(_REMEMBERED)
-def _stand_in(language: str, letter: str) -> str:
-    """Return a letter that sacremoses treats like this one at the start of the next chunk."""
-    if letter in "0123456789":
-        return "1"
-    return "x" if moses(language).islower(letter) else "("

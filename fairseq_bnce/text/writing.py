@@ -39,15 +39,17 @@ class Output:
         return self
 
     def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
-        try:
-            with file_errors(self.name):
-                self._stream.flush()
-                if not self._is_stdout:
-                    self._stream.close()
-                if self._target and error is None:
-                    os.replace(self._path, self._target)
-        finally:
-            self._report_part()
+        with file_errors(self.name):
+            self._stream.flush()
+            if self._is_stdout:
+                return
+            self._stream.close()
+            if self._target and error is None:
+                os.replace(self._path, self._target)
+            elif self._target and os.path.getsize(self._path):
+                logger.warning(f"{self._path}: has the lines that were written before the error")
+            elif self._target:
+                os.remove(self._path)
 
     def write(self, line: str) -> None:
         """Write a line, given without its line feed."""
@@ -58,14 +60,6 @@ class Output:
         """Send what was written to the reader of a pipe."""
         with file_errors(self.name):
             self._stream.flush()
-
-    def _report_part(self) -> None:
-        """Name the file with the lines that an error left; remove it if it is empty."""
-        if self._target and os.path.exists(self._path):
-            if os.path.getsize(self._path):
-                logger.warning(f"{self._path}: has the lines that were written before the error")
-            else:
-                os.remove(self._path)
 
 
 def is_special(name: str) -> bool:
