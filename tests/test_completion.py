@@ -120,9 +120,9 @@ def test_a_gap_may_be_longer(put):
         (TABLE + "3,x _____,1,2,3,4\n", "q, line 4"),
         (TABLE + "3,_____ ______,1,2,3,4,5\n", "q, line 4"),
         (TABLE + "3,_____,1,2,,4,5\n", "q, line 4"),
-        (TABLE + "12,_____,1,2,3,4,5\n", "q, line 4"),
+        (TABLE + "12,_____,1,2,3,4,5\n", "q: .*'12'"),
         (MACHINE.replace("12d) w1 [W7]", "12d) w1 W7"), "q, line 9"),
-        (MACHINE.replace("12d)", "12e)"), "q, line 9"),
+        (MACHINE.replace("12d)", "12e)"), "q: .*'12'"),
         (MACHINE.replace("12e) w1 [zzz] w2\n", ""), "'12'"),
     ],
 )
@@ -142,7 +142,7 @@ def test_lines_that_are_no_utf8_are_reported_with_their_file(put, kind, caplog):
 
 @pytest.mark.parametrize("rows", ["1,f\n", "1,ab\n", "1,a\n1,b\n"])
 def test_answers_that_are_none(put, rows):
-    with pytest.raises(InputError, match=f"a, line {1 + rows.count(',')}"):
+    with pytest.raises(InputError, match="a: .*'1'"):
         read_answers(put("a", f"id,answer\n{rows}"))
 
 

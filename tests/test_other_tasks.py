@@ -101,10 +101,10 @@ def test_what_cannot_be_counted(noise, fits, three_languages, tmp_path):
     """Each batch of this task is of one language; with uniform noise nothing is counted."""
     flags = [*ROUND_ROBIN, "--criterion", "shared_nce", "--noise", noise]
     output = train(tmp_path, three_languages, *flags, check=fits)
-    assert fits or re.search("--task multilingual_translation .* --noise uniform", output)
+    assert fits or re.search("MultilingualTranslationTask: .* --noise uniform", output)
 
 
 def test_data_that_are_not_loaded_yet(languages):
     _, task, _ = build(languages, *LANGUAGES, *LSTM, "--criterion", "bnce")
-    with pytest.raises(InputError, match="multilingual_language_modeling.*--noise uniform"):
+    with pytest.raises(InputError, match="MultilingualLanguageModelingTask.*--noise uniform"):
         training_target_counts(task)

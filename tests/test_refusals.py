@@ -28,15 +28,15 @@ def test_an_optimiser_that_takes_no_row_sparse_gradients(corpus, tmp_path):
 
 
 def test_missing_data(corpus, tmp_path):
-    assert "nowhere': required" in refused(tmp_path / "nowhere", tmp_path, *BNCE)
+    assert "nowhere/dict.txt" in refused(tmp_path / "nowhere", tmp_path, *BNCE)
     (tmp_path / "empty").mkdir()
-    assert "without dict.txt" in refused(tmp_path / "empty", tmp_path, *BNCE)
+    assert "empty/dict.txt" in refused(tmp_path / "empty", tmp_path, *BNCE)
     data = copy(corpus, tmp_path)
     for split in ("valid", "train"):
         for path in data.glob(f"{split}.*"):
             path.unlink()
         output = refused(data, tmp_path, *BNCE)
-        assert re.search(rf"required binarised (training )?data.*{split}.*got none", output)
+        assert re.search(rf"required.*{split}.*got none|{split}.idx: required.*got none", output)
 
 
 @pytest.mark.parametrize("part", ["train.bin", "valid.bin", "valid.idx"])

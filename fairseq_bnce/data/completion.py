@@ -22,7 +22,7 @@ LETTERS = "abcde"
 GAP = re.compile("_{5,}")
 MACHINE_LINE = re.compile(r"\s*([0-9]+)\s*([a-e])\)(.*?)\[([^\[\]]+)\](.*)")
 MACHINE_FORM = "lines '1a) words [choice] words'"
-Choice = Tuple[str, str, str, str]  # where it is, the question's name, the letter, the sentence
+Choice = Tuple[str, str, str]  # the question's name, the letter, the sentence
 Z95 = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
 
@@ -37,20 +37,18 @@ def read_questions(path: str) -> List[Question]:
     """Read the questions of a table or of the machine format.
 
     Raises:
-        InputError: naming a line that is no question.
+        InputError: naming a line that is no question, or a question without its five choices.
     """
-    found: Dict[str, List[str]] = {}
-    for where, name, letter, sentence in _read_choices(path, "question", *LETTERS):
-        sentences = found.setdefault(name, [])
-        if letter != LETTERS[len(sentences) : len(sentences) + 1]:
-            required = "choices a to e of each question, once and in this order"
-            raise InputError(f"{where}: required {required}, got {quoted(name + letter)}")
-        sentences.append(sentence)
-    incomplete = [name for name, sentences in found.items() if len(sentences) < len(LETTERS)]
-    if incomplete or not found:
-        got = f"fewer for question {quoted(incomplete[0])}" if incomplete else "none"
-        raise InputError(f"{path}: required questions with choices a to e, got {got}")
-    return [Question(name, tuple(sentences)) for name, sentences in found.items()]
+    letters: Dict[str, str] = {}
+    sentences: Dict[str, List[str]] = {}
+    for name, letter, sentence in _read_choices(path, "question", *LETTERS):
+        letters[name] = letters.get(name, "") + letter
+        sentences.setdefault(name, []).append(sentence)
+    for name, found in letters.items() or [("1", "none")]:
+        if found != LETTERS:
+            required = f"choices a to e of question {quoted(name)}, once and in this order"
+            raise InputError(f"{path}: required {required}, got {found}")
+    return [Question(name, tuple(choices)) for name, choices in sentences.items()]
 
 
 def right_letters(questions: Sequence[Question], path: str) -> List[str]:
@@ -70,13 +68,13 @@ def read_answers(path: str) -> Dict[str, str]:
     """Read the letter of each question's right choice, from a table or the machine format.
 
     Raises:
-        InputError: naming a line that is no answer, or answers a question again.
+        InputError: for another letter, or several answers to a question.
     """
     found: Dict[str, str] = {}
-    for where, name, letter, _ in _read_choices(path, "answer"):
+    for name, letter, _ in _read_choices(path, "answer"):
         if letter not in tuple(LETTERS) or name in found:
-            required = "one answer from a to e to each question"
-            raise InputError(f"{where}: required {required}, got {quoted(f'{name},{letter}')}")
+            required = f"one answer from a to e to question {quoted(name)}"
+            raise InputError(f"{path}: required {required}, got {quoted(letter)}")
         found[name] = letter
     return found
 
@@ -93,12 +91,12 @@ def _read_choices(path: str, *columns: str) -> Iterator[Choice]:
 
 def _machine_choices(path: str, lines: Sequence[str]) -> Iterator[Choice]:
     for number, line in enumerate(lines, 1):
-        where, found = f"{path}, line {number}", MACHINE_LINE.fullmatch(line)
+        found = MACHINE_LINE.fullmatch(line)
         if found:
             name, letter, *sentence = found.groups()
-            yield where, name, letter, "".join(sentence).strip()
+            yield name, letter, "".join(sentence).strip()
         elif line.strip():
-            raise InputError(f"{where}: required {MACHINE_FORM}, got {quoted(line)}")
+            raise InputError(f"{path}, line {number}: required {MACHINE_FORM}, got {quoted(line)}")
 
 
 def _table_choices(path: str, lines: Sequence[str], columns: Sequence[str]) -> Iterator[Choice]:
@@ -108,16 +106,17 @@ def _table_choices(path: str, lines: Sequence[str], columns: Sequence[str]) -> I
         required = f"{MACHINE_FORM}, or a table with columns {', '.join(columns)}"
         raise InputError(f"{path}, line 1: required {required}, got {quoted(','.join(heading))}")
     for row in filter(None, reader):
-        where, cells = f"{path}, line {reader.line_num}", dict(zip(heading, map(str.strip, row)))
+        cells = dict(zip(heading, map(str.strip, row)))
         before, *after = GAP.split(cells.get("question", "_____"))
         if len(row) != len(heading) or len(after) != 1 or not all(cells[name] for name in columns):
             required = f"{', '.join(columns)}, with one _____ in a question"
-            raise InputError(f"{where}: required {required}, got {quoted(','.join(row))}")
+            where, got = f"{path}, line {reader.line_num}", quoted(",".join(row))
+            raise InputError(f"{where}: required {required}, got {got}")
         if "answer" in columns:
-            yield where, cells["id"], _plain(cells["answer"]), ""
+            yield cells["id"], _plain(cells["answer"]), ""
         else:
             for letter in LETTERS:
-                yield where, cells["id"], letter, before + cells[letter] + after[0]
+                yield cells["id"], letter, before + cells[letter] + after[0]
 
 
 def _plain(text: str) -> str:

@@ -95,32 +95,23 @@ def _download(corpus: Corpus, cache: Path) -> Path:
     return cache / name
 
 
-def archive_members(
-    source: Path, left_out: Collection[Path] = ()
-) -> Iterator[Tuple[str, IO[bytes]]]:
+def archive_members(source: Path, left_out: Collection[Path]) -> Iterator[Tuple[str, Any]]:
     """Yield (name, stream) for each file of a folder, a zip or tar archive, or for a plain file.
 
     Read a stream before you ask for the next one. Files below ``left_out`` are skipped.
     """
-    if source.is_dir():
-        for path in sorted(source.resolve().rglob("*")):
+    if source.is_file() and zipfile.is_zipfile(source):
+        with zipfile.ZipFile(source) as zipped:
+            yield from ((name, zipped.open(name)) for name in zipped.namelist())
+    elif source.is_file() and tarfile.is_tarfile(source):
+        with tarfile.open(source) as archive:
+            files = filter(tarfile.TarInfo.isfile, archive)
+            yield from ((info.name, archive.extractfile(info)) for info in files)
+    else:
+        for path in sorted(source.resolve().rglob("*")) if source.is_dir() else [source]:
             if path.is_file() and not {*path.parents} & {*left_out}:
                 with path.open("rb") as stream:
                     yield path.name, stream
-    elif zipfile.is_zipfile(source):
-        with zipfile.ZipFile(source) as zipped:
-            for name in zipped.namelist():
-                with zipped.open(name) as stream:
-                    yield name, stream
-    elif tarfile.is_tarfile(source):
-        with tarfile.open(source) as archive:
-            for info in archive:
-                member = archive.extractfile(info) if info.isfile() else None
-                if member is not None:
-                    yield info.name, member
-    else:
-        with source.open("rb") as stream:
-            yield source.name, stream
 
 
 def write_texts(
@@ -140,21 +131,17 @@ def write_texts(
                 part = corpus.part_of(name)
                 if part is not None:
                     found[part] += 1
-                    _write_lines(corpus.lines(stream), out[part])
+                    for line in corpus.lines(stream):
+                        content = line.encode() if isinstance(line, str) else line.rstrip(b"\n")
+                        out[part].write(content + b"\n")
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError) as error:
         raise InputError(f"{source}: required a whole archive, got: {error}") from error
     for part, pattern in corpus.parts.items():
-        published = corpus.files.get(part, 1)
         if not found[part]:
             raise InputError(f"{source}: required files named {pattern}, got none")
-        if published != found[part]:
-            say(f"warning: {part}: {published} file(s) are published, but came {found[part]}")
-
-
-def _write_lines(lines: Iterable[str | bytes], out: IO[bytes]) -> None:
-    for line in lines:
-        content = line.encode() if isinstance(line, str) else line
-        out.write(content if content.endswith(b"\n") else content + b"\n")
+        if found[part] != corpus.files.get(part, 1):
+            published = f"{corpus.files.get(part, 1)} file(s) are published"
+            say(f"warning: {part}: {published}, but came {found[part]}")
 
 
 # ---------------------------------------------------------------- the table

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import math
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_split_options(group: Any) -> None:
     """Add --split, --split-by and --seed."""
-    help_text = "their shares of the lines of --input, adding up to 1; a split with share 0 is not "
-    help_text += f"made (default: {' '.join(map(str, DEFAULT_SPLIT))})"
-    names = ("TRAIN", "VALID", "TEST")
-    group.add_argument("--split", nargs=3, type=float, metavar=names, help=help_text)
+    group.add_argument(
+        "--split",
+        nargs=3,
+        type=float,
+        default=list(DEFAULT_SPLIT),
+        metavar=("TRAIN", "VALID", "TEST"),
+        help="their shares of the lines of --input, adding up to 1; a split with share 0 is not "
+        f"made (default: {' '.join(map(str, DEFAULT_SPLIT))})",
+    )
     group.add_argument(
         "--split-by",
         choices=("block", "paragraph", "line"),
+        default="block",
         help="block (default): train is the first part of the text, test the last, so that no "
         "valid or test line stood beside a train line; paragraph: paragraphs (ended by an empty "
         "line) drawn at random; line: lines drawn at random, for text whose lines have nothing to "
@@ -65,15 +72,16 @@ def add_line_options(group: Any) -> None:
 
 def add_vocabulary_options(group: Any) -> None:
     """Add --vocab-size, --min-count, --dict and --padding-factor."""
+    add_number = partial(group.add_argument, metavar="N")
     help_text = f"keep the N commonest types, {EOS} and {UNK} among them"
-    group.add_argument("--vocab-size", type=at_least(3), metavar="N", help=help_text)
+    add_number("--vocab-size", type=at_least(3), help=help_text)
     help_text = "keep words that occur at least N times (1: all)"
-    group.add_argument("--min-count", type=at_least(1), default=1, metavar="N", help=help_text)
+    add_number("--min-count", type=at_least(1), default=1, help=help_text)
     help_text = "take the vocabulary of this dict.txt instead (to prepare text for a trained model)"
     group.add_argument("--dict", type=Path, metavar="FILE", help=help_text)
     help_text = "fill the dictionary up to a multiple of N with made-up words, as "
     help_text += "fairseq-preprocess does for the sake of tensor cores (8); 1: no filling"
-    group.add_argument("--padding-factor", type=at_least(1), default=8, metavar="N", help=help_text)
+    add_number("--padding-factor", type=at_least(1), default=8, help=help_text)
 
 
 def add_result_options(group: Any) -> None:
@@ -84,10 +92,10 @@ def add_result_options(group: Any) -> None:
     group.add_argument("--overwrite", action="store_true", help=help_text)
     help_text = "write the text (and dict.txt beside it) without running fairseq-preprocess"
     group.add_argument("--text-only", action="store_true", help=help_text)
-    num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     help_text = "processes (default: the processors there are)"
     group.add_argument(
-        "--workers", type=at_least(1), default=num_cpus or 1, metavar="N", help=help_text
+        "--workers", type=at_least(1), default=workers or 1, metavar="N", help=help_text
     )
 
 
@@ -108,7 +116,7 @@ def input_files(args: argparse.Namespace) -> list[str]:
 def check_sources(args: argparse.Namespace) -> None:
     """Raise InputError for inputs that cannot be read, or whose splits are not clear."""
     given = [split for split in SPLITS if getattr(args, split)]
-    if bool(args.input) == bool(given) or not (args.input or args.train or args.dict):
+    if bool(args.input) == bool(given) or given and not (args.train or args.dict):
         required = "one of them, or --dict with --valid or --test"
         raise InputError(f"--train, --input: required {required}, got {given + (args.input or [])}")
     TextLines(input_files(args))  # raises for what cannot be opened
@@ -116,10 +124,10 @@ def check_sources(args: argparse.Namespace) -> None:
 
 def check_settings(args: argparse.Namespace) -> None:
     """Raise InputError for other settings that cannot be followed."""
-    split = args.split or DEFAULT_SPLIT
-    if not split[0] > 0 or min(split) < 0 or not math.isclose(sum(split), 1, abs_tol=1e-6):
+    is_whole = math.isclose(sum(args.split), 1, abs_tol=1e-6)
+    if not is_whole or args.split[0] <= 0 or min(args.split) < 0:
         required = "a share above 0 for train, and three shares that add up to 1"
-        raise InputError(f"--split: required {required}, got {' '.join(map(str, split))}")
+        raise InputError(f"--split: required {required}, got {args.split}")
     if not args.tokenized:
         check_language("--language", args.language)
     if not args.text_only:

@@ -19,7 +19,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import AbstractSet, Any, Iterable, Iterator, Mapping, Tuple
+from typing import AbstractSet, Any, Iterable, Iterator, Mapping
 
 from tqdm import tqdm
 
@@ -40,9 +40,7 @@ LOOKS = {  # of lines, for the report's warnings
     "of_a_page": re.compile(r"^.{60,80}$"),
     "ended": re.compile(r"""[.!?\u2026]["'\u2019\u201d\u00bb)\]\s]*$"""),
 }
-_NOTES = ("read", "bad_utf8", "empty", "cut", "pad", "usable")
 _UNREPORTED = ("overwrite", "command", "run")  # settings that do not change the result
-SplitLines = Iterator[Tuple[str, str]]  # (split, line)
 
 
 def prepare(
@@ -58,26 +56,29 @@ def prepare(
     Raises:
         InputError: for text or settings without a result.
     """
-    if args.input:
-        args.split = args.split or list(DEFAULT_SPLIT)
-        args.split_by = args.split_by or "block"
     if made is None:
         tokenizer, language = (NONE, None) if args.tokenized else (SACREMOSES, args.language)
         made = TrainingText(tokenizer, language, args.lowercase)
-    words = read_dictionary(args.dict, made) if args.dict else None  # before hours of work
+    known = read_dictionary(args.dict, made) if args.dict else None  # before hours of work
     result, dictionary = scratch / "result", scratch / "dict.txt"
     (result / "text").mkdir(parents=True)
     notes: Counter[str] = Counter()
-    for split in ("input", *SPLITS):
-        if getattr(args, split):
-            notes.update(_tokenize(args, split, scratch))
-    lines = partial(_split_lines, args, scratch, notes)
-    if words is None:
-        words, summary = _make_vocabulary(args, lines(), dictionary)
+    for name in ("input", *SPLITS):
+        if getattr(args, name):
+            notes.update(_tokenize(args, name, scratch / name))
+    if args.input:
+        lines = notes["usable"] + (notes["empty"] if args.keep_empty_lines else 0)
+        _split(args, scratch, lines)
+    if known is None:
+        known, summary = _make_vocabulary(args, scratch / "train", dictionary)
     else:
-        summary = f"vocabulary: {len(words):,} words of {args.dict}"
+        summary = f"vocabulary: {len(known):,} words of {args.dict}"
         shutil.copyfile(args.dict, dictionary)
-    splits = _write_text(lines(), result / "text", _split_names(args), words)
+    splits = {
+        split: _write_text(scratch / split, result / "text" / f"{split}.txt", known)
+        for split in SPLITS
+        if (scratch / split).exists()
+    }
     if args.text_only:
         shutil.copyfile(dictionary, result / "text" / "dict.txt")
     else:
@@ -92,7 +93,7 @@ def prepare(
 # ---------------------------------------------------------------- words
 
 
-def _tokenize(args: argparse.Namespace, split: str, folder: Path) -> Counter[str]:
+def _tokenize(args: argparse.Namespace, split: str, path: Path) -> Counter[str]:
     """Write the tokenised lines of a split's files; return counts of what was read."""
     names = getattr(args, split)
     text = TextLines(names)
@@ -103,8 +104,8 @@ def _tokenize(args: argparse.Namespace, split: str, folder: Path) -> Counter[str
         # Empty lines end paragraphs: they have to stay until the text is split.
         keep_empty=args.keep_empty_lines or args.split_by == "paragraph",
     )
-    notes: Counter[str] = Counter(dict.fromkeys(_NOTES, 0))
-    with _open(folder / split, "w") as out:
+    notes: Counter[str] = Counter()
+    with _open(path, "w") as out:
         for lines, counts in _map_lines(function, text, args.workers, f"tokenise --{split}"):
             out.write(lines)
             notes.update(counts)
@@ -174,28 +175,18 @@ def tokenize_lines(
 # ---------------------------------------------------------------- splits
 
 
-def _split_names(args: argparse.Namespace) -> list[str]:
-    if args.input:
-        return [split for split, share in zip(SPLITS, args.split) if share]
-    return [split for split in SPLITS if getattr(args, split)]
-
-
-def _split_lines(args: argparse.Namespace, folder: Path, notes: Mapping[str, int]) -> SplitLines:
-    """Yield each tokenised line with its split, which is the same in every call."""
-    if not args.input:
-        for split in _split_names(args):
-            with _open(folder / split) as lines:
-                yield from ((split, line) for line in lines)
-        return
-    total = notes["usable"] + (notes["empty"] if args.keep_empty_lines else 0)
+def _split(args: argparse.Namespace, folder: Path, total: int) -> None:
+    """Divide the ``total`` lines of ``folder / "input"`` into a file for each split."""
     left = split_sizes(total, {split: share for split, share in zip(SPLITS, args.split) if share})
-    rng, split = random.Random(args.seed), ""
-    with _open(folder / "input") as lines:
-        for line in lines:
+    rng = None if args.split_by == "block" else random.Random(args.seed)
+    split = ""
+    with contextlib.ExitStack() as stack:
+        out = {name: stack.enter_context(_open(folder / name, "w")) for name in left}
+        for line in stack.enter_context(_open(folder / "input")):
             if args.keep_empty_lines or line != "\n":
-                split = split or _choose_split(left, None if args.split_by == "block" else rng)
+                split = split or _choose_split(left, rng)
                 left[split] -= 1
-                yield split, line
+                out[split].write(line)
             if args.split_by != "paragraph" or line == "\n":
                 split = ""  # the next line, or paragraph, chooses again
 
@@ -222,7 +213,7 @@ def _choose_split(left: Mapping[str, int], rng: random.Random | None) -> str:
 
 
 def _make_vocabulary(
-    args: argparse.Namespace, lines: SplitLines, path: Path
+    args: argparse.Namespace, train: Path, path: Path
 ) -> tuple[AbstractSet[str], str]:
     """Write a dict.txt, sorted and filled up as by fairseq-preprocess.
 
@@ -230,12 +221,12 @@ def _make_vocabulary(
         its words, and a line about them.
     """
     counts: Counter[str] = Counter()
-    for split, line in lines:
-        if split == "train":
+    with _open(train) as lines:
+        for line in lines:
             counts.update(line.split())
     del counts[UNK]
-    kept = [(word, count) for word, count in sorted(counts.items()) if count >= args.min_count]
-    kept.sort(key=lambda item: -item[1])
+    kept = [(word, count) for word, count in counts.items() if count >= args.min_count]
+    kept.sort(key=lambda item: (-item[1], item[0]))
     if args.vocab_size:
         kept = kept[: args.vocab_size - 2]  # without </s> and <unk>
     known = {word for word, _ in kept}
@@ -268,29 +259,22 @@ def read_dictionary(path: Path, made: TrainingText) -> AbstractSet[str]:
     return words
 
 
-def _write_text(
-    lines: SplitLines, folder: Path, splits: Iterable[str], vocabulary: AbstractSet[str]
-) -> dict[str, dict[str, int]]:
-    """Write the splits as a model sees them, with <unk> for rare words; return their counts.
+def _write_text(tokenized: Path, text: Path, vocabulary: AbstractSet[str]) -> dict[str, int]:
+    """Write a split as a model sees it, with <unk> for rare words; return its counts.
 
     Tokens are words and one </s> a line.
     """
-    counts: dict[str, Counter[str]] = {split: Counter() for split in splits}
-    with contextlib.ExitStack() as stack:
-        paths = {split: folder / f"{split}.txt" for split in counts}
-        out = {split: stack.enter_context(_open(path, "w")) for split, path in paths.items()}
-        for split, line in lines:
+    counts: Counter[str] = Counter()
+    with _open(tokenized) as lines, _open(text, "w") as out:
+        for line in lines:
             words = [word if word in vocabulary else UNK for word in line.split()]
-            counts[split].update(words)
-            counts[split][EOS] += 1
-            out[split].write(" ".join(words) + "\n")
-    report = {}
-    for split, found in counts.items():
-        if not found:
-            raise InputError(f"--{split}, --split: required lines with words for {split}, got none")
-        report[split] = {"lines": found[EOS], "types": len(found), "tokens": sum(found.values())}
-        report[split]["unk"] = found[UNK]
-    return report
+            counts.update([*words, EOS])
+            out.write(" ".join(words) + "\n")
+    if not counts:
+        split = tokenized.name
+        raise InputError(f"--{split}, --split: required lines with words for {split}, got none")
+    report = {"lines": counts[EOS], "types": len(counts), "tokens": sum(counts.values())}
+    return {**report, "unk": counts[UNK]}
 
 
 # ---------------------------------------------------------------- binarising

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
@@ -18,7 +19,7 @@ RESULTS = ("text", "bin", REPORT)
 # The shares of lines above or below which a text looks escaped, wrapped, or not cut at sentences.
 ESCAPED, WRAPPED, ENDED = 0.01, 0.5, 0.35
 NOTES = {
-    "empty": "line(s) without a word",
+    "empty": "line(s) without a word, {kept}",
     "empty_files": "empty input file(s)",
     "bad_utf8": "line(s) with bytes that are not UTF-8, read as U+FFFD",
     "cut": f"line break(s) made at a {BOS} or {EOS} inside a line",
@@ -44,12 +45,12 @@ def check_output(
     """
     found = {out / name for name in names if (out / name).exists()}
     if out.is_file() or not overwrite and any(out.glob("[!.]*")):
-        replaced = f"{', '.join(names[:-1])} and {names[-1]}"
-        required = f"an empty or new folder, or --overwrite to replace its {replaced}"
+        required = "an empty or new folder, or --overwrite to replace an earlier result"
         raise InputError(f"--out: required {required}, got {out}, which has data in it")
-    if found and out / REPORT not in found:
-        required = f"with --overwrite the result of an earlier run, with its {REPORT}"
-        raise InputError(f"--out: required {required}, got {out} with other data")
+    folders = {path if path.name not in RESULTS else out for path in found}
+    if not all((folder / REPORT).exists() for folder in folders):
+        required = f"the result of an earlier run, with its {REPORT}"
+        raise InputError(f"--overwrite: required {required}, got {out} with other data")
     for path in map(Path, inputs):
         if found & {path.resolve(), *path.resolve().parents}:
             raise InputError(f"--out: required a folder other than that of {path}, got {out}")
@@ -91,13 +92,10 @@ def write_report(folder: Path, report: Mapping[str, Any]) -> None:
 
 def print_report(report: Mapping[str, Any], out: Path) -> None:
     """Print the counts of a result, notes and warnings about its text, and its folders."""
-    rows = [("split", "lines", "types", "tokens", UNK, "rate")]
+    say(f"split{'lines':>14}{'types':>14}{'tokens':>14}{UNK:>14}{'rate':>9}")
     for split, found in report["splits"].items():
-        counts = (f"{value:,}" for value in found.values())
-        rows.append((split, *counts, f"{found['unk'] / found['tokens']:.2%}"))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for name, *cells in rows:
-        say("  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]))
+        counts = "".join(f"{count:>14,}" for count in found.values())
+        say(f"{split:5}{counts}{found['unk'] / found['tokens']:>9.2%}")
     say(report["vocabulary"])
     for remark in _remarks(report):
         say(remark)
@@ -107,27 +105,26 @@ def print_report(report: Mapping[str, Any], out: Path) -> None:
 
 
 def _remarks(report: Mapping[str, Any]) -> Iterator[str]:
-    read, splits = report["read"], report["splits"]
-    kept = ", kept" if report["settings"]["keep_empty_lines"] else ", left out"
+    read, splits = Counter(report["read"]), report["splits"]
+    kept = "kept" if report["settings"]["keep_empty_lines"] else "left out"
     yield f"note: {read['read']:,} line(s) read"
     for name, text in NOTES.items():
-        if read.get(name):
-            yield f"note: {read[name]:,} {text}{kept if name == 'empty' else ''}"
-    unseen = [split for split, found in splits.items() if found["unk"] and split != "train"]
-    if unseen and "train" in splits and not splits["train"]["unk"]:
+        if read[name]:
+            yield f"note: {read[name]:,} {text.format(kept=kept)}"
+    lack = [split for split, found in splits.items() if not found["unk"]]
+    if lack[:1] == ["train"] and len(lack) < len(splits):
         yield (
-            f"note: train has no {UNK}, but {' and '.join(unseen)} have: a model cannot learn to "
-            "predict it (cut the vocabulary, for instance with --min-count 2)"
+            f"note: train has no {UNK}, but another split has: a model cannot learn to predict it "
+            "(cut the vocabulary, for instance with --min-count 2)"
         )
     usable = read["usable"]
-    if read.get("escaped", 0) > ESCAPED * usable:
+    if read["escaped"] > ESCAPED * usable:
         yield (
-            f"warning: {read['escaped']:,} line(s) have Moses' escapes (&apos; or &quot;): a model "
-            "of such words does not know those of plain text; unescape the text first"
+            f"warning: {read['escaped']:,} line(s) have Moses' escapes (&apos; or &quot;), which "
+            "plain text does not have; unescape the text first"
         )
-    if read.get("of_a_page", 0) > WRAPPED * usable and read.get("ended", 0) < ENDED * usable:
+    if read["of_a_page"] > WRAPPED * usable and read["ended"] < ENDED * usable:
         yield (
-            f"warning: {read['of_a_page']:,} of {usable:,} line(s) have 60 to 80 characters, "
-            f"and only {read.get('ended', 0):,} end a sentence: the text looks broken to fit a "
-            "page, and each line becomes a sentence; join the lines of a paragraph first"
+            f"warning: {read['of_a_page']:,} line(s) have 60 to 80 characters, and few lines end "
+            "a sentence: the text looks broken to fit a page; join the lines of a paragraph first"
         )

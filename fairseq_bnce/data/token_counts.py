@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import logging
 import os
-from typing import Any, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, Tuple
 
 import numpy as np
 import torch
@@ -53,22 +53,19 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
     Raises:
         InputError: if there are no training data, or they don't fit the dictionary.
     """
-    config = getattr(task, "args", None) or task.cfg
-    name = getattr(config, "_name", None) or getattr(config, "task", None) or type(task).__name__
-    folders, splits = _target_names(config, subset)
+    folders, splits = _target_names(getattr(task, "args", None) or task.cfg, subset)
     prefixes = [prefix for split in splits for prefix in split_prefixes(folders, split)]
+    source = f"{len(prefixes)} file(s)" if prefixes else f"the loaded '{subset}' set"
     if prefixes:
         counts = _counts_of_files(task, prefixes)
     else:
-        targets = _loaded_targets(task, subset)
-        counts = _count_words(targets, f"--task {name}", task.target_dictionary)
+        counts = _count_words(_loaded_targets(task, subset), source, task.target_dictionary)
     if not counts.any():
         raise InputError(
-            f"{os.pathsep.join(folders) or 'data'}: required binarised training data "
-            f"({' or '.join(splits)}), or of --task {name} a loaded training set whose batches "
-            "have one target, got none to count; --noise uniform needs no counts"
+            f"{type(task).__name__}: required binarised training data ({' or '.join(splits)}) in "
+            f"{os.pathsep.join(folders) or 'its data folder'}, or a loaded training set whose "
+            "batches have one target, got none to count; --noise uniform needs no counts"
         )
-    source = f"{len(prefixes)} file(s)" if prefixes else f"the training set of --task {name}"
     message = f"noise: counted {counts.sum():,} training targets in {source}"
     if not counts[task.target_dictionary.unk()]:
         message += ", none of them <unk>: scores of words that are not in dict.txt mean nothing"
@@ -94,9 +91,9 @@ def _counts_of_files(task: FairseqTask, prefixes: List[str]) -> np.ndarray:
     args = getattr(task, "args", None)
     if hasattr(args, "sample_break_mode"):  # of language_modeling; others cut no blocks
         _count_as_cut(counts, args, prefixes, full)
-    of_targets = counts[: len(dictionary)].copy()
-    of_targets[dictionary.unk()] += counts[len(dictionary) :].sum()
-    return of_targets
+    targets, others = np.split(counts, [len(dictionary)])
+    targets[dictionary.unk()] += others.sum()
+    return targets
 
 
 def _count_as_cut(
@@ -138,33 +135,22 @@ def _slices(size: int) -> Iterator[range]:
 # ---------------------------------------------------------------- files
 
 
-def check_folders(data: Optional[str]) -> None:
-    """Raise InputError unless the first folder of ``data`` has a dict.txt."""
-    folder = utils.split_paths(data or "")[0]
-    if not os.path.isfile(os.path.join(folder, "dict.txt")):
-        required = "a folder made by fairseq-preprocess --only-source"
-        raise InputError(f"data {folder!r}: required {required}, got one without dict.txt")
-
-
 def check_split(
     folder: str, split: str, dictionary: Dictionary, *, combine: bool, cache: bool
 ) -> None:
-    """Check that a split exists, is complete and fits the dictionary.
+    """Check the binarised files of a split, before fairseq reads them.
 
     Args:
-        folder: the folder of the data.
-        split: the name of the split.
+        folder: the folder of the files.
+        split: name of the split.
         dictionary: the words that the ids stand for.
-        combine: whether all files of the split (train, train1, ...) are read, or only the first.
+        combine: whether ``split1``, ``split2``, ... belong to the split.
         cache: whether to keep the counts of its words beside it.
 
     Raises:
         InputError: for missing or damaged files, or ids that the dictionary lacks.
     """
-    prefixes = split_prefixes([folder], split)
-    if not prefixes:
-        required = f"binarised data of split '{split}' ({split}.bin and {split}.idx)"
-        raise InputError(f"{folder}: required {required}, got none")
+    prefixes = split_prefixes([folder], split) or [os.path.join(folder, split)]
     for prefix in prefixes if combine else prefixes[:1]:
         count_tokens(prefix, dictionary, cache=cache)
 
@@ -200,11 +186,11 @@ def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np
     path = _cache_path(prefix)
     if cache and os.path.exists(path):
         counts = np.load(path)
-        if len(counts) <= len(dictionary):
-            return np.pad(counts, (0, len(dictionary) - len(counts)))
+        if len(counts) == len(dictionary):
+            return counts
     counts = _count_words(_read(prefix, dictionary)[1], prefix, dictionary)
     if cache:
-        _write_cache(prefix, path, np.trim_zeros(counts, "b"))
+        _write_cache(prefix, path, counts)
     return counts
 
 
@@ -212,13 +198,11 @@ def _count_words(parts: Iterable[np.ndarray], name: str, dictionary: Dictionary)
     """Count the word ids in arrays, (V,) int64."""
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for part in filter(len, parts):
-        least, most = int(part.min()), int(part.max())
-        if least < 0 or most >= len(counts):
-            raise InputError(
-                f"{name}: required word ids from 0 and below {len(counts)}, the size of dict.txt, "
-                f"got id {most if least >= 0 else least}; binarise all splits with one dictionary "
-                "(fairseq-preprocess --srcdict)"
-            )
+        for word in (int(part.min()), int(part.max())):
+            if not 0 <= word < len(counts):
+                required = f"word ids from 0 and below {len(counts)}, the size of dict.txt"
+                advice = "binarise all splits with one dictionary (fairseq-preprocess --srcdict)"
+                raise InputError(f"{name}: required {required}, got id {word}; {advice}")
         counts += np.bincount(part.astype(np.int64), minlength=len(counts))
     return counts
 
@@ -226,30 +210,24 @@ def _count_words(parts: Iterable[np.ndarray], name: str, dictionary: Dictionary)
 def _read(prefix: str, dictionary: Dictionary) -> Tuple[np.ndarray, Iterable[np.ndarray]]:
     """Return the sizes of a file's lines, (lines,) int64, and its word ids in pieces."""
     kind = infer_dataset_impl(prefix)
-    required = f"{prefix}.idx: required a binarised index beside {prefix}.bin"
+    required = f"{prefix}.bin, {prefix}.idx: required two whole files made by fairseq-preprocess"
     if kind is None:
         raise InputError(f"{required}, got none")
     if kind != "mmap":
         # fairseq has to know in advance which items of a "cached" file are read.
-        data = data_utils.load_indexed_dataset(
-            prefix, dictionary, "lazy" if kind == "cached" else kind
-        )
+        kind = "lazy" if kind == "cached" else kind
+        data = data_utils.load_indexed_dataset(prefix, dictionary, kind)
         items = ([data[number].numpy() for number in numbers] for numbers in _slices(len(data)))
         return np.array(data.sizes, dtype=np.int64), map(np.concatenate, items)
     try:
         index = MMapIndexedDataset.Index(f"{prefix}.idx")
+        sizes = np.array(index.sizes, dtype=np.int64)  # a copy: the index closes its file
+        tokens = np.memmap(f"{prefix}.bin", mode="r", dtype=index.dtype)
     except ValueError as error:
         raise InputError(f"{required}, got: {error}") from error
-    sizes = np.array(index.sizes, dtype=np.int64)  # a copy: the index closes its file
-    found, expected = os.path.getsize(f"{prefix}.bin"), sizes.sum() * np.dtype(index.dtype).itemsize
-    if found != expected:
-        raise InputError(
-            f"{prefix}.bin: required {expected:,} bytes, as its index says, got {found:,}; the "
-            "file is damaged, binarise the data again with fairseq-preprocess"
-        )
-    tokens = np.memmap(f"{prefix}.bin", mode="r", dtype=index.dtype) if found else sizes
-    starts = range(0, len(tokens), _COUNT_AT_ONCE)
-    return sizes, (tokens[start : start + _COUNT_AT_ONCE] for start in starts)
+    if len(tokens) != sizes.sum():
+        raise InputError(f"{required}, got {len(tokens):,} word ids of {sizes.sum():,}")
+    return sizes, iter(np.array_split(tokens, 1 + len(tokens) // _COUNT_AT_ONCE))
 
 
 # ---------------------------------------------------------------- cache

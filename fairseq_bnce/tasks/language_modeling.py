@@ -115,8 +115,6 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         path = getattr(args, "model_path", None) or ""
         if getattr(args, "unnormalized", False) and not os.path.isfile(path):
             eval_lm.refuse_ensemble(path.split(os.pathsep))
-        if "dictionary" not in kwargs:
-            data.check_folders(args.data)
         return super().setup_task(args, **kwargs)
 
     @classmethod
