@@ -56,8 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     result = {"machine": machine.record(), "flags": flags, "models": found}
     options.out.mkdir(parents=True, exist_ok=True)
     table = "\n".join(scoring.offsets(result))
-    report.write(options.out / "offset", [table], result)
-    print(table)
+    print(report.write(options.out / "offset", [table], result))
     return 0
 
 

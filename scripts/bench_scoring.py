@@ -104,8 +104,7 @@ def main(arguments: Sequence[str]) -> int:
     memory = {lines: bench.memory(lines) for lines in options.memory_lines}
     found = {"flags": flags, "machine": where, "memory": memory, "speeds": speeds}
     parts = ["\n".join(lines) for lines in (scoring.speeds(found), scoring.memory(found))]
-    report.write(options.out / "scoring", parts, found)
-    print("\n\n".join(parts))
+    print(report.write(options.out / "scoring", parts, found))
     return 0
 
 

@@ -12,11 +12,10 @@ memory. NAME_sparse is NAME with row-sparse gradients. experiments/gpu_run.py ha
 output layer alone.
 
 FOLDER gets benchmark.md (tables and the fitted exponents), benchmark.json, benchmark.png (log-log;
-needs matplotlib), data/ and runs/ with every run's logs.
-The runs come one after the other, a process each, and nothing else should be busy meanwhile. A
-second call makes no finished run again, but what other flags, versions or sources of the plugin
-make a new one. A run that dies is a row of the tables that says why (killed by signal 9: out of
-memory); the others are still made, and the exit status is 1.
+needs matplotlib), data/ and runs/ with every run's logs. The runs come one after the other, a
+process each, and nothing else should be busy meanwhile. A second call makes no finished run again,
+unless flags, versions or sources of the plugin have changed. A run that dies is named below the
+tables (killed by signal 9: out of memory); the others are still made, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -41,10 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     # All sizes of a system in a row: a drift of the machine would blur their fine ratios most.
     systems, vocabs = (dict.fromkeys(some) for some in (options.systems, options.vocab))
     runs = [Benchmark(settings, system, vocab) for system in systems for vocab in vocabs]
-    path = settings.out / "benchmark.md"
-    found = run.complete_all(runs, lambda done: vocabulary.write(done, settings), path)
+    found, status = run.complete_all(runs, lambda done: vocabulary.write(done, settings))
     print(vocabulary.draw(found, settings))
-    return 1 if any(outcome.error for outcome in found) else 0
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

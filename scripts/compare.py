@@ -17,14 +17,12 @@ FOLDER gets comparison.md (tables), comparison.json (all of it, training curves 
 validation.png (validation perplexity against training time; needs matplotlib) and runs/, with
 every run's logs and checkpoints. The runs come one after the other, on the GPU or with
 ``--threads`` threads on the CPU, and nothing else should be busy meanwhile. A second call trains
-nothing that is finished, goes on with what was interrupted, and trains what its recipe, data,
-threads, GPU or versions make a new run. An interrupted training starts from its last checkpoint:
-fairseq saves one after each epoch, and within one if it is given (after the lone ``--``)
-``--save-interval-updates N --keep-interval-updates 1``. A run that dies is a row of the tables that
-says why; the others are still run, and the exit status is 1.
+nothing that is finished, and trains what its recipe, data, threads, GPU or versions make a new run.
+An interrupted training starts again. A run that dies is named below the tables; the others are
+still run, and the exit status is 1.
 
 Words/s come from fairseq's own train_inner log lines: targets over time, summed over the intervals
-that lie past the first 100 updates after a start and hold no validation; where a run is too short
+that lie past the first 100 updates and hold no validation; where a run is too short
 to have one, over all of them, which the report says. Processor time is user and system time of the
 training process; like training time it leaves out start-up, validation and saving.
 
@@ -58,10 +56,9 @@ def main(arguments: Sequence[str]) -> int:
     settings = training.settings(options, recipe=recipe, **own_settings)
     seeds = list(dict.fromkeys(options.seeds))
     runs = [training.Training(settings, *one) for one in recipes.order(variants, seeds)]
-    path = settings.out / "comparison.md"
-    found = run.complete_all(runs, lambda done: comparison.write(done, settings), path)
+    found, status = run.complete_all(runs, lambda done: comparison.write(done, settings))
     print(_draw(found, settings))
-    return 1 if any(outcome.error for outcome in found) else 0
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

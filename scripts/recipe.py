@@ -11,10 +11,9 @@ flags of fairseq-train for all rows; they override the recipe's, and make other 
 
 OUT gets TABLE.md, TABLE.json and runs/ with every run's logs and checkpoints. Tables that share
 rows share their runs in one OUT.
-A second call trains nothing that is finished and goes on with what was interrupted, from its last
-whole epoch (of the novels, from its last 10,000 updates); rows that are not asked for are in the
-tables if an earlier call finished them. A run that dies is a row that says why; the others are
-still run, and the exit status is 1.
+A second call trains nothing that is finished. An interrupted training starts again. Rows that are
+not asked for are in the tables if an earlier call finished them. A run that dies is named below the
+table; the others are still run, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -59,11 +58,10 @@ def _run(options: argparse.Namespace, name: str, table: papers.Table, flags: Seq
     rest = [one.finished() for label, one in runs.items() if label not in chosen]
     done = [outcome for outcome in rest if outcome is not None]
 
-    def write(found: List[Outcome]) -> None:
-        papers.write(name, table, [*found, *done], settings)
+    def write(found: List[Outcome]) -> str:
+        return papers.write(name, table, [*found, *done], settings)
 
-    found = run.complete_all([runs[label] for label in chosen], write, settings.out / f"{name}.md")
-    return 1 if any(outcome.error for outcome in found) else 0
+    return run.complete_all([runs[label] for label in chosen], write)[1]
 
 
 def _parser() -> argparse.ArgumentParser:

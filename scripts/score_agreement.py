@@ -60,8 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     about = {"split": split, "updates": options.updates, "machine": machine.record(), "data": data}
     content = {**about, "models": models}
     table = "\n".join(scoring.agreement(content))
-    report.write(options.out / "agreement", [table], content)
-    print(table)
+    print(report.write(options.out / "agreement", [table], content))
     return 0
 
 

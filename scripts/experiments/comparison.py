@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from rendering.cells import SOFTMAX, ratio
 
 from . import report
-from .report import MIB, Line
-from .run import Outcome
+from .report import MIB
+from .run import Outcome, failures
 
 SPLITS = ("valid", "test")
 Stages = Mapping[str, Any]
@@ -86,27 +86,21 @@ def _profile_and_completion(profile: Optional[Stages], complete: Stages) -> Meas
 # ---------------------------------------------------------------- the report
 
 
-def write(outcomes: Sequence[Outcome], settings: Any) -> None:
-    """Write ``comparison.md`` and ``comparison.json``."""
-    recipe, lines = settings.recipe, []
-    summary: Dict[str, Dict[str, Any]] = {}
-    for label, own in _by_label(outcomes).items():
-        values = _values(own, outcomes)
-        error = own[-1].error
-        lines.append(Line([label], values, error))
-        cells = {name: _cell(some) for name, some in values.items()}
-        summary[label] = {name: cell for name, cell in cells.items() if cell} or {"failed": error}
+def write(outcomes: Sequence[Outcome], settings: Any) -> str:
+    """Write ``comparison.md`` and ``comparison.json``, and return the former."""
+    recipe, values = settings.recipe, _values(outcomes)
     content = {
         "recipe": recipe._asdict(),
         "flags": settings.training,
         "scoring_flags": settings.scoring,
         **where(settings),
-        "summary": summary,
-        "runs": [_run(outcome) for own in _by_label(outcomes).values() for outcome in own],
+        "summary": {label: _summary(numbers) for label, numbers in values.items()},
+        "runs": [_run(outcome) for outcome in outcomes],
     }
-    parts = [f"# {recipe.name}: {recipe.about}", conditions(outcomes)]
-    parts += report.sections("comparison", ["criterion"], lines)
-    report.write(settings.out / "comparison", parts, content)
+    lines = [([label], numbers) for label, numbers in values.items()]
+    parts = [f"# {recipe.name}: {recipe.about}"]
+    parts += [*report.sections("comparison", ["criterion"], lines), *failures(outcomes)]
+    return report.write(settings.out / "comparison", parts, content)
 
 
 def where(settings: Any) -> Dict[str, Any]:
@@ -118,35 +112,30 @@ def where(settings: Any) -> Dict[str, Any]:
     }
 
 
-def conditions(outcomes: Sequence[Outcome]) -> str:
-    """Say where and when the runs were made."""
-    done = [o.parts for o in outcomes if o.parts]
-    return report.conditions({**one["train"], "versions": one["versions"]} for one in done)
-
-
-def _by_label(outcomes: Sequence[Outcome]) -> Dict[str, List[Outcome]]:
-    found: Dict[str, List[Outcome]] = {}
-    for outcome in outcomes:
-        found.setdefault(outcome.system.label, []).append(outcome)
-    return found
-
-
-def _values(own: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Dict[str, List[Any]]:
-    """Return every number of a variant, for each seed.
+def _values(outcomes: Sequence[Outcome]) -> Dict[str, Dict[str, List[Optional[float]]]]:
+    """Return every number of each label, for each seed.
 
     Ratios to the softmax are between runs with the same seed, which followed each other.
     """
     softmax = {o.case: o.parts for o in outcomes if o.system.criterion == SOFTMAX}
-    numbers = [measurements(o.parts, softmax.get(o.case)) for o in own if o.parts]
-    return {name: [one.get(name) for one in numbers] for one in numbers[:1] for name in one}
+    found: Dict[str, Dict[str, List[Optional[float]]]] = {}
+    for o in outcomes:
+        own = found.setdefault(o.system.label, {})
+        for name, value in measurements(o.parts, softmax.get(o.case)).items():
+            own.setdefault(name, []).append(value)
+    return found
 
 
-def _cell(values: Sequence[Optional[float]]) -> Optional[Dict[str, Any]]:
-    """Return mean and sample standard deviation over seeds, or None where no run has a number."""
-    known = [value for value in values if value is not None]
-    deviation = statistics.stdev(known) if len(known) > 1 else None
-    mean = statistics.fmean(known) if known else None
-    return {"mean": mean, "deviation": deviation, "count": len(known)} if known else None
+def _summary(numbers: Mapping[str, Sequence[Optional[float]]]) -> Dict[str, Dict[str, Any]]:
+    """Return mean and sample standard deviation over seeds of each known number."""
+    found = {}
+    for name, values in numbers.items():
+        known = [value for value in values if value is not None]
+        if known:
+            deviation = statistics.stdev(known) if len(known) > 1 else None
+            mean = statistics.fmean(known)
+            found[name] = {"mean": mean, "deviation": deviation, "count": len(known)}
+    return found
 
 
 def _run(outcome: Outcome) -> Dict[str, Any]:

@@ -9,11 +9,11 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-STARTED, ENDED = "=== started ", "=== ended "
+STARTED = "=== started "
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
 _LONGEST = 300  # characters of an error line in a table
 
@@ -42,7 +42,7 @@ class Ended:
 
 
 def run(command: Sequence[Any], log: Path, threads: int, printed: Optional[Path] = None) -> Ended:
-    """Run ``command`` to its end, its output appended to ``log`` between two lines of ours.
+    """Run ``command`` to its end, its output appended to ``log`` after a line with the command.
 
     Args:
         printed: receives standard output instead of ``log``.
@@ -60,7 +60,6 @@ def run(command: Sequence[Any], log: Path, threads: int, printed: Optional[Path]
             count = str(threads)
             own = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, **one_gpu()}
             ended = _wait(command, stdout=output, stderr=stream, env={**os.environ, **own})
-        stream.write(f"{ENDED}{json.dumps(asdict(ended))}\n")
     if ended.status:
         raise CommandFailed(f"{_reason(ended.status, log)} (see {log.name})")
     return ended
@@ -70,12 +69,6 @@ def last_attempt(log: Path) -> List[str]:
     """Return the lines of the last command in ``log``."""
     text = log.read_text(encoding="utf-8", errors="replace")
     return text.rpartition(STARTED)[2].splitlines()[1:]
-
-
-def attempts(log: Path) -> List[Dict[str, Any]]:
-    """Return how each command in ``log`` ended, except for commands that were killed with us."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [json.loads(line[len(ENDED) :]) for line in lines if line.startswith(ENDED)]
 
 
 def one_gpu() -> Dict[str, str]:
@@ -105,8 +98,7 @@ def _wait(command: List[str], **streams: Any) -> Ended:
 
 
 def _reason(status: int, log: Path) -> str:
-    lines = [line.strip() for line in last_attempt(log) if not line.startswith(ENDED)]
-    lines = [line for line in lines if line]
+    lines = [line.strip() for line in last_attempt(log) if line.strip()]
     errors = [line for line in lines if _ERROR.match(line)]
     if status < 0:  # torch's threads may abort a process that an exception ends
         why = f" after {errors[-1]}" if errors else ""

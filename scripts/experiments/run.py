@@ -62,19 +62,19 @@ class Run:
         """Return the parts in their order; each may need those before."""
         raise NotImplementedError
 
-    def complete(self, say: Callable[[str], None]) -> Outcome:
+    def complete(self) -> Outcome:
         """Do the parts that are not done yet, up to the first failure."""
         parts: Dict[str, Any] = {}
         error = None
         try:
             for name, key, do in self.parts():
                 if name not in self.stored or self.stored[name].get("key") != key:
-                    say(f"{self.name}: {name}")
+                    print(f"{self.name}: {name}", flush=True)
                     self._store(name, key, *do())
                 parts[name] = self.stored[name]
         except processes.CommandFailed as failure:
             error = str(failure)
-            say(f"{self.name}: failed: {error}")
+            print(f"{self.name}: failed: {error}", flush=True)
         return self.outcome(parts, error)
 
     def outcome(self, parts: Dict[str, Any], error: Optional[str] = None) -> Outcome:
@@ -139,25 +139,26 @@ def device_flags(device: str) -> List[str]:
 
 
 def complete_all(
-    runs: Sequence[Run], write: Callable[[List[Outcome]], None], report: Path
-) -> List[Outcome]:
+    runs: Sequence[Run], write: Callable[[List[Outcome]], str]
+) -> Tuple[List[Outcome], int]:
     """Complete one run after the other; a failed run is an outcome, too.
 
     Args:
-        write: writes the report, after every run.
-        report: is printed at the end.
+        write: writes the report after every run, and returns its text; the last is printed.
+
+    Returns:
+        the outcomes, and the exit status: 1 if a run failed.
     """
     found: List[Outcome] = []
+    text = ""
     for place, run in enumerate(runs, start=1):
-        said: List[str] = []
+        print(f"[{place}/{len(runs)}] {run.name}", flush=True)
+        found.append(run.complete())
+        text = write(found)
+    print(text)
+    return found, int(any(outcome.error for outcome in found))
 
-        def say(text: str, said: List[str] = said, place: int = place) -> None:
-            said.append(text)
-            print(f"[{place}/{len(runs)}]", text, flush=True)
 
-        found.append(run.complete(say))
-        if not said:
-            say(f"{run.name}: taken from disk")
-        write(found)
-    print(report.read_text(encoding="utf-8"))
-    return found
+def failures(outcomes: Sequence[Outcome]) -> List[str]:
+    """Return a paragraph about each failed run."""
+    return [f"{one.folder} failed: {one.error}" for one in outcomes if one.error]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -103,10 +104,12 @@ class Training(Run):
 
     def _train(self) -> Measured:
         log = self.folder / "train.log"
+        log.unlink(missing_ok=True)
+        shutil.rmtree(str(self.checkpoint.parent), ignore_errors=True)  # of an interrupted training
         command = [sys.executable, TRAIN, *self._places, *self.flags, "--log-format", "json"]
         command += ["--save-dir", self.checkpoint.parent]
         ended = processes.run(command, log, self.settings.threads)
-        training, attempts = logs.read_training(log), processes.attempts(log)
+        training = logs.read_training(log)
         curve = training.curve()
         last = curve[-1] if curve else {}
         return {
@@ -116,8 +119,7 @@ class Training(Run):
             "words": training.words_at(last["update"]) if last else None,
             "updates": last.get("update"),
             "parameters": training.parameters,
-            "peak_bytes": max(attempt["peak_bytes"] for attempt in attempts),
-            "attempts": attempts,
+            "peak_bytes": ended.peak_bytes,
             "curve": curve,
         }, ended
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
-import shutil
 import statistics
 import sys
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from rendering.cells import SOFTMAX, ratio
 
 from . import logs, machine, plot, processes, report, run
 from .made import make_data
 from .recipes import ADAPTIVE, criterion_flags, words
-from .report import MIB, Line
+from .report import MIB
 from .run import TRAIN, Measured, Outcome, Part, Run
 
 PARTS = ("update", "train")
@@ -23,7 +21,6 @@ LEAST_UPDATES = 10  # timed updates of a training, however long they take
 _INTERVALS = 10  # timed intervals; each is a line of the training log
 _WARM_INTERVALS = 2
 _LEAST_TOKENS = 400_000  # with fewer tokens, the unigram counts would miss all but common words
-_OUT_OF_MEMORY = re.compile(r"OOM: (.*)")
 _SPARSE = "_sparse"
 _OWN = ("bnce", "shared_nce")
 _COMMON = """
@@ -105,13 +102,6 @@ class Benchmark(Run):
         if "train" in self.settings.parts:
             yield "train", self._interval(), self._train
 
-    def complete(self, say: Callable[[str], None]) -> Outcome:
-        """Do what is missing; leave no checkpoint behind."""
-        try:
-            return super().complete(say)
-        finally:
-            shutil.rmtree(str(self.folder / "checkpoints"), ignore_errors=True)
-
     def _update(self) -> Measured:
         limits = ["--updates", self.settings.updates, "--seconds", self.settings.max_seconds]
         return self.measure("update", *limits, *self._arguments())
@@ -125,9 +115,7 @@ class Benchmark(Run):
         training = logs.read_training(log, warm_up=_WARM_INTERVALS * interval)
         found = [one for one in training.intervals if one.steady]
         if len(found) < _INTERVALS:  # on a GPU, fairseq goes on without memory
-            reason = _OUT_OF_MEMORY.search(log.read_text(encoding="utf-8"))
-            missing = f"required {_INTERVALS} timed intervals of training, got {len(found)}"
-            raise logs.UnreadableLog(reason.group(1) if reason else missing)
+            raise logs.UnreadableLog(f"required {_INTERVALS} timed intervals, got {len(found)}")
         return speeds(found, training.processor), ended
 
     def _interval(self) -> int:
@@ -223,8 +211,8 @@ def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]
     return sum((vocab - x) * (cost - y) for vocab, cost in known) / spread
 
 
-def write(outcomes: Sequence[Outcome], settings: Any) -> None:
-    """Write ``benchmark.md`` and ``benchmark.json``."""
+def write(outcomes: Sequence[Outcome], settings: Any) -> str:
+    """Write ``benchmark.md`` and ``benchmark.json``, and return the former."""
     names = ("updates", "max_seconds", "device", "device_name", "threads", "parts")
     chosen = {name: getattr(settings, name) for name in names}
     runs, lines = [], []
@@ -232,19 +220,17 @@ def write(outcomes: Sequence[Outcome], settings: Any) -> None:
         failed = {"failed": o.error} if o.error else {}
         named = {"system": o.system, "vocab": o.case, "folder": o.folder}
         runs.append({**named, **failed, **own, "parts": o.parts})
-        lines.append(Line([o.system, f"{o.case:,}"], _single(own), o.error))
+        lines.append(([o.system, f"{o.case:,}"], _lists(own)))
     recipe, grown = settings.recipe, growth(outcomes)
     content = {"settings": {**chosen, "recipe": recipe._asdict()}, "growth": grown, "runs": runs}
+    growing = [([system], _lists(found)) for system, found in grown.items()]
     parts = [f"# Cost by vocabulary, {recipe.name}: {recipe.about}"]
-    parts.append(report.conditions(part for o in outcomes for part in o.parts.values()))
     parts += report.sections("vocabulary", ["system", "V"], lines)
-    growing = [Line([system], _single(found)) for system, found in grown.items()]
-    parts += report.sections("growth", ["system"], growing)
-    parts += [f"{o.system} V={o.case:,} failed: {o.error}" for o in outcomes if o.error]
-    report.write(settings.out / "benchmark", parts, content)
+    parts += [*report.sections("growth", ["system"], growing), *run.failures(outcomes)]
+    return report.write(settings.out / "benchmark", parts, content)
 
 
-def _single(found: Numbers) -> Dict[str, List[Optional[float]]]:
+def _lists(found: Numbers) -> Dict[str, List[Optional[float]]]:
     return {name: [value] for name, value in found.items()}
 
 

@@ -68,7 +68,7 @@ def test_the_exponent_is_that_of_a_power_law():
 
 
 def test_speed_is_over_all_words_of_the_intervals():
-    found = [logs.Interval(u - 5, u, 200, 200 / u, True, True) for u in range(15, 61, 5)]
+    found = [logs.Interval(u - 5, u, 200, 200 / u, True) for u in range(15, 61, 5)]
     speeds = vocabulary.speeds(found, {10: 1.0, 60: 5.0})
     seconds = sum(200 / update for update in range(15, 61, 5))
     assert speeds["words_per_second"] == pytest.approx(2000 / seconds)
@@ -152,10 +152,10 @@ def test_the_report_has_tables_a_picture_and_the_failed_run(benchmark):
     dead = runs_of(out)["shared_nce"]
     assert status == 1 and dead["failed"] == "killed by signal 9"
     assert dead["update_mib"] > 0 and "words_per_second" not in dead
-    assert "shared_nce V=200 failed: killed by signal 9" in text
+    assert "runs/shared_nce-V200-" in text and "failed: killed by signal 9" in text
 
 
-def test_a_second_call_makes_only_missing_runs(benchmark, tmp_path, monkeypatch, capsys):
+def test_a_second_call_makes_only_missing_runs(benchmark, tmp_path, monkeypatch):
     arguments, out, _ = benchmark
     copy = shutil.copytree(out, tmp_path / "copy")
     made = []
@@ -167,6 +167,6 @@ def test_a_second_call_makes_only_missing_runs(benchmark, tmp_path, monkeypatch,
     monkeypatch.setattr(subprocess, "Popen", forks.Popen)
     monkeypatch.setattr(processes, "run", counted)
     assert bench_vocab.main([str(copy) if word == str(out) else word for word in arguments]) == 0
-    assert made == ["train.log"] and capsys.readouterr().out.count("taken from disk") == 3
+    assert made == ["train.log"]
     after = runs_of(copy)
     assert after["bnce"] == runs_of(out)["bnce"] and "failed" not in after["shared_nce"]

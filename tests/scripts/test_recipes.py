@@ -153,7 +153,7 @@ def test_tables_share_runs_and_a_row_that_dies_is_in_the_table(reproduced):
     broken = [*flags, "--no-such-flag", "3"]
     status, output = recipe("gm2018_table2", *places, "--rows", "dev-30", *broken)
     assert status == 1 and "failed" in content(out, "gm2018_table2")["dev-30"]
-    assert "dev-30 failed: " in (out / "gm2018_table2.md").read_text(encoding="utf-8")
+    assert "runs/dev-30-seed1-" in (out / "gm2018_table2.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
