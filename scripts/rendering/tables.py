@@ -18,13 +18,14 @@ from . import (
 )
 from .pages import Table
 
+_perplexities = comparisons.perplexities
 TABLES: Dict[str, Table] = {
-    "ptb-perplexity": comparisons.perplexities,
+    "ptb-perplexity": partial(_perplexities, labels=comparisons.PTB, title="criterion"),
     "ptb-profile": comparisons.profiles,
-    "ptb-ranking": comparisons.ranking,
+    "ptb-ranking": partial(_perplexities, labels=comparisons.RANKING, form=".1f"),
     "ptb-ranking-epochs": comparisons.epochs,
     "ptb-ranking-seeds": comparisons.seeds,
-    "ptb-sampled": comparisons.sampled,
+    "ptb-sampled": partial(_perplexities, labels=comparisons.SAMPLED, speed="words/processor s"),
     "ptb-fused": comparisons.fused,
     "words-by-vocabulary": benchmarks.by_vocabulary,
     "words-by-vocabulary-exponents": partial(benchmarks.by_vocabulary, has_exponents=True),
