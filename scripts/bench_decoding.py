@@ -75,15 +75,14 @@ def _decode(shop: Workshop, options: argparse.Namespace, system: str, vocab: int
 
 def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__)
-    add, default = parser.add_argument, "(default: %(default)s)"
+    add = parser.add_argument
     add("--vocab", type=int, nargs="+", default=[50_000, 200_000], help="types")
-    add("--lexicon", type=int, default=49_000, help=f"words, the commonest {default}")
-    add("--tokens", type=int, default=400_000, help=f"of the training data {default}")
-    about = f"of each at most, the first of which is not timed {default}"
-    add("--utterances", type=int, default=100, help=about)
-    add("--seconds", type=float, default=20, help=f"of each at most {default}")
-    add("--length", type=int, default=20, help=f"words of an utterance {default}")
-    add("--repeats", type=int, default=3, help="of each, the fastest counts (default: 3)")
+    add("--lexicon", type=int, default=49_000, help="words, the commonest")
+    add("--tokens", type=int, default=400_000, help="of the training data")
+    add("--utterances", type=int, default=100, help="of each at most; the first is not timed")
+    add("--seconds", type=float, default=20, help="of each at most")
+    add("--length", type=int, default=20, help="words of an utterance")
+    add("--repeats", type=int, default=3, help="of each; the fastest counts")
     return parser
 
 

@@ -112,14 +112,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__, has_device=True)
     add = parser.add_argument
     add("--arch", choices=sorted(_RECIPE["models"]), default="lstm_lm")
-    add("--size", type=int, default=200, help="of its layers (default: %(default)s)")
-    add("--vocab", type=int, default=50_000, help="types (default: %(default)s)")
+    add("--size", type=int, default=200, help="of its layers")
+    add("--vocab", type=int, default=50_000, help="types")
     sizes: Dict[str, Any] = {"type": int, "nargs": 2, "metavar": ("SHORT", "LONG")}
-    about = "of the texts that are scored {} (default: %(default)s)"
-    add("--tokens", default=[100_000, 600_000], help=about.format("unnormalised"), **sizes)
-    add("--exact-tokens", default=[10_000, 40_000], help=about.format("exactly"), **sizes)
+    add("--tokens", default=[100_000, 600_000], help="of texts scored unnormalised", **sizes)
+    add("--exact-tokens", default=[10_000, 40_000], help="of texts scored exactly", **sizes)
     add("--memory-lines", type=int, nargs="*", default=[10_000, 100_000], metavar="LINES")
-    add("--repeats", type=int, default=2, help="of each; the fastest counts (default: 2)")
+    add("--repeats", type=int, default=2, help="of each; the fastest counts")
     return parser
 
 

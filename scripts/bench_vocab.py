@@ -27,8 +27,6 @@ import environment  # noqa: F401
 from experiments import command, run, vocabulary
 from experiments.vocabulary import LEAST_UPDATES, PARTS, RECIPES, SYSTEMS, Benchmark
 
-_LEAST_VOCAB = 50  # a few words beside fairseq's specials, and bands for the adaptive softmax
-
 
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 1 if a run failed."""
@@ -47,20 +45,19 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__, has_device=True)
-    add, default = parser.add_argument, "(default: %(default)s)"
+    add = parser.add_argument
     add("--recipe", choices=sorted(RECIPES), default="lstm200")
-    add("--sentences", type=command.positive, help="of a batch (default: the recipe's)")
-    sizes, about = [10_000, 50_000, 200_000, 1_000_000], f"types, including the specials {default}"
-    least = command.at_least(_LEAST_VOCAB)
-    add("--vocab", nargs="+", type=least, default=sizes, metavar="V", help=about)
+    add("--sentences", type=int, help="of a batch (None: the recipe's)")
+    sizes = [10_000, 50_000, 200_000, 1_000_000]
+    add("--vocab", nargs="+", type=int, default=sizes, metavar="V", help="types, with the specials")
     add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME")
-    about = "update: its phases, from within; train: words/s, of few updates without update's times"
+    about = "update: its phases, from within; train: words/s"
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help=about)
-    about = f"timed updates of a training {default}"
-    add("--updates", type=command.at_least(LEAST_UPDATES), default=400, help=about)
-    about = "for each part of a run: fewer updates where these would take longer, but at least "
-    about += f"{LEAST_UPDATES} in training {default}"
-    add("--max-seconds", type=command.positive, default=60, help=about)
+    add("--updates", type=int, default=400, help="timed updates of a training")
+    about = (
+        f"for each part of a run: fewer updates where these take longer, {LEAST_UPDATES} at least"
+    )
+    add("--max-seconds", type=int, default=60, help=about)
     return parser
 
 

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import shlex
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -51,11 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     own, flags = training.split(arguments)
     options = _parser().parse_args(own)
     variants = recipes.variants(options.criteria, options.flags_for, options.learning_rates)
-    own_settings = {"training": flags, "scoring": options.eval_flags}
     recipe = recipes.RECIPES[options.recipe]
-    settings = training.settings(options, recipe=recipe, **own_settings)
-    seeds = list(dict.fromkeys(options.seeds))
-    runs = [training.Training(settings, *one) for one in recipes.order(variants, seeds)]
+    settings = training.settings(options, recipe=recipe, training=flags)
+    runs = [training.Training(settings, *one) for one in recipes.order(variants, options.seeds)]
     found, status = run.complete_all(runs, lambda done: comparison.write(done, settings))
     print(_draw(found, settings))
     return status
@@ -66,8 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("data", type=Path, help="binarised folder with train, valid and test")
     add("--recipe", choices=sorted(recipes.RECIPES), default="lstm200")
-    about = "criteria to train; a label tells several variants of a criterion apart "
-    about += "(default: %(default)s)"
+    about = "criteria to train; a label tells several variants of a criterion apart"
     add("--criteria", nargs="+", default=CRITERIA, metavar="[LABEL=]NAME", help=about)
     about = "flags of fairseq-train for one variant, in one argument; put a space before a single "
     about += "flag: ' --row-sparse'"
@@ -76,11 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     about = "train each variant with each of these, as LABEL@LR"
     add("--learning-rates", nargs="+", default=[], metavar="LR", help=about)
     add("--seeds", nargs="+", type=int, default=[1])
-    about = "measure nothing: report what the training logs say, with validation perplexity; the "
-    about += "same command without this flag goes on from there"
+    about = "only train, and report what the training logs say"
     add("--only-train", action="store_true", help=about)
-    about = "further flags of fairseq-eval-lm, in one argument"
-    add("--eval-flags", type=shlex.split, default=[], metavar="FLAGS", help=about)
     training.add_questions(parser)
     about = "batches for timing the parts of an update; 0 for no profile"
     add("--profile-batches", type=int, default=50, help=about)

@@ -211,10 +211,10 @@ def main(arguments: Sequence[str]) -> int:
     flags = stages.parser(__doc__, STAGES, "first-pass")
     add = flags.add_argument
     add("--speech", type=Path, required=True, help="folder that speech_example.py made")
-    about = "sentences that the CTC model learns from (%(default)s)"
-    add("--spoken", type=command.positive, default=8_000, help=about)
-    add("--updates", type=command.positive, default=3_000, help="of the CTC model (%(default)s)")
-    add("--tuned", type=command.positive, default=150, help="sentences for weights (%(default)s)")
+    about = "sentences that the CTC model learns from"
+    add("--spoken", type=int, default=8_000, help=about)
+    add("--updates", type=int, default=3_000, help="of the CTC model")
+    add("--tuned", type=int, default=150, help="sentences for weights")
     options = flags.parse_args(arguments)
     torch.set_num_threads(options.threads)
     return stages.run_all(options, STAGES)

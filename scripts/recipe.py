@@ -40,19 +40,14 @@ def main(arguments: Sequence[str]) -> int:
             print("  rows:", *(row.variant.label for row in table.rows))
         return 0
     name = options.table
-    if name not in known:
-        raise UsageError(f"table: required one of {', '.join(known)}, got {name!r}")
-    if None in (options.data, options.out):
-        raise UsageError("--data, --out: required both with a table")
-    return _run(options, name, known[name], flags)
-
-
-def _run(options: argparse.Namespace, name: str, table: papers.Table, flags: Sequence[str]) -> int:
+    if name not in known or None in (options.data, options.out):
+        raise UsageError(f"required --data, --out and one of {', '.join(known)}, got {name!r}")
+    table = known[name]
     labels = [row.variant.label for row in table.rows]
-    chosen = list(dict.fromkeys(options.rows or labels))
+    chosen = options.rows or labels
     if not set(chosen) <= set(labels):
         raise UsageError(f"--rows: required some of {', '.join(labels)}, got {' '.join(chosen)}")
-    own = {"only_train": False, "profile_batches": 0, "training": flags, "scoring": []}
+    own = {"only_train": False, "profile_batches": 0, "training": flags}
     settings = training.settings(options, recipe=table.regime, **own)
     runs = {row.variant.label: Training(settings, row.variant, options.seed) for row in table.rows}
     rest = [one.finished() for label, one in runs.items() if label not in chosen]

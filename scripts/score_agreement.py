@@ -2,12 +2,11 @@
 """Hold what fairseq-bnce scores against fairseq-eval-lm, word by word.
 
     score_agreement.py DATA --out FOLDER
-    score_agreement.py DATA --out FOLDER --models rnn_lm mine=checkpoint_best.pt
 
-DATA is a folder made by fairseq-preprocess --only-source. A model is an architecture, which is
-trained on DATA for a few hundred updates, or NAME=CHECKPOINT. Each word of the split is scored by
-fairseq-eval-lm, a sentence a sample, and by fairseq_bnce.Scorer from the same split as text,
-exactly and unnormalised; fairseq prints six decimals.
+DATA is a folder made by fairseq-preprocess --only-source. A model of each architecture is trained
+on DATA for a few hundred updates. Each word of the split is scored by fairseq-eval-lm, a sentence a
+sample, and by fairseq_bnce.Scorer from the same split as text, exactly and unnormalised; fairseq
+prints six decimals.
 
 FOLDER gets agreement.md and agreement.json, and models, text and logs, which a second call does not
 make again.
@@ -23,7 +22,6 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import environment  # noqa: F401
 from experiments import command, machine, processes, report
-from experiments.command import UsageError
 from experiments.made import Workshop, eval_lm
 from experiments.recipes import words
 from rendering import scoring
@@ -41,14 +39,10 @@ def main(arguments: Sequence[str]) -> int:
     data, split = machine.data_fingerprint(options.data), options.gen_subset
     shop = Workshop(options.out, options.threads)
     models: Dict[str, Any] = {}
-    for name, path in (model.partition("=")[::2] for model in options.models):
-        if not path and name not in _MODELS:
-            known = ", ".join(_MODELS)
-            raise UsageError(f"--models: required NAME=CHECKPOINT or one of {known}, got {name!r}")
-        flags = ["--arch", name, *words([_RECIPE["training"], _MODELS.get(name, "")])]
+    for name in options.models:
+        flags = ["--arch", name, *words([_RECIPE["training"], _MODELS[name]])]
         flags += ["--cpu", "--max-update", str(options.updates)]
-        model = f"{name}-{options.updates}-{data}"
-        checkpoint = Path(path) if path else shop.model(options.data, model, flags)
+        checkpoint = shop.model(options.data, f"{name}-{options.updates}-{data}", flags)
         text, models[name] = shop.text(options.data, split, f"{split}-{data}"), {}
         for way, own in (("exact", []), ("unnormalised", ["--unnormalized"])):
             flags = ["--cpu", "--max-tokens", "4000", *own]
@@ -102,10 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__)
     add = parser.add_argument
     add("data", type=Path, help="folder made by fairseq-preprocess --only-source")
-    add("--models", nargs="+", default=list(_MODELS), metavar="MODEL", help="default: %(default)s")
-    add("--gen-subset", default="test", help="split to score (default: %(default)s)")
-    about = "of a training (default: %(default)s)"
-    add("--updates", type=command.positive, default=300, help=about)
+    add("--models", nargs="+", choices=list(_MODELS), default=list(_MODELS), metavar="MODEL")
+    add("--gen-subset", default="test", help="split to score")
+    add("--updates", type=int, default=300, help="of a training")
     return parser
 
 

@@ -253,9 +253,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run all stages, or those of ``--only``, and return 0."""
     flags = stages.parser(__doc__, STAGES, "speech-run")
     add = flags.add_argument
-    add("--sentences", type=command.positive, default=500, help="of each half (%(default)s)")
-    add("--updates", type=command.positive, default=5_000, help="of the model (%(default)s)")
-    add("--model", choices=sorted(RECIPE["models"]), default="ranking", help="(%(default)s)")
+    add("--sentences", type=int, default=500, help="of each half")
+    add("--updates", type=int, default=5_000, help="of the model")
+    add("--model", choices=sorted(RECIPE["models"]), default="ranking")
     return stages.run_all(flags.parse_args(arguments), STAGES)
 
 

@@ -7,9 +7,8 @@ again, takes the softmax over the vocabulary, and keeps that.
 
 from __future__ import annotations
 
-import collections
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -17,8 +16,6 @@ from flashlight.lib.text.decoder import LM, LMState, ZeroLM
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.decoding import FlashlightLM
-
-_KEPT = 20_000  # vectors of V probabilities, as many as fairseq's keeps
 
 
 class System(NamedTuple):
@@ -50,7 +47,6 @@ class PrefixLM(LM):
         """Forget all states."""
         self.prefixes: Dict[Any, List[int]] = {}
         self.log_probs: Dict[Any, np.ndarray] = {}
-        self.kept: Deque[Any] = collections.deque()
 
     def start(self, start_with_nothing: bool) -> LMState:
         state = LMState()
@@ -78,9 +74,6 @@ class PrefixLM(LM):
         output = self.model(torch.tensor([self.prefixes[state]]))
         log_probs = self.model.get_normalized_probs(output, log_probs=True, sample=None)
         self.log_probs[state] = log_probs[0, -1].numpy().copy()
-        self.kept.append(state)
-        if len(self.kept) > _KEPT:
-            del self.log_probs[self.kept.popleft()]
 
 
 def make(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> System:

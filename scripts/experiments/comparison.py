@@ -92,7 +92,6 @@ def write(outcomes: Sequence[Outcome], settings: Any) -> str:
     content = {
         "recipe": recipe._asdict(),
         "flags": settings.training,
-        "scoring_flags": settings.scoring,
         **where(settings),
         "summary": {label: _summary(numbers) for label, numbers in values.items()},
         "runs": [_run(outcome) for outcome in outcomes],

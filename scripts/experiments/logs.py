@@ -144,10 +144,7 @@ def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
     evaluated, loss = _EVALUATED.search(text), _LOSS.search(text)
     skipped = _SKIPPED.search(text)
     if skipped:  # it would go on, down to a perplexity of 1.00 over 0 tokens
-        raise UnreadableLog(
-            f"fairseq-eval-lm skipped {skipped.group(1)} blocks as too long for the model; give it "
-            "--eval-flags '--tokens-per-sample N' with the training's N"
-        )
+        raise UnreadableLog(f"fairseq-eval-lm skipped {skipped.group(1)} blocks as too long")
     if not evaluated or not loss:
         raise UnreadableLog("fairseq-eval-lm printed no 'Evaluated ... tokens' or 'Loss' line")
     tokens, rate = int(evaluated.group(1).replace(",", "")), float(evaluated.group(2))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import machine, processes
-from .command import UsageError
 
 Measured = Tuple[Any, processes.Ended]
 # (name; key: a stored part with another key is done again; function that makes the value)
@@ -116,17 +115,12 @@ def prepare(options: argparse.Namespace, **others: Any) -> argparse.Namespace:
 
     Returns:
         them, with a resolved ``out``, ``device``, ``device_name`` and ``others``.
-
-    Raises:
-        UsageError: for a GPU that is not available.
     """
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     gpu = None
     if options.device != "cpu":
         gpu = measure("device", options.out / "device.json", options.threads)[0]["cuda"]
-    if options.device == "cuda" and gpu is None:
-        raise UsageError("--device cuda: required a GPU that torch can use, got none")
     options.device = "cpu" if gpu is None else "cuda"
     options.device_name = gpu or str(machine.hardware()["processor"])
     vars(options).update(others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from rendering.cells import SOFTMAX
 
 from . import logs, machine, processes
-from .command import UsageError
 from .recipes import ADAPTIVE, Variant, criterion_flags, inherited
 from .run import TRAIN, Measured, Outcome, Part, Run, device_flags, prepare
 
@@ -34,22 +34,10 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(options: argparse.Namespace, **others: Any) -> argparse.Namespace:
-    """Return the settings of all trainings: see Training.
-
-    Raises:
-        UsageError: for ``--questions`` or ``--answers`` alone.
-        FileNotFoundError: for a file that does not exist.
-    """
-    asked = [path for path in (options.questions, options.answers) if path]
-    if len(asked) == 1:
-        raise UsageError("--questions, --answers: required both, got one")
-    return prepare(
-        options,
-        data=options.data.resolve(),
-        fingerprint=machine.data_fingerprint(options.data),
-        asked=[path.resolve(strict=True) for path in asked],
-        **others,
-    )
+    """Return the settings of all trainings: see Training."""
+    asked = [path.resolve(strict=True) for path in (options.questions, options.answers) if path]
+    own = {"data": options.data.resolve(), "fingerprint": machine.data_fingerprint(options.data)}
+    return prepare(options, asked=asked, **own, **others)
 
 
 class Training(Run):
@@ -57,9 +45,9 @@ class Training(Run):
 
     Args:
         settings: those of run.prepare, and ``data`` (the binarised folder) with its
-            ``fingerprint``, ``recipe``, ``training`` and ``scoring`` (further flags of
-            fairseq-train and fairseq-eval-lm), ``profile_batches`` (0 for no profile),
-            ``asked`` (questions and answers of sentence completion, or none) and ``only_train``.
+            ``fingerprint``, ``recipe``, ``training`` (further flags of fairseq-train),
+            ``profile_batches`` (0 for no profile), ``asked`` (questions and answers of sentence
+            completion, or none) and ``only_train``.
     """
 
     def __init__(self, settings: Any, variant: Variant, seed: int):
@@ -84,7 +72,7 @@ class Training(Run):
         found.append(("score", [plugin, self._scoring_flags()], self._score))
         if settings.profile_batches:
             found.append(("profile", [plugin, settings.profile_batches], self._profile))
-        if settings.asked:
+        if len(settings.asked) == 2 and self.system.criterion != ADAPTIVE:
             asked = machine.fingerprint(settings.asked)
             found.append(("complete", [plugin, asked], self._complete))
         return found
@@ -137,7 +125,7 @@ class Training(Run):
         settings = self.settings
         ways = ["--exact-only"] if self.system.criterion in NORMALISED else []
         same = [*device_flags(settings.device), "--num-workers", "0", *inherited(self.flags)]
-        return [*ways, *same, *settings.recipe.scoring, *settings.scoring]
+        return [*ways, *same, *settings.recipe.scoring]
 
     def _profile(self) -> Measured:
         """Time the parts of an update; the output layer's share is the rest of all of it."""
@@ -151,7 +139,12 @@ class Training(Run):
         return {"share": share, "milliseconds": milliseconds, "batches": found["updates"]}, ended
 
     def _complete(self) -> Measured:
-        places = ["--data", self.settings.data, "--checkpoint", self.checkpoint]
-        questions, answers = self.settings.asked
-        flags = ["--device", self.settings.device, "--questions", questions, "--answers", answers]
-        return self.measure("complete", *places, *flags)
+        found, (questions, answers) = self.folder / "complete.json", self.settings.asked
+        command = [sys.executable, "-m", "fairseq_bnce.cli", "complete", "--json"]
+        command += ["--path", self.checkpoint, "--data", self.settings.data]
+        command += ["--device", self.settings.device, "--answers", answers, questions]
+        log = self.folder / "complete.log"
+        ended = processes.run(command, log, self.settings.threads, printed=found)
+        shares = json.loads(found.read_text(encoding="utf-8"))
+        names = {"exact": "exact", "unnormalised": "unnormalized", "differ": "differ"}
+        return {name: 100 * shares[key]["share"] for name, key in names.items()}, ended
