@@ -38,8 +38,7 @@ from rendering import decoding
 
 _MEASURE = Path(__file__).with_name("decoders") / "measure.py"
 SYSTEMS = ("ours", "ours exact", "prefix", "kenlm")
-_RECIPE = report.load("recipes")["scoring"]  # bench_scoring.py's
-_FLAGS = words([_RECIPE["models"]["lstm_lm"].format(d=200), _RECIPE["training"], "--cpu"])
+_FLAGS = [*words(report.load("recipes")["scoring"]), "--cpu"]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -148,47 +148,52 @@ def decode_all(run: Run) -> None:
     Exact scores have the weights of unnormalised ones, so that nothing else differs.
     """
     model, stored = acoustics.read(run.at("acoustics", "model.pt"))
-    speech = {name: sound_of(run, name) for name in (*LINES, *EVALUATED)}
-    heard = model.emit(speech["tune"].features()[: run.options.tuned])
+    tuning, test = sound_of(run, "tune"), sound_of(run, "test")
+    heard = model.emit(tuning.features()[: run.options.tuned])
     start = time.process_time()
-    emissions, references = model.emit(speech["test"].features()), speech["test"].words
-    spent, audio = time.process_time() - start, speech["test"].seconds
-    letters = model.emit(speech["valid"].features()), speech["valid"].words
+    emissions = model.emit(test.features())
+    spent = time.process_time() - start
     systems: Dict[str, Dict[str, Any]] = {}
     counts = {}
     for system in SYSTEMS:
         search = make(run, system)
         gc.freeze()  # what the libraries have made stays: no collection need look at it
         known = systems.get(system[: -len(EXACT)]) if system.endswith(EXACT) else None
-        found = known or tune(search, system, heard, speech["tune"].words)
+        found = known or tune(search, system, heard, tuning.words)
         found = {name: found[name] for name in ("lm_weight", "word_score", "tried")}
         search.weigh(found["lm_weight"], found["word_score"])
         texts, cost = decode(search, emissions)
-        counts[system] = errors.counts(texts, references)
-        real_time = cost["processor_seconds"] / audio
+        counts[system] = errors.counts(texts, test.words)
+        real_time = cost["processor_seconds"] / test.seconds
         wer = errors.rate(counts[system])
         systems[system] = {"wer": wer, **found, **cost, "real_time": real_time}
         say(f"{system}: {wer}")
     written = {
         "machine": machine.record(),
         "data": run.data.name,
-        "sentences": len(references),
-        "words": sum(len(words.split()) for words in references),
+        "sentences": len(test.words),
+        "words": sum(len(words.split()) for words in test.words),
         "tuned": run.options.tuned,
-        "audio_seconds": audio,
-        "acoustics": {
-            "sentences": run.options.spoken,
-            "hours": speech["train"].seconds / 3600,
-            "updates": stored["update"],
-            "processor_seconds": stored["seconds"],
-            "parameters": sum(one.numel() for one in stored["model"].values()),
-            "letters_wrong": acoustics.letter_error_rate(*letters),
-            "real_time": spent / audio,
-        },
+        "audio_seconds": test.seconds,
+        "acoustics": {**of_acoustics(run, model, stored), "real_time": spent / test.seconds},
         "systems": systems,
         "differences": differences(counts),
     }
     stages.write_json(run.folder / "first-pass.json", written)
+
+
+def of_acoustics(run: Run, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]:
+    """Return how the model of sound was trained, and what it reads greedily."""
+    held_out = sound_of(run, "valid")
+    emissions = model.emit(held_out.features())
+    return {
+        "sentences": run.options.spoken,
+        "hours": sound_of(run, "train").seconds / 3600,
+        "updates": stored["update"],
+        "processor_seconds": stored["seconds"],
+        "parameters": sum(one.numel() for one in stored["model"].values()),
+        "letters_wrong": acoustics.letter_error_rate(emissions, held_out.words),
+    }
 
 
 def differences(counts: Mapping[str, np.ndarray]) -> Dict[str, List[float]]:

@@ -25,6 +25,14 @@ def main(arguments: Sequence[str]) -> None:
     Path(out).write_text(json.dumps(measure(**json.loads(options))) + "\n", encoding="utf-8")
 
 
+def vocabulary(dictionary: Path, text: Path, arpa: Path) -> List[str]:
+    """Return the words of the dictionary, and make the trigram where it is missing."""
+    words = [line.split()[0] for line in dictionary.read_text("utf-8").splitlines()]
+    if not arpa.is_file():
+        ngrams.write_arpa(arpa, map(str.split, text.read_text("utf-8").splitlines()), words)
+    return words
+
+
 def measure(
     system: str,
     checkpoint: str,
@@ -46,11 +54,7 @@ def measure(
         utterances, length: see made.make.
         seconds: of processor time; then no more utterance begins.
     """
-    known = [line.split()[0] for line in Path(dictionary).read_text("utf-8").splitlines()]
-    if system == "kenlm" and not Path(arpa).is_file():
-        lines = Path(text).read_text("utf-8").splitlines()
-        ngrams.write_arpa(Path(arpa), map(str.split, lines), known)
-    words = known[:lexicon]
+    words = vocabulary(Path(dictionary), Path(text), Path(arpa))[:lexicon]
     task = made.make(words, utterances, length)
     model = systems.make(system, Path(checkpoint), words, Path(arpa))
     trie = search.smeared_trie(task.spellings, task.counts.tolist(), len(made.TOKENS), model)

@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 STARTED = "=== started "
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
@@ -30,14 +30,12 @@ class Ended:
         status: exit status, negative for the signal that killed it.
         peak_bytes: its largest resident set.
         seconds: wall-clock time, from start to exit.
-        load: the machine's 1-minute load average before and after; it shows other processes.
         cpu_seconds: user and system time, which other processes lengthen less.
     """
 
     status: int
     peak_bytes: int
     seconds: float
-    load: Tuple[float, float]
     cpu_seconds: float
 
 
@@ -80,7 +78,7 @@ def one_gpu() -> Dict[str, str]:
 
 
 def _wait(command: List[str], **streams: Any) -> Ended:
-    load, start = os.getloadavg()[0], time.perf_counter()
+    start = time.perf_counter()
     child = subprocess.Popen(command, **streams)
     try:
         _, status, usage = os.wait4(child.pid, 0)  # RUSAGE_CHILDREN would add other children
@@ -93,8 +91,8 @@ def _wait(command: List[str], **streams: Any) -> Ended:
     # Linux counts what we held when we started the child as the child's own, so this process must
     # stay small: it imports no torch.
     peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    loads, seconds = (load, os.getloadavg()[0]), time.perf_counter() - start
-    return Ended(child.returncode, peak_bytes, seconds, loads, usage.ru_utime + usage.ru_stime)
+    seconds, cpu_seconds = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+    return Ended(child.returncode, peak_bytes, seconds, cpu_seconds)
 
 
 def _reason(status: int, log: Path) -> str:

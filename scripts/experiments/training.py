@@ -132,11 +132,10 @@ class Training(Run):
         limits = ["--updates", self.settings.profile_batches]
         found, ended = self.measure("update", *limits, *self._places, *self.flags, "--no-save")
         ms = found["milliseconds"]
-        features = ms["features"] + ms["features backward"]
-        layer, rest = ms["output layer"] + ms["layer backward"], ms["clip"] + ms["optimiser"]
-        milliseconds = {"features": features, "criterion": features + layer, "optimiser": rest}
-        share = layer / (features + layer + rest)
-        return {"share": share, "milliseconds": milliseconds, "batches": found["updates"]}, ended
+        total = ms["features"] + ms["layer"]
+        times = {"features": ms["features"], "criterion": total, "optimiser": ms["optimiser"]}
+        share = ms["layer"] / (total + ms["optimiser"])
+        return {"share": share, "milliseconds": times, "batches": found["updates"]}, ended
 
     def _complete(self) -> Measured:
         found, (questions, answers) = self.folder / "complete.json", self.settings.asked

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
-import statistics
 import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+import numpy as np
 from rendering.cells import SOFTMAX, ratio
 
 from . import logs, machine, plot, processes, report, run
@@ -128,10 +128,7 @@ class Benchmark(Run):
         return math.ceil(updates / _INTERVALS)
 
     def _arguments(self) -> List[Any]:
-        """Return fairseq-train's arguments; after a crash fairseq needs a folder to save to."""
-        checkpoints = self.folder / "checkpoints"
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        return [self.data, "--user-dir", machine.PLUGIN, "--save-dir", checkpoints, *self.flags]
+        return [self.data, "--user-dir", machine.PLUGIN, "--save-dir", self.folder, *self.flags]
 
 
 def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> Numbers:
@@ -140,16 +137,11 @@ def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> N
     Args:
         processor: processor seconds up to an update.
     """
-    each = [one.words / one.seconds for one in intervals]
     words, seconds = sum(i.words for i in intervals), sum(i.seconds for i in intervals)
     first, last = intervals[0].first, intervals[-1].last
-    has_times = {first, last} <= set(processor)
-    spent = processor[last] - processor[first] if has_times else None
     return {
         "words_per_second": words / seconds,
-        "words_per_processor_second": ratio(words, spent),
-        "slowest": min(each),
-        "fastest": max(each),
+        "words_per_processor_second": words / (processor[last] - processor[first]),
         "update_ms": 1000 * seconds / (last - first),
         "updates": last - first,
     }
@@ -173,15 +165,11 @@ def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
 def _numbers(parts: Dict[str, Any]) -> Numbers:
     found: Numbers = {}
     if "train" in parts:
-        ended = parts["train"]["ended"]
-        found.update(parts["train"]["value"], process_mib=ended["peak_bytes"] / MIB)
-        found["cpu_share"] = 100 * ended["cpu_seconds"] / ended["seconds"]
+        found.update(parts["train"]["value"])
     if "update" in parts:
         value = parts["update"]["value"]
         found.update({f"{name}_phase_ms": ms for name, ms in value["milliseconds"].items()})
-        found.update(phases_ms=value["update_ms"], distinct_targets=value["distinct_targets"])
-        for name, of in (("update", "peak"), ("parameters", "parameter"), ("state", "state")):
-            found[f"{name}_mib"] = value[f"{of}_bytes"] / MIB
+        found.update(phases_ms=value["update_ms"], update_mib=value["peak_bytes"] / MIB)
     return found
 
 
@@ -190,25 +178,21 @@ def growth(outcomes: Sequence[Outcome]) -> Dict[str, Numbers]:
     found: Dict[str, Dict[int, Numbers]] = {}
     for outcome, one in zip(outcomes, numbers(outcomes)):
         found.setdefault(outcome.system, {})[outcome.case] = one
-    vocabs = {outcome.case for outcome in outcomes}
     grown: Dict[str, Numbers] = {}
     for system, own in found.items():
-        first, last = own.get(min(vocabs), {}), own.get(max(vocabs), {})
-        points = [(vocab, one.get("update_ms")) for vocab, one in own.items()]
-        grown[system] = {"update_exponent": exponent(points)}
-        for name, of in (("speed_kept", "words_per_second"), ("memory_growth", "update_mib")):
-            grown[system][name] = ratio(last.get(of), first.get(of)) if len(vocabs) > 1 else None
+        first, last = own[min(own)], own[max(own)]
+        grown[system] = {
+            "update_exponent": exponent([(v, one.get("update_ms")) for v, one in own.items()]),
+            "speed_kept": ratio(last.get("words_per_second"), first.get("words_per_second")),
+            "memory_growth": ratio(last.get("update_mib"), first.get("update_mib")),
+        }
     return grown
 
 
 def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]:
     """Return the b of cost = a V^b by least squares on logarithms; None for one size."""
     known = [(math.log(vocab), math.log(cost)) for vocab, cost in points if cost]
-    if len({vocab for vocab, _ in known}) < 2:
-        return None
-    x, y = (statistics.fmean(values) for values in zip(*known))
-    spread = sum((vocab - x) ** 2 for vocab, _ in known)
-    return sum((vocab - x) * (cost - y) for vocab, cost in known) / spread
+    return float(np.polyfit(*zip(*known), 1)[0]) if len(known) > 1 else None
 
 
 def write(outcomes: Sequence[Outcome], settings: Any) -> str:

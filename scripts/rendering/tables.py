@@ -42,7 +42,6 @@ TABLES: Dict[str, Table] = {
     "quickstart": scoring.quickstart,
     "scoring-speed": scoring.speeds,
     "scoring-memory": scoring.memory,
-    "scoring-agreement": scoring.agreement,
     "scoring-printed": scoring.printed,
     "scoring-completion": scoring.completed,
     "scoring-summaries": scoring.summaries,

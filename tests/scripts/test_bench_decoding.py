@@ -23,7 +23,7 @@ def test_what_is_made():
         tokens = [token for word in sentence for token in one.spellings[words.index(word)]]
         assert emissions.shape == (2 * len(tokens), len(made.TOKENS))
         right = emissions.argmax(axis=1)[::2] == tokens
-        assert right.mean() > 0.8
+        assert right.mean() > 0.5
 
 
 def test_the_trigram_is_a_distribution(tmp_path):

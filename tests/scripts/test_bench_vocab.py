@@ -73,7 +73,7 @@ def test_speed_is_over_all_words_of_the_intervals():
     seconds = sum(200 / update for update in range(15, 61, 5))
     assert speeds["words_per_second"] == pytest.approx(2000 / seconds)
     assert speeds["words_per_processor_second"] == 500
-    assert [speeds[name] for name in ("slowest", "fastest", "updates")] == [15, 60, 50]
+    assert speeds["updates"] == 50
     assert speeds["update_ms"] == pytest.approx(1000 * seconds / 50)
 
 
@@ -137,10 +137,7 @@ def test_a_benchmark_has_every_number(benchmark):
         update = row["parts"]["update"]["value"]
         assert row["updates"] >= 10 and row["parts"]["train"]["plugin"]
         assert all(ms > 0 for ms in update["milliseconds"].values())
-        # 2 x 2 layers of 4 x 200 x (200 + 200) and biases, embeddings and projection.
-        weights = 2 * (4 * 200 * 402) + VOCAB * 401
-        assert 0.95 < update["parameter_bytes"] / (4 * weights) < 1.05
-        assert update["state_bytes"] == 0 and update["peak_bytes"] > update["parameter_bytes"]
+        assert update["peak_bytes"] > 4 * VOCAB * 200
     assert found["cross_entropy"]["x_softmax"] == 1 and found["bnce_sparse"]["x_dense"] > 0
 
 

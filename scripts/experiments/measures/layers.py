@@ -166,15 +166,13 @@ def _three_matmuls(problem: Problem) -> Head:
     return head
 
 
-EXACT: Dict[str, Callable[[Problem], Head]] = {
+HEADS: Dict[str, Callable[[Problem], Head]] = {
+    LIMIT: _three_matmuls,
     "cross_entropy": _exact(lambda: _cross_entropy),
     "compiled": _exact(_compiled),
     "liger": _exact(_liger),
     "cut_cross_entropy": _exact(_cut_cross_entropy),
-}
-OWN: Dict[str, Callable[[Problem], Head]] = {
     "shared_nce_sparse": _sparse(DRAWS),
     "bnce": _dense,
     "bnce_sparse": _sparse(0),
 }
-HEADS = {**EXACT, LIMIT: _three_matmuls, **OWN}
