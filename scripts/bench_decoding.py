@@ -61,7 +61,7 @@ def _decode(shop: Workshop, options: argparse.Namespace, system: str, vocab: int
         "system": system,
         "checkpoint": str(shop.model(data, name, _FLAGS)),
         "dictionary": str(data / "dict.txt"),
-        "text": str(shop.text(data, "train", name)),
+        "text": str(data / "train.txt"),
         "arpa": str(shop.out / f"trigram-{name}.arpa"),
         **{flag: getattr(options, flag) for flag in ("lexicon", "utterances", "seconds", "length")},
     }

@@ -86,8 +86,7 @@ class Bench(Workshop):
         return self.run(*line, printed=Path(os.devnull))
 
     def text_of(self, tokens: int) -> Path:
-        vocab = self.options.vocab
-        return self.text(self.data(vocab, tokens), "train", f"{vocab}-{tokens}-tokens")
+        return self.data(self.options.vocab, tokens) / "train.txt"
 
 
 def main(arguments: Sequence[str]) -> int:

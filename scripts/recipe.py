@@ -11,21 +11,20 @@ flags of fairseq-train for all rows; they override the recipe's, and make other 
 
 OUT gets TABLE.md, TABLE.json and runs/ with every run's logs and checkpoints. Tables that share
 rows share their runs in one OUT.
-A second call trains nothing that is finished. An interrupted training starts again. Rows that are
-not asked for are in the tables if an earlier call finished them. A run that dies is named below the
-table; the others are still run, and the exit status is 1.
+A second call trains nothing that is finished. An interrupted training starts again. The
+tables have the rows of the last call. A run that dies is named below the table; the others are
+still run, and the exit status is 1.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import List, Sequence
+from typing import Sequence
 
 import environment  # noqa: F401
 from experiments import command, papers, run, training
 from experiments.command import UsageError
-from experiments.run import Outcome
 from experiments.training import Training
 
 
@@ -43,20 +42,14 @@ def main(arguments: Sequence[str]) -> int:
     if name not in known or None in (options.data, options.out):
         raise UsageError(f"required --data, --out and one of {', '.join(known)}, got {name!r}")
     table = known[name]
-    labels = [row.variant.label for row in table.rows]
-    chosen = options.rows or labels
-    if not set(chosen) <= set(labels):
-        raise UsageError(f"--rows: required some of {', '.join(labels)}, got {' '.join(chosen)}")
-    own = {"only_train": False, "profile_batches": 0, "training": flags}
-    settings = training.settings(options, recipe=table.regime, **own)
-    runs = {row.variant.label: Training(settings, row.variant, options.seed) for row in table.rows}
-    rest = [one.finished() for label, one in runs.items() if label not in chosen]
-    done = [outcome for outcome in rest if outcome is not None]
-
-    def write(found: List[Outcome]) -> str:
-        return papers.write(name, table, [*found, *done], settings)
-
-    return run.complete_all([runs[label] for label in chosen], write)[1]
+    variants = {row.variant.label: row.variant for row in table.rows}
+    chosen = options.rows or list(variants)
+    if not set(chosen) <= set(variants):
+        raise UsageError(f"--rows: required some of {', '.join(variants)}, got {' '.join(chosen)}")
+    parts = {"only_train": False, "profile_batches": 0}
+    settings = training.settings(options, recipe=table.regime, training=flags, **parts)
+    runs = [Training(settings, variants[label], options.seed) for label in chosen]
+    return run.complete_all(runs, lambda done: papers.write(name, table, done, settings))[1]
 
 
 def _parser() -> argparse.ArgumentParser:

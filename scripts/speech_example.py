@@ -32,7 +32,6 @@ LISTS = ("tune", "test")
 SIZE = 100  # hypotheses of a list
 SEED = 1
 VALID = 15  # every so many held-out sentences validate the model
-ROWS = 1_000  # of the reduced partition function of a softmax model
 RECIPE = report.load("recipes")["speech"]
 
 FIRST_PASS = "Acoustic,Trigram,Words"
@@ -107,7 +106,7 @@ def train(run: Run) -> None:
     run.python("-m", "fairseq_cli.train", data, "--user-dir", machine.PLUGIN, *flags)
     if options.model == SOFTMAX:
         best = ["--path", run.folder / "lm" / "checkpoint_best.pt", "--data", data]
-        flags = ["--calibrate", model_flags(run)[1], "--overwrite", "--reduced-partition", ROWS]
+        flags = ["--calibrate", model_flags(run)[1], "--overwrite", "--reduced-partition"]
         flags += ["--threads", run.threads, run.folder / "text" / "train.txt"]
         bnce(run, "diagnose", *best, *flags)
 
@@ -199,7 +198,9 @@ def write_report(run: Run) -> None:
     bnce(run, "diagnose", *model_flags(run), *flags, printed=printed)
     model = json.loads(printed.read_text(encoding="utf-8"))
     kind = {"kind": options.model, "updates": options.updates}
-    kind.update({"rows": ROWS} if options.model == SOFTMAX else {})
+    if options.model == SOFTMAX:  # the default rows of fairseq-bnce diagnose
+        types = machine.vocabulary_size(run.folder / "data" / "bin")
+        kind["rows"] = min(types // 50, 1_000)
     found = {
         "machine": machine.record(),
         "data": run.data.name,

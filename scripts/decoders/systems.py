@@ -81,27 +81,16 @@ def make(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> Syste
     if name == "none":
         return System(ZeroLM(), lambda: (0, 0))
     if name == "kenlm":
-        return _kenlm(arpa, words)
+        from flashlight.lib.text.decoder.kenlm import KenLM
+        from flashlight.lib.text.dictionary import Dictionary
+
+        lm = KenLM(str(arpa), Dictionary(list(words)))
+        return System(lm, lambda: (0, 0), lm_weight=float(np.log(10)))
     if name == "prefix":
-        return _prefix(checkpoint, words)
-    return _ours(Scorer.from_checkpoint(str(checkpoint), exact=name == "ours exact"), words)
-
-
-def _ours(scorer: Scorer, words: Sequence[str]) -> System:
-    lm = FlashlightLM(scorer, words)
-    return System(lm, lambda: lm.histories.counts[:2])
-
-
-def _prefix(checkpoint: Path, words: Sequence[str]) -> System:
-    trained = checkpoints.load(str(checkpoint), None)
-    ids = [trained.source.index(word) for word in words]
-    lm = PrefixLM(trained.model, ids, trained.source.eos())
-    return System(lm, lambda: (lm.words, lm.contexts), lm.forget)
-
-
-def _kenlm(arpa: Path, words: Sequence[str]) -> System:
-    from flashlight.lib.text.decoder.kenlm import KenLM
-    from flashlight.lib.text.dictionary import Dictionary
-
-    lm = KenLM(str(arpa), Dictionary(list(words)))
-    return System(lm, lambda: (0, 0), lm_weight=float(np.log(10)))
+        trained = checkpoints.load(str(checkpoint), None)
+        ids = [trained.source.index(word) for word in words]
+        prefix = PrefixLM(trained.model, ids, trained.source.eos())
+        return System(prefix, lambda: (prefix.words, prefix.contexts), prefix.forget)
+    scorer = Scorer.from_checkpoint(str(checkpoint), exact=name == "ours exact")
+    ours = FlashlightLM(scorer, words)
+    return System(ours, lambda: ours.histories.counts[:2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from rendering.cells import SOFTMAX, ratio
+from rendering.cells import ratio
 
 from . import report
 from .report import MIB
@@ -16,24 +16,16 @@ Stages = Mapping[str, Any]
 Measurements = Dict[str, Optional[float]]
 
 
-def measurements(stages: Stages, softmax: Optional[Stages] = None) -> Measurements:
-    """Return every number of a run, by the name that tables and JSON use.
-
-    Args:
-        stages: of the run.
-        softmax: of the cross_entropy run for the ratios.
-    """
+def measurements(stages: Stages) -> Measurements:
+    """Return every number of a run, by the name that tables and JSON use."""
     if not stages:
         return {}
     train, normaliser = stages["train"], stages.get("normaliser", {})
-    speeds = train["words_per_second"]
-    reference = softmax["train"]["words_per_second"] if softmax else {}
     names = ("log_z", "mu_z", "sigma_z", "entropy", "entropy_correlation")
     return {
-        **_perplexities(stages),
+        **_scores(stages),
         **{name: normaliser.get(name) for name in names},
-        "words_per_second": speeds["value"],
-        "ratio_to_softmax": ratio(speeds["value"], reference.get("value")),
+        "words_per_second": train["words_per_second"]["value"],
         "training_seconds": train["seconds"],
         "training_hours": ratio(train["seconds"], 3600),
         "processor_seconds": train["processor_seconds"],
@@ -41,46 +33,28 @@ def measurements(stages: Stages, softmax: Optional[Stages] = None) -> Measuremen
         "updates": train["updates"],
         "peak_mib": train["peak_bytes"] / MIB,
         "parameters": train["parameters"],
-        **_scoring_speeds(stages.get("score")),
-        **_profile_and_completion(stages.get("profile"), stages.get("complete", {})),
+        **{f"{name}_ms": ms for name, ms in stages.get("profile", {}).items()},
+        **stages.get("complete", {}),
     }
 
 
-def _perplexities(stages: Stages) -> Measurements:
-    """Return the scored perplexities; without scores, the last validation's."""
+def _scores(stages: Stages) -> Measurements:
+    """Return perplexities and speeds of scoring, or the last validation's perplexity."""
     score, curve = stages.get("score"), stages["train"]["curve"]
     if score is None:
         return {"valid_ppl": curve[-1]["ppl"]} if curve else {}
-    ways = {"exact": "ppl", "raw": "u_ppl", "shifted": "u_ppl_shifted"}
-    return {
-        f"{split}_{ways[way]}": one["ppl"] for split in SPLITS for way, one in score[split].items()
-    }
-
-
-def _scoring_speeds(score: Optional[Stages]) -> Measurements:
-    if score is None:
-        return {}
 
     def rate(ways: Sequence[str]) -> Optional[float]:
         found = [score[split][way] for split in SPLITS for way in ways]
         return ratio(sum(e["tokens"] for e in found), sum(e["seconds"] for e in found))
 
-    exact, *others = score[SPLITS[0]]
-    return {
-        "exact_tokens_per_second": rate([exact]),
-        "unnormalised_tokens_per_second": rate(others),
-        "scoring_ratio": ratio(rate(others), rate([exact])),
+    ways = {"exact": "ppl", "raw": "u_ppl", "shifted": "u_ppl_shifted"}
+    found: Measurements = {
+        f"{split}_{ways[way]}": one["ppl"] for split in SPLITS for way, one in score[split].items()
     }
-
-
-def _profile_and_completion(profile: Optional[Stages], complete: Stages) -> Measurements:
-    """Return shares and milliseconds of an update, and shares of the questions; in per cent."""
-    names = {"exact": "accuracy", "unnormalised": "u_accuracy", "differ": "choices_that_differ"}
-    found: Measurements = {names[key]: complete[key] for key in names if key in complete}
-    if profile:
-        found["output_layer_share"] = 100 * profile["share"]
-        found.update({f"{name}_ms": ms for name, ms in profile["milliseconds"].items()})
-    return found
+    exact, *others = score[SPLITS[0]]
+    speeds = {"exact": rate([exact]), "unnormalised": rate(others)}
+    return {**found, **{f"{way}_tokens_per_second": speed for way, speed in speeds.items()}}
 
 
 # ---------------------------------------------------------------- the report
@@ -112,15 +86,11 @@ def where(settings: Any) -> Dict[str, Any]:
 
 
 def _values(outcomes: Sequence[Outcome]) -> Dict[str, Dict[str, List[Optional[float]]]]:
-    """Return every number of each label, for each seed.
-
-    Ratios to the softmax are between runs with the same seed, which followed each other.
-    """
-    softmax = {o.case: o.parts for o in outcomes if o.system.criterion == SOFTMAX}
+    """Return every number of each label, for each seed."""
     found: Dict[str, Dict[str, List[Optional[float]]]] = {}
     for o in outcomes:
         own = found.setdefault(o.system.label, {})
-        for name, value in measurements(o.parts, softmax.get(o.case)).items():
+        for name, value in measurements(o.parts).items():
             own.setdefault(name, []).append(value)
     return found
 

@@ -109,6 +109,8 @@ class Rows:
         if any(str(entry) in self._skipped for entry in key):
             return
         began = time.time()
+        if DEVICE == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         try:
             row = make()
         except Exception as error:
@@ -203,7 +205,7 @@ def stage_layer(rows: Rows) -> None:
         shapes["8192x4096x1000000"] = few[:2]
 
     def one(head: str, problem: Any) -> Row:
-        call = _head(head, problem)
+        call = layers.make_head(head, problem)
         start = timer()
         loss = call()
         first = timer() - start
@@ -226,15 +228,9 @@ def stage_layer(rows: Rows) -> None:
             for head in chosen if dtype == torch.bfloat16 else few[:2]:
                 rows.add([head, text, str(dtype)], partial(one, head, problem))
             if text == main and dtype == torch.bfloat16:
-                _profile(_head("bnce_sparse", problem), rows.out / "profile-layer.txt")
+                _profile(layers.make_head("bnce_sparse", problem), rows.out / "profile-layer.txt")
                 rows.add(["log_partition", text, str(dtype)], partial(partition, problem))
             del problem
-
-
-def _head(name: str, problem: Any) -> Callable[[], Any]:
-    """Return a head for a problem, whose weight another head may have marked as row-sparse."""
-    problem.weight = problem.weight.detach().requires_grad_()
-    return layers.HEADS[name](problem)
 
 
 def _profile(call: Callable[[], Any], path: Path) -> Row:
@@ -298,27 +294,23 @@ def _flags(
 
 
 def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) -> Row:
-    is_cuda = DEVICE == "cuda"
-    if is_cuda:
-        torch.cuda.reset_peak_memory_stats()
     trainer, batches = updates.build_trainer(flags)
-    for samples in islice(batches, 4):
+
+    def step() -> int:
+        samples = next(batches)
         trainer.train_step(samples, raise_oom=True)
-    count, words, start = 0, 0, timer()
-    for samples in islice(batches, most):
-        trainer.train_step(samples, raise_oom=True)
-        words += int(samples[0]["ntokens"])
-        count += 1
-        if count >= 5 and time.perf_counter() > start + seconds:
-            break
+        return int(samples[0]["ntokens"])
+
+    for _ in range(4):
+        step()
+    words: List[int] = []
+    start = timer()
+    while len(words) < 5 or (len(words) < most and time.perf_counter() < start + seconds):
+        words.append(step())
     took = timer() - start
-    return {
-        "words_per_s": words / took,
-        "update_ms": 1e3 * took / count,
-        "updates": count,
-        "tokens": words / count,
-        "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if is_cuda else None,
-    }
+    peak = torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else None
+    found = {"words_per_s": sum(words) / took, "update_ms": 1e3 * took / len(words)}
+    return {**found, "updates": len(words), "tokens": sum(words) / len(words), "peak_gb": peak}
 
 
 def stage_training(rows: Rows) -> None:

@@ -128,9 +128,9 @@ def _processor(lines: Sequence[str]) -> Dict[int, float]:
         elif clock and (_WORKED.search(line) or _STARTS.search(line)):
             spent += clock - mark if _WORKED.search(line) and mark else 0.0
             mark = clock
-            stats = (_statistics(line) or ("", {}))[1]
-            for name in {"num_updates", "valid_num_updates"} & set(stats):
-                found[int(stats[name])] = spent
+            stats = _statistics(line)
+            for name in {"num_updates", "valid_num_updates"} & set(stats[1] if stats else ()):
+                found[int(stats[1][name])] = spent
     return found
 
 

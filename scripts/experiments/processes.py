@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -11,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 STARTED = "=== started "
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
@@ -50,14 +49,13 @@ def run(command: Sequence[Any], log: Path, threads: int, printed: Optional[Path]
     """
     command = list(map(str, command))
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as stream:
+    # With several GPUs, each process of fairseq would read, and report on, a part of the data.
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    own = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": gpu}
+    with log.open("a") as stream, (printed or log).open("w" if printed else "a") as output:
         stream.write(f"{STARTED}{json.dumps(command)}\n")
         stream.flush()
-        with contextlib.ExitStack() as files:
-            output = stream if printed is None else files.enter_context(printed.open("w"))
-            count = str(threads)
-            own = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, **one_gpu()}
-            ended = _wait(command, stdout=output, stderr=stream, env={**os.environ, **own})
+        ended = _wait(command, stdout=output, stderr=stream, env={**os.environ, **own})
     if ended.status:
         raise CommandFailed(f"{_reason(ended.status, log)} (see {log.name})")
     return ended
@@ -67,14 +65,6 @@ def last_attempt(log: Path) -> List[str]:
     """Return the lines of the last command in ``log``."""
     text = log.read_text(encoding="utf-8", errors="replace")
     return text.rpartition(STARTED)[2].splitlines()[1:]
-
-
-def one_gpu() -> Dict[str, str]:
-    """Return the environment variable that shows fairseq's commands one GPU.
-
-    With several GPUs, each process would read, and report on, a part of the data.
-    """
-    return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
 
 
 def _wait(command: List[str], **streams: Any) -> Ended:

@@ -14,8 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from . import machine, processes
 
 Measured = Tuple[Any, processes.Ended]
-# (name; key: a stored part with another key is done again; function that makes the value)
-Part = Tuple[str, Any, Callable[[], Measured]]
+Part = Tuple[str, Callable[[], Measured]]  # name, and the function that makes the value
 HERE = Path(__file__).resolve().parent
 TRAIN = HERE / "train.py"
 
@@ -66,10 +65,10 @@ class Run:
         parts: Dict[str, Any] = {}
         error = None
         try:
-            for name, key, do in self.parts():
-                if name not in self.stored or self.stored[name].get("key") != key:
+            for name, do in self.parts():
+                if name not in self.stored:
                     print(f"{self.name}: {name}", flush=True)
-                    self._store(name, key, *do())
+                    self._store(name, *do())
                 parts[name] = self.stored[name]
         except processes.CommandFailed as failure:
             error = str(failure)
@@ -85,7 +84,7 @@ class Run:
         """Run a measure of measure.py."""
         return measure(name, self.folder / f"{name}.json", self.settings.threads, *arguments)
 
-    def _store(self, name: str, key: Any, value: Any, ended: processes.Ended) -> None:
+    def _store(self, name: str, value: Any, ended: processes.Ended) -> None:
         self.stored[name] = {
             "value": value,
             "ended": asdict(ended),
@@ -93,7 +92,6 @@ class Run:
             "date": time.strftime("%Y-%m-%d"),
             "versions": machine.versions(),
             "plugin": machine.plugin_fingerprint(),
-            "key": key,
         }
         # Written beside the file, then renamed: an interruption leaves the old file.
         part = self._results.with_name("part.json")

@@ -64,22 +64,15 @@ class Training(Run):
         self._places = [settings.data, "--user-dir", machine.PLUGIN]
 
     def parts(self) -> List[Part]:
-        """Return the parts; after a change of the plugin, only measures are repeated."""
-        settings, plugin = self.settings, machine.plugin_fingerprint()
-        found: List[Part] = [("train", None, self._train)]
-        if settings.only_train:
-            return found
-        found.append(("score", [plugin, self._scoring_flags()], self._score))
-        if settings.profile_batches:
-            found.append(("profile", [plugin, settings.profile_batches], self._profile))
-        if len(settings.asked) == 2 and self.system.criterion != ADAPTIVE:
-            asked = machine.fingerprint(settings.asked)
-            found.append(("complete", [plugin, asked], self._complete))
+        """Return the parts that the settings ask for."""
+        settings = self.settings
+        found: List[Part] = [("train", self._train)]
+        if not settings.only_train:
+            found.append(("score", self._score))
+            found += [("profile", self._profile)] if settings.profile_batches else []
+            if len(settings.asked) == 2 and self.system.criterion != ADAPTIVE:
+                found.append(("complete", self._complete))
         return found
-
-    def finished(self) -> Optional[Outcome]:
-        """Return the outcome of an earlier call, if that trained and scored."""
-        return self.outcome(self.stored) if {"train", "score"} <= set(self.stored) else None
 
     def outcome(self, parts: Dict[str, Any], error: Optional[str] = None) -> Outcome:
         """Return an outcome whose parts are values, none after an error."""
@@ -128,14 +121,11 @@ class Training(Run):
         return [*ways, *same, *settings.recipe.scoring]
 
     def _profile(self) -> Measured:
-        """Time the parts of an update; the output layer's share is the rest of all of it."""
+        """Time the parts of an update; the criterion's are features and output layer."""
         limits = ["--updates", self.settings.profile_batches]
         found, ended = self.measure("update", *limits, *self._places, *self.flags, "--no-save")
         ms = found["milliseconds"]
-        total = ms["features"] + ms["layer"]
-        times = {"features": ms["features"], "criterion": total, "optimiser": ms["optimiser"]}
-        share = ms["layer"] / (total + ms["optimiser"])
-        return {"share": share, "milliseconds": times, "batches": found["updates"]}, ended
+        return {**ms, "criterion": ms["features"] + ms["layer"]}, ended
 
     def _complete(self) -> Measured:
         found, (questions, answers) = self.folder / "complete.json", self.settings.asked
@@ -145,5 +135,5 @@ class Training(Run):
         log = self.folder / "complete.log"
         ended = processes.run(command, log, self.settings.threads, printed=found)
         shares = json.loads(found.read_text(encoding="utf-8"))
-        names = {"exact": "exact", "unnormalised": "unnormalized", "differ": "differ"}
+        names = {"accuracy": "exact", "u_accuracy": "unnormalized", "choices_that_differ": "differ"}
         return {name: 100 * shares[key]["share"] for name, key in names.items()}, ended

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
+import statistics
 import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-import numpy as np
 from rendering.cells import SOFTMAX, ratio
 
 from . import logs, machine, plot, processes, report, run
@@ -98,9 +98,9 @@ class Benchmark(Run):
     def parts(self) -> Iterator[Part]:
         """Yield the parts; the time of an update decides how many updates are trained."""
         if "update" in self.settings.parts:
-            yield "update", None, self._update
+            yield "update", self._update
         if "train" in self.settings.parts:
-            yield "train", self._interval(), self._train
+            yield "train", self._train
 
     def _update(self) -> Measured:
         limits = ["--updates", self.settings.updates, "--seconds", self.settings.max_seconds]
@@ -192,7 +192,11 @@ def growth(outcomes: Sequence[Outcome]) -> Dict[str, Numbers]:
 def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]:
     """Return the b of cost = a V^b by least squares on logarithms; None for one size."""
     known = [(math.log(vocab), math.log(cost)) for vocab, cost in points if cost]
-    return float(np.polyfit(*zip(*known), 1)[0]) if len(known) > 1 else None
+    if len(known) < 2:
+        return None
+    x, y = (statistics.fmean(values) for values in zip(*known))
+    spread = sum((vocab - x) ** 2 for vocab, _ in known)
+    return sum((vocab - x) * (cost - y) for vocab, cost in known) / spread
 
 
 def write(outcomes: Sequence[Outcome], settings: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .cells import Columns, interval, measured, number, table
+from .cells import Columns, difference, interval, measured, number, table
 
 SYSTEMS = {
     "ours": "`FlashlightLM`, unnormalised",
@@ -49,10 +49,6 @@ def first_pass(found: Dict[str, Any]) -> List[str]:
     for name, system in found["systems"].items():
         library, _, model = name.partition(" ")
         line = [DECODERS.get(library, "greedy"), MODELS.get(model, "–")]
-        line += [interval(system["wer"], ".2f"), _difference(found, f"{library} ours - {name}")]
+        line += [interval(system["wer"], ".2f"), difference(found, f"{library} ours - {name}")]
         lines.append([*line, number(system["real_time"] if model else None, ".4f")])
     return table(titles, lines, text=2)
-
-
-def _difference(found: Dict[str, Any], name: str) -> str:
-    return interval(found["differences"].get(name), "+.2f")

@@ -170,7 +170,9 @@ def _means(systems: Sequence[System]) -> List[System]:
     found = []
     for _, seeds in sorted(alike.items(), key=lambda item: item[0]):
         every = list(seeds.values())
-        means = {n: statistics.fmean(getattr(one, n) for one in every) for n in ("ppl", "sigma_z")}
+        means: Dict[str, Any] = {
+            n: statistics.fmean(getattr(one, n) for one in every) for n in ("ppl", "sigma_z")
+        }
         found.append(replace(every[0], **means, runs=sum(one.runs for one in every)))
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .cells import interval, number, table
+from .cells import difference, interval, number, table
 
 ROWS = {
     "first": "pocketsphinx's own answer",
@@ -23,7 +23,7 @@ def speech(found: Dict[str, Any]) -> List[str]:
     titles = ["", "WER, %", "over the first pass", "over the trigram by tuned weights"]
     lines = []
     for name, title in ROWS.items():
-        differences = [_difference(found, f"{name} - {one}") for one in ("first", "trigram")]
+        differences = [difference(found, f"{name} - {one}") for one in ("first", "trigram")]
         lines.append([title, interval(found["wer"][name], ".2f"), *differences])
     return table(titles, lines)
 
@@ -39,9 +39,5 @@ def ways(*found: Dict[str, Any]) -> List[str]:
         line = [f"{model.get('kind', 'ranking')}, {f'{rows:,} rows' if rows else constant}"]
         line += [number(model["ppl"], ".1f"), number(model["sigma_z"], ".3f")]
         line.append(interval(one["wer"]["exact"], ".2f"))
-        lines.append([*line, _difference(one, "unnormalized - exact")])
+        lines.append([*line, difference(one, "unnormalized - exact")])
     return table(titles, lines)
-
-
-def _difference(found: Dict[str, Any], name: str) -> str:
-    return interval(found["differences"].get(name), "+.2f")

@@ -70,10 +70,7 @@ class CharacterModel(nn.Module):
     @torch.no_grad()
     def emit(self, features: Iterable[np.ndarray]) -> List[np.ndarray]:
         """Return (T', tokens) float32 log-probabilities of each sentence."""
-        self.eval()
-        found = [self([one])[0][0].numpy() for one in features]
-        self.train()
-        return found
+        return [self([one])[0][0].numpy() for one in features]
 
 
 def letter_error_rate(emissions: Iterable[np.ndarray], words: Iterable[str]) -> float:
@@ -135,4 +132,4 @@ def read(path: Path) -> Tuple[CharacterModel, Dict[str, Any]]:
     stored = torch.load(path, weights_only=True)
     model = CharacterModel()
     model.load_state_dict(stored["model"])
-    return model, stored
+    return model.eval(), stored

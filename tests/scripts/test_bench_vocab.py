@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from experiments import logs, processes, vocabulary
-from experiments.measures import as_text, data, layers, meter
+from experiments.measures import data, layers, meter
 from fairseq.data import Dictionary, data_utils
 
 VOCAB = 200
@@ -24,7 +24,7 @@ def zipf(tmp_path_factory):
     return folder
 
 
-def test_fairseq_loads_the_data_whose_words_follow_the_law(zipf, tmp_path):
+def test_fairseq_loads_the_data_whose_words_follow_the_law(zipf):
     dictionary = Dictionary.load(str(zipf / "dict.txt"))
     dataset = data_utils.load_indexed_dataset(str(zipf / "train"), dictionary)
     sentences = [dataset[item] for item in range(len(dataset))]
@@ -38,8 +38,7 @@ def test_fairseq_loads_the_data_whose_words_follow_the_law(zipf, tmp_path):
     expected = counts[specials:].sum() * p / p.sum()
     # Pearson's statistic: mean 195, standard deviation about 20.
     assert ((counts[specials:] - expected) ** 2 / expected).sum() < 300
-    as_text.main([str(zipf), "train", str(tmp_path / "text")])
-    lines = (tmp_path / "text").read_text(encoding="utf-8").splitlines()
+    lines = (zipf / "train.txt").read_text(encoding="utf-8").splitlines()
     assert lines[3] == dictionary.string(sentences[3]) and len(lines) == len(sentences)
 
 
@@ -86,11 +85,11 @@ def problem():
 
 
 def test_heads_of_one_loss_agree_and_sparse_ones_hold_few_rows(problem):
-    losses = {name: layers.HEADS[name](problem)().item() for name in ("bnce", "cross_entropy")}
+    losses = {name: layers.make_head(name, problem)().item() for name in ("bnce", "cross_entropy")}
     exact = torch.nn.functional.cross_entropy(problem.features @ problem.weight.t(), problem.target)
     assert losses["cross_entropy"] == pytest.approx(exact.item(), rel=1e-4)
-    dense = meter.peak_bytes(layers.HEADS["bnce"](problem), cuda=False)
-    head = layers.HEADS["bnce_sparse"](problem)
+    dense = meter.peak_bytes(layers.make_head("bnce", problem), cuda=False)
+    head = layers.make_head("bnce_sparse", problem)
     assert head().item() == pytest.approx(losses["bnce"], rel=1e-5)
     of_vocabulary = 4 * 2000 * 16
     assert meter.peak_bytes(head, cuda=False) < of_vocabulary / 2 < of_vocabulary < dense

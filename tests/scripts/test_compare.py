@@ -194,7 +194,7 @@ def test_a_comparison_has_every_number(compared):
         assert all(math.isfinite(value) and value for value in numbers.values()), numbers
         assert {"words_per_second", "processor_seconds", "peak_mib"} <= set(numbers)
         assert {"valid_ppl", "test_ppl", "exact_tokens_per_second"} <= set(numbers)
-        assert {"output_layer_share", "features_ms", "criterion_ms", "optimiser_ms"} <= set(numbers)
+        assert {"features_ms", "criterion_ms", "optimiser_ms"} <= set(numbers)
         assert ("sigma_z" in numbers) == (label != "adaptive_loss")
         assert runs[label]["parameters"] > 0 and text.count(f"| {label} |") == 4
     assert (out / "validation.png").read_bytes().startswith(b"\x89PNG")
