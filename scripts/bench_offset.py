@@ -101,8 +101,7 @@ def _way(
 ) -> Dict[str, float]:
     lines = _lines(options.text, options.lines)
     numbers = _summary(DiagnosingScorer(load(state), exact=True), lines)
-    found = {name: numbers[name] for name in ("sigma_z", "lowest", "highest", "ppl")}
-    found["mu_z"] = numbers["mu_z"] - state["mu_z"]
+    found = {name: numbers[name] for name in ("sigma_z", "ppl")}
     found["u_ppl"] = numbers["u_ppl"] * math.exp(state["mu_z"])
     if options.shift is not None:
         scorer = DiagnosingScorer(load(state), exact=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure what the size of the vocabulary costs: training, an update's phases, its memory.
+"""Measure what the size of the vocabulary costs: training, an update's time and memory.
 
     bench_vocab.py --out FOLDER
     bench_vocab.py --out FOLDER --vocab 10000 100000 --systems bnce_sparse
@@ -7,9 +7,8 @@
     bench_vocab.py --out FOLDER --sentences 80   # batches unlike the recipe's
 
 Every system is trained by fairseq-train itself on Zipf-distributed data of every vocabulary, with
-the same model and batches, and watched from within for where an update's time goes and for its
-memory. NAME_sparse is NAME with row-sparse gradients. experiments/gpu_run.py has the
-output layer alone.
+the same model and batches; time and memory of an update are measured from within. NAME_sparse is
+NAME with row-sparse gradients. experiments/gpu_run.py has the output layer alone.
 
 FOLDER gets benchmark.md (tables and the fitted exponents), benchmark.json, benchmark.png (log-log;
 needs matplotlib), data/ and runs/ with every run's logs. The runs come one after the other, a
@@ -51,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     sizes = [10_000, 50_000, 200_000, 1_000_000]
     add("--vocab", nargs="+", type=int, default=sizes, metavar="V", help="types, with the specials")
     add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME")
-    about = "update: its phases, from within; train: words/s"
+    about = "update: its time and memory, from within; train: words/s"
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help=about)
     add("--updates", type=int, default=400, help="timed updates of a training")
     about = (

@@ -133,15 +133,6 @@ def tune(search: searches.Search, system: str, heard: Sequence[Any], words: Any)
     return {"lm_weight": best[0], "word_score": best[1], "tried": len(tried)}
 
 
-def decode(search: searches.Search, emissions: Sequence[np.ndarray]) -> Tuple[List[str], Any]:
-    """Return the recognised words, and what decoding took."""
-    before, start = search.counts(), time.process_time()
-    texts = list(map(search.decode, emissions))
-    seconds = time.process_time() - start
-    words, contexts = (now - then for then, now in zip(before, search.counts()))
-    return texts, {"processor_seconds": seconds, "words_scored": words, "contexts_read": contexts}
-
-
 def decode_all(run: Run) -> None:
     """Write first-pass.json: errors, times and weights of all systems.
 
@@ -162,11 +153,12 @@ def decode_all(run: Run) -> None:
         found = known or tune(search, system, heard, tuning.words)
         found = {name: found[name] for name in ("lm_weight", "word_score", "tried")}
         search.weigh(found["lm_weight"], found["word_score"])
-        texts, cost = decode(search, emissions)
+        start = time.process_time()
+        texts = list(map(search.decode, emissions))
+        seconds = time.process_time() - start
         counts[system] = errors.counts(texts, test.words)
-        real_time = cost["processor_seconds"] / test.seconds
-        wer = errors.rate(counts[system])
-        systems[system] = {"wer": wer, **found, **cost, "real_time": real_time}
+        wer, times = errors.rate(counts[system]), {"processor_seconds": seconds}
+        systems[system] = {"wer": wer, **found, **times, "real_time": seconds / test.seconds}
         say(f"{system}: {wer}")
     written = {
         "machine": machine.record(),

@@ -23,13 +23,11 @@ class System(NamedTuple):
 
     Attributes:
         lm: flashlight's.
-        counts: how many words were scored, and how many contexts read.
         end_utterance: to be called after each.
         lm_weight: what makes its scores nats.
     """
 
     lm: LM
-    counts: Callable[[], Tuple[int, int]]
     end_utterance: Callable[[], None] = lambda: None
     lm_weight: float = 1.0
 
@@ -40,7 +38,6 @@ class PrefixLM(LM):
     def __init__(self, model: Any, ids: Sequence[int], eos: int):
         super().__init__()
         self.model, self.ids, self.eos = model.eval(), ids, eos
-        self.words = self.contexts = 0
         self.forget()
 
     def forget(self) -> None:
@@ -64,13 +61,11 @@ class PrefixLM(LM):
             self._read(state)
         after = state.child(index)
         if after not in self.prefixes:
-            self.words += 1
             self.prefixes[after] = [*self.prefixes[state], word]
         return after, float(self.log_probs[state][word])
 
     @torch.no_grad()
     def _read(self, state: LMState) -> None:
-        self.contexts += 1
         output = self.model(torch.tensor([self.prefixes[state]]))
         log_probs = self.model.get_normalized_probs(output, log_probs=True, sample=None)
         self.log_probs[state] = log_probs[0, -1].numpy().copy()
@@ -79,18 +74,17 @@ class PrefixLM(LM):
 def make(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> System:
     """Return the system ``ours``, ``ours exact``, ``prefix``, ``kenlm`` or ``none``."""
     if name == "none":
-        return System(ZeroLM(), lambda: (0, 0))
+        return System(ZeroLM())
     if name == "kenlm":
         from flashlight.lib.text.decoder.kenlm import KenLM
         from flashlight.lib.text.dictionary import Dictionary
 
         lm = KenLM(str(arpa), Dictionary(list(words)))
-        return System(lm, lambda: (0, 0), lm_weight=float(np.log(10)))
+        return System(lm, lm_weight=float(np.log(10)))
     if name == "prefix":
         trained = checkpoints.load(str(checkpoint), None)
         ids = [trained.source.index(word) for word in words]
         prefix = PrefixLM(trained.model, ids, trained.source.eos())
-        return System(prefix, lambda: (prefix.words, prefix.contexts), prefix.forget)
+        return System(prefix, prefix.forget)
     scorer = Scorer.from_checkpoint(str(checkpoint), exact=name == "ours exact")
-    ours = FlashlightLM(scorer, words)
-    return System(ours, lambda: ours.histories.counts[:2])
+    return System(FlashlightLM(scorer, words))

@@ -25,7 +25,7 @@ def measurements(stages: Stages) -> Measurements:
     return {
         **_scores(stages),
         **{name: normaliser.get(name) for name in names},
-        "words_per_second": train["words_per_second"]["value"],
+        "words_per_second": train["words_per_second"],
         "training_seconds": train["seconds"],
         "training_hours": ratio(train["seconds"], 3600),
         "processor_seconds": train["processor_seconds"],

@@ -123,18 +123,14 @@ class Rows:
 
 
 def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row:
-    """Return milliseconds of a call: median and fastest when waited for, and mean in a row."""
+    """Return milliseconds of a call: median when waited for, and mean in a row."""
     meter.repeat(call, 3, seconds, 3)
     waited = meter.repeat(lambda: meter.seconds(call), most, seconds, 5)
     start = timer()
     for _ in waited:
         call()
-    return {
-        "ms": 1e3 * statistics.median(waited),
-        "fastest_ms": 1e3 * min(waited),
-        "running_ms": 1e3 * (timer() - start) / len(waited),
-        "calls": len(waited),
-    }
+    running = (timer() - start) / len(waited)
+    return {"ms": 1e3 * statistics.median(waited), "running_ms": 1e3 * running}
 
 
 def _data(vocabulary: int) -> str:
@@ -206,13 +202,8 @@ def stage_layer(rows: Rows) -> None:
 
     def one(head: str, problem: Any) -> Row:
         call = layers.make_head(head, problem)
-        start = timer()
-        loss = call()
-        first = timer() - start
         return {
             **_times(call),
-            "first_s": first,
-            "loss": None if loss is None else loss.item(),
             "extra_mb": meter.peak_bytes(call, DEVICE == "cuda") / 1e6,
             "distinct_words": len(torch.unique(problem.target)),
         }

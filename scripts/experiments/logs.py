@@ -64,15 +64,11 @@ class TrainingLog:
         """Return training targets up to an update; None without any interval."""
         return self._up_to(update, lambda interval: interval.words)
 
-    def words_per_second(self) -> Dict[str, Any]:
+    def words_per_second(self) -> Optional[float]:
         """Return words/s over the steady intervals, or over all if none is steady."""
         steady = [i for i in self.intervals if i.steady]
         used = [i for i in steady or self.intervals if i.seconds]
-        return {
-            "value": sum(i.words for i in used) / sum(i.seconds for i in used) if used else None,
-            "steady": bool(steady),
-            "intervals": len(used),
-        }
+        return sum(i.words for i in used) / sum(i.seconds for i in used) if used else None
 
     def curve(self) -> List[Dict[str, Any]]:
         """Return every validation: update, training and processor seconds, logged statistics."""

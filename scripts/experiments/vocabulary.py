@@ -168,8 +168,7 @@ def _numbers(parts: Dict[str, Any]) -> Numbers:
         found.update(parts["train"]["value"])
     if "update" in parts:
         value = parts["update"]["value"]
-        found.update({f"{name}_phase_ms": ms for name, ms in value["milliseconds"].items()})
-        found.update(phases_ms=value["update_ms"], update_mib=value["peak_bytes"] / MIB)
+        found["update_mib"] = value["peak_bytes"] / MIB
     return found
 
 

@@ -13,7 +13,6 @@ from . import (
     decoding,
     gpu,
     papers,
-    rescoring,
     scoring,
 )
 from .pages import Table
@@ -47,8 +46,8 @@ TABLES: Dict[str, Table] = {
     "scoring-summaries": scoring.summaries,
     "diagnosis": scoring.diagnosis,
     "offsets": scoring.offsets,
-    "speech": rescoring.speech,
-    "speech-ways": rescoring.ways,
+    "speech": decoding.speech,
+    "speech-ways": decoding.ways,
     "corpus-splits": corpora.splits,
     "papers-ptb": papers.ptb,
     "papers-ptb-test": papers.ptb_test,

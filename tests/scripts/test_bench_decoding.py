@@ -72,8 +72,6 @@ def measured(language_model, corpus, tmp_path):
 def test_ours_decodes_as_fairseqs_way_does(measured):
     exact, prefix = measured("ours exact"), measured("prefix")
     assert exact["texts"] == prefix["texts"] and all(exact["texts"])
-    assert exact["words_scored"] == prefix["words_scored"] > 0
-    assert exact["contexts_read"] >= prefix["contexts_read"] > 0
     assert all(run["utterances"] == 3 for run in (exact, prefix))
 
 

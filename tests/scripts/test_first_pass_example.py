@@ -79,7 +79,6 @@ def test_the_language_model_decides_what_sound_leaves_open(make, files):
         search.weigh(1.0, 0.0)
         scorer = Scorer.from_checkpoint(files.checkpoint, exact=exact)
         assert [search.decode(emissions())] == best(scorer)
-        assert min(search.counts()) > 0
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,6 @@ def test_the_example_to_the_table(example):
     for name, system in found["systems"].items():
         value, low, high = system["wer"]
         assert low <= value <= high and system["real_time"] > 0
-        assert (system["contexts_read"] > 0) == (" ours" in name)
         weighted = found["systems"][name.replace(" exact", "")]  # the unnormalised one as well
         assert all(system[key] == weighted[key] for key in ("lm_weight", "word_score", "tried"))
     assert found["differences"]
