@@ -41,14 +41,8 @@ def main() -> None:
         for name, way in ways.items():
             rows[name]["peak_bytes"] = meter.peak_bytes(partial(way, features), cuda=False)
             rows[name]["median"] = statistics.median(rows[name]["seconds"])
-    ends = [0, *CUTOFFS, WORDS]
-    work = sum((b - a) * SIZE // FACTOR**k for k, (a, b) in enumerate(zip(ends, ends[1:])))
-    found = {
-        **{"words": WORDS, "cutoffs": CUTOFFS, "size": SIZE, "factor": FACTOR},
-        **{"contexts": CONTEXTS, "threads": 1, "torch": torch.__version__},
-        "numbers": {"bands": work, "plain": WORDS * SIZE},
-        "rows": rows,
-    }
+    found: Dict[str, Any] = {"words": WORDS, "cutoffs": CUTOFFS, "size": SIZE, "factor": FACTOR}
+    found.update(contexts=CONTEXTS, threads=1, torch=torch.__version__, rows=rows)
     options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
