@@ -28,11 +28,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 import environment  # noqa: F401
 import torch
 from experiments import command, machine, report
-from experiments.command import UsageError
 from rendering import scoring
 
 from fairseq_bnce import Scorer, checkpoints
-from fairseq_bnce.errors import InputError
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis, fit_offset, summary
 from fairseq_bnce.text.reading import sampled
@@ -44,36 +42,30 @@ def main(arguments: Sequence[str]) -> int:
     """Measure all models, and return 0."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(options.threads)
-    try:
-        found = {
-            name: _model(partial(_trained, path, options.data), options)
-            for name, path in (model.partition("=")[::2] for model in options.models)
-        }
-    except (InputError, ValueError) as error:  # of a checkpoint
-        raise UsageError(str(error)) from None
-    named = {name: str(getattr(value, "name", value)) for name, value in vars(options).items()}
-    flags = {name: value for name, value in named.items() if name not in ("models", "data", "out")}
+    found = {
+        name: _model(partial(_trained, path, options.data), options)
+        for name, path in (model.partition("=")[::2] for model in options.models)
+    }
+    named = ("fit", "text", "shift", "contexts", "lines", "rows", "threads")
+    flags = {name: str(getattr(options, name)) for name in named}
     result = {"machine": machine.record(), "flags": flags, "models": found}
     options.out.mkdir(parents=True, exist_ok=True)
     table = "\n".join(scoring.offsets(result))
-    report.write(options.out / "offset", [table], result)
-    print(table)
+    print(report.write(options.out / "offset", [table], result))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__)
-    add, default = parser.add_argument, "(default: %(default)s)"
+    add = parser.add_argument
     add("models", nargs="+", metavar="NAME=CHECKPOINT", help="with dict.txt beside it, or --data")
     add("--data", metavar="FOLDER", help="with the dict.txt of the models")
     add("--fit", type=Path, required=True, metavar="FILE", help="text to fit to")
     add("--text", type=Path, required=True, metavar="FILE", help="text to measure on")
-    about = "text whose mean, over all of it, gives one more perplexity"
-    add("--shift", type=Path, metavar="FILE", help=about)
-    add("--contexts", type=command.positive, default=100_000, help=f"of FILE {default}")
-    add("--lines", type=command.positive, default=1000, help=f"of the text {default}")
-    rows: Dict[str, Any] = {"type": command.positive, "nargs": "+", "default": [50, 100, 200, 500]}
-    add("--rows", **rows, metavar="K", help="(default: 50 100 200 500)")
+    add("--shift", type=Path, metavar="FILE", help="text for one more perplexity, by its mean")
+    add("--contexts", type=int, default=100_000, help="of the text to fit to")
+    add("--lines", type=int, default=1000, help="of the text to measure on")
+    add("--rows", type=int, nargs="+", default=[50, 100, 200, 500], metavar="K")
     return parser
 
 
@@ -109,8 +101,7 @@ def _way(
 ) -> Dict[str, float]:
     lines = _lines(options.text, options.lines)
     numbers = _summary(DiagnosingScorer(load(state), exact=True), lines)
-    found = {name: numbers[name] for name in ("sigma_z", "lowest", "highest", "ppl")}
-    found["mu_z"] = numbers["mu_z"] - state["mu_z"]
+    found = {name: numbers[name] for name in ("sigma_z", "ppl")}
     found["u_ppl"] = numbers["u_ppl"] * math.exp(state["mu_z"])
     if options.shift is not None:
         scorer = DiagnosingScorer(load(state), exact=True)

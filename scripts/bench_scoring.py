@@ -2,9 +2,8 @@
 """Measure how fast plain text is scored, and in how much memory.
 
     bench_scoring.py --out FOLDER
-    bench_scoring.py --out FOLDER --arch rnn_lm --memory-lines 10000 1000000
 
-A model over Zipf-distributed words is trained for a moment. fairseq-bnce score reads text, and
+An lstm_lm over Zipf-distributed words is trained for a moment. fairseq-bnce score reads text, and
 fairseq-eval-lm the same text binarised, both as a user would call them, exactly and unnormalised.
 What a sentence takes is the difference between a long and a short text, so that starting Python and
 loading the model is not in it, nor for fairseq-eval-lm the binarising. Times are those of the
@@ -29,7 +28,6 @@ from experiments.made import Workshop, eval_lm
 from experiments.recipes import words
 from rendering import scoring
 
-_RECIPE = report.load("recipes")["scoring"]
 _COMMAND = Path(__file__).with_name("fairseq-bnce")
 
 
@@ -43,10 +41,9 @@ class Bench(Workshop):
     def __init__(self, options: argparse.Namespace):
         super().__init__(options.out, options.threads)
         self.options, self.flags = options, run.device_flags(options.device)
-        size, vocab, tokens = options.size, options.vocab, options.tokens[1]
-        model = f"{options.arch}-{size}-{vocab}-{tokens}"
-        flags = words([_RECIPE["models"][options.arch].format(d=size), _RECIPE["training"]])
-        self.checkpoint = self.model(self.data(vocab, tokens), model, [*flags, *self.flags])
+        vocab, tokens = options.vocab, options.tokens[1]
+        flags = [*words(report.load("recipes")["scoring"]), *self.flags]
+        self.checkpoint = self.model(self.data(vocab, tokens), f"{vocab}-{tokens}", flags)
 
     def speed(self, system: str) -> Dict[str, Any]:
         """Return the times of a system for a short and a long text: the least of all repeats."""
@@ -89,8 +86,7 @@ class Bench(Workshop):
         return self.run(*line, printed=Path(os.devnull))
 
     def text_of(self, tokens: int) -> Path:
-        vocab = self.options.vocab
-        return self.text(self.data(vocab, tokens), "train", f"{vocab}-{tokens}-tokens")
+        return self.data(self.options.vocab, tokens) / "train.txt"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -104,23 +100,19 @@ def main(arguments: Sequence[str]) -> int:
     memory = {lines: bench.memory(lines) for lines in options.memory_lines}
     found = {"flags": flags, "machine": where, "memory": memory, "speeds": speeds}
     parts = ["\n".join(lines) for lines in (scoring.speeds(found), scoring.memory(found))]
-    report.write(options.out / "scoring", parts, found)
-    print("\n\n".join(parts))
+    print(report.write(options.out / "scoring", parts, found))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__, has_device=True)
     add = parser.add_argument
-    add("--arch", choices=sorted(_RECIPE["models"]), default="lstm_lm")
-    add("--size", type=int, default=200, help="of its layers (default: %(default)s)")
-    add("--vocab", type=int, default=50_000, help="types (default: %(default)s)")
+    add("--vocab", type=int, default=50_000, help="types")
     sizes: Dict[str, Any] = {"type": int, "nargs": 2, "metavar": ("SHORT", "LONG")}
-    about = "of the texts that are scored {} (default: %(default)s)"
-    add("--tokens", default=[100_000, 600_000], help=about.format("unnormalised"), **sizes)
-    add("--exact-tokens", default=[10_000, 40_000], help=about.format("exactly"), **sizes)
+    add("--tokens", default=[100_000, 600_000], help="of texts scored unnormalised", **sizes)
+    add("--exact-tokens", default=[10_000, 40_000], help="of texts scored exactly", **sizes)
     add("--memory-lines", type=int, nargs="*", default=[10_000, 100_000], metavar="LINES")
-    add("--repeats", type=int, default=2, help="of each; the fastest counts (default: 2)")
+    add("--repeats", type=int, default=2, help="of each; the fastest counts")
     return parser
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure what the size of the vocabulary costs: training, an update's phases, its memory.
+"""Measure what the size of the vocabulary costs: training, an update's time and memory.
 
     bench_vocab.py --out FOLDER
     bench_vocab.py --out FOLDER --vocab 10000 100000 --systems bnce_sparse
@@ -7,16 +7,14 @@
     bench_vocab.py --out FOLDER --sentences 80   # batches unlike the recipe's
 
 Every system is trained by fairseq-train itself on Zipf-distributed data of every vocabulary, with
-the same model and batches, and watched from within for where an update's time goes and for its
-memory. NAME_sparse is NAME with row-sparse gradients. experiments/gpu_run.py has the
-output layer alone.
+the same model and batches; time and memory of an update are measured from within. NAME_sparse is
+NAME with row-sparse gradients. experiments/gpu_run.py has the output layer alone.
 
 FOLDER gets benchmark.md (tables and the fitted exponents), benchmark.json, benchmark.png (log-log;
-needs matplotlib), data/ and runs/ with every run's logs.
-The runs come one after the other, a process each, and nothing else should be busy meanwhile. A
-second call makes no finished run again, but what other flags, versions or sources of the plugin
-make a new one. A run that dies is a row of the tables that says why (killed by signal 9: out of
-memory); the others are still made, and the exit status is 1.
+needs matplotlib), data/ and runs/ with every run's logs. The runs come one after the other, a
+process each, and nothing else should be busy meanwhile. A second call makes no finished run again,
+unless flags, versions or sources of the plugin have changed. A run that dies is named below the
+tables (killed by signal 9: out of memory); the others are still made, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -27,8 +25,6 @@ from typing import Sequence
 import environment  # noqa: F401
 from experiments import command, run, vocabulary
 from experiments.vocabulary import LEAST_UPDATES, PARTS, RECIPES, SYSTEMS, Benchmark
-
-_LEAST_VOCAB = 50  # a few words beside fairseq's specials, and bands for the adaptive softmax
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,28 +37,26 @@ def main(arguments: Sequence[str]) -> int:
     # All sizes of a system in a row: a drift of the machine would blur their fine ratios most.
     systems, vocabs = (dict.fromkeys(some) for some in (options.systems, options.vocab))
     runs = [Benchmark(settings, system, vocab) for system in systems for vocab in vocabs]
-    path = settings.out / "benchmark.md"
-    found = run.complete_all(runs, lambda done: vocabulary.write(done, settings), path)
+    found, status = run.complete_all(runs, lambda done: vocabulary.write(done, settings))
     print(vocabulary.draw(found, settings))
-    return 1 if any(outcome.error for outcome in found) else 0
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__, has_device=True)
-    add, default = parser.add_argument, "(default: %(default)s)"
+    add = parser.add_argument
     add("--recipe", choices=sorted(RECIPES), default="lstm200")
-    add("--sentences", type=command.positive, help="of a batch (default: the recipe's)")
-    sizes, about = [10_000, 50_000, 200_000, 1_000_000], f"types, including the specials {default}"
-    least = command.at_least(_LEAST_VOCAB)
-    add("--vocab", nargs="+", type=least, default=sizes, metavar="V", help=about)
+    add("--sentences", type=int, help="of a batch (None: the recipe's)")
+    sizes = [10_000, 50_000, 200_000, 1_000_000]
+    add("--vocab", nargs="+", type=int, default=sizes, metavar="V", help="types, with the specials")
     add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME")
-    about = "update: its phases, from within; train: words/s, of few updates without update's times"
+    about = "update: its time and memory, from within; train: words/s"
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help=about)
-    about = f"timed updates of a training {default}"
-    add("--updates", type=command.at_least(LEAST_UPDATES), default=400, help=about)
-    about = "for each part of a run: fewer updates where these would take longer, but at least "
-    about += f"{LEAST_UPDATES} in training {default}"
-    add("--max-seconds", type=command.positive, default=60, help=about)
+    add("--updates", type=int, default=400, help="timed updates of a training")
+    about = (
+        f"for each part of a run: fewer updates where these take longer, {LEAST_UPDATES} at least"
+    )
+    add("--max-seconds", type=int, default=60, help=about)
     return parser
 
 

@@ -17,14 +17,12 @@ FOLDER gets comparison.md (tables), comparison.json (all of it, training curves 
 validation.png (validation perplexity against training time; needs matplotlib) and runs/, with
 every run's logs and checkpoints. The runs come one after the other, on the GPU or with
 ``--threads`` threads on the CPU, and nothing else should be busy meanwhile. A second call trains
-nothing that is finished, goes on with what was interrupted, and trains what its recipe, data,
-threads, GPU or versions make a new run. An interrupted training starts from its last checkpoint:
-fairseq saves one after each epoch, and within one if it is given (after the lone ``--``)
-``--save-interval-updates N --keep-interval-updates 1``. A run that dies is a row of the tables that
-says why; the others are still run, and the exit status is 1.
+nothing that is finished, and trains what its recipe, data, threads, GPU or versions make a new run.
+An interrupted training starts again. A run that dies is named below the tables; the others are
+still run, and the exit status is 1.
 
 Words/s come from fairseq's own train_inner log lines: targets over time, summed over the intervals
-that lie past the first 100 updates after a start and hold no validation; where a run is too short
+that lie past the first 100 updates and hold no validation; where a run is too short
 to have one, over all of them, which the report says. Processor time is user and system time of the
 training process; like training time it leaves out start-up, validation and saving.
 
@@ -37,7 +35,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import shlex
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -53,15 +50,12 @@ def main(arguments: Sequence[str]) -> int:
     own, flags = training.split(arguments)
     options = _parser().parse_args(own)
     variants = recipes.variants(options.criteria, options.flags_for, options.learning_rates)
-    own_settings = {"training": flags, "scoring": options.eval_flags}
     recipe = recipes.RECIPES[options.recipe]
-    settings = training.settings(options, recipe=recipe, **own_settings)
-    seeds = list(dict.fromkeys(options.seeds))
-    runs = [training.Training(settings, *one) for one in recipes.order(variants, seeds)]
-    path = settings.out / "comparison.md"
-    found = run.complete_all(runs, lambda done: comparison.write(done, settings), path)
+    settings = training.settings(options, recipe=recipe, training=flags)
+    runs = [training.Training(settings, *one) for one in recipes.order(variants, options.seeds)]
+    found, status = run.complete_all(runs, lambda done: comparison.write(done, settings))
     print(_draw(found, settings))
-    return 1 if any(outcome.error for outcome in found) else 0
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,8 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("data", type=Path, help="binarised folder with train, valid and test")
     add("--recipe", choices=sorted(recipes.RECIPES), default="lstm200")
-    about = "criteria to train; a label tells several variants of a criterion apart "
-    about += "(default: %(default)s)"
+    about = "criteria to train; a label tells several variants of a criterion apart"
     add("--criteria", nargs="+", default=CRITERIA, metavar="[LABEL=]NAME", help=about)
     about = "flags of fairseq-train for one variant, in one argument; put a space before a single "
     about += "flag: ' --row-sparse'"
@@ -79,11 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     about = "train each variant with each of these, as LABEL@LR"
     add("--learning-rates", nargs="+", default=[], metavar="LR", help=about)
     add("--seeds", nargs="+", type=int, default=[1])
-    about = "measure nothing: report what the training logs say, with validation perplexity; the "
-    about += "same command without this flag goes on from there"
+    about = "only train, and report what the training logs say"
     add("--only-train", action="store_true", help=about)
-    about = "further flags of fairseq-eval-lm, in one argument"
-    add("--eval-flags", type=shlex.split, default=[], metavar="FLAGS", help=about)
     training.add_questions(parser)
     about = "batches for timing the parts of an update; 0 for no profile"
     add("--profile-batches", type=int, default=50, help=about)

@@ -66,28 +66,21 @@ def corpus_lines(topics: Mapping[str, str]) -> Iterator[str]:
                 yield ""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description="Write the English language reference that ships with Python as plain text, "
-        "one sentence a line."
-    )
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("output", type=Path, help="file to write (replaced if it exists)")
-    output = parser.parse_args(argv).output
+    output = parser.parse_args(arguments).output
     try:
         from pydoc_data.topics import topics
     except ImportError:  # some Linux distributions put it into a package of its own
-        parser.exit(
-            1,
+        sys.exit(
             f"embedded_corpus.py: error: {sys.executable} comes without pydoc_data.topics, "
-            "the text that help() shows; another Python (python.org, pyenv, conda) has it\n",
+            "the text that help() shows; another Python (python.org, pyenv, conda) has it"
         )
     lines = list(corpus_lines(topics))
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    words = sum(len(line.split()) for line in lines)
-    print(f"{output}: {sum(map(bool, lines)):,} sentences, {words:,} words")
-    return 0
+    output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

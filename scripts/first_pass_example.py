@@ -7,9 +7,9 @@
 flite speaks other sentences of the novels than those that speech_example.py drew, and a CTC model
 learns their letters. Its emissions of the drawn sentences are decoded greedily and by flashlight
 and pyctcdecode: without a language model, with a trigram of the novels, and with the model that
-speech_example.py trained, unnormalised and exact. Weights are tuned on sentences of one half, and
-the other half tells the word error rate. Stages that are finished are not run again. What came out
-is in OUT/first-pass.json.
+speech_example.py trained, unnormalised and exact. Weights are tuned on sentences of one half; word
+error rates are those of the other half. ``--only`` repeats, or goes on with, some of the stages.
+OUT/first-pass.json has the results.
 
 Needs: apt-get install flite; pip install jiwer flashlight-text pyctcdecode kenlm, for the Python
 with fairseq.
@@ -21,9 +21,8 @@ import gc
 import itertools
 import re
 import time
-from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import environment  # noqa: F401
 import numpy as np
@@ -31,55 +30,48 @@ import torch
 from decoders import ngrams
 from experiments import command, machine
 from speech import acoustics, errors, features, searches, sentences, sound, stages
-from speech.stages import REPORT, Run, Steps, lines_of, read_json, say, write_json
+from speech.stages import Run, Steps, lines_of, say
 
 SEED = 1
 LINES = {"train": 42_000, "valid": 2_100}  # of the novels', evenly, of which some are drawn
 HELD_OUT = 200  # spoken sentences, at most, that tell how many letters are wrong
 EVALUATED = ("tune", "test")
-EXACT = " exact"  # what a system's name ends with whose scores are
+EXACT = " exact"  # the end of the name of a system with exact scores
 _SPELLABLE = re.compile("[a-z']+")
-
-
-class Weights(NamedTuple):
-    """The values that are tried of the language model's weight, and then of what a word gets."""
-
-    lm: Sequence[float] = (0.7, 0.3, 0.5, 1.0, 1.4)
-    word: Sequence[float] = (1.0, -0.5, 0.0, 2.0, 3.0)
-
 
 LIBRARIES = ("flashlight", "pyctcdecode")
 MODELS = ("none", "kenlm", "ours", f"ours{EXACT}")
+# Tried weights of the language model, and then tried scores of a word.
+TRIED = ((0.7, 0.3, 0.5, 1.0, 1.4), (1.0, -0.5, 0.0, 2.0, 3.0))
 SYSTEMS = {
-    "greedy": Weights((1.0,), (0.0,)),
-    **{f"{library} {model}": Weights() for library in LIBRARIES for model in MODELS},
-    "flashlight none": Weights((1.0,), (0.0, -1.0, -2.0, -3.0, -4.0)),
-    "pyctcdecode none": Weights((1.0,), (0.0,)),
+    "greedy": ((1.0,), (0.0,)),
+    **{f"{library} {model}": TRIED for library in LIBRARIES for model in MODELS},
+    "flashlight none": ((1.0,), (0.0, -1.0, -2.0, -3.0, -4.0)),
+    "pyctcdecode none": ((1.0,), (0.0,)),
 }
 
 
 # ---------------------------------------------------------------- sound
 
 
-def speak(run: Run, name: str) -> None:
+def speak(run: Run) -> None:
     """Write sound/NAME.npz: log-mel features, and the words."""
+    for name in (*LINES, *EVALUATED):
+        sounds = ((sound.speak(one.spoken), one.words) for one in chosen(run, name))
+        features.save(run.at("sound", f"{name}.npz"), sounds)
+
+
+def chosen(run: Run, name: str) -> List[sentences.Sentence]:
+    """Return the drawn sentences, or for training sentences of the novels without these."""
     text = run.options.speech / "text"
     if name in EVALUATED:
         pairs = zip(lines_of(text / f"{name}.spoken"), lines_of(text / f"{name}.ref"))
-        chosen = [sentences.Sentence(*pair) for pair in pairs]
-    else:
-        chosen = drawn(run, name)
-    sounds = ((sound.speak(sentence.spoken), sentence.words) for sentence in chosen)
-    features.save(run.at("sound", f"{name}.npz"), sounds)
-
-
-def drawn(run: Run, name: str) -> List[sentences.Sentence]:
-    """Return sentences of the novels, none of which is evaluated."""
+        return [sentences.Sentence(*pair) for pair in pairs]
     path = run.data / "text" / f"{name}.txt"
     every = max(1, sum(1 for _ in lines_of(path)) // LINES[name])
     found = sentences.speakable(itertools.islice(lines_of(path), 0, None, every))
     for other in EVALUATED:
-        for words in lines_of(run.options.speech / "text" / f"{other}.ref"):
+        for words in lines_of(text / f"{other}.ref"):
             found.pop(words, None)
     count = run.options.spoken if name == "train" else min(HELD_OUT, len(found))
     return sentences.drawn(found, count, SEED)
@@ -89,24 +81,10 @@ def sound_of(run: Run, name: str) -> features.Speech:
     return features.load(run.at("sound", f"{name}.npz"))
 
 
-def model_of(run: Run) -> Path:
-    return run.at("acoustics", "model.pt")
-
-
 def train(run: Run) -> None:
     """Write acoustics/model.pt."""
-    speech, held_out = sound_of(run, "train"), sound_of(run, "valid")
-    acoustics.train(model_of(run), speech, run.options.updates, held_out, say)
-
-
-def emit(run: Run, name: str) -> None:
-    """Write emissions/NAME.npz, with the processor seconds that they took."""
-    model, _ = acoustics.read(model_of(run))
-    speech = sound_of(run, name)
-    start = time.process_time()
-    found = model.emit(speech.features())
-    seconds = time.process_time() - start
-    np.savez(run.at("emissions", f"{name}.npz"), *found, seconds=seconds)
+    path = run.at("acoustics", "model.pt")
+    acoustics.train(path, sound_of(run, "train"), run.options.updates, say)
 
 
 # ---------------------------------------------------------------- decoding
@@ -138,43 +116,14 @@ def make(run: Run, system: str) -> searches.Search:
     return getattr(searches, library)(model, files)
 
 
-def decode(run: Run, system: str) -> None:
-    """Write decoded/SYSTEM.json: weights, and the recognised words of the test half."""
-    search = make(run, system)
-    gc.freeze()  # what the libraries have made stays: no collection need look at it
-    found = tune(run, system, search)
-    search.weigh(found["lm_weight"], found["word_score"])
-    emissions, references = emissions_of(run, "test")
-    before, start = search.counts(), time.process_time()
-    texts = list(map(search.decode, emissions))
-    found["processor_seconds"] = time.process_time() - start
-    words, contexts = (now - then for then, now in zip(before, search.counts()))
-    found.update(words_scored=words, contexts_read=contexts, texts=texts)
-    value, low, high = errors.rate(errors.counts(texts, references))
-    say(f"{system}: {value:.2f} [{low:.2f}, {high:.2f}] in {found['processor_seconds']:.1f} s")
-    write_json(decoded(run, system), found)
-
-
-def decoded(run: Run, system: str) -> Path:
-    return run.at("decoded", f"{system.replace(' ', '-')}.json")
-
-
-def tune(run: Run, system: str, search: searches.Search) -> Dict[str, Any]:
-    """Return the best weights of those that are tried on the first sentences of the other half.
-
-    Exact scores have the weights of unnormalised ones, so that nothing else differs.
-    """
-    if system.endswith(EXACT):
-        found = read_json(decoded(run, system[: -len(EXACT)]))
-        return {name: found[name] for name in ("lm_weight", "word_score", "tried")}
-    emissions, references = emissions_of(run, "tune")
+def tune(search: searches.Search, system: str, heard: Sequence[Any], words: Any) -> Dict[str, Any]:
+    """Return the best of the tried weights, on emissions of the half for tuning."""
     tried: Dict[Tuple[float, float], float] = {}
 
     def error(weights: Tuple[float, float]) -> float:
         if weights not in tried:
             search.weigh(*weights)
-            texts = map(search.decode, emissions[: run.options.tuned])
-            tried[weights] = errors.rate(errors.counts(texts, references))[0]
+            tried[weights] = errors.rate(errors.counts(map(search.decode, heard), words))[0]
             say(f"{system}: {weights}: {tried[weights]:.2f}")
         return tried[weights]
 
@@ -184,82 +133,85 @@ def tune(run: Run, system: str, search: searches.Search) -> Dict[str, Any]:
     return {"lm_weight": best[0], "word_score": best[1], "tried": len(tried)}
 
 
-def emissions_of(run: Run, name: str) -> Tuple[List[np.ndarray], List[str]]:
-    """Return the emissions of each sentence, and its words."""
-    with np.load(run.at("emissions", f"{name}.npz")) as stored:
-        found = [stored[key] for key in stored if key != "seconds"]
-    return found, sound_of(run, name).words
+def decode_all(run: Run) -> None:
+    """Write first-pass.json: errors, times and weights of all systems.
 
-
-# ---------------------------------------------------------------- results
-
-
-def write_report(run: Run) -> None:
-    """Write first-pass.json: errors, times and weights of all that has been decoded."""
-    seconds = {name: sound_of(run, name).seconds for name in ("train", "test")}
-    references = emissions_of(run, "test")[1]
-    systems, counts = {}, {}
+    Exact scores have the weights of unnormalised ones, so that nothing else differs.
+    """
+    model, stored = acoustics.read(run.at("acoustics", "model.pt"))
+    tuning, test = sound_of(run, "tune"), sound_of(run, "test")
+    heard = model.emit(tuning.features()[: run.options.tuned])
+    start = time.process_time()
+    emissions = model.emit(test.features())
+    spent = time.process_time() - start
+    systems: Dict[str, Dict[str, Any]] = {}
+    counts = {}
     for system in SYSTEMS:
-        if decoded(run, system).is_file():
-            found = read_json(decoded(run, system))
-            counts[system] = errors.counts(found.pop("texts"), references)
-            found["real_time"] = found["processor_seconds"] / seconds["test"]
-            systems[system] = {"wer": errors.rate(counts[system]), **found}
-    pairs = itertools.product(LIBRARIES, ("none", "kenlm", "ours exact"))
-    compared = [(f"{library} {model}", f"{library} ours") for library, model in pairs]
+        search = make(run, system)
+        gc.freeze()  # what the libraries have made stays: no collection need look at it
+        known = systems.get(system[: -len(EXACT)]) if system.endswith(EXACT) else None
+        found = known or tune(search, system, heard, tuning.words)
+        found = {name: found[name] for name in ("lm_weight", "word_score", "tried")}
+        search.weigh(found["lm_weight"], found["word_score"])
+        start = time.process_time()
+        texts = list(map(search.decode, emissions))
+        seconds = time.process_time() - start
+        counts[system] = errors.counts(texts, test.words)
+        wer, times = errors.rate(counts[system]), {"processor_seconds": seconds}
+        systems[system] = {"wer": wer, **found, **times, "real_time": seconds / test.seconds}
+        say(f"{system}: {wer}")
     written = {
         "machine": machine.record(),
         "data": run.data.name,
-        "sentences": len(references),
-        "words": sum(len(words.split()) for words in references),
+        "sentences": len(test.words),
+        "words": sum(len(words.split()) for words in test.words),
         "tuned": run.options.tuned,
-        "audio_seconds": seconds["test"],
-        "acoustics": of_acoustics(run, seconds),
+        "audio_seconds": test.seconds,
+        "acoustics": {**of_acoustics(run, model, stored), "real_time": spent / test.seconds},
         "systems": systems,
-        "differences": {
-            f"{after} - {before}": errors.difference(counts[before], counts[after])
-            for before, after in compared
-            if {before, after} <= set(counts)
-        },
+        "differences": differences(counts),
     }
-    say(write_json(run.folder / "first-pass.json", written))
+    stages.write_json(run.folder / "first-pass.json", written)
 
 
-def of_acoustics(run: Run, audio: Dict[str, float]) -> Dict[str, Any]:
-    """Return how the model of sound was trained, what it reads greedily, and how fast it is."""
-    _, stored = acoustics.read(model_of(run))
-    with np.load(run.at("emissions", "test.npz")) as emissions:
-        seconds = float(emissions["seconds"])
+def of_acoustics(run: Run, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]:
+    """Return how the model of sound was trained, and what it reads greedily."""
+    held_out = sound_of(run, "valid")
+    emissions = model.emit(held_out.features())
     return {
         "sentences": run.options.spoken,
-        "hours": audio["train"] / 3600,
+        "hours": sound_of(run, "train").seconds / 3600,
         "updates": stored["update"],
         "processor_seconds": stored["seconds"],
         "parameters": sum(one.numel() for one in stored["model"].values()),
-        "letters_wrong": acoustics.letter_error_rate(*emissions_of(run, "valid")),
-        "real_time": seconds / audio["test"],
+        "letters_wrong": acoustics.letter_error_rate(emissions, held_out.words),
     }
 
 
-STAGES: Steps = {
-    **{f"speak-{name}": partial(speak, name=name) for name in (*LINES, *EVALUATED)},
-    "train": train,
-    **{f"emit-{name}": partial(emit, name=name) for name in ("valid", *EVALUATED)},
-    "trigram": trigram,
-    **{f"decode-{name.replace(' ', '-')}": partial(decode, system=name) for name in SYSTEMS},
-    REPORT: write_report,
-}
+def differences(counts: Mapping[str, np.ndarray]) -> Dict[str, List[float]]:
+    """Return the changes from each other language model to the unnormalised one."""
+    pairs = itertools.product(LIBRARIES, ("none", "kenlm", f"ours{EXACT}"))
+    return {
+        f"{library} ours - {library} {model}": errors.difference(
+            counts[f"{library} {model}"], counts[f"{library} ours"]
+        )
+        for library, model in pairs
+        if {f"{library} {model}", f"{library} ours"} <= set(counts)
+    }
+
+
+STAGES: Steps = {"speak": speak, "train": train, "trigram": trigram, "decode": decode_all}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do all stages, or those that are asked for, and return 0."""
+    """Run all stages, or those of ``--only``, and return 0."""
     flags = stages.parser(__doc__, STAGES, "first-pass")
     add = flags.add_argument
     add("--speech", type=Path, required=True, help="folder that speech_example.py made")
-    about = "sentences that it learns from (%(default)s)"
-    add("--spoken", type=command.positive, default=8_000, help=about)
-    add("--updates", type=command.positive, default=3_000, help="of the CTC model (%(default)s)")
-    add("--tuned", type=command.positive, default=150, help="sentences for weights (%(default)s)")
+    about = "sentences that the CTC model learns from"
+    add("--spoken", type=int, default=8_000, help=about)
+    add("--updates", type=int, default=3_000, help="of the CTC model")
+    add("--tuned", type=int, default=150, help="sentences for weights")
     options = flags.parse_args(arguments)
     torch.set_num_threads(options.threads)
     return stages.run_all(options, STAGES)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Sequence
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import environment  # noqa: F401
 from experiments.command import UsageError, start
@@ -27,6 +27,7 @@ import fairseq_bnce.models
 from fairseq_bnce.tasks.language_modeling import SelfNormalizedLanguageModelingConfig
 
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
+Row = Tuple[str, str, str]  # flag, default, help
 _HEAD = """# Flags
 
 `fairseq-train --help` stops before it knows which criterion, architecture and optimiser are asked
@@ -57,14 +58,6 @@ def _is_ours(config: Any) -> bool:
     return getattr(config, "__module__", "").split(".")[0] == fairseq_bnce.__name__
 
 
-class Row(NamedTuple):
-    """A flag, as one criterion, architecture or optimiser has it."""
-
-    flag: str
-    default: str
-    text: str
-
-
 def _rows(config: Any) -> List[Row]:
     """Return the fields that are flags; interpolations belong to other parts of fairseq."""
     fields = [f for f in dataclasses.fields(config) if not f.name.startswith("_")]
@@ -77,7 +70,7 @@ def _row(field: Any) -> Row:
     shown = "" if default is None else shown
     shown = ("off", "on")[default] if isinstance(default, bool) else shown
     text = field.metadata.get("help", "").replace("|", "\\|")
-    return Row(f"`--{field.name.replace('_', '-')}`", shown, text)
+    return f"`--{field.name.replace('_', '-')}`", shown, text
 
 
 def _table(rows: Dict[str, List[Row]]) -> str:
@@ -86,14 +79,13 @@ def _table(rows: Dict[str, List[Row]]) -> str:
     for name, own in rows.items():
         for row in own:
             owners.setdefault(row, []).append(name)
-    # What most have comes first; else as it is declared.
-    order = sorted(owners, key=lambda row: -len(owners[row]))
-    lines = [
-        f"| {row.flag} | {'all' if len(owners[row]) == len(rows) else _names(owners[row])} "
-        f"| {row.default} | {row.text} |"
-        for row in order
-    ]
-    return "\n".join(["| flag | of | default | |", "|---|---|---|---|", *lines, ""])
+    lines = ["| flag | of | default | |", "|---|---|---|---|"]
+    # Flags that most names have come first; otherwise the order is that of the declarations.
+    for row in sorted(owners, key=lambda row: -len(owners[row])):
+        flag, default, text = row
+        names = "all" if len(owners[row]) == len(rows) else _names(owners[row])
+        lines.append(f"| {flag} | {names} | {default} | {text} |")
+    return "\n".join([*lines, ""])
 
 
 def _names(names: Iterable[str]) -> str:

@@ -3,51 +3,38 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 import environment  # noqa: F401
+from experiments import plot
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-# Labels of the files' runs: (title, colour).
-TRAININGS = {
-    "adaptive@0.05": ("adaptive softmax", "tab:orange"),
-    "bnce@0.05": ("bnce --row-sparse", "tab:blue"),
-}
-SYSTEMS = {
-    "cross_entropy": ("cross_entropy", "tab:grey"),
-    "bnce": ("bnce", "tab:cyan"),
-    "bnce_sparse": ("bnce --row-sparse", "tab:blue"),
-}
+TRAININGS = {"adaptive@0.05": "adaptive softmax", "bnce@0.05": "bnce --row-sparse"}
+SYSTEMS = {"cross_entropy": "cross_entropy", "bnce": "bnce", "bnce_sparse": "bnce --row-sparse"}
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for run in _runs("adaptive/novels/warmup.json"):
-        if run["label"] in TRAININGS:
-            title, colour = TRAININGS[run["label"]]
-            curve = [(one["processor_seconds"], one["ppl"]) for one in run["train"]["curve"]]
-            label = title if run["seed"] == 1 else None
-            left.plot(*zip(*curve), marker="o", markersize=3, color=colour, label=label)
-    left.set(xlabel="processor seconds", ylabel="validation perplexity", ylim=(130, 215))
-    left.set_title("522 novels, 52,595 words, three seeds", fontsize=10)
-    speeds = _runs("vocabulary/lstm200/benchmark.json")
-    for system, (title, colour) in SYSTEMS.items():
-        own = [run for run in speeds if run["system"] == system]
-        points = sorted((run["vocab"], run["words_per_second"]) for run in own)
-        right.plot(*zip(*points), marker="o", markersize=3, color=colour, label=title)
-    right.set(xscale="log", yscale="log", xlabel="vocabulary size", ylabel="words/s in training")
-    right.set_title("one CPU core, 400 words an update", fontsize=10)
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(DOCS / "readme.png", dpi=130)
+    curves = [
+        (
+            TRAININGS[run["label"]],
+            [(p["processor_seconds"], p["ppl"]) for p in run["train"]["curve"]],
+        )
+        for run in _runs("adaptive/novels/warmup.json")
+        if run["label"] in TRAININGS
+    ]
+    axes = {"xlabel": "processor seconds", "ylabel": "validation perplexity"}
+    title = "522 novels, 52,595 words, three seeds"
+    left = plot.Panel(curves, {**axes, "title": title, "ylim": (130, 215)})
+    runs, speeds = _runs("vocabulary/lstm200/benchmark.json"), []
+    for system, name in SYSTEMS.items():
+        own = [(run["vocab"], run["words_per_second"]) for run in runs if run["system"] == system]
+        speeds.append((name, sorted(own)))
+    axes = {"xlabel": "vocabulary size", "ylabel": "words/s in training"}
+    title = "one CPU core, 400 words an update"
+    right = plot.Panel(speeds, {**axes, "title": title, "xscale": "log", "yscale": "log"})
+    print(plot.lines([left, right], "", DOCS / "readme.png"))
 
 
 def _runs(name: str) -> Any:

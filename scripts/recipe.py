@@ -11,9 +11,8 @@ flags of fairseq-train for all rows; they override the recipe's, and make other 
 
 OUT gets TABLE.md, TABLE.json and runs/ with every run's logs and checkpoints. Tables that share
 rows share their runs in one OUT.
-A second call trains nothing that is finished and goes on with what was interrupted, from its last
-whole epoch (of the novels, from its last 10,000 updates); rows that are not asked for are in the
-tables if an earlier call finished them. A run that dies is a row that says why; the others are
+A second call trains nothing that is finished. An interrupted training starts again. The
+tables have the rows of the last call. A run that dies is named below the table; the others are
 still run, and the exit status is 1.
 """
 
@@ -21,12 +20,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import List, Sequence
+from typing import Sequence
 
 import environment  # noqa: F401
 from experiments import command, papers, run, training
 from experiments.command import UsageError
-from experiments.run import Outcome
 from experiments.training import Training
 
 
@@ -41,29 +39,17 @@ def main(arguments: Sequence[str]) -> int:
             print("  rows:", *(row.variant.label for row in table.rows))
         return 0
     name = options.table
-    if name not in known:
-        raise UsageError(f"table: required one of {', '.join(known)}, got {name!r}")
-    if None in (options.data, options.out):
-        raise UsageError("--data, --out: required both with a table")
-    return _run(options, name, known[name], flags)
-
-
-def _run(options: argparse.Namespace, name: str, table: papers.Table, flags: Sequence[str]) -> int:
-    labels = [row.variant.label for row in table.rows]
-    chosen = list(dict.fromkeys(options.rows or labels))
-    if not set(chosen) <= set(labels):
-        raise UsageError(f"--rows: required some of {', '.join(labels)}, got {' '.join(chosen)}")
-    own = {"only_train": False, "profile_batches": 0, "training": flags, "scoring": []}
-    settings = training.settings(options, recipe=table.regime, **own)
-    runs = {row.variant.label: Training(settings, row.variant, options.seed) for row in table.rows}
-    rest = [one.finished() for label, one in runs.items() if label not in chosen]
-    done = [outcome for outcome in rest if outcome is not None]
-
-    def write(found: List[Outcome]) -> None:
-        papers.write(name, table, [*found, *done], settings)
-
-    found = run.complete_all([runs[label] for label in chosen], write, settings.out / f"{name}.md")
-    return 1 if any(outcome.error for outcome in found) else 0
+    if name not in known or None in (options.data, options.out):
+        raise UsageError(f"required --data, --out and one of {', '.join(known)}, got {name!r}")
+    table = known[name]
+    variants = {row.variant.label: row.variant for row in table.rows}
+    chosen = options.rows or list(variants)
+    if not set(chosen) <= set(variants):
+        raise UsageError(f"--rows: required some of {', '.join(variants)}, got {' '.join(chosen)}")
+    parts = {"only_train": False, "profile_batches": 0}
+    settings = training.settings(options, recipe=table.regime, training=flags, **parts)
+    runs = [Training(settings, variants[label], options.seed) for label in chosen]
+    return run.complete_all(runs, lambda done: papers.write(name, table, done, settings))[1]
 
 
 def _parser() -> argparse.ArgumentParser:

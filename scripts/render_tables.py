@@ -3,7 +3,6 @@
 
     render_tables.py            # rewrite the pages that differ
     render_tables.py --check    # only show differences (exit status 1 if any)
-    render_tables.py --list     # print the names that a marker can use
     render_tables.py docs/results/ptb.md README.md
 
 A table stands between two markers of its page. The first marker names the table and its files,
@@ -32,9 +31,6 @@ ROOT = Path(__file__).resolve().parents[1]
 def main(arguments: Sequence[str]) -> int:
     """Return the exit status: 1 with --check if a page differs, 2 for a marker that fails."""
     chosen = _parser().parse_args(arguments)
-    if chosen.list:
-        print("\n".join(TABLES))
-        return 0
     pages = chosen.pages or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     try:
         stale = [page for page in pages if _is_stale(page, write=not chosen.check)]
@@ -61,7 +57,6 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("pages", nargs="*", type=Path, help="default: README.md and all of docs/")
     add("--check", action="store_true", help="write nothing, show what differs")
-    add("--list", action="store_true", help="print the names of the tables")
     return parser
 
 

@@ -4,21 +4,20 @@
     fairseq-bnce get-data mscc --source FOLDER --out mscc
     python scripts/speech_example.py --data mscc --out speech-run
 
-Held-out sentences of the novels, spoken by flite, are recognised by pocketsphinx with the models
-that it brings. A language model trained on the other sentences is added to its 100-best lists, by
-weights that are tuned on one half of them, and the other half tells the word error rate. With
-``--model softmax`` it is a stock transformer_lm, trained by cross_entropy, to whose checkpoint
-fairseq-bnce diagnose adds what makes its scores close to normalised ones without a softmax. Stages
-that are finished are not run again, and training goes on where it was interrupted. What the
-commands print is in OUT/log, what came out in OUT/speech.json.
+flite speaks held-out sentences of the novels, and pocketsphinx recognises them with its own models.
+A language model trained on the other sentences scores the 100-best lists. Weights are tuned on one
+half of the sentences; word error rates are those of the other half. With ``--model softmax`` the
+model is a stock transformer_lm, trained by cross_entropy. fairseq-bnce diagnose then adds a reduced
+partition function to the checkpoint. ``--only`` repeats, or goes on with, some of the stages.
+OUT/log has the output of the commands, and OUT/speech.json the results.
 
 Needs: apt-get install flite; pip install pocketsphinx jiwer, for the Python with fairseq.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from functools import partial
 from typing import Any, Dict, Iterable, Iterator, List, Sequence
 
 import environment  # noqa: F401
@@ -27,7 +26,7 @@ from experiments import command, machine, report
 from experiments.recipes import words
 from speech import errors as word_errors
 from speech import sentences, sound, stages
-from speech.stages import REPORT, Run, Steps, lines_of, read_json, write
+from speech.stages import Run, Steps, lines_of, write
 
 LISTS = ("tune", "test")
 SIZE = 100  # hypotheses of a list
@@ -38,8 +37,8 @@ RECIPE = report.load("recipes")["speech"]
 FIRST_PASS = "Acoustic,Trigram,Words"
 UNNORMALIZED = f"{FIRST_PASS},BNCE,BNCEOOV"
 EXACT = f"{FIRST_PASS},BNCEExact,BNCEOOV"
-HALF = "-half"  # the same lists, scored as if the model knew the commoner half of its words alone
-# What gets weights, and which lists have it.
+HALF = "-half"  # the same lists; the model knows only the commoner half of its words
+# The features that get weights, and the suffix of their lists.
 VARIANTS = {
     "trigram": (FIRST_PASS, ""),
     "unnormalized": (UNNORMALIZED, ""),
@@ -48,12 +47,13 @@ VARIANTS = {
     "exact-half": (EXACT, HALF),
 }
 EXCHANGED = "exchanged"
-MODEL = ("contexts", "ppl", "mu_z", "sigma_z")  # what diagnose finds that is reported
+CHOSEN = (*VARIANTS, EXCHANGED)
+MODEL = ("contexts", "ppl", "mu_z", "sigma_z")  # reported numbers of fairseq-bnce diagnose
 SOFTMAX = "softmax"
 # (before, after), of the same sentences
 COMPARED = (
-    *(("first", variant) for variant in (*VARIANTS, EXCHANGED)),
-    *(("trigram", variant) for variant in (*VARIANTS, EXCHANGED) if variant != "trigram"),
+    *(("first", variant) for variant in CHOSEN),
+    *(("trigram", variant) for variant in CHOSEN if variant != "trigram"),
     ("exact", "unnormalized"),
     ("exact-half", "unnormalized-half"),
     ("exact", EXCHANGED),
@@ -77,7 +77,7 @@ def draw(run: Run) -> None:
 
 
 def training_text(lines: Iterable[str], apart: Dict[str, sentences.Sentence]) -> Iterator[str]:
-    """Normalise, leave lists of contents out, and take what is left out of ``apart``."""
+    """Normalise lines, leave out lists of contents, and remove what is left from ``apart``."""
     for line in lines:
         text = sentences.normalised(line)
         apart.pop(text, None)
@@ -99,32 +99,20 @@ def binarise(run: Run) -> None:
 
 
 def train(run: Run) -> None:
-    """Write lm/: the best checkpoint by validation loss."""
-    flags = [*words([RECIPE["training"], RECIPE["models"][run.options.model]])]
-    flags += ["--max-update", run.options.updates, "--save-dir", run.folder / "lm"]
-    data = run.folder / "data" / "bin"
+    """Write lm/: the best checkpoint by validation loss. Calibrate the model of a softmax."""
+    data, options = run.folder / "data" / "bin", run.options
+    flags = [*words([RECIPE["training"], RECIPE["models"][options.model]])]
+    flags += ["--max-update", options.updates, "--save-dir", run.folder / "lm"]
     run.python("-m", "fairseq_cli.train", data, "--user-dir", machine.PLUGIN, *flags)
+    if options.model == SOFTMAX:
+        best = ["--path", run.folder / "lm" / "checkpoint_best.pt", "--data", data]
+        flags = ["--calibrate", model_flags(run)[1], "--overwrite", "--reduced-partition"]
+        flags += ["--threads", run.threads, run.folder / "text" / "train.txt"]
+        bnce(run, "diagnose", *best, *flags)
 
 
-def calibrate(run: Run) -> None:
-    """Write rows, or mu_z alone, into a checkpoint of their own; for a softmax's model."""
-    if run.options.model == SOFTMAX:
-        text, rows = "train.txt", ["--reduced-partition", run.options.rows]
-        if not run.options.rows:
-            text, rows = "valid.txt", []
-        flags = ["--calibrate", model_flags(run)[1], "--overwrite", *rows]
-        flags += ["--threads", run.threads, run.folder / "text" / text]
-        bnce(run, "diagnose", *model_flags(run, is_calibrated=False), *flags)
-
-
-def diagnose(run: Run) -> None:
-    """Write model.json: perplexity and normalisers of the validation text."""
-    flags = ["--json", "--threads", run.threads, run.folder / "text" / "valid.txt"]
-    bnce(run, "diagnose", *model_flags(run), *flags, printed=run.folder / "model.json")
-
-
-def model_flags(run: Run, is_calibrated: bool = True) -> List[Any]:
-    kind = ".calibrated" if is_calibrated and run.options.model == SOFTMAX else ""
+def model_flags(run: Run) -> List[Any]:
+    kind = ".calibrated" if run.options.model == SOFTMAX else ""
     path = run.folder / "lm" / f"checkpoint_best{kind}.pt"
     return ["--path", path, "--data", run.folder / "data" / "bin"]
 
@@ -132,13 +120,14 @@ def model_flags(run: Run, is_calibrated: bool = True) -> List[Any]:
 # ---------------------------------------------------------------- lists
 
 
-def recognise(run: Run, name: str) -> None:
-    """Write lists/NAME.nbest.gz, and lists/NAME.first, the recogniser's own answers."""
+def recognise(run: Run) -> None:
+    """Write lists/NAME.nbest, and lists/NAME.first, the recogniser's own answers."""
     recogniser = sound.Recogniser()
-    spoken = lines_of(run.folder / "text" / f"{name}.spoken")
-    found = [recogniser.recognise(sound.speak(text), SIZE) for text in spoken]
-    write(run.at("lists", f"{name}.first"), (one.text for one in found))
-    write(run.at("lists", f"{name}.nbest.gz"), moses([one.entries for one in found]))
+    for name in LISTS:
+        spoken = lines_of(run.folder / "text" / f"{name}.spoken")
+        found = [recogniser.recognise(sound.speak(text), SIZE) for text in spoken]
+        write(run.at("lists", f"{name}.first"), (one.text for one in found))
+        write(run.at("lists", f"{name}.nbest"), moses([one.entries for one in found]))
 
 
 def moses(lists: Iterable[Sequence[sound.Entry]]) -> Iterator[str]:
@@ -150,20 +139,21 @@ def moses(lists: Iterable[Sequence[sound.Entry]]) -> Iterator[str]:
             yield f"{number} ||| {entry.text} ||| {features} ||| {entry.total:.4f}"
 
 
-def score(run: Run, name: str) -> None:
-    """Write scored/NAME, with the model's scores of both kinds.
+def score(run: Run) -> None:
+    """Write scored/NAME with exact and unnormalised scores of the model.
 
-    And scored/NAME-half, where the model does not know the rarer half of its words.
+    In scored/NAME-half the model does not know the rarer half of its words.
     """
-    lists, masked = run.folder / "lists" / f"{name}.nbest.gz", run.at("masked", f"{name}.nbest.gz")
     known = [line.split(" ")[0] for line in lines_of(run.folder / "data" / "bin" / "dict.txt")]
     common = set(known[: len(known) // 2])
-    write(masked, (mask(line, common) for line in lines_of(lists)))
-    for some, out in ((lists, run.at("scored", name)), (masked, run.at("masked", name))):
-        flags = ["--both", "--count-oov", "--threads", run.threads, "--out", out]
-        bnce(run, "rescore", *model_flags(run), *flags, some)
-    halves = map(with_words_of, lines_of(run.at("masked", name)), lines_of(lists))
-    write(run.at("scored", name + HALF), halves)
+    flags = [*model_flags(run), "--both", "--count-oov", "--threads", run.threads]
+    for name in LISTS:
+        lists, masked = run.folder / "lists" / f"{name}.nbest", run.at("masked", f"{name}.nbest")
+        write(masked, (mask(line, common) for line in lines_of(lists)))
+        for some, out in ((lists, run.at("scored", name)), (masked, run.at("masked", name))):
+            bnce(run, "rescore", *flags, "--out", out, some)
+        halves = map(with_words_of, lines_of(run.at("masked", name)), lines_of(lists))
+        write(run.at("scored", name + HALF), halves)
 
 
 def mask(line: str, known: Iterable[str]) -> str:
@@ -179,27 +169,22 @@ def with_words_of(line: str, other: str) -> str:
     return " ||| ".join([number, other.split(" ||| ")[1], *rest])
 
 
-def tune(run: Run, variant: str) -> None:
-    """Write weights/VARIANT, tuned on the first half; then apply them."""
-    features, lists = VARIANTS[variant]
-    flags = ["--tune", run.folder / "text" / "tune.ref", "--tune-features", features]
-    flags += ["--metric", "wer", "--weights-out", run.at("weights", variant), "--out", os.devnull]
-    bnce(run, "rescore", *flags, run.folder / "scored" / f"tune{lists}")
-    apply(run, variant, lists)
+def tune(run: Run) -> None:
+    """Write weights/VARIANT, tuned on the first half, and best/VARIANT, the second half's words.
 
-
-def exchange(run: Run) -> None:
-    """Weigh exact scores as unnormalised ones: what does normalising alone change?"""
+    The last variant weighs exact scores as unnormalised ones: what does normalising alone change?
+    """
+    for variant, (features, lists) in VARIANTS.items():
+        flags = ["--tune", run.folder / "text" / "tune.ref", "--tune-features", features]
+        flags += ["--metric", "wer", "--weights-out", run.at("weights", variant)]
+        bnce(run, "rescore", *flags, "--out", os.devnull, run.folder / "scored" / f"tune{lists}")
     lines = lines_of(run.at("weights", "unnormalized"))
     write(run.at("weights", EXCHANGED), (line.replace("BNCE=", "BNCEExact=") for line in lines))
-    apply(run, EXCHANGED, lists="")
-
-
-def apply(run: Run, variant: str, lists: str) -> None:
-    """Write best/VARIANT: the words of the other half by its weights."""
-    flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
-    flags += ["--best", run.at("best", variant), run.folder / "scored" / f"test{lists}"]
-    bnce(run, "rescore", *flags)
+    for variant in CHOSEN:
+        lists = VARIANTS.get(variant, ("", ""))[1]
+        flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
+        flags += ["--best", run.at("best", variant), run.folder / "scored" / f"test{lists}"]
+        bnce(run, "rescore", *flags)
 
 
 # ---------------------------------------------------------------- results
@@ -207,28 +192,34 @@ def apply(run: Run, variant: str, lists: str) -> None:
 
 def write_report(run: Run) -> None:
     """Write speech.json: errors, weights, and the model on its validation text."""
-    options, model = run.options, read_json(run.folder / "model.json")
-    rows = {"rows": options.rows} if options.model == SOFTMAX else {}
-    kind = {"kind": options.model, "updates": options.updates, **rows}
+    options, text = run.options, run.folder / "text" / "valid.txt"
+    printed = run.folder / "model.json"
+    flags = ["--json", "--threads", run.threads, text]
+    bnce(run, "diagnose", *model_flags(run), *flags, printed=printed)
+    model = json.loads(printed.read_text(encoding="utf-8"))
+    kind = {"kind": options.model, "updates": options.updates}
+    if options.model == SOFTMAX:  # the default rows of fairseq-bnce diagnose
+        types = machine.vocabulary_size(run.folder / "data" / "bin")
+        kind["rows"] = min(types // 50, 1_000)
     found = {
         "machine": machine.record(),
         "data": run.data.name,
         "sentences": options.sentences,
         **errors(run),
-        "weights": {name: weights(run, name) for name in (*VARIANTS, EXCHANGED)},
+        "weights": {name: weights(run, name) for name in CHOSEN},
         "model": {**kind, **{name: model[name] for name in MODEL}},
     }
-    stages.say(stages.write_json(run.folder / "speech.json", found))
+    stages.write_json(run.folder / "speech.json", found)
 
 
 def errors(run: Run) -> Dict[str, Any]:
     """Return word error rates, per cent, with the ends of their intervals, and differences."""
     references = list(lines_of(run.folder / "text" / "test.ref"))
     chosen = {"first": run.folder / "lists" / "test.first"}
-    chosen.update((variant, run.folder / "best" / variant) for variant in (*VARIANTS, EXCHANGED))
+    chosen.update((variant, run.folder / "best" / variant) for variant in CHOSEN)
     counts = {name: word_errors.counts(lines_of(path), references) for name, path in chosen.items()}
     lists: List[List[str]] = [[] for _ in references]
-    for line in lines_of(run.folder / "lists" / "test.nbest.gz"):
+    for line in lines_of(run.folder / "lists" / "test.nbest"):
         number, text, *_ = line.split(" ||| ")
         lists[int(number)].append(text)
     every = [word_errors.counts(s, [right] * len(s)) for s, right in zip(lists, references)]
@@ -250,27 +241,22 @@ def weights(run: Run, variant: str) -> Dict[str, float]:
 
 STAGES: Steps = {
     "draw": draw,
-    **{f"recognise-{name}": partial(recognise, name=name) for name in LISTS},
     "binarise": binarise,
     "train": train,
-    "calibrate": calibrate,
-    "diagnose": diagnose,
-    **{f"score-{name}": partial(score, name=name) for name in LISTS},
-    **{f"tune-{variant}": partial(tune, variant=variant) for variant in VARIANTS},
-    "exchange": exchange,
-    REPORT: write_report,
+    "recognise": recognise,
+    "score": score,
+    "tune": tune,
+    "report": write_report,
 }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do all stages, or those that are asked for, and return 0."""
+    """Run all stages, or those of ``--only``, and return 0."""
     flags = stages.parser(__doc__, STAGES, "speech-run")
     add = flags.add_argument
-    add("--sentences", type=command.positive, default=500, help="of each half (%(default)s)")
-    add("--updates", type=command.positive, default=5_000, help="of the model (%(default)s)")
-    add("--model", choices=sorted(RECIPE["models"]), default="ranking", help="(%(default)s)")
-    about = "fitted to a softmax's model; 0 for one constant (%(default)s)"
-    add("--rows", type=command.at_least(0), default=1_000, help=about)
+    add("--sentences", type=int, default=500, help="of each half")
+    add("--updates", type=int, default=5_000, help="of the model")
+    add("--model", choices=sorted(RECIPE["models"]), default="ranking")
     return stages.run_all(flags.parse_args(arguments), STAGES)
 
 

@@ -15,6 +15,5 @@ ln -s softmax/runs/softmax*/checkpoints/checkpoint_best.pt softmax.pt
 fairseq-bnce diagnose --path softmax.pt --calibrate rows-1000.pt --reduced-partition 1000 mscc/text/train.txt
 fairseq-bnce complete --path rows-1000.pt questions.csv --answers answers.csv --json > rows-1000.json
 
-# Agreement, then speed and memory on a free core.
-scripts/score_agreement.py ptb/bin --out agreement
+# Speed and memory on a free core.
 scripts/bench_scoring.py --out bench --tokens 20000 420000 --exact-tokens 5000 35000 --repeats 3

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The experiments of speech.md: some hours on one core. FOLDER has the novels. An interrupted command continues.
+# The experiments of speech.md: some hours on one core. FOLDER has the novels. After an interruption, --only names the stages that are left.
 set -eu
 
 # Rescoring.

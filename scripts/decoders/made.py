@@ -6,49 +6,44 @@ import string
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
+from experiments.measures.data import probabilities
 
 TOKENS = ["-", "|", *string.ascii_lowercase]  # blank and silence first
 BLANK, SILENCE = 0, 1
 _LETTERS = len(string.ascii_lowercase)
 _LONGEST = 12  # letters of a word
+_NOISE = 2.0  # standard deviation of what is added to emissions
 
 
 class Made(NamedTuple):
     """What is decoded.
 
     Attributes:
-        words: of the lexicon; their indices are the decoder's.
-        spellings: token ids of each, silence last.
+        spellings: token ids of each word of the lexicon, silence last.
         emissions: (T, tokens) float32 log-probabilities of each utterance.
         sentences: the words that it was made from.
         counts: of each word in a million.
     """
 
-    words: List[str]
     spellings: List[List[int]]
     emissions: List[np.ndarray]
     sentences: List[List[str]]
     counts: np.ndarray
 
 
-def make(words: Sequence[str], utterances: int, length: int, noise: float, seed: int = 1) -> Made:
-    """Make emissions of sentences with Zipf-distributed words.
+def make(words: Sequence[str], utterances: int, length: int) -> Made:
+    """Make emissions of ``utterances`` sentences of ``length`` Zipf-distributed words.
 
     Args:
         words: of the lexicon, the commonest first.
-        utterances: how many.
-        length: words of each.
-        noise: standard deviation of what is added to the emissions.
-        seed: of the random numbers.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     spellings = spell(len(words), rng)
-    p = 1 / (np.arange(len(words)) + 2.7) ** 1.1
-    p /= p.sum()
+    p = probabilities(len(words))
     chosen = rng.choice(len(words), size=(utterances, length), p=p)
-    emissions = [emit([spellings[w] for w in sentence], noise, rng) for sentence in chosen]
+    emissions = [emit([spellings[w] for w in sentence], rng) for sentence in chosen]
     sentences = [[words[w] for w in sentence] for sentence in chosen]
-    return Made(list(words), spellings, emissions, sentences, 1e6 * p)
+    return Made(spellings, emissions, sentences, 1e6 * p)
 
 
 def spell(count: int, rng: np.random.Generator) -> List[List[int]]:
@@ -62,10 +57,10 @@ def spell(count: int, rng: np.random.Generator) -> List[List[int]]:
     return [[*spelling, SILENCE] for spelling in list(found)[:count]]
 
 
-def emit(spellings: Sequence[Sequence[int]], noise: float, rng: np.random.Generator) -> np.ndarray:
+def emit(spellings: Sequence[Sequence[int]], rng: np.random.Generator) -> np.ndarray:
     """Return noisy log-probabilities (T, tokens): two frames a token, the second a blank."""
     tokens = [token for spelling in spellings for token in spelling]
-    scores = rng.normal(scale=noise, size=(2 * len(tokens), len(TOKENS)))
+    scores = rng.normal(scale=_NOISE, size=(2 * len(tokens), len(TOKENS)))
     scores[np.arange(0, 2 * len(tokens), 2), tokens] += 6
     scores[1::2, BLANK] += 6
     scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))

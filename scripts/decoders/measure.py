@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Decode with one language model, and write what it took: measure.py OPTIONS OUT, both JSON files.
+"""Decode with one language model, and write what it took: measure.py OPTIONS OUT.
 
-bench_decoding.py writes the options. A command of its own, so that its memory is this language
-model's.
+bench_decoding.py gives the options, as JSON. A command of its own, so that its memory is that of
+this language model.
 """
 
 from __future__ import annotations
@@ -15,43 +15,53 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[1:3])  # scripts/, and the checkout
-from decoders import made, search, systems  # noqa: E402
+from decoders import made, ngrams, search, systems  # noqa: E402
+
+BEAM = 50  # hypotheses
 
 
 def main(arguments: Sequence[str]) -> None:
-    options, out = map(Path, arguments)
-    found = measure(**json.loads(options.read_text(encoding="utf-8")))
-    out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    options, out = arguments
+    Path(out).write_text(json.dumps(measure(**json.loads(options))) + "\n", encoding="utf-8")
+
+
+def vocabulary(dictionary: Path, text: Path, arpa: Path) -> List[str]:
+    """Return the words of the dictionary, and make the trigram where it is missing."""
+    words = [line.split()[0] for line in dictionary.read_text("utf-8").splitlines()]
+    if not arpa.is_file():
+        ngrams.write_arpa(arpa, map(str.split, text.read_text("utf-8").splitlines()), words)
+    return words
 
 
 def measure(
     system: str,
     checkpoint: str,
+    dictionary: str,
+    text: str,
     arpa: str,
-    words: Sequence[str],
+    lexicon: int,
     utterances: int,
     seconds: float,
     length: int,
-    noise: float,
-    beam: int,
 ) -> Dict[str, Any]:
     """Decode all utterances, or as many as the time suffices for; the first is not timed.
 
     Args:
         system: the language model; see systems.make.
-        words: of the lexicon, the commonest first.
-        utterances, length, noise: see made.make.
+        dictionary: dict.txt of the data, the commonest words first.
+        text: the training text, for the trigram that is made at ``arpa`` where it is missing.
+        lexicon: words that the decoder knows.
+        utterances, length: see made.make.
         seconds: of processor time; then no more utterance begins.
-        beam: hypotheses.
     """
-    task = made.make(words, utterances, length, noise)
+    words = vocabulary(Path(dictionary), Path(text), Path(arpa))[:lexicon]
+    task = made.make(words, utterances, length)
     model = systems.make(system, Path(checkpoint), words, Path(arpa))
     trie = search.smeared_trie(task.spellings, task.counts.tolist(), len(made.TOKENS), model)
-    decoder = search.decoder(trie, model, beam)
+    decoder = search.decoder(trie, model, BEAM)
     gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them
     decoder.decode(task.emissions[0].ctypes.data, *task.emissions[0].shape)
     model.end_utterance()
-    before = model.counts()
     results: List[Any] = []
     start = time.process_time()
     for emissions in task.emissions[1:]:
@@ -60,12 +70,9 @@ def measure(
         if time.process_time() - start > seconds:
             break
     spent = time.process_time() - start
-    scored, read = (now - then for now, then in zip(model.counts(), before))
     return {
         "utterances": len(results),
         "processor_seconds": spent,
-        "words_scored": scored,
-        "contexts_read": read,
         "texts": [" ".join(words[w] for w in one.words if w >= 0) for one in results],
     }
 

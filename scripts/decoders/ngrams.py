@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import math
-import sys
 from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, TextIO, Tuple
 
@@ -72,15 +71,3 @@ def _write(stream: TextIO, estimates: Sequence[Dict], back_offs: Dict) -> None:
             end = "" if back_off is None else f"\t{math.log10(back_off):.6f}"
             stream.write(f"{math.log10(probability):.6f}\t{' '.join(ngram)}{end}\n")
     stream.write("\n\\end\\\n")
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Run ngrams.py TEXT WORDS FILE: a text has a sentence a line, a vocabulary a word a line."""
-    text, words, out = map(Path, arguments)
-    lines = text.read_text(encoding="utf-8").splitlines()
-    vocabulary = words.read_text(encoding="utf-8").split()
-    write_arpa(out, map(str.split, lines), vocabulary)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

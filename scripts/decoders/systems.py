@@ -7,9 +7,8 @@ again, takes the softmax over the vocabulary, and keeps that.
 
 from __future__ import annotations
 
-import collections
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -18,21 +17,17 @@ from flashlight.lib.text.decoder import LM, LMState, ZeroLM
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.decoding import FlashlightLM
 
-_KEPT = 20_000  # vectors of V probabilities, as many as fairseq's keeps
-
 
 class System(NamedTuple):
     """A language model for the decoder.
 
     Attributes:
         lm: flashlight's.
-        counts: how many words were scored, and how many contexts read.
         end_utterance: to be called after each.
         lm_weight: what makes its scores nats.
     """
 
     lm: LM
-    counts: Callable[[], Tuple[int, int]]
     end_utterance: Callable[[], None] = lambda: None
     lm_weight: float = 1.0
 
@@ -43,14 +38,12 @@ class PrefixLM(LM):
     def __init__(self, model: Any, ids: Sequence[int], eos: int):
         super().__init__()
         self.model, self.ids, self.eos = model.eval(), ids, eos
-        self.words = self.contexts = 0
         self.forget()
 
     def forget(self) -> None:
         """Forget all states."""
         self.prefixes: Dict[Any, List[int]] = {}
         self.log_probs: Dict[Any, np.ndarray] = {}
-        self.kept: Deque[Any] = collections.deque()
 
     def start(self, start_with_nothing: bool) -> LMState:
         state = LMState()
@@ -68,47 +61,30 @@ class PrefixLM(LM):
             self._read(state)
         after = state.child(index)
         if after not in self.prefixes:
-            self.words += 1
             self.prefixes[after] = [*self.prefixes[state], word]
         return after, float(self.log_probs[state][word])
 
     @torch.no_grad()
     def _read(self, state: LMState) -> None:
-        self.contexts += 1
         output = self.model(torch.tensor([self.prefixes[state]]))
         log_probs = self.model.get_normalized_probs(output, log_probs=True, sample=None)
         self.log_probs[state] = log_probs[0, -1].numpy().copy()
-        self.kept.append(state)
-        if len(self.kept) > _KEPT:
-            del self.log_probs[self.kept.popleft()]
 
 
 def make(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> System:
     """Return the system ``ours``, ``ours exact``, ``prefix``, ``kenlm`` or ``none``."""
     if name == "none":
-        return System(ZeroLM(), lambda: (0, 0))
+        return System(ZeroLM())
     if name == "kenlm":
-        return _kenlm(arpa, words)
+        from flashlight.lib.text.decoder.kenlm import KenLM
+        from flashlight.lib.text.dictionary import Dictionary
+
+        lm = KenLM(str(arpa), Dictionary(list(words)))
+        return System(lm, lm_weight=float(np.log(10)))
     if name == "prefix":
-        return _prefix(checkpoint, words)
-    return _ours(Scorer.from_checkpoint(str(checkpoint), exact=name == "ours exact"), words)
-
-
-def _ours(scorer: Scorer, words: Sequence[str]) -> System:
-    lm = FlashlightLM(scorer, words)
-    return System(lm, lambda: lm.histories.counts[:2])
-
-
-def _prefix(checkpoint: Path, words: Sequence[str]) -> System:
-    trained = checkpoints.load(str(checkpoint), None)
-    ids = [trained.source.index(word) for word in words]
-    lm = PrefixLM(trained.model, ids, trained.source.eos())
-    return System(lm, lambda: (lm.words, lm.contexts), lm.forget)
-
-
-def _kenlm(arpa: Path, words: Sequence[str]) -> System:
-    from flashlight.lib.text.decoder.kenlm import KenLM
-    from flashlight.lib.text.dictionary import Dictionary
-
-    lm = KenLM(str(arpa), Dictionary(list(words)))
-    return System(lm, lambda: (0, 0), lm_weight=float(np.log(10)))
+        trained = checkpoints.load(str(checkpoint), None)
+        ids = [trained.source.index(word) for word in words]
+        prefix = PrefixLM(trained.model, ids, trained.source.eos())
+        return System(prefix, prefix.forget)
+    scorer = Scorer.from_checkpoint(str(checkpoint), exact=name == "ours exact")
+    return System(FlashlightLM(scorer, words))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
@@ -16,12 +15,8 @@ class UsageError(ValueError):
     """A request that can't be fulfilled; the message says why."""
 
 
-class HelpFormatter(argparse.HelpFormatter):
-    """Fill the paragraphs of a description; leave its indented examples unchanged."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        parts = text.strip().split("\n\n")
-        return "\n\n".join(part if part[0] == " " else textwrap.fill(part, width) for part in parts)
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Show defaults, and the description as it is."""
 
 
 def parser(description: str, has_device: bool = False, **out: Any) -> argparse.ArgumentParser:
@@ -32,11 +27,11 @@ def parser(description: str, has_device: bool = False, **out: Any) -> argparse.A
         out: argparse's arguments for ``--out``, which is required by default.
     """
     made = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
-    add, about = made.add_argument, "folder for results and logs"
-    add("--out", type=Path, help=about, **(out or {"required": True}))
-    add("--threads", type=positive, default=1, help="OMP_NUM_THREADS (default: %(default)s)")
+    add = made.add_argument
+    add("--out", type=Path, help="folder for results and logs", **(out or {"required": True}))
+    add("--threads", type=int, default=1, help="OMP_NUM_THREADS")
     if has_device:
-        add("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
+        add("--device", choices=("cpu", "cuda"), help="None: cuda where there is a GPU")
     return made
 
 
@@ -50,25 +45,10 @@ def start(main: Callable[[Sequence[str]], int]) -> None:
         print(f"{name}: error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print(f"{name}: interrupted; the same command resumes", file=sys.stderr)
+        print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(130)
 
 
 def say(message: str) -> None:
     """Report progress, on stderr."""
     print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr, flush=True)
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """Return a type for argparse: an integer from ``least`` on."""
-
-    def parse(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"required at least {least}, got {value}")
-        return value
-
-    return parse
-
-
-positive = at_least(1)

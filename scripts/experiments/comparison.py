@@ -5,35 +5,27 @@ from __future__ import annotations
 import statistics
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from rendering.cells import SOFTMAX, ratio
+from rendering.cells import ratio
 
 from . import report
-from .report import MIB, Line
-from .run import Outcome
+from .report import MIB
+from .run import Outcome, failures
 
 SPLITS = ("valid", "test")
 Stages = Mapping[str, Any]
 Measurements = Dict[str, Optional[float]]
 
 
-def measurements(stages: Stages, softmax: Optional[Stages] = None) -> Measurements:
-    """Return every number of a run, by the name that tables and JSON use.
-
-    Args:
-        stages: of the run.
-        softmax: of the cross_entropy run for the ratios.
-    """
+def measurements(stages: Stages) -> Measurements:
+    """Return every number of a run, by the name that tables and JSON use."""
     if not stages:
         return {}
     train, normaliser = stages["train"], stages.get("normaliser", {})
-    speeds = train["words_per_second"]
-    reference = softmax["train"]["words_per_second"] if softmax else {}
     names = ("log_z", "mu_z", "sigma_z", "entropy", "entropy_correlation")
     return {
-        **_perplexities(stages),
+        **_scores(stages),
         **{name: normaliser.get(name) for name in names},
-        "words_per_second": speeds["value"],
-        "ratio_to_softmax": ratio(speeds["value"], reference.get("value")),
+        "words_per_second": train["words_per_second"],
         "training_seconds": train["seconds"],
         "training_hours": ratio(train["seconds"], 3600),
         "processor_seconds": train["processor_seconds"],
@@ -41,72 +33,47 @@ def measurements(stages: Stages, softmax: Optional[Stages] = None) -> Measuremen
         "updates": train["updates"],
         "peak_mib": train["peak_bytes"] / MIB,
         "parameters": train["parameters"],
-        **_scoring_speeds(stages.get("score")),
-        **_profile_and_completion(stages.get("profile"), stages.get("complete", {})),
+        **{f"{name}_ms": ms for name, ms in stages.get("profile", {}).items()},
+        **stages.get("complete", {}),
     }
 
 
-def _perplexities(stages: Stages) -> Measurements:
-    """Return the scored perplexities; without scores, the last validation's."""
+def _scores(stages: Stages) -> Measurements:
+    """Return perplexities and speeds of scoring, or the last validation's perplexity."""
     score, curve = stages.get("score"), stages["train"]["curve"]
     if score is None:
         return {"valid_ppl": curve[-1]["ppl"]} if curve else {}
-    ways = {"exact": "ppl", "raw": "u_ppl", "shifted": "u_ppl_shifted"}
-    return {
-        f"{split}_{ways[way]}": one["ppl"] for split in SPLITS for way, one in score[split].items()
-    }
-
-
-def _scoring_speeds(score: Optional[Stages]) -> Measurements:
-    if score is None:
-        return {}
 
     def rate(ways: Sequence[str]) -> Optional[float]:
         found = [score[split][way] for split in SPLITS for way in ways]
         return ratio(sum(e["tokens"] for e in found), sum(e["seconds"] for e in found))
 
-    exact, *others = score[SPLITS[0]]
-    return {
-        "exact_tokens_per_second": rate([exact]),
-        "unnormalised_tokens_per_second": rate(others),
-        "scoring_ratio": ratio(rate(others), rate([exact])),
+    ways = {"exact": "ppl", "raw": "u_ppl", "shifted": "u_ppl_shifted"}
+    found: Measurements = {
+        f"{split}_{ways[way]}": one["ppl"] for split in SPLITS for way, one in score[split].items()
     }
-
-
-def _profile_and_completion(profile: Optional[Stages], complete: Stages) -> Measurements:
-    """Return shares and milliseconds of an update, and shares of the questions; in per cent."""
-    names = {"exact": "accuracy", "unnormalised": "u_accuracy", "differ": "choices_that_differ"}
-    found: Measurements = {names[key]: complete[key] for key in names if key in complete}
-    if profile:
-        found["output_layer_share"] = 100 * profile["share"]
-        found.update({f"{name}_ms": ms for name, ms in profile["milliseconds"].items()})
-    return found
+    exact, *others = score[SPLITS[0]]
+    speeds = {"exact": rate([exact]), "unnormalised": rate(others)}
+    return {**found, **{f"{way}_tokens_per_second": speed for way, speed in speeds.items()}}
 
 
 # ---------------------------------------------------------------- the report
 
 
-def write(outcomes: Sequence[Outcome], settings: Any) -> None:
-    """Write ``comparison.md`` and ``comparison.json``."""
-    recipe, lines = settings.recipe, []
-    summary: Dict[str, Dict[str, Any]] = {}
-    for label, own in _by_label(outcomes).items():
-        values = _values(own, outcomes)
-        error = own[-1].error
-        lines.append(Line([label], values, error))
-        cells = {name: _cell(some) for name, some in values.items()}
-        summary[label] = {name: cell for name, cell in cells.items() if cell} or {"failed": error}
+def write(outcomes: Sequence[Outcome], settings: Any) -> str:
+    """Write ``comparison.md`` and ``comparison.json``, and return the former."""
+    recipe, values = settings.recipe, _values(outcomes)
     content = {
         "recipe": recipe._asdict(),
         "flags": settings.training,
-        "scoring_flags": settings.scoring,
         **where(settings),
-        "summary": summary,
-        "runs": [_run(outcome) for own in _by_label(outcomes).values() for outcome in own],
+        "summary": {label: _summary(numbers) for label, numbers in values.items()},
+        "runs": [_run(outcome) for outcome in outcomes],
     }
-    parts = [f"# {recipe.name}: {recipe.about}", conditions(outcomes)]
-    parts += report.sections("comparison", ["criterion"], lines)
-    report.write(settings.out / "comparison", parts, content)
+    lines = [([label], numbers) for label, numbers in values.items()]
+    parts = [f"# {recipe.name}: {recipe.about}"]
+    parts += [*report.sections("comparison", ["criterion"], lines), *failures(outcomes)]
+    return report.write(settings.out / "comparison", parts, content)
 
 
 def where(settings: Any) -> Dict[str, Any]:
@@ -118,35 +85,26 @@ def where(settings: Any) -> Dict[str, Any]:
     }
 
 
-def conditions(outcomes: Sequence[Outcome]) -> str:
-    """Say where and when the runs were made."""
-    done = [o.parts for o in outcomes if o.parts]
-    return report.conditions({**one["train"], "versions": one["versions"]} for one in done)
-
-
-def _by_label(outcomes: Sequence[Outcome]) -> Dict[str, List[Outcome]]:
-    found: Dict[str, List[Outcome]] = {}
-    for outcome in outcomes:
-        found.setdefault(outcome.system.label, []).append(outcome)
+def _values(outcomes: Sequence[Outcome]) -> Dict[str, Dict[str, List[Optional[float]]]]:
+    """Return every number of each label, for each seed."""
+    found: Dict[str, Dict[str, List[Optional[float]]]] = {}
+    for o in outcomes:
+        own = found.setdefault(o.system.label, {})
+        for name, value in measurements(o.parts).items():
+            own.setdefault(name, []).append(value)
     return found
 
 
-def _values(own: Sequence[Outcome], outcomes: Sequence[Outcome]) -> Dict[str, List[Any]]:
-    """Return every number of a variant, for each seed.
-
-    Ratios to the softmax are between runs with the same seed, which followed each other.
-    """
-    softmax = {o.case: o.parts for o in outcomes if o.system.criterion == SOFTMAX}
-    numbers = [measurements(o.parts, softmax.get(o.case)) for o in own if o.parts]
-    return {name: [one.get(name) for one in numbers] for one in numbers[:1] for name in one}
-
-
-def _cell(values: Sequence[Optional[float]]) -> Optional[Dict[str, Any]]:
-    """Return mean and sample standard deviation over seeds, or None where no run has a number."""
-    known = [value for value in values if value is not None]
-    deviation = statistics.stdev(known) if len(known) > 1 else None
-    mean = statistics.fmean(known) if known else None
-    return {"mean": mean, "deviation": deviation, "count": len(known)} if known else None
+def _summary(numbers: Mapping[str, Sequence[Optional[float]]]) -> Dict[str, Dict[str, Any]]:
+    """Return mean and sample standard deviation over seeds of each known number."""
+    found = {}
+    for name, values in numbers.items():
+        known = [value for value in values if value is not None]
+        if known:
+            deviation = statistics.stdev(known) if len(known) > 1 else None
+            mean = statistics.fmean(known)
+            found[name] = {"mean": mean, "deviation": deviation, "count": len(known)}
+    return found
 
 
 def _run(outcome: Outcome) -> Dict[str, Any]:

@@ -1,31 +1,27 @@
 #!/usr/bin/env python3
 """Measure this plugin on one GPU: stages, each a child process with its own time limit.
 
-    gpu_run.py --out FOLDER                    all stages, about seven minutes
+    gpu_run.py --out FOLDER                    all stages, about six minutes
     gpu_run.py --out FOLDER --stages layer     some of them
     gpu_run.py --out FOLDER --skip liger       no row with this entry in its key
     gpu_run.py --out FOLDER --tiny             a rehearsal, on a CPU too
 
-Every row of a result is on disk as soon as it is known. After every stage FOLDER gets results.json,
-with all results so far, and logs.tgz. Stages: probe (the card's own speeds), tests (those that need
-a GPU), errors (losses and gradients against float64), layer (the output layer alone), training
-(words/s), scoring, profile (kernels and waits of an update), bands (word tables of several sizes).
+Every row of a result is on disk, in FOLDER/STAGE.json, as soon as it is known. FOLDER/results.json
+has all results, and FOLDER/STAGE.log the output of a stage. Stages: probe (the card's own speeds),
+errors (losses and gradients against float64), layer (the output layer alone), training (words/s),
+scoring, profile (kernels and waits of an update), bands (word tables of several sizes).
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import importlib
 import json
-import os
 import shlex
-import signal
 import statistics
 import subprocess
 import sys
-import tarfile
 import time
 import traceback
 from functools import partial
@@ -41,15 +37,15 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = map(str, (ROOT, ROOT / "scripts", ROOT / "tests"))
 import fairseq_bnce  # noqa: E402
 from experiments import machine  # noqa: E402
+from experiments.measures import data as zipf  # noqa: E402
 from experiments.measures import layers, meter, updates  # noqa: E402
 from experiments.vocabulary import RECIPES  # noqa: E402
 from fairseq_bnce import Scorer, losses  # noqa: E402
 
-WORK = Path("/tmp/gpu_run")
+WORK = Path("/tmp/gpu_run")  # data and a checkpoint
 # Seconds that a stage may take.
 STAGES = {
     "probe": 20,
-    "tests": 120,
     "errors": 25,
     "layer": 110,
     "training": 150,
@@ -63,110 +59,93 @@ SIZES = (500, 2000, 2000) if TINY else (10_000, 267_744, 1_000_000)  # the secon
 Row = Dict[str, Any]
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=list(STAGES))
     parser.add_argument("--skip", nargs="+", default=[])
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--child", choices=["data", *STAGES], help=argparse.SUPPRESS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        return int(globals()[f"stage_{options.child}"](options) or 0)
-    WORK.mkdir(parents=True, exist_ok=True)
+        globals()[f"stage_{options.child}"](Rows(options.child, options))
+        return
     options.out.mkdir(parents=True, exist_ok=True)
-    data = _child("data", options)
-    start, outcome = time.time(), {}
+    data, outcome = _child("data"), {}
     for name in options.stages:
-        if name in ("training", "bands"):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                data.wait(60)
-        began, child = time.time(), _child(name, options)
+        if name not in ("probe", "errors", "layer"):
+            data.wait()
+        began, child = time.time(), _child(name)
         try:
             status: Any = child.wait(STAGES[name] * (6 if TINY else 1))
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
+            child.kill()
             status = "timeout"
         outcome[name] = {"status": status, "seconds": round(time.time() - began, 1)}
-        (WORK / "stages.json").write_text(json.dumps(outcome, indent=1))
-        _return(options.out)
-        print(name, outcome[name], round(time.time() - start), flush=True)
-    return 0
+        print(name, outcome[name], flush=True)
+        files = (options.out / f"{one}.json" for one in outcome)
+        found = {file.stem: json.loads(file.read_text()) for file in files if file.is_file()}
+        text = json.dumps({**found, "stages": outcome}, indent=1)
+        (options.out / "results.json").write_text(text)
 
 
-def _child(name: str, options: argparse.Namespace) -> subprocess.Popen:
-    command = [sys.executable, __file__, "--out", str(options.out), "--child", name]
-    command += ["--tiny"] if TINY else []
-    command += ["--skip", *options.skip] if options.skip else []
-    with open(WORK / f"{name}.log", "w") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-
-def _return(out: Path) -> None:
-    results = {file.stem: json.loads(file.read_text()) for file in sorted(WORK.glob("*.json"))}
-    (out / "results.json").write_text(json.dumps(results, indent=1))
-    with tarfile.open(out / "logs.tgz", "w:gz") as tar:
-        for file in sorted(WORK.iterdir()):
-            if file.suffix in (".log", ".txt", ".xml", ".json"):
-                tar.add(file, f"logs/{file.name}")
+def _child(name: str) -> subprocess.Popen:
+    out = Path(sys.argv[sys.argv.index("--out") + 1])
+    with open(out / f"{name}.log", "w") as log:
+        return subprocess.Popen(
+            [sys.executable, *sys.argv, "--child", name], stdout=log, stderr=subprocess.STDOUT
+        )
 
 
 class Rows:
     """The rows of a stage's result; a failed row has the reason."""
 
     def __init__(self, stage: str, options: argparse.Namespace):
-        self._path = WORK / f"{stage}.json"
+        self.out, self._path = options.out, options.out / f"{stage}.json"
         self._skipped = options.skip
-        self.rows: List[Row] = []
+        self._rows: List[Row] = []
 
     def add(self, key: Sequence[Any], make: Callable[[], Row]) -> None:
         if any(str(entry) in self._skipped for entry in key):
             return
         began = time.time()
+        if DEVICE == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         try:
             row = make()
         except Exception as error:
             traceback.print_exc()
             row = {"failed": f"{type(error).__name__}: {error}"[:300]}
-        self.rows.append({"key": list(key), **row, "took": round(time.time() - began, 2)})
-        self._path.write_text(json.dumps(self.rows, indent=1))
-        print(key, row, flush=True)
+        self._rows.append({"key": list(key), **row, "took": round(time.time() - began, 2)})
+        self._path.write_text(json.dumps(self._rows, indent=1))
         gc.collect()
         torch.cuda.empty_cache()
 
 
 def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row:
-    """Return milliseconds of a call: median and fastest when waited for, and mean in a row."""
+    """Return milliseconds of a call: median when waited for, and mean in a row."""
     meter.repeat(call, 3, seconds, 3)
     waited = meter.repeat(lambda: meter.seconds(call), most, seconds, 5)
     start = timer()
     for _ in waited:
         call()
-    return {
-        "ms": 1e3 * statistics.median(waited),
-        "fastest_ms": 1e3 * min(waited),
-        "running_ms": 1e3 * (timer() - start) / len(waited),
-        "calls": len(waited),
-    }
+    running = (timer() - start) / len(waited)
+    return {"ms": 1e3 * statistics.median(waited), "running_ms": 1e3 * running}
 
 
 def _data(vocabulary: int) -> str:
     return str(WORK / "data" / str(vocabulary))
 
 
-def stage_data(options: argparse.Namespace) -> int:
-    script = ROOT / "scripts/experiments/measures/data.py"
-    command = [sys.executable, str(script), "--tokens", "20000" if TINY else "450000"]
-    made = [
-        subprocess.Popen([*command, "--vocab", str(size), "--out", _data(size)])
-        for size in set(SIZES)
-        if not Path(_data(size)).is_dir()
-    ]
-    return max([process.wait() for process in made], default=0)
+def stage_data(rows: Rows) -> None:
+    for size in map(str, sorted(set(SIZES))):
+        if not Path(_data(int(size))).is_dir():
+            tokens = "20000" if TINY else "450000"
+            zipf.main(["--vocab", size, "--tokens", tokens, "--out", _data(int(size))])
 
 
-def stage_probe(options: argparse.Namespace) -> None:
-    rows, size = Rows("probe", options), 256 if TINY else 8192
+def stage_probe(rows: Rows) -> None:
+    size = 256 if TINY else 8192
     name = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     rows.add(["versions"], lambda: {"torch": torch.__version__, "card": name})
 
@@ -186,20 +165,10 @@ def stage_probe(options: argparse.Namespace) -> None:
     rows.add(["copy"], copy)
 
 
-def stage_tests(options: argparse.Namespace) -> int:
-    """Run the tests that are written for a GPU."""
-    flags = "-q -p no:cacheprovider --timeout 60 -o filterwarnings=default"
-    flags += " tests/test_synchronising.py tests/test_device.py"
-    command = [sys.executable, "-m", "pytest", *flags.split(), "-m", "not slow and not decoders"]
-    chosen = "test_draws or test_validation" if TINY else "not commands"
-    command += ["-k", chosen, "--junitxml", str(WORK / "tests.xml")]
-    return subprocess.call(command + ["-n", "14"] * (not TINY), cwd=ROOT)
-
-
-def stage_errors(options: argparse.Namespace) -> None:
+def stage_errors(rows: Rows) -> None:
     """Compare losses and gradients on the device with float64 on the CPU, for the same numbers."""
     cases: Any = importlib.import_module("loss_cases")
-    rows, count = Rows("errors", options), 33 if TINY else 1500
+    count = 33 if TINY else 1500
 
     def compare(name: str, dtype: torch.dtype) -> Row:
         rounded = cases.with_gradients(cases.make_problem(count), dtype)
@@ -220,7 +189,7 @@ def stage_errors(options: argparse.Namespace) -> None:
         rows.add([name, str(dtype)], partial(compare, name, dtype))
 
 
-def stage_layer(options: argparse.Namespace) -> None:
+def stage_layer(rows: Rows) -> None:
     """Measure the output layer alone, forward and backward."""
     heads = [layers.LIMIT, "bnce_sparse", "bnce", "shared_nce_sparse"]
     heads += ["cross_entropy", "compiled", "liger", "cut_cross_entropy"]
@@ -230,17 +199,11 @@ def stage_layer(options: argparse.Namespace) -> None:
     if not TINY:
         shapes.update({"8192x512x131072": few, "8192x1024x267744": few, "8192x650x52595": few})
         shapes["8192x4096x1000000"] = few[:2]
-    rows = Rows("layer", options)
 
     def one(head: str, problem: Any) -> Row:
-        call = _head(head, problem)
-        start = timer()
-        loss = call()
-        first = timer() - start
+        call = layers.make_head(head, problem)
         return {
             **_times(call),
-            "first_s": first,
-            "loss": None if loss is None else loss.item(),
             "extra_mb": meter.peak_bytes(call, DEVICE == "cuda") / 1e6,
             "distinct_words": len(torch.unique(problem.target)),
         }
@@ -256,18 +219,12 @@ def stage_layer(options: argparse.Namespace) -> None:
             for head in chosen if dtype == torch.bfloat16 else few[:2]:
                 rows.add([head, text, str(dtype)], partial(one, head, problem))
             if text == main and dtype == torch.bfloat16:
-                _profile(_head("bnce_sparse", problem), "layer")
+                _profile(layers.make_head("bnce_sparse", problem), rows.out / "profile-layer.txt")
                 rows.add(["log_partition", text, str(dtype)], partial(partition, problem))
             del problem
 
 
-def _head(name: str, problem: Any) -> Callable[[], Any]:
-    """Return a head for a problem, whose weight another head may have marked as row-sparse."""
-    problem.weight = problem.weight.detach().requires_grad_()
-    return layers.HEADS[name](problem)
-
-
-def _profile(call: Callable[[], Any], name: str) -> Row:
+def _profile(call: Callable[[], Any], path: Path) -> Row:
     call()
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (DEVICE == "cuda")
     with profile(activities=activities) as profiled:
@@ -277,7 +234,7 @@ def _profile(call: Callable[[], Any], name: str) -> Row:
     averages = profiled.key_averages()
     by = "self_device_time_total" if DEVICE == "cuda" else "self_cpu_time_total"
     table = averages.table(sort_by=by, row_limit=45, max_name_column_width=70)
-    (WORK / f"profile-{name}.txt").write_text(table)
+    path.write_text(table)
     names = "cudaStreamSynchronize cudaDeviceSynchronize cudaLaunchKernel cudaMemcpyAsync"
     names += " cuLaunchKernelEx cudaLaunchKernelExC aten::item"
     return {"counts_of_3": {a.key: a.count for a in averages if a.key in names.split()}}
@@ -303,6 +260,7 @@ def _fast_inits() -> None:
 _HALVES = ["--memory-efficient-bf16"]
 _TINY = """--decoder-layers 2 --decoder-embed-dim 64 --decoder-input-dim 64 --decoder-output-dim 64
 --decoder-ffn-embed-dim 128"""
+_FAIRSEQS = ("cross_entropy", "adaptive_loss")
 _BANDS = "--arch transformer_lm_wiki103 --lr 0.0001 --clip-norm 0.1"
 
 
@@ -327,56 +285,46 @@ def _flags(
 
 
 def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) -> Row:
-    is_cuda = DEVICE == "cuda"
-    if is_cuda:
-        torch.cuda.reset_peak_memory_stats()
     trainer, batches = updates.build_trainer(flags)
-    for samples in islice(batches, 4):
+
+    def step() -> int:
+        samples = next(batches)
         trainer.train_step(samples, raise_oom=True)
-    count, words, start = 0, 0, timer()
-    for samples in islice(batches, most):
-        trainer.train_step(samples, raise_oom=True)
-        words += int(samples[0]["ntokens"])
-        count += 1
-        if count >= 5 and time.perf_counter() > start + seconds:
-            break
+        return int(samples[0]["ntokens"])
+
+    for _ in range(4):
+        step()
+    words: List[int] = []
+    start = timer()
+    while len(words) < 5 or (len(words) < most and time.perf_counter() < start + seconds):
+        words.append(step())
     took = timer() - start
-    return {
-        "words_per_s": words / took,
-        "update_ms": 1e3 * took / count,
-        "updates": count,
-        "tokens": words / count,
-        "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if is_cuda else None,
-    }
+    peak = torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else None
+    found = {"words_per_s": sum(words) / took, "update_ms": 1e3 * took / len(words)}
+    return {**found, "updates": len(words), "tokens": sum(words) / len(words), "peak_gb": peak}
 
 
-def stage_training(options: argparse.Namespace) -> None:
+def stage_training(rows: Rows) -> None:
     _fast_inits()
-    rows = Rows("training", options)
     small, middle, large = SIZES
-    plan: List[Any] = [
-        (system, middle, _HALVES)
-        for system in ("bnce row-sparse", "cross_entropy", "adaptive_loss", "bnce")
-    ]
-    plan += [("bnce row-sparse", size, _HALVES) for size in (small, large)]
-    plan += [("bnce row-sparse tied", middle, _HALVES), ("cross_entropy tied", middle, _HALVES)]
-    plan += [("cross_entropy", small, _HALVES), ("adaptive_loss", small, _HALVES)]
-    plan += [("adaptive_loss", large, _HALVES), ("cross_entropy", large, _HALVES)]
-    plan += [(system, middle, []) for system in ("bnce row-sparse", "cross_entropy")]
-    plan += [("bnce row-sparse", middle, ["--amp"])]
+    ours, softmax = "bnce row-sparse", "cross_entropy"
+    plan = [(system, middle, _HALVES) for system in (ours, softmax, "adaptive_loss", "bnce")]
+    plan += [(ours, size, _HALVES) for size in (small, large)]
+    plan += [(f"{system} tied", middle, _HALVES) for system in (ours, softmax)]
+    plan += [(system, size, _HALVES) for size in (small, large) for system in _FAIRSEQS]
+    plan += [(ours, middle, []), (softmax, middle, []), (ours, middle, ["--amp"])]
     for system, vocabulary, extra in plan:
         flags = _flags(vocabulary, system, extra)
         rows.add([system, vocabulary, *extra], partial(_words_per_second, flags))
 
 
-def stage_scoring(options: argparse.Namespace) -> None:
+def stage_scoring(rows: Rows) -> None:
     """Score text exactly and unnormalised, with a model of random rows."""
     from fairseq_cli import train as fairseq_train
 
     _fast_inits()
     fairseq_bnce.register()
-    rows, folder = Rows("scoring", options), str(WORK / "checkpoints")
-    vocabulary = SIZES[1]
+    folder, vocabulary = str(WORK / "checkpoints"), SIZES[1]
 
     def train() -> Row:
         extra = ["--max-update", "2", "--save-dir", folder]
@@ -403,29 +351,30 @@ def stage_scoring(options: argparse.Namespace) -> None:
         rows.add(key, partial(score, dtype, exact))
 
 
-def stage_profile(options: argparse.Namespace) -> None:
+def stage_profile(rows: Rows) -> None:
     """Count the kernels of an update, and how often the host waits."""
     _fast_inits()
-    rows, vocabulary = Rows("profile", options), SIZES[1]
+    vocabulary = SIZES[1]
 
-    def one(system: str, name: str) -> Row:
+    def one(system: str, path: Path) -> Row:
         trainer, batches = updates.build_trainer(_flags(vocabulary, system, _HALVES))
         for samples in islice(batches, 4):
             trainer.train_step(samples)
-        return _profile(lambda: trainer.train_step(next(batches)), name)
+        return _profile(lambda: trainer.train_step(next(batches)), path)
 
     for number, system in enumerate(("bnce row-sparse", "cross_entropy")):
-        rows.add([system, vocabulary, *_HALVES], partial(one, system, f"update-{number}"))
+        path = rows.out / f"profile-update-{number}.txt"
+        rows.add([system, vocabulary, *_HALVES], partial(one, system, path))
 
 
-def stage_bands(options: argparse.Namespace) -> None:
+def stage_bands(rows: Rows) -> None:
     """Train transformer_lm_wiki103 in its own size, for a hundred updates at most."""
     _fast_inits()
-    rows, vocabulary = Rows("bands", options), SIZES[1]
+    vocabulary = SIZES[1]
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
         flags = _flags(vocabulary, system, _HALVES, has_bands=True)
         rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, 100))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,14 +7,13 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
-from .processes import STARTED, CommandFailed
+from .processes import CommandFailed
 from .train import CLOCK
 
-WARM_UP = 100  # updates after a start that are not timed: caches, allocator, CPU frequency
+WARM_UP = 100  # first updates, which are not timed: caches, allocator, CPU frequency
 _STATS = re.compile(r"\| INFO \| (\w+) \| (\{.*\})\s*$")
-_RESUMED = re.compile(r"Loaded checkpoint .* \(epoch \d+ @ (\d+) updates\)")
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens in [\d.]+s \(([\d.]+) tokens/s\)")
 _SKIPPED = re.compile(r"([\d,]+) samples have invalid sizes and will be skipped")
@@ -37,22 +36,19 @@ class Interval(NamedTuple):
         first, last: the updates that it spans, ``first`` not included.
         words: training targets.
         seconds: the time they took, validation left out.
-        exact: no validation and no interruption in between, so that fairseq's own words/s is that
-            of training alone.
-        steady: past the warm-up, too.
+        steady: past the warm-up, and without a validation.
     """
 
     first: int
     last: int
     words: float
     seconds: float
-    exact: bool
     steady: bool
 
 
 @dataclass
 class TrainingLog:
-    """The log of a run with all its attempts; updates that a resumed run repeats count once.
+    """What a training logged.
 
     Attributes:
         validations: the update and the statistics as fairseq logs them (ppl, u_ppl, ...).
@@ -68,16 +64,11 @@ class TrainingLog:
         """Return training targets up to an update; None without any interval."""
         return self._up_to(update, lambda interval: interval.words)
 
-    def words_per_second(self) -> Dict[str, Any]:
-        """Return words/s over the steady intervals, or over the best intervals there are."""
+    def words_per_second(self) -> Optional[float]:
+        """Return words/s over the steady intervals, or over all if none is steady."""
         steady = [i for i in self.intervals if i.steady]
-        used = steady or [i for i in self.intervals if i.exact] or self.intervals
-        used = [i for i in used if i.seconds]
-        return {
-            "value": sum(i.words for i in used) / sum(i.seconds for i in used) if used else None,
-            "steady": bool(steady),
-            "intervals": len(used),
-        }
+        used = [i for i in steady or self.intervals if i.seconds]
+        return sum(i.words for i in used) / sum(i.seconds for i in used) if used else None
 
     def curve(self) -> List[Dict[str, Any]]:
         """Return every validation: update, training and processor seconds, logged statistics."""
@@ -98,61 +89,44 @@ class TrainingLog:
         share = (update - last.first) / (last.last - last.first)
         return sum(map(value, spans[:-1])) + share * value(last)
 
-    def add(self, lines: List[str], warm_up: int) -> None:
-        """Add an attempt; remove what it repeats from earlier attempts."""
-        parameters = [m.group(1) for m in map(_PARAMETERS.search, lines) if m]
-        if parameters:
-            self.parameters = int(parameters[-1].replace(",", ""))
-        if not any(map(_STATS.search, lines)):
-            return
-        start = next((int(m.group(1)) for m in map(_RESUMED.search, lines) if m), 0)
-        self.processor = {u: spent for u, spent in self.processor.items() if u <= start}
-        self.intervals = [i for i in self.intervals if i.last <= start]
-        self.validations = [v for v in self.validations if v["update"] <= start]
-        self._add_processor(lines)
-        self._add_statistics(lines, start, warm_up)
-
-    def _add_statistics(self, lines: List[str], start: int, warm_up: int) -> None:
-        # fairseq restores the meters of an interval that a checkpoint cut in two: it begins where
-        # the last surviving one ended, and may hold the validation before that checkpoint.
-        position = self.intervals[-1].last if self.intervals else 0
-        exact = start == 0
-        for tag, found in (one for one in map(_statistics, lines) if one):
-            if tag == "train_inner":
-                steady = exact and position >= start + warm_up
-                self.intervals.append(_interval(position, found, exact, steady))
-                position, exact = self.intervals[-1].last, True
-            elif "valid_num_updates" in found:
-                stats = {k[len("valid_") :]: v for k, v in found.items() if k.startswith("valid_")}
-                self.validations.append({"update": int(stats.pop("num_updates")), **stats})
-                exact = False
-
-    def _add_processor(self, lines: List[str]) -> None:
-        """Add processor times; what a resumed run repeats does not count."""
-        spent = max(self.processor.values(), default=0.0)
-        clock, mark = None, None
-        for line in lines:
-            if line.startswith(CLOCK):
-                clock = float(line[len(CLOCK) :])
-            elif clock is not None and (_WORKED.search(line) or _STARTS.search(line)):
-                spent += clock - mark if _WORKED.search(line) and mark is not None else 0.0
-                mark = clock
-                found = _statistics(line)
-                for name in {"num_updates", "valid_num_updates"} & set(found[1] if found else ()):
-                    self.processor[int(found[1][name])] = spent
-
 
 def read_training(log: Path, warm_up: int = WARM_UP) -> TrainingLog:
-    """Read a training log of one attempt or several.
+    """Read the log of a training.
 
     Raises:
         UnreadableLog: if it holds no training.
     """
-    found = TrainingLog()
-    for attempt in log.read_text(encoding="utf-8", errors="replace").split(STARTED):
-        found.add(attempt.splitlines(), warm_up)
-    if found.parameters is None:
+    text = log.read_text(encoding="utf-8", errors="replace")
+    parameters = _PARAMETERS.search(text)
+    if parameters is None:
         raise UnreadableLog(f"{log.name} holds no 'num. shared model params' line")
+    found = TrainingLog(parameters=int(parameters.group(1).replace(",", "")))
+    found.processor = _processor(text.splitlines())
+    position, exact = 0, True
+    for tag, stats in filter(None, map(_statistics, text.splitlines())):
+        if tag == "train_inner":
+            found.intervals.append(_interval(position, stats, exact, warm_up))
+            position, exact = found.intervals[-1].last, True
+        elif "valid_num_updates" in stats:
+            own = {k[len("valid_") :]: v for k, v in stats.items() if k.startswith("valid_")}
+            found.validations.append({"update": int(own.pop("num_updates")), **own})
+            exact = False
+    return found
+
+
+def _processor(lines: Sequence[str]) -> Dict[int, float]:
+    """Return the processor seconds of training alone, up to each update with a line."""
+    found: Dict[int, float] = {}
+    spent, clock, mark = 0.0, 0.0, 0.0
+    for line in lines:
+        if line.startswith(CLOCK):
+            clock = float(line[len(CLOCK) :])
+        elif clock and (_WORKED.search(line) or _STARTS.search(line)):
+            spent += clock - mark if _WORKED.search(line) and mark else 0.0
+            mark = clock
+            stats = _statistics(line)
+            for name in {"num_updates", "valid_num_updates"} & set(stats[1] if stats else ()):
+                found[int(stats[1][name])] = spent
     return found
 
 
@@ -166,10 +140,7 @@ def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
     evaluated, loss = _EVALUATED.search(text), _LOSS.search(text)
     skipped = _SKIPPED.search(text)
     if skipped:  # it would go on, down to a perplexity of 1.00 over 0 tokens
-        raise UnreadableLog(
-            f"fairseq-eval-lm skipped {skipped.group(1)} blocks as too long for the model; give it "
-            "--eval-flags '--tokens-per-sample N' with the training's N"
-        )
+        raise UnreadableLog(f"fairseq-eval-lm skipped {skipped.group(1)} blocks as too long")
     if not evaluated or not loss:
         raise UnreadableLog("fairseq-eval-lm printed no 'Evaluated ... tokens' or 'Loss' line")
     tokens, rate = int(evaluated.group(1).replace(",", "")), float(evaluated.group(2))
@@ -189,10 +160,10 @@ def _statistics(line: str) -> Any:
     return found.group(1), {name: float(v) for name, v in stats.items() if v is not None}
 
 
-def _interval(first: int, found: Dict[str, float], exact: bool, steady: bool) -> Interval:
-    last = int(found["num_updates"])
-    words = found["wpb"] * (last - first)
+def _interval(first: int, stats: Dict[str, float], exact: bool, warm_up: int) -> Interval:
+    last = int(stats["num_updates"])
+    words = stats["wpb"] * (last - first)
     # train_wall leaves out validation but is rounded to seconds; wps is exact but counts it in.
-    exact = exact and bool(found.get("wps"))
-    seconds = words / found["wps"] if exact else found["train_wall"]
-    return Interval(first, last, words, seconds, exact, exact and steady)
+    exact = exact and bool(stats.get("wps"))
+    seconds = words / stats["wps"] if exact else stats["train_wall"]
+    return Interval(first, last, words, seconds, exact and first >= warm_up)

@@ -9,7 +9,7 @@ import re
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Dict, Iterable, List, Optional
+from typing import Dict, Iterable, Optional
 
 PLUGIN = Path(__file__).resolve().parents[2] / "fairseq_bnce"  # for --user-dir
 _DATA = ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx", "test.bin", "test.idx")
@@ -55,10 +55,13 @@ def hardware() -> Dict[str, object]:
     path = Path("/proc/cpuinfo")
     text = path.read_text(errors="replace") if path.is_file() else ""
     # ARM's cpuinfo has no name.
-    names: List[str] = re.findall(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    processor = names[0].strip() if names else platform.processor() or platform.machine()
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"processor": processor, "cores": usable, "system": platform.system()}
+    name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    processor = name[1].strip() if name else platform.processor() or platform.machine()
+    return {"processor": processor, "cores": _cores(), "system": platform.system()}
+
+
+def _cores() -> Optional[int]:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def record() -> Dict[str, object]:

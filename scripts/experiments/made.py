@@ -45,13 +45,6 @@ class Workshop:
         """Return the folder of made data."""
         return make_data(self.out / f"data-{vocab}-{tokens}", self.threads, vocab, tokens)
 
-    def text(self, data: Path, split: str, name: str) -> Path:
-        """Return a split as text."""
-        text = self.out / f"text-{name}.txt"
-        if not text.is_file():
-            self.run(sys.executable, _MEASURES / "as_text.py", data, split, text)
-        return text
-
     def model(self, data: Path, name: str, flags: Sequence[str]) -> Path:
         """Return the checkpoint of a model."""
         checkpoint = self.out / f"model-{name}" / "checkpoint_last.pt"

@@ -4,7 +4,6 @@
     measure.py NAME --out FILE ...
 
     score       a trained model's scores and normaliser: [--exact-only], fairseq-eval-lm's arguments
-    complete    sentence completion: --data DATA --checkpoint CHECKPOINT --questions Q --answers A
     update      an update's phases and memory: [--updates N --seconds S], fairseq-train's arguments
     device      the accelerator
 
@@ -21,7 +20,7 @@ from typing import List
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[1:3])  # scripts/, and the checkout
 
-_MODULES = {"score": "models", "complete": "models", "update": "updates", "device": "meter"}
+_MODULES = {"score": "models", "update": "updates", "device": "meter"}
 
 
 def main(arguments: List[str]) -> None:

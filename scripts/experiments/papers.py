@@ -13,7 +13,7 @@ from rendering.papers import beside
 from . import comparison, report
 from .comparison import measurements
 from .recipes import Recipe, Variant, recipe, words
-from .run import Outcome
+from .run import Outcome, failures
 
 _FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 
@@ -81,8 +81,8 @@ def _rows(paper: Dict[str, Any], own: Dict[str, Any]) -> List[Row]:
     return found
 
 
-def write(name: str, table: Table, outcomes: Sequence[Outcome], settings: Any) -> None:
-    """Write ``NAME.md`` and ``NAME.json``, also of the rows that have not run."""
+def write(name: str, table: Table, outcomes: Sequence[Outcome], settings: Any) -> str:
+    """Write ``NAME.md`` and ``NAME.json``, with all rows, and return the former."""
     by_label = {outcome.system.label: outcome for outcome in outcomes}
     content = {
         "title": table.title,
@@ -90,10 +90,9 @@ def write(name: str, table: Table, outcomes: Sequence[Outcome], settings: Any) -
         **comparison.where(settings),
         "rows": [_row(row, by_label) for row in table.rows],
     }
-    parts = [f"# {table.title}", comparison.conditions(outcomes)]
-    parts += ["\n".join(beside(table.columns, content["rows"])), table.about]
-    parts += [f"{o.system.label} failed: {o.error}, in {o.folder}" for o in outcomes if o.error]
-    report.write(settings.out / name, parts, content)
+    shown = "\n".join(beside(table.columns, content["rows"]))
+    parts = [f"# {table.title}", shown, table.about, *failures(outcomes)]
+    return report.write(settings.out / name, parts, content)
 
 
 def _row(row: Row, outcomes: Mapping[str, Outcome]) -> Dict[str, Any]:

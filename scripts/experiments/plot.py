@@ -25,7 +25,7 @@ class Panel:
     """
 
     lines: Sequence[Tuple[str, Points]]
-    axes: Mapping[str, str]
+    axes: Mapping[str, Any]
     joined: bool = True
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence
 
-STARTED, ENDED = "=== started ", "=== ended "
+STARTED = "=== started "
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
 _LONGEST = 300  # characters of an error line in a table
 
@@ -30,19 +29,17 @@ class Ended:
         status: exit status, negative for the signal that killed it.
         peak_bytes: its largest resident set.
         seconds: wall-clock time, from start to exit.
-        load: the machine's 1-minute load average before and after; it shows other processes.
         cpu_seconds: user and system time, which other processes lengthen less.
     """
 
     status: int
     peak_bytes: int
     seconds: float
-    load: Tuple[float, float]
     cpu_seconds: float
 
 
 def run(command: Sequence[Any], log: Path, threads: int, printed: Optional[Path] = None) -> Ended:
-    """Run ``command`` to its end, its output appended to ``log`` between two lines of ours.
+    """Run ``command`` to its end, its output appended to ``log`` after a line with the command.
 
     Args:
         printed: receives standard output instead of ``log``.
@@ -52,15 +49,13 @@ def run(command: Sequence[Any], log: Path, threads: int, printed: Optional[Path]
     """
     command = list(map(str, command))
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as stream:
+    # With several GPUs, each process of fairseq would read, and report on, a part of the data.
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    own = {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": gpu}
+    with log.open("a") as stream, (printed or log).open("w" if printed else "a") as output:
         stream.write(f"{STARTED}{json.dumps(command)}\n")
         stream.flush()
-        with contextlib.ExitStack() as files:
-            output = stream if printed is None else files.enter_context(printed.open("w"))
-            count = str(threads)
-            own = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, **one_gpu()}
-            ended = _wait(command, stdout=output, stderr=stream, env={**os.environ, **own})
-        stream.write(f"{ENDED}{json.dumps(asdict(ended))}\n")
+        ended = _wait(command, stdout=output, stderr=stream, env={**os.environ, **own})
     if ended.status:
         raise CommandFailed(f"{_reason(ended.status, log)} (see {log.name})")
     return ended
@@ -72,22 +67,8 @@ def last_attempt(log: Path) -> List[str]:
     return text.rpartition(STARTED)[2].splitlines()[1:]
 
 
-def attempts(log: Path) -> List[Dict[str, Any]]:
-    """Return how each command in ``log`` ended, except for commands that were killed with us."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return [json.loads(line[len(ENDED) :]) for line in lines if line.startswith(ENDED)]
-
-
-def one_gpu() -> Dict[str, str]:
-    """Return the environment variable that shows fairseq's commands one GPU.
-
-    With several GPUs, each process would read, and report on, a part of the data.
-    """
-    return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
-
-
 def _wait(command: List[str], **streams: Any) -> Ended:
-    load, start = os.getloadavg()[0], time.perf_counter()
+    start = time.perf_counter()
     child = subprocess.Popen(command, **streams)
     try:
         _, status, usage = os.wait4(child.pid, 0)  # RUSAGE_CHILDREN would add other children
@@ -100,13 +81,12 @@ def _wait(command: List[str], **streams: Any) -> Ended:
     # Linux counts what we held when we started the child as the child's own, so this process must
     # stay small: it imports no torch.
     peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    loads, seconds = (load, os.getloadavg()[0]), time.perf_counter() - start
-    return Ended(child.returncode, peak_bytes, seconds, loads, usage.ru_utime + usage.ru_stime)
+    seconds, cpu_seconds = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
+    return Ended(child.returncode, peak_bytes, seconds, cpu_seconds)
 
 
 def _reason(status: int, log: Path) -> str:
-    lines = [line.strip() for line in last_attempt(log) if not line.startswith(ENDED)]
-    lines = [line for line in lines if line]
+    lines = [line.strip() for line in last_attempt(log) if line.strip()]
     errors = [line for line in lines if _ERROR.match(line)]
     if status < 0:  # torch's threads may abort a process that an exception ends
         why = f" after {errors[-1]}" if errors else ""

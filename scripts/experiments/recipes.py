@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple, Union
 
@@ -68,15 +67,10 @@ def variants(
         rates: with any, each variant comes with each rate, as LABEL@RATE.
 
     Raises:
-        UsageError: for a repeated or unusable label, and for flags of an unknown label.
+        UsageError: for flags of an unknown label.
     """
     pairs = [(name.partition("=")[0], name.rpartition("=")[2]) for name in names]
     own: Dict[str, List[str]] = {label: [] for label, _ in pairs}
-    if len(own) < len(pairs) or not all(re.fullmatch(r"[\w.+-]+", label) for label in own):
-        raise UsageError(
-            "--criteria: required different labels of letters, digits and ._+-, got "
-            f"{', '.join(label for label, _ in pairs)}"
-        )
     for label, flags in flags_for:
         if label not in own:
             raise UsageError(f"--flags-for: required one of {', '.join(own)}, got {label!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import yaml  # a dependency of omegaconf, which fairseq needs
 from rendering.cells import spread, table
@@ -13,12 +13,8 @@ from rendering.cells import spread, table
 MIB = 2**20
 
 
-class Line(NamedTuple):
-    """A line of a table: labels, and the values of each number, or the error of a failed run."""
-
-    labels: Sequence[str]
-    numbers: Mapping[str, Sequence[Optional[float]]]
-    error: Optional[str] = None
+# Labels of a line, and the values of each number: several are shown as mean and deviation.
+Line = Tuple[Sequence[str], Mapping[str, Sequence[Optional[float]]]]
 
 
 @functools.lru_cache(maxsize=None)
@@ -38,32 +34,19 @@ def sections(kind: str, heads: Sequence[str], lines: Sequence[Line]) -> List[str
     found = []
     for title, shown in load("reports")[kind].items():
         columns = shown["columns"]
-        if any(set(columns) & set(line.numbers) for line in lines):
-            titles = [*heads, *(title for title, _ in columns.values())]
-            rows = [[*line.labels, *_cells(line, columns)] for line in lines]
-            text = "\n".join(table(titles, rows))
+        if any(set(columns) & set(numbers) for _, numbers in lines):
+            rows = [
+                [*labels, *(spread(numbers.get(n, ()), form) for n, (_, form) in columns.items())]
+                for labels, numbers in lines
+            ]
+            text = "\n".join(table([*heads, *(title for title, _ in columns.values())], rows))
             found.append(f"## {title}\n\n{text}\n\n{shown['about'].strip()}")
     return found
 
 
-def _cells(line: Line, columns: Mapping[str, Sequence[str]]) -> List[str]:
-    if line.error is not None and not line.numbers:
-        reason = f"failed: {line.error}".replace("|", "\\|")
-        return [reason, *[""] * (len(columns) - 1)]
-    return [spread(line.numbers.get(name, ()), form) for name, (_, form) in columns.items()]
-
-
-def conditions(parts: Iterable[Mapping[str, Any]]) -> str:
-    """Say where, when and with which versions parts of runs were made."""
-    lines: Dict[str, None] = {}
-    for part in parts:
-        about = {**part["hardware"], **part["versions"], "date": part["date"]}
-        lines[", ".join(f"{name} {value}" for name, value in about.items())] = None
-    return "\n".join(lines)
-
-
-def write(path: Path, parts: Sequence[str], content: Any) -> None:
-    """Write the report: paragraphs to PATH.md, ``content`` to PATH.json."""
-    path.with_suffix(".md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    text = json.dumps(content, indent=1)
-    path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+def write(path: Path, parts: Sequence[str], content: Any) -> str:
+    """Write paragraphs to PATH.md and ``content`` to PATH.json; return the paragraphs' text."""
+    text = "\n\n".join(parts)
+    path.with_suffix(".md").write_text(f"{text}\n", encoding="utf-8")
+    path.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return text

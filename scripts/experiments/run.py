@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import machine, processes
-from .command import UsageError
 
 Measured = Tuple[Any, processes.Ended]
-# (name; key: a stored part with another key is done again; function that makes the value)
-Part = Tuple[str, Any, Callable[[], Measured]]
+Part = Tuple[str, Callable[[], Measured]]  # name, and the function that makes the value
 HERE = Path(__file__).resolve().parent
 TRAIN = HERE / "train.py"
 
@@ -62,19 +60,19 @@ class Run:
         """Return the parts in their order; each may need those before."""
         raise NotImplementedError
 
-    def complete(self, say: Callable[[str], None]) -> Outcome:
+    def complete(self) -> Outcome:
         """Do the parts that are not done yet, up to the first failure."""
         parts: Dict[str, Any] = {}
         error = None
         try:
-            for name, key, do in self.parts():
-                if name not in self.stored or self.stored[name].get("key") != key:
-                    say(f"{self.name}: {name}")
-                    self._store(name, key, *do())
+            for name, do in self.parts():
+                if name not in self.stored:
+                    print(f"{self.name}: {name}", flush=True)
+                    self._store(name, *do())
                 parts[name] = self.stored[name]
         except processes.CommandFailed as failure:
             error = str(failure)
-            say(f"{self.name}: failed: {error}")
+            print(f"{self.name}: failed: {error}", flush=True)
         return self.outcome(parts, error)
 
     def outcome(self, parts: Dict[str, Any], error: Optional[str] = None) -> Outcome:
@@ -86,7 +84,7 @@ class Run:
         """Run a measure of measure.py."""
         return measure(name, self.folder / f"{name}.json", self.settings.threads, *arguments)
 
-    def _store(self, name: str, key: Any, value: Any, ended: processes.Ended) -> None:
+    def _store(self, name: str, value: Any, ended: processes.Ended) -> None:
         self.stored[name] = {
             "value": value,
             "ended": asdict(ended),
@@ -94,7 +92,6 @@ class Run:
             "date": time.strftime("%Y-%m-%d"),
             "versions": machine.versions(),
             "plugin": machine.plugin_fingerprint(),
-            "key": key,
         }
         # Written beside the file, then renamed: an interruption leaves the old file.
         part = self._results.with_name("part.json")
@@ -116,17 +113,12 @@ def prepare(options: argparse.Namespace, **others: Any) -> argparse.Namespace:
 
     Returns:
         them, with a resolved ``out``, ``device``, ``device_name`` and ``others``.
-
-    Raises:
-        UsageError: for a GPU that is not available.
     """
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     gpu = None
     if options.device != "cpu":
         gpu = measure("device", options.out / "device.json", options.threads)[0]["cuda"]
-    if options.device == "cuda" and gpu is None:
-        raise UsageError("--device cuda: required a GPU that torch can use, got none")
     options.device = "cpu" if gpu is None else "cuda"
     options.device_name = gpu or str(machine.hardware()["processor"])
     vars(options).update(others)
@@ -139,25 +131,26 @@ def device_flags(device: str) -> List[str]:
 
 
 def complete_all(
-    runs: Sequence[Run], write: Callable[[List[Outcome]], None], report: Path
-) -> List[Outcome]:
+    runs: Sequence[Run], write: Callable[[List[Outcome]], str]
+) -> Tuple[List[Outcome], int]:
     """Complete one run after the other; a failed run is an outcome, too.
 
     Args:
-        write: writes the report, after every run.
-        report: is printed at the end.
+        write: writes the report after every run, and returns its text; the last is printed.
+
+    Returns:
+        the outcomes, and the exit status: 1 if a run failed.
     """
     found: List[Outcome] = []
+    text = ""
     for place, run in enumerate(runs, start=1):
-        said: List[str] = []
+        print(f"[{place}/{len(runs)}] {run.name}", flush=True)
+        found.append(run.complete())
+        text = write(found)
+    print(text)
+    return found, int(any(outcome.error for outcome in found))
 
-        def say(text: str, said: List[str] = said, place: int = place) -> None:
-            said.append(text)
-            print(f"[{place}/{len(runs)}]", text, flush=True)
 
-        found.append(run.complete(say))
-        if not said:
-            say(f"{run.name}: taken from disk")
-        write(found)
-    print(report.read_text(encoding="utf-8"))
-    return found
+def failures(outcomes: Sequence[Outcome]) -> List[str]:
+    """Return a paragraph about each failed run."""
+    return [f"{one.folder} failed: {one.error}" for one in outcomes if one.error]

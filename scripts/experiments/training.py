@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -10,7 +12,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from rendering.cells import SOFTMAX
 
 from . import logs, machine, processes
-from .command import UsageError
 from .recipes import ADAPTIVE, Variant, criterion_flags, inherited
 from .run import TRAIN, Measured, Outcome, Part, Run, device_flags, prepare
 
@@ -33,22 +34,10 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(options: argparse.Namespace, **others: Any) -> argparse.Namespace:
-    """Return the settings of all trainings: see Training.
-
-    Raises:
-        UsageError: for ``--questions`` or ``--answers`` alone.
-        FileNotFoundError: for a file that does not exist.
-    """
-    asked = [path for path in (options.questions, options.answers) if path]
-    if len(asked) == 1:
-        raise UsageError("--questions, --answers: required both, got one")
-    return prepare(
-        options,
-        data=options.data.resolve(),
-        fingerprint=machine.data_fingerprint(options.data),
-        asked=[path.resolve(strict=True) for path in asked],
-        **others,
-    )
+    """Return the settings of all trainings: see Training."""
+    asked = [path.resolve(strict=True) for path in (options.questions, options.answers) if path]
+    own = {"data": options.data.resolve(), "fingerprint": machine.data_fingerprint(options.data)}
+    return prepare(options, asked=asked, **own, **others)
 
 
 class Training(Run):
@@ -56,9 +45,9 @@ class Training(Run):
 
     Args:
         settings: those of run.prepare, and ``data`` (the binarised folder) with its
-            ``fingerprint``, ``recipe``, ``training`` and ``scoring`` (further flags of
-            fairseq-train and fairseq-eval-lm), ``profile_batches`` (0 for no profile),
-            ``asked`` (questions and answers of sentence completion, or none) and ``only_train``.
+            ``fingerprint``, ``recipe``, ``training`` (further flags of fairseq-train),
+            ``profile_batches`` (0 for no profile), ``asked`` (questions and answers of sentence
+            completion, or none) and ``only_train``.
     """
 
     def __init__(self, settings: Any, variant: Variant, seed: int):
@@ -75,22 +64,15 @@ class Training(Run):
         self._places = [settings.data, "--user-dir", machine.PLUGIN]
 
     def parts(self) -> List[Part]:
-        """Return the parts; after a change of the plugin, only measures are repeated."""
-        settings, plugin = self.settings, machine.plugin_fingerprint()
-        found: List[Part] = [("train", None, self._train)]
-        if settings.only_train:
-            return found
-        found.append(("score", [plugin, self._scoring_flags()], self._score))
-        if settings.profile_batches:
-            found.append(("profile", [plugin, settings.profile_batches], self._profile))
-        if settings.asked:
-            asked = machine.fingerprint(settings.asked)
-            found.append(("complete", [plugin, asked], self._complete))
+        """Return the parts that the settings ask for."""
+        settings = self.settings
+        found: List[Part] = [("train", self._train)]
+        if not settings.only_train:
+            found.append(("score", self._score))
+            found += [("profile", self._profile)] if settings.profile_batches else []
+            if len(settings.asked) == 2 and self.system.criterion != ADAPTIVE:
+                found.append(("complete", self._complete))
         return found
-
-    def finished(self) -> Optional[Outcome]:
-        """Return the outcome of an earlier call, if that trained and scored."""
-        return self.outcome(self.stored) if {"train", "score"} <= set(self.stored) else None
 
     def outcome(self, parts: Dict[str, Any], error: Optional[str] = None) -> Outcome:
         """Return an outcome whose parts are values, none after an error."""
@@ -103,10 +85,12 @@ class Training(Run):
 
     def _train(self) -> Measured:
         log = self.folder / "train.log"
+        log.unlink(missing_ok=True)
+        shutil.rmtree(str(self.checkpoint.parent), ignore_errors=True)  # of an interrupted training
         command = [sys.executable, TRAIN, *self._places, *self.flags, "--log-format", "json"]
         command += ["--save-dir", self.checkpoint.parent]
         ended = processes.run(command, log, self.settings.threads)
-        training, attempts = logs.read_training(log), processes.attempts(log)
+        training = logs.read_training(log)
         curve = training.curve()
         last = curve[-1] if curve else {}
         return {
@@ -116,8 +100,7 @@ class Training(Run):
             "words": training.words_at(last["update"]) if last else None,
             "updates": last.get("update"),
             "parameters": training.parameters,
-            "peak_bytes": max(attempt["peak_bytes"] for attempt in attempts),
-            "attempts": attempts,
+            "peak_bytes": ended.peak_bytes,
             "curve": curve,
         }, ended
 
@@ -135,21 +118,22 @@ class Training(Run):
         settings = self.settings
         ways = ["--exact-only"] if self.system.criterion in NORMALISED else []
         same = [*device_flags(settings.device), "--num-workers", "0", *inherited(self.flags)]
-        return [*ways, *same, *settings.recipe.scoring, *settings.scoring]
+        return [*ways, *same, *settings.recipe.scoring]
 
     def _profile(self) -> Measured:
-        """Time the parts of an update; the output layer's share is the rest of all of it."""
+        """Time the parts of an update; the criterion's are features and output layer."""
         limits = ["--updates", self.settings.profile_batches]
         found, ended = self.measure("update", *limits, *self._places, *self.flags, "--no-save")
         ms = found["milliseconds"]
-        features = ms["features"] + ms["features backward"]
-        layer, rest = ms["output layer"] + ms["layer backward"], ms["clip"] + ms["optimiser"]
-        milliseconds = {"features": features, "criterion": features + layer, "optimiser": rest}
-        share = layer / (features + layer + rest)
-        return {"share": share, "milliseconds": milliseconds, "batches": found["updates"]}, ended
+        return {**ms, "criterion": ms["features"] + ms["layer"]}, ended
 
     def _complete(self) -> Measured:
-        places = ["--data", self.settings.data, "--checkpoint", self.checkpoint]
-        questions, answers = self.settings.asked
-        flags = ["--device", self.settings.device, "--questions", questions, "--answers", answers]
-        return self.measure("complete", *places, *flags)
+        found, (questions, answers) = self.folder / "complete.json", self.settings.asked
+        command = [sys.executable, "-m", "fairseq_bnce.cli", "complete", "--json"]
+        command += ["--path", self.checkpoint, "--data", self.settings.data]
+        command += ["--device", self.settings.device, "--answers", answers, questions]
+        log = self.folder / "complete.log"
+        ended = processes.run(command, log, self.settings.threads, printed=found)
+        shares = json.loads(found.read_text(encoding="utf-8"))
+        names = {"accuracy": "exact", "u_accuracy": "unnormalized", "choices_that_differ": "differ"}
+        return {name: 100 * shares[key]["share"] for name, key in names.items()}, ended

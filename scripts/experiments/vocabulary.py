@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
-import shutil
 import statistics
 import sys
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from rendering.cells import SOFTMAX, ratio
 
 from . import logs, machine, plot, processes, report, run
 from .made import make_data
 from .recipes import ADAPTIVE, criterion_flags, words
-from .report import MIB, Line
+from .report import MIB
 from .run import TRAIN, Measured, Outcome, Part, Run
 
 PARTS = ("update", "train")
@@ -23,7 +21,6 @@ LEAST_UPDATES = 10  # timed updates of a training, however long they take
 _INTERVALS = 10  # timed intervals; each is a line of the training log
 _WARM_INTERVALS = 2
 _LEAST_TOKENS = 400_000  # with fewer tokens, the unigram counts would miss all but common words
-_OUT_OF_MEMORY = re.compile(r"OOM: (.*)")
 _SPARSE = "_sparse"
 _OWN = ("bnce", "shared_nce")
 _COMMON = """
@@ -101,16 +98,9 @@ class Benchmark(Run):
     def parts(self) -> Iterator[Part]:
         """Yield the parts; the time of an update decides how many updates are trained."""
         if "update" in self.settings.parts:
-            yield "update", None, self._update
+            yield "update", self._update
         if "train" in self.settings.parts:
-            yield "train", self._interval(), self._train
-
-    def complete(self, say: Callable[[str], None]) -> Outcome:
-        """Do what is missing; leave no checkpoint behind."""
-        try:
-            return super().complete(say)
-        finally:
-            shutil.rmtree(str(self.folder / "checkpoints"), ignore_errors=True)
+            yield "train", self._train
 
     def _update(self) -> Measured:
         limits = ["--updates", self.settings.updates, "--seconds", self.settings.max_seconds]
@@ -125,9 +115,7 @@ class Benchmark(Run):
         training = logs.read_training(log, warm_up=_WARM_INTERVALS * interval)
         found = [one for one in training.intervals if one.steady]
         if len(found) < _INTERVALS:  # on a GPU, fairseq goes on without memory
-            reason = _OUT_OF_MEMORY.search(log.read_text(encoding="utf-8"))
-            missing = f"required {_INTERVALS} timed intervals of training, got {len(found)}"
-            raise logs.UnreadableLog(reason.group(1) if reason else missing)
+            raise logs.UnreadableLog(f"required {_INTERVALS} timed intervals, got {len(found)}")
         return speeds(found, training.processor), ended
 
     def _interval(self) -> int:
@@ -140,10 +128,7 @@ class Benchmark(Run):
         return math.ceil(updates / _INTERVALS)
 
     def _arguments(self) -> List[Any]:
-        """Return fairseq-train's arguments; after a crash fairseq needs a folder to save to."""
-        checkpoints = self.folder / "checkpoints"
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        return [self.data, "--user-dir", machine.PLUGIN, "--save-dir", checkpoints, *self.flags]
+        return [self.data, "--user-dir", machine.PLUGIN, "--save-dir", self.folder, *self.flags]
 
 
 def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> Numbers:
@@ -152,16 +137,11 @@ def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> N
     Args:
         processor: processor seconds up to an update.
     """
-    each = [one.words / one.seconds for one in intervals]
     words, seconds = sum(i.words for i in intervals), sum(i.seconds for i in intervals)
     first, last = intervals[0].first, intervals[-1].last
-    has_times = {first, last} <= set(processor)
-    spent = processor[last] - processor[first] if has_times else None
     return {
         "words_per_second": words / seconds,
-        "words_per_processor_second": ratio(words, spent),
-        "slowest": min(each),
-        "fastest": max(each),
+        "words_per_processor_second": words / (processor[last] - processor[first]),
         "update_ms": 1000 * seconds / (last - first),
         "updates": last - first,
     }
@@ -185,15 +165,10 @@ def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
 def _numbers(parts: Dict[str, Any]) -> Numbers:
     found: Numbers = {}
     if "train" in parts:
-        ended = parts["train"]["ended"]
-        found.update(parts["train"]["value"], process_mib=ended["peak_bytes"] / MIB)
-        found["cpu_share"] = 100 * ended["cpu_seconds"] / ended["seconds"]
+        found.update(parts["train"]["value"])
     if "update" in parts:
         value = parts["update"]["value"]
-        found.update({f"{name}_phase_ms": ms for name, ms in value["milliseconds"].items()})
-        found.update(phases_ms=value["update_ms"], distinct_targets=value["distinct_targets"])
-        for name, of in (("update", "peak"), ("parameters", "parameter"), ("state", "state")):
-            found[f"{name}_mib"] = value[f"{of}_bytes"] / MIB
+        found["update_mib"] = value["peak_bytes"] / MIB
     return found
 
 
@@ -202,29 +177,29 @@ def growth(outcomes: Sequence[Outcome]) -> Dict[str, Numbers]:
     found: Dict[str, Dict[int, Numbers]] = {}
     for outcome, one in zip(outcomes, numbers(outcomes)):
         found.setdefault(outcome.system, {})[outcome.case] = one
-    vocabs = {outcome.case for outcome in outcomes}
     grown: Dict[str, Numbers] = {}
     for system, own in found.items():
-        first, last = own.get(min(vocabs), {}), own.get(max(vocabs), {})
-        points = [(vocab, one.get("update_ms")) for vocab, one in own.items()]
-        grown[system] = {"update_exponent": exponent(points)}
-        for name, of in (("speed_kept", "words_per_second"), ("memory_growth", "update_mib")):
-            grown[system][name] = ratio(last.get(of), first.get(of)) if len(vocabs) > 1 else None
+        first, last = own[min(own)], own[max(own)]
+        grown[system] = {
+            "update_exponent": exponent([(v, one.get("update_ms")) for v, one in own.items()]),
+            "speed_kept": ratio(last.get("words_per_second"), first.get("words_per_second")),
+            "memory_growth": ratio(last.get("update_mib"), first.get("update_mib")),
+        }
     return grown
 
 
 def exponent(points: Sequence[Tuple[float, Optional[float]]]) -> Optional[float]:
     """Return the b of cost = a V^b by least squares on logarithms; None for one size."""
     known = [(math.log(vocab), math.log(cost)) for vocab, cost in points if cost]
-    if len({vocab for vocab, _ in known}) < 2:
+    if len(known) < 2:
         return None
     x, y = (statistics.fmean(values) for values in zip(*known))
     spread = sum((vocab - x) ** 2 for vocab, _ in known)
     return sum((vocab - x) * (cost - y) for vocab, cost in known) / spread
 
 
-def write(outcomes: Sequence[Outcome], settings: Any) -> None:
-    """Write ``benchmark.md`` and ``benchmark.json``."""
+def write(outcomes: Sequence[Outcome], settings: Any) -> str:
+    """Write ``benchmark.md`` and ``benchmark.json``, and return the former."""
     names = ("updates", "max_seconds", "device", "device_name", "threads", "parts")
     chosen = {name: getattr(settings, name) for name in names}
     runs, lines = [], []
@@ -232,19 +207,17 @@ def write(outcomes: Sequence[Outcome], settings: Any) -> None:
         failed = {"failed": o.error} if o.error else {}
         named = {"system": o.system, "vocab": o.case, "folder": o.folder}
         runs.append({**named, **failed, **own, "parts": o.parts})
-        lines.append(Line([o.system, f"{o.case:,}"], _single(own), o.error))
+        lines.append(([o.system, f"{o.case:,}"], _lists(own)))
     recipe, grown = settings.recipe, growth(outcomes)
     content = {"settings": {**chosen, "recipe": recipe._asdict()}, "growth": grown, "runs": runs}
+    growing = [([system], _lists(found)) for system, found in grown.items()]
     parts = [f"# Cost by vocabulary, {recipe.name}: {recipe.about}"]
-    parts.append(report.conditions(part for o in outcomes for part in o.parts.values()))
     parts += report.sections("vocabulary", ["system", "V"], lines)
-    growing = [Line([system], _single(found)) for system, found in grown.items()]
-    parts += report.sections("growth", ["system"], growing)
-    parts += [f"{o.system} V={o.case:,} failed: {o.error}" for o in outcomes if o.error]
-    report.write(settings.out / "benchmark", parts, content)
+    parts += [*report.sections("growth", ["system"], growing), *run.failures(outcomes)]
+    return report.write(settings.out / "benchmark", parts, content)
 
 
-def _single(found: Numbers) -> Dict[str, List[Optional[float]]]:
+def _lists(found: Numbers) -> Dict[str, List[Optional[float]]]:
     return {name: [value] for name, value in found.items()}
 
 

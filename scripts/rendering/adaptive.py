@@ -40,10 +40,14 @@ _SCORING: Columns = (
 
 def grid(*comparisons: Dict[str, Any]) -> List[str]:
     """Tabulate validation perplexity of every method with every learning rate, the best in bold."""
-    runs = _runs(comparisons)
-    rates = sorted({rate for _, rate in runs}, key=float)
-    titles = [f"validation PPL after {_common_update(runs):,} updates, lr", *rates]
-    return table(titles, [[METHODS[name], *_by_rate(runs, name, rates)] for name in _methods(runs)])
+    runs, lines = _runs(comparisons), []
+    update, rates = _common_update(runs), sorted({rate for _, rate in runs}, key=float)
+    for method in _methods(runs):
+        cells = {rate: _at(runs.get((method, rate), []), update) for rate in rates}
+        best = _best(runs, method, update)[1]
+        cells[best] = f"**{cells[best]}**"
+        lines.append([METHODS[method], *cells.values()])
+    return table([f"validation PPL after {update:,} updates, lr", *rates], lines)
 
 
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
@@ -62,8 +66,7 @@ def batches(*comparisons: Dict[str, Any]) -> List[str]:
         for size, runs in sizes.items():
             update = _common_update(runs)
             best = _best(runs, method, update)
-            ppl = _shown([_at(run, update) for run in runs[best]])
-            lines.append([METHODS[method], f"{size:,}", best[1], ppl])
+            lines.append([METHODS[method], f"{size:,}", best[1], _at(runs[best], update)])
     titles = [f"after {shown} targets", "targets a batch", "best lr", "validation PPL"]
     return table(titles, lines)
 
@@ -74,7 +77,7 @@ def leaders(*comparisons: Dict[str, Any]) -> List[str]:
     updates = _milestones([run for runs in chosen.values() for run in runs])
     titles = ["", "lr", *(f"valid PPL after {update:,} updates" for update in updates)]
     lines = [
-        [METHODS[method], rate, *(_shown([_at(run, at) for run in runs]) for at in updates)]
+        [METHODS[method], rate, *(_at(runs, update) for update in updates)]
         for (method, rate), runs in chosen.items()
     ]
     return table(titles, lines)
@@ -93,13 +96,12 @@ def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
 
 def speed(*comparisons: Dict[str, Any]) -> List[str]:
     """Tabulate speed and memory of the longest runs of every method: their speed is best known."""
-    runs, lines = _runs(comparisons), []
+    runs, found = _runs(comparisons), {}
     for method in _methods(runs):
         own = [run for key, some in runs.items() if key[0] == method for run in some]
         most = max(run["updates"] for run in own)
-        longest = [run for run in own if run["updates"] == most]
-        lines.append([METHODS[method], *_values(longest, _SPEED)])
-    return table(["training", *(title for title, _, _ in _SPEED)], lines)
+        found[method] = [run for run in own if run["updates"] == most]
+    return _measured("training", found, _SPEED)
 
 
 def scoring(*comparisons: Dict[str, Any]) -> List[str]:
@@ -108,8 +110,15 @@ def scoring(*comparisons: Dict[str, Any]) -> List[str]:
     chosen = {key[0]: scored[key] for key in _leaders(comparisons) if key in scored}
     every = [run for runs in chosen.values() for run in runs]
     columns = [column for column in _SCORING if any(run.get(column[1]) for run in every)]
-    lines = [[METHODS[method], *_values(runs, columns)] for method, runs in chosen.items()]
-    return table(["", *(title for title, _, _ in columns)], lines)
+    return _measured("", chosen, columns)
+
+
+def _measured(title: str, found: Dict[str, List[Run]], columns: Columns) -> List[str]:
+    lines = [
+        [METHODS[name], *(_shown([run.get(key) for run in runs], f) for _, key, f in columns)]
+        for name, runs in found.items()
+    ]
+    return table([title, *(head for head, _, _ in columns)], lines)
 
 
 def _runs(comparisons: Iterable[Dict[str, Any]], is_scored: bool = False) -> Runs:
@@ -126,29 +135,23 @@ def _runs(comparisons: Iterable[Dict[str, Any]], is_scored: bool = False) -> Run
     return found
 
 
-def _by_rate(runs: Runs, method: str, rates: Sequence[str]) -> List[str]:
-    update = _common_update(runs)
-    best, line = _best(runs, method, update), []
-    for rate in rates:
-        text = _shown([_at(run, update) for run in runs.get((method, rate), [])])
-        line.append(f"**{text}**" if (method, rate) == best else text)
-    return line
-
-
 def _methods(runs: Runs) -> List[str]:
     return [method for method in METHODS if any(key[0] == method for key in runs)]
 
 
+def _curve(run: Run) -> Dict[int, float]:
+    return {point["update"]: point["ppl"] for point in run["train"]["curve"]}
+
+
 def _common_update(runs: Runs) -> int:
     """Return the last update at which every run was validated."""
-    curves = [run["train"]["curve"] for some in runs.values() for run in some]
-    return max(set.intersection(*({point["update"] for point in curve} for curve in curves)))
+    return max(set.intersection(*(set(_curve(run)) for some in runs.values() for run in some)))
 
 
 def _best(runs: Runs, method: str, update: int) -> Key:
     """Return the key of a method whose first seed is best after so many updates."""
     keys = [key for key in runs if key[0] == method]
-    return min(keys, key=lambda key: _at(runs[key][0], update) or math.inf)
+    return min(keys, key=lambda key: _curve(runs[key][0]).get(update, math.inf))
 
 
 def _leaders(comparisons: Sequence[Dict[str, Any]]) -> Runs:
@@ -163,14 +166,14 @@ def _leaders(comparisons: Sequence[Dict[str, Any]]) -> Runs:
 
 def _milestones(runs: Sequence[Run]) -> List[int]:
     """Return the last validated updates within a quarter, a half and all of a run."""
-    known = {point["update"] for run in runs for point in run["train"]["curve"]}
-    ends = {run["train"]["curve"][-1]["update"] for run in runs}
-    wanted = [most for end in ends for most in (end // 4, end // 2, end)]
+    known = {update for run in runs for update in _curve(run)}
+    wanted = [max(_curve(run)) // part for run in runs for part in (4, 2, 1)]
     return sorted({max(u for u in known if u <= most) for most in wanted if most >= min(known)})
 
 
-def _at(run: Run, update: int) -> Optional[float]:
-    return {point["update"]: point["ppl"] for point in run["train"]["curve"]}.get(update)
+def _at(runs: Sequence[Run], update: int) -> str:
+    """Return the perplexity after so many updates."""
+    return _shown([_curve(run).get(update) for run in runs])
 
 
 def _after(run: Run, seconds: float) -> Optional[float]:
@@ -180,10 +183,6 @@ def _after(run: Run, seconds: float) -> Optional[float]:
         if x <= seconds <= y:
             return math.exp(left + (right - left) * (seconds - x) / (y - x))
     return None
-
-
-def _values(runs: Sequence[Run], columns: Columns) -> List[str]:
-    return [_shown([run.get(name) for run in runs], form) for _, name, form in columns]
 
 
 def _shown(values: Sequence[Optional[float]], form: str = ".1f") -> str:

@@ -36,6 +36,11 @@ def interval(numbers: Optional[Sequence[float]], form: str) -> str:
     return f"{value} [{low}, {high}]"
 
 
+def difference(found: Mapping[str, Any], name: str) -> str:
+    """Return a named difference of word error rates with its interval."""
+    return interval(found["differences"].get(name), "+.2f")
+
+
 def spread(values: Iterable[Optional[float]], form: str) -> str:
     """Return the mean, and the standard deviation of several values; a dash for no value."""
     known = [value for value in values if value is not None]

@@ -1,10 +1,10 @@
-"""Tables of bench_decoding.py's decoding.json and first_pass_example.py's first-pass.json."""
+"""Tables of speech: bench_decoding.py, first_pass_example.py and speech_example.py."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .cells import Columns, interval, measured, number, table
+from .cells import Columns, difference, interval, measured, number, table
 
 SYSTEMS = {
     "ours": "`FlashlightLM`, unnormalised",
@@ -49,10 +49,43 @@ def first_pass(found: Dict[str, Any]) -> List[str]:
     for name, system in found["systems"].items():
         library, _, model = name.partition(" ")
         line = [DECODERS.get(library, "greedy"), MODELS.get(model, "–")]
-        line += [interval(system["wer"], ".2f"), _difference(found, f"{library} ours - {name}")]
+        line += [interval(system["wer"], ".2f"), difference(found, f"{library} ours - {name}")]
         lines.append([*line, number(system["real_time"] if model else None, ".4f")])
     return table(titles, lines, text=2)
 
 
-def _difference(found: Dict[str, Any], name: str) -> str:
-    return interval(found["differences"].get(name), "+.2f")
+ROWS = {
+    "first": "pocketsphinx's own answer",
+    "trigram": "sound, trigram, number of words",
+    "unnormalized": "and the unnormalised model",
+    "exact": "and the exactly normalised one",
+    "exchanged": "exact scores by the weights of the unnormalised ones",
+    "unnormalized-half": "unnormalised, half of the vocabulary OOV",
+    "exact-half": "exact, half of the vocabulary OOV",
+    "oracle": "the best of each list",
+}
+
+
+def speech(found: Dict[str, Any]) -> List[str]:
+    """Tabulate word error rates of the test half, and the differences to the two first passes."""
+    titles = ["", "WER, %", "over the first pass", "over the trigram by tuned weights"]
+    lines = []
+    for name, title in ROWS.items():
+        differences = [difference(found, f"{name} - {one}") for one in ("first", "trigram")]
+        lines.append([title, interval(found["wer"][name], ".2f"), *differences])
+    return table(titles, lines)
+
+
+def ways(*found: Dict[str, Any]) -> List[str]:
+    """Tabulate several runs: the normaliser of unnormalised scores, and its effect on errors."""
+    titles = ["model, and what is subtracted", "validation PPL^f", "σ_z, nats"]
+    titles += ["WER, exact", "unnormalised − exact"]
+    lines = []
+    for one in found:
+        model, rows = one["model"], one["model"].get("rows")
+        constant = "log Z" if rows is None else "a constant"
+        line = [f"{model.get('kind', 'ranking')}, {f'{rows:,} rows' if rows else constant}"]
+        line += [number(model["ppl"], ".1f"), number(model["sigma_z"], ".3f")]
+        line.append(interval(one["wer"]["exact"], ".2f"))
+        lines.append([*line, difference(one, "unnormalized - exact")])
+    return table(titles, lines)

@@ -25,7 +25,6 @@ _NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--ma
 _NOT_TOLD |= {"--log-interval", "--lr", "--lr-scheduler", "--optimizer"}
 _NOT_TOLD |= {"--save-interval-updates", "--keep-interval-updates"}
 _REDUCED = ", reduced partition function"
-_AVERAGED = ("ppl", "sigma_z", "seconds")
 _AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
 
 
@@ -38,7 +37,6 @@ class System:
         flags: what tells it from others of its label.
         ppl: exact, of the validation data (a reduced partition function's: of what was scored);
             sigma_z: nats.
-        seconds: of the processor in training.
         curve: (processor seconds, validation perplexity).
         machine: whose processor that was.
         seed: of several, none.
@@ -51,7 +49,6 @@ class System:
     flags: Tuple[str, ...] = ()
     ppl: Optional[float] = None
     sigma_z: Optional[float] = None
-    seconds: Optional[float] = None
     curve: Tuple[Tuple[float, float], ...] = ()
     machine: str = ""
     seed: Optional[int] = None
@@ -60,11 +57,7 @@ class System:
     @property
     def place(self) -> Tuple[float, float]:
         """Return (σ_z, perplexity), with more digits than a picture or a table shows."""
-        assert self.ppl is not None and self.sigma_z is not None, "families() has only such"
-        return round(self.sigma_z, 4), round(self.ppl, 2)
-
-
-Groups = Dict[Tuple[str, str], List[System]]
+        return round(self.sigma_z or 0.0, 4), round(self.ppl or 0.0, 2)
 
 
 def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
@@ -73,7 +66,7 @@ def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
     Args:
         contents: of JSON files; those of other results are passed over.
     """
-    found: Groups = {}
+    found: Dict[Tuple[str, str], List[System]] = {}
     for one in dict.fromkeys(trainings(contents)):
         if one.sigma_z is not None:
             found.setdefault((one.family, one.group), []).append(one)
@@ -109,13 +102,8 @@ def _compared(content: Content) -> Iterator[System]:
 
 def _other(flags: Sequence[str]) -> List[str]:
     """Return the flags of all runs, without those of length, logs and learning rate."""
-    found: List[str] = []
-    for word in flags:
-        if word.startswith("--"):
-            found.append(word)
-        else:
-            found[-1] += f" {word}"
-    return [flag for flag in found if flag.split(" ")[0] not in _NOT_TOLD]
+    each = re.split(r" (?=--)", " ".join(flags)) if flags else []
+    return [flag for flag in each if flag.split(" ")[0] not in _NOT_TOLD]
 
 
 def _reproduced(content: Content) -> Iterator[System]:
@@ -152,7 +140,6 @@ def _training(family: str, group: str, run: Content, scored: Content, training: 
         tuple(run["flags"]),
         scored.get("valid_ppl"),
         scored.get("sigma_z"),
-        scored.get("processor_seconds"),
         tuple(points) if has_curve else (),
         training["hardware"]["processor"],
         run["seed"],
@@ -183,10 +170,9 @@ def _means(systems: Sequence[System]) -> List[System]:
     found = []
     for _, seeds in sorted(alike.items(), key=lambda item: item[0]):
         every = list(seeds.values())
-        means: Dict[str, Any] = {}
-        for name in _AVERAGED:
-            values = [getattr(one, name) for one in every]
-            means[name] = None if None in values else statistics.fmean(values)
+        means: Dict[str, Any] = {
+            n: statistics.fmean(getattr(one, n) for one in every) for n in ("ppl", "sigma_z")
+        }
         found.append(replace(every[0], **means, runs=sum(one.runs for one in every)))
     return found
 

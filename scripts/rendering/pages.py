@@ -49,7 +49,7 @@ def _filled(place: Any, page: Path, tables: Mapping[str, Table]) -> str:
 
 
 def _paths(page: Path, file: str) -> List[Path]:
-    found = sorted(path for path in page.parent.glob(file) if path.is_file())
+    found = sorted(page.parent.glob(file))
     if not found:
         raise PageError(f"{page}: required {file}, got no such file")
     return found

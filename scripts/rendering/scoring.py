@@ -1,4 +1,4 @@
-"""Tables of quickstart.py, bench_scoring.py, bench_offset.py, score_agreement.py, fairseq-bnce."""
+"""Tables of quickstart.py, bench_scoring.py, bench_offset.py, fairseq-bnce."""
 
 from __future__ import annotations
 
@@ -19,12 +19,6 @@ _SPEEDS: Columns = (
     ("× `fairseq-eval-lm`", "faster", ".1f"),
 )
 _MEMORY: Columns = (("peak memory, MiB", "peak_mib", ".0f"), ("seconds", "seconds", ".1f"))
-_AGREEMENT: Columns = (
-    ("words", "words", ",d"),
-    ("perplexity, exact", "perplexity", ".2f"),
-    ("largest difference, exact", "exact", ""),
-    ("unnormalised", "unnormalised", ""),
-)
 _SUMMARY: Columns = (
     ("perplexity including OOVs", "ppl_with_oov", ".3f"),
     ("excluding OOVs", "ppl_without_oov", ".3f"),
@@ -81,15 +75,6 @@ def memory(benchmark: Dict[str, Any]) -> List[str]:
     """Tabulate peak memory for bench_scoring.py's texts with three words a line."""
     lines = [([f"{int(lines):,}"], found) for lines, found in benchmark["memory"].items()]
     return measured(["lines"], _MEMORY, lines)
-
-
-def agreement(found: Dict[str, Any]) -> List[str]:
-    """Tabulate score_agreement.py: our scores against those of fairseq-eval-lm."""
-    lines = []
-    for name, ways in found["models"].items():
-        differences = {way: f"{one['difference']:.1e}" for way, one in ways.items()}
-        lines.append(([f"`{name}`"], {**ways["exact"], **differences}))
-    return measured([""], _AGREEMENT, lines)
 
 
 def printed(lines: List[Dict[str, Any]]) -> List[str]:

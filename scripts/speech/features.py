@@ -66,10 +66,8 @@ def save(path: Path, spoken: Iterable[Tuple[bytes, str]]) -> None:
     """Write features of samples, with their words."""
     pairs = [(log_mels(samples), words) for samples, words in spoken]
     features, words = zip(*pairs)
-    part = path.with_name(f"part.{path.name}")
     lengths = np.array([len(one) for one in features])
-    np.savez(part, frames=np.concatenate(features), lengths=lengths, words=np.array(words))
-    part.replace(path)
+    np.savez(path, frames=np.concatenate(features), lengths=lengths, words=np.array(words))
 
 
 def load(path: Path) -> Speech:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Sequence
 
 import numpy as np
 from decoders.made import SILENCE
@@ -31,12 +31,10 @@ class Search(NamedTuple):
     Attributes:
         decode: returns the words of emissions (T, tokens).
         weigh: sets the weight of the language model's nats, and the score of each word.
-        counts: returns the numbers of scored words and of read contexts; zeros where unknown.
     """
 
     decode: Callable[[np.ndarray], str]
     weigh: Callable[[float, float], Any] = lambda lm_weight, word_score: None
-    counts: Callable[[], Tuple[int, int]] = lambda: (0, 0)
 
 
 def flashlight(model: str, files: Files) -> Search:
@@ -56,7 +54,7 @@ def flashlight(model: str, files: Files) -> Search:
         found = decoders[0].decode(emissions.ctypes.data, *emissions.shape)
         return " ".join(files.words[word] for word in found[0].words if word >= 0)
 
-    return Search(decode, weigh, system.counts)
+    return Search(decode, weigh)
 
 
 def pyctcdecode(model: str, files: Files) -> Search:
@@ -75,8 +73,7 @@ def pyctcdecode(model: str, files: Files) -> Search:
     def decode(emissions: np.ndarray) -> str:
         return " ".join(decoder.decode(emissions, beam_width=BEAM).split())
 
-    counts = (lambda: lm.histories.counts[:2]) if hasattr(lm, "histories") else (lambda: (0, 0))
-    return Search(decode, weigh, counts)
+    return Search(decode, weigh)
 
 
 def _language_model(model: str, files: Files) -> Any:

@@ -36,16 +36,3 @@ def test_the_command(language_model, texts, tmp_path):
         assert way["u_ppl"] == pytest.approx(way["ppl"], rel=0.05)
         assert way["u_ppl_other_mean"] == pytest.approx(way["ppl"], rel=1e-9) != way["u_ppl"]
     assert (tmp_path / "out" / "offset.md").read_text("utf-8") in output
-
-
-@pytest.mark.parametrize(
-    "model, flags, named",
-    [
-        ("m={}", ["--fit", "nowhere.txt"], "nowhere.txt"),
-        ("m=nowhere.pt", [], "nowhere.pt"),
-        ("m={}", ["--rows", "99"], "rows"),
-    ],
-)
-def test_unusable_arguments_are_named(model, flags, named, language_model, texts):
-    status, output = command(model.format(language_model("rnn_lm")), *texts, *flags)
-    assert status == 2 and named in output and "Traceback" not in output

@@ -11,7 +11,7 @@ from rendering import scoring
 def test_a_small_run(tmp_path, capsys):
     """The tables of the report are those of the file."""
     arguments = ["--out", tmp_path, "--vocab", 50, "--tokens", 300, 400, "--exact-tokens", 200, 300]
-    arguments += ["--size", 8, "--memory-lines", 20, "--repeats", 1, "--device", "cpu"]
+    arguments += ["--memory-lines", 20, "--repeats", 1, "--device", "cpu"]
     assert bench_scoring.main(list(map(str, arguments))) == 0
     found = json.loads((tmp_path / "scoring.json").read_text(encoding="utf-8"))
     printed = capsys.readouterr().out.splitlines()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from experiments import logs, processes, vocabulary
-from experiments.measures import as_text, data, layers, meter
+from experiments.measures import data, layers, meter
 from fairseq.data import Dictionary, data_utils
 
 VOCAB = 200
@@ -24,7 +24,7 @@ def zipf(tmp_path_factory):
     return folder
 
 
-def test_fairseq_loads_the_data_whose_words_follow_the_law(zipf, tmp_path):
+def test_fairseq_loads_the_data_whose_words_follow_the_law(zipf):
     dictionary = Dictionary.load(str(zipf / "dict.txt"))
     dataset = data_utils.load_indexed_dataset(str(zipf / "train"), dictionary)
     sentences = [dataset[item] for item in range(len(dataset))]
@@ -38,8 +38,7 @@ def test_fairseq_loads_the_data_whose_words_follow_the_law(zipf, tmp_path):
     expected = counts[specials:].sum() * p / p.sum()
     # Pearson's statistic: mean 195, standard deviation about 20.
     assert ((counts[specials:] - expected) ** 2 / expected).sum() < 300
-    as_text.main([str(zipf), "train", str(tmp_path / "text")])
-    lines = (tmp_path / "text").read_text(encoding="utf-8").splitlines()
+    lines = (zipf / "train.txt").read_text(encoding="utf-8").splitlines()
     assert lines[3] == dictionary.string(sentences[3]) and len(lines) == len(sentences)
 
 
@@ -68,12 +67,12 @@ def test_the_exponent_is_that_of_a_power_law():
 
 
 def test_speed_is_over_all_words_of_the_intervals():
-    found = [logs.Interval(u - 5, u, 200, 200 / u, True, True) for u in range(15, 61, 5)]
+    found = [logs.Interval(u - 5, u, 200, 200 / u, True) for u in range(15, 61, 5)]
     speeds = vocabulary.speeds(found, {10: 1.0, 60: 5.0})
     seconds = sum(200 / update for update in range(15, 61, 5))
     assert speeds["words_per_second"] == pytest.approx(2000 / seconds)
     assert speeds["words_per_processor_second"] == 500
-    assert [speeds[name] for name in ("slowest", "fastest", "updates")] == [15, 60, 50]
+    assert speeds["updates"] == 50
     assert speeds["update_ms"] == pytest.approx(1000 * seconds / 50)
 
 
@@ -86,11 +85,11 @@ def problem():
 
 
 def test_heads_of_one_loss_agree_and_sparse_ones_hold_few_rows(problem):
-    losses = {name: layers.HEADS[name](problem)().item() for name in ("bnce", "cross_entropy")}
+    losses = {name: layers.make_head(name, problem)().item() for name in ("bnce", "cross_entropy")}
     exact = torch.nn.functional.cross_entropy(problem.features @ problem.weight.t(), problem.target)
     assert losses["cross_entropy"] == pytest.approx(exact.item(), rel=1e-4)
-    dense = meter.peak_bytes(layers.HEADS["bnce"](problem), cuda=False)
-    head = layers.HEADS["bnce_sparse"](problem)
+    dense = meter.peak_bytes(layers.make_head("bnce", problem), cuda=False)
+    head = layers.make_head("bnce_sparse", problem)
     assert head().item() == pytest.approx(losses["bnce"], rel=1e-5)
     of_vocabulary = 4 * 2000 * 16
     assert meter.peak_bytes(head, cuda=False) < of_vocabulary / 2 < of_vocabulary < dense
@@ -129,7 +128,7 @@ def runs_of(out):
 
 def test_a_benchmark_has_every_number(benchmark):
     found = runs_of(benchmark[1])
-    numbers = ("words_per_second", "words_per_processor_second", "phases_ms", "update_mib")
+    numbers = ("words_per_second", "words_per_processor_second", "update_mib")
     for name in ("cross_entropy", "bnce"):
         row = found[name]
         assert "failed" not in row
@@ -137,25 +136,22 @@ def test_a_benchmark_has_every_number(benchmark):
         update = row["parts"]["update"]["value"]
         assert row["updates"] >= 10 and row["parts"]["train"]["plugin"]
         assert all(ms > 0 for ms in update["milliseconds"].values())
-        # 2 x 2 layers of 4 x 200 x (200 + 200) and biases, embeddings and projection.
-        weights = 2 * (4 * 200 * 402) + VOCAB * 401
-        assert 0.95 < update["parameter_bytes"] / (4 * weights) < 1.05
-        assert update["state_bytes"] == 0 and update["peak_bytes"] > update["parameter_bytes"]
+        assert update["peak_bytes"] > 4 * VOCAB * 200
     assert found["cross_entropy"]["x_softmax"] == 1 and found["bnce_sparse"]["x_dense"] > 0
 
 
 def test_the_report_has_tables_a_picture_and_the_failed_run(benchmark):
     _, out, status = benchmark
     text = (out / "benchmark.md").read_text(encoding="utf-8")
-    assert text.count("| bnce | 200 |") == 3
+    assert text.count("| bnce | 200 |") == 2
     assert (out / "benchmark.png").read_bytes().startswith(b"\x89PNG")
     dead = runs_of(out)["shared_nce"]
     assert status == 1 and dead["failed"] == "killed by signal 9"
     assert dead["update_mib"] > 0 and "words_per_second" not in dead
-    assert "shared_nce V=200 failed: killed by signal 9" in text
+    assert "runs/shared_nce-V200-" in text and "failed: killed by signal 9" in text
 
 
-def test_a_second_call_makes_only_missing_runs(benchmark, tmp_path, monkeypatch, capsys):
+def test_a_second_call_makes_only_missing_runs(benchmark, tmp_path, monkeypatch):
     arguments, out, _ = benchmark
     copy = shutil.copytree(out, tmp_path / "copy")
     made = []
@@ -167,6 +163,6 @@ def test_a_second_call_makes_only_missing_runs(benchmark, tmp_path, monkeypatch,
     monkeypatch.setattr(subprocess, "Popen", forks.Popen)
     monkeypatch.setattr(processes, "run", counted)
     assert bench_vocab.main([str(copy) if word == str(out) else word for word in arguments]) == 0
-    assert made == ["train.log"] and capsys.readouterr().out.count("taken from disk") == 3
+    assert made == ["train.log"]
     after = runs_of(copy)
     assert after["bnce"] == runs_of(out)["bnce"] and "failed" not in after["shared_nce"]

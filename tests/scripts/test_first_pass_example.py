@@ -44,7 +44,7 @@ def test_training_lowers_the_loss(speech, tmp_path, monkeypatch):
     monkeypatch.setattr(acoustics, "SHOWN", 4)
     monkeypatch.setattr(acoustics, "CharacterModel", partial(acoustics.CharacterModel, 16))
     said, path = [], tmp_path / "model.pt"
-    acoustics.train(path, speech, 60, speech, said.append)
+    acoustics.train(path, speech, 60, said.append)
     losses = [float(line.split(": ")[1].split(" ")[0]) for line in said]
     assert len(losses) == 15 and losses[-1] < 0.5 * losses[0]
     model, stored = acoustics.read(path)
@@ -79,7 +79,6 @@ def test_the_language_model_decides_what_sound_leaves_open(make, files):
         search.weigh(1.0, 0.0)
         scorer = Scorer.from_checkpoint(files.checkpoint, exact=exact)
         assert [search.decode(emissions())] == best(scorer)
-        assert min(search.counts()) > 0
 
 
 @pytest.mark.parametrize(
@@ -103,83 +102,59 @@ def test_what_was_said_clearly_is_found(make, model, files):
 # ---------------------------------------------------------------- all of it
 
 
-def run_script(novels, name, *arguments):
-    """(exit status, what it printed)"""
-    return forks.script(name, "--data", novels, *arguments, cwd=novels.parent)
-
-
 @pytest.fixture
-def novels(tmp_path):
-    return write_novels(tmp_path)
-
-
-@pytest.fixture
-def voice(tmp_path, monkeypatch):
-    return stub_voice(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def example(novels, voice):
-    """The example's command, after speech_example.py's of the model."""
+def example(tmp_path, monkeypatch):
+    """The stages of the example for some systems, after speech_example.py's of the model."""
+    novels, voice = write_novels(tmp_path), stub_voice(tmp_path, monkeypatch)
     write_flite(voice.parent / "bin", voice, rate=features.RATE, times=400)
     flags = [
         "--out",
         "run",
         "--sentences",
-        "6",
+        6,
         "--updates",
-        "3",
+        3,
         "--only",
         "draw",
         "binarise",
         "train",
     ]
-    status, output = run_script(novels, "speech_example.py", *flags)
+    status, output = forks.script("speech_example.py", "--data", novels, *flags, cwd=tmp_path)
     assert status == 0, output
-    flags = ["--speech", "run", "--out", "first", "--spoken", 40, "--updates", 2, "--tuned", 3]
 
-    def run(*arguments):
-        return run_script(novels, "first_pass_example.py", *flags, *arguments)
+    def run(systems):
+        chosen = dict.fromkeys(systems, ((1.0, 0.5), (0.0,)))
+        monkeypatch.setattr(first_pass_example, "SYSTEMS", chosen)
+        flags = ["--data", novels, "--speech", tmp_path / "run", "--out", tmp_path / "first"]
+        flags += ["--spoken", 40, "--updates", 2, "--tuned", 3]
+        assert first_pass_example.main(list(map(str, flags))) == 0
+        return json.loads((tmp_path / "first" / "first-pass.json").read_text("utf-8"))
 
-    run.folder = novels.parent
     return run
 
 
-def test_the_example_without_a_language_model(example, voice):
-    """What needs neither flashlight nor pyctcdecode, and once more."""
-    steps = [name for name in first_pass_example.STAGES if not name.startswith("decode-")]
-    status, output = example("--only", *steps[:-1], "decode-greedy", "report")
-    assert status == 0, output
-    found = json.loads((example.folder / "first" / "first-pass.json").read_text("utf-8"))
-    assert json.loads(output[output.index("\n{") :]) == found
+def test_the_example_without_a_language_model(example, tmp_path):
+    """The stages that need neither flashlight nor pyctcdecode."""
+    found = example(["greedy"])
     assert set(found["systems"]) == {"greedy"} and found["differences"] == {}
     assert found["sentences"] == 6 and found["acoustics"]["updates"] == 2
-    said = voice.read_text("utf-8").splitlines()
-    text = example.folder / "run" / "text"
+    said = (tmp_path / "said").read_text("utf-8").splitlines()
+    text = tmp_path / "run" / "text"
     evaluated = [f"{half}.spoken" for half in ("tune", "test")]
     spoken = [line for name in evaluated for line in (text / name).read_text("utf-8").splitlines()]
     assert said[-12:] == spoken and not set(said[:-12]) & set(spoken)
-    (example.folder / "first" / "done" / "decode-greedy").unlink()
-    status, output = example("--only", *steps[:-1], "decode-greedy")
-    assert status == 0 and output.count("done before") == len(steps) - 1
-    assert len(voice.read_text("utf-8").splitlines()) == len(said)
-    status, output = example("--spoken", 4000, "--only", "report")
-    assert status == 2 and "--spoken" in output
 
 
 @pytest.mark.slow
 def test_the_example_to_the_table(example):
     pytest.importorskip("flashlight.lib.text")
     pytest.importorskip("pyctcdecode")
-    steps = [name for name in first_pass_example.STAGES if name != "decode-pyctcdecode-kenlm"]
-    status, output = example("--only", *steps)
-    assert status == 0, output
-    found = json.loads((example.folder / "first" / "first-pass.json").read_text("utf-8"))
-    assert len(found["systems"]) == len(first_pass_example.SYSTEMS) - 1
+    systems = [name for name in first_pass_example.SYSTEMS if name != "pyctcdecode kenlm"]
+    found = example(systems)
+    assert list(found["systems"]) == systems
     for name, system in found["systems"].items():
         value, low, high = system["wer"]
         assert low <= value <= high and system["real_time"] > 0
-        assert (system["contexts_read"] > 0) == (" ours" in name)
         weighted = found["systems"][name.replace(" exact", "")]  # the unnormalised one as well
         assert all(system[key] == weighted[key] for key in ("lm_weight", "word_score", "tried"))
     assert found["differences"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make Zipf-distributed data, binarised as fairseq-preprocess --only-source would.
+"""Make Zipf-distributed data, as text and as fairseq-preprocess --only-source binarises text.
 
     data.py --out FOLDER --vocab V [--tokens N --seed S]
 
@@ -44,11 +44,13 @@ def tokens(
 
 
 def write_split(prefix: Path, ids: np.ndarray, dictionary: Dictionary) -> None:
-    """Write one item a sentence, memory-mapped."""
+    """Write one item a sentence, memory-mapped, and the same as text."""
     builder = make_builder(data_file_path(str(prefix)), "mmap", vocab_size=len(dictionary))
     ends = np.flatnonzero(ids == dictionary.eos()) + 1
-    for sentence in np.split(ids, ends[:-1]):
-        builder.add_item(torch.from_numpy(sentence))
+    with prefix.with_suffix(".txt").open("w", encoding="utf-8") as text:
+        for sentence in np.split(ids, ends[:-1]):
+            builder.add_item(torch.from_numpy(sentence))
+            text.write(" ".join(dictionary[word] for word in sentence[:-1]) + "\n")
     builder.finalize(index_file_path(str(prefix)))
 
 

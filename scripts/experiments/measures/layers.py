@@ -1,22 +1,28 @@
 """Heads: output layers alone, forward and backward, of torch, other packages and this plugin.
 
 A head is made for a problem and called without arguments. It computes the loss and the gradients of
-features and weight, drops the gradients, and returns the loss in nats a token. A head imports its
-package when it is made, so that the other heads do without (pip install '.[bench]').
+features and weight, drops the gradients, and returns the loss in nats a token. Heads of other
+packages import them when they are made (pip install '.[bench]').
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable, Dict, Optional
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Head = Callable[[], Optional[Tensor]]
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # (features, weight, target) -> mean loss
+from fairseq_bnce import losses
+from fairseq_bnce.losses import nce
+from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws
+from fairseq_bnce.noise import NoiseDistribution
+from fairseq_bnce.optim import row_sparse
+
+Loss = Callable[[], Tensor]
 
 LIMIT = "three_matmuls"
 DRAWS = 100  # of shared_nce, its default
@@ -42,15 +48,6 @@ class Problem:
     weight: Tensor
     log_z: float
 
-    def step(self, loss: Tensor) -> Tensor:
-        """Compute and drop the gradients of a loss, and return the loss without its graph."""
-        loss.backward()
-        self.drop_gradients()
-        return loss.detach()
-
-    def drop_gradients(self) -> None:
-        self.features.grad = self.weight.grad = None
-
 
 def make_problem(shape: str, dtype: torch.dtype, device: torch.device, seed: int = 1) -> Problem:
     """Return about standard normal scores, with targets and noise of a Zipf-Mandelbrot law.
@@ -58,8 +55,6 @@ def make_problem(shape: str, dtype: torch.dtype, device: torch.device, seed: int
     Args:
         shape: NxDxV: N tokens, features of size D, V words.
     """
-    from fairseq_bnce.noise import NoiseDistribution
-
     tokens, size, vocab = map(int, shape.split("x"))
     rng = torch.Generator(device=device).manual_seed(seed)
     exponent, shift = ZIPF
@@ -75,66 +70,64 @@ def make_problem(shape: str, dtype: torch.dtype, device: torch.device, seed: int
     return Problem(features, target, noise, weight, log_z=math.log(vocab) + 0.5)
 
 
-def _exact(loss: Callable[[], Loss]) -> Callable[[Problem], Head]:
-    """Return the maker of a head with a loss over all V words, and V x D gradients."""
+def make_head(name: str, problem: Problem) -> Callable[[], Optional[Tensor]]:
+    """Return a head; the weight is no longer marked as row-sparse by an earlier one."""
+    problem.weight = problem.weight.detach().requires_grad_()
+    loss = HEADS[name](problem)
 
-    def make(problem: Problem) -> Head:
-        function = loss()
-        return lambda: problem.step(function(problem.features, problem.weight, problem.target))
+    def head() -> Optional[Tensor]:
+        value = loss()
+        if value is not None:
+            value.backward()
+            problem.features.grad = problem.weight.grad = None
+        return value if value is None else value.detach()
 
-    return make
+    return head
+
+
+def _exact(problem: Problem, loss: Callable[..., Tensor]) -> Loss:
+    """Return a loss over all V words, with V x D gradients."""
+    return lambda: loss(problem.features, problem.weight, problem.target)
 
 
 def _cross_entropy(features: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(features, weight), target)
 
 
-def _compiled() -> Loss:
+def _compiled(problem: Problem) -> Loss:
     # One compilation a shape: with sizes left open it is slower.
-    return torch.compile(_cross_entropy, dynamic=False)
+    return _exact(problem, torch.compile(_cross_entropy, dynamic=False))
 
 
-def _cut_cross_entropy() -> Loss:
+def _cut_cross_entropy(problem: Problem) -> Loss:
     from cut_cross_entropy import linear_cross_entropy
 
-    return linear_cross_entropy
+    return _exact(problem, linear_cross_entropy)
 
 
-def _liger() -> Loss:
+def _liger(problem: Problem) -> Loss:
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy as liger
 
-    return liger
+    return _exact(problem, liger)
 
 
-def _dense(problem: Problem) -> Head:
-    """Make bnce with V x D gradients."""
-    from fairseq_bnce import losses
-
+def _dense(problem: Problem) -> Loss:
+    """Return bnce with V x D gradients."""
     arguments = problem.features, problem.target, problem.weight, None, problem.noise.log_q
     mean = 1 / len(problem.target)
-    return lambda: problem.step(losses.batch_nce_loss(*arguments, log_z=problem.log_z) * mean)
+    return lambda: losses.batch_nce_loss(*arguments, log_z=problem.log_z) * mean
 
 
-def _sparse(draws: int) -> Callable[[Problem], Head]:
-    """Return the maker of bnce, or of shared_nce with ``draws``, with gradients of few rows.
+def _sparse(problem: Problem, draws: int = 0) -> Loss:
+    """Return bnce, or shared_nce with ``draws``, with gradients of few rows.
 
     By the cores of the losses, as the criteria call them.
     """
-
-    def make(problem: Problem) -> Head:
-        from fairseq_bnce.optim import row_sparse
-
-        row_sparse.mark(nn.Module(), problem.weight)
-        return lambda: problem.step(_sparse_nce(problem, draws) / len(problem.target))
-
-    return make
+    row_sparse.mark(nn.Module(), problem.weight)
+    return lambda: _sparse_nce(problem, draws) / len(problem.target)
 
 
 def _sparse_nce(problem: Problem, draws: int) -> Tensor:
-    from fairseq_bnce.losses import nce
-    from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws
-    from fairseq_bnce.optim import row_sparse
-
     def words(ids: Tensor) -> Words:
         rows = row_sparse.gather(problem.weight, ids)
         return Words(rows, None, problem.noise.log_q[ids])
@@ -148,8 +141,8 @@ def _sparse_nce(problem: Problem, draws: int) -> Tensor:
     return nce.shared_nce(problem.features, words(ids), target, drawn, counts, **options)
 
 
-def _three_matmuls(problem: Problem) -> Head:
-    """Make the products that batch NCE can't do without, on rows gathered before.
+def _three_matmuls(problem: Problem) -> Callable[[], None]:
+    """Return the products that batch NCE can't do without, on rows gathered before.
 
     N x U scores, the features' gradient, the rows' gradient; all in the problem's own dtype. Zeros
     make U a multiple of what fast products take.
@@ -158,23 +151,21 @@ def _three_matmuls(problem: Problem) -> Head:
     rows = problem.weight.detach()[torch.unique(problem.target)]
     rows = F.pad(rows, (0, 0, 0, -len(rows) % _ALIGNED))
 
-    def head() -> None:
+    def products() -> None:
         scores = torch.mm(features, rows.t())
         torch.mm(scores, rows)
         torch.mm(scores.t(), features)
 
-    return head
+    return products
 
 
-EXACT: Dict[str, Callable[[Problem], Head]] = {
-    "cross_entropy": _exact(lambda: _cross_entropy),
-    "compiled": _exact(_compiled),
-    "liger": _exact(_liger),
-    "cut_cross_entropy": _exact(_cut_cross_entropy),
-}
-OWN: Dict[str, Callable[[Problem], Head]] = {
-    "shared_nce_sparse": _sparse(DRAWS),
+HEADS: Dict[str, Callable[[Problem], Callable[[], Any]]] = {
+    LIMIT: _three_matmuls,
+    "cross_entropy": partial(_exact, loss=_cross_entropy),
+    "compiled": _compiled,
+    "liger": _liger,
+    "cut_cross_entropy": _cut_cross_entropy,
+    "shared_nce_sparse": partial(_sparse, draws=DRAWS),
     "bnce": _dense,
-    "bnce_sparse": _sparse(0),
+    "bnce_sparse": _sparse,
 }
-HEADS = {**EXACT, LIMIT: _three_matmuls, **OWN}

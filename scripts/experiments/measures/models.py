@@ -1,4 +1,4 @@
-"""Measures of a trained model: how it scores, and how it completes sentences."""
+"""Measures of a trained model: its scores and its normaliser."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import logging.handlers
 import sys
 from typing import Any, Dict, Iterator, List, Tuple
 
-import numpy
 import torch
 from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 
@@ -124,57 +122,3 @@ def _messages(arguments: List[str]) -> List[str]:
     eval_lm.cli_main()
     root.removeHandler(messages)
     return [record.getMessage() for record in messages.buffer]
-
-
-def complete(arguments: List[str]) -> Dict[str, Any]:
-    """Complete sentences, exactly and unnormalised: what share is right, and how often they differ.
-
-    The percentages are of all questions; where the checkpoint carries no log Z, raw scores are the
-    unnormalised ones. An adaptive softmax has exact ones alone, by fairseq's own model.
-    """
-    parser = argparse.ArgumentParser(prog="measure.py complete")
-    for name in ("--data", "--checkpoint", "--questions", "--answers", "--device"):
-        parser.add_argument(name, required=True)
-    options = parser.parse_args(arguments)
-    from fairseq_bnce import Scorer
-    from fairseq_bnce.data import completion
-    from fairseq_bnce.errors import UnsupportedModelError
-    from fairseq_bnce.text.penn import novel_words
-
-    questions = completion.read_questions(options.questions)
-    right = completion.right_letters(questions, options.answers)
-    sentences = [novel_words(text) for question in questions for text in question.sentences]
-    path, data, device = options.checkpoint, options.data, options.device
-    try:
-        scorer = Scorer.from_checkpoint(path, data, shift="none", device=device)
-        exact = scorer.with_exact(True).score(sentences)
-        scores = {"exact": exact, "unnormalised": scorer.score(sentences)}
-    except UnsupportedModelError:
-        scores = {"exact": _fairseqs_scores(options, sentences)}
-    letters = [completion.chosen(some.reshape(len(questions), -1)) for some in scores.values()]
-    shares = [100 * completion.accuracy(some, right).share for some in letters]
-    found = {**dict(zip(scores, shares)), "questions": len(questions)}
-    if len(letters) > 1:
-        found["differ"] = 100 * (1 - completion.accuracy(*letters).share)
-    return found
-
-
-@torch.no_grad()
-def _fairseqs_scores(options: argparse.Namespace, sentences: List[str]) -> numpy.ndarray:
-    """Return log-probabilities (n,) by fairseq's SequenceScorer, each sentence with ``</s>``."""
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-        [options.checkpoint], arg_overrides={"data": options.data}
-    )
-    model.to(options.device).eval()
-    words, scorer = task.source_dictionary, SequenceScorer(task.target_dictionary)
-    scores = numpy.zeros(len(sentences))
-    for place, text in enumerate(sentences):
-        target = words.encode_line(text, add_if_not_exist=False).long()[None]
-        source = torch.cat([target[:, -1:], target[:, :-1]], 1)  # after </s>
-        lengths = torch.tensor([target.numel()])
-        net_input = {"src_tokens": source, "src_lengths": lengths}
-        sample = {"net_input": net_input, "target": target, "start_indices": [0]}
-        sample = utils.apply_to_sample(lambda tensor: tensor.to(options.device), sample)
-        ((best,),) = scorer.generate([model], sample)
-        scores[place] = best["positional_scores"].double().sum()
-    return scores

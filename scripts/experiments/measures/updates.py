@@ -19,8 +19,7 @@ from fairseq.trainer import Trainer
 from . import meter
 from .meter import timer
 
-_MODEL = ("features", "output layer", "layer backward", "features backward")
-PHASES = (*_MODEL, "clip", "optimiser", "other")
+PHASES = ("features", "layer", "optimiser", "other")
 MOST_TRACED = 10  # updates whose memory is traced
 
 
@@ -45,18 +44,17 @@ class Clock:
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             self.switch(phase)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.switch("other")
+            found = function(*args, **kwargs)
+            self.switch("other")
+            return found
 
         return timed
 
     def end_features(self, features: torch.Tensor) -> None:
         """Begin the output layer, whose backward pass ends when the features' gradient is known."""
         if self._phase == "features":
-            self.switch("output layer")
-            features.register_hook(lambda gradient: self.switch("features backward"))
+            self.switch("layer")
+            features.register_hook(lambda gradient: self.switch("features"))
 
     def watch(self, trainer: Trainer) -> None:
         """Switch phases from within the trainer's own train_step.
@@ -72,22 +70,18 @@ class Clock:
                 projection.register_forward_pre_hook(lambda _, got: self.end_features(got[0]))
         model.register_forward_hook(lambda _, __, got: self.end_features(got[0]))
         criterion.register_forward_hook(lambda *_: self.switch("other"))
-        for name, phase in (
-            ("backward", "layer backward"),
-            ("multiply_grads", "clip"),
-            ("clip_grad_norm", "clip"),
-            ("step", "optimiser"),
-            ("zero_grad", "optimiser"),
-        ):
-            setattr(optimizer, name, self.during(phase, getattr(optimizer, name)))
+        optimizer.backward = self.during("layer", optimizer.backward)
+        for name in ("multiply_grads", "clip_grad_norm", "step", "zero_grad"):
+            setattr(optimizer, name, self.during("optimiser", getattr(optimizer, name)))
 
 
 def update(arguments: List[str]) -> Dict[str, Any]:
     """Measure the phases of fairseq's own train_step, and its peak memory.
 
-    Milliseconds are medians over updates after a warm-up, of each phase and of the whole. The
-    memory is traced on further updates: what is held beyond parameters and optimiser state,
-    gradients included, from the moment at which the last update's gradients are gone.
+    Milliseconds are medians over updates after a warm-up, of each phase and of the whole: features
+    and output layer, forward and backward, and the optimiser with scaling and clipping. The memory
+    is traced on further updates: what is held beyond parameters and optimiser state, gradients
+    included, from the moment at which the last update's gradients are gone.
 
     Args:
         arguments: limits, data and flags of fairseq-train.
@@ -97,12 +91,11 @@ def update(arguments: List[str]) -> Dict[str, Any]:
     parser.add_argument("--seconds", type=float, default=60.0)
     options, flags = parser.parse_known_args(arguments)
     trainer, batches = build_trainer(flags)
-    clock, words = Clock(), []
+    clock = Clock()
     clock.watch(trainer)
 
     def timed_update() -> Dict[str, float]:
         samples = next(batches)
-        words.append(len(torch.unique(samples[0]["target"])))
         clock.start()
         trainer.train_step(samples, raise_oom=True)
         clock.switch("other")
@@ -120,8 +113,6 @@ def update(arguments: List[str]) -> Dict[str, Any]:
         "update_ms": 1000 * statistics.median(sum(t.values()) for t in times),
         "updates": len(times),
         "peak_bytes": statistics.median(peaks),
-        "distinct_targets": statistics.fmean(words),
-        **_sizes(trainer),
     }
 
 
@@ -144,11 +135,3 @@ def _batches(trainer: Trainer) -> Iterator[List[Dict[str, Any]]]:
         epoch = trainer.get_train_iterator(epoch=number)
         trainer.begin_epoch(number)
         yield from iterators.GroupedIterator(epoch.next_epoch_itr(shuffle=True), 1)
-
-
-def _sizes(trainer: Trainer) -> Dict[str, int]:
-    """Return the bytes of parameters and of the optimiser's state."""
-    states = trainer.optimizer.optimizer.state.values()
-    tensors = [value for state in states for value in state.values() if torch.is_tensor(value)]
-    parts = {"parameter_bytes": trainer.model.parameters(), "state_bytes": tensors}
-    return {name: sum(t.numel() * t.element_size() for t in some) for name, some in parts.items()}
