@@ -8,9 +8,11 @@ that was trained for a moment on Zipf-distributed words: how fast it decodes doe
 it has learned. Emissions, lexicon and beam are the same for each system and V:
 
     ours         FlashlightLM, unnormalised
-    ours exact   FlashlightLM with the softmax's normaliser, V-sized work for every context
-    prefix       as FairseqLM in fairseq's examples/speech_recognition: the words so far are read
-                 again for every new context, and the whole softmax is taken and kept
+    ours exact   FlashlightLM with the softmax's normaliser: V-sized work for
+                 each context
+    prefix       as FairseqLM in fairseq's examples/speech_recognition: the
+                 words so far are read again for every new context, and the
+                 whole softmax is taken and kept
     kenlm        a trigram of the same text, in flashlight's own KenLM
 
 Each system runs in a process of its own, for so many utterances or seconds of processor time,

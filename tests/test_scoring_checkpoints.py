@@ -164,7 +164,7 @@ def test_an_architecture_of_a_user_dir(language_model, tmp_path, capfd):
     called = ["score", "--path", tmp_path / "elsewhere.pt", "--data", corpus_of(content)]
     for flags, status in (([], 2), (["--user-dir", tmp_path / "none"], 2)):
         assert call_command(*called, *flags, tmp_path / "text") == status
-    assert "--user-dir: required a folder, got" in capfd.readouterr().err
+    assert str(tmp_path / "none") in capfd.readouterr().err
     want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])[0]
     try:
         assert call_command(*called, "--user-dir", tmp_path / "user_dir", tmp_path / "text") == 0

@@ -103,7 +103,7 @@ def test_a_block_has_the_start_that_bos_adds(corpus, language_model):
 def test_a_context_window_leaves_room_for_a_word(corpus, language_model):
     flags = ["--context-window", "16", "--tokens-per-sample", "1024"]
     output = evaluate(corpus, language_model("transformer_lm"), *flags, check=False)
-    assert "--tokens-per-sample: required at least 1, --context-window taken off" in output
+    assert "--context-window: required" in output
 
 
 def test_a_checkpoint_of_fairseqs_own_training(corpus, tmp_path):

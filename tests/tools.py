@@ -286,5 +286,5 @@ def train_translation(data: Path, save_dir: Path, *flags: str) -> str:
 def refused(data: Path, tmp_path: Path, *flags: str) -> str:
     """What fairseq-train prints, the run having failed before anything was saved."""
     output = train(data, tmp_path / "run", *flags, check=False)
-    assert not list((tmp_path / "run").glob("*.pt"))
+    assert not list((tmp_path / "run").glob("*.pt")), output
     return re.sub(r"\s+", " ", output)

@@ -139,6 +139,8 @@ def in_blocks(
     positions = math.inf if max_positions is None else float(max_positions)
     longest = positions - task.args.add_bos_token - context_window
     block = task.args.tokens_per_sample
+    has_room = min(block, longest) >= 1
+    require("--context-window", "room for a word in a block", context_window, has_room)
     is_default = block == LanguageModelingConfig().tokens_per_sample - context_window
     is_cut = is_default and str(task.args.sample_break_mode) != "eos"
     taken = min(longest, _trained_words(states, context_window) if is_cut else longest)
