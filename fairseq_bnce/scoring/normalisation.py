@@ -103,9 +103,10 @@ def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") 
         raise ScoringError(f"{name}: required {required}, got {choice!r}")
     if choice == "checkpoint" and not {"log_z", "mu_z"} & set(state):
         raise ScoringError(
-            f"{name}: required a number (nats), 'none' or exact scores, for a checkpoint without "
-            "log Z, not trained to normalise itself; fairseq-bnce diagnose --calibrate "
-            "reduced-partition writes a reduced partition function into it"
+            "this checkpoint carries no log Z, because the model was not trained to normalise "
+            "itself. Use exact scores (--exact, exact=True, or eval-lm without --unnormalized), or "
+            "write a reduced partition function into the checkpoint: fairseq-bnce diagnose "
+            "--calibrate reduced-partition"
         )
     if not is_self_normalised(state):
         logger.warning(
