@@ -116,7 +116,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         if not gradients:
             return torch.zeros((), device=next(self.params).device)
         if any(each.dtype in HALVES for each in gradients):  # summed in float32
-            norms = [torch.norm(each, dtype=at_least_float32(each)) for each in gradients]
+            norms = [torch.norm(each, p=2, dtype=at_least_float32(each)) for each in gradients]
         else:
             norms = list(torch._foreach_norm(gradients))
         norm = torch.norm(torch.stack(norms))
