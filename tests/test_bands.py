@@ -11,11 +11,13 @@ from fairseq import checkpoint_utils
 from fairseq.criterions import CRITERION_REGISTRY
 from test_row_sparse import assert_same, trained
 from tools import (
+    TRANSFORMER,
     build,
     evaluate,
     first_batch,
     loss_bits,
     perplexity,
+    refused,
     slow,
     train,
     valid_stats,
@@ -343,3 +345,10 @@ def test_bands_under_another_task_are_refused(pairs):
     criterion = task.build_criterion(cfg.criterion)
     with pytest.raises(UnsupportedModelError, match="--adaptive-softmax-cutoff"):
         criterion(model, first_batch(task))
+
+
+@pytest.mark.parametrize("cutoffs", ["20,10", "10,9999"])
+def test_cutoffs_that_no_dictionary_has(cutoffs, corpus, tmp_path):
+    flags = [*TRANSFORMER, "--criterion", "bnce", "--adaptive-softmax-cutoff", cutoffs]
+    output = refused(corpus, tmp_path, *flags)
+    assert "--adaptive-softmax-cutoff: required" in output

@@ -19,12 +19,13 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tup
 
 import torch
 import torch.nn.functional as F
+from fairseq import utils
 from fairseq.modules.adaptive_input import AdaptiveInput
 from fairseq.modules.adaptive_softmax import AdaptiveSoftmax, TiedHeadModule, TiedLinear
 from torch import Tensor, nn
 
 from fairseq_bnce import losses, ranks
-from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.losses.words import at_least_float32, product_dtype
 from fairseq_bnce.optim.row_sparse import gather
 
@@ -402,6 +403,21 @@ def read_as_bands(model: nn.Module, may_start: bool = False) -> None:
     table = found._bands()[0].table  # _bands() refuses layers of other kinds
     found.may_start = may_start
     found.register_parameter("output_bias", nn.Parameter(table.new_zeros(found.vocab_size)))
+
+
+def check_cutoffs(options: Any, words: int) -> None:
+    """Raise ValueError, naming the flag, if a model's cutoffs do not ascend within the dictionary.
+
+    Args:
+        options: of the model.
+        words: the size of the dictionary.
+    """
+    for name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff"):
+        cutoffs = utils.eval_str_list(getattr(options, name, None), type=int) or []
+        ends = [0, *cutoffs, words + 1]
+        fits = all(before < end for before, end in zip(ends, ends[1:]))
+        required = f"numbers that ascend, up to the {words:,} words of the dictionary"
+        require(f"--{name.replace('_', '-')}", required, cutoffs, fits)
 
 
 @contextlib.contextmanager

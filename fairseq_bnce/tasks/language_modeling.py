@@ -135,8 +135,12 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
         own, self._loaded_state = self._loaded_state, {}
         in_bands = own.get(bands.STATE, False) if from_checkpoint else _goes_on_in_bands(args)
-        with bands.building(args, in_bands):
-            model = super().build_model(args, from_checkpoint)
+        try:
+            with bands.building(args, in_bands):
+                model = super().build_model(args, from_checkpoint)
+        except (AssertionError, RuntimeError):
+            bands.check_cutoffs(args, len(self.target_dictionary))
+            raise
         self._own_states[model] = own
         bands.restore(model, own)
         if own.get("score_squashing", False):
