@@ -206,8 +206,8 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
 
     def target_scores(self, batch: TokenBatch) -> Tensor:
         """Compute m(w_i, i), (N,) nats."""
-        squash = self.options.score_squashing
-        return batch.layer.target_scores(batch.features, batch.target, squash)
+        squashes = self.options.score_squashing
+        return batch.layer.target_scores(batch.features, batch.target, squashes)
 
     def log_partition(self, batch: TokenBatch, tokens: Optional[Tensor] = None) -> Tensor:
         """Compute log Z_c, in nats, of the contexts with these indices, or of all."""
@@ -265,7 +265,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
 
     def _set_initial_scores(self, layer: OutputLayer) -> None:
         """Let scores start as ``--init-output-bias`` says, if the decoder can."""
-        kind, squash = str(self.options.init_output_bias), self.options.score_squashing
+        kind, squashes = str(self.options.init_output_bias), self.options.score_squashing
         if kind == "none":
             return
         if not initial_scores.can_be_set(layer):
@@ -277,10 +277,10 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         uniform = NoiseDistribution.uniform(len(layer))
         log_q = uniform.log_q if kind == "uniform" else self.noise.unigram.to("cpu").log_q
         if self.start.value is None and (self.continued is None or not self.normalises_itself):
-            fitting = initial_scores.fitting_log_z(log_q, squash)
+            fitting = initial_scores.fitting_log_z(log_q, squashes)
             self.start = Start(fitting, f"{self.start.origin}: set with the output bias")
         initial_scores.shrink_scores(layer)
-        initial_scores.set_to(layer, log_q + (self.start.value or 0.0), squash)
+        initial_scores.set_to(layer, log_q + (self.start.value or 0.0), squashes)
 
     def _begin(self, batch: TokenBatch) -> None:
         """On the first training batch that has a token: measure log Z, and log where it starts."""

@@ -195,6 +195,15 @@ def _follow_weights(state: Dict[str, Any], parameter: Tensor) -> None:
         state["value"] = torch.where(is_own, master, parameter.detach().to(master.dtype))
 
 
+def _with_l2_penalty(
+    gradients: List[Tensor], values: List[Tensor], weight_decay: float
+) -> List[Tensor]:
+    """Add the gradients of the penalty, weight_decay / 2 times the values' squares."""
+    if not weight_decay:
+        return gradients
+    return list(torch._foreach_add(gradients, values, alpha=weight_decay))
+
+
 class SparseSGD(RowSparseOptimizer):
     """p -= lr g: the same as dense SGD.
 
@@ -212,9 +221,7 @@ class SparseSGD(RowSparseOptimizer):
         return ["velocity"] if group["momentum"] else []
 
     def rule(self, parts: TensorLists, gradients: List[Tensor], step: int, group: Options) -> None:
-        decay: float = group["weight_decay"]
-        if decay:  # the gradient of an L2 penalty
-            gradients = list(torch._foreach_add(gradients, parts["value"], alpha=decay))
+        gradients = _with_l2_penalty(gradients, parts["value"], group["weight_decay"])
         if group["momentum"]:
             torch._foreach_mul_(parts["velocity"], group["momentum"])
             torch._foreach_add_(parts["velocity"], gradients)
@@ -250,9 +257,7 @@ class SparseAdagrad(RowSparseOptimizer):
         return ["sum"]
 
     def rule(self, parts: TensorLists, gradients: List[Tensor], step: int, group: Options) -> None:
-        decay: float = group["weight_decay"]
-        if decay:  # the gradient of an L2 penalty
-            gradients = list(torch._foreach_add(gradients, parts["value"], alpha=decay))
+        gradients = _with_l2_penalty(gradients, parts["value"], group["weight_decay"])
         torch._foreach_add_(parts["sum"], self.squares(gradients))
         divisors = torch._foreach_sqrt(parts["sum"])
         torch._foreach_add_(divisors, group["eps"])
