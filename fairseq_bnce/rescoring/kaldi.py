@@ -28,7 +28,6 @@ class KaldiFormat:
     """
 
     name = "kaldi"
-    total = None
 
     def __init__(self, costs: Mapping[str, str]):
         self.costs = costs
