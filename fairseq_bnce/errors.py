@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+import argparse
+from typing import Callable, Sequence
 
 QUOTED = 80  # characters of a quoted value: enough to find it again
 _MESSAGE = 600  # of a message; another library's may hold thousands of names
@@ -47,6 +48,17 @@ def require(name: str, required: str, got: object, fits: bool) -> None:
     """
     if not fits:
         raise ValueError(f"{name}: required {required}, got {got}")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a type for argparse: whole numbers from ``least``."""
+
+    def whole_number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"required at least {least}, got {text}")
+        return int(text)
+
+    return whole_number
 
 
 def quoted(value: object, limit: int = QUOTED) -> str:

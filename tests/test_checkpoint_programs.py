@@ -16,7 +16,7 @@ from fairseq.models.speech_to_text import xm_transformer
 from tools import modern, slow
 
 from fairseq_bnce import Scorer, compatibility
-from fairseq_bnce.checkpoints.literals import only_literals
+from fairseq_bnce.checkpoints.reading import only_literals
 from fairseq_bnce.scoring import CheckpointError
 
 LITERALS = {

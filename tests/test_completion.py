@@ -16,7 +16,7 @@ from tools import call_command
 from fairseq_bnce import Scorer
 from fairseq_bnce.data.completion import Accuracy, read_answers, read_questions
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.penn import novel_words
+from fairseq_bnce.text.tokens import novel_words
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, str(ROOT / "scripts" / "fairseq-bnce"), "complete"]

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from tools import build, call_command
 
 from fairseq_bnce import Scorer, checkpoints
-from fairseq_bnce.text.penn import novel_words
+from fairseq_bnce.text.tokens import novel_words
 
 pytestmark = pytest.mark.modern
 CASES = 25  # of a door

@@ -21,7 +21,7 @@ from tools import call_command
 from fairseq_bnce.data import cleaning, corpora
 from fairseq_bnce.data.corpora import CORPORA, Corpus
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.penn import penn_words
+from fairseq_bnce.text.tokens import penn_words
 
 ROOT = Path(__file__).resolve().parents[1]
 

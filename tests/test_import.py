@@ -95,7 +95,7 @@ def scorer():
     from fairseq_bnce import Scorer
 
 def a_criterion_first():
-    import fairseq_bnce.criterions.registered
+    import fairseq_bnce.criterions.bnce
     user_dir(sys.argv[1])
 
 for order in (alone, losses_first, by_a_link, by_hand, scorer, a_criterion_first):

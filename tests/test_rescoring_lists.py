@@ -7,10 +7,9 @@ import pytest
 from tools import write_lines
 
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.rescoring import lists, moses, weights
-from fairseq_bnce.rescoring.kaldi import KaldiFormat
+from fairseq_bnce.rescoring import lists, weights
 from fairseq_bnce.rescoring.language_model import Added, add_features
-from fairseq_bnce.rescoring.moses import MosesFormat
+from fairseq_bnce.rescoring.lists import KaldiFormat, MosesFormat
 from fairseq_bnce.text import reading
 
 pytestmark = pytest.mark.modern
@@ -35,7 +34,7 @@ class FakeScorer:
 
 
 def parse(text, number=1):
-    return moses.parse(reading.Line(text, "list", number))
+    return lists.parse(reading.Line(text, "list", number))
 
 
 def read(tmp_path, content, name="list"):
@@ -117,7 +116,7 @@ def test_a_malformed_line_is_named(text):
 
 
 def test_numbers_as_they_are_written():
-    found = [moses.format_number(x) for x in (-12.5, 3.0, -0.0000001, 1e-5, -123456.7890123)]
+    found = [lists.format_number(x) for x in (-12.5, 3.0, -0.0000001, 1e-5, -123456.7890123)]
     assert found == ["-12.5", "3", "0", "0.00001", "-123456.789012"]
 
 

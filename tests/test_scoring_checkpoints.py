@@ -24,7 +24,7 @@ from tools import (
 )
 
 from fairseq_bnce import Scorer, checkpoints, compatibility
-from fairseq_bnce.checkpoints import contents
+from fairseq_bnce.checkpoints import reading
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.scoring import CheckpointError, ScoringError
 
@@ -325,7 +325,7 @@ def test_large_parameters_are_finite(corpus, language_model, tmp_path):
 def test_buffers_that_fairseq_never_initialises_may_hold_anything(owner):
     """In positions (fairseq 0.12.2), the adaptive softmax and the adaptive input."""
     parameters = {f"decoder.{owner}._float_tensor": torch.tensor([math.nan])}
-    contents.check_finite({"model": parameters}, "c.pt")
+    reading.check_finite({"model": parameters}, "c.pt")
 
 
 NO_CONFIGURATIONS = {

@@ -1,9 +1,8 @@
 """Checkpoints: read them without running anything in them, and build their models.
 
-``reading`` reads a file, ``literals`` proves that evaluated strings are literals, ``contents``
-checks parameters, ``dictionaries`` finds the dict.txt, and ``loading`` builds a model. ``origin``
-finds the checkpoint that a training continues from. ``restoring`` makes fairseq's own commands load
-in the same way.
+``reading`` reads a file and checks what it holds, ``dictionaries`` finds the dict.txt, and
+``loading`` builds a model. ``origin`` finds the checkpoint that a training continues from.
+``restoring`` makes fairseq's own commands load in the same way.
 """
 
 from fairseq_bnce.checkpoints.loading import Trained, load

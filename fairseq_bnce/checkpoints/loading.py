@@ -15,8 +15,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_bnce.checkpoints import contents, dictionaries, reading
-from fairseq_bnce.checkpoints.literals import only_literals
+from fairseq_bnce.checkpoints import dictionaries, reading
+from fairseq_bnce.checkpoints.reading import only_literals
 from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, describe_error
 
 _TASK = "language_modeling"
@@ -69,7 +69,7 @@ def load(path: str, data: Optional[str] = None) -> Trained:
     with _naming_errors(path), only_literals(path):
         content = reading.read(path)
         content.pop("last_optimizer_state", None)  # twice the size of the model
-        contents.check_finite(content, path)
+        reading.check_finite(content, path)
         task_cfg, model_cfg = _configurations(content, path)
         state = dict(content.get("task_state") or {})
         dictionary = _dictionary(path, data, task_cfg, content["model"], state)
@@ -85,7 +85,7 @@ def load(path: str, data: Optional[str] = None) -> Trained:
         task.target_dictionary,
         state,
         task.source_dictionary.bos() if getattr(task.args, "add_bos_token", False) else None,
-        contents.longest_context(state, task_cfg),
+        reading.longest_context(state, task_cfg),
     )
 
 

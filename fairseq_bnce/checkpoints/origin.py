@@ -12,8 +12,8 @@ from fairseq.file_io import PathManager
 
 from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import reading
-from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
 from fairseq_bnce.checkpoints.dictionaries import WORDS
+from fairseq_bnce.checkpoints.reading import REDUCED_PARTITION
 from fairseq_bnce.errors import require
 
 

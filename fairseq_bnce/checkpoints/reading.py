@@ -1,25 +1,48 @@
-"""Read a checkpoint file without running anything in it.
+"""Read a checkpoint without running anything in it, and check what it holds.
 
 torch 2.6 and later read plain data only, and know a class by other names, too
 (``weights_only=True`` and its allow-list). Older versions of torch do not accept the classes in
 fairseq's checkpoints that way, or let TorchScript run: for these versions this module gives torch's
 reader an unpickler that knows only the names of the same allow-list.
+
+fairseq keeps lists in strings, such as ``"[(512, 4)] * 2 + [(1024, 4)]"``, and calls ``eval()`` on
+these strings while it builds a model. In a checkpoint from anywhere such a string may be a program:
+:func:`only_literals` lets no other string through.
 """
 
 from __future__ import annotations
 
 import _compat_pickle
+import ast
+import builtins
+import contextlib
 import os
 import pickle
+import sys
+import threading
 import types
 import zipfile
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Iterator, Mapping, Optional, Union
 
 import torch
 
 from fairseq_bnce import compatibility
-from fairseq_bnce.errors import CheckpointError, describe_error, one_line
+from fairseq_bnce.errors import CheckpointError, describe_error, one_line, quoted
+
+# Key of the task state: the reduced partition function (scoring/reduction.py).
+REDUCED_PARTITION = "reduced_partition"
+# Key of the task state: the largest number of words that the model read at once in training.
+LONGEST_CONTEXT = "longest_context"
+# fairseq never initialises this buffer, so it may hold NaN.
+_UNINITIALISED = "._float_tensor"
+_CHUNK = 2**22  # numbers, so that no large parameter is copied to float64 as a whole
+
+Source = Union[str, bytes, bytearray]  # eval() runs each of these types
+
+_VALUES = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load)
+_ARITHMETIC = (ast.UnaryOp, ast.UAdd, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult)
+_lock = threading.RLock()  # two threads must not replace eval() at the same time
 
 
 def read(path: str) -> Dict[str, Any]:
@@ -93,3 +116,92 @@ def _restricted_pickle() -> Any:
         return Unpickler(file, **kwargs).load()
 
     return types.SimpleNamespace(Unpickler=Unpickler, load=load, __name__="restricted_pickle")
+
+
+def check_finite(content: Mapping[str, Any], path: str) -> None:
+    """Check that all parameters, and the numbers subtracted from scores, are finite.
+
+    A single NaN would make every score NaN.
+
+    Args:
+        content: of the checkpoint.
+        path: the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: naming the first parameter that has NaN or infinite numbers.
+    """
+    state = content.get("task_state") or {}
+    numbers = {name: state[name] for name in ("log_z", "mu_z", "sigma_z") if name in state}
+    reduced = state.get(REDUCED_PARTITION, {})
+    numbers.update({f"{REDUCED_PARTITION}.{name}": values for name, values in reduced.items()})
+    found: Dict[str, Any] = {f"model.{name}": values for name, values in content["model"].items()}
+    found.update({f"task_state.{name}": values for name, values in numbers.items()})
+    for name, values in found.items():
+        if not name.endswith(_UNINITIALISED) and not _is_finite(values):
+            raise CheckpointError(f"path {path}: {name}: required finite numbers, got others")
+
+
+def _is_finite(values: Any) -> bool:
+    # float64 holds the sum of any float32 numbers.
+    chunks = torch.as_tensor(values).detach().flatten().split(_CHUNK)
+    return all(torch.isfinite(chunk.sum(dtype=torch.float64)) for chunk in chunks)
+
+
+def longest_context(state: Mapping[str, Any], task_cfg: Any) -> Optional[int]:
+    """Return how many words a model read at once in training, at most; None if unknown.
+
+    Args:
+        state: the task state.
+        task_cfg: the task's configuration. Its --tokens-per-sample counts if the state has no
+            number, unless the model was trained on sentences, which have any length.
+    """
+    if LONGEST_CONTEXT in state:
+        return state[LONGEST_CONTEXT]
+    is_sentences = str(getattr(task_cfg, "sample_break_mode", None)) == "eos"
+    return None if is_sentences else getattr(task_cfg, "tokens_per_sample", None)
+
+
+@contextlib.contextmanager
+def only_literals(path: str) -> Iterator[None]:
+    """Let ``eval(text)`` accept only literals, for this thread, inside the ``with`` block.
+
+    A literal consists of numbers, texts, True, False, None, lists, tuples and dictionaries, and of
+    their sums, differences and products. Calls of ``eval`` with a namespace or with compiled code
+    pass unchanged: they come from libraries (namedtuple, for example), not from a configuration.
+
+    Args:
+        path: the checkpoint, for the message.
+
+    Raises:
+        CheckpointError: for any other text; the text does not run.
+    """
+    with _lock:
+        thread, original = threading.get_ident(), builtins.eval
+
+        def evaluate(source: Any, *namespaces: Any, **kwargs: Any) -> Any:
+            if namespaces or kwargs:
+                return original(source, *namespaces, **kwargs)
+            is_text = isinstance(source, (str, bytes, bytearray))
+            if is_text and threading.get_ident() == thread:
+                return original(_compile_literal(source, path), {"__builtins__": {}})
+            caller = sys._getframe(1)
+            return original(source, caller.f_globals, caller.f_locals)
+
+        builtins.eval = evaluate
+        try:
+            yield
+        finally:
+            builtins.eval = original
+
+
+def _compile_literal(source: Source, path: str) -> types.CodeType:
+    try:
+        tree = ast.parse(source.strip(), mode="eval")
+        if all(isinstance(node, _VALUES + _ARITHMETIC) for node in ast.walk(tree)):
+            return compile(tree, path, "eval")
+    except (MemoryError, RecursionError, SyntaxError, ValueError):
+        pass
+    raise CheckpointError(
+        f"path {path}: required a literal (numbers, texts and lists) where fairseq evaluates a "
+        f"text, got {quoted(source)}; nothing in it was run"
+    )

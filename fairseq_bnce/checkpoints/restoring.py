@@ -19,8 +19,8 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.models.speech_to_text import xm_transformer
 
-from fairseq_bnce.checkpoints import contents, loading, reading
-from fairseq_bnce.checkpoints.literals import only_literals
+from fairseq_bnce.checkpoints import loading, reading
+from fairseq_bnce.checkpoints.reading import only_literals
 
 
 def install_safe_loading(task_class: type) -> None:
@@ -88,10 +88,10 @@ def _is_language_model(content: Dict[str, Any], task: Any, task_class: type) -> 
 
 
 def _prepare(content: Dict[str, Any], path: str) -> None:
-    contents.check_finite(content, path)
+    reading.check_finite(content, path)
     content["args"] = None  # fairseq would read the configuration from here again
     loading.ignore_embedding_file(content["cfg"]["model"])
     state = content.get("task_state")
-    longest = contents.longest_context(state or {}, content["cfg"]["task"])
+    longest = reading.longest_context(state or {}, content["cfg"]["task"])
     if state and longest is not None:  # models of other trainings are scored as fairseq does
-        state[contents.LONGEST_CONTEXT] = longest
+        state[reading.LONGEST_CONTEXT] = longest

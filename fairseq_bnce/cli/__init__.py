@@ -15,8 +15,8 @@ import signal
 import sys
 from typing import Any, Optional, Sequence
 
+from fairseq_bnce import __version__
 from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, one_line
-from fairseq_bnce.version import __version__
 
 # Modules of this package; only the one of the given command is imported.
 COMMANDS = {

@@ -9,8 +9,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
-from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.numerals import at_least
+from fairseq_bnce.errors import InputError, at_least
 from fairseq_bnce.text.reading import STDIN, file_errors
 from fairseq_bnce.text.tokens import check_language
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText

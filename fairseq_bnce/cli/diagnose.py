@@ -37,15 +37,15 @@ import torch
 from fairseq_bnce import checkpoints
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.cli import common
-from fairseq_bnce.errors import InputError
-from fairseq_bnce.scoring import diagnosis, pictures
+from fairseq_bnce.errors import InputError, at_least
+from fairseq_bnce.scoring import diagnosis
 from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis
 from fairseq_bnce.scoring.reduction import Contexts
-from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.reading import TextLines, file_errors, sampled
 from fairseq_bnce.text.writing import Output
 
 logger = logging.getLogger(__name__)
+_BINS = 80  # of a picture
 _SHOWN = (
     ("contexts", "contexts", ",d"),
     ("mu_z (nats)", "mu_z", ".4f"),
@@ -152,7 +152,7 @@ def _write_folder(folder: Path, found: Diagnosis, text: str) -> None:
     with Output(str(folder / "diagnosis.json")) as out:
         out.write(text)
     with file_errors(str(folder)), tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
-        for picture in pictures.draw(found.measures, Path(unfinished)):
+        for picture in _draw(found.measures, Path(unfinished)):
             os.replace(picture, folder / picture.name)
 
 
@@ -224,3 +224,51 @@ def _table(numbers: Mapping[str, Any]) -> List[str]:
 def _as_json(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     found = {**common.without_nan(numbers), "farthest": [one._asdict() for one in contexts]}
     return json.dumps(found, indent=1, ensure_ascii=False)
+
+
+def _draw(measures: diagnosis.Measures, folder: Path) -> List[Path]:
+    """Write log-z.png, entropy.png and calibration.png; only these need matplotlib.
+
+    Args:
+        measures: of a text.
+        folder: where to write; it exists.
+
+    Returns:
+        the files.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    pictures = {"log-z.png": _histogram, "entropy.png": _entropy, "calibration.png": _calibration}
+    for name, picture in pictures.items():
+        figure = Figure(figsize=(5.5, 4))
+        FigureCanvasAgg(figure)  # no display, and none of pyplot's global state
+        picture(figure.add_subplot(), measures)
+        figure.tight_layout()
+        figure.savefig(str(folder / name), dpi=120)
+    return [folder / name for name in pictures]
+
+
+def _histogram(axes: Any, measures: diagnosis.Measures) -> None:
+    mean, deviation = measures.deviations.mean(), measures.deviations.std()
+    axes.hist(measures.deviations, bins=_BINS)
+    axes.axvline(mean, color="black", linewidth=1)
+    axes.set(xlabel="log Z_c − log Z (nats)", ylabel="contexts")
+    axes.set_title(f"µ_z = {mean:.3f}, σ_z = {deviation:.3f}")
+
+
+def _entropy(axes: Any, measures: diagnosis.Measures) -> None:
+    from matplotlib.colors import LogNorm
+
+    axes.hist2d(measures.entropies, measures.deviations, bins=_BINS, norm=LogNorm())
+    axes.set(xlabel="entropy of the prediction (nats)", ylabel="log Z_c − log Z (nats)")
+
+
+def _calibration(axes: Any, measures: diagnosis.Measures) -> None:
+    axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
+    shift = measures.deviations.mean()
+    for label, off in (("exact", None), ("unnormalised, shifted", shift)):
+        _, confidence, accuracy = zip(*diagnosis.calibration(measures, off))
+        axes.plot(confidence, accuracy, marker="o", label=label)
+    axes.set(xlabel="probability of the likeliest word", ylabel="how often it came")
+    axes.legend()

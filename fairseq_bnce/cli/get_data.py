@@ -16,14 +16,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fairseq_bnce.cli import prepare_text as text_options
 from fairseq_bnce.cli.common import flag_adder
-from fairseq_bnce.data import options as text_options
 from fairseq_bnce.data import results
 from fairseq_bnce.data.completion import LETTERS, Question, read_questions, right_letters
 from fairseq_bnce.data.corpora import CORPORA, WHOLE, Corpus, find_archive, write_texts
 from fairseq_bnce.data.preparation import SPLITS, prepare
 from fairseq_bnce.errors import InputError
-from fairseq_bnce.text.penn import novel_words
+from fairseq_bnce.text.tokens import novel_words
 from fairseq_bnce.text.writing import say
 
 RESULTS = (*results.RESULTS, "questions")

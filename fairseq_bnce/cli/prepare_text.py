@@ -16,21 +16,144 @@ everything has succeeded, not before.
 from __future__ import annotations
 
 import argparse
+import importlib
+import math
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from fairseq_bnce.data import options as text_options
 from fairseq_bnce.data import results
-from fairseq_bnce.data.preparation import prepare
+from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS, prepare
+from fairseq_bnce.errors import InputError, at_least
+from fairseq_bnce.text.reading import TextLines
+from fairseq_bnce.text.tokens import BOS, EOS, UNK, check_language
 
-add_arguments = text_options.add_arguments
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add all options of ``fairseq-bnce prepare-text``."""
+    group = parser.add_argument_group(
+        "text", "UTF-8, a sentence a line; '-' is standard input. Either files for each split:"
+    )
+    for split in SPLITS:
+        group.add_argument(f"--{split}", nargs="+", metavar="FILE", help=f"text for {split}")
+    group = parser.add_argument_group("or one text to split")
+    group.add_argument("--input", nargs="+", metavar="FILE", help="text to split")
+    add_split_options(group)
+    group = parser.add_argument_group("words")
+    help_text = "whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese "
+    help_text += "text is not cut into words: segment it first and use --tokenized"
+    group.add_argument("--language", default="en", help=help_text)
+    help_text = f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines "
+    help_text += "are dropped (fairseq adds its own)"
+    group.add_argument("--tokenized", action="store_true", help=help_text)
+    add_line_options(group)
+    description = f"From train; other words are written as {UNK}. Default: all words of train."
+    add_vocabulary_options(parser.add_argument_group("vocabulary", description))
+    add_result_options(parser.add_argument_group("result"))
 
 
 def run(options: argparse.Namespace) -> None:
     """Check everything, make the result, move it to its place and report."""
     out = options.out.resolve()
-    text_options.check_sources(options)
-    text_options.check_settings(options)
-    inputs = [*text_options.input_files(options), *filter(None, [options.dict])]
+    check_sources(options)
+    check_settings(options)
+    inputs = [*input_files(options), *filter(None, [options.dict])]
     results.check_output(out, options.overwrite, inputs)
     with results.replaced_result(out) as scratch:
         report = prepare(options, scratch)
     results.print_report(report, options.out)
+
+
+def add_split_options(group: Any) -> None:
+    """Add --split, --split-by and --seed."""
+    group.add_argument(
+        "--split",
+        nargs=3,
+        type=float,
+        default=list(DEFAULT_SPLIT),
+        metavar=("TRAIN", "VALID", "TEST"),
+        help="their shares of the lines of --input, adding up to 1; a split with share 0 is not "
+        f"made (default: {' '.join(map(str, DEFAULT_SPLIT))})",
+    )
+    group.add_argument(
+        "--split-by",
+        choices=("block", "paragraph", "line"),
+        default="block",
+        help="block (default): train is the first part of the text, test the last, so that no "
+        "valid or test line stood beside a train line; paragraph: paragraphs (ended by an empty "
+        "line) drawn at random; line: lines drawn at random, for text whose lines have nothing to "
+        "do with each other. The order of the text stays within a split",
+    )
+    group.add_argument("--seed", type=int, default=1, help="of those random draws (1)")
+
+
+def add_line_options(group: Any) -> None:
+    """Add --lowercase and --keep-empty-lines."""
+    group.add_argument("--lowercase", action="store_true", help="lower-case everything")
+    help_text = f"keep lines without a word (each is one {EOS}); they are left out otherwise"
+    group.add_argument("--keep-empty-lines", action="store_true", help=help_text)
+
+
+def add_vocabulary_options(group: Any) -> None:
+    """Add --vocab-size, --min-count, --dict and --padding-factor."""
+    add_number = partial(group.add_argument, metavar="N")
+    help_text = f"keep the N commonest types, {EOS} and {UNK} among them"
+    add_number("--vocab-size", type=at_least(3), help=help_text)
+    help_text = "keep words that occur at least N times (1: all)"
+    add_number("--min-count", type=at_least(1), default=1, help=help_text)
+    help_text = "take the vocabulary of this dict.txt instead (to prepare text for a trained model)"
+    group.add_argument("--dict", type=Path, metavar="FILE", help=help_text)
+    help_text = "fill the dictionary up to a multiple of N with made-up words, as "
+    help_text += "fairseq-preprocess does for the sake of tensor cores (8); 1: no filling"
+    add_number("--padding-factor", type=at_least(1), default=8, help=help_text)
+
+
+def add_result_options(group: Any) -> None:
+    """Add --out, --overwrite, --text-only and --workers."""
+    help_text = "gets text/, bin/ and report.json; text.json beside dict.txt says how words were "
+    group.add_argument("--out", type=Path, required=True, metavar="FOLDER", help=f"{help_text}made")
+    help_text = "replace what an earlier run of this command left in a FOLDER that has data in it"
+    group.add_argument("--overwrite", action="store_true", help=help_text)
+    help_text = "write the text (and dict.txt beside it) without running fairseq-preprocess"
+    group.add_argument("--text-only", action="store_true", help=help_text)
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    help_text = "processes (default: the processors there are)"
+    group.add_argument(
+        "--workers", type=at_least(1), default=workers or 1, metavar="N", help=help_text
+    )
+
+
+def build_settings(**given: Any) -> argparse.Namespace:
+    """Build the settings of prepare-text: the given ones, and the defaults of the others."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    settings = parser.parse_args(["--out", ""])
+    vars(settings).update(given)
+    return settings
+
+
+def input_files(args: argparse.Namespace) -> list[str]:
+    """Return the names of all texts that are read."""
+    return [name for split in ("input", *SPLITS) for name in getattr(args, split) or ()]
+
+
+def check_sources(args: argparse.Namespace) -> None:
+    """Raise InputError for inputs that cannot be read, or whose splits are not clear."""
+    given = [split for split in SPLITS if getattr(args, split)]
+    if bool(args.input) == bool(given) or given and not (args.train or args.dict):
+        required = "one of them, or --dict with --valid or --test"
+        raise InputError(f"--train, --input: required {required}, got {given + (args.input or [])}")
+    TextLines(input_files(args))  # raises for what cannot be opened
+
+
+def check_settings(args: argparse.Namespace) -> None:
+    """Raise InputError for other settings that cannot be followed."""
+    is_whole = math.isclose(sum(args.split), 1, abs_tol=1e-6)
+    if not is_whole or args.split[0] <= 0 or min(args.split) < 0:
+        required = "a share above 0 for train, and three shares that add up to 1"
+        raise InputError(f"--split: required {required}, got {args.split}")
+    if not args.tokenized:
+        check_language("--language", args.language)
+    if not args.text_only:
+        importlib.import_module("fairseq_cli")  # fairseq-preprocess binarises

@@ -30,15 +30,12 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional
 import numpy as np
 
 from fairseq_bnce.cli import common
-from fairseq_bnce.errors import InputError, quoted
-from fairseq_bnce.rescoring.kaldi import KaldiFormat
+from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.rescoring.language_model import Added, add_features
-from fairseq_bnce.rescoring.lists import NBest, group, unique_lists
+from fairseq_bnce.rescoring.lists import KaldiFormat, MosesFormat, NBest, group, unique_lists
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, compare, distinct_counts
-from fairseq_bnce.rescoring.moses import MosesFormat
 from fairseq_bnce.rescoring.tuning import Lists, tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
-from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.reading import STDIN, numbered_lines, readable
 from fairseq_bnce.text.writing import Output
 

@@ -29,9 +29,8 @@ import sys
 from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, Tuple
 
 from fairseq_bnce.cli import common
-from fairseq_bnce.errors import InputError, quoted
+from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
-from fairseq_bnce.text.numerals import at_least
 from fairseq_bnce.text.reading import TextLines
 from fairseq_bnce.text.writing import Output
 

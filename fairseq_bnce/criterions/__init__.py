@@ -1,10 +1,10 @@
-"""The criteria, registered with fairseq on import: ``registered`` holds them and their flags.
+"""The criteria, registered with fairseq on import: ``bnce``, ``sampled`` and ``regularized``.
 
-``base`` is what the criteria share: one batch, from the model to what is logged. ``options`` holds
-the flags that several criteria take, and ``flags`` reads and checks the values. ``noise_source``
-draws noise, ``log_z`` chooses where log Z starts, and ``metrics`` logs.
+``base`` is what the criteria share: one batch, from the model to what is logged. ``flags`` has the
+flags that several criteria take, and checks the values. ``noise_source`` draws noise, ``log_z``
+chooses where log Z starts, and ``metrics`` logs.
 """
 
-from fairseq_bnce.criterions import registered
+from fairseq_bnce.criterions import bnce, regularized, sampled
 
-__all__ = ["registered"]
+__all__ = ["bnce", "regularized", "sampled"]

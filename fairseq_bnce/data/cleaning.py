@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import IO, Iterator
 
-from fairseq_bnce.text.penn import novel_words
+from fairseq_bnce.text.tokens import novel_words
 
 # ---------------------------------------------------------------- sentences
 

@@ -6,6 +6,6 @@ fairseq imports the modules of this folder when it is given the package as its u
 this is where it asks for all that the package registers.
 """
 
-from fairseq_bnce.registration import register
+from fairseq_bnce import register
 
 register()

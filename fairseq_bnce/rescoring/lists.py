@@ -1,15 +1,44 @@
-"""Hypotheses with features, in lists of one sentence each."""
+"""N-best lists of one sentence each, as Moses and Kaldi write them.
+
+Moses has ``id ||| hypothesis ||| features ||| score``. More fields may follow (alignments).
+Features are ``name= 1 2 3``, ``name=1`` or, in old lists, ``name: 1 2 3``; numbers before the first
+name stay as they are and can't be weighted.
+
+Kaldi's nbest-to-linear and int2sym.pl write ``utterance-n word word ...``. Costs of the acoustic
+model and of language models are in separate files with the same keys, ``utterance-n cost``. Costs
+are negative log-probabilities. This package reads costs as features with the opposite sign, and
+writes costs.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from itertools import groupby, zip_longest
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from fairseq_bnce.errors import quoted
-from fairseq_bnce.text.reading import Line
+from fairseq_bnce.errors import InputError, quoted
+from fairseq_bnce.text.reading import Line, numbered_lines, readable, strip_bom
 
 Features = Dict[str, Tuple[float, ...]]
+
+SEPARATOR = "|||"
+SCORE = "score"  # the feature with the list's own total
+FORM = "id ||| hypothesis ||| features ||| score"
+_ENDS_IN_NAME_AND_VALUE = re.compile(r"=[^\s=]+\s*$")
+# Ids in plain texts often end in 0000 or in a longer number: their lines are no hypotheses.
+_KEY = re.compile("(.+)-(?:0|[1-9][0-9]{0,4})")
 
 
 @dataclass
@@ -70,3 +99,173 @@ def number(text: str, line: Line, what: str) -> float:
         return float(text)
     except ValueError:
         raise line.error(f"a number as {what}", quoted(text)) from None
+
+
+class MosesFormat:
+    """Reads and writes hypotheses; what is not changed stays byte for byte."""
+
+    name = "moses"
+    total = SCORE
+
+    def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
+        """Yield the hypotheses; raise InputError for a line of another form."""
+        return map(parse, lines)
+
+    def annotated(self, hypothesis: Hypothesis) -> str:
+        """Return the line with the added features after its own."""
+        return SEPARATOR.join(_with_added(hypothesis))
+
+    def rescored(self, hypothesis: Hypothesis, total: float) -> str:
+        """Return the line with the added features and another score."""
+        fields = _with_added(hypothesis)
+        fields[3] = fields[3].replace(fields[3].strip(), format_number(total))
+        return SEPARATOR.join(fields)
+
+    def best(self, hypothesis: Hypothesis) -> str:
+        """Return the words as the list has them."""
+        return hypothesis.parts[1].strip(" \t")
+
+    def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
+        """Return references by list ids: list ``i`` has line ``i`` (from 0) of each file."""
+        texts = [_numbered_references(name) for name in names]
+        for name, text in zip(names, texts):
+            if len(text) != len(texts[0]):
+                raise InputError(
+                    f"{name}: required {len(texts[0])} lines, as {names[0]} has, got {len(text)}"
+                )
+        return {str(number): list(lines) for number, lines in enumerate(zip(*texts))}
+
+
+def parse(line: Line) -> Hypothesis:
+    """Parse a line of a list; raise InputError for a line of another form."""
+    fields = line.text.split(SEPARATOR)
+    list_id = strip_bom(fields[0].strip()).strip()
+    if len(fields) < 4 or not list_id:
+        raise line.error(f"'{FORM}'", quoted(line.text))
+    if list_id.isascii() and list_id.isdigit():
+        list_id = list_id.lstrip("0") or "0"  # list 007 has line 7 of the references
+    features = _parse_features(fields[2], line)
+    features[SCORE] = (number(fields[3].strip(), line, "the score"),)
+    return Hypothesis(list_id, " ".join(fields[1].split()), features, line, fields)
+
+
+def format_number(value: float) -> str:
+    """Format nats and counts without trailing zeros."""
+    text = f"{value:.6f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def _parse_features(text: str, line: Line) -> Features:
+    """Return the values of each feature."""
+    found: Dict[str, List[float]] = {}
+    name = ""
+    for token in text.split():
+        label, value = _split_feature(token)
+        name = name if label is None else label
+        values = found.setdefault(name, [])
+        if value:
+            values.append(number(value, line, "a feature's value"))
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def _split_feature(token: str) -> Tuple[Optional[str], str]:
+    """Return (name, value) of ``name=``, ``name:`` and ``name=1``; (None, value) of a value.
+
+    The last ``=`` counts: names of sparse features may contain ``=``.
+    """
+    if token.endswith((":", "=")) and len(token) > 1:
+        return token[:-1], ""
+    name, sign, value = token.rpartition("=")
+    return (name, value) if sign and name else (None, token)
+
+
+def _numbered_references(name: str) -> List[str]:
+    return [readable(" ".join(strip_bom(line.text).split())) for line in numbered_lines(name)]
+
+
+def _with_added(hypothesis: Hypothesis) -> List[str]:
+    """Return the fields with the added features, in the style of the list's own."""
+    fields = list(hypothesis.parts)
+    if hypothesis.added:
+        sign = "=" if _ENDS_IN_NAME_AND_VALUE.search(fields[2]) else "= "
+        items = [f"{name}{sign}{format_number(v)}" for name, v in hypothesis.added.items()]
+        fields[2] = " ".join([fields[2].rstrip(), *items, ""])
+    return fields
+
+
+class KaldiFormat:
+    """Reads hypotheses with their costs; writes costs, or the hypotheses' unchanged lines.
+
+    Args:
+        costs: the file of each feature's costs.
+    """
+
+    name = "kaldi"
+
+    def __init__(self, costs: Mapping[str, str]):
+        self.costs = costs
+
+    def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
+        """Yield the hypotheses.
+
+        Raises:
+            InputError: for a line of another form, a repeated key, or other keys in a file of
+                costs.
+        """
+        seen = set()
+        names = ["NBEST", *self.costs.values()]
+        for row in zip_longest(lines, *map(numbered_lines, self.costs.values())):
+            if None in row:
+                raise InputError(f"{names[row.index(None)]}: required all keys, got no more lines")
+            line, *costs = row
+            key, words = _split_key(line)
+            match = _KEY.fullmatch(key)
+            if match is None:
+                form = "'utterance-n word word ...', n below 100,000 without leading zeros"
+                raise line.error(form, quoted(key))
+            if key in seen:
+                raise line.error("each key once", f"{quoted(key)} again")
+            seen.add(key)
+            features: Features = {
+                name: (-_cost(cost, key),) for name, cost in zip(self.costs, costs)
+            }
+            yield Hypothesis(match.group(1), words, features, line, key)
+
+    def annotated(self, hypothesis: Hypothesis) -> str:
+        """Return the key and the added cost; several costs are a vector in Kaldi's text form."""
+        costs = [format_number(-value) for value in hypothesis.added.values()]
+        text = costs[0] if len(costs) == 1 else f" [ {' '.join(costs)} ]"
+        return f"{hypothesis.parts} {text}"
+
+    def rescored(self, hypothesis: Hypothesis, total: float) -> str:
+        """Return the unchanged line: other files refer to its key."""
+        return hypothesis.line.text
+
+    def best(self, hypothesis: Hypothesis) -> str:
+        """Return a line of a Kaldi text: ``utterance word word ...``."""
+        _, *words = strip_bom(hypothesis.line.text).split(None, 1)
+        return " ".join([hypothesis.list_id, *words]).rstrip()
+
+    def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
+        """Return the references of each utterance that all these Kaldi texts have."""
+        texts = [_kaldi_text(name) for name in names]
+        common = set(texts[0]).intersection(*texts)
+        return {utterance: [text[utterance] for text in texts] for utterance in common}
+
+
+def _split_key(line: Line) -> Tuple[str, str]:
+    """Return (key, words)."""
+    key, *words = strip_bom(line.text).split() or [""]
+    return key, " ".join(words)
+
+
+def _cost(line: Line, key: str) -> float:
+    found, cost = _split_key(line)
+    if found != key:
+        raise line.error(f"'{key} cost', as the list has it", quoted(line.text))
+    return number(cost, line, f"the cost of {key}")
+
+
+def _kaldi_text(name: str) -> Dict[str, str]:
+    lines = map(_split_key, numbered_lines(name))
+    return {utterance: readable(words) for utterance, words in lines}

@@ -2,13 +2,12 @@
 
 ``readers`` read words, ``texts`` cut running texts into what a model reads at once, ``incremental``
 has hypotheses that grow word by word, and ``normalisation`` makes log-probabilities of raw scores.
-``host`` scores single words, and ``eval_lm`` scores for fairseq-eval-lm. ``diagnosis`` and
-``pictures`` measure how well a model normalises itself. ``reduction`` fits a partition function
-for models that do not.
+``host`` scores single words, and ``eval_lm`` scores for fairseq-eval-lm. ``diagnosis`` measures how
+well a model normalises itself. ``reduction`` fits a partition function for models that do not.
 """
 
+from fairseq_bnce import register
 from fairseq_bnce.errors import CheckpointError, ScoringError
-from fairseq_bnce.registration import register
 from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
 
 __all__ = ["CheckpointError", "Scorer", "ScoringError", "SentenceScore"]

@@ -15,7 +15,7 @@ import torch
 from fairseq.tasks.language_modeling import LanguageModelingConfig
 from torch import Tensor, nn
 
-from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
+from fairseq_bnce.checkpoints.reading import LONGEST_CONTEXT
 from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.output_layer.layer import OutputLayer, is_squashed
 from fairseq_bnce.scoring import normalisation, readers

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
+from fairseq_bnce.checkpoints.reading import REDUCED_PARTITION
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import reduction

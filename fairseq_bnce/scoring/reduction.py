@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce import losses
-from fairseq_bnce.checkpoints.contents import REDUCED_PARTITION
+from fairseq_bnce.checkpoints.reading import REDUCED_PARTITION
 from fairseq_bnce.errors import require
 from fairseq_bnce.output_layer.layer import OutputLayer
 

@@ -3,6 +3,6 @@
 fairseq imports the modules of this folder for ``--user-dir``, so the whole plugin registers here.
 """
 
-from fairseq_bnce.registration import register
+from fairseq_bnce import register
 
 register()

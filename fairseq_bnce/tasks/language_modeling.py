@@ -26,8 +26,8 @@ from torch import nn
 
 from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import dictionaries, origin, restoring
-from fairseq_bnce.checkpoints.contents import LONGEST_CONTEXT
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
+from fairseq_bnce.checkpoints.reading import LONGEST_CONTEXT
 from fairseq_bnce.criterions import flags, metrics
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion
 from fairseq_bnce.data import token_counts as data

@@ -13,7 +13,7 @@ from typing import Any, List, NamedTuple, Optional, Union
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import tokens
-from fairseq_bnce.text.penn import penn_words
+from fairseq_bnce.text.tokens import penn_words
 
 NAME = "text.json"
 STATE = "training_text"  # the key in a task's state

@@ -1,0 +1,103 @@
+"""The criteria with a penalty on log Z_c: ``nce_regularized`` and ``self_norm_softmax``."""
+
+from argparse import Namespace
+from dataclasses import dataclass, field
+from typing import Any, Dict
+
+from fairseq.criterions import register_criterion
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
+from fairseq_bnce.criterions.bnce import grouped_loss, grouped_words
+from fairseq_bnce.criterions.flags import GroupConfig, PenaltyConfig, SelfNormalizingConfig
+from fairseq_bnce.criterions.sampled import sampled_loss, sampled_words
+from fairseq_bnce.losses import nce
+
+BaseLoss: Any = ChoiceEnum(["bnce", "shared_nce", "nce"])
+
+
+@dataclass
+class RegularizedConfig(GroupConfig, PenaltyConfig):
+    nce_base: BaseLoss = field(default="bnce", metadata={"help": "the NCE loss to regularise"})
+    # Goldberger & Melamud's tables say 10, with gamma 0.1. Their figures fit a penalty that is not
+    # divided by gamma, which eq. 10 does, and has the factor 0.5 of eq. 10. The default is eq. 10's
+    # 1: NCE-R of up to 100 units then has about the sigma_z of DEV.
+    self_norm_alpha: float = field(
+        default=1.0,
+        metadata={
+            "help": "alpha, the weight of (log Z_c - log Z)^2 on a share gamma, divided by gamma; "
+            "0.5 comes near what Goldberger & Melamud (2018) report for alpha 10 and gamma 0.1"
+        },
+    )
+    self_norm_rate: float = field(
+        default=0.1,
+        metadata={"help": "gamma, the share of contexts that are regularised, (0, 1]"},
+    )
+
+
+@register_criterion("nce_regularized", dataclass=RegularizedConfig)
+class RegularizedNCECriterion(SelfNormalizingCriterion):
+    """An NCE loss + (alpha / gamma) (log Z_c - log Z)^2 (Goldberger & Melamud 2018, eq. 10)."""
+
+    def __init__(self, task: FairseqTask, options: Namespace):
+        super().__init__(task, options)
+        self.nce_base = str(options.nce_base)
+
+    def make_words(self, batch: TokenBatch) -> Any:
+        if self.nce_base == "bnce":
+            return grouped_words(batch, self.noise, self.options)
+        return sampled_words(batch, self.noise, are_fresh=self.nce_base == "nce")
+
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        rows = self.rows(batch)
+        options: Dict[str, Any] = {"log_z": self.known_start, "reduction": reduction}
+        if self.nce_base == "bnce":
+            loss = grouped_loss(batch, rows, self.noise, **options)
+        else:
+            base = nce.nce if self.nce_base == "nce" else nce.shared_nce
+            loss = sampled_loss(batch, rows, base, **options)
+        return self.with_penalty(loss, batch, reduction)
+
+
+@dataclass
+class SelfNormSoftmaxConfig(SelfNormalizingConfig, PenaltyConfig):
+    self_norm_alpha: float = field(
+        default=1.0, metadata={"help": "alpha, the weight of (log Z_c - log Z)^2"}
+    )
+    self_norm_rate: float = field(
+        default=1.0,
+        metadata={
+            "help": "gamma, the share of contexts that are regularised, (0, 1]; below 1 the "
+            "likelihood is the unnormalised one"
+        },
+    )
+    score_squashing: bool = field(
+        default=False,
+        metadata={"help": "replace scores x by 10 tanh(x / 5), also when the model scores text"},
+    )
+
+
+@register_criterion("self_norm_softmax", dataclass=SelfNormSoftmaxConfig)
+class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
+    """The softmax likelihood with an explicit self-normalisation term.
+
+    gamma = 1: log Z_c - m(w) + alpha (log Z_c - log Z)^2 (Devlin et al. 2014; eq. 8 of Goldberger
+    & Melamud 2018). gamma < 1: -(m(w) - log Z) + (alpha / gamma) (log Z_c - log Z)^2 on a share
+    gamma of the contexts (Andreas & Klein 2015; eq. 9 of Goldberger & Melamud).
+    """
+
+    def __init__(self, task: FairseqTask, options: Namespace):
+        super().__init__(task, options, normalises_itself=any(options.self_norm_alpha))
+
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        scores = self.target_scores(batch)
+        if self.options.self_norm_rate < 1:
+            loss = self.log_z - scores
+            loss = loss.sum() if reduction == "sum" else loss
+            return self.with_penalty(loss, batch, reduction)
+        log_partition = self.log_partition(batch)
+        penalty = self.self_norm_alpha * (log_partition - self.log_z).square()
+        loss = log_partition - scores + penalty
+        return loss.sum() if reduction == "sum" else loss
