@@ -3,7 +3,6 @@
 from tools import LSTM, build, first_batch
 
 from fairseq_bnce.criterions.base import TokenBatch
-from fairseq_bnce.criterions.log_z import Start
 
 PAD = 1
 FLAGS = {
@@ -39,7 +38,7 @@ def prepared(criterion, model, sample):
 
 
 def set_log_z(criterion, value):
-    criterion.start = Start(value, "")
+    criterion.start_at(value, "")
 
 
 def with_targets(sample, keep):

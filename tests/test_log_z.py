@@ -195,7 +195,7 @@ def log_z_of_rank(rank, corpus):
     criterion, model, sample = make(corpus, "bnce", *RANDOM_START)
     measured = []
     for values in (torch.arange(3.0) + 10 * rank, torch.ones(rank), torch.ones(0)):
-        criterion.start = log_z.Start(None, "")
+        criterion.start_at(None, "")
         criterion.measure_log_z(values)
         measured.append(criterion.start.value)
     criterion(model, with_targets(sample, 0) if rank else sample)
@@ -216,7 +216,7 @@ def test_squashed_scores_can_carry_it(lowest, want, corpus):
     log_q = torch.full((64,), lowest)
     log_q[:2] = math.log(0.5)
     criterion = task.build_criterion(cfg.criterion)
-    criterion.start = log_z.Start(None, "")
+    criterion.start_at(None, "")
     unigram = SimpleNamespace(log_q=log_q, to=lambda device: unigram)
     criterion.noise.__dict__["unigram"] = unigram
     criterion.prepare(model, untrained=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fairseq_bnce.checkpoints import dictionaries
 from fairseq_bnce.criterions import flags, metrics
-from fairseq_bnce.criterions.log_z import CriterionWithLogZ, Start, contexts_to_measure
+from fairseq_bnce.criterions.log_z import CriterionWithLogZ, contexts_to_measure
 from fairseq_bnce.criterions.noise_source import NoiseSource, seeded_generator
 from fairseq_bnce.errors import require
 from fairseq_bnce.losses.words import Words, at_least_float32
@@ -278,7 +278,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         log_q = uniform.log_q if kind == "uniform" else self.noise.unigram.to("cpu").log_q
         if self.start.value is None and (self.continued is None or not self.normalises_itself):
             fitting = initial_scores.fitting_log_z(log_q, squashes)
-            self.start = Start(fitting, f"{self.start.origin}: set with the output bias")
+            self.start_at(fitting, f"{self.start.origin}: set with the output bias")
         initial_scores.shrink_scores(layer)
         initial_scores.set_to(layer, log_q + (self.start.value or 0.0), squashes)
 

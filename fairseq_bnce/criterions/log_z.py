@@ -53,7 +53,8 @@ class CriterionWithLogZ(FairseqCriterion):
         normalises_itself: whether the loss draws log Z_c to log Z, so that scores need no softmax.
 
     Attributes:
-        start: where log Z starts, and why.
+        start: where log Z starts, and why; :meth:`start_at` sets it.
+        known_start: that value, nats; 0 until it is known, and for losses that do not normalise.
         continued: the checkpoint that training continues from, or None.
         learned_log_z: (1,) the learned change of log Z since its start, or None.
     """
@@ -68,13 +69,13 @@ class CriterionWithLogZ(FairseqCriterion):
         self.continued: Optional[Restored] = None
         stored = task.state.state_dict.get("log_z")
         if stored is not None:  # fairseq-validate has loaded the model already
-            self.start = Start(stored, "from the checkpoint")
+            self.start_at(stored, "from the checkpoint")
             return
         choice = (getattr(options, name) for name in CheckpointChoice._fields)
         self.continued = found = restored(CheckpointChoice(*choice))
-        self.start = Start(options.log_z, "--log-z auto" if options.log_z is None else "--log-z")
+        self.start_at(options.log_z, "--log-z auto" if options.log_z is None else "--log-z")
         if options.log_z is None and found is not None and found.log_z is not None:
-            self.start = Start(found.log_z, f"from {found.path}")
+            self.start_at(found.log_z, f"from {found.path}")
         # mu_z and sigma_z are measured from log Z, or from 0 for losses that do not normalise.
         measured_from = self.start.value if normalises_itself else None
         if found is not None and not self.is_unknown and found.log_z == measured_from:
@@ -86,10 +87,10 @@ class CriterionWithLogZ(FairseqCriterion):
         learned = 0.0 if self.learned_log_z is None else self.learned_log_z.item()
         return self.known_start + learned
 
-    @property
-    def known_start(self) -> float:
-        """Where log Z starts, nats; 0 until it is known, and for losses that do not normalise."""
-        return (self.start.value or 0.0) if self.normalises_itself else 0.0
+    def start_at(self, value: Optional[float], origin: str) -> None:
+        """Let log Z start at a value, in nats; None: it has to be measured."""
+        self.start = Start(value, origin)
+        self.known_start = (value or 0.0) if self.normalises_itself else 0.0
 
     @property
     def is_unknown(self) -> bool:
@@ -117,7 +118,7 @@ class CriterionWithLogZ(FairseqCriterion):
             required = "a number: log Z_c of the first batch is not finite"
             require("--log-z", required, f"auto, which measured {mean}", math.isfinite(mean))
             origin = f"{self.start.origin}: measured, the mean log Z_c of the first batch"
-            self.start = Start(round(mean, 2), origin)
+            self.start_at(round(mean, 2), origin)
 
     def scoring_state(self) -> Dict[str, Any]:
         """Return what scoring needs of this criterion: log Z, if scores come near it."""
@@ -137,7 +138,7 @@ class CriterionWithLogZ(FairseqCriterion):
         """Go on from a checkpoint with a learned log Z."""
         start = state["initial_log_z"]
         if start is not None:  # None if it was saved before the first batch
-            self.start = Start(start, f"learned in the checkpoint, from {start:g} on")
+            self.start_at(start, f"learned in the checkpoint, from {start:g} on")
             self._keep_normaliser()
 
     def load_state_dict(
