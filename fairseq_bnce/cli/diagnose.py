@@ -95,6 +95,8 @@ def run(options: argparse.Namespace) -> None:
     kept = scorer.contexts = None if rows is None else Contexts()
     found = _diagnosed(scorer, options)
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **diagnosis.summary(found.measures)}
+    if not scorer.is_self_normalised:
+        del numbers["u_ppl"]  # no log Z makes probabilities of its scores
     state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
     if kept is not None:
         try:
@@ -199,19 +201,18 @@ def _calibrate(path: str, calibrated: Path, measured: Mapping[str, Any], written
 
 def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     lines = _table(numbers)
+    if contexts:
+        lines += ["", "farthest from mu_z:", "log Z_c - log Z\tentropy\tcontext [next word]"]
+    for context in contexts:
+        words = f"{context.before} [{context.word}]".lstrip()
+        lines.append(f"{context.deviation:.3f}\t{context.entropy:.3f}\t{words}")
     if "offset" in numbers:
         after = numbers["offset"]
         title = (
             f"after, with a reduced partition function of {after['rows']:,} rows, fitted to "
             f"{after['fitted_on']:,} contexts and measured on {after['measured_on']:,} others:"
         )
-        before = "before, with the checkpoint's own log Z:"
-        lines = [before, *lines, "", title, *_table(after)]
-    if contexts:
-        lines += ["", "farthest from mu_z:", "log Z_c - log Z\tentropy\tcontext [next word]"]
-    for context in contexts:
-        words = f"{context.before} [{context.word}]".lstrip()
-        lines.append(f"{context.deviation:.3f}\t{context.entropy:.3f}\t{words}")
+        lines = ["before:", *lines, "", title, *_table(after)]
     return "\n".join(lines)
 
 
