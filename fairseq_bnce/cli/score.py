@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 import json
 import math
 import sys
@@ -31,7 +32,7 @@ from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, Tuple
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
-from fairseq_bnce.text.reading import TextLines
+from fairseq_bnce.text.reading import STDIN, TextLines
 from fairseq_bnce.text.writing import Output
 
 _UNITS = {"e": 1.0, "10": math.log(10)}  # nats in one unit of a logarithm, by its base
@@ -46,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--document", "score each line after all lines before, as far as the model sees")
     text = "number of words before a block of a long text that the block sees"
     add("--context-window", text, metavar="N", type=at_least(0))
+    text = "score part I of N, lines in a row: the outputs of all parts together are that of FILE"
+    add("--shard", text, metavar="I/N", type=_shard)
     add = common.flag_adder(parser.add_argument_group("output"))
     add("--per-word", "print the score of each word as well")
     add("--summary", "print perplexities with and without unknown words, and counts, instead")
@@ -61,7 +64,8 @@ def run(options: argparse.Namespace) -> None:
     scorer = common.load_scorer(Scorer, options)
     words = common.ModelWords(options, scorer)
     beams: Deque[Tuple[str, float]] = collections.deque()
-    lines = _beam_texts(text, beams) if options.nemo else text
+    lines = text if options.shard is None else _part(text, *options.shard)
+    lines = _beam_texts(lines, beams) if options.nemo else lines
     form = _json_object if options.json else _columns
     counts: Dict[str, Any] = collections.Counter()
     # Lines of scores on the same terminal show the progress.
@@ -89,6 +93,21 @@ def run(options: argparse.Namespace) -> None:
             out.write(_summary(counts, options))
     text.warn()
     words.end()
+
+
+def _shard(text: str) -> Tuple[int, int]:
+    number, parts = map(int, text.split("/"))
+    if not 1 <= number <= parts:
+        raise argparse.ArgumentTypeError(f"required 1/N to N/N, got {text}")
+    return number, parts
+
+
+def _part(text: TextLines, number: int, parts: int) -> Iterable[str]:
+    """Return the lines of one of several parts of a text, which is read twice."""
+    if STDIN in text.names:
+        raise InputError("--shard: required files, got standard input, which is read once")
+    count = sum(1 for _ in TextLines(text.names))
+    return itertools.islice(text, count * (number - 1) // parts, count * number // parts)
 
 
 def _beam_texts(lines: Iterable[str], beams: Deque[Tuple[str, float]]) -> Iterator[str]:

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Measure what two machines exchange in an update, and how long an update takes on a slow line.
+
+    sudo scripts/bench_network.py --out FOLDER
+
+The machines are two network namespaces of this one (Linux, root), joined by a veth pair, with a
+process of one thread each. Every system is trained by fairseq-train with gloo and legacy_ddp, which
+fairseq has for CPUs. tc changes the line's rate while a training runs, so that each training is
+measured at every rate. Bytes are those that the first machine sends, headers included.
+
+FOLDER gets network.json, data/ and logs/. A second call makes no finished run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence
+
+import environment  # noqa: F401
+from experiments import command, machine
+from experiments.made import make_data
+from experiments.vocabulary import RECIPES, SYSTEMS
+
+MACHINES = ("bnce-a", "bnce-b")
+_ADDRESS = "10.77.0.{}"
+_PORT = 29577
+_WARM = 2  # updates before those that are timed
+_MOST, _LEAST, _SECONDS = 20, 1, 20  # timed updates at a rate: as many as fit into the seconds
+_RECIPE = RECIPES["lstm200"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    sizes = [10_000, 100_000, 1_000_000]
+    add("--vocab", nargs="+", type=int, default=sizes, metavar="V", help="types, with the specials")
+    systems = ["bnce_sparse", "bnce", "adaptive_loss", "cross_entropy"]
+    add("--systems", nargs="+", choices=SYSTEMS, default=systems, metavar="NAME")
+    rates = [10, 1, 0.1]
+    add("--rates", nargs="+", type=float, default=rates, metavar="R", help="of the line, Gbit/s")
+    options = parser.parse_args(arguments)
+    results = options.out / "network.json"
+    found: Dict[str, Any] = {"machine": machine.record(), "recipe": _RECIPE._asdict(), "runs": []}
+    if results.is_file():
+        found = json.loads(results.read_text(encoding="utf-8"))
+    done = {(run["system"], run["vocab"]) for run in found["runs"]}
+    for vocab in options.vocab:
+        data = make_data(options.out / "data" / f"V{vocab}", 1, vocab=vocab, tokens=400_000)
+        for system in options.systems:
+            if (system, vocab) not in done:
+                command.say(f"{system}, V = {vocab:,}")
+                with _line():
+                    measured = _train(options, system, vocab, data)
+                found["runs"].append({"system": system, "vocab": vocab, "rates": measured})
+                results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+@contextlib.contextmanager
+def _line() -> Iterator[None]:
+    """Join two network namespaces by a line."""
+    _remove()
+    for name in MACHINES:
+        _ip("netns", "add", name)
+    pair = ["type", "veth", "peer", "name", "line", "netns", MACHINES[1]]
+    _ip("link", "add", "line", "netns", MACHINES[0], *pair)
+    for number, name in enumerate(MACHINES, 1):
+        _ip("-n", name, "addr", "add", f"{_ADDRESS.format(number)}/24", "dev", "line")
+        for device in ("lo", "line"):
+            _ip("-n", name, "link", "set", device, "up")
+    try:
+        yield
+    finally:
+        _remove()
+
+
+def _remove() -> None:
+    for name in MACHINES:
+        subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
+def _set_rate(gigabits: float) -> None:
+    """Limit both directions of the line."""
+    rate = f"{gigabits:g}gbit"
+    burst = str(max(64_000, int(gigabits * 1e9 / 8 / 250)))  # bytes: what 4 ms let through
+    for name in MACHINES:
+        limit = ["root", "tbf", "rate", rate, "burst", burst, "latency", "50ms"]
+        tc = ["ip", "netns", "exec", name, "tc", "qdisc", "replace", "dev", "line"]
+        subprocess.run([*tc, *limit], check=True)
+
+
+def _sent_bytes() -> int:
+    path = "/sys/class/net/line/statistics/tx_bytes"
+    return int(subprocess.check_output(["ip", "netns", "exec", MACHINES[0], "cat", path]))
+
+
+def _train(options: Any, system: str, vocab: int, data: Path) -> List[Dict[str, float]]:
+    """Train on two machines, and measure the updates at each rate."""
+    folder = options.out / "logs" / f"{system}-V{vocab}"
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = [*_RECIPE.flags(), "--cpu", *_RECIPE.system_flags(system, vocab)]
+    flags += ["--distributed-world-size", "2", "--distributed-backend", "gloo"]
+    flags += ["--distributed-init-method", f"tcp://{_ADDRESS.format(1)}:{_PORT}"]
+    flags += ["--distributed-no-spawn", "--ddp-backend", "legacy_ddp", "--log-interval", "1"]
+    ranks: List[Any] = []
+    for rank, name in enumerate(MACHINES):
+        inside = ["ip", "netns", "exec", name, sys.executable, "-m", "fairseq_cli.train"]
+        own = ["--user-dir", machine.PLUGIN, *flags, "--distributed-rank", rank]
+        full = list(map(str, [*inside, data, *own]))
+        variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "line"}
+        errors = (folder / f"rank{rank}.err").open("w")
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+        ranks.append(subprocess.Popen(full, env=variables, **pipes))
+    try:
+        return list(_measured(ranks[0], options.rates))
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+
+
+def _measured(first: Any, rates: Sequence[float]) -> Iterator[Dict[str, float]]:
+    """Yield seconds and bytes of an update at each rate, as the first rank logs its updates."""
+    updates = (line for line in first.stdout if "| train_inner |" in line)
+    for rate in rates:
+        _set_rate(rate)
+        for _ in range(_WARM if rate == rates[0] else 1):
+            _next(updates)
+        start, sent, count = time.monotonic(), _sent_bytes(), 0
+        while count < _MOST and (count < _LEAST or time.monotonic() - start < _SECONDS):
+            _next(updates)
+            count += 1
+        seconds, sent = time.monotonic() - start, _sent_bytes() - sent
+        yield {
+            "gigabits": rate,
+            "updates": count,
+            "seconds": seconds / count,
+            "bytes": sent / count,
+        }
+
+
+def _next(updates: Iterator[str]) -> None:
+    if next(updates, None) is None:
+        raise command.UsageError("the training ended before it was measured: see logs/")
+
+
+if __name__ == "__main__":
+    command.start(main)
