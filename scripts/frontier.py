@@ -58,18 +58,12 @@ def pictures(docs: Path) -> Dict[str, Picture]:
     found: Dict[str, Picture] = {}
     for family, groups in frontier.families(contents).items():
         clouds, axes = [_cloud(*group) for group in groups.items()], {**SPREAD, "title": family}
-        found[f"{_slug(family)}.png"] = (
-            [axes, *map(asdict, clouds)],
-            partial(plot.clouds, clouds, axes),
-        )
-    for family, panels in frontier.curves(contents).items():
-        drawn = [
-            plot.Panel(list(methods.items()), {**TIME, "title": group})
-            for group, methods in panels.items()
-        ]
-        if drawn:
-            shown = list(map(asdict, drawn))
-            found[f"{_slug(family)}-time.png"] = (shown, partial(plot.lines, drawn, family))
+        shown = [axes, *map(asdict, clouds)]
+        found[f"{_slug(family)}.png"] = shown, partial(plot.clouds, clouds, axes)
+    for family, groups in frontier.curves(contents).items():
+        panels = [plot.Panel([*groups[name].items()], {**TIME, "title": name}) for name in groups]
+        shown = list(map(asdict, panels))
+        found[f"{_slug(family)}-time.png"] = shown, partial(plot.lines, panels, family)
     return found
 
 

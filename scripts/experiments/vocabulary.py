@@ -207,18 +207,14 @@ def write(outcomes: Sequence[Outcome], settings: Any) -> str:
         failed = {"failed": o.error} if o.error else {}
         named = {"system": o.system, "vocab": o.case, "folder": o.folder}
         runs.append({**named, **failed, **own, "parts": o.parts})
-        lines.append(([o.system, f"{o.case:,}"], _lists(own)))
+        lines.append(([o.system, f"{o.case:,}"], own))
     recipe, grown = settings.recipe, growth(outcomes)
     content = {"settings": {**chosen, "recipe": recipe._asdict()}, "growth": grown, "runs": runs}
-    growing = [([system], _lists(found)) for system, found in grown.items()]
+    growing = [([system], found) for system, found in grown.items()]
     parts = [f"# Cost by vocabulary, {recipe.name}: {recipe.about}"]
     parts += report.sections("vocabulary", ["system", "V"], lines)
     parts += [*report.sections("growth", ["system"], growing), *run.failures(outcomes)]
     return report.write(settings.out / "benchmark", parts, content)
-
-
-def _lists(found: Numbers) -> Dict[str, List[Optional[float]]]:
-    return {name: [value] for name, value in found.items()}
 
 
 def draw(outcomes: Sequence[Outcome], settings: Any) -> str:

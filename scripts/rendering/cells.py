@@ -42,12 +42,11 @@ def difference(found: Mapping[str, Any], name: str) -> str:
 
 
 def spread(values: Iterable[Optional[float]], form: str) -> str:
-    """Return the mean, and the standard deviation of several values; a dash for no value."""
+    """Return mean and standard deviation; one number if all values agree, a dash for no value."""
     known = [value for value in values if value is not None]
-    if not known:
-        return NONE
-    mean = number(statistics.fmean(known), form)
-    return mean if len(known) == 1 else f"{mean} ± {number(statistics.stdev(known), form)}"
+    if len(set(known)) < 2:
+        return number(known[0] if known else None, form)
+    return f"{number(statistics.fmean(known), form)} ± {number(statistics.stdev(known), form)}"
 
 
 def table(titles: Sequence[str], lines: Iterable[Sequence[str]], text: int = 1) -> List[str]:
@@ -69,8 +68,9 @@ def measured(titles: Sequence[str], columns: Columns, lines: Iterable[Line]) -> 
 
 
 def cells(found: Mapping[str, Any], columns: Columns) -> List[str]:
-    """Return the numbers of one line."""
-    return [number(found.get(name), form) for _, name, form in columns]
+    """Return the numbers of one line. A list of values becomes mean and standard deviation."""
+    values = ((found.get(name), form) for _, name, form in columns)
+    return [(spread if isinstance(one, list) else number)(one, form) for one, form in values]
 
 
 def listing(found: Mapping[str, Any], rows: Columns) -> List[str]:

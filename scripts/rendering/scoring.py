@@ -1,4 +1,4 @@
-"""Tables of quickstart.py, bench_scoring.py, bench_offset.py, fairseq-bnce."""
+"""Tables of quickstart.py, bench_scoring.py, bench_offset.py and the commands of fairseq-bnce."""
 
 from __future__ import annotations
 
@@ -75,6 +75,17 @@ def memory(benchmark: Dict[str, Any]) -> List[str]:
     """Tabulate peak memory for bench_scoring.py's texts with three words a line."""
     lines = [([f"{int(lines):,}"], found) for lines, found in benchmark["memory"].items()]
     return measured(["lines"], _MEMORY, lines)
+
+
+def splits(*reports: Dict[str, Any]) -> List[str]:
+    """Tabulate every split of corpora, from the report.json of get-data and prepare-text."""
+    lines = []
+    for report in reports:
+        for name, split in report["splits"].items():
+            counts = [number(split[count], ",d") for count in ("lines", "types", "tokens")]
+            share = number(100 * split["unk"] / split["tokens"], ".2f")
+            lines.append([f"`{report['corpus']['name']}` {name}", *counts, f"{share} %"])
+    return table(["", "sentences", "types", "tokens", "`<unk>`"], lines)
 
 
 def printed(lines: List[Dict[str, Any]]) -> List[str]:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Dict
 
-from . import (
-    adaptive,
-    benchmarks,
-    comparisons,
-    corpora,
-    decoding,
-    gpu,
-    papers,
-    scoring,
-)
+from . import adaptive, benchmarks, comparisons, decoding, gpu, papers, scoring
 from .pages import Table
 
 _perplexities = comparisons.perplexities
@@ -48,7 +39,7 @@ TABLES: Dict[str, Table] = {
     "offsets": scoring.offsets,
     "speech": decoding.speech,
     "speech-ways": decoding.ways,
-    "corpus-splits": corpora.splits,
+    "corpus-splits": scoring.splits,
     "papers-ptb": papers.ptb,
     "papers-ptb-test": papers.ptb_test,
     "papers-ptb-seeds": papers.ptb_seeds,
