@@ -22,11 +22,12 @@ from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.optim import row_sparse
 
+from .data import probabilities
+
 Loss = Callable[[], Tensor]
 
 LIMIT = "three_matmuls"
 DRAWS = 100  # of shared_nce, its default
-ZIPF = 1.1, 2.7  # (s, q) of the targets' law: p(rank) proportional to 1 / (rank + q)^s
 _ALIGNED = 64  # numbers: where rows of a matrix have to start for the fast products
 
 
@@ -57,9 +58,7 @@ def make_problem(shape: str, dtype: torch.dtype, device: torch.device, seed: int
     """
     tokens, size, vocab = map(int, shape.split("x"))
     rng = torch.Generator(device=device).manual_seed(seed)
-    exponent, shift = ZIPF
-    ranks = torch.arange(1, vocab + 1, dtype=torch.float64)
-    noise = NoiseDistribution((ranks + shift) ** -exponent).to(device)
+    noise = NoiseDistribution(probabilities(vocab)).to(device)
     target = noise.sample(tokens, generator=rng)
     features, weight = (
         torch.empty(rows, size, dtype=dtype, device=device)
