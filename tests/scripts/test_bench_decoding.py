@@ -57,14 +57,13 @@ TASK = {"utterances": 4, "length": 4, "seconds": 60, "lexicon": 1000}
 @pytest.fixture
 def measured(language_model, corpus, tmp_path):
     """What one system takes to decode, in this process."""
-    dictionary = corpus / "dict.txt"
-    lines = dictionary.read_text("utf-8").splitlines()
-    write_lines(tmp_path / "text", [" ".join(line.split()[0] for line in lines)])
+    lines = (corpus / "dict.txt").read_text("utf-8").splitlines()
+    write_lines(tmp_path / "dict.txt", lines)
+    write_lines(tmp_path / "train.txt", [" ".join(line.split()[0] for line in lines)])
 
     def decode(system):
-        places = {"checkpoint": language_model("lstm_lm"), "arpa": tmp_path / "arpa"}
-        places.update(dictionary=dictionary, text=tmp_path / "text")
-        return measure.measure(system, **places, **TASK)
+        places = language_model("lstm_lm"), tmp_path, tmp_path / "arpa"
+        return measure.measure(system, *places, **TASK)
 
     return decode
 
@@ -88,5 +87,5 @@ def test_a_small_run(tmp_path, capsys):
     assert bench_decoding.main(arguments) == 0
     found = json.loads((tmp_path / "decoding.json").read_text(encoding="utf-8"))
     assert capsys.readouterr().out.splitlines() == decoding.speeds(found)
-    assert [run["system"] for run in found["runs"]] == list(bench_decoding.SYSTEMS)
+    assert [run["system"] for run in found["runs"]] == list(decoding.SYSTEMS)
     assert all(run["utterances"] == 2 and run["peak_mib"] > 50 for run in found["runs"])
