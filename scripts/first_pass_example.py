@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from decoders import ngrams
 from experiments import command, machine
+from rendering.decoding import DECODERS, MODELS
 from speech import acoustics, errors, features, searches, sentences, sound, stages
 from speech.stages import Run, Steps, lines_of, say
 
@@ -39,13 +40,11 @@ EVALUATED = ("tune", "test")
 EXACT = " exact"  # the end of the name of a system with exact scores
 _SPELLABLE = re.compile("[a-z']+")
 
-LIBRARIES = ("flashlight", "pyctcdecode")
-MODELS = ("none", "kenlm", "ours", f"ours{EXACT}")
 # Tried weights of the language model, and then tried scores of a word.
 TRIED = ((0.7, 0.3, 0.5, 1.0, 1.4), (1.0, -0.5, 0.0, 2.0, 3.0))
 SYSTEMS = {
     "greedy": ((1.0,), (0.0,)),
-    **{f"{library} {model}": TRIED for library in LIBRARIES for model in MODELS},
+    **{f"{library} {model}": TRIED for library in DECODERS for model in MODELS},
     "flashlight none": ((1.0,), (0.0, -1.0, -2.0, -3.0, -4.0)),
     "pyctcdecode none": ((1.0,), (0.0,)),
 }
@@ -145,21 +144,20 @@ def decode_all(run: Run) -> None:
     emissions = model.emit(test.features())
     spent = time.process_time() - start
     systems: Dict[str, Dict[str, Any]] = {}
-    counts = {}
+    weights, counts = {}, {}
     for system in SYSTEMS:
         search = make(run, system)
         gc.freeze()  # what the libraries have made stays: no collection need look at it
-        known = systems.get(system[: -len(EXACT)]) if system.endswith(EXACT) else None
-        found = known or tune(search, system, heard, tuning.words)
-        found = {name: found[name] for name in ("lm_weight", "word_score", "tried")}
+        known = weights.get(system[: -len(EXACT)]) if system.endswith(EXACT) else None
+        found = weights[system] = known or tune(search, system, heard, tuning.words)
         search.weigh(found["lm_weight"], found["word_score"])
         start = time.process_time()
         texts = list(map(search.decode, emissions))
         seconds = time.process_time() - start
         counts[system] = errors.counts(texts, test.words)
-        wer, times = errors.rate(counts[system]), {"processor_seconds": seconds}
-        systems[system] = {"wer": wer, **found, **times, "real_time": seconds / test.seconds}
-        say(f"{system}: {wer}")
+        times = {"processor_seconds": seconds, "real_time": seconds / test.seconds}
+        systems[system] = {"wer": errors.rate(counts[system]), **found, **times}
+        say(f"{system}: {systems[system]['wer']}")
     written = {
         "machine": machine.record(),
         "data": run.data.name,
@@ -190,14 +188,12 @@ def of_acoustics(run: Run, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]
 
 def differences(counts: Mapping[str, np.ndarray]) -> Dict[str, List[float]]:
     """Return the changes from each other language model to the unnormalised one."""
-    pairs = itertools.product(LIBRARIES, ("none", "kenlm", f"ours{EXACT}"))
-    return {
-        f"{library} ours - {library} {model}": errors.difference(
-            counts[f"{library} {model}"], counts[f"{library} ours"]
-        )
-        for library, model in pairs
-        if {f"{library} {model}", f"{library} ours"} <= set(counts)
-    }
+    found = {}
+    for library, model in itertools.product(DECODERS, ("none", "kenlm", f"ours{EXACT}")):
+        ours, other = f"{library} ours", f"{library} {model}"
+        if {ours, other} <= set(counts):
+            found[f"{ours} - {other}"] = errors.difference(counts[other], counts[ours])
+    return found
 
 
 STAGES: Steps = {"speak": speak, "train": train, "trigram": trigram, "decode": decode_all}

@@ -11,16 +11,14 @@ import re
 from pathlib import Path
 from typing import Any, Callable, List, Mapping
 
+from experiments.command import UsageError
+
 Table = Callable[..., List[str]]
 _PLACE = re.compile(
     r"^(?P<start><!-- table: (?P<name>\S+) from (?P<files>.+?) -->)\n(?P<text>.*?)^<!-- end -->$",
     re.MULTILINE | re.DOTALL,
 )
 _START = re.compile(r"^<!-- table: .*$", re.MULTILINE)
-
-
-class PageError(Exception):
-    """A marker is incomplete, or names a table or a file that does not exist."""
 
 
 def rendered(page: Path, tables: Mapping[str, Table]) -> str:
@@ -31,18 +29,18 @@ def rendered(page: Path, tables: Mapping[str, Table]) -> str:
         tables: for each name, a function from the contents of the files to the lines of the table.
 
     Raises:
-        PageError: for a marker that is incomplete, or names no known table or file.
+        UsageError: for a marker that is incomplete, or names no known table or file.
     """
     text = page.read_text(encoding="utf-8")
     if len(_START.findall(text)) != len(_PLACE.findall(text)):
-        raise PageError(f"{page}: required '<!-- table: NAME from FILE -->' ... '<!-- end -->'")
+        raise UsageError(f"{page}: required '<!-- table: NAME from FILE -->' ... '<!-- end -->'")
     return _PLACE.sub(lambda place: _filled(place, page, tables), text)
 
 
 def _filled(place: Any, page: Path, tables: Mapping[str, Table]) -> str:
     name = place["name"]
     if name not in tables:
-        raise PageError(f"{page}: table: required one of {', '.join(tables)}, got {name}")
+        raise UsageError(f"{page}: table: required one of {', '.join(tables)}, got {name}")
     files = [path for file in place["files"].split(",") for path in _paths(page, file.strip())]
     lines = "".join(f"{line}\n" for line in tables[name](*map(_content, files)))
     return f"{place['start']}\n{lines}<!-- end -->"
@@ -51,7 +49,7 @@ def _filled(place: Any, page: Path, tables: Mapping[str, Table]) -> str:
 def _paths(page: Path, file: str) -> List[Path]:
     found = sorted(page.parent.glob(file))
     if not found:
-        raise PageError(f"{page}: required {file}, got no such file")
+        raise UsageError(f"{page}: required {file}, got no such file")
     return found
 
 
