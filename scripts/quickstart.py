@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.disable(logging.INFO)  # fairseq, once imported, logs which packages it lacks
     out = options.out.resolve()  # checkpoints remember where their data is
     data = prepare(out)
-    rows: Dict[str, Values] = {"unigram distribution": {"ppl": unigram_perplexity(data)}}
+    rows = {"unigram distribution": {"ppl": unigram_perplexity(data)}}
     rows["cross_entropy (softmax)"] = train(data, out / "softmax", "cross_entropy", options.flags)
     print("\nThe training loss of bnce is that of NCE; its validation loss is the exact one.")
     rows["bnce, exact"] = train(data, out / "bnce", "bnce", options.flags)
