@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .cells import Columns, cells, number, table
+from .cells import Columns, cells, measured, number, table
 
 Benchmark = Dict[str, Any]
 SYSTEMS = {
@@ -33,17 +33,15 @@ def by_vocabulary(
     has_exponents: bool = False,
 ) -> List[str]:
     """Tabulate a measurement of every system at every V."""
-    vocabs = sorted({one["vocab"] for one in benchmark["runs"]})
-    lines = []
+    runs, lines = benchmark["runs"], []
     for system, name in SYSTEMS.items():
-        values = [_run(benchmark, system, vocab).get(measure) for vocab in vocabs]
-        line = [name, *(number(value, form) for value in values)]
-        if has_exponents:
-            growth = benchmark["growth"].get(system, {})
-            line.append(number(growth.get("update_exponent"), ".2f"))
-        lines += [line] if any(values) else []
-    titles = [title, f"V = {vocabs[0]:,}", *(f"{vocab:,}" for vocab in vocabs[1:])]
-    return table(titles + ["exponent of cost in V"] * has_exponents, lines)
+        found = {f"{run['vocab']:,}": run.get(measure) for run in runs if run["system"] == system}
+        growth = benchmark["growth"].get(system, {})
+        lines += [([name], {**found, **growth})] if any(found.values()) else []
+    first, *others = (f"{vocab:,}" for vocab in sorted({run["vocab"] for run in runs}))
+    columns = [(f"V = {first}", first, form), *((vocab, vocab, form) for vocab in others)]
+    columns += [("exponent of cost in V", "update_exponent", ".2f")] * has_exponents
+    return measured([title], columns, lines)
 
 
 def batches(*benchmarks: Benchmark) -> List[str]:

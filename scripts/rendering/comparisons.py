@@ -108,10 +108,10 @@ def seeds(comparison: Comparison) -> List[str]:
     lines = []
     for seed in [*sorted({str(run["seed"]) for run in comparison["runs"]}), "mean"]:
         softmax, own = found[SOFTMAX, seed]["valid_ppl"], found[BEST, seed]
-        ppl = own["valid_ppl"]
-        line = [seed, number(softmax, ".2f"), number(ppl, ".2f"), over(ppl, softmax, ".1f")]
-        lines.append([*line, number(own["sigma_z"], ".3f")])
-    return table(["seed", "softmax, valid PPL^f", "ranking", "over softmax", "σ_z"], lines)
+        distance = over(own["valid_ppl"], softmax, ".1f")
+        lines.append(([seed], {**own, "softmax": softmax, "over": distance}))
+    columns = (("softmax, valid PPL^f", "softmax", ".2f"), ("ranking", "valid_ppl", ".2f"))
+    return measured(["seed"], (*columns, *_COLUMNS[1:]), lines)
 
 
 def fused(comparison: Comparison) -> List[str]:
