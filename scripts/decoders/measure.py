@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[1:3])  # scripts/, and the checkout
-from decoders import made, ngrams, search, systems  # noqa: E402
+from decoders import made, ngrams, search  # noqa: E402
 
 BEAM = 50  # hypotheses
 
@@ -31,7 +31,7 @@ def measure(
     """Decode all utterances, or as many as the time suffices for; the first is not timed.
 
     Args:
-        system: the language model; see systems.make.
+        system: the language model; see search.make_system.
         data: folder with dict.txt, the commonest words first, and train.txt.
         arpa: the trigram of train.txt, which is made where it is missing.
         lexicon: words that the decoder knows.
@@ -44,7 +44,7 @@ def measure(
         ngrams.write_arpa(Path(arpa), map(str.split, text.splitlines()), words)
     words = words[:lexicon]
     task = made.make(words, **size)
-    model = systems.make(system, Path(checkpoint), words, Path(arpa))
+    model = search.make_system(system, Path(checkpoint), words, Path(arpa))
     trie = search.smeared_trie(task.spellings, task.counts.tolist(), len(made.TOKENS), model)
     decoder = search.decoder(trie, model, BEAM)
     gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Dict
+from typing import Callable, Dict, List
 
-from . import adaptive, benchmarks, comparisons, decoding, gpu, papers, scoring
-from .pages import Table
+from . import adaptive, benchmarks, comparisons, decoding, papers, scoring
 
 _perplexities = comparisons.perplexities
-TABLES: Dict[str, Table] = {
+TABLES: Dict[str, Callable[..., List[str]]] = {
     "ptb-perplexity": partial(_perplexities, labels=comparisons.PTB, title="criterion"),
     "ptb-profile": comparisons.profiles,
     "ptb-ranking": partial(_perplexities, labels=comparisons.RANKING, form=".1f"),
@@ -26,9 +25,9 @@ TABLES: Dict[str, Table] = {
         benchmarks.by_vocabulary, title="MiB", measure="update_mib", form=",.1f"
     ),
     "vocabulary-batches": benchmarks.batches,
-    "gpu-layer": gpu.layer,
-    "gpu-training": gpu.training,
-    "gpu-errors": gpu.errors,
+    "gpu-layer": benchmarks.gpu_layer,
+    "gpu-training": benchmarks.gpu_training,
+    "gpu-errors": benchmarks.gpu_errors,
     "quickstart": scoring.quickstart,
     "scoring-speed": scoring.speeds,
     "scoring-memory": scoring.memory,

@@ -39,9 +39,9 @@ class Search(NamedTuple):
 
 def flashlight(model: str, files: Files) -> Search:
     """Return a search by ``LexiconDecoder``, which knows the words of the files only."""
-    from decoders import search, systems
+    from decoders import search
 
-    system = systems.make(model, files.checkpoint, files.words, files.arpa)
+    system = search.make_system(model, files.checkpoint, files.words, files.arpa)
     spellings = [acoustics.spell(word) for word in files.words]
     trie = search.smeared_trie(spellings, files.counts, len(acoustics.TOKENS), system)
     make = functools.partial(search.decoder, trie, system, BEAM)

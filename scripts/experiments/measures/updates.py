@@ -27,8 +27,7 @@ class Clock:
     """Seconds of each phase: time goes to the phase that was switched to last."""
 
     def __init__(self) -> None:
-        self.seconds: Dict[str, float] = {}
-        self._phase, self._since = "other", 0.0
+        self.start()
 
     def start(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
