@@ -17,6 +17,7 @@ with fairseq.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import re
@@ -30,7 +31,7 @@ import torch
 from decoders import ngrams
 from experiments import command, machine
 from rendering.decoding import DECODERS, MODELS
-from speech import acoustics, errors, features, searches, sentences, sound, stages
+from speech import acoustics, errors, searches, sentences, sound, stages
 from speech.stages import Run, Steps, lines_of, say
 
 SEED = 1
@@ -57,7 +58,7 @@ def speak(run: Run) -> None:
     """Write sound/NAME.npz: log-mel features, and the words."""
     for name in (*LINES, *EVALUATED):
         sounds = ((sound.speak(one.spoken), one.words) for one in chosen(run, name))
-        features.save(run.at("sound", f"{name}.npz"), sounds)
+        acoustics.save_speech(run.at("sound", f"{name}.npz"), sounds)
 
 
 def chosen(run: Run, name: str) -> List[sentences.Sentence]:
@@ -76,8 +77,8 @@ def chosen(run: Run, name: str) -> List[sentences.Sentence]:
     return sentences.drawn(found, count, SEED)
 
 
-def sound_of(run: Run, name: str) -> features.Speech:
-    return features.load(run.at("sound", f"{name}.npz"))
+def sound_of(run: Run, name: str) -> acoustics.Speech:
+    return acoustics.load_speech(run.at("sound", f"{name}.npz"))
 
 
 def train(run: Run) -> None:
@@ -117,19 +118,18 @@ def make(run: Run, system: str) -> searches.Search:
 
 def tune(search: searches.Search, system: str, heard: Sequence[Any], words: Any) -> Dict[str, Any]:
     """Return the best of the tried weights, on emissions of the half for tuning."""
-    tried: Dict[Tuple[float, float], float] = {}
 
+    @functools.lru_cache(maxsize=None)
     def error(weights: Tuple[float, float]) -> float:
-        if weights not in tried:
-            search.weigh(*weights)
-            tried[weights] = errors.rate(errors.counts(map(search.decode, heard), words))[0]
-            say(f"{system}: {weights}: {tried[weights]:.2f}")
-        return tried[weights]
+        search.weigh(*weights)
+        found = errors.rate(errors.counts(map(search.decode, heard), words))[0]
+        say(f"{system}: {weights}: {found:.2f}")
+        return found
 
     lm_weights, word_scores = SYSTEMS[system]
     lm_weight, _ = min(((weight, word_scores[0]) for weight in lm_weights), key=error)
     best = min(((lm_weight, score) for score in word_scores), key=error)
-    return {"lm_weight": best[0], "word_score": best[1], "tried": len(tried)}
+    return {"lm_weight": best[0], "word_score": best[1], "tried": error.cache_info().currsize}
 
 
 def decode_all(run: Run) -> None:
@@ -137,7 +137,7 @@ def decode_all(run: Run) -> None:
 
     Exact scores have the weights of unnormalised ones, so that nothing else differs.
     """
-    model, stored = acoustics.read(run.at("acoustics", "model.pt"))
+    model, stored = acoustics.read_model(run.at("acoustics", "model.pt"))
     tuning, test = sound_of(run, "tune"), sound_of(run, "test")
     heard = model.emit(tuning.features()[: run.options.tuned])
     start = time.process_time()

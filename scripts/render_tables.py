@@ -6,8 +6,8 @@
     render_tables.py docs/results/ptb.md README.md
 
 A table stands between two markers of its page. The first marker names the table and its files,
-relative to the page (JSON, or .jsonl with one JSON value a line). Commas separate several files, and
-a pattern such as ptb/**/*.json stands for all files that match:
+relative to the page (JSON, or .jsonl with one JSON value a line). Commas separate several files. A
+pattern such as ptb/**/*.json stands for all files that match:
 
     <!-- table: ptb-perplexity from ptb/comparison.json -->
     <!-- end -->
