@@ -43,7 +43,7 @@ def measure(
     if not Path(arpa).is_file():
         ngrams.write_arpa(Path(arpa), map(str.split, text.splitlines()), words)
     words = words[:lexicon]
-    task = made.make(words, **size)
+    task = made.make(len(words), **size)
     model = search.make_system(system, Path(checkpoint), words, Path(arpa))
     trie = search.smeared_trie(task.spellings, task.counts.tolist(), len(made.TOKENS), model)
     decoder = search.decoder(trie, model, BEAM)

@@ -123,14 +123,10 @@ class Rows:
 
 
 def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row:
-    """Return milliseconds of a call: median when waited for, and mean in a row."""
+    """Return the median milliseconds of a call, after a warm-up."""
     meter.repeat(call, 3, seconds, 3)
-    waited = meter.repeat(lambda: meter.seconds(call), most, seconds, 5)
-    start = timer()
-    for _ in waited:
-        call()
-    running = (timer() - start) / len(waited)
-    return {"ms": 1e3 * statistics.median(waited), "running_ms": 1e3 * running}
+    found = meter.repeat(lambda: meter.seconds(call), most, seconds, 5)
+    return {"ms": 1e3 * statistics.median(found)}
 
 
 def _data(vocabulary: int) -> str:

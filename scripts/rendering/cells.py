@@ -73,10 +73,5 @@ def cells(found: Mapping[str, Any], columns: Columns) -> List[str]:
     return [(spread if isinstance(one, list) else number)(one, form) for one, form in values]
 
 
-def listing(found: Mapping[str, Any], rows: Columns) -> List[str]:
-    """Return a table with one line for each measurement."""
-    return table(["", ""], [[title, number(found[name], form)] for title, name, form in rows])
-
-
 def _line(line: Sequence[str]) -> str:
     return "".join(f"| {cell} " if cell else "| " for cell in line) + "|"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from .cells import Columns, interval, listing, measured, number, table
+from .cells import Columns, interval, measured, number, table
 
 SYSTEMS = {
     "fairseq-bnce score": "`fairseq-bnce score`, text",
@@ -102,7 +102,7 @@ def summaries(unnormalised: Dict[str, Any], exact: Dict[str, Any]) -> List[str]:
 
 def diagnosis(found: Dict[str, Any]) -> List[str]:
     """Tabulate the numbers of fairseq-bnce diagnose."""
-    return listing(found, DIAGNOSIS)
+    return table(["", ""], [[title, number(found[name], form)] for title, name, form in DIAGNOSIS])
 
 
 def offsets(*found: Dict[str, Any]) -> List[str]:
