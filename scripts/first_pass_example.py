@@ -110,10 +110,8 @@ def make(run: Run, system: str) -> searches.Search:
     library, _, model = system.partition(" ")
     if library == "greedy":
         return searches.Search(acoustics.greedy)
-    checkpoint, counts = run.options.speech / "lm" / "checkpoint_best.pt", dictionary(run)
-    arpa = run.folder / "trigram.arpa"
-    files = searches.Files(checkpoint, arpa, list(counts), list(counts.values()))
-    return getattr(searches, library)(model, files)
+    files = run.options.speech / "lm" / "checkpoint_best.pt", run.folder / "trigram.arpa"
+    return getattr(searches, library)(model, *files, dictionary(run))
 
 
 def tune(search: searches.Search, system: str, heard: Sequence[Any], words: Any) -> Dict[str, Any]:

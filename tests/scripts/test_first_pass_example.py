@@ -65,7 +65,7 @@ def files(language_model, tmp_path, monkeypatch):
     monkeypatch.setattr(acoustics, "TOKENS", decoders.TOKENS)
     words = decoders.WORDS[1:]
     ngrams.write_arpa(tmp_path / "arpa", [["w20", "w10"]], words)
-    return searches.Files(language_model("lstm_lm"), tmp_path / "arpa", words, [1] * len(words))
+    return language_model("lstm_lm"), tmp_path / "arpa", dict.fromkeys(words, 1)
 
 
 @pytest.mark.parametrize("make", [searches.flashlight, searches.pyctcdecode])
@@ -75,9 +75,9 @@ def test_the_language_model_decides_what_sound_leaves_open(make, files):
     from fairseq_bnce import Scorer
 
     for model, exact in (("ours", False), ("ours exact", True)):
-        search = make(model, files)
+        search = make(model, *files)
         search.weigh(1.0, 0.0)
-        scorer = Scorer.from_checkpoint(files.checkpoint, exact=exact)
+        scorer = Scorer.from_checkpoint(files[0], exact=exact)
         assert [search.decode(emissions())] == best(scorer)
 
 
@@ -91,7 +91,7 @@ def test_the_language_model_decides_what_sound_leaves_open(make, files):
     ],
 )
 def test_what_was_said_clearly_is_found(make, model, files):
-    search = make(model, files)
+    search = make(model, *files)
     tokens = [token for one in acoustics.spell("w20 w11") for token in (one, acoustics.BLANK)]
     sure = np.log(np.eye(len(acoustics.TOKENS))[tokens] * 0.99 + 1e-4).astype(np.float32)
     for weights in ((0.1, 0.0), (0.2, 1.0)):
