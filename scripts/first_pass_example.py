@@ -202,8 +202,7 @@ def main(arguments: Sequence[str]) -> int:
     flags = stages.parser(__doc__, STAGES, "first-pass")
     add = flags.add_argument
     add("--speech", type=Path, required=True, help="folder that speech_example.py made")
-    about = "sentences that the CTC model learns from"
-    add("--spoken", type=int, default=8_000, help=about)
+    add("--spoken", type=int, default=8_000, help="sentences that the CTC model learns from")
     add("--updates", type=int, default=3_000, help="of the CTC model")
     add("--tuned", type=int, default=150, help="sentences for weights")
     options = flags.parse_args(arguments)

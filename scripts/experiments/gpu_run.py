@@ -181,10 +181,8 @@ def stage_errors(rows: Rows) -> None:
 
 def stage_layer(rows: Rows) -> None:
     """Measure the output layer alone, forward and backward."""
-    heads = [layers.LIMIT, "bnce_sparse", "bnce", "shared_nce_sparse"]
-    heads += ["cross_entropy", "compiled", "liger", "cut_cross_entropy"]
     main = "64x32x500" if TINY else "8192x4096x131072"
-    shapes = {main: heads}
+    shapes = {main: list(layers.HEADS)}
     if not TINY:
         shapes["8192x512x131072"] = [layers.LIMIT, "bnce_sparse", "cross_entropy"]
 
@@ -243,15 +241,13 @@ _TINY = """--decoder-layers 2 --decoder-embed-dim 64 --decoder-input-dim 64 --de
 _BANDS = "--arch transformer_lm_wiki103 --lr 0.0001 --clip-norm 0.1"
 
 
-def _flags(
-    vocabulary: int, system: str, extra: Sequence[str] = (), has_bands: bool = False
-) -> List[str]:
+def _flags(vocabulary: int, system: str, extra: Sequence[str]) -> List[str]:
     """Return fairseq-train's flags for a system such as "bnce row-sparse tied".
 
-    The model is bench_vocab.py's transformer, or transformer_lm_wiki103 with bands.
+    The model is bench_vocab.py's transformer, or transformer_lm_wiki103 with "bands".
     """
     recipe, (criterion, *words) = RECIPES["transformer"], system.split()
-    if has_bands:
+    if "bands" in words:
         recipe = recipe._replace(training=tuple(_BANDS.split()), batch=(8, 512), has_bias=True)
         cuts = "200,600" if TINY else "20000,60000"
         extra = [*extra, "--adaptive-softmax-cutoff", cuts, "--adaptive-input-cutoff", cuts]
@@ -347,7 +343,7 @@ def stage_bands(rows: Rows) -> None:
     _fast_inits()
     vocabulary = SIZES[1]
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
-        flags = _flags(vocabulary, system, _HALVES, has_bands=True)
+        flags = _flags(vocabulary, f"{system} bands", _HALVES)
         rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, 100))
 
 

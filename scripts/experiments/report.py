@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 from typing import Any, List, Sequence
@@ -13,7 +12,6 @@ from rendering.cells import Line, measured
 MIB = 2**20
 
 
-@functools.lru_cache(maxsize=None)
 def load(name: str) -> Any:
     """Return the content of a YAML file beside this module."""
     path = Path(__file__).with_name(f"{name}.yaml")

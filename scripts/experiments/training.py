@@ -28,9 +28,9 @@ def split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
 
 def add_questions(parser: argparse.ArgumentParser) -> None:
     """Add ``--questions`` and ``--answers``."""
-    about = "sentence completion: measure its accuracy, too"
-    parser.add_argument("--questions", type=Path, metavar="CSV", help=about)
-    parser.add_argument("--answers", type=Path, metavar="CSV", help="the right answers")
+    add = parser.add_argument
+    add("--questions", type=Path, metavar="CSV", help="of sentence completion: measure accuracy")
+    add("--answers", type=Path, metavar="CSV", help="the right answers")
 
 
 def settings(options: argparse.Namespace, **others: Any) -> argparse.Namespace:

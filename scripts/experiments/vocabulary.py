@@ -11,6 +11,7 @@ from rendering.cells import SOFTMAX, ratio
 
 from . import logs, machine, plot, report, run
 from .made import make_data
+from .processes import CommandFailed
 from .recipes import ADAPTIVE, criterion_flags, words
 from .report import MIB
 from .run import Measured, Outcome, Part, Run
@@ -113,7 +114,7 @@ class Benchmark(Run):
         training, ended = self.training(*self._arguments(), *limits, warm_up=warm_up)
         found = [one for one in training.intervals if one.steady]
         if len(found) < _INTERVALS:  # on a GPU, fairseq goes on without memory
-            raise logs.UnreadableLog(f"required {_INTERVALS} timed intervals, got {len(found)}")
+            raise CommandFailed(f"required {_INTERVALS} timed intervals, got {len(found)}")
         return speeds(found, training.processor), ended
 
     def _interval(self) -> int:

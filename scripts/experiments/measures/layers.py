@@ -160,11 +160,11 @@ def _three_matmuls(problem: Problem) -> Callable[[], None]:
 
 HEADS: Dict[str, Callable[[Problem], Callable[[], Any]]] = {
     LIMIT: _three_matmuls,
+    "bnce_sparse": _sparse,
+    "bnce": _dense,
+    "shared_nce_sparse": partial(_sparse, draws=DRAWS),
     "cross_entropy": partial(_exact, loss=_cross_entropy),
     "compiled": _compiled,
     "liger": _liger,
     "cut_cross_entropy": _cut_cross_entropy,
-    "shared_nce_sparse": partial(_sparse, draws=DRAWS),
-    "bnce": _dense,
-    "bnce_sparse": _sparse,
 }
