@@ -22,17 +22,15 @@ def measurements(stages: Stages) -> Measurements:
         return {}
     train, normaliser = stages["train"], stages.get("normaliser", {})
     names = ("log_z", "mu_z", "sigma_z", "entropy", "entropy_correlation")
+    logged = ("words_per_second", "processor_seconds", "updates", "parameters")
     return {
         **_scores(stages),
         **{name: normaliser.get(name) for name in names},
-        "words_per_second": train["words_per_second"],
+        **{name: train[name] for name in logged},
         "training_seconds": train["seconds"],
         "training_hours": ratio(train["seconds"], 3600),
-        "processor_seconds": train["processor_seconds"],
         "words_per_processor_second": ratio(train["words"], train["processor_seconds"]),
-        "updates": train["updates"],
         "peak_mib": train["peak_bytes"] / MIB,
-        "parameters": train["parameters"],
         **{f"{name}_ms": ms for name, ms in stages.get("profile", {}).items()},
         **stages.get("complete", {}),
     }

@@ -75,15 +75,12 @@ def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
 
 def _of_several(found: Dict[str, Dict[str, Any]], merge: Callable[[Any], Any]) -> Dict[str, Any]:
     """Return the merged groups of two systems or more by family; numbers in names are in order."""
-    several = {
-        family: {
-            name: merge(group)
-            for name, group in sorted(groups.items(), key=_natural)
-            if len(group) > 1
-        }
-        for family, groups in found.items()
-    }
-    return {family: groups for family, groups in several.items() if groups}
+    several: Dict[str, Dict[str, Any]] = {}
+    for family, groups in found.items():
+        for name, group in sorted(groups.items(), key=_natural):
+            if len(group) > 1:
+                several.setdefault(family, {})[name] = merge(group)
+    return several
 
 
 def trainings(contents: Iterable[Any]) -> Iterator[System]:

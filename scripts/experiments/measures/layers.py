@@ -61,12 +61,12 @@ def make_problem(shape: str, dtype: torch.dtype, device: torch.device, seed: int
     noise = NoiseDistribution(probabilities(vocab)).to(device)
     target = noise.sample(tokens, generator=rng)
     features, weight = (
-        torch.empty(rows, size, dtype=dtype, device=device)
-        .normal_(0, scale, generator=rng)
-        .requires_grad_()
-        for rows, scale in ((tokens, 1.0), (vocab, size**-0.5))
+        torch.empty(rows, size, dtype=dtype, device=device).normal_(generator=rng)
+        for rows in (tokens, vocab)
     )
-    return Problem(features, target, noise, weight, log_z=math.log(vocab) + 0.5)
+    weight.mul_(size**-0.5)
+    log_z = math.log(vocab) + 0.5
+    return Problem(features.requires_grad_(), target, noise, weight, log_z)
 
 
 def make_head(name: str, problem: Problem) -> Callable[[], Optional[Tensor]]:
