@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from .cells import Columns, measured, spread, table
+from .cells import PROCESSOR_SPEED, Columns, measured, spread, table
 
 Run = Dict[str, Any]
 Key = Tuple[str, str]  # (method, learning rate)
@@ -26,7 +26,7 @@ METHODS = {
     "tied-random": "the same, `--init-output-bias none`",
 }
 _SPEED: Columns = (
-    ("words/processor s", "words_per_processor_second", ",.0f"),
+    PROCESSOR_SPEED,
     ("peak memory, MiB", "peak_mib", ",.0f"),
     ("parameters", "parameters", ",.0f"),
 )

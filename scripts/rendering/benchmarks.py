@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from .cells import Columns, cells, measured, number, ratio, table
+from .cells import SPEED, Column, Columns, cells, measured, number, ratio, table
 
 Benchmark = Dict[str, Any]
 SYSTEMS = {
@@ -13,6 +13,7 @@ SYSTEMS = {
     "bnce": "`bnce`",
     "bnce_sparse": "`bnce --row-sparse`",
 }
+MEMORY = ("MiB", "update_mib", ",.1f")
 _BATCH: Columns = (
     ("× cross_entropy, V = 200,000", "x_softmax", ".1f"),
     ("× dense bnce, V = 1,000,000", "x_dense", ".1f"),
@@ -26,13 +27,10 @@ def _run(benchmark: Benchmark, system: str, vocab: int) -> Dict[str, Any]:
 
 
 def by_vocabulary(
-    benchmark: Benchmark,
-    title: str = "words/s",
-    measure: str = "words_per_second",
-    form: str = ",.0f",
-    has_exponents: bool = False,
+    benchmark: Benchmark, column: Column = SPEED, has_exponents: bool = False
 ) -> List[str]:
     """Tabulate a measurement of every system at every V."""
+    title, measure, form = column
     runs, lines = benchmark["runs"], []
     for system, name in SYSTEMS.items():
         found = {f"{run['vocab']:,}": run.get(measure) for run in runs if run["system"] == system}

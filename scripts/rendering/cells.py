@@ -7,7 +7,10 @@ from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 NONE = "–"
 SOFTMAX = "cross_entropy"  # the criterion that the others are compared with
-Columns = Sequence[Tuple[str, str, str]]  # (title, name of the measurement, format)
+Column = Tuple[str, str, str]  # (title, name of the measurement, format)
+Columns = Sequence[Column]
+SPEED: Column = ("words/s", "words_per_second", ",.0f")
+PROCESSOR_SPEED: Column = ("words/processor s", "words_per_processor_second", ",.0f")
 Line = Tuple[Sequence[str], Mapping[str, Any]]  # labels, and numbers by name
 
 

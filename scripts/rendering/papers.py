@@ -9,7 +9,7 @@ import math
 import statistics
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
-from .cells import SOFTMAX, Columns, measured, over, ratio, spread, table
+from .cells import PROCESSOR_SPEED, SOFTMAX, Columns, measured, over, ratio, spread, table
 
 Row = Dict[str, Any]
 OFF = "shift_off"  # the distance of the shifted perplexity from the exact one, in per cent
@@ -19,9 +19,8 @@ PTB: Columns = (
     ("σ_z", "sigma_z", ".3f"),
 )
 _TEST = ("test PPL^f", "test_ppl", ".1f")
-_SPEED = ("words/processor s", "words_per_processor_second", ",.0f")
-PTB_TEST: Columns = (_TEST, ("off %", OFF, ".2f"), _SPEED)
-NOISE: Columns = (_TEST, ("shifted", "test_u_ppl_shifted", ".1f"), PTB[1], _SPEED)
+PTB_TEST: Columns = (_TEST, ("off %", OFF, ".2f"), PROCESSOR_SPEED)
+NOISE: Columns = (_TEST, ("shifted", "test_u_ppl_shifted", ".1f"), PTB[1], PROCESSOR_SPEED)
 COMPLETION: Columns = (
     ("right, exact %", "accuracy", ".1f"),
     ("unnormalised %", "u_accuracy", ".1f"),

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Callable, Dict, List
 
 from . import adaptive, benchmarks, comparisons, decoding, papers, scoring
+from .cells import PROCESSOR_SPEED
 
 _perplexities = comparisons.perplexities
 TABLES: Dict[str, Callable[..., List[str]]] = {
@@ -14,16 +15,12 @@ TABLES: Dict[str, Callable[..., List[str]]] = {
     "ptb-ranking": partial(_perplexities, labels=comparisons.RANKING, form=".1f"),
     "ptb-ranking-epochs": comparisons.epochs,
     "ptb-ranking-seeds": comparisons.seeds,
-    "ptb-sampled": partial(_perplexities, labels=comparisons.SAMPLED, speed="words/processor s"),
+    "ptb-sampled": partial(_perplexities, labels=comparisons.SAMPLED, speed=PROCESSOR_SPEED),
     "ptb-fused": comparisons.fused,
     "words-by-vocabulary": benchmarks.by_vocabulary,
     "words-by-vocabulary-exponents": partial(benchmarks.by_vocabulary, has_exponents=True),
-    "processor-words-by-vocabulary": partial(
-        benchmarks.by_vocabulary, title="words/processor s", measure="words_per_processor_second"
-    ),
-    "memory-of-updates": partial(
-        benchmarks.by_vocabulary, title="MiB", measure="update_mib", form=",.1f"
-    ),
+    "processor-words-by-vocabulary": partial(benchmarks.by_vocabulary, column=PROCESSOR_SPEED),
+    "memory-of-updates": partial(benchmarks.by_vocabulary, column=benchmarks.MEMORY),
     "vocabulary-batches": benchmarks.batches,
     "gpu-layer": benchmarks.gpu_layer,
     "gpu-training": benchmarks.gpu_training,
