@@ -83,25 +83,24 @@ def where(settings: Any) -> Dict[str, Any]:
     }
 
 
-def _values(outcomes: Sequence[Outcome]) -> Dict[str, Dict[str, List[Optional[float]]]]:
-    """Return every number of each label, for each seed."""
-    found: Dict[str, Dict[str, List[Optional[float]]]] = {}
+def _values(outcomes: Sequence[Outcome]) -> Dict[str, Dict[str, List[float]]]:
+    """Return every known number of each label, for each seed."""
+    found: Dict[str, Dict[str, List[float]]] = {}
     for o in outcomes:
         own = found.setdefault(o.system.label, {})
         for name, value in measurements(o.parts).items():
-            own.setdefault(name, []).append(value)
+            if value is not None:
+                own.setdefault(name, []).append(value)
     return found
 
 
-def _summary(numbers: Mapping[str, Sequence[Optional[float]]]) -> Dict[str, Dict[str, Any]]:
-    """Return mean and sample standard deviation over seeds of each known number."""
+def _summary(numbers: Mapping[str, Sequence[float]]) -> Dict[str, Dict[str, Any]]:
+    """Return mean and sample standard deviation over seeds of each number."""
     found = {}
     for name, values in numbers.items():
-        known = [value for value in values if value is not None]
-        if known:
-            deviation = statistics.stdev(known) if len(known) > 1 else None
-            mean = statistics.fmean(known)
-            found[name] = {"mean": mean, "deviation": deviation, "count": len(known)}
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        mean = statistics.fmean(values)
+        found[name] = {"mean": mean, "deviation": deviation, "count": len(values)}
     return found
 
 
