@@ -24,7 +24,6 @@ import environment  # noqa: F401
 from experiments import plot
 from experiments.command import HelpFormatter, start
 from rendering import frontier
-from rendering.frontier import System
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "exact perplexity"}
@@ -67,9 +66,9 @@ def pictures(docs: Path) -> Dict[str, Picture]:
     return found
 
 
-def _cloud(group: str, systems: Sequence[System]) -> plot.Cloud:
+def _cloud(group: str, systems: Sequence[Any]) -> plot.Cloud:
     ours, papers = (
-        [(*one.place, one.label) for one in systems if bool(one.runs) is is_own]
+        [(one.sigma_z, one.ppl, one.label) for one in systems if bool(one.runs) is is_own]
         for is_own in (True, False)
     )
     return plot.Cloud(group, ours, frontier.front([(x, y) for x, y, _ in ours]), papers)

@@ -167,11 +167,9 @@ def unigram_perplexity(data: Path) -> float:
     from fairseq_bnce.noise import NoiseDistribution
 
     dictionary = Dictionary.load(str(data / "dict.txt"))
-    train_counts, test_counts = (
-        count_tokens(str(data / split), dictionary) for split in ("train", "test")
-    )
-    log_q = NoiseDistribution(train_counts.tolist()).log_q.double().numpy()
-    return math.exp(-float(test_counts @ log_q) / test_counts.sum())
+    seen, tested = (count_tokens(str(data / one), dictionary) for one in ("train", "test"))
+    log_q = NoiseDistribution(seen.tolist()).log_q.double().numpy()
+    return math.exp(-float(tested @ log_q) / tested.sum())
 
 
 def device() -> List[str]:

@@ -57,8 +57,7 @@ def hardware() -> Dict[str, object]:
     # ARM's cpuinfo has no name.
     name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     processor = name[1].strip() if name else platform.processor() or platform.machine()
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"processor": processor, "cores": cores, "system": platform.system()}
 
 

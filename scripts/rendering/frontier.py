@@ -54,11 +54,6 @@ class System:
     seed: Optional[int] = None
     runs: int = 1
 
-    @property
-    def place(self) -> Tuple[float, float]:
-        """Return (σ_z, perplexity), with more digits than a picture or a table shows."""
-        return round(self.sigma_z or 0.0, 4), round(self.ppl or 0.0, 2)
-
 
 def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
     """Return groups by family: two systems or more, ours before the paper's, all with a σ_z.
@@ -168,9 +163,9 @@ def _means(systems: Sequence[System]) -> List[System]:
     found = []
     for _, seeds in sorted(alike.items(), key=lambda item: item[0]):
         every = list(seeds.values())
-        means: Dict[str, Any] = {
-            n: statistics.fmean(getattr(one, n) for one in every) for n in ("ppl", "sigma_z")
-        }
+        means: Dict[str, Any] = {}
+        for name, digits in (("ppl", 2), ("sigma_z", 4)):  # more digits than a picture shows
+            means[name] = round(statistics.fmean(getattr(one, name) for one in every), digits)
         found.append(replace(every[0], **means, runs=sum(one.runs for one in every)))
     return found
 

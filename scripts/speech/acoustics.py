@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Se
 import numpy as np
 import torch
 from decoders.made import BLANK
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_bnce.rescoring.measures import WordErrorRate
 
@@ -54,7 +54,7 @@ class Speech(NamedTuple):
         return np.split(self.frames, self.lengths.cumsum()[:-1])
 
 
-def mel_filters() -> torch.Tensor:
+def mel_filters() -> Tensor:
     """Return filters (MELS, BINS / 2 + 1): triangles of equal width on the mel scale."""
     top = _mel(RATE / 2)
     places = torch.linspace(_mel(LOWEST), top, MELS + 2)
@@ -116,16 +116,14 @@ class CharacterModel(nn.Module):
     Packed sequences would leave it out, and take three times as long on a CPU.
     """
 
-    def __init__(self, size: int = 256, layers: int = 2, dropout: float = 0.1):
+    def __init__(self, size: int = 256):
         super().__init__()
         self.convolution = nn.Conv1d(MELS, size, 9, SUBSAMPLING, padding=4)
         self.norm = nn.LayerNorm(size)
-        self.lstm = nn.LSTM(
-            size, size, layers, batch_first=True, bidirectional=True, dropout=dropout
-        )
+        self.lstm = nn.LSTM(size, size, 2, batch_first=True, bidirectional=True, dropout=0.1)
         self.out = nn.Linear(2 * size, len(TOKENS))
 
-    def forward(self, features: Sequence[np.ndarray]) -> Tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, features: Sequence[np.ndarray]) -> Tuple[Tensor, Tensor]:
         """Return log-probabilities (B, T', tokens) of sentences (T, MELS), and lengths (B,)."""
         tensors = [torch.from_numpy(one).float() for one in features]
         frames = nn.utils.rnn.pad_sequence(tensors, batch_first=True)
@@ -171,9 +169,7 @@ def train(path: Path, speech: Speech, updates: int, say: Callable[[str], None]) 
     torch.save({"model": model.state_dict(), "update": updates, "seconds": seconds}, path)
 
 
-def _loss(
-    model: CharacterModel, features: Sequence[np.ndarray], words: Sequence[str]
-) -> torch.Tensor:
+def _loss(model: CharacterModel, features: Sequence[np.ndarray], words: Sequence[str]) -> Tensor:
     """Return nats a letter; a sentence that has too few frames for its letters does not count."""
     targets = [torch.tensor(spell(one)) for one in words]
     letters = torch.tensor(list(map(len, targets)))

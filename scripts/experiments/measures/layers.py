@@ -50,23 +50,19 @@ class Problem:
     log_z: float
 
 
-def make_problem(shape: str, dtype: torch.dtype, device: torch.device, seed: int = 1) -> Problem:
+def make_problem(shape: str, dtype: torch.dtype, device: torch.device) -> Problem:
     """Return about standard normal scores, with targets and noise of a Zipf-Mandelbrot law.
 
     Args:
         shape: NxDxV: N tokens, features of size D, V words.
     """
     tokens, size, vocab = map(int, shape.split("x"))
-    rng = torch.Generator(device=device).manual_seed(seed)
+    rng = torch.Generator(device=device).manual_seed(1)
     noise = NoiseDistribution(probabilities(vocab)).to(device)
     target = noise.sample(tokens, generator=rng)
-    features, weight = (
-        torch.empty(rows, size, dtype=dtype, device=device).normal_(generator=rng)
-        for rows in (tokens, vocab)
-    )
-    weight.mul_(size**-0.5)
-    log_z = math.log(vocab) + 0.5
-    return Problem(features.requires_grad_(), target, noise, weight, log_z)
+    normal = partial(torch.randn, generator=rng, dtype=dtype, device=device)
+    features, weight = normal(tokens, size, requires_grad=True), normal(vocab, size)
+    return Problem(features, target, noise, weight.mul_(size**-0.5), log_z=math.log(vocab) + 0.5)
 
 
 def make_head(name: str, problem: Problem) -> Callable[[], Optional[Tensor]]:
