@@ -101,8 +101,7 @@ def trigram(run: Run) -> None:
 
 def dictionary(run: Run) -> Dict[str, int]:
     """Return the language model's words that letters spell, and how often its text has them."""
-    lines = lines_of(run.options.speech / "data/bin/dict.txt")
-    counts = (line.split(" ") for line in lines)
+    counts = (line.split(" ") for line in lines_of(run.options.speech / "data/bin/dict.txt"))
     return {word: int(count) for word, count in counts if _SPELLABLE.fullmatch(word)}
 
 

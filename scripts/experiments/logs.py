@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
@@ -42,8 +41,7 @@ class Interval(NamedTuple):
     steady: bool
 
 
-@dataclass
-class TrainingLog:
+class TrainingLog(NamedTuple):
     """What a training logged.
 
     Attributes:
@@ -51,10 +49,10 @@ class TrainingLog:
         processor: processor seconds up to an update, without validation and saving.
     """
 
-    intervals: List[Interval] = field(default_factory=list)
-    validations: List[Dict[str, Any]] = field(default_factory=list)
-    parameters: Optional[int] = None
-    processor: Dict[int, float] = field(default_factory=dict)
+    intervals: List[Interval]
+    validations: List[Dict[str, Any]]
+    parameters: int
+    processor: Dict[int, float]
 
     def words_at(self, update: int) -> Optional[float]:
         """Return training targets up to an update; None without any interval."""
@@ -96,10 +94,10 @@ def read_training(log: Path, warm_up: int = WARM_UP) -> TrainingLog:
     parameters = _PARAMETERS.search(text)
     if parameters is None:
         raise CommandFailed(f"{log.name} holds no 'num. shared model params' line")
-    found = TrainingLog(parameters=int(parameters.group(1).replace(",", "")))
-    found.processor = _processor(text.splitlines())
+    count, lines = int(parameters.group(1).replace(",", "")), text.splitlines()
+    found = TrainingLog([], [], count, _processor(lines))
     position, exact = 0, True
-    for tag, stats in filter(None, map(_statistics, text.splitlines())):
+    for tag, stats in filter(None, map(_statistics, lines)):
         if tag == "train_inner":
             found.intervals.append(_interval(position, stats, exact, warm_up))
             position, exact = found.intervals[-1].last, True
