@@ -1,8 +1,8 @@
 """flashlight's beam search with words, and language models for it: ours, fairseq's way, KenLM's.
 
-fairseq has one in examples/speech_recognition. ``PrefixLM`` is made from its description: it keeps
-for every state the words so far, and when a state is first asked for a word, it reads them all
-again, takes the softmax over the vocabulary, and keeps that.
+fairseq's own is in examples/speech_recognition. ``PrefixLM`` follows its description: it keeps the
+words so far of every state. When a state is first asked for a word, it reads all words again, takes
+the softmax over the vocabulary, and keeps the log-probabilities.
 """
 
 from __future__ import annotations

@@ -118,7 +118,8 @@ def beside(columns: Columns, rows: Sequence[Row]) -> List[str]:
     shown: List[Any] = []
     for title, name, form in columns:
         pair = (title, name, form), ("paper", f"paper's {name}", "")
-        shown += [column for column in pair if {column[1], name} <= known]
+        if name in known:
+            shown += [column for column in pair if column[1] in known]
     return measured([""], shown, lines)
 
 
