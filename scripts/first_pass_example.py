@@ -92,11 +92,10 @@ def train(run: Run) -> None:
 
 def trigram(run: Run) -> None:
     """Write trigram.arpa, from the text that the language model learned from."""
-    words = list(dictionary(run))
-    known = set(words)
+    words = dictionary(run)
     lines = lines_of(run.options.speech / "text/train.txt")
-    text = ([w if w in known else sentences.UNKNOWN for w in line.split()] for line in lines)
-    ngrams.write_arpa(run.folder / "trigram.arpa", text, words)
+    text = ([w if w in words else sentences.UNKNOWN for w in line.split()] for line in lines)
+    ngrams.write_arpa(run.folder / "trigram.arpa", text, list(words))
 
 
 def dictionary(run: Run) -> Dict[str, int]:
@@ -141,7 +140,8 @@ def decode_all(run: Run) -> None:
     emissions = model.emit(test.features())
     spent = time.process_time() - start
     systems: Dict[str, Dict[str, Any]] = {}
-    weights, counts = {}, {}
+    weights: Dict[str, Dict[str, Any]] = {}
+    counts = {}
     for system in SYSTEMS:
         search = make(run, system)
         gc.freeze()  # what the libraries have made stays: no collection need look at it

@@ -59,8 +59,8 @@ def pictures(docs: Path) -> Dict[str, Picture]:
         clouds, axes = [_cloud(*group) for group in groups.items()], {**SPREAD, "title": family}
         shown = [axes, *map(asdict, clouds)]
         found[f"{_slug(family)}.png"] = shown, partial(plot.clouds, clouds, axes)
-    for family, groups in frontier.curves(contents).items():
-        panels = [plot.Panel([*groups[name].items()], {**TIME, "title": name}) for name in groups]
+    for family, curves in frontier.curves(contents).items():
+        panels = [plot.Panel([*curves[name].items()], {**TIME, "title": name}) for name in curves]
         shown = list(map(asdict, panels))
         found[f"{_slug(family)}-time.png"] = shown, partial(plot.lines, panels, family)
     return found

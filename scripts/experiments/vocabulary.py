@@ -151,7 +151,7 @@ def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> N
 
 def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
     """Return the numbers of each run, with ratios to other systems at the same V."""
-    own: Dict[Tuple[str, int], Numbers] = {}
+    own: Dict[Any, Numbers] = {}
     for o in outcomes:
         found = own[o.system, o.case] = dict(
             o.parts["train"]["value"] if "train" in o.parts else {}

@@ -72,7 +72,7 @@ def measured(titles: Sequence[str], columns: Columns, lines: Iterable[Line]) -> 
 
 def cells(found: Mapping[str, Any], columns: Columns) -> List[str]:
     """Return the numbers of one line. A list of values becomes mean and standard deviation."""
-    values = ((found.get(name), form) for _, name, form in columns)
+    values: Iterable[Any] = ((found.get(name), form) for _, name, form in columns)
     return [(spread if isinstance(one, list) else number)(one, form) for one, form in values]
 
 

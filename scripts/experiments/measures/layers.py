@@ -58,7 +58,7 @@ def make_problem(shape: str, dtype: torch.dtype, device: torch.device) -> Proble
     """
     tokens, size, vocab = map(int, shape.split("x"))
     rng = torch.Generator(device=device).manual_seed(1)
-    noise = NoiseDistribution(probabilities(vocab)).to(device)
+    noise = NoiseDistribution(torch.from_numpy(probabilities(vocab))).to(device)
     target = noise.sample(tokens, generator=rng)
     normal = partial(torch.randn, generator=rng, dtype=dtype, device=device)
     features, weight = normal(tokens, size, requires_grad=True), normal(vocab, size)
