@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict
@@ -20,7 +19,11 @@ from typing import Any, Callable, Dict
 import environment  # noqa: F401
 import torch
 from experiments.measures import meter
+from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor
+
+from fairseq_bnce import losses
+from fairseq_bnce.output_layer.bands import read_as_bands
 
 WORDS, CUTOFFS, SIZE, FACTOR = 267_744, [20_000, 60_000], 1024, 4
 CONTEXTS, ROUNDS = 256, 5
@@ -32,36 +35,30 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    features, ways = torch.randn(CONTEXTS, SIZE), {"bands": bands(), "plain": plain()}
+    features = torch.randn(CONTEXTS, SIZE)
+    ways = {"bands": bands(features), "plain": plain(features)}
     rows: Dict[str, Dict[str, Any]] = {name: {"seconds": []} for name in ways}
     with torch.no_grad():
-        for _ in range(ROUNDS):  # in turn, since other work disturbs
-            for name, way in ways.items():
-                rows[name]["seconds"].append(meter.seconds(partial(way, features)))
+        for name, way in [*ways.items()] * ROUNDS:  # in turn, since other work disturbs
+            rows[name]["seconds"].append(meter.seconds(way))
         for name, way in ways.items():
-            rows[name]["peak_bytes"] = meter.peak_bytes(partial(way, features), cuda=False)
+            rows[name]["peak_bytes"] = meter.peak_bytes(way, cuda=False)
             rows[name]["median"] = statistics.median(rows[name]["seconds"])
     found: Dict[str, Any] = {"words": WORDS, "cutoffs": CUTOFFS, "size": SIZE, "factor": FACTOR}
     found.update(contexts=CONTEXTS, threads=1, torch=torch.__version__, rows=rows)
     options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def bands() -> Callable[[Tensor], Tensor]:
-    from fairseq.modules import AdaptiveSoftmax
-
-    from fairseq_bnce.output_layer.bands import read_as_bands
-
+def bands(features: Tensor) -> Callable[[], Tensor]:
     softmax = AdaptiveSoftmax(WORDS, SIZE, CUTOFFS, dropout=0.0, factor=FACTOR)
     model: Any = SimpleNamespace(decoder=SimpleNamespace(adaptive_softmax=softmax))
     read_as_bands(model)
-    return lambda features: softmax.log_partition(features, False)
+    return lambda: softmax.log_partition(features, False)
 
 
-def plain() -> Callable[[Tensor], Tensor]:
-    from fairseq_bnce import losses
-
+def plain(features: Tensor) -> Callable[[], Tensor]:
     weight, bias = torch.randn(WORDS, SIZE) / SIZE**0.5, torch.zeros(WORDS)
-    return lambda features: losses.log_partition(features, weight, bias)
+    return lambda: losses.log_partition(features, weight, bias)
 
 
 if __name__ == "__main__":

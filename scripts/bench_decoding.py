@@ -39,7 +39,6 @@ from experiments.recipes import words
 from rendering import decoding
 
 _MEASURE = Path(__file__).with_name("decoders") / "measure.py"
-SYSTEMS = ("ours", "ours exact", "prefix", "kenlm")
 _FLAGS = [*words(report.load("recipes")["scoring"]), "--cpu"]
 
 
@@ -47,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     """Measure all systems, and return 0."""
     options = _parser().parse_args(arguments)
     shop = Workshop(options.out, options.threads)
-    wanted = list(itertools.product(SYSTEMS, options.vocab))
+    wanted = list(itertools.product(decoding.SYSTEMS, options.vocab))
     rounds = [[_decode(shop, options, *which) for which in wanted] for _ in range(options.repeats)]
     runs = [max(same, key=decoding.rate) for same in zip(*rounds)]
     where = {**machine.record(), "load": os.getloadavg()}
@@ -62,8 +61,7 @@ def _decode(shop: Workshop, options: argparse.Namespace, system: str, vocab: int
     task = {
         "system": system,
         "checkpoint": str(shop.model(data, name, _FLAGS)),
-        "dictionary": str(data / "dict.txt"),
-        "text": str(data / "train.txt"),
+        "data": str(data),
         "arpa": str(shop.out / f"trigram-{name}.arpa"),
         **{flag: getattr(options, flag) for flag in ("lexicon", "utterances", "seconds", "length")},
     }

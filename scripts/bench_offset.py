@@ -36,18 +36,18 @@ from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis, fit_offs
 from fairseq_bnce.text.reading import sampled
 
 State = Mapping[str, Any]
+Load = Callable[[State], checkpoints.Trained]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure all models, and return 0."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(options.threads)
-    found = {
-        name: _model(partial(_trained, path, options.data), options)
-        for name, path in (model.partition("=")[::2] for model in options.models)
-    }
-    named = ("fit", "text", "shift", "contexts", "lines", "rows", "threads")
-    flags = {name: str(getattr(options, name)) for name in named}
+    found = {}
+    for name, path in (model.partition("=")[::2] for model in options.models):
+        found[name] = _model(partial(_trained, path, options.data), options)
+    left_out = ("models", "data", "out")
+    flags = {name: str(one) for name, one in vars(options).items() if name not in left_out}
     result = {"machine": machine.record(), "flags": flags, "models": found}
     options.out.mkdir(parents=True, exist_ok=True)
     table = "\n".join(scoring.offsets(result))
@@ -81,11 +81,10 @@ def _trained(path: str, data: Optional[str], state: State) -> checkpoints.Traine
     return trained._replace(state={**reduction.without(trained.state), **state})
 
 
-def _model(load: Callable[[State], Any], options: argparse.Namespace) -> Dict[str, Any]:
+def _model(load: Load, options: argparse.Namespace) -> Dict[str, Any]:
     fitting = DiagnosingScorer(load({}), exact=True)
     fitting.contexts = contexts = reduction.Contexts(options.contexts)
-    for _ in fitting.score_stream(sampled(_lines(options.fit), options.contexts)):
-        pass
+    fitting.score_words(sampled(_lines(options.fit), options.contexts))
     mean = contexts.parts()[1][1].mean().item()
     states: Dict[int, Dict[str, Any]] = {0: {"mu_z": mean - fitting.log_z}}
     for rows in options.rows:
@@ -96,25 +95,21 @@ def _model(load: Callable[[State], Any], options: argparse.Namespace) -> Dict[st
     return {"words": len(fitting.dictionary), "exact_speed": speed, "ways": ways}
 
 
-def _way(
-    load: Callable[[State], Any], options: argparse.Namespace, state: State
-) -> Dict[str, float]:
+def _way(load: Load, options: argparse.Namespace, state: State) -> Dict[str, float]:
     lines = _lines(options.text, options.lines)
-    numbers = _summary(DiagnosingScorer(load(state), exact=True), lines)
+    numbers = _summary(load(state), lines)
     found = {name: numbers[name] for name in ("sigma_z", "ppl")}
     found["u_ppl"] = numbers["u_ppl"] * math.exp(state["mu_z"])
     if options.shift is not None:
-        scorer = DiagnosingScorer(load(state), exact=True)
-        mean = _summary(scorer, _lines(options.shift))["mu_z"]
+        mean = _summary(load(state), _lines(options.shift))["mu_z"]
         found["u_ppl_other_mean"] = numbers["u_ppl"] * math.exp(mean)
     found["speed"] = _speed(Scorer(load(state)), lines)
     return found
 
 
-def _summary(scorer: DiagnosingScorer, lines: Sequence[str]) -> Dict[str, float]:
+def _summary(trained: checkpoints.Trained, lines: Sequence[str]) -> Dict[str, float]:
     diagnosis = Diagnosis(worst=0)
-    for _ in diagnosis.fill(scorer, lines):
-        pass
+    list(diagnosis.fill(DiagnosingScorer(trained, exact=True), lines))
     return summary(diagnosis.measures)
 
 

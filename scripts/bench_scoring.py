@@ -49,44 +49,36 @@ class Bench(Workshop):
         """Return the times of a system for a short and a long text: the least of all repeats."""
         is_exact = system in ("fairseq-bnce score --exact", "fairseq-eval-lm")
         sizes = self.options.exact_tokens if is_exact else self.options.tokens
-        found: Dict[str, Any] = {"system": system, "sentences": [], "tokens": sizes}
-        found.update(seconds=[], cpu_seconds=[])
-        for tokens in sizes:
-            text = self.text_of(tokens)
-            found["sentences"].append(text.read_bytes().count(b"\n"))
-            way = ["--exact"] * is_exact
-            if "eval-lm" in system:
-                way = [*self.flags, *["--unnormalized"] * (not is_exact)]
-                data = self.data(self.options.vocab, tokens)
-                line = eval_lm(data, self.checkpoint, "train", *way)
-                ended = [self.timed(*line) for _ in range(self.options.repeats)]
-            else:
-                ended = [self.score(text, *way) for _ in range(self.options.repeats)]
-            found["seconds"].append(min(one.seconds for one in ended))
-            found["cpu_seconds"].append(min(one.cpu_seconds for one in ended))
+        folders = [self.data(self.options.vocab, tokens) for tokens in sizes]
+        lines = [(folder / "train.txt").read_bytes().count(b"\n") for folder in folders]
+        found = {"system": system, "sentences": lines, "tokens": sizes}
+        read = self.evaluate if "eval-lm" in system else self.score
+        ended = [[read(one, is_exact) for _ in range(self.options.repeats)] for one in folders]
+        for name in ("seconds", "cpu_seconds"):
+            found[name] = [min(getattr(one, name) for one in same) for same in ended]
         command.say(f"{system}: {found['seconds'][1]:.1f} s")
         return found
 
     def memory(self, lines: int) -> Dict[str, float]:
         """Return peak memory and time for so many lines of three words."""
         text = self.out / f"text-{lines}.txt"
-        whole = self.text_of(self.options.tokens[0]).read_bytes().splitlines()
-        short = itertools.cycle([b" ".join(line.split()[:3]) + b"\n" for line in whole])
-        text.write_bytes(b"".join(itertools.islice(short, lines)))
+        whole = self.data(self.options.vocab, self.options.tokens[0]) / "train.txt"
+        short = [b" ".join(line.split()[:3]) + b"\n" for line in whole.read_bytes().splitlines()]
+        text.write_bytes(b"".join(itertools.islice(itertools.cycle(short), lines)))
         ended = self.score(text)
         return {"peak_mib": ended.peak_bytes / report.MIB, "seconds": ended.seconds}
 
-    def score(self, text: Path, *flags: str) -> processes.Ended:
-        """Run fairseq-bnce score."""
+    def score(self, text: Path, is_exact: bool = False) -> processes.Ended:
+        """Run fairseq-bnce score on a text, or on that of a folder of made data."""
+        text = text / "train.txt" if text.is_dir() else text
         places = ["--path", self.checkpoint, "--device", self.options.device, "--per-word", text]
-        return self.timed(sys.executable, _COMMAND, "score", *places, *flags)
-
-    def timed(self, *line: Any) -> processes.Ended:
-        """Run a command without keeping its standard output."""
+        line = [sys.executable, _COMMAND, "score", *places, *["--exact"] * is_exact]
         return self.run(*line, printed=Path(os.devnull))
 
-    def text_of(self, tokens: int) -> Path:
-        return self.data(self.options.vocab, tokens) / "train.txt"
+    def evaluate(self, data: Path, is_exact: bool) -> processes.Ended:
+        """Run fairseq-eval-lm on a folder of made data."""
+        way = [*self.flags, *["--unnormalized"] * (not is_exact)]
+        return self.run(*eval_lm(data, self.checkpoint, "train", *way), printed=Path(os.devnull))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -53,10 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     about = "update: its time and memory, from within; train: words/s"
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS), help=about)
     add("--updates", type=int, default=400, help="timed updates of a training")
-    about = (
-        f"for each part of a run: fewer updates where these take longer, {LEAST_UPDATES} at least"
-    )
-    add("--max-seconds", type=int, default=60, help=about)
+    add("--max-seconds", type=int, default=60, help=f"of a part; {LEAST_UPDATES} updates at least")
     return parser
 
 

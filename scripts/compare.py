@@ -11,7 +11,9 @@
         "--row-sparse --optimizer sparse_adagrad --warmup-updates 100"
 
 DATA is a folder that fairseq-preprocess --only-source made of train, valid and test. What follows
-a lone ``--`` are flags of fairseq-train for all criteria; they override the recipe's.
+a lone ``--`` are flags of fairseq-train for all criteria; they override the recipe's. A label tells
+several variants of a criterion apart. Put a space before a single flag of --flags-for:
+' --row-sparse'.
 
 FOLDER gets comparison.md (tables), comparison.json (all of it, training curves too),
 validation.png (validation perplexity against training time; needs matplotlib) and runs/, with
@@ -63,20 +65,15 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("data", type=Path, help="binarised folder with train, valid and test")
     add("--recipe", choices=sorted(recipes.RECIPES), default="lstm200")
-    about = "criteria to train; a label tells several variants of a criterion apart"
-    add("--criteria", nargs="+", default=CRITERIA, metavar="[LABEL=]NAME", help=about)
-    about = "flags of fairseq-train for one variant, in one argument; put a space before a single "
-    about += "flag: ' --row-sparse'"
+    add("--criteria", nargs="+", default=CRITERIA, metavar="[LABEL=]NAME", help="to train")
+    about = "flags of fairseq-train for one variant, in one argument"
     pair = ("LABEL", "FLAGS")
     add("--flags-for", nargs=2, action="append", default=[], metavar=pair, help=about)
-    about = "train each variant with each of these, as LABEL@LR"
-    add("--learning-rates", nargs="+", default=[], metavar="LR", help=about)
+    add("--learning-rates", nargs="+", default=[], metavar="LR", help="of each variant: LABEL@LR")
     add("--seeds", nargs="+", type=int, default=[1])
-    about = "only train, and report what the training logs say"
-    add("--only-train", action="store_true", help=about)
+    add("--only-train", action="store_true", help="train, and report what the logs say")
     training.add_questions(parser)
-    about = "batches for timing the parts of an update; 0 for no profile"
-    add("--profile-batches", type=int, default=50, help=about)
+    add("--profile-batches", type=int, default=50, help="updates to time; 0 for no profile")
     return parser
 
 

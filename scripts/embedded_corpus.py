@@ -77,9 +77,8 @@ def main(arguments: Sequence[str]) -> None:
             f"embedded_corpus.py: error: {sys.executable} comes without pydoc_data.topics, "
             "the text that help() shows; another Python (python.org, pyenv, conda) has it"
         )
-    lines = list(corpus_lines(topics))
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    output.write_text("".join(f"{line}\n" for line in corpus_lines(topics)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import Optional
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("torch", "fairseq")
@@ -26,25 +25,16 @@ def enter(required: bool = True) -> None:
     sys.path.insert(1, str(ROOT))  # behind the folder of the script
     if all(importlib.util.find_spec(name) for name in NEEDED):
         return
-    python = own_python()
-    if python is not None:
-        arguments = [str(python), *sys.argv]
+    pythons = (ROOT / venv / "bin" / "python" for venv in (".venv", ".venv-stock"))
+    python = next((one for one in pythons if os.access(one, os.X_OK)), None)
+    if python is not None and Path(sys.prefix).resolve() != python.parents[1].resolve():
         sys.stdout.flush()
-        os.execv(arguments[0], arguments)
+        os.execv(str(python), [str(python), *sys.argv])
     if required:
         sys.exit(
             f"{Path(sys.argv[0]).name}: error: required torch and fairseq, got {sys.executable} "
             f"without them: {ROOT / 'scripts' / 'setup_env.sh'} makes an environment that has them"
         )
-
-
-def own_python() -> Optional[Path]:
-    """Return the Python of ``.venv`` or ``.venv-stock``; None inside of it, or without any."""
-    for folder in (ROOT / ".venv", ROOT / ".venv-stock"):
-        python = folder / "bin" / "python"
-        if os.access(python, os.X_OK):
-            return None if Path(sys.prefix).resolve() == folder.resolve() else python
-    return None
 
 
 if Path(sys.argv[0]).resolve().parent == ROOT / "scripts" and sys.argv[0].endswith(".py"):

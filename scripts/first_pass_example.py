@@ -17,6 +17,7 @@ with fairseq.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import re
@@ -29,7 +30,8 @@ import numpy as np
 import torch
 from decoders import ngrams
 from experiments import command, machine
-from speech import acoustics, errors, features, searches, sentences, sound, stages
+from rendering.decoding import DECODERS, MODELS
+from speech import acoustics, errors, searches, sentences, sound, stages
 from speech.stages import Run, Steps, lines_of, say
 
 SEED = 1
@@ -39,13 +41,11 @@ EVALUATED = ("tune", "test")
 EXACT = " exact"  # the end of the name of a system with exact scores
 _SPELLABLE = re.compile("[a-z']+")
 
-LIBRARIES = ("flashlight", "pyctcdecode")
-MODELS = ("none", "kenlm", "ours", f"ours{EXACT}")
 # Tried weights of the language model, and then tried scores of a word.
 TRIED = ((0.7, 0.3, 0.5, 1.0, 1.4), (1.0, -0.5, 0.0, 2.0, 3.0))
 SYSTEMS = {
     "greedy": ((1.0,), (0.0,)),
-    **{f"{library} {model}": TRIED for library in LIBRARIES for model in MODELS},
+    **{f"{library} {model}": TRIED for library in DECODERS for model in MODELS},
     "flashlight none": ((1.0,), (0.0, -1.0, -2.0, -3.0, -4.0)),
     "pyctcdecode none": ((1.0,), (0.0,)),
 }
@@ -58,7 +58,7 @@ def speak(run: Run) -> None:
     """Write sound/NAME.npz: log-mel features, and the words."""
     for name in (*LINES, *EVALUATED):
         sounds = ((sound.speak(one.spoken), one.words) for one in chosen(run, name))
-        features.save(run.at("sound", f"{name}.npz"), sounds)
+        acoustics.save_speech(run.at("sound", f"{name}.npz"), sounds)
 
 
 def chosen(run: Run, name: str) -> List[sentences.Sentence]:
@@ -77,8 +77,8 @@ def chosen(run: Run, name: str) -> List[sentences.Sentence]:
     return sentences.drawn(found, count, SEED)
 
 
-def sound_of(run: Run, name: str) -> features.Speech:
-    return features.load(run.at("sound", f"{name}.npz"))
+def sound_of(run: Run, name: str) -> acoustics.Speech:
+    return acoustics.load_speech(run.at("sound", f"{name}.npz"))
 
 
 def train(run: Run) -> None:
@@ -92,17 +92,15 @@ def train(run: Run) -> None:
 
 def trigram(run: Run) -> None:
     """Write trigram.arpa, from the text that the language model learned from."""
-    words = list(dictionary(run))
-    known = set(words)
+    words = dictionary(run)
     lines = lines_of(run.options.speech / "text/train.txt")
-    text = ([w if w in known else sentences.UNKNOWN for w in line.split()] for line in lines)
-    ngrams.write_arpa(run.folder / "trigram.arpa", text, words)
+    text = ([w if w in words else sentences.UNKNOWN for w in line.split()] for line in lines)
+    ngrams.write_arpa(run.folder / "trigram.arpa", text, list(words))
 
 
 def dictionary(run: Run) -> Dict[str, int]:
     """Return the language model's words that letters spell, and how often its text has them."""
-    lines = lines_of(run.options.speech / "data/bin/dict.txt")
-    counts = (line.split(" ") for line in lines)
+    counts = (line.split(" ") for line in lines_of(run.options.speech / "data/bin/dict.txt"))
     return {word: int(count) for word, count in counts if _SPELLABLE.fullmatch(word)}
 
 
@@ -110,27 +108,24 @@ def make(run: Run, system: str) -> searches.Search:
     library, _, model = system.partition(" ")
     if library == "greedy":
         return searches.Search(acoustics.greedy)
-    checkpoint, counts = run.options.speech / "lm" / "checkpoint_best.pt", dictionary(run)
-    arpa = run.folder / "trigram.arpa"
-    files = searches.Files(checkpoint, arpa, list(counts), list(counts.values()))
-    return getattr(searches, library)(model, files)
+    files = run.options.speech / "lm" / "checkpoint_best.pt", run.folder / "trigram.arpa"
+    return getattr(searches, library)(model, *files, dictionary(run))
 
 
 def tune(search: searches.Search, system: str, heard: Sequence[Any], words: Any) -> Dict[str, Any]:
     """Return the best of the tried weights, on emissions of the half for tuning."""
-    tried: Dict[Tuple[float, float], float] = {}
 
+    @functools.lru_cache(maxsize=None)
     def error(weights: Tuple[float, float]) -> float:
-        if weights not in tried:
-            search.weigh(*weights)
-            tried[weights] = errors.rate(errors.counts(map(search.decode, heard), words))[0]
-            say(f"{system}: {weights}: {tried[weights]:.2f}")
-        return tried[weights]
+        search.weigh(*weights)
+        found = errors.rate(errors.counts(map(search.decode, heard), words))[0]
+        say(f"{system}: {weights}: {found:.2f}")
+        return found
 
     lm_weights, word_scores = SYSTEMS[system]
     lm_weight, _ = min(((weight, word_scores[0]) for weight in lm_weights), key=error)
     best = min(((lm_weight, score) for score in word_scores), key=error)
-    return {"lm_weight": best[0], "word_score": best[1], "tried": len(tried)}
+    return {"lm_weight": best[0], "word_score": best[1], "tried": error.cache_info().currsize}
 
 
 def decode_all(run: Run) -> None:
@@ -138,28 +133,28 @@ def decode_all(run: Run) -> None:
 
     Exact scores have the weights of unnormalised ones, so that nothing else differs.
     """
-    model, stored = acoustics.read(run.at("acoustics", "model.pt"))
+    model, stored = acoustics.read_model(run.at("acoustics", "model.pt"))
     tuning, test = sound_of(run, "tune"), sound_of(run, "test")
     heard = model.emit(tuning.features()[: run.options.tuned])
     start = time.process_time()
     emissions = model.emit(test.features())
     spent = time.process_time() - start
     systems: Dict[str, Dict[str, Any]] = {}
+    weights: Dict[str, Dict[str, Any]] = {}
     counts = {}
     for system in SYSTEMS:
         search = make(run, system)
         gc.freeze()  # what the libraries have made stays: no collection need look at it
-        known = systems.get(system[: -len(EXACT)]) if system.endswith(EXACT) else None
-        found = known or tune(search, system, heard, tuning.words)
-        found = {name: found[name] for name in ("lm_weight", "word_score", "tried")}
+        known = weights.get(system[: -len(EXACT)]) if system.endswith(EXACT) else None
+        found = weights[system] = known or tune(search, system, heard, tuning.words)
         search.weigh(found["lm_weight"], found["word_score"])
         start = time.process_time()
         texts = list(map(search.decode, emissions))
         seconds = time.process_time() - start
         counts[system] = errors.counts(texts, test.words)
-        wer, times = errors.rate(counts[system]), {"processor_seconds": seconds}
-        systems[system] = {"wer": wer, **found, **times, "real_time": seconds / test.seconds}
-        say(f"{system}: {wer}")
+        times = {"processor_seconds": seconds, "real_time": seconds / test.seconds}
+        systems[system] = {"wer": errors.rate(counts[system]), **found, **times}
+        say(f"{system}: {systems[system]['wer']}")
     written = {
         "machine": machine.record(),
         "data": run.data.name,
@@ -190,14 +185,12 @@ def of_acoustics(run: Run, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]
 
 def differences(counts: Mapping[str, np.ndarray]) -> Dict[str, List[float]]:
     """Return the changes from each other language model to the unnormalised one."""
-    pairs = itertools.product(LIBRARIES, ("none", "kenlm", f"ours{EXACT}"))
-    return {
-        f"{library} ours - {library} {model}": errors.difference(
-            counts[f"{library} {model}"], counts[f"{library} ours"]
-        )
-        for library, model in pairs
-        if {f"{library} {model}", f"{library} ours"} <= set(counts)
-    }
+    found = {}
+    for library, model in itertools.product(DECODERS, ("none", "kenlm", f"ours{EXACT}")):
+        ours, other = f"{library} ours", f"{library} {model}"
+        if {ours, other} <= set(counts):
+            found[f"{ours} - {other}"] = errors.difference(counts[other], counts[ours])
+    return found
 
 
 STAGES: Steps = {"speak": speak, "train": train, "trigram": trigram, "decode": decode_all}
@@ -208,8 +201,7 @@ def main(arguments: Sequence[str]) -> int:
     flags = stages.parser(__doc__, STAGES, "first-pass")
     add = flags.add_argument
     add("--speech", type=Path, required=True, help="folder that speech_example.py made")
-    about = "sentences that the CTC model learns from"
-    add("--spoken", type=int, default=8_000, help=about)
+    add("--spoken", type=int, default=8_000, help="sentences that the CTC model learns from")
     add("--updates", type=int, default=3_000, help="of the CTC model")
     add("--tuned", type=int, default=150, help="sentences for weights")
     options = flags.parse_args(arguments)

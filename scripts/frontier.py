@@ -24,7 +24,6 @@ import environment  # noqa: F401
 from experiments import plot
 from experiments.command import HelpFormatter, start
 from rendering import frontier
-from rendering.frontier import System
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "exact perplexity"}
@@ -58,24 +57,18 @@ def pictures(docs: Path) -> Dict[str, Picture]:
     found: Dict[str, Picture] = {}
     for family, groups in frontier.families(contents).items():
         clouds, axes = [_cloud(*group) for group in groups.items()], {**SPREAD, "title": family}
-        found[f"{_slug(family)}.png"] = (
-            [axes, *map(asdict, clouds)],
-            partial(plot.clouds, clouds, axes),
-        )
-    for family, panels in frontier.curves(contents).items():
-        drawn = [
-            plot.Panel(list(methods.items()), {**TIME, "title": group})
-            for group, methods in panels.items()
-        ]
-        if drawn:
-            shown = list(map(asdict, drawn))
-            found[f"{_slug(family)}-time.png"] = (shown, partial(plot.lines, drawn, family))
+        shown = [axes, *map(asdict, clouds)]
+        found[f"{_slug(family)}.png"] = shown, partial(plot.clouds, clouds, axes)
+    for family, curves in frontier.curves(contents).items():
+        panels = [plot.Panel([*curves[name].items()], {**TIME, "title": name}) for name in curves]
+        shown = list(map(asdict, panels))
+        found[f"{_slug(family)}-time.png"] = shown, partial(plot.lines, panels, family)
     return found
 
 
-def _cloud(group: str, systems: Sequence[System]) -> plot.Cloud:
+def _cloud(group: str, systems: Sequence[Any]) -> plot.Cloud:
     ours, papers = (
-        [(*one.place, one.label) for one in systems if bool(one.runs) is is_own]
+        [(one.sigma_z, one.ppl, one.label) for one in systems if bool(one.runs) is is_own]
         for is_own in (True, False)
     )
     return plot.Cloud(group, ours, frontier.front([(x, y) for x, y, _ in ours]), papers)

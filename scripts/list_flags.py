@@ -26,6 +26,7 @@ import fairseq_bnce
 import fairseq_bnce.models
 from fairseq_bnce.tasks.language_modeling import SelfNormalizedLanguageModelingConfig
 
+_OURS = f"{fairseq_bnce.__name__}."
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
 Row = Tuple[str, str, str]  # flag, default, help
 _HEAD = """# Flags
@@ -44,18 +45,13 @@ def page() -> str:
         ("Architectures", "--arch", MODEL_DATACLASS_REGISTRY),
         ("Optimisers", "--optimizer", OPTIMIZER_DATACLASS_REGISTRY),
     ):
-        ours = {
-            name: _rows(registry[name]) for name in sorted(registry) if _is_ours(registry[name])
-        }
+        own = [name for name in sorted(registry) if registry[name].__module__.startswith(_OURS)]
+        ours = {name: _rows(registry[name]) for name in own}
         parts += [f"## {title}\n", f"`{flag}`: {_names(ours)}.\n", _table(ours)]
     fairseqs = _rows(LanguageModelingConfig)
-    own = [row for row in _rows(SelfNormalizedLanguageModelingConfig) if row not in fairseqs]
+    rows = [row for row in _rows(SelfNormalizedLanguageModelingConfig) if row not in fairseqs]
     parts += ["## The task\n", "Of `--task language_modeling`, beside fairseq's own.\n"]
-    return "\n".join([*parts, _table({"language_modeling": own})])
-
-
-def _is_ours(config: Any) -> bool:
-    return getattr(config, "__module__", "").split(".")[0] == fairseq_bnce.__name__
+    return "\n".join([*parts, _table({"language_modeling": rows})])
 
 
 def _rows(config: Any) -> List[Row]:

@@ -17,14 +17,11 @@ SYSTEMS = {"cross_entropy": "cross_entropy", "bnce": "bnce", "bnce_sparse": "bnc
 
 
 def main() -> None:
-    curves = [
-        (
-            TRAININGS[run["label"]],
-            [(p["processor_seconds"], p["ppl"]) for p in run["train"]["curve"]],
-        )
-        for run in _runs("adaptive/novels/warmup.json")
-        if run["label"] in TRAININGS
-    ]
+    curves = []
+    for run in _runs("adaptive/novels/warmup.json"):
+        if run["label"] in TRAININGS:
+            points = [(p["processor_seconds"], p["ppl"]) for p in run["train"]["curve"]]
+            curves.append((TRAININGS[run["label"]], points))
     axes = {"xlabel": "processor seconds", "ylabel": "validation perplexity"}
     title = "522 novels, 52,595 words, three seeds"
     left = plot.Panel(curves, {**axes, "title": title, "ylim": (130, 215)})

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.disable(logging.INFO)  # fairseq, once imported, logs which packages it lacks
     out = options.out.resolve()  # checkpoints remember where their data is
     data = prepare(out)
-    rows: Dict[str, Values] = {"unigram distribution": {"ppl": unigram_perplexity(data)}}
+    rows = {"unigram distribution": {"ppl": unigram_perplexity(data)}}
     rows["cross_entropy (softmax)"] = train(data, out / "softmax", "cross_entropy", options.flags)
     print("\nThe training loss of bnce is that of NCE; its validation loss is the exact one.")
     rows["bnce, exact"] = train(data, out / "bnce", "bnce", options.flags)
@@ -167,11 +167,9 @@ def unigram_perplexity(data: Path) -> float:
     from fairseq_bnce.noise import NoiseDistribution
 
     dictionary = Dictionary.load(str(data / "dict.txt"))
-    train_counts, test_counts = (
-        count_tokens(str(data / split), dictionary) for split in ("train", "test")
-    )
-    log_q = NoiseDistribution(train_counts.tolist()).log_q.double().numpy()
-    return math.exp(-float(test_counts @ log_q) / test_counts.sum())
+    seen, tested = (count_tokens(str(data / one), dictionary) for one in ("train", "test"))
+    log_q = NoiseDistribution(seen.tolist()).log_q.double().numpy()
+    return math.exp(-float(tested @ log_q) / tested.sum())
 
 
 def device() -> List[str]:

@@ -6,7 +6,8 @@
     render_tables.py docs/results/ptb.md README.md
 
 A table stands between two markers of its page. The first marker names the table and its files,
-relative to the page (JSON, or .jsonl with one JSON value a line):
+relative to the page (JSON, or .jsonl with one JSON value a line). Commas separate several files. A
+pattern such as ptb/**/*.json stands for all files that match:
 
     <!-- table: ptb-perplexity from ptb/comparison.json -->
     <!-- end -->
@@ -16,33 +17,34 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import sys
+import json
+import re
 from pathlib import Path
-from typing import Sequence
+from typing import Any, List, Sequence
 
 import environment  # noqa: F401
-from experiments.command import HelpFormatter, start
-from rendering.pages import PageError, rendered
+from experiments.command import HelpFormatter, UsageError, start
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
+_PLACE = re.compile(
+    r"^(?P<start><!-- table: (?P<name>\S+) from (?P<files>.+?) -->)\n(?P<text>.*?)^<!-- end -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_START = re.compile(r"^<!-- table: .*$", re.MULTILINE)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return the exit status: 1 with --check if a page differs, 2 for a marker that fails."""
+    """Return the exit status: 1 with --check if a page differs."""
     chosen = _parser().parse_args(arguments)
     pages = chosen.pages or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    try:
-        stale = [page for page in pages if _is_stale(page, write=not chosen.check)]
-    except PageError as error:
-        print(f"render_tables.py: error: {error}", file=sys.stderr)
-        return 2
+    stale = [page for page in pages if _is_stale(page, write=not chosen.check)]
     return 1 if stale and chosen.check else 0
 
 
 def _is_stale(page: Path, write: bool) -> bool:
     """Return whether a page differs from its files, and print the difference."""
-    old, new = page.read_text(encoding="utf-8"), rendered(page, TABLES)
+    old, new = page.read_text(encoding="utf-8"), rendered(page)
     if old == new:
         return False
     both = old.splitlines(), new.splitlines()
@@ -50,6 +52,44 @@ def _is_stale(page: Path, write: bool) -> bool:
     if write:
         page.write_text(new, encoding="utf-8")
     return True
+
+
+def rendered(page: Path) -> str:
+    """Return the text of a page with all its tables made from their files.
+
+    Args:
+        page: a file in Markdown.
+
+    Raises:
+        UsageError: for a marker that is incomplete, or names no known table or file.
+    """
+    text = page.read_text(encoding="utf-8")
+    if len(_START.findall(text)) != len(_PLACE.findall(text)):
+        raise UsageError(f"{page}: required '<!-- table: NAME from FILE -->' ... '<!-- end -->'")
+    return _PLACE.sub(lambda place: _filled(place, page), text)
+
+
+def _filled(place: Any, page: Path) -> str:
+    name = place["name"]
+    if name not in TABLES:
+        raise UsageError(f"{page}: table: required one of {', '.join(TABLES)}, got {name}")
+    files = [path for file in place["files"].split(",") for path in _paths(page, file.strip())]
+    lines = "".join(f"{line}\n" for line in TABLES[name](*map(_content, files)))
+    return f"{place['start']}\n{lines}<!-- end -->"
+
+
+def _paths(page: Path, file: str) -> List[Path]:
+    found = sorted(page.parent.glob(file))
+    if not found:
+        raise UsageError(f"{page}: required {file}, got no such file")
+    return found
+
+
+def _content(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    return json.loads(text)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,29 +21,26 @@ class Made(NamedTuple):
     Attributes:
         spellings: token ids of each word of the lexicon, silence last.
         emissions: (T, tokens) float32 log-probabilities of each utterance.
-        sentences: the words that it was made from.
         counts: of each word in a million.
     """
 
     spellings: List[List[int]]
     emissions: List[np.ndarray]
-    sentences: List[List[str]]
     counts: np.ndarray
 
 
-def make(words: Sequence[str], utterances: int, length: int) -> Made:
+def make(words: int, utterances: int, length: int) -> Made:
     """Make emissions of ``utterances`` sentences of ``length`` Zipf-distributed words.
 
     Args:
-        words: of the lexicon, the commonest first.
+        words: of the lexicon.
     """
     rng = np.random.default_rng(1)
-    spellings = spell(len(words), rng)
-    p = probabilities(len(words))
-    chosen = rng.choice(len(words), size=(utterances, length), p=p)
-    emissions = [emit([spellings[w] for w in sentence], rng) for sentence in chosen]
-    sentences = [[words[w] for w in sentence] for sentence in chosen]
-    return Made(spellings, emissions, sentences, 1e6 * p)
+    spellings = spell(words, rng)
+    p = probabilities(words)
+    chosen = rng.choice(words, size=(utterances, length), p=p)
+    emissions = [emit([spellings[word] for word in sentence], rng) for sentence in chosen]
+    return Made(spellings, emissions, 1e6 * p)
 
 
 def spell(count: int, rng: np.random.Generator) -> List[List[int]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 sys.path[:0] = map(str, Path(__file__).resolve().parents[1:3])  # scripts/, and the checkout
-from decoders import made, ngrams, search, systems  # noqa: E402
+from decoders import made, ngrams, search  # noqa: E402
 
 BEAM = 50  # hypotheses
 
@@ -25,38 +25,26 @@ def main(arguments: Sequence[str]) -> None:
     Path(out).write_text(json.dumps(measure(**json.loads(options))) + "\n", encoding="utf-8")
 
 
-def vocabulary(dictionary: Path, text: Path, arpa: Path) -> List[str]:
-    """Return the words of the dictionary, and make the trigram where it is missing."""
-    words = [line.split()[0] for line in dictionary.read_text("utf-8").splitlines()]
-    if not arpa.is_file():
-        ngrams.write_arpa(arpa, map(str.split, text.read_text("utf-8").splitlines()), words)
-    return words
-
-
 def measure(
-    system: str,
-    checkpoint: str,
-    dictionary: str,
-    text: str,
-    arpa: str,
-    lexicon: int,
-    utterances: int,
-    seconds: float,
-    length: int,
+    system: str, checkpoint: str, data: str, arpa: str, lexicon: int, seconds: float, **size: int
 ) -> Dict[str, Any]:
     """Decode all utterances, or as many as the time suffices for; the first is not timed.
 
     Args:
-        system: the language model; see systems.make.
-        dictionary: dict.txt of the data, the commonest words first.
-        text: the training text, for the trigram that is made at ``arpa`` where it is missing.
+        system: the language model; see search.make_system.
+        data: folder with dict.txt, the commonest words first, and train.txt.
+        arpa: the trigram of train.txt, which is made where it is missing.
         lexicon: words that the decoder knows.
-        utterances, length: see made.make.
         seconds: of processor time; then no more utterance begins.
+        size: number and length of the utterances; see made.make.
     """
-    words = vocabulary(Path(dictionary), Path(text), Path(arpa))[:lexicon]
-    task = made.make(words, utterances, length)
-    model = systems.make(system, Path(checkpoint), words, Path(arpa))
+    dictionary, text = (Path(data, name).read_text("utf-8") for name in ("dict.txt", "train.txt"))
+    words = [line.split()[0] for line in dictionary.splitlines()]
+    if not Path(arpa).is_file():
+        ngrams.write_arpa(Path(arpa), map(str.split, text.splitlines()), words)
+    words = words[:lexicon]
+    task = made.make(len(words), **size)
+    model = search.make_system(system, Path(checkpoint), words, Path(arpa))
     trie = search.smeared_trie(task.spellings, task.counts.tolist(), len(made.TOKENS), model)
     decoder = search.decoder(trie, model, BEAM)
     gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them

@@ -48,14 +48,11 @@ def _estimate(counts: Sequence[Counts], words: Sequence[str]) -> Tuple[List[Dict
             totals[ngram[:-1]] += count
             distinct[ngram[:-1]] += 1
         weights = {h: _DISCOUNT * distinct[h] / totals[h] for h in totals}
-        lower = estimates[-1]
-        estimates.append(
-            {
-                ngram: (count - _DISCOUNT) / totals[ngram[:-1]]
-                + weights[ngram[:-1]] * lower[ngram[1:]]
-                for ngram, count in ngrams.items()
-            }
-        )
+        found = {}
+        for ngram, count in ngrams.items():
+            lower = weights[ngram[:-1]] * estimates[-1][ngram[1:]]
+            found[ngram] = (count - _DISCOUNT) / totals[ngram[:-1]] + lower
+        estimates.append(found)
         back_offs.update(weights)
     return estimates, back_offs
 

@@ -1,19 +1,103 @@
-"""flashlight's beam search with words."""
+"""flashlight's beam search with words, and language models for it: ours, fairseq's way, KenLM's.
+
+fairseq's own is in examples/speech_recognition. ``PrefixLM`` follows its description: it keeps the
+words so far of every state. When a state is first asked for a word, it reads all words again, takes
+the softmax over the vocabulary, and keeps the log-probabilities.
+"""
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
+import torch
 from flashlight.lib.text import decoder as flashlight
 
+from fairseq_bnce import Scorer, checkpoints
+from fairseq_bnce.decoding import FlashlightLM
 from fairseq_bnce.decoding.words import unigram_log_probs
 
 from .made import BLANK, SILENCE
-from .systems import System
 
 TOKENS = 10  # that each hypothesis goes on with
 THRESHOLD = 20.0  # nats below the best
+
+
+class System(NamedTuple):
+    """A language model for the decoder.
+
+    Attributes:
+        lm: flashlight's.
+        end_utterance: to be called after each.
+        lm_weight: what makes its scores nats.
+    """
+
+    lm: flashlight.LM
+    end_utterance: Callable[[], None] = lambda: None
+    lm_weight: float = 1.0
+
+
+class PrefixLM(flashlight.LM):
+    """Reads all words of a state again, and keeps the softmax's V log-probabilities."""
+
+    def __init__(self, model: Any, ids: Sequence[int], eos: int):
+        super().__init__()
+        self.model, self.ids, self.eos = model.eval(), ids, eos
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all states."""
+        self.prefixes: Dict[Any, List[int]] = {}
+        self.log_probs: Dict[Any, np.ndarray] = {}
+
+    def start(self, start_with_nothing: bool) -> flashlight.LMState:
+        state = flashlight.LMState()
+        self.prefixes[state] = [self.eos]
+        return state
+
+    def score(
+        self, state: flashlight.LMState, usr_token_idx: int
+    ) -> Tuple[flashlight.LMState, float]:
+        return self._score(state, usr_token_idx, self.ids[usr_token_idx])
+
+    def finish(self, state: flashlight.LMState) -> Tuple[flashlight.LMState, float]:
+        return self._score(state, -1, self.eos)
+
+    def _score(
+        self, state: flashlight.LMState, index: int, word: int
+    ) -> Tuple[flashlight.LMState, float]:
+        if state not in self.log_probs:
+            self._read(state)
+        after = state.child(index)
+        if after not in self.prefixes:
+            self.prefixes[after] = [*self.prefixes[state], word]
+        return after, float(self.log_probs[state][word])
+
+    @torch.no_grad()
+    def _read(self, state: flashlight.LMState) -> None:
+        output = self.model(torch.tensor([self.prefixes[state]]))
+        log_probs = self.model.get_normalized_probs(output, log_probs=True, sample=None)
+        self.log_probs[state] = log_probs[0, -1].numpy().copy()
+
+
+def make_system(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> System:
+    """Return the system ``ours``, ``ours exact``, ``prefix``, ``kenlm`` or ``none``."""
+    if name == "none":
+        return System(flashlight.ZeroLM())
+    if name == "kenlm":
+        from flashlight.lib.text.decoder.kenlm import KenLM
+        from flashlight.lib.text.dictionary import Dictionary
+
+        lm = KenLM(str(arpa), Dictionary(list(words)))
+        return System(lm, lm_weight=float(np.log(10)))
+    if name == "prefix":
+        trained = checkpoints.load(str(checkpoint), None)
+        ids = [trained.source.index(word) for word in words]
+        prefix = PrefixLM(trained.model, ids, trained.source.eos())
+        return System(prefix, prefix.forget)
+    scorer = Scorer.from_checkpoint(str(checkpoint), exact=name == "ours exact")
+    return System(FlashlightLM(scorer, words))
 
 
 def smeared_trie(

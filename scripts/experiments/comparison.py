@@ -22,17 +22,15 @@ def measurements(stages: Stages) -> Measurements:
         return {}
     train, normaliser = stages["train"], stages.get("normaliser", {})
     names = ("log_z", "mu_z", "sigma_z", "entropy", "entropy_correlation")
+    logged = ("words_per_second", "processor_seconds", "updates", "parameters")
     return {
         **_scores(stages),
         **{name: normaliser.get(name) for name in names},
-        "words_per_second": train["words_per_second"],
+        **{name: train[name] for name in logged},
         "training_seconds": train["seconds"],
         "training_hours": ratio(train["seconds"], 3600),
-        "processor_seconds": train["processor_seconds"],
         "words_per_processor_second": ratio(train["words"], train["processor_seconds"]),
-        "updates": train["updates"],
         "peak_mib": train["peak_bytes"] / MIB,
-        "parameters": train["parameters"],
         **{f"{name}_ms": ms for name, ms in stages.get("profile", {}).items()},
         **stages.get("complete", {}),
     }
@@ -53,8 +51,8 @@ def _scores(stages: Stages) -> Measurements:
         f"{split}_{ways[way]}": one["ppl"] for split in SPLITS for way, one in score[split].items()
     }
     exact, *others = score[SPLITS[0]]
-    speeds = {"exact": rate([exact]), "unnormalised": rate(others)}
-    return {**found, **{f"{way}_tokens_per_second": speed for way, speed in speeds.items()}}
+    found["exact_tokens_per_second"] = rate([exact])
+    return {**found, "unnormalised_tokens_per_second": rate(others)}
 
 
 # ---------------------------------------------------------------- the report
@@ -85,25 +83,24 @@ def where(settings: Any) -> Dict[str, Any]:
     }
 
 
-def _values(outcomes: Sequence[Outcome]) -> Dict[str, Dict[str, List[Optional[float]]]]:
-    """Return every number of each label, for each seed."""
-    found: Dict[str, Dict[str, List[Optional[float]]]] = {}
+def _values(outcomes: Sequence[Outcome]) -> Dict[str, Dict[str, List[float]]]:
+    """Return every known number of each label, for each seed."""
+    found: Dict[str, Dict[str, List[float]]] = {}
     for o in outcomes:
         own = found.setdefault(o.system.label, {})
         for name, value in measurements(o.parts).items():
-            own.setdefault(name, []).append(value)
+            if value is not None:
+                own.setdefault(name, []).append(value)
     return found
 
 
-def _summary(numbers: Mapping[str, Sequence[Optional[float]]]) -> Dict[str, Dict[str, Any]]:
-    """Return mean and sample standard deviation over seeds of each known number."""
+def _summary(numbers: Mapping[str, Sequence[float]]) -> Dict[str, Dict[str, Any]]:
+    """Return mean and sample standard deviation over seeds of each number."""
     found = {}
     for name, values in numbers.items():
-        known = [value for value in values if value is not None]
-        if known:
-            deviation = statistics.stdev(known) if len(known) > 1 else None
-            mean = statistics.fmean(known)
-            found[name] = {"mean": mean, "deviation": deviation, "count": len(known)}
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        mean = statistics.fmean(values)
+        found[name] = {"mean": mean, "deviation": deviation, "count": len(values)}
     return found
 
 

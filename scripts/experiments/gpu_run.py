@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = map(str, (ROOT, ROOT / "scripts", ROOT / "tests"))
 import fairseq_bnce  # noqa: E402
 from experiments import machine  # noqa: E402
-from experiments.measures import data as zipf  # noqa: E402
+from experiments.made import make_data  # noqa: E402
 from experiments.measures import layers, meter, updates  # noqa: E402
 from experiments.vocabulary import RECIPES  # noqa: E402
 from fairseq_bnce import Scorer, losses  # noqa: E402
@@ -123,14 +123,10 @@ class Rows:
 
 
 def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row:
-    """Return milliseconds of a call: median when waited for, and mean in a row."""
+    """Return the median milliseconds of a call, after a warm-up."""
     meter.repeat(call, 3, seconds, 3)
-    waited = meter.repeat(lambda: meter.seconds(call), most, seconds, 5)
-    start = timer()
-    for _ in waited:
-        call()
-    running = (timer() - start) / len(waited)
-    return {"ms": 1e3 * statistics.median(waited), "running_ms": 1e3 * running}
+    found = meter.repeat(lambda: meter.seconds(call), most, seconds, 5)
+    return {"ms": 1e3 * statistics.median(found)}
 
 
 def _data(vocabulary: int) -> str:
@@ -138,10 +134,8 @@ def _data(vocabulary: int) -> str:
 
 
 def stage_data(rows: Rows) -> None:
-    for size in map(str, sorted(set(SIZES))):
-        if not Path(_data(int(size))).is_dir():
-            tokens = "20000" if TINY else "450000"
-            zipf.main(["--vocab", size, "--tokens", tokens, "--out", _data(int(size))])
+    for size in SIZES:
+        make_data(Path(_data(size)), threads=1, vocab=size, tokens=20_000 if TINY else 450_000)
 
 
 def stage_probe(rows: Rows) -> None:
@@ -149,9 +143,9 @@ def stage_probe(rows: Rows) -> None:
     name = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
     rows.add(["versions"], lambda: {"torch": torch.__version__, "card": name})
 
-    def multiply(**dtype: Any) -> Row:
+    def multiply() -> Row:
         a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in "ab")
-        found = _times(lambda: torch.mm(a, b, **dtype))
+        found = _times(lambda: torch.mm(a, b))
         return {**found, "tflops": 2 * size**3 / found["ms"] / 1e9}
 
     def copy() -> Row:
@@ -161,7 +155,6 @@ def stage_probe(rows: Rows) -> None:
         return {**found, "tb_per_s": 8 * a.numel() / found["ms"] / 1e9}
 
     rows.add(["product of bf16"], multiply)
-    rows.add(["product of bf16 in float32"], partial(multiply, out_dtype=torch.float32))
     rows.add(["copy"], copy)
 
 
@@ -170,20 +163,17 @@ def stage_errors(rows: Rows) -> None:
     cases: Any = importlib.import_module("loss_cases")
     count = 33 if TINY else 1500
 
+    def run(name: str, problem: Any, dtype: torch.dtype) -> Row:
+        problem = cases.with_gradients(problem, dtype)
+        loss = cases.call(losses, name, problem).sum()
+        found = {"loss": loss.detach(), **cases.gradients(loss, problem)}
+        return {k: v.cpu().double() for k, v in found.items()}
+
     def compare(name: str, dtype: torch.dtype) -> Row:
         rounded = cases.with_gradients(cases.make_problem(count), dtype)
-        plain = {k: v if v is None else v.detach() for k, v in rounded.items()}
-        exact = cases.with_gradients(plain, torch.float64)
-        want = cases.call(losses, name, exact).sum()
-        wanted = cases.gradients(want, exact)
-        moved = {
-            k: v if v is None else v.detach().to(DEVICE).requires_grad_(v.requires_grad)
-            for k, v in rounded.items()
-        }
-        got = cases.call(losses, name, moved).sum()
-        found = {k: g.cpu().double() for k, g in cases.gradients(got, moved).items()}
-        off = {k: float((found[k] - wanted[k]).norm() / wanted[k].norm()) for k in wanted}
-        return {"loss": abs(float(got.cpu().double() / want) - 1), **off}
+        moved = {k: v if v is None else v.to(DEVICE) for k, v in rounded.items()}
+        want, got = run(name, rounded, torch.float64), run(name, moved, dtype)
+        return {k: float((got[k] - want[k]).norm() / want[k].norm()) for k in want}
 
     for name, dtype in product(cases.ROWS, (torch.float32, torch.float16, torch.bfloat16)):
         rows.add([name, str(dtype)], partial(compare, name, dtype))
@@ -191,14 +181,10 @@ def stage_errors(rows: Rows) -> None:
 
 def stage_layer(rows: Rows) -> None:
     """Measure the output layer alone, forward and backward."""
-    heads = [layers.LIMIT, "bnce_sparse", "bnce", "shared_nce_sparse"]
-    heads += ["cross_entropy", "compiled", "liger", "cut_cross_entropy"]
     main = "64x32x500" if TINY else "8192x4096x131072"
-    few = [layers.LIMIT, "bnce_sparse", "cross_entropy"]
-    shapes = {main: heads}
+    shapes = {main: list(layers.HEADS)}
     if not TINY:
-        shapes.update({"8192x512x131072": few, "8192x1024x267744": few, "8192x650x52595": few})
-        shapes["8192x4096x1000000"] = few[:2]
+        shapes["8192x512x131072"] = [layers.LIMIT, "bnce_sparse", "cross_entropy"]
 
     def one(head: str, problem: Any) -> Row:
         call = layers.make_head(head, problem)
@@ -208,20 +194,13 @@ def stage_layer(rows: Rows) -> None:
             "distinct_words": len(torch.unique(problem.target)),
         }
 
-    def partition(problem: Any) -> Row:
-        features, weight = problem.features.detach(), problem.weight.detach()
-        with torch.no_grad():
-            return _times(lambda: losses.log_partition(features, weight, None))
-
     for text, chosen in shapes.items():
-        for dtype in [torch.bfloat16] + [torch.float16, torch.float32] * (text == main):
-            problem = layers.make_problem(text, dtype, torch.device(DEVICE))
-            for head in chosen if dtype == torch.bfloat16 else few[:2]:
-                rows.add([head, text, str(dtype)], partial(one, head, problem))
-            if text == main and dtype == torch.bfloat16:
-                _profile(layers.make_head("bnce_sparse", problem), rows.out / "profile-layer.txt")
-                rows.add(["log_partition", text, str(dtype)], partial(partition, problem))
-            del problem
+        problem = layers.make_problem(text, torch.bfloat16, torch.device(DEVICE))
+        for head in chosen:
+            rows.add([head, text, "torch.bfloat16"], partial(one, head, problem))
+        if text == main:
+            _profile(layers.make_head("bnce_sparse", problem), rows.out / "profile-layer.txt")
+        del problem
 
 
 def _profile(call: Callable[[], Any], path: Path) -> Row:
@@ -235,9 +214,8 @@ def _profile(call: Callable[[], Any], path: Path) -> Row:
     by = "self_device_time_total" if DEVICE == "cuda" else "self_cpu_time_total"
     table = averages.table(sort_by=by, row_limit=45, max_name_column_width=70)
     path.write_text(table)
-    names = "cudaStreamSynchronize cudaDeviceSynchronize cudaLaunchKernel cudaMemcpyAsync"
-    names += " cuLaunchKernelEx cudaLaunchKernelExC aten::item"
-    return {"counts_of_3": {a.key: a.count for a in averages if a.key in names.split()}}
+    calls = ("cuda", "cuLaunch", "aten::item")  # of CUDA's own functions, and waits for a number
+    return {"counts_of_3": {a.key: a.count for a in averages if a.key.startswith(calls)}}
 
 
 def _fast_inits() -> None:
@@ -260,19 +238,16 @@ def _fast_inits() -> None:
 _HALVES = ["--memory-efficient-bf16"]
 _TINY = """--decoder-layers 2 --decoder-embed-dim 64 --decoder-input-dim 64 --decoder-output-dim 64
 --decoder-ffn-embed-dim 128"""
-_FAIRSEQS = ("cross_entropy", "adaptive_loss")
 _BANDS = "--arch transformer_lm_wiki103 --lr 0.0001 --clip-norm 0.1"
 
 
-def _flags(
-    vocabulary: int, system: str, extra: Sequence[str] = (), has_bands: bool = False
-) -> List[str]:
+def _flags(vocabulary: int, system: str, extra: Sequence[str]) -> List[str]:
     """Return fairseq-train's flags for a system such as "bnce row-sparse tied".
 
-    The model is bench_vocab.py's transformer, or transformer_lm_wiki103 with bands.
+    The model is bench_vocab.py's transformer, or transformer_lm_wiki103 with "bands".
     """
     recipe, (criterion, *words) = RECIPES["transformer"], system.split()
-    if has_bands:
+    if "bands" in words:
         recipe = recipe._replace(training=tuple(_BANDS.split()), batch=(8, 512), has_bias=True)
         cuts = "200,600" if TINY else "20000,60000"
         extra = [*extra, "--adaptive-softmax-cutoff", cuts, "--adaptive-input-cutoff", cuts]
@@ -294,10 +269,8 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
 
     for _ in range(4):
         step()
-    words: List[int] = []
     start = timer()
-    while len(words) < 5 or (len(words) < most and time.perf_counter() < start + seconds):
-        words.append(step())
+    words = meter.repeat(step, most, seconds, 5)
     took = timer() - start
     peak = torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else None
     found = {"words_per_s": sum(words) / took, "update_ms": 1e3 * took / len(words)}
@@ -308,14 +281,13 @@ def stage_training(rows: Rows) -> None:
     _fast_inits()
     small, middle, large = SIZES
     ours, softmax = "bnce row-sparse", "cross_entropy"
-    plan = [(system, middle, _HALVES) for system in (ours, softmax, "adaptive_loss", "bnce")]
-    plan += [(ours, size, _HALVES) for size in (small, large)]
-    plan += [(f"{system} tied", middle, _HALVES) for system in (ours, softmax)]
-    plan += [(system, size, _HALVES) for size in (small, large) for system in _FAIRSEQS]
-    plan += [(ours, middle, []), (softmax, middle, []), (ours, middle, ["--amp"])]
-    for system, vocabulary, extra in plan:
-        flags = _flags(vocabulary, system, extra)
-        rows.add([system, vocabulary, *extra], partial(_words_per_second, flags))
+    plan = [(system, middle) for system in (ours, softmax, "adaptive_loss", "bnce")]
+    plan += [(ours, size) for size in (small, large)]
+    plan += [(f"{system} tied", middle) for system in (ours, softmax)]
+    plan += [(system, size) for size in (small, large) for system in (softmax, "adaptive_loss")]
+    for system, vocabulary in plan:
+        flags = _flags(vocabulary, system, _HALVES)
+        rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags))
 
 
 def stage_scoring(rows: Rows) -> None:
@@ -337,18 +309,17 @@ def stage_scoring(rows: Rows) -> None:
     words = [f"w{1 + i % 997}" for i in range(2000 if TINY else 200_000)]
     lines = [" ".join(words[i : i + 19]) for i in range(0, len(words), 19)]
 
-    def score(dtype: torch.dtype, exact: bool) -> Row:
+    def score(exact: bool) -> Row:
         path = f"{folder}/checkpoint_last.pt"
-        scorer = Scorer.from_checkpoint(path, device=DEVICE, dtype=dtype, exact=exact)
+        scorer = Scorer.from_checkpoint(path, device=DEVICE, exact=exact)
         some = lines[: len(lines) // (8 if exact else 1)]
         scorer.score(some[:200])
         start = timer()
         scores = scorer.score(some)
         return {"tokens_per_s": 20 * len(some) / (timer() - start), "sum": float(scores.sum())}
 
-    for dtype, exact in product((torch.float32, torch.bfloat16), (False, True)):
-        key = [str(dtype), "exact" if exact else "unnormalised", vocabulary]
-        rows.add(key, partial(score, dtype, exact))
+    for name, exact in (("unnormalised", False), ("exact", True)):
+        rows.add(["torch.float32", name, vocabulary], partial(score, exact))
 
 
 def stage_profile(rows: Rows) -> None:
@@ -372,7 +343,7 @@ def stage_bands(rows: Rows) -> None:
     _fast_inits()
     vocabulary = SIZES[1]
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
-        flags = _flags(vocabulary, system, _HALVES, has_bands=True)
+        flags = _flags(vocabulary, f"{system} bands", _HALVES)
         rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, 100))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
@@ -25,10 +24,6 @@ _WORKED = re.compile(
 _STARTS = re.compile(r"\| valid\w* \| \{|Saved checkpoint|Start iterating over samples")
 
 
-class UnreadableLog(CommandFailed):
-    """The output of a successful command is incomplete."""
-
-
 class Interval(NamedTuple):
     """One train_inner line.
 
@@ -46,8 +41,7 @@ class Interval(NamedTuple):
     steady: bool
 
 
-@dataclass
-class TrainingLog:
+class TrainingLog(NamedTuple):
     """What a training logged.
 
     Attributes:
@@ -55,10 +49,10 @@ class TrainingLog:
         processor: processor seconds up to an update, without validation and saving.
     """
 
-    intervals: List[Interval] = field(default_factory=list)
-    validations: List[Dict[str, Any]] = field(default_factory=list)
-    parameters: Optional[int] = None
-    processor: Dict[int, float] = field(default_factory=dict)
+    intervals: List[Interval]
+    validations: List[Dict[str, Any]]
+    parameters: int
+    processor: Dict[int, float]
 
     def words_at(self, update: int) -> Optional[float]:
         """Return training targets up to an update; None without any interval."""
@@ -94,16 +88,16 @@ def read_training(log: Path, warm_up: int = WARM_UP) -> TrainingLog:
     """Read the log of a training.
 
     Raises:
-        UnreadableLog: if it holds no training.
+        CommandFailed: if it holds no training.
     """
     text = log.read_text(encoding="utf-8", errors="replace")
     parameters = _PARAMETERS.search(text)
     if parameters is None:
-        raise UnreadableLog(f"{log.name} holds no 'num. shared model params' line")
-    found = TrainingLog(parameters=int(parameters.group(1).replace(",", "")))
-    found.processor = _processor(text.splitlines())
+        raise CommandFailed(f"{log.name} holds no 'num. shared model params' line")
+    count, lines = int(parameters.group(1).replace(",", "")), text.splitlines()
+    found = TrainingLog([], [], count, _processor(lines))
     position, exact = 0, True
-    for tag, stats in filter(None, map(_statistics, text.splitlines())):
+    for tag, stats in filter(None, map(_statistics, lines)):
         if tag == "train_inner":
             found.intervals.append(_interval(position, stats, exact, warm_up))
             position, exact = found.intervals[-1].last, True
@@ -134,15 +128,15 @@ def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
     """Return perplexity, tokens and seconds from the output of fairseq-eval-lm.
 
     Raises:
-        UnreadableLog: without a result, or if the result leaves out a part of the data.
+        CommandFailed: without a result, or if the result leaves out a part of the data.
     """
     text = "\n".join(lines)
     evaluated, loss = _EVALUATED.search(text), _LOSS.search(text)
     skipped = _SKIPPED.search(text)
     if skipped:  # it would go on, down to a perplexity of 1.00 over 0 tokens
-        raise UnreadableLog(f"fairseq-eval-lm skipped {skipped.group(1)} blocks as too long")
+        raise CommandFailed(f"fairseq-eval-lm skipped {skipped.group(1)} blocks as too long")
     if not evaluated or not loss:
-        raise UnreadableLog("fairseq-eval-lm printed no 'Evaluated ... tokens' or 'Loss' line")
+        raise CommandFailed("fairseq-eval-lm printed no 'Evaluated ... tokens' or 'Loss' line")
     tokens, rate = int(evaluated.group(1).replace(",", "")), float(evaluated.group(2))
     # From the loss: the printed perplexity has two decimals, too few for one below 1. The seconds
     # come from the rate, since eval-lm rounds its own to tenths.

@@ -57,11 +57,8 @@ def hardware() -> Dict[str, object]:
     # ARM's cpuinfo has no name.
     name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     processor = name[1].strip() if name else platform.processor() or platform.machine()
-    return {"processor": processor, "cores": _cores(), "system": platform.system()}
-
-
-def _cores() -> Optional[int]:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"processor": processor, "cores": cores, "system": platform.system()}
 
 
 def record() -> Dict[str, object]:

@@ -50,15 +50,11 @@ def all_tables() -> Dict[str, Table]:
     files = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in _FOLDER.glob("*.yaml")}
     columns, found = files.pop("columns"), {}
     for paper in files.values():
+        shared = paper["corpus"], recipe(**paper["regime"])
         for name, own in paper["tables"].items():
-            found[name] = Table(
-                own["title"],
-                paper["corpus"],
-                recipe(**paper["regime"]),
-                _rows(paper, own),
-                [(columns[one][0], one, columns[one][1]) for one in own["columns"]],
-                (paper["about"] + own.get("more", "")).strip(),
-            )
+            shown = [(columns[one][0], one, columns[one][1]) for one in own["columns"]]
+            about = (paper["about"] + own.get("more", "")).strip()
+            found[name] = Table(own["title"], *shared, _rows(paper, own), shown, about)
     return dict(sorted(found.items()))
 
 

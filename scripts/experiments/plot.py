@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
@@ -55,7 +56,7 @@ def lines(panels: Sequence[Panel], title: str, path: Path, source: str = "") -> 
     Returns:
         what was done, or why it was not.
     """
-    return _draw(lambda plt: _lines(plt, panels, title), path, source)
+    return _draw(partial(_lines, panels=panels, title=title), path, source)
 
 
 def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: str = "") -> str:
@@ -68,7 +69,7 @@ def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: 
     Returns:
         what was done, or why it was not.
     """
-    return _draw(lambda plt: _clouds(plt, drawn, axes), path, source)
+    return _draw(partial(_clouds, drawn=drawn, axes=axes), path, source)
 
 
 def source_of(path: Path) -> str:
@@ -78,29 +79,26 @@ def source_of(path: Path) -> str:
     return text.partition(b"tEXtSource\0")[2][:DIGEST].decode("ascii", "replace")
 
 
-def _draw(make: Callable[[Any], Any], path: Path, source: str) -> str:
+def _draw(fill: Callable[[Any], None], path: Path, source: str) -> str:
     if importlib.util.find_spec("matplotlib") is None:
         return f"{path.name}: skipped, matplotlib is not installed (pip install matplotlib)"
-    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")  # no display
-    import matplotlib.pyplot as plt
-
-    figure = make(plt)
+    figure = FigureCanvasAgg(Figure()).figure  # no display, and none of pyplot's global state
+    fill(figure)
     figure.savefig(str(path), dpi=120, metadata={"Source": source} if source else None)
-    plt.close(figure)
     return f"{path.name}: written"
 
 
-def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
+def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
     across, down = min(len(panels), ACROSS), -(-len(panels) // ACROSS)
     width = 5 * across + 2
-    figure, axes = plt.subplots(down, across, figsize=(width, 4.5 * down), squeeze=False)
+    figure.set_size_inches(width, 4.5 * down)
     labels = list(dict.fromkeys(label for panel in panels for label, _ in panel.lines))
     known = {}
-    for one in axes.flat[len(panels) :]:
-        one.set_visible(False)
-    for one, panel in zip(axes.flat, panels):
+    for place, panel in enumerate(panels, start=1):
+        one = figure.add_subplot(down, across, place)
         for label, points in panel.lines:
             if points:
                 style = _style(labels.index(label), panel.joined)
@@ -111,7 +109,6 @@ def _lines(plt: Any, panels: Sequence[Panel], title: str) -> Any:
     figure.legend(list(known.values()), list(known), loc="center right", fontsize=8)
     figure.suptitle(title)
     figure.tight_layout(rect=(0, 0, 1 - 2 / width, 1))
-    return figure
 
 
 def _style(place: int, joined: bool) -> Dict[str, str]:
@@ -121,10 +118,11 @@ def _style(place: int, joined: bool) -> Dict[str, str]:
     return {"color": f"C{place % 10}", "linestyle": line, "marker": ".x^"[more]}
 
 
-def _clouds(plt: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> Any:
+def _clouds(figure: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> None:
     from matplotlib.transforms import Bbox
 
-    figure, one = plt.subplots(figsize=(9, 6.5))
+    figure.set_size_inches(9, 6.5)
+    one = figure.add_subplot()
     named: List[Tuple[float, float, str, str]] = []
     for place, cloud in enumerate(drawn):
         colour = f"C{place % 10}"
@@ -143,7 +141,6 @@ def _clouds(plt: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> Any:
     taken += [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
     for *at, name, colour in named:
         _write_beside(one, at, name, colour, taken)
-    return figure
 
 
 def _write_beside(one: Any, at: Sequence[float], name: str, colour: str, taken: List[Any]) -> None:

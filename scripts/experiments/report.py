@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Sequence
 
 import yaml  # a dependency of omegaconf, which fairseq needs
-from rendering.cells import spread, table
+from rendering.cells import Line, measured
 
 MIB = 2**20
 
 
-# Labels of a line, and the values of each number: several are shown as mean and deviation.
-Line = Tuple[Sequence[str], Mapping[str, Sequence[Optional[float]]]]
-
-
-@functools.lru_cache(maxsize=None)
 def load(name: str) -> Any:
     """Return the content of a YAML file beside this module."""
     path = Path(__file__).with_name(f"{name}.yaml")
@@ -33,13 +27,9 @@ def sections(kind: str, heads: Sequence[str], lines: Sequence[Line]) -> List[str
     """
     found = []
     for title, shown in load("reports")[kind].items():
-        columns = shown["columns"]
-        if any(set(columns) & set(numbers) for _, numbers in lines):
-            rows = [
-                [*labels, *(spread(numbers.get(n, ()), form) for n, (_, form) in columns.items())]
-                for labels, numbers in lines
-            ]
-            text = "\n".join(table([*heads, *(title for title, _ in columns.values())], rows))
+        columns = [(head, name, form) for name, (head, form) in shown["columns"].items()]
+        if any(name in numbers for _, name, _ in columns for _, numbers in lines):
+            text = "\n".join(measured(heads, columns, lines))
             found.append(f"## {title}\n\n{text}\n\n{shown['about'].strip()}")
     return found
 

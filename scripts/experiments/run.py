@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import machine, processes
+from . import logs, machine, processes
 
 Measured = Tuple[Any, processes.Ended]
 Part = Tuple[str, Callable[[], Measured]]  # name, and the function that makes the value
@@ -83,6 +83,13 @@ class Run:
     def measure(self, name: str, *arguments: Any) -> Measured:
         """Run a measure of measure.py."""
         return measure(name, self.folder / f"{name}.json", self.settings.threads, *arguments)
+
+    def training(self, *arguments: Any, warm_up: int = logs.WARM_UP) -> Tuple[Any, processes.Ended]:
+        """Train afresh with ``--log-format json``; return what train.py logs, and how it ended."""
+        log = self.folder / "train.log"
+        log.unlink(missing_ok=True)
+        ended = processes.run([sys.executable, TRAIN, *arguments], log, self.settings.threads)
+        return logs.read_training(log, warm_up), ended
 
     def _store(self, name: str, value: Any, ended: processes.Ended) -> None:
         self.stored[name] = {

@@ -13,7 +13,7 @@ from rendering.cells import SOFTMAX
 
 from . import logs, machine, processes
 from .recipes import ADAPTIVE, Variant, criterion_flags, inherited
-from .run import TRAIN, Measured, Outcome, Part, Run, device_flags, prepare
+from .run import Measured, Outcome, Part, Run, device_flags, prepare
 
 # fairseq's own criteria train no constant: their models are only scored exactly.
 NORMALISED = (SOFTMAX, ADAPTIVE)
@@ -28,9 +28,9 @@ def split(arguments: Sequence[str]) -> Tuple[List[str], List[str]]:
 
 def add_questions(parser: argparse.ArgumentParser) -> None:
     """Add ``--questions`` and ``--answers``."""
-    about = "sentence completion: measure its accuracy, too"
-    parser.add_argument("--questions", type=Path, metavar="CSV", help=about)
-    parser.add_argument("--answers", type=Path, metavar="CSV", help="the right answers")
+    add = parser.add_argument
+    add("--questions", type=Path, metavar="CSV", help="of sentence completion: measure accuracy")
+    add("--answers", type=Path, metavar="CSV", help="the right answers")
 
 
 def settings(options: argparse.Namespace, **others: Any) -> argparse.Namespace:
@@ -84,13 +84,10 @@ class Training(Run):
         return super().outcome(values, error)
 
     def _train(self) -> Measured:
-        log = self.folder / "train.log"
-        log.unlink(missing_ok=True)
-        shutil.rmtree(str(self.checkpoint.parent), ignore_errors=True)  # of an interrupted training
-        command = [sys.executable, TRAIN, *self._places, *self.flags, "--log-format", "json"]
-        command += ["--save-dir", self.checkpoint.parent]
-        ended = processes.run(command, log, self.settings.threads)
-        training = logs.read_training(log)
+        saved = self.checkpoint.parent
+        shutil.rmtree(str(saved), ignore_errors=True)  # of an interrupted training
+        flags = [*self.flags, "--log-format", "json", "--save-dir", saved]
+        training, ended = self.training(*self._places, *flags)
         curve = training.curve()
         last = curve[-1] if curve else {}
         return {
@@ -106,19 +103,16 @@ class Training(Run):
 
     def _score(self) -> Measured:
         """Measure the normaliser, and score each split with fairseq-eval-lm."""
-        flags = ["--path", self.checkpoint, "--no-progress-bar", *self._scoring_flags()]
+        settings = self.settings
+        ways = ["--exact-only"] if self.system.criterion in NORMALISED else []
+        flags = ["--path", self.checkpoint, "--no-progress-bar", *ways, "--num-workers", "0"]
+        flags += [*device_flags(settings.device), *inherited(self.flags), *settings.recipe.scoring]
         found, ended = self.measure("score", *self._places, *flags)
         score = {
             split: {way: logs.read_scoring(lines) for way, lines in ways.items()}
             for split, ways in found["printed"].items()
         }
         return {"normaliser": found["normaliser"], "score": score}, ended
-
-    def _scoring_flags(self) -> List[str]:
-        settings = self.settings
-        ways = ["--exact-only"] if self.system.criterion in NORMALISED else []
-        same = [*device_flags(settings.device), "--num-workers", "0", *inherited(self.flags)]
-        return [*ways, *same, *settings.recipe.scoring]
 
     def _profile(self) -> Measured:
         """Time the parts of an update; the criterion's are features and output layer."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import shlex
 import statistics
-import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from rendering.cells import SOFTMAX, ratio
 
-from . import logs, machine, plot, processes, report, run
+from . import logs, machine, plot, report, run
 from .made import make_data
+from .processes import CommandFailed
 from .recipes import ADAPTIVE, criterion_flags, words
 from .report import MIB
-from .run import TRAIN, Measured, Outcome, Part, Run
+from .run import Measured, Outcome, Part, Run
 
 PARTS = ("update", "train")
 LEAST_UPDATES = 10  # timed updates of a training, however long they take
@@ -107,15 +107,14 @@ class Benchmark(Run):
         return self.measure("update", *limits, *self._arguments())
 
     def _train(self) -> Measured:
-        interval, log = self._interval(), self.folder / "train.log"
-        log.unlink(missing_ok=True)
-        command = [sys.executable, TRAIN, *self._arguments(), "--log-interval", interval]
-        command += ["--max-update", (_INTERVALS + _WARM_INTERVALS) * interval]
-        ended = processes.run(command, log, self.settings.threads)
-        training = logs.read_training(log, warm_up=_WARM_INTERVALS * interval)
+        interval = self._interval()
+        limits = ["--log-interval", interval]
+        limits += ["--max-update", (_INTERVALS + _WARM_INTERVALS) * interval]
+        warm_up = _WARM_INTERVALS * interval
+        training, ended = self.training(*self._arguments(), *limits, warm_up=warm_up)
         found = [one for one in training.intervals if one.steady]
         if len(found) < _INTERVALS:  # on a GPU, fairseq goes on without memory
-            raise logs.UnreadableLog(f"required {_INTERVALS} timed intervals, got {len(found)}")
+            raise CommandFailed(f"required {_INTERVALS} timed intervals, got {len(found)}")
         return speeds(found, training.processor), ended
 
     def _interval(self) -> int:
@@ -152,7 +151,13 @@ def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> N
 
 def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
     """Return the numbers of each run, with ratios to other systems at the same V."""
-    own = {(o.system, o.case): _numbers(o.parts) for o in outcomes}
+    own: Dict[Any, Numbers] = {}
+    for o in outcomes:
+        found = own[o.system, o.case] = dict(
+            o.parts["train"]["value"] if "train" in o.parts else {}
+        )
+        if "update" in o.parts:
+            found["update_mib"] = o.parts["update"]["value"]["peak_bytes"] / MIB
     for (system, vocab), found in own.items():
         dense = system[: -len(_SPARSE)] if system.endswith(_SPARSE) else None
         for name, other in (("x_softmax", SOFTMAX), ("x_dense", dense)):
@@ -160,16 +165,6 @@ def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
             if found:
                 found[name] = ratio(found.get("words_per_second"), reference)
     return list(own.values())
-
-
-def _numbers(parts: Dict[str, Any]) -> Numbers:
-    found: Numbers = {}
-    if "train" in parts:
-        found.update(parts["train"]["value"])
-    if "update" in parts:
-        value = parts["update"]["value"]
-        found["update_mib"] = value["peak_bytes"] / MIB
-    return found
 
 
 def growth(outcomes: Sequence[Outcome]) -> Dict[str, Numbers]:
@@ -207,18 +202,14 @@ def write(outcomes: Sequence[Outcome], settings: Any) -> str:
         failed = {"failed": o.error} if o.error else {}
         named = {"system": o.system, "vocab": o.case, "folder": o.folder}
         runs.append({**named, **failed, **own, "parts": o.parts})
-        lines.append(([o.system, f"{o.case:,}"], _lists(own)))
+        lines.append(([o.system, f"{o.case:,}"], own))
     recipe, grown = settings.recipe, growth(outcomes)
     content = {"settings": {**chosen, "recipe": recipe._asdict()}, "growth": grown, "runs": runs}
-    growing = [([system], _lists(found)) for system, found in grown.items()]
+    growing = [([system], found) for system, found in grown.items()]
     parts = [f"# Cost by vocabulary, {recipe.name}: {recipe.about}"]
     parts += report.sections("vocabulary", ["system", "V"], lines)
     parts += [*report.sections("growth", ["system"], growing), *run.failures(outcomes)]
     return report.write(settings.out / "benchmark", parts, content)
-
-
-def _lists(found: Numbers) -> Dict[str, List[Optional[float]]]:
-    return {name: [value] for name, value in found.items()}
 
 
 def draw(outcomes: Sequence[Outcome], settings: Any) -> str:

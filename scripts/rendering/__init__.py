@@ -1,9 +1,8 @@
 """The parts of scripts/render_tables.py.
 
-``pages`` fills the tables of a page, ``cells`` formats numbers and tables, and ``tables`` lists
-every table by its name. The other modules turn the JSON of one script or several into a table:
-``comparisons`` and ``adaptive`` for compare.py, ``papers`` for recipe.py, ``benchmarks`` for
-bench_vocab.py, ``gpu`` for gpu_run.py, ``scoring`` for scripts and commands that score text,
-``decoding`` for speech, ``corpora`` for prepared text. ``frontier`` takes the
-results of every training, also for the pictures of scripts/frontier.py.
+``cells`` formats numbers and tables, and ``tables`` lists every table by its name. The other
+modules turn the JSON of one script or several into a table: ``comparisons`` and ``adaptive`` for
+compare.py, ``papers`` for recipe.py, ``benchmarks`` for bench_vocab.py and gpu_run.py, ``scoring``
+for scripts and commands that score text, ``decoding`` for speech. ``frontier`` takes the results of
+every training, for the pictures of scripts/frontier.py.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from .cells import Columns, spread, table
+from .cells import PROCESSOR_SPEED, Columns, measured, spread, table
 
 Run = Dict[str, Any]
 Key = Tuple[str, str]  # (method, learning rate)
@@ -26,7 +26,7 @@ METHODS = {
     "tied-random": "the same, `--init-output-bias none`",
 }
 _SPEED: Columns = (
-    ("words/processor s", "words_per_processor_second", ",.0f"),
+    PROCESSOR_SPEED,
     ("peak memory, MiB", "peak_mib", ",.0f"),
     ("parameters", "parameters", ",.0f"),
 )
@@ -88,7 +88,7 @@ def equal_time(*comparisons: Dict[str, Any]) -> List[str]:
     chosen = _leaders(comparisons)
     end = min(run["processor_seconds"] for runs in chosen.values() for run in runs)
     lines = [
-        [METHODS[method], *(_shown([_after(run, time) for run in runs]) for time in (end / 2, end))]
+        [METHODS[method], *(spread((_after(r, t) for r in runs), ".1f") for t in (end / 2, end))]
         for (method, _), runs in chosen.items()
     ]
     return table(["validation PPL after", f"{end / 2:,.0f} s", f"{end:,.0f} s"], lines)
@@ -115,10 +115,10 @@ def scoring(*comparisons: Dict[str, Any]) -> List[str]:
 
 def _measured(title: str, found: Dict[str, List[Run]], columns: Columns) -> List[str]:
     lines = [
-        [METHODS[name], *(_shown([run.get(key) for run in runs], f) for _, key, f in columns)]
+        ([METHODS[name]], {key: [run.get(key) for run in runs] for _, key, _ in columns})
         for name, runs in found.items()
     ]
-    return table([title, *(head for head, _, _ in columns)], lines)
+    return measured([title], columns, lines)
 
 
 def _runs(comparisons: Iterable[Dict[str, Any]], is_scored: bool = False) -> Runs:
@@ -173,7 +173,7 @@ def _milestones(runs: Sequence[Run]) -> List[int]:
 
 def _at(runs: Sequence[Run], update: int) -> str:
     """Return the perplexity after so many updates."""
-    return _shown([_curve(run).get(update) for run in runs])
+    return spread((_curve(run).get(update) for run in runs), ".1f")
 
 
 def _after(run: Run, seconds: float) -> Optional[float]:
@@ -183,8 +183,3 @@ def _after(run: Run, seconds: float) -> Optional[float]:
         if x <= seconds <= y:
             return math.exp(left + (right - left) * (seconds - x) / (y - x))
     return None
-
-
-def _shown(values: Sequence[Optional[float]], form: str = ".1f") -> str:
-    """Return mean and deviation, or one value that all runs share, such as their updates."""
-    return spread(values if len(set(values) - {None}) > 1 else values[:1], form)

@@ -7,7 +7,10 @@ from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 NONE = "–"
 SOFTMAX = "cross_entropy"  # the criterion that the others are compared with
-Columns = Sequence[Tuple[str, str, str]]  # (title, name of the measurement, format)
+Column = Tuple[str, str, str]  # (title, name of the measurement, format)
+Columns = Sequence[Column]
+SPEED: Column = ("words/s", "words_per_second", ",.0f")
+PROCESSOR_SPEED: Column = ("words/processor s", "words_per_processor_second", ",.0f")
 Line = Tuple[Sequence[str], Mapping[str, Any]]  # labels, and numbers by name
 
 
@@ -42,12 +45,11 @@ def difference(found: Mapping[str, Any], name: str) -> str:
 
 
 def spread(values: Iterable[Optional[float]], form: str) -> str:
-    """Return the mean, and the standard deviation of several values; a dash for no value."""
+    """Return mean and standard deviation; one number if all values agree, a dash for no value."""
     known = [value for value in values if value is not None]
-    if not known:
-        return NONE
-    mean = number(statistics.fmean(known), form)
-    return mean if len(known) == 1 else f"{mean} ± {number(statistics.stdev(known), form)}"
+    if len(set(known)) < 2:
+        return number(known[0] if known else None, form)
+    return f"{number(statistics.fmean(known), form)} ± {number(statistics.stdev(known), form)}"
 
 
 def table(titles: Sequence[str], lines: Iterable[Sequence[str]], text: int = 1) -> List[str]:
@@ -69,13 +71,9 @@ def measured(titles: Sequence[str], columns: Columns, lines: Iterable[Line]) -> 
 
 
 def cells(found: Mapping[str, Any], columns: Columns) -> List[str]:
-    """Return the numbers of one line."""
-    return [number(found.get(name), form) for _, name, form in columns]
-
-
-def listing(found: Mapping[str, Any], rows: Columns) -> List[str]:
-    """Return a table with one line for each measurement."""
-    return table(["", ""], [[title, number(found[name], form)] for title, name, form in rows])
+    """Return the numbers of one line. A list of values becomes mean and standard deviation."""
+    values: Iterable[Any] = ((found.get(name), form) for _, name, form in columns)
+    return [(spread if isinstance(one, list) else number)(one, form) for one, form in values]
 
 
 def _line(line: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping
 
-from .cells import SOFTMAX, Columns, measured, number, over, table
+from .cells import SOFTMAX, SPEED, Column, Columns, measured, number, over, table
 
 Comparison = Dict[str, Any]
 
@@ -53,23 +53,22 @@ def perplexities(
     *comparisons: Comparison,
     labels: Mapping[str, str],
     title: str = "",
-    speed: str = "words/s",
+    speed: Column = SPEED,
     form: str = ".2f",
 ) -> List[str]:
     """Tabulate perplexity, its distance to the softmax, and speed.
 
     Args:
         comparisons: one, or two of which the second has the softmax.
-        speed: title of the column for speed.
+        speed: the last column.
         form: of the distances.
     """
     softmax, lines = _means(comparisons[-1], SOFTMAX)["valid_ppl"], []
-    name = "words_per_second" if speed == "words/s" else "words_per_processor_second"
     for label, shown in labels.items():
         found = _means(comparisons[0], label) or {"valid_ppl": softmax}
         distance = "" if label == SOFTMAX else over(found["valid_ppl"], softmax, form)
         lines.append(([shown], {**found, "over": distance}))
-    return measured([title], (*_COLUMNS, (speed, name, ",.0f")), lines)
+    return measured([title], (*_COLUMNS, speed), lines)
 
 
 def _means(comparison: Comparison, label: str) -> Dict[str, Any]:
@@ -108,10 +107,10 @@ def seeds(comparison: Comparison) -> List[str]:
     lines = []
     for seed in [*sorted({str(run["seed"]) for run in comparison["runs"]}), "mean"]:
         softmax, own = found[SOFTMAX, seed]["valid_ppl"], found[BEST, seed]
-        ppl = own["valid_ppl"]
-        line = [seed, number(softmax, ".2f"), number(ppl, ".2f"), over(ppl, softmax, ".1f")]
-        lines.append([*line, number(own["sigma_z"], ".3f")])
-    return table(["seed", "softmax, valid PPL^f", "ranking", "over softmax", "σ_z"], lines)
+        distance = over(own["valid_ppl"], softmax, ".1f")
+        lines.append(([seed], {**own, "softmax": softmax, "over": distance}))
+    columns = (("softmax, valid PPL^f", "softmax", ".2f"), ("ranking", "valid_ppl", ".2f"))
+    return measured(["seed"], (*columns, *_COLUMNS[1:]), lines)
 
 
 def fused(comparison: Comparison) -> List[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import statistics
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 Content = Dict[str, Any]
 Points = Sequence[Tuple[float, float]]
@@ -54,11 +54,6 @@ class System:
     seed: Optional[int] = None
     runs: int = 1
 
-    @property
-    def place(self) -> Tuple[float, float]:
-        """Return (σ_z, perplexity), with more digits than a picture or a table shows."""
-        return round(self.sigma_z or 0.0, 4), round(self.ppl or 0.0, 2)
-
 
 def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
     """Return groups by family: two systems or more, ours before the paper's, all with a σ_z.
@@ -66,15 +61,21 @@ def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
     Args:
         contents: of JSON files; those of other results are passed over.
     """
-    found: Dict[Tuple[str, str], List[System]] = {}
+    found: Dict[str, Dict[str, List[System]]] = {}
     for one in dict.fromkeys(trainings(contents)):
         if one.sigma_z is not None:
-            found.setdefault((one.family, one.group), []).append(one)
-    merged: Dict[str, Dict[str, List[System]]] = {}
-    for (family, group), systems in sorted(found.items(), key=_natural):
-        if len(systems) > 1:
-            merged.setdefault(family, {})[group] = _means(systems)
-    return merged
+            found.setdefault(one.family, {}).setdefault(one.group, []).append(one)
+    return _of_several(found, _means)
+
+
+def _of_several(found: Dict[str, Dict[str, Any]], merge: Callable[[Any], Any]) -> Dict[str, Any]:
+    """Return the merged groups of two systems or more by family; numbers in names are in order."""
+    several: Dict[str, Dict[str, Any]] = {}
+    for family, groups in found.items():
+        for name, group in sorted(groups.items(), key=_natural):
+            if len(group) > 1:
+                several.setdefault(family, {})[name] = merge(group)
+    return several
 
 
 def trainings(contents: Iterable[Any]) -> Iterator[System]:
@@ -133,17 +134,9 @@ def _without_size(label: str, arch: str) -> str:
 def _training(family: str, group: str, run: Content, scored: Content, training: Content) -> System:
     points = [(p.get("processor_seconds"), p["ppl"]) for p in training["curve"]]
     has_curve = len(points) > 2 and all(seconds is not None for seconds, _ in points)
-    return System(
-        family,
-        group,
-        run["label"],
-        tuple(run["flags"]),
-        scored.get("valid_ppl"),
-        scored.get("sigma_z"),
-        tuple(points) if has_curve else (),
-        training["hardware"]["processor"],
-        run["seed"],
-    )
+    numbers = scored.get("valid_ppl"), scored.get("sigma_z"), tuple(points) if has_curve else ()
+    own = training["hardware"]["processor"], run["seed"]
+    return System(family, group, run["label"], tuple(run["flags"]), *numbers, *own)
 
 
 def _offsets(content: Content) -> Iterator[System]:
@@ -170,9 +163,9 @@ def _means(systems: Sequence[System]) -> List[System]:
     found = []
     for _, seeds in sorted(alike.items(), key=lambda item: item[0]):
         every = list(seeds.values())
-        means: Dict[str, Any] = {
-            n: statistics.fmean(getattr(one, n) for one in every) for n in ("ppl", "sigma_z")
-        }
+        means: Dict[str, Any] = {}
+        for name, digits in (("ppl", 2), ("sigma_z", 4)):  # more digits than a picture shows
+            means[name] = round(statistics.fmean(getattr(one, name) for one in every), digits)
         found.append(replace(every[0], **means, runs=sum(one.runs for one in every)))
     return found
 
@@ -204,11 +197,4 @@ def curves(contents: Iterable[Any]) -> Dict[str, Dict[str, Dict[str, Points]]]:
             groups = found.setdefault(one.family, {})
             methods = groups.setdefault(f"{one.group}, {one.machine}", {})
             methods.setdefault(one.label.partition("@")[0], []).extend(one.curve)
-    return {
-        family: {
-            group: {method: front(points) for method, points in methods.items()}
-            for group, methods in sorted(groups.items(), key=_natural)
-            if len(methods) > 1
-        }
-        for family, groups in sorted(found.items())
-    }
+    return _of_several(found, lambda methods: {name: front(p) for name, p in methods.items()})

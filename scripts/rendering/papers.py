@@ -9,7 +9,7 @@ import math
 import statistics
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
-from .cells import SOFTMAX, Columns, number, over, ratio, spread, table
+from .cells import PROCESSOR_SPEED, SOFTMAX, Columns, measured, over, ratio, spread, table
 
 Row = Dict[str, Any]
 OFF = "shift_off"  # the distance of the shifted perplexity from the exact one, in per cent
@@ -19,9 +19,8 @@ PTB: Columns = (
     ("σ_z", "sigma_z", ".3f"),
 )
 _TEST = ("test PPL^f", "test_ppl", ".1f")
-_SPEED = ("words/processor s", "words_per_processor_second", ",.0f")
-PTB_TEST: Columns = (_TEST, ("off %", OFF, ".2f"), _SPEED)
-NOISE: Columns = (_TEST, ("shifted", "test_u_ppl_shifted", ".1f"), PTB[1], _SPEED)
+PTB_TEST: Columns = (_TEST, ("off %", OFF, ".2f"), PROCESSOR_SPEED)
+NOISE: Columns = (_TEST, ("shifted", "test_u_ppl_shifted", ".1f"), PTB[1], PROCESSOR_SPEED)
 COMPLETION: Columns = (
     ("right, exact %", "accuracy", ".1f"),
     ("unnormalised %", "u_accuracy", ".1f"),
@@ -75,10 +74,10 @@ def noise(*recipes: Dict[str, Any]) -> List[str]:
         recipes: of mt2012_ptb, each with another seed.
     """
     lines = [
-        [f"`{label}`", *(spread([_ours(row, name) for row in rows], f) for _, name, f in NOISE)]
+        ([f"`{label}`"], {name: [_ours(row, name) for row in rows] for _, name, _ in NOISE})
         for label, rows in _by_label(recipes).items()
     ]
-    return table(["", *(title for title, _, _ in NOISE)], lines)
+    return measured([""], NOISE, lines)
 
 
 def completion(*recipes: Dict[str, Any]) -> List[str]:
@@ -110,18 +109,18 @@ def _size(row: Row) -> int:
 
 def beside(columns: Columns, rows: Sequence[Row]) -> List[str]:
     """Return a table of our numbers beside the paper's; a column without any number is left out."""
-    known = {name for row in rows for name in row["paper"]}
-    titles, lines = [""], [[f"`{row['label']}`"] for row in rows]
+    lines = []
+    for row in rows:
+        numbers = {name: _ours(row, name) for _, name, _ in columns}
+        numbers.update((f"paper's {name}", value) for name, value in row["paper"].items())
+        lines.append(([f"`{row['label']}`"], numbers))
+    known = {name for _, numbers in lines for name, value in numbers.items() if value}
+    shown: List[Any] = []
     for title, name, form in columns:
-        if not any(_ours(row, name) for row in rows):
-            continue
-        extra = ["paper"] if name in known else []
-        titles += [title, *extra]
-        for line, row in zip(lines, rows):
-            ours, paper = _ours(row, name), row["paper"].get(name)
-            cells = [number(ours, form), number(paper, "")]
-            line += cells[: 1 + len(extra)]
-    return table(titles, lines)
+        pair = (title, name, form), ("paper", f"paper's {name}", "")
+        if name in known:
+            shown += [column for column in pair if column[1] in known]
+    return measured([""], shown, lines)
 
 
 def _ours(row: Row, name: str) -> Optional[float]:

@@ -1,11 +1,11 @@
-"""Tables of quickstart.py, bench_scoring.py, bench_offset.py, fairseq-bnce."""
+"""Tables of quickstart.py, bench_scoring.py, bench_offset.py and the commands of fairseq-bnce."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
-from .cells import Columns, interval, listing, measured, number, table
+from .cells import Columns, interval, measured, number, table
 
 SYSTEMS = {
     "fairseq-bnce score": "`fairseq-bnce score`, text",
@@ -77,6 +77,17 @@ def memory(benchmark: Dict[str, Any]) -> List[str]:
     return measured(["lines"], _MEMORY, lines)
 
 
+def splits(*reports: Dict[str, Any]) -> List[str]:
+    """Tabulate every split of corpora, from the report.json of get-data and prepare-text."""
+    lines = []
+    for report in reports:
+        for name, split in report["splits"].items():
+            counts = [number(split[count], ",d") for count in ("lines", "types", "tokens")]
+            share = number(100 * split["unk"] / split["tokens"], ".2f")
+            lines.append([f"`{report['corpus']['name']}` {name}", *counts, f"{share} %"])
+    return table(["", "sentences", "types", "tokens", "`<unk>`"], lines)
+
+
 def printed(lines: List[Dict[str, Any]]) -> List[str]:
     """Tabulate the text output of fairseq-bnce score, from its --json output."""
     shown = [f"{one['log_prob']:.6f}\t{one['tokens']}\t{one['oov']}" for one in lines]
@@ -91,7 +102,7 @@ def summaries(unnormalised: Dict[str, Any], exact: Dict[str, Any]) -> List[str]:
 
 def diagnosis(found: Dict[str, Any]) -> List[str]:
     """Tabulate the numbers of fairseq-bnce diagnose."""
-    return listing(found, DIAGNOSIS)
+    return table(["", ""], [[title, number(found[name], form)] for title, name, form in DIAGNOSIS])
 
 
 def offsets(*found: Dict[str, Any]) -> List[str]:

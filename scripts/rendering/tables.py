@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Dict
+from typing import Callable, Dict, List
 
-from . import (
-    adaptive,
-    benchmarks,
-    comparisons,
-    corpora,
-    decoding,
-    gpu,
-    papers,
-    scoring,
-)
-from .pages import Table
+from . import adaptive, benchmarks, comparisons, decoding, papers, scoring
+from .cells import PROCESSOR_SPEED
 
 _perplexities = comparisons.perplexities
-TABLES: Dict[str, Table] = {
+TABLES: Dict[str, Callable[..., List[str]]] = {
     "ptb-perplexity": partial(_perplexities, labels=comparisons.PTB, title="criterion"),
     "ptb-profile": comparisons.profiles,
     "ptb-ranking": partial(_perplexities, labels=comparisons.RANKING, form=".1f"),
     "ptb-ranking-epochs": comparisons.epochs,
     "ptb-ranking-seeds": comparisons.seeds,
-    "ptb-sampled": partial(_perplexities, labels=comparisons.SAMPLED, speed="words/processor s"),
+    "ptb-sampled": partial(_perplexities, labels=comparisons.SAMPLED, speed=PROCESSOR_SPEED),
     "ptb-fused": comparisons.fused,
     "words-by-vocabulary": benchmarks.by_vocabulary,
     "words-by-vocabulary-exponents": partial(benchmarks.by_vocabulary, has_exponents=True),
-    "processor-words-by-vocabulary": partial(
-        benchmarks.by_vocabulary, title="words/processor s", measure="words_per_processor_second"
-    ),
-    "memory-of-updates": partial(
-        benchmarks.by_vocabulary, title="MiB", measure="update_mib", form=",.1f"
-    ),
+    "processor-words-by-vocabulary": partial(benchmarks.by_vocabulary, column=PROCESSOR_SPEED),
+    "memory-of-updates": partial(benchmarks.by_vocabulary, column=benchmarks.MEMORY),
     "vocabulary-batches": benchmarks.batches,
-    "gpu-layer": gpu.layer,
-    "gpu-training": gpu.training,
-    "gpu-errors": gpu.errors,
+    "gpu-layer": benchmarks.gpu_layer,
+    "gpu-training": benchmarks.gpu_training,
+    "gpu-errors": benchmarks.gpu_errors,
     "quickstart": scoring.quickstart,
     "scoring-speed": scoring.speeds,
     "scoring-memory": scoring.memory,
@@ -48,7 +35,7 @@ TABLES: Dict[str, Table] = {
     "offsets": scoring.offsets,
     "speech": decoding.speech,
     "speech-ways": decoding.ways,
-    "corpus-splits": corpora.splits,
+    "corpus-splits": scoring.splits,
     "papers-ptb": papers.ptb,
     "papers-ptb-test": papers.ptb_test,
     "papers-ptb-seeds": papers.ptb_seeds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Sequence
+from typing import Any, Callable, List, Mapping, NamedTuple, Sequence
 
 import numpy as np
 from decoders.made import SILENCE
@@ -14,15 +14,6 @@ from fairseq_bnce import Scorer
 from . import acoustics
 
 BEAM = 50  # hypotheses, in both libraries
-
-
-class Files(NamedTuple):
-    """Files of language models; the words to recognise, and their counts."""
-
-    checkpoint: Path
-    arpa: Path
-    words: Sequence[str]
-    counts: Sequence[int]
 
 
 class Search(NamedTuple):
@@ -37,13 +28,14 @@ class Search(NamedTuple):
     weigh: Callable[[float, float], Any] = lambda lm_weight, word_score: None
 
 
-def flashlight(model: str, files: Files) -> Search:
-    """Return a search by ``LexiconDecoder``, which knows the words of the files only."""
-    from decoders import search, systems
+def flashlight(model: str, checkpoint: Path, arpa: Path, counts: Mapping[str, int]) -> Search:
+    """Return a search by ``LexiconDecoder``, which knows the counted words only."""
+    from decoders import search
 
-    system = systems.make(model, files.checkpoint, files.words, files.arpa)
-    spellings = [acoustics.spell(word) for word in files.words]
-    trie = search.smeared_trie(spellings, files.counts, len(acoustics.TOKENS), system)
+    words = list(counts)
+    system = search.make_system(model, checkpoint, words, arpa)
+    spellings = [acoustics.spell(word) for word in words]
+    trie = search.smeared_trie(spellings, [*counts.values()], len(acoustics.TOKENS), system)
     make = functools.partial(search.decoder, trie, system, BEAM)
     decoders: List[Any] = [make()]
 
@@ -52,18 +44,18 @@ def flashlight(model: str, files: Files) -> Search:
 
     def decode(emissions: np.ndarray) -> str:
         found = decoders[0].decode(emissions.ctypes.data, *emissions.shape)
-        return " ".join(files.words[word] for word in found[0].words if word >= 0)
+        return " ".join(words[word] for word in found[0].words if word >= 0)
 
     return Search(decode, weigh)
 
 
-def pyctcdecode(model: str, files: Files) -> Search:
+def pyctcdecode(model: str, checkpoint: Path, arpa: Path, counts: Mapping[str, int]) -> Search:
     """Return a search by ``BeamSearchDecoderCTC``: any letters make a word."""
     from pyctcdecode import BeamSearchDecoderCTC
     from pyctcdecode.alphabet import Alphabet
 
     labels = ["", " ", *acoustics.TOKENS[SILENCE + 1 :]]
-    lm: Any = None if model == "none" else _language_model(model, files)
+    lm = _language_model(model, checkpoint, arpa, list(counts))
     decoder = BeamSearchDecoderCTC(Alphabet.build_alphabet(labels), lm)
 
     def weigh(lm_weight: float, word_score: float) -> None:
@@ -76,13 +68,15 @@ def pyctcdecode(model: str, files: Files) -> Search:
     return Search(decode, weigh)
 
 
-def _language_model(model: str, files: Files) -> Any:
-    """Return pyctcdecode's language model: ours, or a trigram by KenLM."""
+def _language_model(model: str, checkpoint: Path, arpa: Path, words: Sequence[str]) -> Any:
+    """Return pyctcdecode's language model: ours, or a trigram by KenLM; None for "none"."""
+    if model == "none":
+        return None
     if model != "kenlm":
         from fairseq_bnce.decoding import PyctcdecodeLM
 
-        scorer = Scorer.from_checkpoint(str(files.checkpoint), exact=model == "ours exact")
-        return PyctcdecodeLM(scorer, files.words)
+        scorer = Scorer.from_checkpoint(str(checkpoint), exact=model == "ours exact")
+        return PyctcdecodeLM(scorer, words)
     import kenlm
     from pyctcdecode.language_model import LanguageModel
 
@@ -95,4 +89,4 @@ def _language_model(model: str, files: Files) -> Any:
             end = self.alpha * self._get_raw_end_score(prev_state) * np.log(10)
             return end, prev_state
 
-    return Ngrams(kenlm.Model(str(files.arpa)), files.words)
+    return Ngrams(kenlm.Model(str(arpa)), words)

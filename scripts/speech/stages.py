@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional
 from experiments import command, processes
 
 Steps = Dict[str, Callable[["Run"], Any]]
+say = functools.partial(print, flush=True)
 
 
 class Run:
@@ -46,10 +48,6 @@ def run_all(options: argparse.Namespace, steps: Steps) -> int:
         say(name)
         steps[name](run)
     return 0
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
 
 
 def lines_of(path: Path) -> Iterator[str]:

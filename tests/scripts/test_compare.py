@@ -99,7 +99,7 @@ def test_scoring_is_read_from_the_loss_and_the_rate():
     assert found == {"ppl": 0.125, "tokens": 2000, "seconds": pytest.approx(0.04)}
     skipped = "57 samples have invalid sizes and will be skipped"
     for lines in ([skipped, evaluated, "Loss (base 2): 0.0, Perplexity: 1"], [evaluated]):
-        with pytest.raises(logs.UnreadableLog):
+        with pytest.raises(processes.CommandFailed):
             logs.read_scoring(lines)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from decoders import ngrams
 from rendering import decoding
-from speech import acoustics, features, searches
+from speech import acoustics, searches
 from stubs_of_speech import stub_voice, write_flite, write_novels
 
 # ---------------------------------------------------------------- features
@@ -33,11 +33,11 @@ def test_what_is_spelled_is_read():
 def speech():
     """Each letter has a sound of its own, six frames long."""
     random = np.random.default_rng(1)
-    sounds = random.normal(size=(len(acoustics.TOKENS), features.MELS))
+    sounds = random.normal(size=(len(acoustics.TOKENS), acoustics.MELS))
     words = ["".join(random.choice(list("abcd"), 3)) for _ in range(48)]
     spoken = [np.repeat(sounds[acoustics.spell(word)], 6, axis=0) for word in words]
     frames = np.concatenate(spoken).astype(np.float16)
-    return features.Speech(frames, np.array(list(map(len, spoken))), words)
+    return acoustics.Speech(frames, np.array(list(map(len, spoken))), words)
 
 
 def test_training_lowers_the_loss(speech, tmp_path, monkeypatch):
@@ -47,7 +47,7 @@ def test_training_lowers_the_loss(speech, tmp_path, monkeypatch):
     acoustics.train(path, speech, 60, said.append)
     losses = [float(line.split(": ")[1].split(" ")[0]) for line in said]
     assert len(losses) == 15 and losses[-1] < 0.5 * losses[0]
-    model, stored = acoustics.read(path)
+    model, stored = acoustics.read_model(path)
     assert stored["update"] == 60 and stored["seconds"] > 0
     emissions = model.emit(speech.features())
     lengths = [len(one) for one in emissions]
@@ -65,7 +65,7 @@ def files(language_model, tmp_path, monkeypatch):
     monkeypatch.setattr(acoustics, "TOKENS", decoders.TOKENS)
     words = decoders.WORDS[1:]
     ngrams.write_arpa(tmp_path / "arpa", [["w20", "w10"]], words)
-    return searches.Files(language_model("lstm_lm"), tmp_path / "arpa", words, [1] * len(words))
+    return language_model("lstm_lm"), tmp_path / "arpa", dict.fromkeys(words, 1)
 
 
 @pytest.mark.parametrize("make", [searches.flashlight, searches.pyctcdecode])
@@ -75,9 +75,9 @@ def test_the_language_model_decides_what_sound_leaves_open(make, files):
     from fairseq_bnce import Scorer
 
     for model, exact in (("ours", False), ("ours exact", True)):
-        search = make(model, files)
+        search = make(model, *files)
         search.weigh(1.0, 0.0)
-        scorer = Scorer.from_checkpoint(files.checkpoint, exact=exact)
+        scorer = Scorer.from_checkpoint(files[0], exact=exact)
         assert [search.decode(emissions())] == best(scorer)
 
 
@@ -91,7 +91,7 @@ def test_the_language_model_decides_what_sound_leaves_open(make, files):
     ],
 )
 def test_what_was_said_clearly_is_found(make, model, files):
-    search = make(model, files)
+    search = make(model, *files)
     tokens = [token for one in acoustics.spell("w20 w11") for token in (one, acoustics.BLANK)]
     sure = np.log(np.eye(len(acoustics.TOKENS))[tokens] * 0.99 + 1e-4).astype(np.float32)
     for weights in ((0.1, 0.0), (0.2, 1.0)):
@@ -106,7 +106,7 @@ def test_what_was_said_clearly_is_found(make, model, files):
 def example(tmp_path, monkeypatch):
     """The stages of the example for some systems, after speech_example.py's of the model."""
     novels, voice = write_novels(tmp_path), stub_voice(tmp_path, monkeypatch)
-    write_flite(voice.parent / "bin", voice, rate=features.RATE, times=400)
+    write_flite(voice.parent / "bin", voice, rate=acoustics.RATE, times=400)
     flags = [
         "--out",
         "run",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import render_tables
+from experiments.command import UsageError
 from rendering import adaptive
 from rendering.tables import TABLES
 
@@ -62,13 +63,13 @@ def test_a_changed_digit_is_found_and_corrected(tmp_path, capsys):
         ("<!-- table: quickstart from b.json -->\n<!-- end -->", "b.json"),
     ],
 )
-def test_a_marker_that_cannot_be_filled_is_named(marker, named, tmp_path, capsys):
+def test_a_marker_that_cannot_be_filled_is_named(marker, named, tmp_path):
     (tmp_path / "a.json").write_text('{"rows": {}}', "utf-8")
     page = tmp_path / "page.md"
     page.write_text(f"{marker}\n", "utf-8")
-    assert render_tables.main([str(page)]) == 2
-    error = capsys.readouterr().err
-    assert str(page) in error and named in error
+    with pytest.raises(UsageError) as error:
+        render_tables.main([str(page)])
+    assert str(page) in str(error.value) and named in str(error.value)
 
 
 # What the committed files do not show.

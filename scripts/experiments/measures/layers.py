@@ -22,11 +22,12 @@ from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.optim import row_sparse
 
+from .data import probabilities
+
 Loss = Callable[[], Tensor]
 
 LIMIT = "three_matmuls"
 DRAWS = 100  # of shared_nce, its default
-ZIPF = 1.1, 2.7  # (s, q) of the targets' law: p(rank) proportional to 1 / (rank + q)^s
 _ALIGNED = 64  # numbers: where rows of a matrix have to start for the fast products
 
 
@@ -49,25 +50,19 @@ class Problem:
     log_z: float
 
 
-def make_problem(shape: str, dtype: torch.dtype, device: torch.device, seed: int = 1) -> Problem:
+def make_problem(shape: str, dtype: torch.dtype, device: torch.device) -> Problem:
     """Return about standard normal scores, with targets and noise of a Zipf-Mandelbrot law.
 
     Args:
         shape: NxDxV: N tokens, features of size D, V words.
     """
     tokens, size, vocab = map(int, shape.split("x"))
-    rng = torch.Generator(device=device).manual_seed(seed)
-    exponent, shift = ZIPF
-    ranks = torch.arange(1, vocab + 1, dtype=torch.float64)
-    noise = NoiseDistribution((ranks + shift) ** -exponent).to(device)
+    rng = torch.Generator(device=device).manual_seed(1)
+    noise = NoiseDistribution(torch.from_numpy(probabilities(vocab))).to(device)
     target = noise.sample(tokens, generator=rng)
-    features, weight = (
-        torch.empty(rows, size, dtype=dtype, device=device)
-        .normal_(0, scale, generator=rng)
-        .requires_grad_()
-        for rows, scale in ((tokens, 1.0), (vocab, size**-0.5))
-    )
-    return Problem(features, target, noise, weight, log_z=math.log(vocab) + 0.5)
+    normal = partial(torch.randn, generator=rng, dtype=dtype, device=device)
+    features, weight = normal(tokens, size, requires_grad=True), normal(vocab, size)
+    return Problem(features, target, noise, weight.mul_(size**-0.5), log_z=math.log(vocab) + 0.5)
 
 
 def make_head(name: str, problem: Problem) -> Callable[[], Optional[Tensor]]:
@@ -161,11 +156,11 @@ def _three_matmuls(problem: Problem) -> Callable[[], None]:
 
 HEADS: Dict[str, Callable[[Problem], Callable[[], Any]]] = {
     LIMIT: _three_matmuls,
+    "bnce_sparse": _sparse,
+    "bnce": _dense,
+    "shared_nce_sparse": partial(_sparse, draws=DRAWS),
     "cross_entropy": partial(_exact, loss=_cross_entropy),
     "compiled": _compiled,
     "liger": _liger,
     "cut_cross_entropy": _cut_cross_entropy,
-    "shared_nce_sparse": partial(_sparse, draws=DRAWS),
-    "bnce": _dense,
-    "bnce_sparse": _sparse,
 }

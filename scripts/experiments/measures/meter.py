@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
@@ -39,9 +40,9 @@ def after_warm_up(action: Callable[[], Any], most: int, limit: float) -> List[An
 
 def repeat(action: Callable[[], Any], most: int, limit: float, least: int) -> List[Any]:
     """Return the results of ``action`` within ``limit`` seconds and a range of calls."""
-    end = timer() + limit
+    end = time.perf_counter() + limit  # without waiting for the GPU
     found: List[Any] = []
-    while len(found) < least or (len(found) < most and timer() < end):
+    while len(found) < least or (len(found) < most and time.perf_counter() < end):
         found.append(action())
     return found
 

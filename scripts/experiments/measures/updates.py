@@ -17,7 +17,6 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
 from . import meter
-from .meter import timer
 
 PHASES = ("features", "layer", "optimiser", "other")
 MOST_TRACED = 10  # updates whose memory is traced
@@ -27,15 +26,14 @@ class Clock:
     """Seconds of each phase: time goes to the phase that was switched to last."""
 
     def __init__(self) -> None:
-        self.seconds: Dict[str, float] = {}
-        self._phase, self._since = "other", 0.0
+        self.start()
 
     def start(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
-        self._phase, self._since = "other", timer()
+        self._phase, self._since = "other", meter.timer()
 
     def switch(self, phase: str) -> None:
-        now = timer()
+        now = meter.timer()
         self.seconds[self._phase] += now - self._since
         self._phase, self._since = phase, now
 
