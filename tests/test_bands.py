@@ -240,7 +240,7 @@ def test_a_checkpoint_is_no_adaptive_softmax(checkpoint, corpus):
     want = torch.nn.functional.linear(output[0].double(), weight, bias).log_softmax(-1)
     ours = model.float().get_normalized_probs(output, log_probs=True, sample=sample)
     torch.testing.assert_close(ours.double(), want, rtol=1e-4, atol=1e-4)
-    with pytest.raises(UnsupportedModelError, match="adaptive_loss"):
+    with pytest.raises(UnsupportedModelError):
         CRITERION_REGISTRY["adaptive_loss"](task, False)(model, sample)
 
 
@@ -294,7 +294,7 @@ def test_an_adaptive_softmax_is_scored_as_it_is(name, softmax, corpus):
         extended, (log_prob,) = scorer.extend(extended, [word])
         found.append(log_prob)
     assert scorer.score([sentence])[0] == pytest.approx(sum(found), abs=1e-4)
-    with pytest.raises(ValueError, match="adaptive softmax"):
+    with pytest.raises(UnsupportedModelError):
         Scorer.from_checkpoint(file, exact=False, shift="none")
 
 
@@ -343,7 +343,7 @@ def test_bands_under_another_task_are_refused(pairs):
         flags += [f"--{side}-layers", "1", f"--{side}-embed-dim", "16"]
     cfg, task, model = build(pairs, *flags, "--criterion", "bnce")
     criterion = task.build_criterion(cfg.criterion)
-    with pytest.raises(UnsupportedModelError, match="--adaptive-softmax-cutoff"):
+    with pytest.raises(UnsupportedModelError):
         criterion(model, first_batch(task))
 
 

@@ -2,26 +2,18 @@
 
 import math
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from checkpoint_edits import (
-    CONTAINERS,
-    edited,
-    set_options,
-)
+from checkpoint_edits import CONTAINERS, edited, set_options
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.logging import meters
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from scoring_models import FLAGS
-from tools import (
-    call_command,
-    slow,
-    train,
-    write_lines,
-)
+from tools import call_command, slow, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints, compatibility
 from fairseq_bnce.checkpoints import contents
@@ -344,11 +336,14 @@ def test_a_model_that_cannot_be_built(kind, corpus, language_model, tmp_path):
 def test_scores_that_overflow_are_none(language_model, tmp_path):
     """Every parameter is finite, and yet no score is."""
     large = with_bias(lambda bias: 3e38 * (1 - 2 * torch.eye(len(bias))[5]))
-    scorer = Scorer.from_checkpoint(edited(language_model("rnn_lm"), tmp_path / "e.pt", large))
-    with pytest.raises(ScoringError, match="scores"):
-        scorer.with_exact(True).score([scorer.dictionary[5]])
-    with pytest.raises(ScoringError, match="scores"):
-        scorer.with_exact(True).extend(scorer.start(), [5])
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", large)
+    scorer = Scorer.from_checkpoint(path, exact=True)
+    for call in (
+        partial(scorer.score, [scorer.dictionary[5]]),
+        partial(scorer.extend, scorer.start(), [5]),
+    ):
+        with pytest.raises(ScoringError):
+            call()
 
 
 def test_a_dictionary_of_other_words_is_refused_by_eval_lm(corpus, language_model, task, tmp_path):
