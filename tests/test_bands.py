@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -94,7 +95,7 @@ def test_loss_and_gradients_are_those_of_the_plain_layer(architecture, corpus):
     ours = torch.autograd.grad(loss, parameters, allow_unused=True)
     batch = TokenBatch.from_sample(model, sample, 1, criterion.make_words)
     weight, bias = of_words(batch.layer)
-    plain = Plain(weight, bias)
+    plain = SimpleNamespace(rows=lambda ids: (weight[ids], bias[ids]))
     want = criterion.objective(replace(batch, layer=plain))
     assert loss.item() == pytest.approx(want.item(), rel=1e-9)
     theirs = torch.autograd.grad(want, parameters, allow_unused=True)
@@ -103,16 +104,6 @@ def test_loss_and_gradients_are_those_of_the_plain_layer(architecture, corpus):
         assert (one is None) == (other is None), name
         if one is not None:
             torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9, msg=name)
-
-
-class Plain:
-    """A layer of given rows."""
-
-    def __init__(self, weight, bias):
-        self.weight, self.bias = weight, bias
-
-    def rows(self, ids):
-        return self.weight[ids], self.bias[ids]
 
 
 @pytest.mark.parametrize(
