@@ -47,10 +47,13 @@ OLD_METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
 @pytest.mark.parametrize("module", ["fairseq.meters", "fairseq.logging.meters"])
 def test_meters_of_old_checkpoints_load(module, any_torch, corpus, language_model, tmp_path):
     """fairseq up to 0.9 saved the objects, and their module had another name."""
+    old = {"train_meters": {kind.__name__: kind() for kind in OLD_METERS}}
     with pytest.MonkeyPatch.context() as patch:
         for kind in OLD_METERS:
             patch.setattr(kind, "__module__", module)
-        path = edited(language_model("rnn_lm"), tmp_path / "old.pt", with_meters)
+        path = edited(
+            language_model("rnn_lm"), tmp_path / "old.pt", lambda c: c["extra_state"].update(old)
+        )
     assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
     state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     assert list(map(type, state["extra_state"]["train_meters"].values())) == list(OLD_METERS)
@@ -100,10 +103,6 @@ def test_a_type_of_numbers_does_not_become_one_of_objects(any_torch, tmp_path):
     torch.save(Reduced(np.ndarray, ((1,), "O", b"12345678")), tmp_path / "array.pt")
     with pytest.raises(CheckpointError):
         checkpoints.reading.load(str(tmp_path / "array.pt"))
-
-
-def with_meters(content):
-    content["extra_state"]["train_meters"] = {kind.__name__: kind() for kind in OLD_METERS}
 
 
 def refused(path, data=None, **options):

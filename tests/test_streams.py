@@ -15,6 +15,14 @@ RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]
 STATEFUL = [*RNN, "--criterion", "bnce", "--stateful", "--lr", "2"]
 
 
+def stateful(corpus, *flags):
+    """(task, model, training data) of a run with --stateful in blocks of 16."""
+    _, task, model = build(corpus, *STATEFUL, *flags)
+    task.args.train_subset = "train"
+    task.load_dataset("train")
+    return task, model, task.dataset("train")
+
+
 @pytest.mark.parametrize("blocks, streams, shards", [(14, 3, 2), (23, 4, 3), (5, 5, 1)])
 def test_streams_are_contiguous(blocks, streams, shards):
     batches = stream_batches(blocks, streams, shards)
@@ -28,10 +36,7 @@ def test_streams_are_contiguous(blocks, streams, shards):
 
 def test_every_batch_starts_where_the_last_one_ended(corpus):
     """The features of all batches of an epoch are those of the streams read in one go."""
-    cfg, task, model = build(corpus, *STATEFUL)
-    task.args.train_subset = "train"
-    task.load_dataset("train")
-    dataset = task.dataset("train")
+    task, model, dataset = stateful(corpus)
     iterator = task.get_batch_iterator(dataset, max_sentences=4)
     batches = [b["net_input"]["src_tokens"] for b in iterator.next_epoch_itr(shuffle=True)]
     with torch.no_grad():
@@ -126,14 +131,6 @@ def test_two_ranks_resume(corpus, tmp_path):
 def test_refused(flags, message, corpus, tmp_path):
     output = train(corpus, tmp_path, *flags, "--criterion", "bnce", check=False)
     assert message in re.sub(r"\s+", " ", output)
-
-
-def stateful(corpus, *flags):
-    """(task, model, training data) of a run with --stateful in blocks of 16."""
-    _, task, model = build(corpus, *STATEFUL, *flags)
-    task.args.train_subset = "train"
-    task.load_dataset("train")
-    return task, model, task.dataset("train")
 
 
 @pytest.mark.parametrize(
