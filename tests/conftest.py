@@ -122,9 +122,11 @@ def made(language_model):
 @pytest.fixture
 def espnet_scorer(monkeypatch):
     """The adapter for ESPnet, over what stands in for the library."""
+    from fairseq_bnce import decoding
+
     monkeypatch.setitem(sys.modules, "espnet.nets.scorer_interface", espnet_interface)
     monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
-    yield fairseq_bnce.decoding.EspnetScorer
+    yield decoding.EspnetScorer
     sys.modules.pop("fairseq_bnce.decoding.espnet")
 
 
