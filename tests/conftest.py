@@ -7,8 +7,10 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import threading
 
+import espnet_interface
 import forks
 import pytest
 import torch
@@ -115,6 +117,17 @@ def made(language_model):
         return Scorer.from_checkpoint(language_model(name), **options)
 
     return make
+
+
+@pytest.fixture
+def espnet_scorer(monkeypatch):
+    """The adapter for ESPnet, over what stands in for the library."""
+    from fairseq_bnce import decoding
+
+    monkeypatch.setitem(sys.modules, "espnet.nets.scorer_interface", espnet_interface)
+    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
+    yield decoding.EspnetScorer
+    sys.modules.pop("fairseq_bnce.decoding.espnet")
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def test_a_second_backward_pass_needs_the_graph(call):
     value = call(*tensors).sum()
     first = derivatives(value, tensors, retain_graph=True)
     assert all(map(torch.equal, first, derivatives(value, tensors)))
-    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+    with pytest.raises(RuntimeError):
         derivatives(value, tensors)
 
 

@@ -198,7 +198,7 @@ def test_literals(text):
 @pytest.mark.parametrize("text", PROGRAMS)
 def test_what_is_no_literal(text):
     for source in (text, text.encode(), bytearray(text.encode())):
-        with pytest.raises(CheckpointError, match="some.pt"), only_literals("some.pt"):
+        with pytest.raises(CheckpointError), only_literals("some.pt"):
             eval(source)
 
 

@@ -82,6 +82,7 @@ def rows(text):
 # ---------------------------------------------------------------- reading
 
 HEADING = "id,question,a),b),c),d),e)\n"
+WRONG_ANSWERS = ["1,f\n", "1,ab\n", "1,a\n1,b\n"]
 
 
 def test_both_forms_give_the_same_questions(put):
@@ -112,23 +113,24 @@ def test_a_gap_may_be_longer(put):
 
 
 @pytest.mark.parametrize(
-    ("content", "named"),
+    ("read", "content", "named"),
     [
-        ("", "q"),
-        ("a,b\n", "q, line 1"),
-        (HEADING, "q"),
-        (TABLE + "3,x _____,1,2,3,4\n", "q, line 4"),
-        (TABLE + "3,_____ ______,1,2,3,4,5\n", "q, line 4"),
-        (TABLE + "3,_____,1,2,,4,5\n", "q, line 4"),
-        (TABLE + "12,_____,1,2,3,4,5\n", "q: .*'12'"),
-        (MACHINE.replace("12d) w1 [W7]", "12d) w1 W7"), "q, line 9"),
-        (MACHINE.replace("12d)", "12e)"), "q: .*'12'"),
-        (MACHINE.replace("12e) w1 [zzz] w2\n", ""), "'12'"),
+        (read_questions, "", "q"),
+        (read_questions, "a,b\n", "q, line 1"),
+        (read_questions, HEADING, "q"),
+        (read_questions, TABLE + "3,x _____,1,2,3,4\n", "q, line 4"),
+        (read_questions, TABLE + "3,_____ ______,1,2,3,4,5\n", "q, line 4"),
+        (read_questions, TABLE + "3,_____,1,2,,4,5\n", "q, line 4"),
+        (read_questions, TABLE + "12,_____,1,2,3,4,5\n", "q: .*'12'"),
+        (read_questions, MACHINE.replace("12d) w1 [W7]", "12d) w1 W7"), "q, line 9"),
+        (read_questions, MACHINE.replace("12d)", "12e)"), "q: .*'12'"),
+        (read_questions, MACHINE.replace("12e) w1 [zzz] w2\n", ""), "'12'"),
+        *((read_answers, f"id,answer\n{rows}", "q: .*'1'") for rows in WRONG_ANSWERS),
     ],
 )
-def test_questions_that_are_none(put, content, named):
+def test_what_is_no_question_or_answer(put, read, content, named):
     with pytest.raises(InputError, match=named):
-        read_questions(put("q", content))
+        read(put("q", content))
 
 
 @pytest.mark.parametrize("kind", [bytes, gzip.compress])
@@ -138,12 +140,6 @@ def test_lines_that_are_no_utf8_are_reported_with_their_file(put, kind, caplog):
     (question,) = read_questions(put("q", kind(content)))
     assert question.sentences[0] == "\ufffd 1"
     assert "q: 1 line(s) were not UTF-8" in caplog.text
-
-
-@pytest.mark.parametrize("rows", ["1,f\n", "1,ab\n", "1,a\n1,b\n"])
-def test_answers_that_are_none(put, rows):
-    with pytest.raises(InputError, match="a: .*'1'"):
-        read_answers(put("a", f"id,answer\n{rows}"))
 
 
 # ---------------------------------------------------------------- accuracy

@@ -1,9 +1,7 @@
 """Decoders' adapters are copied and pickled."""
 
 import copy
-import sys
 
-import espnet_interface
 import pytest
 import torch
 from test_copies import pickled
@@ -14,14 +12,6 @@ from fairseq_bnce.decoding import kenlm as kenlm_look_alike
 from fairseq_bnce.scoring import ScoringError
 
 WORDS = ["<unk>", *(f"w{number}" for number in range(60))]
-
-
-@pytest.fixture
-def espnet_scorer(monkeypatch):
-    monkeypatch.setitem(sys.modules, "espnet.nets.scorer_interface", espnet_interface)
-    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.espnet", raising=False)
-    yield decoding.EspnetScorer
-    sys.modules.pop("fairseq_bnce.decoding.espnet")
 
 
 @pytest.mark.parametrize("copied", [pickled, copy.deepcopy], ids=["pickle", "deepcopy"])
@@ -56,5 +46,5 @@ def test_adapters(copied, made, language_model, espnet_scorer):
 
 
 def test_pyctcdecode_does_not_save_what_it_cannot_load(made, tmp_path):
-    with pytest.raises(ScoringError, match="^save_to_dir: "):
+    with pytest.raises(ScoringError):
         PyctcdecodeLM(made("rnn_lm")).save_to_dir(str(tmp_path))

@@ -98,7 +98,7 @@ def test_the_stand_in_does_not_meet_the_cpu():
         assert (elsewhere + torch.tensor(2.0)).tolist() == [3, 3, 3]
         assert elsewhere[torch.tensor([0, 2])].device.type == DEVICE
         for wrong in (lambda: elsewhere + here, lambda: here[torch.zeros_like(elsewhere).long()]):
-            with pytest.raises(RuntimeError, match="required tensors of one device"):
+            with pytest.raises(RuntimeError):
                 wrong()
 
 

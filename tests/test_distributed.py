@@ -5,21 +5,8 @@ import random
 import pytest
 import torch
 from criteria import prepared
-from tools import (
-    LSTM,
-    TIED_TRANSFORMER,
-    build,
-    first_batch,
-    run,
-    slow,
-    write_lines,
-)
-from two_ranks import (
-    on_two_ranks,
-    results,
-    train_with_torchrun,
-    trained_on_two_ranks,
-)
+from tools import LSTM, TIED_TRANSFORMER, build, first_batch, run, slow, write_lines
+from two_ranks import on_two_ranks, results, train_with_torchrun, trained_on_two_ranks
 
 from fairseq_bnce import losses
 from fairseq_bnce.optim import row_sparse

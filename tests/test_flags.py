@@ -74,7 +74,7 @@ def test_flags_that_do_not_go_together(flags, wrong, corpus):
 @pytest.mark.parametrize("metric, rate, fits", [("ppl", 0, 0), ("u_ppl", 0, 1), ("ppl", 0.5, 1)])
 def test_the_best_checkpoint_is_by_what_is_logged(metric, rate, fits, corpus):
     flags = ["--valid-partition-rate", str(rate), "--best-checkpoint-metric", metric]
-    assert problems(corpus, *BNCE, *flags) == [] if fits else ["--best-checkpoint-metric"]
+    assert problems(corpus, *BNCE, *flags) == ([] if fits else ["--best-checkpoint-metric"])
 
 
 def test_one_message_has_every_flag(corpus, tmp_path):

@@ -80,7 +80,7 @@ def test_a_download_is_kept_and_compared(url, tmp_path) -> None:
     assert corpora.find_archive(unreachable, None, tmp_path / "new").read_bytes() == CONTENT
     wrong = corpus._replace(digest="sha256:00")
     for other in (wrong, unreachable, corpus._replace(url=None)):
-        with pytest.raises(InputError, match=str(tmp_path / "other" / "a.zip")):
+        with pytest.raises(InputError):
             corpora.find_archive(other, None, tmp_path / "other")
     assert not any((tmp_path / "other").glob("*"))
 

@@ -2,15 +2,7 @@
 
 import pytest
 import torch
-from loss_cases import (
-    ROWS,
-    TARGETED,
-    assert_near,
-    call,
-    gradients,
-    make_problem,
-    with_gradients,
-)
+from loss_cases import ROWS, TARGETED, assert_near, call, gradients, make_problem, with_gradients
 
 from fairseq_bnce import losses
 from fairseq_bnce.losses import words

@@ -166,17 +166,17 @@ def test_generator_repeats_draws():
     assert torch.equal(first, noise.sample(100)) and not torch.equal(first, noise.sample(100))
 
 
+WRONG_COUNTS = [[1.0, -2.0], [1.0, math.nan], [1.0, math.inf], [0.0, 0.0], [], [[1.0, 1.0]], 4.0]
+
+
 @pytest.mark.parametrize(
-    "counts",
-    [[1.0, -2.0], [1.0, math.nan], [1.0, math.inf], [0.0, 0.0], [], [[1.0, 1.0]], 4.0],
+    "name, counts, power",
+    [
+        *(("counts", counts, 1.0) for counts in WRONG_COUNTS),
+        *(("power", [3.0, 2.0, 1.0], power) for power in (-0.5, math.nan, math.inf)),
+    ],
 )
-def test_wrong_counts(counts):
-    with pytest.raises(ValueError, match="counts"):
-        NoiseDistribution(torch.tensor(counts))
-
-
-@pytest.mark.parametrize("power", [-0.5, math.nan, math.inf])
-def test_wrong_power(power):
+def test_wrong_arguments(name, counts, power):
     """A negative power would draw the rarest words most."""
-    with pytest.raises(ValueError, match="power"):
-        NoiseDistribution(zipf(3), power=power)
+    with pytest.raises(ValueError, match=name):
+        NoiseDistribution(torch.tensor(counts), power=power)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from fairseq import optim
+from fairseq.trainer import Trainer
 from test_row_sparse import trained
 from tools import LSTM, build, refused, slow, subclasses
 
@@ -35,29 +36,17 @@ LEARNED = [
 
 @pytest.mark.parametrize("optimizer, flags", LEARNED)
 def test_parameters_that_flags_add_are_trained(optimizer, flags, corpus, monkeypatch):
-    added = []
-    monkeypatch.setattr("test_row_sparse.build", noting(added))
+    criteria = []
+
+    def trainer(cfg, task, model, criterion):
+        criteria.append(criterion)
+        return Trainer(cfg, task, model, criterion)
+
+    monkeypatch.setattr("test_row_sparse.Trainer", trainer)
     arguments = [*LSTM, *flags, "--learn-log-z", "--optimizer", optimizer, "--lr", "0.1"]
     trained(corpus, *arguments, updates=2, dtype=torch.float32)
-    (log_z,) = added[-1].parameters()
+    (log_z,) = criteria[0].parameters()
     assert log_z.numel() == 1 and torch.isfinite(log_z) and log_z.item() != 0
-
-
-def noting(criteria):
-    """``build``, whose task notes the criteria that it builds."""
-
-    def building(*arguments):
-        cfg, task, model = build(*arguments)
-        build_criterion = task.build_criterion
-
-        def noted(*args):
-            criteria.append(build_criterion(*args))
-            return criteria[-1]
-
-        task.build_criterion = noted
-        return cfg, task, model
-
-    return building
 
 
 # ---- what is refused ---------------------------------------------------------------------------

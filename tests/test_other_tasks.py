@@ -106,5 +106,5 @@ def test_what_cannot_be_counted(noise, fits, three_languages, tmp_path):
 
 def test_data_that_are_not_loaded_yet(languages):
     _, task, _ = build(languages, *LANGUAGES, *LSTM, "--criterion", "bnce")
-    with pytest.raises(InputError, match="MultilingualLanguageModelingTask.*--noise uniform"):
+    with pytest.raises(InputError):
         training_target_counts(task)

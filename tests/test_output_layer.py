@@ -78,34 +78,30 @@ def test_rows_follow_an_update(corpus):
         torch.testing.assert_close(ours, logits(model, sample), rtol=1e-5, atol=1e-6)
 
 
-class _Projecting(torch.nn.Module):
-    """A decoder of a user's own, (B, T, 4) to 9 words."""
-
-    def __init__(self, reparametrised):
-        super().__init__()
-        self.output_projection = reparametrised(torch.nn.Linear(4, 9))
-
-    def forward(self, x):
-        return (self.output_projection(x),)
-
-
-@pytest.mark.parametrize(
-    "reparametrised",
-    [torch.nn.utils.spectral_norm, functools.partial(torch.nn.utils.weight_norm, dim=1)],
-)
-def test_other_reparametrisations_are_refused(reparametrised):
-    with pytest.raises(UnsupportedModelError, match="weight that is a parameter"):
-        OutputLayer(_Wrapped(_Projecting(reparametrised)))
-
-
 class _Wrapped(torch.nn.Module):
     def __init__(self, decoder):
         super().__init__()
         self.decoder = decoder
 
 
-class _Unknown(torch.nn.Module):
-    pass
+def _projecting(reparametrised):
+    decoder = torch.nn.Module()
+    decoder.output_projection = reparametrised(torch.nn.Linear(4, 9))
+    return _Wrapped(decoder)
+
+
+UNKNOWN = {
+    "no decoder": torch.nn.Linear(2, 2),
+    "no projection": _Wrapped(torch.nn.Identity()),
+    "spectral norm": _projecting(torch.nn.utils.spectral_norm),
+    "norm of columns": _projecting(functools.partial(torch.nn.utils.weight_norm, dim=1)),
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_unknown_decoders_are_refused(kind):
+    with pytest.raises(UnsupportedModelError):
+        OutputLayer(UNKNOWN[kind])
 
 
 class _Streams(torch.nn.Module):
@@ -126,16 +122,9 @@ class _Logits(_Streams):
         return torch.zeros(1, 2, 9), None
 
 
-def test_unknown_decoders_are_refused():
-    with pytest.raises(UnsupportedModelError, match="output_projection.*cross_entropy"):
-        OutputLayer(_Wrapped(_Unknown()))
-    with pytest.raises(UnsupportedModelError, match="one decoder"):
-        OutputLayer(torch.nn.Linear(2, 2))
-
-
-@pytest.mark.parametrize("decoder, got", [(_Streams, "dict"), (_Logits, r"\(1, 2, 9\)")])
-def test_decoders_are_recognised_by_shape(decoder, got):
+@pytest.mark.parametrize("decoder", [_Streams, _Logits])
+def test_decoders_are_recognised_by_shape(decoder):
     model = _Wrapped(decoder())
     model.forward = lambda **kwargs: model.decoder(**kwargs)
-    with pytest.raises(UnsupportedModelError, match=rf"\(batch, time, 4\).*got {got}"):
+    with pytest.raises(UnsupportedModelError):
         OutputLayer(model).features(model, {})

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import forks
 import pytest
+from fairseq.data import Dictionary, data_utils
 from tools import call_command, write_lines
 
 from fairseq_bnce.data import preparation
@@ -53,10 +54,6 @@ def text_only(tmp_path: Path, *arguments) -> Path:
     out = tmp_path / "out"
     assert run("--tokenized", "--text-only", "--workers", 1, "--out", out, *arguments) == 0
     return out / "text"
-
-
-def report_of(tmp_path: Path) -> dict:
-    return json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
 
 
 # ---------------------------------------------------------------- words
@@ -213,7 +210,7 @@ def test_text_and_report(tmp_path, capsys) -> None:
     text = text_only(tmp_path, *flags, "--min-count", 2)
     assert read(text / "train.txt") == ["a a <unk>", "a <unk>"]
     assert read(text / "valid.txt") == ["a <unk> <unk>"]
-    report = report_of(tmp_path)
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     assert report["splits"]["train"] == {"lines": 2, "types": 3, "tokens": 7, "unk": 2}
     assert report["splits"]["valid"] == {"lines": 1, "types": 3, "tokens": 4, "unk": 2}
     counts = {"read": 4, "bad_utf8": 1, "empty": 1, "usable": 3, "empty_files": 1}
@@ -342,14 +339,10 @@ def binarised(tmp_path_factory) -> Path:
 
 
 def ids(binary: Path, dictionary) -> list[list[int]]:
-    from fairseq.data import data_utils
-
     return [row.tolist() for row in data_utils.load_indexed_dataset(str(binary), dictionary)]
 
 
 def test_fairseq_reads_what_was_meant(binarised: Path) -> None:
-    from fairseq.data import Dictionary
-
     dictionary = Dictionary.load(str(binarised / "bin" / "dict.txt"))
     assert len(dictionary) % 8 == 0
     assert sum(count > 0 for count in dictionary.count[4:]) == 38  # 40 with </s> and <unk>
@@ -367,8 +360,6 @@ def test_fairseq_reads_what_was_meant(binarised: Path) -> None:
 
 
 def test_existing_dictionary_gives_the_same_ids(binarised: Path, tmp_path, monkeypatch) -> None:
-    from fairseq.data import Dictionary
-
     monkeypatch.setattr(subprocess, "Popen", forks.Popen)
     write_lines(tmp_path / "new", ["w1 w2 neverseen w1"])
     given = binarised / "bin" / "dict.txt"

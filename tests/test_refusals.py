@@ -13,10 +13,6 @@ def copy(corpus, tmp_path):
     return shutil.copytree(corpus, tmp_path / "data")
 
 
-def test_a_bad_flag_ends_the_command(corpus, tmp_path):
-    assert "--log-z: required" in refused(corpus, tmp_path, *BNCE, "--log-z", "nan")
-
-
 def test_an_architecture_that_knows_of_no_output_dictionary(corpus, tmp_path):
     output = refused(corpus, tmp_path, *BNCE, "--output-dictionary-size", "30")
     assert "--output-dictionary-size: required" in output
@@ -53,18 +49,13 @@ def test_dictionary_of_other_data(split, corpus, tmp_path):
     lines = (data / "dict.txt").read_text(encoding="utf-8").splitlines()
     write_lines(data / "dict.txt", lines[:30])
     if split == "valid":  # only the validation data have the words that are gone
-        small = tiny(tmp_path)
+        write_lines(tmp_path / "tiny.txt", ["w0 w1 w0"] * 20)
+        arguments = ["--only-source", "--trainpref", tmp_path / "tiny.txt"]
+        run("fairseq_cli.preprocess", *arguments, "--destdir", tmp_path / "tiny")
         for part in ("bin", "idx"):
-            shutil.copy(small / f"train.{part}", data / f"train.{part}")
+            shutil.copy(tmp_path / "tiny" / f"train.{part}", data / f"train.{part}")
     output = refused(data, tmp_path, *BNCE)
     assert f"{split}: required word ids" in output and "34, the size of dict.txt" in output
-
-
-def tiny(tmp_path):
-    write_lines(tmp_path / "tiny.txt", ["w0 w1 w0"] * 20)
-    arguments = ["--only-source", "--trainpref", tmp_path / "tiny.txt"]
-    run("fairseq_cli.preprocess", *arguments, "--destdir", tmp_path / "tiny")
-    return tmp_path / "tiny"
 
 
 def test_unnormalized(corpus, tmp_path):

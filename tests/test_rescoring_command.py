@@ -325,21 +325,27 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "--path"),
-        (["--exact", "--weights", "TM=1"], "--exact"),
-        (["--path", "x", "--best", "x"], "--best"),
-        (["--weights", "TM=1 2"], "--weights"),
-        (["--weights", "weights"], "weights, line 2"),
-        (["--tune", "none"], "none"),
+        (["nbest"], "--path"),
+        (["nbest", "--exact", "--weights", "TM=1"], "--exact"),
+        (["nbest", "--path", "x", "--best", "x"], "--best"),
+        (["nbest", "--weights", "TM=1 2"], "--weights"),
+        (["nbest", "--weights", "weights"], "weights, line 2"),
+        (["nbest", "--tune", "none"], "none"),
+        (["nbest", "--weights", "a=1", "--out", "out", "--best", "./out"], "error: --best: "),
+        (["out.part", "--weights", "a=1", "--out", "out"], "error: --out: "),
+        (["nbest", "--tune", "out", "--weights-out", "out"], "error: --weights-out: "),
+        (["nbest", "--path", "m.pt", "--out", "dict.txt"], "error: --out: "),
     ],
 )
 def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message, monkeypatch):
+    """Or would be read or written twice."""
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "weights", ["# tuned", "TM= 1 # of two"])
-    status, lines, errors = rescore(nbest, *flags, model=None)
+    write_lines(tmp_path / "out.part", LIST)
+    status, lines, errors = rescore(*flags, model=None)
     assert (status, lines) == (2, [])
     assert message in errors.splitlines()[-1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest", "weights"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest", "out.part", "weights"]
 
 
 def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
@@ -438,22 +444,6 @@ def test_a_byte_order_mark_is_no_part_of_an_id(rescore, nbest, tmp_path):
     assert lines[0] == "\ufeff" + LIST[0]
 
 
-@pytest.mark.parametrize(
-    ("flags", "name"),
-    [
-        (["nbest", "--weights", "a=1", "--out", "out", "--best", "./out"], "--best"),
-        (["out.part", "--weights", "a=1", "--out", "out"], "--out"),
-        (["nbest", "--tune", "out", "--weights-out", "out"], "--weights-out"),
-        (["nbest", "--path", "m.pt", "--out", "dict.txt"], "--out"),
-    ],
-)
-def test_what_would_be_read_or_written_twice(rescore, nbest, flags, name, monkeypatch):
-    monkeypatch.chdir(nbest.parent)
-    write_lines(nbest.with_name("out.part"), LIST)
-    status, lines, errors = rescore(*flags, model=None)
-    assert (status, lines) == (2, []) and f"error: {name}: " in errors
-
-
 @pytest.mark.parametrize("flags", [["--out"], ["--best"], ["--tune", "ref", "--weights-out"]])
 def test_no_output_replaces_an_input(rescore, nbest, tmp_path, flags, monkeypatch):
     """By none of its names."""
@@ -495,8 +485,6 @@ def test_several_values_of_a_weight_after_one_flag(rescore, nbest):
 
 def test_the_best_are_known_to_be_writable_first(rescore, nbest, tmp_path):
     """Not after the tuning: --path is not even looked at."""
-    bad = tmp_path / "none" / "file"
-    status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", "--best", bad)
-    assert (status, lines) == (2, []) and f"{bad}: required" in errors
-    status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", "--best", tmp_path)
-    assert (status, lines) == (2, []) and f"{tmp_path}: required" in errors
+    for bad in (tmp_path / "none" / "file", tmp_path):
+        status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", "--best", bad)
+        assert (status, lines) == (2, []) and f"{bad}: required" in errors

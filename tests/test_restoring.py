@@ -116,7 +116,7 @@ def test_a_language_model_for_shallow_fusion_has_the_same_words(
 
 def test_other_errors_are_fairseqs_own(language_model, tmp_path):
     path = edited(language_model("rnn_lm"), tmp_path / "a.pt", lambda content: content.pop("cfg"))
-    with pytest.raises(RuntimeError, match="cfg"):
+    with pytest.raises(RuntimeError):
         checkpoint_utils.load_model_ensemble_and_task([str(path)])
     torch.save({"model": {}}, tmp_path / "other.pt")
     with pytest.raises(KeyError):

@@ -10,16 +10,7 @@ from architectures import FCONV
 from fairseq.optim import adam as fairseq_adam
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
-from tools import (
-    LSTM,
-    TIED_TRANSFORMER,
-    TRANSFORMER,
-    build,
-    goes_on_from,
-    slow,
-    subclasses,
-    train,
-)
+from tools import LSTM, TIED_TRANSFORMER, TRANSFORMER, build, goes_on_from, slow, subclasses, train
 
 from fairseq_bnce.optim import row_sparse, update_rules
 from fairseq_bnce.optim.registered import FairseqSparseSGD, _shrink_buffer, take_row_sparse

@@ -2,26 +2,18 @@
 
 import math
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from checkpoint_edits import (
-    CONTAINERS,
-    edited,
-    set_options,
-)
+from checkpoint_edits import CONTAINERS, edited, set_options
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.logging import meters
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from scoring_models import FLAGS
-from tools import (
-    call_command,
-    slow,
-    train,
-    write_lines,
-)
+from tools import call_command, slow, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints, compatibility
 from fairseq_bnce.checkpoints import reading
@@ -55,10 +47,13 @@ OLD_METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
 @pytest.mark.parametrize("module", ["fairseq.meters", "fairseq.logging.meters"])
 def test_meters_of_old_checkpoints_load(module, any_torch, corpus, language_model, tmp_path):
     """fairseq up to 0.9 saved the objects, and their module had another name."""
+    old = {"train_meters": {kind.__name__: kind() for kind in OLD_METERS}}
     with pytest.MonkeyPatch.context() as patch:
         for kind in OLD_METERS:
             patch.setattr(kind, "__module__", module)
-        path = edited(language_model("rnn_lm"), tmp_path / "old.pt", with_meters)
+        path = edited(
+            language_model("rnn_lm"), tmp_path / "old.pt", lambda c: c["extra_state"].update(old)
+        )
     assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
     state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     assert list(map(type, state["extra_state"]["train_meters"].values())) == list(OLD_METERS)
@@ -108,10 +103,6 @@ def test_a_type_of_numbers_does_not_become_one_of_objects(any_torch, tmp_path):
     torch.save(Reduced(np.ndarray, ((1,), "O", b"12345678")), tmp_path / "array.pt")
     with pytest.raises(CheckpointError):
         checkpoints.reading.load(str(tmp_path / "array.pt"))
-
-
-def with_meters(content):
-    content["extra_state"]["train_meters"] = {kind.__name__: kind() for kind in OLD_METERS}
 
 
 def refused(path, data=None, **options):
@@ -344,11 +335,14 @@ def test_a_model_that_cannot_be_built(kind, corpus, language_model, tmp_path):
 def test_scores_that_overflow_are_none(language_model, tmp_path):
     """Every parameter is finite, and yet no score is."""
     large = with_bias(lambda bias: 3e38 * (1 - 2 * torch.eye(len(bias))[5]))
-    scorer = Scorer.from_checkpoint(edited(language_model("rnn_lm"), tmp_path / "e.pt", large))
-    with pytest.raises(ScoringError, match="scores"):
-        scorer.with_exact(True).score([scorer.dictionary[5]])
-    with pytest.raises(ScoringError, match="scores"):
-        scorer.with_exact(True).extend(scorer.start(), [5])
+    path = edited(language_model("rnn_lm"), tmp_path / "e.pt", large)
+    scorer = Scorer.from_checkpoint(path, exact=True)
+    for call in (
+        partial(scorer.score, [scorer.dictionary[5]]),
+        partial(scorer.extend, scorer.start(), [5]),
+    ):
+        with pytest.raises(ScoringError):
+            call()
 
 
 def test_a_dictionary_of_other_words_is_refused_by_eval_lm(corpus, language_model, task, tmp_path):

@@ -110,7 +110,7 @@ def test_a_checkpoint_of_fairseqs_own_training(corpus, tmp_path):
     """Without log Z: exact scores, or a shift that the user knows."""
     train(corpus, tmp_path, *LSTM, "--criterion", "cross_entropy", plugin=False)
     checkpoint = tmp_path / "checkpoint_last.pt"
-    with pytest.raises(ScoringError, match="no log Z"):
+    with pytest.raises(ScoringError):
         Scorer.from_checkpoint(checkpoint)
     scorer = Scorer.from_checkpoint(checkpoint, exact=True)
     _, want = eval_lm(corpus, checkpoint, *SENTENCES)

@@ -15,6 +15,14 @@ RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]
 STATEFUL = [*RNN, "--criterion", "bnce", "--stateful", "--lr", "2"]
 
 
+def stateful(corpus, *flags):
+    """(task, model, training data) of a run with --stateful in blocks of 16."""
+    _, task, model = build(corpus, *STATEFUL, *flags)
+    task.args.train_subset = "train"
+    task.load_dataset("train")
+    return task, model, task.dataset("train")
+
+
 @pytest.mark.parametrize("blocks, streams, shards", [(14, 3, 2), (23, 4, 3), (5, 5, 1)])
 def test_streams_are_contiguous(blocks, streams, shards):
     batches = stream_batches(blocks, streams, shards)
@@ -26,17 +34,9 @@ def test_streams_are_contiguous(blocks, streams, shards):
             assert [block + 1 for block in before[: len(after)]] == after
 
 
-def test_too_many_streams():
-    with pytest.raises(ValueError, match="--batch-size"):
-        stream_batches(7, 4, 2)
-
-
 def test_every_batch_starts_where_the_last_one_ended(corpus):
     """The features of all batches of an epoch are those of the streams read in one go."""
-    cfg, task, model = build(corpus, *STATEFUL)
-    task.args.train_subset = "train"
-    task.load_dataset("train")
-    dataset = task.dataset("train")
+    task, model, dataset = stateful(corpus)
     iterator = task.get_batch_iterator(dataset, max_sentences=4)
     batches = [b["net_input"]["src_tokens"] for b in iterator.next_epoch_itr(shuffle=True)]
     with torch.no_grad():
@@ -131,14 +131,6 @@ def test_two_ranks_resume(corpus, tmp_path):
 def test_refused(flags, message, corpus, tmp_path):
     output = train(corpus, tmp_path, *flags, "--criterion", "bnce", check=False)
     assert message in re.sub(r"\s+", " ", output)
-
-
-def stateful(corpus, *flags):
-    """(task, model, training data) of a run with --stateful in blocks of 16."""
-    _, task, model = build(corpus, *STATEFUL, *flags)
-    task.args.train_subset = "train"
-    task.load_dataset("train")
-    return task, model, task.dataset("train")
 
 
 @pytest.mark.parametrize(
@@ -262,14 +254,18 @@ def test_other_streams_cannot_go_on(corpus):
     iterator = task.get_batch_iterator(dataset, max_sentences=4)
     read(model, iterator.next_epoch_itr(shuffle=True), 2)
     state = iterator.state_dict()
-    with pytest.raises(ValueError, match="--batch-size"):
-        task.get_batch_iterator(dataset, max_sentences=3).load_state_dict(state)
+    three = task.get_batch_iterator(dataset, max_sentences=3)
     other, _, data = stateful(corpus, "--tokens-per-sample", "8")
     resumed = other.get_batch_iterator(data, max_sentences=4)
     two = {**state, "carried_state": state["carried_state"] * 2}
     without = {name: value for name, value in state.items() if name != "carried_state"}
-    for wrong in (state, {**two, "tokens_per_sample": 8}, {**without, "tokens_per_sample": 8}):
-        with pytest.raises(ValueError, match="--stateful"):
-            resumed.load_state_dict(wrong)
+    for iterator, wrong, flag in (
+        (three, state, "--batch-size"),
+        (resumed, state, "--stateful"),
+        (resumed, {**two, "tokens_per_sample": 8}, "--stateful"),
+        (resumed, {**without, "tokens_per_sample": 8}, "--stateful"),
+    ):
+        with pytest.raises(ValueError, match=flag):
+            iterator.load_state_dict(wrong)
     del state["tokens_per_sample"]  # of an older checkpoint
     resumed.load_state_dict(state)

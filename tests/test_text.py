@@ -20,17 +20,16 @@ from fairseq_bnce.text.writing import Output
 # ---------------------------------------------------------------- in
 
 
-@pytest.mark.parametrize("kind", [gzip, bz2, lzma])
+COMPRESSED = (gzip, bz2, lzma)
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
 def test_a_compressed_file_is_read_as_its_text(kind, tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(kind.compress(b"one two\r\nthree\n"))
     text = TextLines([str(path)])
     assert list(text) == ["one two", "three"] and text.total_bytes == os.path.getsize(path)
     assert [line.text for line in numbered_lines(str(path))] == ["one two\r", "three"]
-    path.write_bytes(kind.compress(b"".join(b"line %d\n" % i for i in range(10_000)))[:-20])
-    for lines in (TextLines([str(path)]), numbered_lines(str(path))):
-        with pytest.raises(InputError, match="a.txt"):
-            list(lines)
 
 
 def test_a_compressed_pipe(tmp_path):
@@ -40,11 +39,16 @@ def test_a_compressed_pipe(tmp_path):
         assert list(TextLines([str(tmp_path / "pipe")])) == ["one two", "three"] * 9
 
 
-@pytest.mark.parametrize("content", [b"PK\3\4 zip", "one two\n".encode("utf-16-le")])
-def test_files_that_are_not_utf8_text_are_refused(content, tmp_path):
+MUCH = b"".join(b"line %d\n" % number for number in range(10_000))
+NO_TEXTS = {"zip": b"PK\3\4 zip", "utf-16": "one two\n".encode("utf-16-le")}
+NO_TEXTS.update({f"cut {kind.__name__}": kind.compress(MUCH)[:-20] for kind in COMPRESSED})
+
+
+@pytest.mark.parametrize("kind", NO_TEXTS)
+def test_files_that_are_no_whole_text_in_utf8_are_refused(kind, tmp_path):
     """The second of several files, too."""
     (tmp_path / "good").write_bytes(b"one two\n")
-    (tmp_path / "bad").write_bytes(content)
+    (tmp_path / "bad").write_bytes(NO_TEXTS[kind])
     found = iter(TextLines([str(tmp_path / "good"), str(tmp_path / "bad")]))
     assert next(found) == "one two"
     for lines in (found, numbered_lines(str(tmp_path / "bad"))):
@@ -52,10 +56,11 @@ def test_files_that_are_not_utf8_text_are_refused(content, tmp_path):
             list(lines)
 
 
-def test_a_file_that_is_not_there(tmp_path):
-    for path in (str(tmp_path / "none"), str(tmp_path)):
-        with pytest.raises(InputError, match=path):
-            TextLines([path])
+def test_files_that_cannot_be_opened(tmp_path):
+    for open_it in (Output, lambda path: TextLines([path])):
+        for path in (str(tmp_path), str(tmp_path / "none" / "file")):
+            with pytest.raises(InputError):
+                open_it(path)
 
 
 # ---------------------------------------------------------------- words
@@ -119,9 +124,7 @@ def test_an_error_leaves_the_earlier_file(tmp_path, caplog):
     assert path.read_text() == "" and os.listdir(tmp_path) == ["out"]
 
 
-def test_devices_and_files_that_cannot_be_written(tmp_path):
-    with pytest.raises(InputError, match="none/out"):
-        Output(str(tmp_path / "none" / "out"))
+def test_a_device_stays_a_device():
     with Output("/dev/null") as out:
-        out.write("a device stays a device")
+        out.write("nothing of it is kept")
     assert not os.path.isfile("/dev/null")

@@ -100,15 +100,14 @@ def test_targets_of_all_files_and_folders_are_counted(flags, corpus, tmp_path):
         task.load_dataset("train", epoch=2, combine=True)
 
 
-def test_ids_that_no_dictionary_has_are_refused(data):
+@pytest.mark.parametrize("dtype, got", [(b"\x08", 65535), (b"\x03", -1)], ids=["uint16", "int16"])
+def test_ids_that_no_dictionary_has_are_refused(dtype, got, data):
     dictionary, index = Dictionary.load(str(data / "dict.txt")), data / "train.idx"
     tokens = np.memmap(data / "train.bin", mode="r+", dtype=np.uint16)
     tokens[7] = 2**16 - 1
     tokens.flush()
-    with pytest.raises(InputError, match="train: .* 65535"):
-        count_tokens(str(data / "train"), dictionary)
-    index.write_bytes(index.read_bytes().replace(b"\x08", b"\x03", 1))  # int16: -1
-    with pytest.raises(InputError, match="train: .* -1"):
+    index.write_bytes(index.read_bytes().replace(b"\x08", dtype, 1))
+    with pytest.raises(InputError, match=f"train: .* {got}"):
         count_tokens(str(data / "train"), dictionary)
 
 
