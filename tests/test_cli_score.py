@@ -364,3 +364,11 @@ def test_beams_of_nemo(score, tmp_path, scorer):
         write_lines(tmp_path / "beams", ["w1\t-1", bad])
         status, _, errors = score("--nemo", "1", "0", tmp_path / "beams")
         assert status == 2 and "--nemo" in errors and "line 2" in errors
+
+
+@pytest.mark.parametrize("parts", [2, 7])
+def test_parts_of_a_text_are_the_whole(parts, score, file):
+    """Also where there are more parts than lines; standard input has no parts."""
+    whole = score(file)[1]
+    assert "".join(score("--shard", f"{n}/{parts}", file)[1] for n in range(1, parts + 1)) == whole
+    assert score("--shard", "1/2", "-")[0] == 2

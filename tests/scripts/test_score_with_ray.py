@@ -1,0 +1,52 @@
+"""scripts/examples/score_with_ray.py, where Ray is installed: pytest -m decoders."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import zipf_lines
+from tools import write_lines
+
+from fairseq_bnce import Scorer
+
+pytestmark = pytest.mark.decoders
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "examples" / "score_with_ray.py"
+
+
+def worker():
+    """The process of one of Ray's workers, once its model is loaded; None before."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            name = (folder / "cmdline").read_text()
+        except OSError:
+            continue
+        if name.startswith("ray::MapWorker") and "__init__" not in name:
+            return int(folder.name)
+    return None
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_scores_are_those_of_the_scorer(is_killed, language_model, tmp_path):
+    """A worker that dies loses no line and doubles none."""
+    pytest.importorskip("ray.data")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    model, lines = language_model("lstm_lm"), [*zipf_lines(3000, seed=5), ""]
+    write_lines(tmp_path / "text.txt", lines)
+    command = [sys.executable, SCRIPT, "--path", model, "--workers", "2", "--batch", "20"]
+    command += ["--out", tmp_path / "out", tmp_path / "text.txt"]
+    started = subprocess.Popen([*map(str, command)])
+    while is_killed and started.poll() is None:
+        found = worker()
+        if found is not None:
+            os.kill(found, signal.SIGKILL)
+            break
+        time.sleep(0.01)
+    assert started.wait() == 0
+    table = parquet.read_table(tmp_path / "out").to_pydict()
+    assert table["text"] == lines
+    want = list(Scorer.from_checkpoint(model).score(lines))
+    assert table["log_prob"] == pytest.approx(want, abs=1e-4)
