@@ -31,7 +31,7 @@ MACHINES = ("bnce-a", "bnce-b")
 _ADDRESS = "10.77.0.{}"
 _PORT = 29577
 _WARM = 2  # updates before those that are timed
-_MOST, _LEAST, _SECONDS = 20, 1, 20  # timed updates at a rate: as many as fit into the seconds
+_MOST, _LEAST, _SECONDS = 20, 1, 10  # timed updates at a rate: as many as fit into the seconds
 _RECIPE = RECIPES["lstm200"]
 
 
@@ -134,7 +134,7 @@ def _measured(first: Any, rates: Sequence[float]) -> Iterator[Dict[str, float]]:
     updates = (line for line in first.stdout if "| train_inner |" in line)
     for rate in rates:
         _set_rate(rate)
-        for _ in range(_WARM if rate == rates[0] else 1):
+        for _ in range(_WARM if rate == rates[0] else 0):
             _next(updates)
         start, sent, count = time.monotonic(), _sent_bytes(), 0
         while count < _MOST and (count < _LEAST or time.monotonic() - start < _SECONDS):
