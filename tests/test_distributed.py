@@ -6,7 +6,13 @@ import pytest
 import torch
 from criteria import prepared
 from tools import LSTM, TIED_TRANSFORMER, build, first_batch, run, slow, write_lines
-from two_ranks import on_two_ranks, results, train_with_torchrun, trained_on_two_ranks
+from two_ranks import (
+    on_two_ranks,
+    results,
+    train_on_two_ranks,
+    train_with_torchrun,
+    trained_on_two_ranks,
+)
 
 from fairseq_bnce import losses
 from fairseq_bnce.optim import row_sparse
@@ -34,6 +40,19 @@ def test_ranks_stay_synchronised(architecture, backend, corpus, tmp_path):
 
 ROW_SPARSE = ["--criterion", "bnce", "--optimizer", "sparse_sgd", "--row-sparse"]
 IN_FLOAT64 = {"IN_FLOAT64": "1"}
+
+
+def test_a_rank_that_dies(corpus, tmp_path):
+    """The other one stops; the same command goes on, and ends as without the accident."""
+    flags = [*LSTM, *ROW_SPARSE, "--batch-size", "11", "--max-epoch", "1", "--lr", "0.5"]
+    flags += ["--ddp-backend", "legacy_ddp", "--save-interval-updates", "4"]
+    trained_on_two_ranks(corpus, tmp_path / "whole", *flags)
+    statuses, _ = train_on_two_ranks(corpus, tmp_path / "again", *flags, env={"DIES_AT": "6"})
+    assert 0 not in statuses
+    trained_on_two_ranks(corpus, tmp_path / "again", *flags)
+    want, found = (results(tmp_path / name) for name in ("whole", "again"))
+    for name, value in want[0]["parameters"].items():
+        assert torch.equal(value, found[0]["parameters"][name]), name
 
 
 def test_row_sparse_is_dense_on_two_ranks(corpus, tmp_path):

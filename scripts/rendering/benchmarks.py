@@ -42,6 +42,20 @@ def by_vocabulary(
     return measured([title], columns, lines)
 
 
+def network(measured_lines: Benchmark, vocab: int) -> List[str]:
+    """Tabulate bytes and time of an update at each rate of the line, from network.json."""
+    lines, runs = [], measured_lines["runs"]
+    for system, name in SYSTEMS.items():
+        rates = _run(measured_lines, system, vocab).get("rates", [])
+        seconds = {f"{rate['gigabits']:g}": rate["seconds"] for rate in rates}
+        sent = rates[0]["bytes"] / 1e6 if rates else None
+        lines += [([name], {"sent": sent, **seconds})] if rates else []
+    rates = [f"{rate['gigabits']:g}" for rate in runs[0]["rates"]]
+    columns = [("MB sent", "sent", ",.1f")]
+    columns += [(f"s, {rate} Gbit/s", rate, ",.2f") for rate in rates]
+    return measured([f"an update, V = {vocab:,}"], columns, lines)
+
+
 def batches(*benchmarks: Benchmark) -> List[str]:
     """Tabulate row-sparse bnce with other batches.
 

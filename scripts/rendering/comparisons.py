@@ -87,6 +87,34 @@ def profiles(comparison: Comparison) -> List[str]:
     return measured(["criterion"], _PROFILE, lines)
 
 
+def noise_counts(ptb: Comparison, novels_actual: Comparison, novels: Comparison) -> List[str]:
+    """Tabulate validation perplexity by how often noise words count.
+
+    Args:
+        ptb: with both ways under labels of their own.
+        novels_actual, novels: one way each.
+    """
+    lines = []
+    for label, title in (("bnce", "`bnce`"), ("ranking", "`bnce --objective ranking`")):
+        found = {}
+        for name, comparison, own in (
+            ("ptb_actual", ptb, label),
+            ("ptb", ptb, f"{label}-expected"),
+            ("novels_actual", novels_actual, label),
+            ("novels", novels, label),
+        ):
+            runs = [r for r in comparison["runs"] if r["label"] == f"{own}@0.05"]
+            found[name] = [run["valid_ppl"] for run in runs]
+        lines.append(([title], found))
+    columns = (
+        ("PTB, actual", "ptb_actual", ".1f"),
+        ("expected", "ptb", ".1f"),
+        ("novels, actual", "novels_actual", ".1f"),
+        ("expected", "novels", ".1f"),
+    )
+    return measured(["valid PPL"], columns, lines)
+
+
 def epochs(comparison: Comparison) -> List[str]:
     """Tabulate validation perplexity after each epoch, of the first seed."""
     runs = {run["label"]: run for run in reversed(comparison["runs"])}

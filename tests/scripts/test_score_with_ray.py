@@ -39,13 +39,13 @@ def test_scores_are_those_of_the_scorer(is_killed, language_model, tmp_path):
     command = [sys.executable, SCRIPT, "--path", model, "--workers", "2", "--batch", "20"]
     command += ["--out", tmp_path / "out", tmp_path / "text.txt"]
     started = subprocess.Popen([*map(str, command)])
-    while is_killed and started.poll() is None:
+    found = None
+    while is_killed and found is None and started.poll() is None:
+        time.sleep(0.01)
         found = worker()
         if found is not None:
             os.kill(found, signal.SIGKILL)
-            break
-        time.sleep(0.01)
-    assert started.wait() == 0
+    assert started.wait() == 0 and (found is not None) == is_killed
     table = parquet.read_table(tmp_path / "out").to_pydict()
     assert table["text"] == lines
     want = list(Scorer.from_checkpoint(model).score(lines))
