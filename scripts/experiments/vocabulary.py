@@ -21,14 +21,15 @@ LEAST_UPDATES = 10  # timed updates of a training, however long they take
 _INTERVALS = 10  # timed intervals; each is a line of the training log
 _WARM_INTERVALS = 2
 _LEAST_TOKENS = 400_000  # with fewer tokens, the unigram counts would miss all but common words
-_SPARSE = "_sparse"
+_SPARSE, _BANDS = "_sparse", "_bands"
 _OWN = ("bnce", "shared_nce")
 _COMMON = """
 --task language_modeling --lr-scheduler fixed --max-epoch 1 --disable-validation --no-save
 --required-batch-size-multiple 1 --distributed-world-size 1 --seed 1
 --log-format json --no-progress-bar
 """
-SYSTEMS = (SOFTMAX, ADAPTIVE, *(f"{name}{kind}" for name in _OWN for kind in ("", _SPARSE)))
+_KINDS = ("", _SPARSE, _BANDS)
+SYSTEMS = (SOFTMAX, ADAPTIVE, *(f"{name}{kind}" for name in _OWN for kind in _KINDS))
 _PANELS = {"update_ms": "training update (ms)", "update_mib": "memory of an update (MiB)"}
 Numbers = Dict[str, Optional[float]]
 
@@ -59,10 +60,14 @@ class Recipe(NamedTuple):
 
     def system_flags(self, system: str, vocab: int) -> List[str]:
         """Return the flags of fairseq-train in which systems differ."""
-        is_sparse = system.endswith(_SPARSE)
-        criterion = system[: -len(_SPARSE)] if is_sparse else system
+        criterion = system
+        for kind in (_SPARSE, _BANDS):
+            criterion = criterion[: -len(kind)] if criterion.endswith(kind) else criterion
+        is_sparse = criterion != system
         flags = ["--criterion", criterion, "--optimizer", self.optimizers[is_sparse]]
         flags += ["--row-sparse"] * is_sparse
+        if system.endswith(_BANDS):
+            flags += criterion_flags(ADAPTIVE, vocab)[:2]  # the cutoffs
         if criterion in _OWN and not self.has_bias:
             flags += ["--log-z", f"{math.log(vocab):.1f}"]  # where such a model starts
         return [*flags, *criterion_flags(criterion, vocab)]
