@@ -8,7 +8,8 @@
 
 Every system is trained by fairseq-train itself on Zipf-distributed data of every vocabulary, with
 the same model and batches; time and memory of an update are measured from within. NAME_sparse is
-NAME with row-sparse gradients, and NAME_bands the same with the adaptive softmax's bands. experiments/gpu_run.py has the output layer alone.
+NAME with row-sparse gradients, NAME_bands the same with the bands of an adaptive softmax.
+experiments/gpu_run.py has the output layer alone.
 
 FOLDER gets benchmark.md (tables and the fitted exponents), benchmark.json, benchmark.png (log-log;
 needs matplotlib), data/ and runs/ with every run's logs. The runs come one after the other, a
