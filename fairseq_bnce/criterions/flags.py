@@ -40,9 +40,8 @@ class SelfNormalizingConfig(FairseqDataclass):
         default="unigram",
         metadata={
             "help": "where an untrained model's output bias starts: none (the model's own start), "
-            "uniform (-log V + log Z) or unigram (log q + log Z, the unigram model). A transformer "
-            "has no output bias: one feature of its last layer normalisation becomes constant and "
-            "serves as the bias, and the other gains start at a quarter"
+            "uniform (-log V + log Z) or unigram (log q + log Z, the unigram model). In a "
+            "transformer, a constant feature of its last layer normalisation serves as the bias"
         },
     )
     valid_partition_rate: float = field(
@@ -99,9 +98,8 @@ class NoiseConfig(SelfNormalizingConfig):
     row_sparse: bool = field(
         default=False,
         metadata={
-            "help": "gradients and updates only for the rows of the embeddings and of the output "
-            "layer that a batch touches, so that an update costs the same at any vocabulary size. "
-            "Needs --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam. Not for "
+            "help": "gradients and updates only for the rows that a batch touches. Needs "
+            "--optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam. Not for "
             "nce_regularized, whose penalty touches all rows"
         },
     )
@@ -135,9 +133,8 @@ class GroupConfig(NoiseContrastiveConfig):
         default=None,
         metadata={
             "help": "how often a noise word of bnce counts: as often as it is in the batch "
-            "(actual), or as is expected of a word that is in it (expected), which varies less and "
-            "trains better. Default: expected with --objective ranking, else actual, as in the "
-            "paper"
+            "(actual), or as is expected of a word that is in it (expected), which varies less; "
+            "default: expected for ranking, else actual"
         },
     )
 

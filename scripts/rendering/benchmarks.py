@@ -12,6 +12,7 @@ SYSTEMS = {
     "adaptive_loss": "`adaptive_loss`",
     "bnce": "`bnce`",
     "bnce_sparse": "`bnce --row-sparse`",
+    "bnce_bands": "the same, in bands",
 }
 MEMORY = ("MiB", "update_mib", ",.1f")
 _BATCH: Columns = (
