@@ -30,10 +30,9 @@ class SelfNormalizingConfig(FairseqDataclass):
     log_z: str = field(
         default="auto",
         metadata={
-            "help": "the constant log Z, in nats, that scores are normalised to: a number or "
-            "'auto'. auto takes log Z of the checkpoint that training continues from, if there is "
-            "one; else 0 where --init-output-bias sets an untrained model's scores; else the mean "
-            "log Z_c of the first batch"
+            "help": "the constant log Z, in nats: a number, or 'auto': that of the checkpoint that "
+            "training continues from; else 0 where --init-output-bias sets an untrained model's "
+            "scores; else the mean log Z_c of the first batch"
         },
     )
     init_output_bias: OutputBias = field(

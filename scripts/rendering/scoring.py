@@ -19,12 +19,6 @@ _SPEEDS: Columns = (
     ("× `fairseq-eval-lm`", "faster", ".1f"),
 )
 _MEMORY: Columns = (("peak memory, MiB", "peak_mib", ".0f"), ("seconds", "seconds", ".1f"))
-_SUMMARY: Columns = (
-    ("perplexity including OOVs", "ppl_with_oov", ".3f"),
-    ("excluding OOVs", "ppl_without_oov", ".3f"),
-    ("OOVs", "oov", ",d"),
-    ("tokens", "tokens", ",d"),
-)
 DIAGNOSIS: Columns = (
     ("contexts", "contexts", ",d"),
     ("µ_z, nats", "mu_z", ".4f"),
@@ -92,12 +86,6 @@ def printed(lines: List[Dict[str, Any]]) -> List[str]:
     """Tabulate the text output of fairseq-bnce score, from its --json output."""
     shown = [f"{one['log_prob']:.6f}\t{one['tokens']}\t{one['oov']}" for one in lines]
     return ["```", *shown, "```"]
-
-
-def summaries(unnormalised: Dict[str, Any], exact: Dict[str, Any]) -> List[str]:
-    """Tabulate fairseq-bnce score --summary --json, without and with --exact."""
-    lines = [(["unnormalised"], unnormalised), (["`--exact`"], exact)]
-    return measured([""], _SUMMARY, lines)
 
 
 def diagnosis(found: Dict[str, Any]) -> List[str]:

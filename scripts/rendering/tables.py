@@ -33,7 +33,6 @@ TABLES: Dict[str, Callable[..., List[str]]] = {
     "scoring-memory": scoring.memory,
     "scoring-printed": scoring.printed,
     "scoring-completion": scoring.completed,
-    "scoring-summaries": scoring.summaries,
     "diagnosis": scoring.diagnosis,
     "offsets": scoring.offsets,
     "speech": decoding.speech,
