@@ -30,7 +30,6 @@ _DRAWS = _BATCH + ("noise_ids",)
 ROWS = {
     "bnce": Row("batch_nce_loss", _BATCH),
     "bnce_noise": Row("batch_nce_loss", _DRAWS),
-    "bnce_expected": Row("batch_nce_loss", _DRAWS, {"expected_counts": True}),
     "shared_nce": Row("shared_nce_loss", _DRAWS),
     "nce": Row("nce_loss", _BATCH + ("fresh_ids",)),
     "bce_is": Row("sampled_bce_loss", _DRAWS, {"estimator": "is"}),
@@ -40,15 +39,13 @@ ROWS = {
     "sampled_softmax": Row("sampled_softmax_loss", _DRAWS),
     "ranking": Row("ranking_nce_loss", _BATCH, {"alpha": 0.3}),
     "ranking_noise": Row("ranking_nce_loss", _DRAWS),
-    "ranking_expected": Row("ranking_nce_loss", _DRAWS, {"expected_counts": True, "alpha": 0.3}),
     "partition_penalty": Row("partition_penalty", PARAMETERS, {"alpha": 10.0}),
     "log_partition": Row("log_partition", PARAMETERS, takes_log_z=False, reduces=False),
     "target_scores": Row("target_scores", _SCORES, takes_log_z=False, reduces=False),
 }
-BINARY_NCE = ("bnce", "bnce_noise", "bnce_expected", "shared_nce", "nce")
+BINARY_NCE = ("bnce", "bnce_noise", "shared_nce", "nce")
 SAMPLED_BCE = ("bce_is", "bce_cps", "bce_complementary", "bce_snis")
-SHARED = ("bnce", "bnce_noise", "bnce_expected", "shared_nce", *SAMPLED_BCE)
-SHARED += ("ranking", "ranking_noise", "ranking_expected")
+SHARED = ("bnce", "bnce_noise", "shared_nce", "ranking", "ranking_noise") + SAMPLED_BCE
 TARGETED = tuple(name for name, row in ROWS.items() if "target" in row.tensors)
 
 

@@ -40,34 +40,13 @@ def to_delta(scores: Tensor, words: Tensor, log_q: Tensor, draws: int, log_z: fl
     return scores - log_z - math.log(draws) - log_q.double()[words]
 
 
-def batch_nce_loss(
-    features, target, weight, bias, log_q, noise_ids=None, expected_counts=False, log_z=0.0
-) -> Tensor:
+def batch_nce_loss(features, target, weight, bias, log_q, noise_ids=None, log_z=0.0) -> Tensor:
     """Oualil & Klakow 2017, eq. 5-8, with extra draws: each other target is a noise draw too."""
     words = target if noise_ids is None else torch.cat([target, noise_ids])
     scores = word_scores(features, words, weight, bias)
     delta = to_delta(scores, words, log_q, len(words) - 1, log_z)
     is_data = torch.eye(len(target), len(words), dtype=torch.bool)
-    losses = softplus(torch.where(is_data, -delta, delta))
-    if expected_counts:
-        losses = losses * expected_shares(words, len(target), log_q)
-    return losses.sum(1)
-
-
-def expected_shares(words, count, log_q) -> Tensor:
-    """How often each of the words counts in each of `count` contexts: (N, n).
-
-    The target counts once. Of the K others, all places of a word together count as often as is
-    expected of a word that is among K draws from q: K q / P(it is among them).
-    """
-    draws = len(words) - 1
-    q = log_q.double().exp()
-    expected = draws * q / (1 - (1 - q) ** draws)
-    is_same = words[:, None] == words
-    same = is_same.sum(0) - is_same[:count].int()  # places of the word, a context's own left out
-    shares = expected[words] / same
-    shares[range(count), range(count)] = 1
-    return shares
+    return softplus(torch.where(is_data, -delta, delta)).sum(1)
 
 
 def shared_nce_loss(features, target, weight, bias, log_q, noise_ids, log_z=0.0) -> Tensor:
@@ -126,30 +105,15 @@ def sampled_bce_loss(
 
 
 def ranking_nce_loss(
-    features,
-    target,
-    weight,
-    bias,
-    log_q,
-    noise_ids=None,
-    alpha=0.0,
-    expected_counts=False,
-    log_z=0.0,
+    features, target, weight, bias, log_q, noise_ids=None, alpha=0.0, log_z=0.0
 ) -> Tensor:
     """Ma & Collins 2018, ranking, with every target and draw a sample of its own.
 
-    log Z^ = log (1/n sum_s exp(m(s)) / q(s)); the penalty alpha (log Z^ - log Z)^2 is on it. With
-    expected counts, the target is there once, with weight 1, and the n - 1 others are samples.
+    log Z^ = log (1/n sum_s exp(m(s)) / q(s)); the penalty alpha (log Z^ - log Z)^2 is on it.
     """
     samples = target if noise_ids is None else torch.cat([target, noise_ids])
     scores = word_scores(features, samples, weight, bias) - log_q.double()[samples]
-    if expected_counts:
-        weights = expected_shares(samples, len(target), log_q) / max(len(samples) - 1, 1)
-        weights[target[:, None] == samples] = 0
-        weights[range(len(target)), range(len(target))] = log_q.double()[target].exp()
-        estimate = (scores + weights.log()).logsumexp(1)
-    else:
-        estimate = scores.logsumexp(1) - math.log(max(len(samples), 1))
+    estimate = scores.logsumexp(1) - math.log(max(len(samples), 1))
     own = row_scores(features, target[:, None], weight, bias)[:, 0]
     return estimate - own + alpha * (estimate - log_z) ** 2
 

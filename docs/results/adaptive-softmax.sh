@@ -11,7 +11,7 @@ ln -s ../../mscc/bin/train.{bin,idx} novels/bin/
 
 sparse="--row-sparse --optimizer sparse_adagrad"
 methods=(--criteria adaptive=adaptive_loss bnce ranking=bnce --recipe adagrad200 --profile-batches 0
-    --flags-for bnce "$sparse" --flags-for ranking "$sparse --objective ranking --noise-counts actual")
+    --flags-for bnce "$sparse" --flags-for ranking "$sparse --objective ranking")
 scripts/compare.py novels/bin --out grid "${methods[@]}" --only-train --learning-rates 0.1 0.025 \
     -- --max-update 500
 scripts/compare.py novels/bin --out best "${methods[@]}" --learning-rates 0.05 \
@@ -37,7 +37,7 @@ scripts/compare.py novels/bin --out epoch-adaptive --recipe adagrad200 --profile
 # Novels, transformer_lm.
 lazy="--row-sparse --optimizer lazy_adam"
 methods=(--recipe adam200 --criteria bnce ranking=bnce adaptive=adaptive_loss
-    --flags-for bnce "$lazy" --flags-for ranking "$lazy --objective ranking --noise-counts actual")
+    --flags-for bnce "$lazy" --flags-for ranking "$lazy --objective ranking")
 scripts/compare.py novels/bin --out transformer "${methods[@]}" --only-train --learning-rates 0.001 0.002 0.004 \
     -- --max-update 300 --validate-interval-updates 150
 tied="$lazy --share-decoder-input-output-embed"
@@ -51,18 +51,18 @@ scripts/compare.py novels/bin --out transformer-longer "${methods[@]}" --learnin
 
 # PTB, lstm_lm.
 methods=(--criteria softmax=cross_entropy adaptive=adaptive_loss bnce ranking=bnce --recipe adagrad200
-    --profile-batches 0 --flags-for bnce "$sparse" --flags-for ranking "$sparse --objective ranking --noise-counts actual")
+    --profile-batches 0 --flags-for bnce "$sparse" --flags-for ranking "$sparse --objective ranking")
 scripts/compare.py ptb/bin --out ptb-grid "${methods[@]}" --only-train --learning-rates 0.05 0.1 0.025 \
     -- --max-update 200 --validate-interval-updates 100 --max-valid-steps 14
 longer=(-- --max-update 1000 --validate-interval-updates 100 --max-valid-steps 14)
 scripts/compare.py ptb/bin --out ptb-longer "${methods[@]}" --learning-rates 0.05 "${longer[@]}"
 scripts/compare.py ptb/bin --out ptb-own --criteria bnce ranking=bnce --recipe adagrad200 --profile-batches 0 \
-    --flags-for bnce "$sparse" --flags-for ranking "$sparse --objective ranking --noise-counts actual" --learning-rates 0.025 "${longer[@]}"
+    --flags-for bnce "$sparse" --flags-for ranking "$sparse --objective ranking" --learning-rates 0.025 "${longer[@]}"
 
 # PTB, transformer_lm.
 methods=(--recipe adam200 --only-train
     --criteria bnce ranking=bnce adaptive=adaptive_loss softmax=cross_entropy
-    --flags-for bnce "$lazy" --flags-for ranking "$lazy --objective ranking --noise-counts actual")
+    --flags-for bnce "$lazy" --flags-for ranking "$lazy --objective ranking")
 scripts/compare.py ptb/bin --out ptb-transformer "${methods[@]}" --learning-rates 0.002 0.004 0.001 \
     -- --max-update 300 --validate-interval-updates 150 --max-valid-steps 14
 scripts/compare.py ptb/bin --out ptb-transformer-longer "${methods[@]}" --learning-rates 0.002 \

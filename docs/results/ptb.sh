@@ -8,8 +8,8 @@ scripts/compare.py ptb/bin --out compare-run \
     --criteria cross_entropy bnce+800=bnce bnce shared_nce nce_regularized \
         ranking=bnce ranking+800=bnce \
     --flags-for bnce " --row-sparse" --flags-for bnce+800 "--row-sparse --noise-samples 800" \
-    --flags-for ranking "--row-sparse --objective ranking --noise-counts actual" \
-    --flags-for ranking+800 "--row-sparse --objective ranking --noise-counts actual --noise-samples 800" \
+    --flags-for ranking "--row-sparse --objective ranking" \
+    --flags-for ranking+800 "--row-sparse --objective ranking --noise-samples 800" \
     --flags-for shared_nce " --row-sparse" --flags-for nce_regularized "--self-norm-alpha 10" \
     -- --max-epoch 3 --lr-scheduler fixed --lr 20,20,10 --optimizer sparse_sgd
 
@@ -28,7 +28,7 @@ scripts/compare.py ptb/bin --out fused --recipe rnn200 --only-train \
     --optimizer sparse_sgd --lr-scheduler fixed --lr 20
 
 # The ranking objective.
-R="--row-sparse --objective ranking --noise-counts actual"
+R="--row-sparse --objective ranking"
 scripts/compare.py ptb/bin --recipe rnn200 --out ranking-run \
     --criteria cross_entropy dev0.2=self_norm_softmax r0.1+800=bnce r0.15+last=bnce r0.2+last=bnce \
     --flags-for dev0.2 "--self-norm-alpha 0.2" \

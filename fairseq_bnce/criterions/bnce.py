@@ -55,8 +55,9 @@ class BatchNCECriterion(SelfNormalizingCriterion):
         loss: Callable[..., Tensor] = nce.batch_nce
         if self.is_ranking:
             loss = partial(ranking.ranking_nce, alpha=self.self_norm_alpha)
-        options = {"log_z": self.known_start, "reduction": reduction}
-        return grouped_loss(batch, self.rows(batch), self.noise, self.options, loss, **options)
+        # A target is ranked among the words that it is one of; it is no noise of its own otherwise.
+        own, options = int(self.is_ranking), {"log_z": self.known_start, "reduction": reduction}
+        return grouped_loss(batch, self.rows(batch), self.noise, loss, own, **options)
 
 
 class GroupedWords(NamedTuple):
@@ -105,8 +106,8 @@ def grouped_loss(
     batch: TokenBatch,
     rows: Words,
     noise: NoiseSource,
-    flags: Namespace,
     loss: Callable[..., Tensor] = nce.batch_nce,
+    own: int = 0,
     **options: Any,
 ) -> Tensor:
     """Compute the ``loss`` of each group of targets: the sum, or (N,).
@@ -114,14 +115,11 @@ def grouped_loss(
     Args:
         batch: its words are :class:`GroupedWords`.
         rows: of these words.
-        flags: noise_counts and objective.
         loss: the core of a loss.
+        own: 1 if a target is noise of its own, else 0.
         options: log_z and reduction.
     """
     words, losses = batch.words, []
-    options["are_expected"] = are_expected = str(flags.noise_counts) == "expected"
-    # A target is ranked among the actual words that it is one of; else it is no noise of its own.
-    own = int(str(flags.objective) == "ranking" and not are_expected)
     groups, parts = words.groups, [(batch.features, words.target, *words.samples)]
     if len(groups) > 1:
         # One selection for all groups: each selection's gradient is as large as all tokens'.

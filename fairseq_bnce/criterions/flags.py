@@ -20,7 +20,6 @@ RANKING_ALPHA = 0.1  # the default --self-norm-alpha of --objective ranking
 # fairseq makes flags with choices of these types. mypy takes each for Any.
 OutputBias: Any = ChoiceEnum(["none", "uniform", "unigram"])
 Noise: Any = ChoiceEnum(["unigram", "uniform"])
-NoiseCounts: Any = ChoiceEnum(["actual", "expected"])
 
 
 @dataclass
@@ -128,14 +127,6 @@ class GroupConfig(NoiseContrastiveConfig):
     gather_noise: bool = field(
         default=False, metadata={"help": "use the other ranks' targets as noise too"}
     )
-    noise_counts: Optional[NoiseCounts] = field(
-        default=None,
-        metadata={
-            "help": "how often a noise word of bnce counts: as often as it is in the batch "
-            "(actual), or as is expected of a word that is in it (expected), which varies less; "
-            "default: expected for ranking, else actual"
-        },
-    )
 
 
 @dataclass
@@ -165,7 +156,6 @@ _ABSENT = {
     "score_squashing": False,
     "bnce_group": "batch",
     "gather_noise": False,
-    "noise_counts": None,
     "nce_base": None,
     "objective": None,
 }
@@ -201,9 +191,6 @@ def read(config: Any, kind: type, task: Optional[type] = None) -> Namespace:
     values.log_z = None if values.log_z == "auto" else _number(values.log_z, float)
     if values.self_norm_alpha is None:
         values.self_norm_alpha = RANKING_ALPHA if str(values.objective) == "ranking" else 0.0
-    if values.noise_counts is None:
-        is_ranking = str(values.objective) == "ranking"
-        values.noise_counts = "expected" if is_ranking else "actual"
     values.noise_samples = _by_epoch(values, "noise_samples", int)
     values.self_norm_alpha = _by_epoch(values, "self_norm_alpha", float)
     problems = _Problems()
@@ -260,9 +247,8 @@ def _check_ranges(values: Namespace, config: Any, kind: type, problems: _Problem
     required = "'batch' with --gather-noise" if gathers else "'batch', 'time' or a size above 1"
     fits = group == "batch" or not gathers and (group == "time" or _number(group, int) > 1)
     problems.require("bnce_group", required, group, fits)
-    is_plain = group == "batch" and not gathers and str(values.noise_counts) == "actual"
-    required = "bnce with --bnce-group, --gather-noise or --noise-counts"
-    problems.require("nce_base", required, base, is_plain or base in ("None", "bnce"))
+    fits = base in ("None", "bnce") or (group == "batch" and not gathers)
+    problems.require("nce_base", "bnce with --bnce-group or --gather-noise", base, fits)
     has_targets = issubclass(kind, GroupConfig) and base in ("None", "bnce")
     fewest = 1 if issubclass(kind, NoiseConfig) and not has_targets else 0
     for name, least in (("noise_samples", fewest), ("self_norm_alpha", 0)):

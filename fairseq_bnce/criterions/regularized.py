@@ -54,7 +54,7 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
         rows = self.rows(batch)
         options: Dict[str, Any] = {"log_z": self.known_start, "reduction": reduction}
         if self.nce_base == "bnce":
-            loss = grouped_loss(batch, rows, self.noise, self.options, **options)
+            loss = grouped_loss(batch, rows, self.noise, **options)
         else:
             base = nce.nce if self.nce_base == "nce" else nce.shared_nce
             loss = sampled_loss(batch, rows, base, **options)

@@ -7,7 +7,6 @@ without ``_loss``; the criteria call the core with words of their own.
 import math
 from typing import Any, Dict, Optional
 
-import torch
 from torch import Tensor
 
 from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
@@ -22,7 +21,6 @@ def batch_nce_loss(
     log_q: Tensor,
     *,
     noise_ids: Optional[Tensor] = None,
-    expected_counts: bool = False,
     log_z: float = 0.0,
     reduction: str = "sum",
 ) -> Tensor:
@@ -36,10 +34,6 @@ def batch_nce_loss(
     Words that occur several times are merged, which is exact: over the distinct words u,
     loss_i = sum_u n_u softplus(D(u, i)) - D(w_i, i).
 
-    With ``expected_counts``, a word u that is among the K noise words counts as noise
-    E[n_u | n_u > 0] = K q(u) / (1 - (1 - q(u))^K) times, instead of as often as it is there. The
-    loss keeps its expectation, and so its optimum, and its gradient varies less.
-
     Args:
         features: h, (N, D) floating point.
         target: w, (N,) int64, ids below V.
@@ -47,7 +41,6 @@ def batch_nce_loss(
         bias: b, (V,) floating point, or None.
         log_q: (V,) natural log-probabilities of the noise, finite for every word used.
         noise_ids: r, (K0,) int64, further draws from q that the group shares (adaptive B-NCE).
-        expected_counts: whether noise words count as often as expected.
         log_z: the constant log Z, nats.
         reduction: "sum" or "none".
 
@@ -74,29 +67,17 @@ def batch_nce_loss(
     words, target, noise = find_words(
         features, target, weight, bias, log_q, noise, ("K0",), least_noise=least, **options
     )
-    return batch_nce(features, words, target, noise, are_expected=expected_counts, **options)
+    return batch_nce(features, words, target, noise, **options)
 
 
 def batch_nce(
-    features: Tensor,
-    words: Words,
-    target: Tensor,
-    noise: Tensor,
-    *,
-    are_expected: bool = False,
-    log_z: Number,
-    reduction: str,
+    features: Tensor, words: Words, target: Tensor, noise: Tensor, *, log_z: Number, reduction: str
 ) -> Tensor:
     """The core of :func:`batch_nce_loss`; ``target`` (N,) and ``noise`` (K0,) index ``words``."""
     count = max(len(target) - 1 + len(noise), 1)
     offset = words.log_expected(math.log(count), log_z)
     counts = multiplicities(len(words.weight), target, noise).to(offset.dtype)
-    more = torch.zeros_like(counts)
-    if are_expected:
-        # A target that is in the batch once is not among its own noise.
-        is_lone, counts = counts == 1, words.expected_counts(count).to(counts)
-        more = torch.where(is_lone, 1 - counts, more + 1)
-    objective = BinaryNCE(offset, counts, target, more)
+    objective = BinaryNCE(offset, counts, target)
     return shared_loss(features, words.weight, words.bias, objective, reduction)
 
 

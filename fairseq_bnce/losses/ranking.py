@@ -18,7 +18,6 @@ def ranking_nce_loss(
     log_q: Tensor,
     *,
     noise_ids: Optional[Tensor] = None,
-    expected_counts: bool = False,
     alpha: float = 0.0,
     log_z: float = 0.0,
     reduction: str = "sum",
@@ -31,10 +30,6 @@ def ranking_nce_loss(
     log Z^_i = logsumexp_u (m(u, i) + log n_u - log n - log q(u)),
     loss_i = log Z^_i - m(w_i, i) + alpha (log Z^_i - log_z)^2.
 
-    With ``expected_counts``, only the n - 1 others are samples, and log Z^_i has the target with
-    weight 1 and any other word u with 1 / (1 - (1 - q(u))^(n - 1)), the inverse of the probability
-    that u is among the samples: the estimator of Horvitz & Thompson 1952, which varies less.
-
     No work grows with V, not even for the penalty.
 
     Args:
@@ -44,7 +39,6 @@ def ranking_nce_loss(
         bias: b, (V,) floating point, or None.
         log_q: (V,) natural log-probabilities of the noise, finite for every word used.
         noise_ids: (K0,) int64, further draws from q that the group shares.
-        expected_counts: whether words count as often as expected.
         alpha: the weight of the self-normalisation, at least 0.
         log_z: the constant log Z, nats.
         reduction: "sum" or "none".
@@ -73,7 +67,6 @@ def ranking_nce_loss(
     words, target, noise = find_words(
         features, target, weight, bias, log_q, noise, ("K0",), least_noise=least, **options
     )
-    options["are_expected"] = expected_counts
     return ranking_nce(features, words, target, noise, alpha=alpha, **options)
 
 
@@ -84,17 +77,13 @@ def ranking_nce(
     noise: Tensor,
     *,
     alpha: float,
-    are_expected: bool = False,
     log_z: Number,
     reduction: str,
 ) -> Tensor:
     """The core of :func:`ranking_nce_loss`; ``target`` (N,) and ``noise`` (K0,) index ``words``."""
-    count = max(len(target) + len(noise) - int(are_expected), 1)
-    expected = words.log_expected(math.log(count))
-    counts = multiplicities(len(words.weight), target, noise)
-    counts = words.expected_counts(count) if are_expected else counts
-    log_weight = counts.to(expected.dtype).log() - expected
-    objective = Ranking(log_weight, target, alpha, log_z, is_certain=are_expected)
+    expected = words.log_expected(math.log(max(len(target) + len(noise), 1)))
+    counts = multiplicities(len(words.weight), target, noise).to(expected.dtype)
+    objective = Ranking(counts.log() - expected, target, alpha, log_z)
     return shared_loss(features, words.weight, words.bias, objective, reduction)
 
 

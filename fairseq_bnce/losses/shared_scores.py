@@ -47,27 +47,23 @@ class BinaryNCE(NamedTuple):
         offset: (U,) log Z + log(K q(u)), nats.
         counts: (U,) n_u.
         target: (N,) the targets as indices into the words, or None.
-        more: (U,) what a word counts more for the contexts whose target it is; None with it.
     """
 
     offset: Tensor
     counts: Tensor
     target: Optional[Tensor] = None
-    more: Optional[Tensor] = None
 
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
         """The losses (n,) of a chunk, whose scores become G."""
         log_odds = scores.sub_(self.offset)
         loss = softplus(log_odds) @ self.counts
         target = None if self.target is None else self.target[tokens, None]
-        if target is not None and self.more is not None:
-            own, more = log_odds.gather(1, target), self.more[target]
-            loss += (more * softplus(own) - own)[:, 0]
-            of_target = more * own.sigmoid() - 1
+        if target is not None:
+            loss -= log_odds.gather(1, target)[:, 0]
         if gradient:
             log_odds.sigmoid_().mul_(self.counts)
             if target is not None:
-                log_odds.scatter_add_(1, target, of_target)
+                log_odds.scatter_(1, target, -1, reduce="add")
         return loss
 
 
@@ -82,23 +78,18 @@ class Ranking(NamedTuple):
         target: (N,) the targets as indices into the words.
         alpha: weight of the self-normalisation.
         log_z: the constant log Z, nats.
-        is_certain: whether a context's target has the weight 1, because it is there by itself.
     """
 
     log_weight: Tensor
     target: Tensor
     alpha: float
     log_z: Union[float, Tensor]
-    is_certain: bool = False
 
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
         """The losses (n,) of a chunk, whose scores become G."""
         target = self.target[tokens, None]
         of_target = scores.gather(1, target)[:, 0]
-        scores.add_(self.log_weight)
-        if self.is_certain:
-            scores.scatter_(1, target, of_target[:, None])
-        log_partition = scores.logsumexp(dim=1)
+        log_partition = scores.add_(self.log_weight).logsumexp(dim=1)
         deviation = log_partition - self.log_z
         if gradient:
             share = scores.sub_(log_partition[:, None]).exp_()

@@ -104,15 +104,6 @@ class Words(NamedTuple):
         # Summed in float64: log q comes in float32, and scores may be finer than that.
         return (self.log_q.double() + (log_z + log_count)).to(at_least_float32(self.weight))
 
-    def expected_counts(self, draws: int) -> Tensor:
-        """How often a word is among K draws from q if it is among them at all: (U,) float64.
-
-        E[n | n > 0] = K q / (1 - (1 - q)^K): 1 for the rarest words, K q for frequent ones.
-        """
-        assert self.log_q is not None
-        q = self.log_q.double().exp()
-        return draws * q / -torch.expm1(draws * torch.log1p(-q))
-
     def rows(self, ids: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         """Weight (len(ids), D) and bias of some of the words."""
         bias = None if self.bias is None else self.bias.index_select(0, ids)
