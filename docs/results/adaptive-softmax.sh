@@ -34,6 +34,21 @@ scripts/compare.py novels/bin --out epoch-adaptive --recipe adagrad200 --profile
     --flags-for adaptive "--warmup-updates 0" --learning-rates 0.05 --questions questions.csv --answers answers.csv \
     -- "${epoch[@]}" --save-interval-updates 1000 --keep-interval-updates 1
 
+# Novels, every word.
+scripts/fairseq-bnce get-data mscc --source FOLDER --min-count 1 --out mscc-all
+for split in valid test; do awk 'NR % 15 == 1' mscc-all/text/$split.txt > $split.txt; done
+scripts/fairseq-bnce prepare-text --tokenized --dict mscc-all/bin/dict.txt --valid valid.txt --test test.txt --out every-word
+ln -s ../../mscc-all/bin/train.{bin,idx} every-word/bin/
+every=(every-word/bin --recipe adagrad200 --profile-batches 0 --only-train
+    --flags-for bnce "$sparse --warmup-updates 100")
+scripts/compare.py "${every[@]}" --out every-grid --criteria bnce adaptive=adaptive_loss \
+    --learning-rates 0.025 0.05 0.1 -- --max-update 250
+scripts/compare.py every-word/bin --out every-adaptive --recipe adagrad200 --profile-batches 0 --only-train \
+    --criteria adaptive=adaptive_loss --learning-rates 0.05 --seeds 1 2 \
+    -- --max-update 3100 --validate-interval-updates 500
+scripts/compare.py "${every[@]}" --out every-bnce --criteria bnce --learning-rates 0.1 --seeds 1 2 \
+    -- --max-update 3100 --validate-interval-updates 1000
+
 # Novels, transformer_lm.
 lazy="--row-sparse --optimizer lazy_adam"
 methods=(--recipe adam200 --criteria bnce ranking=bnce adaptive=adaptive_loss
