@@ -19,14 +19,10 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "examples" / "score_w
 
 def worker():
     """The process of one of Ray's workers, once its model is loaded; None before."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            name = (folder / "cmdline").read_text()
-        except OSError:
-            continue
-        if name.startswith("ray::MapWorker") and "__init__" not in name:
-            return int(folder.name)
-    return None
+    command = ["pgrep", "-fa", "^ray::MapWorker"]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
+    loaded = [line for line in found.splitlines() if "__init__" not in line]
+    return int(loaded[0].split()[0]) if loaded else None
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -36,9 +32,8 @@ def test_scores_are_those_of_the_scorer(is_killed, language_model, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     model, lines = language_model("lstm_lm"), [*zipf_lines(3000, seed=5), ""]
     write_lines(tmp_path / "text.txt", lines)
-    command = [sys.executable, SCRIPT, "--path", model, "--workers", "2", "--batch", "20"]
-    command += ["--out", tmp_path / "out", tmp_path / "text.txt"]
-    started = subprocess.Popen([*map(str, command)])
+    flags = ["--path", model, "--out", tmp_path / "out", tmp_path / "text.txt", "--batch", "20"]
+    started = subprocess.Popen([sys.executable, *map(str, [SCRIPT, *flags])])
     found = None
     while is_killed and found is None and started.poll() is None:
         time.sleep(0.01)
