@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     add("--rates", nargs="+", type=float, default=rates, metavar="R", help="of the line, Gbit/s")
     options = parser.parse_args(arguments)
     results = options.out / "network.json"
-    found: Dict[str, Any] = {"machine": machine.record(), "recipe": _RECIPE._asdict(), "runs": []}
+    found: Dict[str, Any] = {"machine": machine.record(), "model": _RECIPE._asdict(), "runs": []}
     if results.is_file():
         found = json.loads(results.read_text(encoding="utf-8"))
     done = {(run["system"], run["vocab"]) for run in found["runs"]}

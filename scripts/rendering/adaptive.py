@@ -165,8 +165,8 @@ def _leaders(comparisons: Sequence[Dict[str, Any]]) -> Runs:
 
 
 def _milestones(runs: Sequence[Run]) -> List[int]:
-    """Return the last validated updates within a quarter, a half and all of a run."""
-    known = {update for run in runs for update in _curve(run)}
+    """Return the last updates, validated in all runs, within a quarter, a half and all of a run."""
+    known = set.intersection(*(set(_curve(run)) for run in runs))
     wanted = [max(_curve(run)) // part for run in runs for part in (4, 2, 1)]
     return sorted({max(u for u in known if u <= most) for most in wanted if most >= min(known)})
 

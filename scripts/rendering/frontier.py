@@ -19,6 +19,7 @@ Points = Sequence[Tuple[float, float]]
 CORPORA = {
     **dict.fromkeys(("843bee06371f", 10008), "PTB"),
     **dict.fromkeys(("2e5455782f16", "030cefd015bc", 52600), "novels"),
+    "e58e0ba076be": "novels, every word",
 }
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
 _NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--max-valid-steps"}
