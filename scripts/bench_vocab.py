@@ -46,7 +46,8 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command.parser(__doc__, has_device=True)
     add = parser.add_argument
-    add("--recipe", choices=sorted(RECIPES), default="lstm200")
+    about = f"model and batch: {', '.join(sorted(RECIPES))}"
+    add("--recipe", choices=sorted(RECIPES), default="lstm200", metavar="NAME", help=about)
     add("--sentences", type=int, help="of a batch (None: the recipe's)")
     sizes = [10_000, 50_000, 200_000, 1_000_000]
     add("--vocab", nargs="+", type=int, default=sizes, metavar="V", help="types, with the specials")
