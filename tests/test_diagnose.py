@@ -56,8 +56,7 @@ def diagnose(capfd):
 def diagnosis(path, lines=LINES, document=False, **options):
     found = Diagnosis(**options)
     scorer = DiagnosingScorer.from_checkpoint(str(path), shift="none")
-    for _ in found.fill(scorer, lines, document=document):
-        pass
+    list(found.fill(scorer, lines, document=document))
     return found
 
 
@@ -271,8 +270,9 @@ def test_a_stock_checkpoint_can_be_calibrated(diagnose, corpus, tmp_path):
     train(corpus, tmp_path, *flags, "--optimizer", "adam", "--lr", "0.02", "--max-epoch", "1")
     stock = tmp_path / "checkpoint_last.pt"
     calibrated = tmp_path / "calibrated.pt"
-    status, _, errors = diagnose("--path", stock, "--calibrate", calibrated, text)
+    status, output, errors = diagnose("--path", stock, "--calibrate", calibrated, text)
     assert status == 0 and "not self-normalised" not in errors, errors
+    assert "perplexity, exact" in output and "perplexity, unnormalised" not in output
     lines = text.read_text(encoding="utf-8").splitlines()
     mu_z = summary(diagnosis(stock, lines).measures)["mu_z"]
     assert Scorer.from_checkpoint(str(calibrated)).shift == pytest.approx(mu_z)

@@ -36,9 +36,11 @@ def remember(self, cfg, task, model, criterion, quantizer=None):
     make(self, cfg, task, model, criterion, quantizer)
 Trainer.__init__ = remember
 
-step, dies = Trainer.train_step, rank == "1" and os.environ.get("DIES_AT")
+step = Trainer.train_step
 def step_or_die(self, *args, **kwargs):
-    return os.abort() if dies == str(self.get_num_updates()) else step(self, *args, **kwargs)
+    if rank == "1" and os.environ.get("DIES_AT") == str(self.get_num_updates()):
+        os.kill(os.getpid(), 9)
+    return step(self, *args, **kwargs)
 Trainer.train_step = step_or_die
 
 sent = [0]
