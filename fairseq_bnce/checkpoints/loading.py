@@ -16,7 +16,6 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_bnce.checkpoints import dictionaries, reading
-from fairseq_bnce.checkpoints.reading import only_literals
 from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, describe_error
 
 _TASK = "language_modeling"
@@ -66,7 +65,7 @@ def load(path: str, data: Optional[str] = None) -> Trained:
     Raises:
         CheckpointError: naming what was required and what came.
     """
-    with _naming_errors(path), only_literals(path):
+    with _naming_errors(path), reading.only_literals(path):
         content = reading.read(path)
         content.pop("last_optimizer_state", None)  # twice the size of the model
         reading.check_finite(content, path)

@@ -13,7 +13,6 @@ from fairseq.file_io import PathManager
 from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import reading
 from fairseq_bnce.checkpoints.dictionaries import WORDS
-from fairseq_bnce.checkpoints.reading import REDUCED_PARTITION
 from fairseq_bnce.errors import require
 
 
@@ -86,7 +85,7 @@ def _read(path: str) -> Restored:
     if log_z is not None:
         required = f"a finite log_z in the task state of {path}, or a number as the flag"
         require("--log-z", required, log_z, math.isfinite(log_z))
-    measured = () if REDUCED_PARTITION in state else ("mu_z", "sigma_z")
+    measured = () if reading.REDUCED_PARTITION in state else ("mu_z", "sigma_z")
     normaliser = {name: state[name] for name in measured if name in state}
     return Restored(path, log_z, normaliser, state.get(WORDS))
 

@@ -20,7 +20,6 @@ from fairseq.file_io import PathManager
 from fairseq.models.speech_to_text import xm_transformer
 
 from fairseq_bnce.checkpoints import loading, reading
-from fairseq_bnce.checkpoints.reading import only_literals
 
 
 def install_safe_loading(task_class: type) -> None:
@@ -64,7 +63,7 @@ def _safe_loading(load: Any, task_class: type) -> Any:
             path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
                 filename, suffix, shard_idx=0, num_shards=num_shards
             )
-            with only_literals(path):
+            with reading.only_literals(path):
                 content = state
                 if content is None and num_shards == 1 and PathManager.isfile(path):
                     content = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)

@@ -39,7 +39,7 @@ from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, at_least
 from fairseq_bnce.scoring import diagnosis
-from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis
+from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis, Measures
 from fairseq_bnce.scoring.reduction import Contexts
 from fairseq_bnce.text.reading import TextLines, file_errors, sampled
 from fairseq_bnce.text.writing import Output
@@ -158,6 +158,54 @@ def _write_folder(folder: Path, found: Diagnosis, text: str) -> None:
             os.replace(picture, folder / picture.name)
 
 
+def _draw(measures: Measures, folder: Path) -> List[Path]:
+    """Write log-z.png, entropy.png and calibration.png; only these need matplotlib.
+
+    Args:
+        measures: of a text.
+        folder: where to write; it exists.
+
+    Returns:
+        the files.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    pictures = {"log-z.png": _histogram, "entropy.png": _entropy, "calibration.png": _calibration}
+    for name, picture in pictures.items():
+        figure = Figure(figsize=(5.5, 4))
+        FigureCanvasAgg(figure)  # no display, and none of pyplot's global state
+        picture(figure.add_subplot(), measures)
+        figure.tight_layout()
+        figure.savefig(str(folder / name), dpi=120)
+    return [folder / name for name in pictures]
+
+
+def _histogram(axes: Any, measures: Measures) -> None:
+    mean, deviation = measures.deviations.mean(), measures.deviations.std()
+    axes.hist(measures.deviations, bins=_BINS)
+    axes.axvline(mean, color="black", linewidth=1)
+    axes.set(xlabel="log Z_c − log Z (nats)", ylabel="contexts")
+    axes.set_title(f"µ_z = {mean:.3f}, σ_z = {deviation:.3f}")
+
+
+def _entropy(axes: Any, measures: Measures) -> None:
+    from matplotlib.colors import LogNorm
+
+    axes.hist2d(measures.entropies, measures.deviations, bins=_BINS, norm=LogNorm())
+    axes.set(xlabel="entropy of the prediction (nats)", ylabel="log Z_c − log Z (nats)")
+
+
+def _calibration(axes: Any, measures: Measures) -> None:
+    axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
+    shift = measures.deviations.mean()
+    for label, off in (("exact", None), ("unnormalised, shifted", shift)):
+        _, confidence, accuracy = zip(*diagnosis.calibration(measures, off))
+        axes.plot(confidence, accuracy, marker="o", label=label)
+    axes.set(xlabel="probability of the likeliest word", ylabel="how often it came")
+    axes.legend()
+
+
 # ---------------------------------------------------------------- the checkpoint of --calibrate
 
 
@@ -225,51 +273,3 @@ def _table(numbers: Mapping[str, Any]) -> List[str]:
 def _as_json(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     found = {**common.without_nan(numbers), "farthest": [one._asdict() for one in contexts]}
     return json.dumps(found, indent=1, ensure_ascii=False)
-
-
-def _draw(measures: diagnosis.Measures, folder: Path) -> List[Path]:
-    """Write log-z.png, entropy.png and calibration.png; only these need matplotlib.
-
-    Args:
-        measures: of a text.
-        folder: where to write; it exists.
-
-    Returns:
-        the files.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    pictures = {"log-z.png": _histogram, "entropy.png": _entropy, "calibration.png": _calibration}
-    for name, picture in pictures.items():
-        figure = Figure(figsize=(5.5, 4))
-        FigureCanvasAgg(figure)  # no display, and none of pyplot's global state
-        picture(figure.add_subplot(), measures)
-        figure.tight_layout()
-        figure.savefig(str(folder / name), dpi=120)
-    return [folder / name for name in pictures]
-
-
-def _histogram(axes: Any, measures: diagnosis.Measures) -> None:
-    mean, deviation = measures.deviations.mean(), measures.deviations.std()
-    axes.hist(measures.deviations, bins=_BINS)
-    axes.axvline(mean, color="black", linewidth=1)
-    axes.set(xlabel="log Z_c − log Z (nats)", ylabel="contexts")
-    axes.set_title(f"µ_z = {mean:.3f}, σ_z = {deviation:.3f}")
-
-
-def _entropy(axes: Any, measures: diagnosis.Measures) -> None:
-    from matplotlib.colors import LogNorm
-
-    axes.hist2d(measures.entropies, measures.deviations, bins=_BINS, norm=LogNorm())
-    axes.set(xlabel="entropy of the prediction (nats)", ylabel="log Z_c − log Z (nats)")
-
-
-def _calibration(axes: Any, measures: diagnosis.Measures) -> None:
-    axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
-    shift = measures.deviations.mean()
-    for label, off in (("exact", None), ("unnormalised, shifted", shift)):
-        _, confidence, accuracy = zip(*diagnosis.calibration(measures, off))
-        axes.plot(confidence, accuracy, marker="o", label=label)
-    axes.set(xlabel="probability of the likeliest word", ylabel="how often it came")
-    axes.legend()

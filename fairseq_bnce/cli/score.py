@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "number of words before a block of a long text that the block sees"
     add("--context-window", text, metavar="N", type=at_least(0))
     text = "score part I of N, lines in a row: the outputs of all parts together are that of FILE"
-    add("--shard", text, metavar="I/N", type=_shard)
+    add("--shard", text, metavar="I/N", type=shard)
     add = common.flag_adder(parser.add_argument_group("output"))
     add("--per-word", "print the score of each word as well")
     add("--summary", "print perplexities with and without unknown words, and counts, instead")
@@ -95,7 +95,8 @@ def run(options: argparse.Namespace) -> None:
     words.end()
 
 
-def _shard(text: str) -> Tuple[int, int]:
+def shard(text: str) -> Tuple[int, int]:
+    """Return (I, N) of ``I/N``: a type for argparse."""
     number, parts = map(int, text.split("/"))
     if not 1 <= number <= parts:
         raise argparse.ArgumentTypeError(f"required 1/N to N/N, got {text}")
