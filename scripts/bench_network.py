@@ -19,19 +19,21 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
 import environment  # noqa: F401
 from experiments import command, machine
 from experiments.made import make_data
+from experiments.measures import meter
 from experiments.vocabulary import RECIPES, SYSTEMS
 
 MACHINES = ("bnce-a", "bnce-b")
 _ADDRESS = "10.77.0.{}"
 _PORT = 29577
 _WARM = 2  # updates before those that are timed
-_MOST, _LEAST, _SECONDS = 20, 1, 10  # timed updates at a rate: as many as fit into the seconds
+_MOST, _SECONDS = 20, 10  # timed updates at a rate: as many as fit into the seconds, at least one
 _RECIPE = RECIPES["lstm200"]
 
 
@@ -45,6 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     rates = [10, 1, 0.1]
     add("--rates", nargs="+", type=float, default=rates, metavar="R", help="of the line, Gbit/s")
     options = parser.parse_args(arguments)
+    if os.geteuid():
+        raise command.UsageError("required root, who may make network namespaces")
     results = options.out / "network.json"
     found: Dict[str, Any] = {"machine": machine.record(), "model": _RECIPE._asdict(), "runs": []}
     if results.is_file():
@@ -118,9 +122,9 @@ def _train(options: Any, system: str, vocab: int, data: Path) -> List[Dict[str, 
         own = ["--user-dir", machine.PLUGIN, *flags, "--distributed-rank", rank]
         full = list(map(str, [*inside, data, *own]))
         variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "line"}
-        errors = (folder / f"rank{rank}.err").open("w")
-        pipes: Any = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
-        ranks.append(subprocess.Popen(full, env=variables, **pipes))
+        with (folder / f"rank{rank}.err").open("w") as errors:
+            pipes: Any = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+            ranks.append(subprocess.Popen(full, env=variables, **pipes))
     try:
         return list(_measured(ranks[0], options.rates))
     finally:
@@ -131,15 +135,13 @@ def _train(options: Any, system: str, vocab: int, data: Path) -> List[Dict[str, 
 
 def _measured(first: Any, rates: Sequence[float]) -> Iterator[Dict[str, float]]:
     """Yield seconds and bytes of an update at each rate, as the first rank logs its updates."""
-    updates = (line for line in first.stdout if "| train_inner |" in line)
+    wait = partial(_next, (line for line in first.stdout if "| train_inner |" in line))
+    for _ in range(_WARM):
+        wait()
     for rate in rates:
         _set_rate(rate)
-        for _ in range(_WARM if rate == rates[0] else 0):
-            _next(updates)
-        start, sent, count = time.monotonic(), _sent_bytes(), 0
-        while count < _MOST and (count < _LEAST or time.monotonic() - start < _SECONDS):
-            _next(updates)
-            count += 1
+        start, sent = time.monotonic(), _sent_bytes()
+        count = len(meter.repeat(wait, _MOST, _SECONDS, least=1))
         seconds, sent = time.monotonic() - start, _sent_bytes() - sent
         yield {
             "gigabits": rate,
@@ -150,6 +152,7 @@ def _measured(first: Any, rates: Sequence[float]) -> Iterator[Dict[str, float]]:
 
 
 def _next(updates: Iterator[str]) -> None:
+    """Wait for the next update."""
     if next(updates, None) is None:
         raise command.UsageError("the training ended before it was measured: see logs/")
 

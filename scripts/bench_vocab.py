@@ -8,7 +8,8 @@
 
 Every system is trained by fairseq-train itself on Zipf-distributed data of every vocabulary, with
 the same model and batches; time and memory of an update are measured from within. NAME_sparse is
-NAME with row-sparse gradients, NAME_bands the same with the bands of an adaptive softmax.
+NAME with row-sparse gradients, NAME_bands the same with the bands of an adaptive softmax (recipes
+of transformers only).
 experiments/gpu_run.py has the output layer alone.
 
 FOLDER gets benchmark.md (tables and the fitted exponents), benchmark.json, benchmark.png (log-log;

@@ -83,18 +83,22 @@ def variants(
     ] or found
 
 
-def criterion_flags(criterion: str, vocab: int) -> List[str]:
-    """Return the flags that a criterion needs; later flags override them.
+def adaptive_cutoffs(vocab: int) -> List[str]:
+    """Return the flag with the cutoffs of an adaptive softmax.
 
-    The adaptive softmax is cut at 2,000, 10,000 and 50,000 words, as long as a cut is at most half
+    It is cut at 2,000, 10,000 and 50,000 words, as long as a cut is at most half
     of the types. A fourth cut would leave a layer with 200 features no dimension for the last words
     (200 / 4^4). Fewer than 4,000 types are cut once, at a fifth.
     """
+    cuts = [cut for cut in (2_000, 10_000, 50_000) if 2 * cut <= vocab] or [max(vocab // 5, 1)]
+    return ["--adaptive-softmax-cutoff", ",".join(map(str, cuts))]
+
+
+def criterion_flags(criterion: str, vocab: int) -> List[str]:
+    """Return the flags that a criterion needs; later flags override them."""
     if criterion != ADAPTIVE:
         return []
-    cuts = [cut for cut in (2_000, 10_000, 50_000) if 2 * cut <= vocab] or [max(vocab // 5, 1)]
-    cutoff = ",".join(map(str, cuts))
-    return ["--adaptive-softmax-cutoff", cutoff, "--ddp-backend", "legacy_ddp"]
+    return [*adaptive_cutoffs(vocab), "--ddp-backend", "legacy_ddp"]
 
 
 def inherited(training: Sequence[str]) -> List[str]:

@@ -10,9 +10,10 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 from rendering.cells import SOFTMAX, ratio
 
 from . import logs, machine, plot, report, run
+from .command import UsageError
 from .made import make_data
 from .processes import CommandFailed
-from .recipes import ADAPTIVE, criterion_flags, words
+from .recipes import ADAPTIVE, adaptive_cutoffs, criterion_flags, words
 from .report import MIB
 from .run import Measured, Outcome, Part, Run
 
@@ -60,17 +61,23 @@ class Recipe(NamedTuple):
 
     def system_flags(self, system: str, vocab: int) -> List[str]:
         """Return the flags of fairseq-train in which systems differ."""
-        criterion = system
-        for kind in (_SPARSE, _BANDS):
-            criterion = criterion[: -len(kind)] if criterion.endswith(kind) else criterion
-        is_sparse = criterion != system
+        criterion, kind = _split(system)
+        is_sparse = kind != ""
         flags = ["--criterion", criterion, "--optimizer", self.optimizers[is_sparse]]
         flags += ["--row-sparse"] * is_sparse
-        if system.endswith(_BANDS):
-            flags += criterion_flags(ADAPTIVE, vocab)[:2]  # the cutoffs
+        if kind == _BANDS:
+            if "transformer_lm" not in self.training:  # lstm_lm would have a plain layer
+                raise UsageError(f"{system}: required a recipe of transformer_lm, got {self.name}")
+            flags += adaptive_cutoffs(vocab)
         if criterion in _OWN and not self.has_bias:
             flags += ["--log-z", f"{math.log(vocab):.1f}"]  # where such a model starts
         return [*flags, *criterion_flags(criterion, vocab)]
+
+
+def _split(system: str) -> Tuple[str, str]:
+    """Return the criterion and the kind of a system."""
+    kind = next((kind for kind in (_SPARSE, _BANDS) if system.endswith(kind)), "")
+    return system[: len(system) - len(kind)], kind
 
 
 RECIPES: Dict[str, Recipe] = {
@@ -164,7 +171,7 @@ def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
         if "update" in o.parts:
             found["update_mib"] = o.parts["update"]["value"]["peak_bytes"] / MIB
     for (system, vocab), found in own.items():
-        dense = system[: -len(_SPARSE)] if system.endswith(_SPARSE) else None
+        dense = _split(system)[0] if system.endswith(_SPARSE) else None
         for name, other in (("x_softmax", SOFTMAX), ("x_dense", dense)):
             reference = own.get((other, vocab), {}).get("words_per_second")
             if found:

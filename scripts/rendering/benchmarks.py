@@ -43,17 +43,16 @@ def by_vocabulary(
     return measured([title], columns, lines)
 
 
-def network(measured_lines: Benchmark, vocab: int) -> List[str]:
+def network(benchmark: Benchmark, vocab: int) -> List[str]:
     """Tabulate bytes and time of an update at each rate of the line, from network.json."""
-    lines, runs = [], measured_lines["runs"]
+    lines = []
     for system, name in SYSTEMS.items():
-        rates = _run(measured_lines, system, vocab).get("rates", [])
-        seconds = {f"{rate['gigabits']:g}": rate["seconds"] for rate in rates}
-        sent = rates[0]["bytes"] / 1e6 if rates else None
-        lines += [([name], {"sent": sent, **seconds})] if rates else []
-    rates = [f"{rate['gigabits']:g}" for rate in runs[0]["rates"]]
+        rates = _run(benchmark, system, vocab).get("rates")
+        if rates:
+            seconds = {f"{rate['gigabits']:g}": rate["seconds"] for rate in rates}
+            lines.append(([name], {"sent": rates[0]["bytes"] / 1e6, **seconds}))
     columns = [("MB sent", "sent", ",.1f")]
-    columns += [(f"s, {rate} Gbit/s", rate, ",.2f") for rate in rates]
+    columns += [(f"s, {rate} Gbit/s", rate, ",.2f") for rate in lines[0][1] if rate != "sent"]
     return measured([f"an update, V = {vocab:,}"], columns, lines)
 
 
