@@ -312,10 +312,15 @@ def test_large_parameters_are_finite(corpus, language_model, tmp_path):
     assert Scorer.from_checkpoint(path, corpus)
 
 
-@pytest.mark.parametrize("owner", ["embed_positions", "adaptive_softmax", "embed_tokens"])
-def test_buffers_that_fairseq_never_initialises_may_hold_anything(owner):
-    """In positions (fairseq 0.12.2), the adaptive softmax and the adaptive input."""
-    parameters = {f"decoder.{owner}._float_tensor": torch.tensor([math.nan])}
+BUFFERS = [
+    f"{owner}._float_tensor" for owner in ("embed_positions", "adaptive_softmax", "embed_tokens")
+]
+
+
+@pytest.mark.parametrize("name", [*BUFFERS, "layers.0.conv.conv_bias"])
+def test_what_fairseq_never_initialises_may_hold_anything(name):
+    """In positions (fairseq 0.12.2), adaptive layers, and dynamic convolutions without a bias."""
+    parameters = {f"decoder.{name}": torch.tensor([math.nan])}
     reading.check_finite({"model": parameters}, "c.pt")
 
 

@@ -34,8 +34,9 @@ from fairseq_bnce.errors import CheckpointError, describe_error, one_line, quote
 REDUCED_PARTITION = "reduced_partition"
 # Key of the task state: the largest number of words that the model read at once in training.
 LONGEST_CONTEXT = "longest_context"
-# fairseq never initialises this buffer, so it may hold NaN.
-_UNINITIALISED = "._float_tensor"
+# fairseq never initialises this buffer, nor the bias of a dynamic convolution that uses none
+# (lightconv_lm). Nothing reads their values, which may be NaN.
+_UNINITIALISED = ("._float_tensor", ".conv.conv_bias")
 _CHUNK = 2**22  # numbers, so that no large parameter is copied to float64 as a whole
 
 Source = Union[str, bytes, bytearray]  # eval() runs each of these types
