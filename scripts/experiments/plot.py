@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 Points = Sequence[Tuple[float, float]]
 ACROSS = 3  # panels in a row
+_BELOW = 4  # labels of a legend below the panels; that of more stands at their right
 DIGEST = 16  # characters
 TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # in a decade
 
@@ -93,12 +94,13 @@ def _draw(fill: Callable[[Any], None], path: Path, source: str) -> str:
 
 def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
     across, down = min(len(panels), ACROSS), -(-len(panels) // ACROSS)
-    width = 5 * across + 2
-    figure.set_size_inches(width, 4.5 * down)
     labels = list(dict.fromkeys(label for panel in panels for label, _ in panel.lines))
+    below = len(labels) <= _BELOW
+    width = 5 * across + (0 if below else 2)
+    figure.set_size_inches(width, 4.5 * down)
     known = {}
-    for place, panel in enumerate(panels, start=1):
-        one = figure.add_subplot(down, across, place)
+    for at, panel in enumerate(panels, start=1):
+        one = figure.add_subplot(down, across, at)
         for label, points in panel.lines:
             if points:
                 style = _style(labels.index(label), panel.joined)
@@ -106,9 +108,10 @@ def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
         one.set(**panel.axes)
         _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
-    figure.legend(list(known.values()), list(known), loc="center right", fontsize=8)
+    place = {"loc": "lower center", "ncol": _BELOW} if below else {"loc": "center right"}
+    figure.legend(list(known.values()), list(known), fontsize=10 if below else 8, **place)
     figure.suptitle(title)
-    figure.tight_layout(rect=(0, 0, 1 - 2 / width, 1))
+    figure.tight_layout(rect=(0, 0.08, 1, 1) if below else (0, 0, 1 - 2 / width, 1))
 
 
 def _style(place: int, joined: bool) -> Dict[str, str]:

@@ -100,8 +100,9 @@ class Benchmark(Run):
         tokens = max(_LEAST_TOKENS, math.prod(recipe.batch) * (2 * settings.updates + 100))
         folder = settings.out / "data" / f"V{vocab}-tokens{tokens}"
         self.data = make_data(folder, settings.threads, vocab=vocab, tokens=tokens)
-        self.flags = [*recipe.flags(), *run.device_flags(settings.device)]
-        self.flags += recipe.system_flags(system, vocab)
+        # The recipe's flags come last: it may have cutoffs of its own.
+        self.flags = [*recipe.system_flags(system, vocab), *recipe.flags()]
+        self.flags += run.device_flags(settings.device)
         own = [folder.name, settings.threads, settings.device_name, machine.versions()]
         own += [settings.updates, settings.max_seconds]
         own += [machine.plugin_fingerprint()] * system.startswith(_OWN)
