@@ -53,22 +53,28 @@ def test_a_rank_that_dies(corpus, tmp_path):
     assert all(torch.equal(value, found[name]) for name, value in want.items())
 
 
-def test_row_sparse_is_dense_on_two_ranks(corpus, tmp_path):
-    """Both backends, two epochs of 8 updates, clipped, the last with a dummy batch on a rank."""
-    flags = [*LSTM, "--batch-size", "11", "--max-epoch", "2", "--lr", "0.5"]
-    flags += ["--clip-norm", "0.004", "--disable-validation", "--no-save", "--noise-samples", "3"]
-    dense = ["--criterion", "bnce", "--optimizer", "sparse_sgd", "--ddp-backend", "pytorch_ddp"]
-    trained_on_two_ranks(corpus, tmp_path / "dense", *flags, *dense, env=IN_FLOAT64)
-    want = results(tmp_path / "dense")[0]["parameters"]
-    for backend in ("pytorch_ddp", "legacy_ddp"):
-        folder = tmp_path / backend
-        sparse = [*flags, *ROW_SPARSE, "--ddp-backend", backend]
-        trained_on_two_ranks(corpus, folder, *sparse, env=IN_FLOAT64)
-        first, second = (result["parameters"] for result in results(folder))
-        for name, value in want.items():
-            assert torch.equal(first[name], second[name]), (backend, name)
-            error = (first[name] - value).norm() / value.norm()
-            assert error < 1e-6, (backend, name, error)
+@pytest.mark.parametrize(
+    "architecture, alone, together",
+    [
+        (LSTM, ["--update-freq", "2"], ["--ddp-backend", "pytorch_ddp"]),
+        (TIED_TRANSFORMER, ["--update-freq", "4"], ["--update-freq", "2"]),
+        (LSTM, ["--batch-size", "200"], ["--batch-size", "100", "--gather-noise"]),
+    ],
+    ids=["a batch each", "two batches each", "gathered noise"],
+)
+def test_two_ranks_are_one_process(architecture, alone, together, corpus, tmp_path):
+    """Row-sparse on two ranks, and dense in one process; some updates have a dummy batch."""
+    flags = [*architecture, "--batch-size", "11", "--max-epoch", "2", "--lr", "0.5", "--dropout"]
+    flags += ["0", "--clip-norm", "0.004", "--disable-validation", "--no-save"]
+    dense = [*flags, "--criterion", "bnce", "--optimizer", "sparse_sgd", *alone]
+    trained_on_two_ranks(corpus, tmp_path / "one", *dense, env=IN_FLOAT64, world=1)
+    sparse = [*flags, *ROW_SPARSE, "--ddp-backend", "legacy_ddp", *together]
+    trained_on_two_ranks(corpus, tmp_path / "two", *sparse, env=IN_FLOAT64)
+    (want,) = (result["parameters"] for result in results(tmp_path / "one"))
+    first, second = (result["parameters"] for result in results(tmp_path / "two"))
+    for name, value in want.items():
+        assert torch.equal(first[name], second[name]), name
+        assert (first[name] - value).norm() < 1e-6 * value.norm(), name
 
 
 @pytest.mark.slow  # gigabytes

@@ -66,7 +66,7 @@ class Recipe(NamedTuple):
         flags = ["--criterion", criterion, "--optimizer", self.optimizers[is_sparse]]
         flags += ["--row-sparse"] * is_sparse
         if kind == _BANDS:
-            if "transformer_lm" not in self.training:  # lstm_lm would have a plain layer
+            if "transformer_lm" not in " ".join(self.training):  # lstm_lm has a plain layer
                 raise UsageError(f"{system}: required a recipe of transformer_lm, got {self.name}")
             flags += adaptive_cutoffs(vocab)
         if criterion in _OWN and not self.has_bias:
