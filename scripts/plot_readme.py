@@ -12,19 +12,19 @@ import environment  # noqa: F401
 from experiments import plot
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-TRAININGS = {"adaptive@0.05": "adaptive softmax", "bnce@0.05": "bnce --row-sparse"}
+TRAININGS = {"adaptive": "adaptive softmax", "bnce": "bnce --row-sparse"}
 SYSTEMS = {"cross_entropy": "cross_entropy", "bnce": "bnce", "bnce_sparse": "bnce --row-sparse"}
 
 
 def main() -> None:
     curves = []
-    for run in _runs("adaptive/novels/warmup.json"):
-        if run["label"] in TRAININGS:
+    for name, label in TRAININGS.items():
+        for run in _runs(f"adaptive/every-word/{name}.json"):
             points = [(p["processor_seconds"], p["ppl"]) for p in run["train"]["curve"]]
-            curves.append((TRAININGS[run["label"]], points))
+            curves.append((label, points))
     axes = {"xlabel": "processor seconds", "ylabel": "validation perplexity"}
-    title = "522 novels, 52,595 words, three seeds"
-    left = plot.Panel(curves, {**axes, "title": title, "ylim": (130, 215)})
+    title = "522 novels, 239,187 words, three seeds"
+    left = plot.Panel(curves, {**axes, "title": title})
     runs, speeds = _runs("vocabulary/lstm200/benchmark.json"), []
     for system, name in SYSTEMS.items():
         own = [(run["vocab"], run["words_per_second"]) for run in runs if run["system"] == system]

@@ -164,11 +164,12 @@ def _flags_of_training(arguments: List[str]) -> List[List[str]]:
     if "--" in arguments:
         end = arguments.index("--")
         groups, arguments = [arguments[end + 1 :]], arguments[:end]
+    model = ["--arch", "transformer_lm"] if "adam200" in arguments else []  # the recipe's
     places = [place for place, argument in enumerate(arguments) if argument == "--flags-for"]
     named = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     for place in places:
         label, flags = arguments[place + 1 : place + 3]
-        groups.append(["--criterion", named.get(label, label), *flags.split()])
+        groups.append(["--criterion", named.get(label, label), *model, *flags.split()])
     return groups
 
 

@@ -44,13 +44,25 @@ every=(every-word/bin --recipe adagrad200 --profile-batches 0 --only-train
 scripts/compare.py "${every[@]}" --out every-grid --criteria bnce adaptive=adaptive_loss \
     --learning-rates 0.025 0.05 0.1 -- --max-update 250
 scripts/compare.py every-word/bin --out every-adaptive --recipe adagrad200 --profile-batches 0 --only-train \
-    --criteria adaptive=adaptive_loss --learning-rates 0.05 --seeds 1 2 \
+    --criteria adaptive=adaptive_loss --learning-rates 0.05 --seeds 1 2 3 \
     -- --max-update 3100 --validate-interval-updates 500
-scripts/compare.py "${every[@]}" --out every-bnce --criteria bnce --learning-rates 0.1 --seeds 1 2 \
+scripts/compare.py "${every[@]}" --out every-bnce --criteria bnce --learning-rates 0.1 --seeds 1 2 3 \
     -- --max-update 3100 --validate-interval-updates 1000
 
-# Novels, transformer_lm.
+scripts/compare.py every-word/bin --out every-warmup --recipe adagrad200 --profile-batches 0 --only-train \
+    --criteria adaptive=adaptive_loss --learning-rates 0.05 --seeds 2 3 \
+    -- --max-update 500 --validate-interval-updates 500 --warmup-updates 100
+bands="--adaptive-input --adaptive-input-cutoff 10000,50000 --adaptive-softmax-cutoff 10000,50000 --tie-adaptive-weights"
 lazy="--row-sparse --optimizer lazy_adam"
+transformers=(every-word/bin --recipe adam200 --profile-batches 0 --only-train --criteria adaptive=adaptive_loss bands=bnce tied=bnce
+    --flags-for adaptive "$bands" --flags-for bands "$bands $lazy" --flags-for tied "--share-decoder-input-output-embed $lazy")
+scripts/compare.py "${transformers[@]}" --out every-transformer-grid --learning-rates 0.002 0.004 0.001 \
+    -- --max-update 200 --validate-interval-updates 200
+scripts/compare.py "${transformers[@]}" --out every-transformer --learning-rates 0.002 --seeds 1 2 3 \
+    -- --max-update 3100 --validate-interval-updates 500
+scripts/bench_scoring.py --out scoring --vocab 239187 --tokens 50000 200000 --exact-tokens 2000 8000 --memory-lines
+
+# Novels, transformer_lm.
 methods=(--recipe adam200 --criteria bnce ranking=bnce adaptive=adaptive_loss
     --flags-for bnce "$lazy" --flags-for ranking "$lazy --objective ranking")
 scripts/compare.py novels/bin --out transformer "${methods[@]}" --only-train --learning-rates 0.001 0.002 0.004 \

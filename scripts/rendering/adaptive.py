@@ -23,6 +23,7 @@ METHODS = {
     "ranking": "the same, `--objective ranking`",
     "random": "`bnce --row-sparse --init-output-bias none`",
     "tied": "`bnce --row-sparse`, embeddings tied",
+    "bands": "`bnce --row-sparse`, in bands",
     "tied-random": "the same, `--init-output-bias none`",
 }
 _SPEED: Columns = (
