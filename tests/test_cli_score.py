@@ -372,3 +372,48 @@ def test_parts_of_a_text_are_the_whole(parts, score, file):
     whole = score(file)[1]
     assert "".join(score("--shard", f"{n}/{parts}", file)[1] for n in range(1, parts + 1)) == whole
     assert score("--shard", "1/2", "-")[0] == 2
+
+
+GIVEN = ["w1 w2\tw3 zzz", "\tw4", "w5 zzz\t", "w6\tw7 w8 w9"]
+
+
+@pytest.mark.parametrize("model", ["lstm_lm", "transformer_lm"])
+@pytest.mark.parametrize("flags", [[], ["--document"], ["--exact", "--no-eos"]])
+def test_texts_after_contexts_and_lines_without_their_end(
+    model, flags, score, tmp_path, language_model
+):
+    """Sums over the text's words of one pass over both; words, counts and summary follow."""
+    write_lines(tmp_path / "text", GIVEN)
+    scorer = Scorer.from_checkpoint(language_model(model), exact="--exact" in flags)
+    whole = [line.replace("\t", " ") for line in GIVEN]
+    scored = scorer.score_stream(whole, document="--document" in flags)
+    parts = [slice(len(line.split("\t")[0].split()), None) for line in GIVEN]
+    end = -1 if "--no-eos" in flags else None
+    want = [found.log_probs[part][:end] for found, part in zip(scored, parts)]
+    flags = ["--given", *flags, tmp_path / "text"]
+    found = [
+        json.loads(line)
+        for line in score("--json", "--per-word", *flags, model=model)[1].splitlines()
+    ]
+    for one, log_probs in zip(found, want):
+        assert one["log_probs"] == pytest.approx(log_probs.tolist(), abs=2e-6)
+        assert one["log_prob"] == pytest.approx(log_probs.sum(), abs=2e-6)
+        assert one["tokens"] == len(one["words"]) == len(log_probs)
+    assert [one["oov"] for one in found] == [1, 0, 0, 0]
+    summary = json.loads(score("--summary", "--json", *flags, model=model)[1])
+    assert summary["tokens"] == sum(map(len, want)) and summary["oov"] == 1
+    assert summary["log_prob"] == pytest.approx(np.concatenate(want).sum(), abs=1e-5)
+    if "--document" not in flags:
+        parts = [score("--shard", f"{n}/3", *flags, model=model)[1] for n in (1, 2, 3)]
+        sums = [float(row[0]) for row in rows("".join(parts))]
+        assert sums == pytest.approx([one["log_prob"] for one in found], abs=2e-6)
+
+
+def test_contexts_that_are_refused(score, tmp_path):
+    write_lines(tmp_path / "text", ["w1\tw2", "w1 w2"])
+    status, _, errors = score("--given", tmp_path / "text")
+    assert status == 2 and "--given" in errors and "line 2" in errors
+    write_lines(tmp_path / "text", ["w1\t-2"])
+    for flags, model in {("--nemo", "1", "0"): "lstm_lm", (): "lbl_lm both sides"}.items():
+        status, _, errors = score("--given", *flags, tmp_path / "text", model=model)
+        assert status == 2 and "--given" in errors

@@ -27,7 +27,7 @@ import itertools
 import json
 import math
 import sys
-from typing import Any, Deque, Dict, Iterable, Iterator, Mapping, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, Mapping, Tuple
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, at_least, quoted
@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--document", "score each line after all lines before, as far as the model sees")
     text = "number of words before a block of a long text that the block sees"
     add("--context-window", text, metavar="N", type=at_least(0))
+    add("--given", "lines are 'context TAB text': score the text after its context")
+    add("--no-eos", "leave the </s> of each line out of sums and counts")
     text = "score part I of N, lines in a row: the outputs of all parts together are that of FILE"
     add("--shard", text, metavar="I/N", type=shard)
     add = common.flag_adder(parser.add_argument_group("output"))
@@ -63,9 +65,13 @@ def run(options: argparse.Namespace) -> None:
     text = TextLines(options.files)
     scorer = common.load_scorer(Scorer, options)
     words = common.ModelWords(options, scorer)
+    if options.given:
+        _check_given(options, scorer)
     beams: Deque[Tuple[str, float]] = collections.deque()
+    contexts: Deque[int] = collections.deque()  # numbers of words
     lines = text if options.shard is None else _part(text, *options.shard)
     lines = _beam_texts(lines, beams) if options.nemo else lines
+    lines = _after_contexts(lines, words, contexts) if options.given else map(words, lines)
     form = _json_object if options.json else _columns
     counts: Dict[str, Any] = collections.Counter()
     # Lines of scores on the same terminal show the progress.
@@ -74,15 +80,17 @@ def run(options: argparse.Namespace) -> None:
         has_bar, total=text.total_bytes, unit="B", unit_scale=True
     ) as bar:
         for window in scorer.score_windows(
-            map(words, lines),
+            lines,
             document=options.document,
             context_window=options.context_window,
             is_ready=text.is_ready,
         ):
             for score in window:
+                words.count(len(score.words) - 1, score.oov)  # </s> left out
+                first = contexts.popleft() if options.given else 0
+                score = _words(score, first, len(score.words) - options.no_eos)
                 counts.update(lines=1, tokens=len(score.words), oov=score.oov, total=score.total)
                 counts["oov_total"] += float(score.log_probs[score.is_oov].sum())
-                words.count(len(score.words) - 1, score.oov)  # </s> left out
                 if options.nemo:
                     out.write(_rescored(*beams.popleft(), score, options))
                 elif not options.summary:
@@ -109,6 +117,35 @@ def _part(text: TextLines, number: int, parts: int) -> Iterable[str]:
         raise InputError("--shard: required files, got standard input, which is read once")
     count = sum(1 for _ in TextLines(text.names))
     return itertools.islice(text, count * (number - 1) // parts, count * number // parts)
+
+
+def _check_given(options: argparse.Namespace, scorer: Scorer) -> None:
+    """Refuse what has no context, or no probability after one."""
+    if options.nemo:
+        raise InputError("--given: required no --nemo, whose lines have no context, got both")
+    if not scorer.is_causal:
+        raise InputError("--given: required a model of past words, got --bidirectional-context")
+
+
+def _after_contexts(
+    lines: Iterable[str], words: Callable[[str], str], contexts: Deque[int]
+) -> Iterator[str]:
+    """Yield contexts with their texts; keep how many words each context has."""
+    for number, line in enumerate(lines, 1):
+        context, tab, text = line.partition("\t")
+        if not tab:
+            got = f"got {quoted(line)} (line {number:,} of the input)"
+            raise InputError(f"--given: required a context, a tab and a text, {got}")
+        context = words(context)
+        contexts.append(len(context.split()))
+        yield f"{context} {words(text)}"
+
+
+def _words(score: SentenceScore, first: int, end: int) -> SentenceScore:
+    """Return the scores of some of a line's words."""
+    part = slice(first, end)
+    known = score.log_probs[part], score.words[part], score.is_oov[part]
+    return SentenceScore(*known, score.in_blocks)
 
 
 def _beam_texts(lines: Iterable[str], beams: Deque[Tuple[str, float]]) -> Iterator[str]:
