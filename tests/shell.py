@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import forks
+from experiments.recipes import RECIPES
 from fairseq import options
 from tools import PLUGIN, write_program
 
@@ -164,12 +165,12 @@ def _flags_of_training(arguments: List[str]) -> List[List[str]]:
     if "--" in arguments:
         end = arguments.index("--")
         groups, arguments = [arguments[end + 1 :]], arguments[:end]
-    model = ["--arch", "transformer_lm"] if "adam200" in arguments else []  # the recipe's
+    recipe = next((RECIPES[name].training for name in arguments if name in RECIPES), ())
     places = [place for place, argument in enumerate(arguments) if argument == "--flags-for"]
     named = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
     for place in places:
         label, flags = arguments[place + 1 : place + 3]
-        groups.append(["--criterion", named.get(label, label), *model, *flags.split()])
+        groups.append(["--criterion", named.get(label, label), *recipe, *flags.split()])
     return groups
 
 

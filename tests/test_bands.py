@@ -25,7 +25,7 @@ from tools import (
     validate,
     word_scores,
 )
-from two_ranks import results, trained_on_two_ranks
+from two_ranks import results, trained_on_ranks
 
 from fairseq_bnce import Scorer, losses
 from fairseq_bnce.criterions.base import TokenBatch
@@ -310,7 +310,7 @@ def test_two_ranks_train_as_in_dense(name, backend, corpus, tmp_path):
     found = {}
     for sparse, chosen in (([], "pytorch_ddp"), (["--row-sparse"], backend)):
         folder = tmp_path / "".join([chosen, *sparse])
-        trained_on_two_ranks(
+        trained_on_ranks(
             corpus, folder, *flags, *sparse, "--ddp-backend", chosen, env={"IN_FLOAT64": "1"}
         )
         first, second = (result["parameters"] for result in results(folder))

@@ -409,6 +409,13 @@ def test_texts_after_contexts_and_lines_without_their_end(
         assert sums == pytest.approx([one["log_prob"] for one in found], abs=2e-6)
 
 
+def test_lines_without_their_end(score, file, scorer):
+    found = rows(score("--no-eos", file)[1])
+    want = [one.log_probs[:-1].sum() for one in scorer.score_stream(LINES)]
+    np.testing.assert_allclose([float(row[0]) for row in found], want, atol=1e-6)
+    assert [row[1:] for row in found] == [["3", "0"], ["0", "0"], ["4", "2"], ["1", "0"]]
+
+
 def test_contexts_that_are_refused(score, tmp_path):
     write_lines(tmp_path / "text", ["w1\tw2", "w1 w2"])
     status, _, errors = score("--given", tmp_path / "text")

@@ -9,9 +9,9 @@ from tools import LSTM, TIED_TRANSFORMER, build, first_batch, run, slow, write_l
 from two_ranks import (
     on_two_ranks,
     results,
-    train_on_two_ranks,
+    train_on_ranks,
     train_with_torchrun,
-    trained_on_two_ranks,
+    trained_on_ranks,
 )
 
 from fairseq_bnce import losses
@@ -45,10 +45,10 @@ IN_FLOAT64 = {"IN_FLOAT64": "1"}
 def test_a_rank_that_dies(corpus, tmp_path):
     """The other one stops; the same command goes on, and ends as without the accident."""
     flags = [*LSTM, *ROW_SPARSE, "--ddp-backend", "legacy_ddp", "--save-interval-updates", "4"]
-    trained_on_two_ranks(corpus, tmp_path / "whole", *flags)
-    statuses, _ = train_on_two_ranks(corpus, tmp_path / "again", *flags, env={"DIES_AT": "6"})
+    trained_on_ranks(corpus, tmp_path / "whole", *flags)
+    statuses, _ = train_on_ranks(corpus, tmp_path / "again", *flags, env={"DIES_AT": "6"})
     assert 0 not in statuses
-    trained_on_two_ranks(corpus, tmp_path / "again", *flags)
+    trained_on_ranks(corpus, tmp_path / "again", *flags)
     want, found = (results(tmp_path / name)[0]["parameters"] for name in ("whole", "again"))
     assert all(torch.equal(value, found[name]) for name, value in want.items())
 
@@ -67,9 +67,9 @@ def test_two_ranks_are_one_process(architecture, alone, together, corpus, tmp_pa
     flags = [*architecture, "--batch-size", "11", "--max-epoch", "2", "--lr", "0.5", "--dropout"]
     flags += ["0", "--clip-norm", "0.004", "--disable-validation", "--no-save"]
     dense = [*flags, "--criterion", "bnce", "--optimizer", "sparse_sgd", *alone]
-    trained_on_two_ranks(corpus, tmp_path / "one", *dense, env=IN_FLOAT64, world=1)
+    trained_on_ranks(corpus, tmp_path / "one", *dense, env=IN_FLOAT64, world=1)
     sparse = [*flags, *ROW_SPARSE, "--ddp-backend", "legacy_ddp", *together]
-    trained_on_two_ranks(corpus, tmp_path / "two", *sparse, env=IN_FLOAT64)
+    trained_on_ranks(corpus, tmp_path / "two", *sparse, env=IN_FLOAT64)
     (want,) = (result["parameters"] for result in results(tmp_path / "one"))
     first, second = (result["parameters"] for result in results(tmp_path / "two"))
     for name, value in want.items():
@@ -96,7 +96,7 @@ def test_a_million_types_are_not_exchanged(tmp_path):
     flags += ["--batch-size", "20", "--tokens-per-sample", "20", "--ddp-backend", "legacy_ddp"]
     for part in ("embed-dim", "hidden-size", "out-embed-dim"):
         flags += [f"--decoder-{part}", str(size)]
-    trained_on_two_ranks(data, tmp_path, *flags, *ROW_SPARSE)
+    trained_on_ranks(data, tmp_path, *flags, *ROW_SPARSE)
     dense = sum(value.numel() * 4 for value in results(tmp_path)[0]["parameters"].values())
     assert dense > 2 * types * size * 4
     for result in results(tmp_path):

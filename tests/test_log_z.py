@@ -28,7 +28,7 @@ from tools import (
     valid_stats,
     validate,
 )
-from two_ranks import on_two_ranks, results, trained_on_two_ranks
+from two_ranks import on_two_ranks, results, trained_on_ranks
 
 from fairseq_bnce import losses
 from fairseq_bnce.checkpoints.origin import CheckpointChoice
@@ -464,9 +464,9 @@ def test_translation_resumes_with_its_log_z(pairs, tmp_path):
 def test_two_ranks(learned, backend, corpus, tmp_path):
     """The last of the first epoch's updates has a dummy batch on one rank; then resumed."""
     flags = [*RANDOM_START, *AUTO, *learned, "--batch-size", "11", "--ddp-backend", backend]
-    trained_on_two_ranks(corpus, tmp_path, *flags)
+    trained_on_ranks(corpus, tmp_path, *flags)
     first = task_state(tmp_path / "run")["log_z"]
-    trained_on_two_ranks(corpus, tmp_path, *flags, "--max-epoch", "2")
+    trained_on_ranks(corpus, tmp_path, *flags, "--max-epoch", "2")
     assert learned or task_state(tmp_path / "run")["log_z"] == first
     assert first == pytest.approx(4.1, abs=0.4)
     one, other = (result["parameters"] for result in results(tmp_path))

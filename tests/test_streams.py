@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from tools import LSTM, build, evaluate, goes_on_from, loss_bits, slow, train
-from two_ranks import results, train_on_two_ranks, trained_on_two_ranks
+from two_ranks import results, train_on_ranks, trained_on_ranks
 
 from fairseq_bnce.tasks.streams import CarriedState, stream_batches
 
@@ -113,7 +113,7 @@ def test_two_ranks_resume(corpus, tmp_path):
     flags = [*STATEFUL, "--batch-size", "4", "--save-interval-updates", "5", "--max-epoch", "2"]
     for name, updates in (("whole", "9"), ("parts", "5"), ("parts", "9")):
         arguments = [*flags, "--max-update", updates]
-        statuses, output = train_on_two_ranks(corpus, tmp_path / name, *arguments)
+        statuses, output = train_on_ranks(corpus, tmp_path / name, *arguments)
         assert statuses == [0, 0]
     assert goes_on_from(output, 5)
     whole, parts = (results(tmp_path / run)[1]["parameters"] for run in ("whole", "parts"))
@@ -203,7 +203,7 @@ def test_ranks_with_uneven_numbers_of_batches(corpus, tmp_path):
     assert batches[-1] == []
     flags = [*STATEFUL, *block, "--batch-size", "4", "--batch-size-valid", "6"]
     flags += ["--validate-interval-updates", str(len(batches) // 2 - 1)]
-    trained_on_two_ranks(corpus, tmp_path, *flags, "--max-epoch", "1")
+    trained_on_ranks(corpus, tmp_path, *flags, "--max-epoch", "1")
     first, second = (result["parameters"] for result in results(tmp_path))
     assert all(torch.equal(second[name], value) for name, value in first.items())
 

@@ -58,13 +58,13 @@ torch.save(result, os.path.join(folder, "rank%s.pt" % rank))
 """
 
 
-def rank_command(corpus, folder, *flags, meet="env://"):
+def rank_command(corpus, folder, *flags, meet="env://", world=2):
     """RANK as a script in ``folder``, and its arguments."""
     folder.mkdir(exist_ok=True)
     (folder / "rank.py").write_text(RANK, encoding="utf-8")
     # Said in full: what fairseq infers from torchrun's environment, it divides by the GPUs.
     rest = ["--user-dir", PLUGIN, "--task", "language_modeling", "--save-dir", folder / "run"]
-    rest += ["--distributed-backend", "gloo", "--distributed-world-size", "2"]
+    rest += ["--distributed-backend", "gloo", "--distributed-world-size", str(world)]
     rest += ["--distributed-init-method", meet, "--distributed-no-spawn"]
     return [folder / "rank.py", folder, corpus, *rest, *TRAINING, *flags]
 
@@ -75,14 +75,14 @@ def train_with_torchrun(corpus, folder, *flags):
     return run("torch.distributed.run", *launch, *command)
 
 
-def train_on_two_ranks(corpus, folder, *flags, env=None, world=2):
-    """As torchrun does, in forks, one each rank: (exit statuses, what the ranks printed).
+def train_on_ranks(corpus, folder, *flags, env=None, world=2):
+    """As torchrun does, with a fork for each rank: (exit statuses, what the ranks printed).
 
     They meet in a file: a port that was free may be taken when they bind it.
     """
     meet = f"file://{tempfile.mkdtemp(dir=folder.parent)}/meet"
-    flags = [*flags, "--distributed-world-size", str(world)]
-    command = [sys.executable, *rank_command(corpus, folder, *flags, meet=meet)]
+    own = rank_command(corpus, folder, *flags, meet=meet, world=world)
+    command = [sys.executable, *own]
     shared = {**os.environ, **(env or {}), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"}
     printed = [folder / f"rank{rank}.log" for rank in range(world)]
     ranks = []
@@ -94,8 +94,8 @@ def train_on_two_ranks(corpus, folder, *flags, env=None, world=2):
     return [rank.wait() for rank in ranks], "".join(log.read_text("utf-8") for log in printed)
 
 
-def trained_on_two_ranks(*arguments, **named):
-    statuses, output = train_on_two_ranks(*arguments, **named)
+def trained_on_ranks(*arguments, **named):
+    statuses, output = train_on_ranks(*arguments, **named)
     assert not any(statuses), output
 
 

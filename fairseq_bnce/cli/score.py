@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> None:
     text = TextLines(options.files)
     scorer = common.load_scorer(Scorer, options)
     words = common.ModelWords(options, scorer)
-    if options.given:
-        _check_given(options, scorer)
+    if options.given and not scorer.is_causal:
+        raise InputError("--given: required a model of past words, got --bidirectional-context")
     beams: Deque[Tuple[str, float]] = collections.deque()
     contexts: Deque[int] = collections.deque()  # numbers of words
     lines = text if options.shard is None else _part(text, *options.shard)
@@ -87,8 +87,9 @@ def run(options: argparse.Namespace) -> None:
         ):
             for score in window:
                 words.count(len(score.words) - 1, score.oov)  # </s> left out
-                first = contexts.popleft() if options.given else 0
-                score = _words(score, first, len(score.words) - options.no_eos)
+                if options.given or options.no_eos:
+                    first = contexts.popleft() if options.given else 0
+                    score = _words(score, first, len(score.words) - options.no_eos)
                 counts.update(lines=1, tokens=len(score.words), oov=score.oov, total=score.total)
                 counts["oov_total"] += float(score.log_probs[score.is_oov].sum())
                 if options.nemo:
@@ -117,14 +118,6 @@ def _part(text: TextLines, number: int, parts: int) -> Iterable[str]:
         raise InputError("--shard: required files, got standard input, which is read once")
     count = sum(1 for _ in TextLines(text.names))
     return itertools.islice(text, count * (number - 1) // parts, count * number // parts)
-
-
-def _check_given(options: argparse.Namespace, scorer: Scorer) -> None:
-    """Refuse what has no context, or no probability after one."""
-    if options.nemo:
-        raise InputError("--given: required no --nemo, whose lines have no context, got both")
-    if not scorer.is_causal:
-        raise InputError("--given: required a model of past words, got --bidirectional-context")
 
 
 def _after_contexts(

@@ -3,10 +3,10 @@
 
     next_item.py --items 50000 --sessions 20000
 
-The log is made: popularity is Zipf's, and most items are followed by one of four others. Each
-loss trains the same GRU for one epoch. The table has the recall among the first 10 of all items, on
-sessions that were held out, and the processor time of the training; --out writes it as JSON. Needs
-torch alone.
+The log is synthetic: popularity is Zipf's, and 60 % of the items come from the four followers of
+the item before. Each loss trains the same GRU for one epoch. The table has the recall among the
+first 10 of all items, on sessions that were held out, and the processor time of the training. Needs
+no fairseq.
 """
 
 import argparse
@@ -97,12 +97,10 @@ def recall(model: Recommender, log: Tensor, count: int = 10) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--items", type=int, default=50_000)
     parser.add_argument("--sessions", type=int, default=20_000, help="to train on")
-    parser.add_argument("--out", type=Path, help="JSON of the table")
+    parser.add_argument("--out", type=Path, help="file for the table, as JSON")
     options = parser.parse_args()
     torch.manual_seed(0)
     log = make_sessions(options.items, options.sessions + 500)

@@ -99,8 +99,8 @@ def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
     width = 5 * across + (0 if below else 2)
     figure.set_size_inches(width, 4.5 * down)
     known = {}
-    for at, panel in enumerate(panels, start=1):
-        one = figure.add_subplot(down, across, at)
+    for place, panel in enumerate(panels, start=1):
+        one = figure.add_subplot(down, across, place)
         for label, points in panel.lines:
             if points:
                 style = _style(labels.index(label), panel.joined)
@@ -108,10 +108,13 @@ def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
         one.set(**panel.axes)
         _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
-    place = {"loc": "lower center", "ncol": _BELOW} if below else {"loc": "center right"}
-    figure.legend(list(known.values()), list(known), fontsize=10 if below else 8, **place)
+    legend: Dict[str, Any] = {"loc": "center right", "fontsize": 8}
+    space: Tuple[float, ...] = (0, 0, 1 - 2 / width, 1)  # of the panels: left, bottom, right, top
+    if below:
+        legend, space = {"loc": "lower center", "ncol": _BELOW, "fontsize": 10}, (0, 0.08, 1, 1)
+    figure.legend(list(known.values()), list(known), **legend)
     figure.suptitle(title)
-    figure.tight_layout(rect=(0, 0.08, 1, 1) if below else (0, 0, 1 - 2 / width, 1))
+    figure.tight_layout(rect=space)
 
 
 def _style(place: int, joined: bool) -> Dict[str, str]:
