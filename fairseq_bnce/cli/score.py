@@ -26,21 +26,31 @@ import collections
 import itertools
 import json
 import math
+import re
 import sys
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, Mapping, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+
+import numpy as np
 
 from fairseq_bnce.cli import common
+from fairseq_bnce.cli.mixture import Mixture, add_mixture_flags
 from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
 from fairseq_bnce.text.reading import STDIN, TextLines
 from fairseq_bnce.text.writing import Output
 
 _UNITS = {"e": 1.0, "10": math.log(10)}  # nats in one unit of a logarithm, by its base
+_JOINTS = {"@@": "@@ (?!</s>)", "sentencepiece": " (?!\u2581|</s>)"}  # between a word's pieces
+_PERPLEXITIES = "Perplexity including OOVs:\t{:.6g}\nPerplexity excluding OOVs:\t{:.6g}\n"
+# Of summaries, by how JSON's names start.
+_FORMS = {"": _PERPLEXITIES + "OOVs:\t{}\nTokens:\t{}"}
+_FORMS["word_"] = _PERPLEXITIES.replace("y ", "y per word ") + "OOV words:\t{}\nWords:\t{}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``fairseq-bnce score``."""
     common.add_model_flags(parser)
+    add_mixture_flags(parser)
     common.add_text_flags(parser.add_argument_group("words"))
     common.add_files(parser)
     add = common.flag_adder(parser.add_argument_group("text"))
@@ -53,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shard", text, metavar="I/N", type=shard)
     add = common.flag_adder(parser.add_argument_group("output"))
     add("--per-word", "print the score of each word as well")
+    text = "--per-word and --summary for whole words: pieces go on after '@@', or begin with U+2581"
+    add("--join-subwords", text, choices=tuple(_JOINTS))
     add("--summary", "print perplexities with and without unknown words, and counts, instead")
     add("--base", "base of the logarithms (default: e)", choices=tuple(_UNITS), default="e")
     add("--json", "print a JSON object in each line")
@@ -63,45 +75,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Score the text."""
     text = TextLines(options.files)
-    scorer = common.load_scorer(Scorer, options)
-    words = common.ModelWords(options, scorer)
-    if options.given and not scorer.is_causal:
-        raise InputError("--given: required a model of past words, got --bidirectional-context")
+    scorer, words = _load(options)
     beams: Deque[Tuple[str, float]] = collections.deque()
     contexts: Deque[int] = collections.deque()  # numbers of words
     lines = text if options.shard is None else _part(text, *options.shard)
     lines = _beam_texts(lines, beams) if options.nemo else lines
     lines = _after_contexts(lines, words, contexts) if options.given else map(words, lines)
     form = _json_object if options.json else _columns
-    counts: Dict[str, Any] = collections.Counter()
+    units = ["", "word_"] if options.join_subwords else [""]
+    sums: Dict[str, Any] = {unit: collections.Counter() for unit in units}
     # Lines of scores on the same terminal show the progress.
     has_bar = options.summary or not (sys.stdout and sys.stdout.isatty())
     with Output() as out, common.progress_bar(
         has_bar, total=text.total_bytes, unit="B", unit_scale=True
     ) as bar:
-        for window in scorer.score_windows(
-            lines,
-            document=options.document,
-            context_window=options.context_window,
-            is_ready=text.is_ready,
-        ):
+        for window in scorer.score_windows(lines, is_ready=text.is_ready, **_blocks(options)):
             for score in window:
                 words.count(len(score.words) - 1, score.oov)  # </s> left out
                 if options.given or options.no_eos:
                     first = contexts.popleft() if options.given else 0
-                    score = _words(score, first, len(score.words) - options.no_eos)
-                counts.update(lines=1, tokens=len(score.words), oov=score.oov, total=score.total)
-                counts["oov_total"] += float(score.log_probs[score.is_oov].sum())
+                    score = _part_of(score, first, -1 if options.no_eos else None)
                 if options.nemo:
                     out.write(_rescored(*beams.popleft(), score, options))
                 elif not options.summary:
                     out.write(form(score, options))
+                for unit, counts in sums.items():
+                    _add(counts, _joined(score, unit and options.join_subwords))
             out.flush()
             bar.update(text.read_bytes - bar.n)
         if options.summary:
-            out.write(_summary(counts, options))
+            out.write(_summary(sums, options))
     text.warn()
     words.end()
+
+
+def _load(options: argparse.Namespace) -> Tuple[Any, common.ModelWords]:
+    """Return a Scorer or a Mixture, and what cuts lines into the (first) model's words."""
+    scorer: Any = common.load_scorer(Scorer, options)
+    words = common.ModelWords(options, scorer)
+    if options.mix_with:
+        scorer = Mixture(scorer, options)
+    if options.mix_with and options.mix_tune:
+        scorer.fit(map(words, TextLines([options.mix_tune])), **_blocks(options))
+        common.logger.warning(f"--mix-weight {scorer.weights[0]:.4f} fits {options.mix_tune} best")
+    if options.given and not scorer.is_causal:
+        raise InputError("--given: required a model of past words, got --bidirectional-context")
+    return scorer, words
+
+
+def _blocks(options: argparse.Namespace) -> Dict[str, Any]:
+    return {"document": options.document, "context_window": options.context_window}
 
 
 def shard(text: str) -> Tuple[int, int]:
@@ -134,11 +157,21 @@ def _after_contexts(
         yield f"{context} {words(text)}"
 
 
-def _words(score: SentenceScore, first: int, end: int) -> SentenceScore:
+def _part_of(score: SentenceScore, first: int, end: Optional[int]) -> SentenceScore:
     """Return the scores of some of a line's words."""
-    part = slice(first, end)
-    known = score.log_probs[part], score.words[part], score.is_oov[part]
-    return SentenceScore(*known, score.in_blocks)
+    log_probs, words, is_oov, in_blocks = score
+    return SentenceScore(log_probs[first:end], words[first:end], is_oov[first:end], in_blocks)
+
+
+def _joined(score: SentenceScore, marks: Optional[str]) -> SentenceScore:
+    """Return the scores of whole words: a word is unknown if one of its pieces is."""
+    if not (marks and score.words):
+        return score
+    words = re.sub(_JOINTS[marks], "\n", " ".join(score.words)).split(" ")
+    starts = np.cumsum([0, *(word.count("\n") + 1 for word in words[:-1])])
+    words = [re.sub("\n|^\u2581(?!$)", "", word) for word in words]
+    is_oov = np.logical_or.reduceat(score.is_oov, starts)
+    return SentenceScore(np.add.reduceat(score.log_probs, starts), words, is_oov, score.in_blocks)
 
 
 def _beam_texts(lines: Iterable[str], beams: Deque[Tuple[str, float]]) -> Iterator[str]:
@@ -166,6 +199,7 @@ def _columns(score: SentenceScore, options: argparse.Namespace) -> str:
     unit = _UNITS[options.base]
     line = f"{score.total / unit:.6f}\t{len(score.words)}\t{score.oov}"
     if options.per_word:
+        score = _joined(score, options.join_subwords)
         pairs = zip(score.words, (score.log_probs / unit).tolist())
         line += "".join([f"\t{word} {log_prob:.6f}" for word, log_prob in pairs])
     return line
@@ -177,22 +211,30 @@ def _json_object(score: SentenceScore, options: argparse.Namespace) -> str:
     found: Dict[str, Any] = {"log_prob": round(score.total / unit, 6)}
     found.update(tokens=len(score.words), oov=score.oov)
     if options.per_word:
+        score = _joined(score, options.join_subwords)
         found.update(words=score.words, log_probs=(score.log_probs / unit).round(6).tolist())
         found["is_oov"] = score.is_oov.tolist()
     return json.dumps(found, ensure_ascii=False)
 
 
-def _summary(counts: Mapping[str, Any], options: argparse.Namespace) -> str:
+def _add(counts: Dict[str, Any], score: SentenceScore) -> None:
+    """Add a line to the counts of a summary."""
+    counts.update(lines=1, tokens=len(score.words), oov=score.oov, total=score.total)
+    counts["oov_total"] += float(score.log_probs[score.is_oov].sum())
+
+
+def _summary(sums: Mapping[str, Mapping[str, Any]], options: argparse.Namespace) -> str:
     """Return the summary of a text, as JSON or as KenLM's query prints it."""
-    total, tokens, oov = counts["total"], counts["tokens"], counts["oov"]
-    every = _perplexity(total, tokens)
-    known = _perplexity(total - counts["oov_total"], tokens - oov)
+    found: Dict[str, Any] = {}
+    for unit, counts in sums.items():
+        total, tokens, oov = counts["total"], counts["tokens"], counts["oov"]
+        found[f"{unit}ppl_with_oov"] = _perplexity(total, tokens)
+        found[f"{unit}ppl_without_oov"] = _perplexity(total - counts["oov_total"], tokens - oov)
+        found.update({f"{unit}oov": oov, f"{unit}tokens": tokens})
     if options.json:
-        found = {"ppl_with_oov": every, "ppl_without_oov": known, "oov": oov, "tokens": tokens}
-        found.update(lines=counts["lines"], log_prob=total / _UNITS[options.base])
+        found.update(lines=sums[""]["lines"], log_prob=sums[""]["total"] / _UNITS[options.base])
         return json.dumps(common.without_nan(found))
-    text = f"Perplexity including OOVs:\t{every:.6g}\nPerplexity excluding OOVs:\t{known:.6g}"
-    return f"{text}\nOOVs:\t{oov}\nTokens:\t{tokens}"
+    return "\n".join(_FORMS[unit] for unit in sums).format(*found.values())
 
 
 def _perplexity(log_prob: float, tokens: int) -> float:
