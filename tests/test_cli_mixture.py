@@ -138,6 +138,8 @@ def test_mixtures_that_are_refused(score, file, tmp_path, language_model):
     for weight in ("0", "1.5", "nan"):
         status, _, errors = score("--mix-with", other, "--mix-weight", weight, file)
         assert status == 2 and "--mix-weight" in errors
+    status, _, errors = score("--mix-tune", file, file)
+    assert status == 2 and "--mix-with" in errors
     both_sides = language_model("lbl_lm both sides")
     write_lines(tmp_path / "tab", ["w1\tw2"])
     status, _, errors = score("--given", "--mix-with", both_sides, tmp_path / "tab")

@@ -21,7 +21,7 @@ def add_mixture_flags(parser: argparse.ArgumentParser) -> None:
     add("--mix-with", "second model: mix both probabilities of each word", metavar="CKPT")
     text = "weight of --path's probabilities, between 0 and 1 (default: 0.5)"
     add("--mix-weight", text, metavar="W", type=float, default=0.5)
-    add("--mix-tune", "fit the weight to this text, from --mix-weight on", metavar="TEXT")
+    add("--mix-tune", "fit the weight to this text", metavar="TEXT")
 
 
 class Mixture:

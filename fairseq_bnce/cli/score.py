@@ -14,6 +14,10 @@ words of the block before, by default half of what the model reads. A model
 with positions reads as many words as in training. With a --context-window of
 that many words or more, it reads as many words as it has positions.
 
+--mix-with mixes the probabilities of two models, word by word: W x p of --path
++ (1 - W) x p of the second model. A word that only one of the models knows has
+probability 0 by the other: <unk> stands for the words that neither knows.
+
 --nemo rescores beams as NeMo writes them, lines of a text, a tab and a score.
 It prints the text, a tab, and score + ALPHA x log-probability + BETA x number
 of characters.
@@ -42,9 +46,9 @@ from fairseq_bnce.text.writing import Output
 _UNITS = {"e": 1.0, "10": math.log(10)}  # nats in one unit of a logarithm, by its base
 _JOINTS = {"@@": "@@ (?!</s>)", "sentencepiece": " (?!\u2581|</s>)"}  # between a word's pieces
 _PERPLEXITIES = "Perplexity including OOVs:\t{:.6g}\nPerplexity excluding OOVs:\t{:.6g}\n"
-# Of summaries, by how JSON's names start.
+# Forms of a summary, by the start of the names in JSON.
 _FORMS = {"": _PERPLEXITIES + "OOVs:\t{}\nTokens:\t{}"}
-_FORMS["word_"] = _PERPLEXITIES.replace("y ", "y per word ") + "OOV words:\t{}\nWords:\t{}"
+_FORMS["word_"] = _PERPLEXITIES.replace("ity ", "ity per word ") + "OOV words:\t{}\nWords:\t{}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
                 words.count(len(score.words) - 1, score.oov)  # </s> left out
                 if options.given or options.no_eos:
                     first = contexts.popleft() if options.given else 0
-                    score = _part_of(score, first, -1 if options.no_eos else None)
+                    score = _words(score, first, -1 if options.no_eos else None)
                 if options.nemo:
                     out.write(_rescored(*beams.popleft(), score, options))
                 elif not options.summary:
@@ -115,7 +119,9 @@ def _load(options: argparse.Namespace) -> Tuple[Any, common.ModelWords]:
     words = common.ModelWords(options, scorer)
     if options.mix_with:
         scorer = Mixture(scorer, options)
-    if options.mix_with and options.mix_tune:
+    if options.mix_tune and not options.mix_with:
+        raise InputError("--mix-tune: required a second model by --mix-with, got none")
+    if options.mix_tune:
         scorer.fit(map(words, TextLines([options.mix_tune])), **_blocks(options))
         common.logger.warning(f"--mix-weight {scorer.weights[0]:.4f} fits {options.mix_tune} best")
     if options.given and not scorer.is_causal:
@@ -157,7 +163,7 @@ def _after_contexts(
         yield f"{context} {words(text)}"
 
 
-def _part_of(score: SentenceScore, first: int, end: Optional[int]) -> SentenceScore:
+def _words(score: SentenceScore, first: int, end: Optional[int]) -> SentenceScore:
     """Return the scores of some of a line's words."""
     log_probs, words, is_oov, in_blocks = score
     return SentenceScore(log_probs[first:end], words[first:end], is_oov[first:end], in_blocks)
