@@ -185,6 +185,72 @@ def test_kaldi_costs(rescore, tmp_path, scorer):
     assert counted == [f"{k}  [ {c} {n} ]" for k, c, n in zip(keys, costs, (2, 1, 0))]
 
 
+GENERATED = """2026-01-01 | INFO | fairseq_cli.generate | loading model(s)
+S-7\tein Satz
+T-7\tW1 w2
+H-7\t-0.5\tw1 w@@ 2
+D-7\t-0.5\tW1  oov
+P-7\t-0.25 -0.75
+H-7\t-0.75\tw1 w2
+D-7\t-0.75\tW1 w2
+P-7\t-0.5 -1.0
+2026-01-01 | INFO | fairseq_cli.generate | Translated
+S-0\t
+H-0\t-2.0\t
+P-0\t-2.0
+Generate test with beam=2: BLEU4 = 9
+"""
+
+
+@pytest.fixture
+def generated(tmp_path):
+    (tmp_path / "generated").write_text(GENERATED)
+    return ["--format", "fairseq", tmp_path / "generated"]
+
+
+def test_fairseqs_lists_get_a_line_for_each_hypothesis(rescore, generated, tmp_path, scorer):
+    """Its D- line is scored, or the H- line if there is none; all but the log stays as it was."""
+    out = tmp_path / "out"
+    assert rescore(*generated, "--lowercase", "--out", out)[0] == 0
+    found = out.read_text().splitlines()
+    added = [line.split("\t") for line in found if line.startswith("F-")]
+    assert [one for one, _ in added] == ["F-7", "F-7", "F-0"]
+    want = scorer.score(["w1 oov", "w1 w2", ""])
+    np.testing.assert_allclose([float(text.split()[1]) for _, text in added], want, atol=2e-6)
+    kept = [line for line in found if not line.startswith("F-")]
+    assert kept == [line for line in GENERATED.splitlines() if line[1] == "-"]
+    # The scores that were written are features, as those of a model are.
+    weights = ["--weights", "BNCE=1"]
+    again = rescore("--format", "fairseq", out, *weights, model=None)
+    assert again[:2] == rescore(*generated, "--lowercase", *weights)[:2]
+
+
+def test_fairseqs_lists_are_sorted_with_their_lines(rescore, generated, tmp_path):
+    best, references = tmp_path / "best", ["--ref", generated[-1]]
+    flags = [*generated, "--weights", "score=-2", "--best", best]
+    status, lines, _ = rescore(*flags, model=None)
+    assert status == 0 and lines[:5] == [
+        *["S-7\tein Satz", "T-7\tW1 w2", "H-7\t1.5\tw1 w2", "D-7\t1.5\tW1 w2", "P-7\t-0.5 -1.0"]
+    ]
+    assert lines[5:] == [
+        *["H-7\t1\tw1 w@@ 2", "D-7\t1\tW1  oov", "P-7\t-0.25 -0.75"],
+        *["S-0\t", "H-0\t4\t", "P-0\t-2.0"],
+    ]
+    assert best.read_text() == "D-7\t1.5\tW1 w2\nH-0\t4\t\n"
+    assert rescore(*flags, *references, model=None)[0] == 2  # list 0 has no T- line
+    pytest.importorskip("jiwer")
+    generated[-1].write_text(GENERATED.replace("S-0\t\n", "T-0\t\n"))
+    errors = rescore(*flags, *references, "--metric", "wer", model=None)[2]
+    assert "before 50.00 [" in errors and "after 0.00 [" in errors
+
+
+@pytest.mark.parametrize("text", ["0 ||| a ||| x= 1 ||| 1\n", "", "H-1\t-0.5\n", "H-1\tx\ty\n"])
+def test_what_fairseq_did_not_print(rescore, generated, text):
+    generated[-1].write_text(text)
+    status, lines, errors = rescore(*generated, "--weights", "score=1", model=None)
+    assert (status, lines) == (2, []) and "required" in errors
+
+
 # ---------------------------------------------------------------- weights
 
 

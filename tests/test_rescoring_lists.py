@@ -159,7 +159,7 @@ def test_kaldi_lists_with_costs(tmp_path):
     found[0].added["N"] = -2.0
     assert form.annotated(found[0]) == "u-a-1  [ 12.5 2 ]"
     assert form.rescored(found[0], 1.0) == "u-a-1 x y"
-    assert [form.best(one) for one in found] == ["u-a x y", "u-a x", "v"]
+    assert [form.best(one, 1.0) for one in found] == ["u-a x y", "u-a x", "v"]
 
 
 @pytest.mark.parametrize(

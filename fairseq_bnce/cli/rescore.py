@@ -3,15 +3,17 @@
 Moses lists, "id ||| hypothesis ||| features ||| score" (more fields may
 follow), get one more feature, "BNCE= -12.3": the log-probability in nats.
 Kaldi lists, "utterance-n word word ...", give a file of costs, "utterance-n
-12.3": negative log-probabilities.
+12.3": negative log-probabilities. With --format fairseq, the output of
+fairseq-generate --nbest N gets lines "F-i TAB BNCE= -12.3".
 
 With --weights or --tune the lists are sorted by the weighted sum of their
-features, best first. The feature "score" is the total of a Moses list. Weights
-are a file of lines "name= value ...", or NAME=VALUE with spaces or commas
-between several: one value for each of a feature's values.
+features, best first. The feature "score" is the list's own score. Weights are
+a file of lines "name= value ...", or NAME=VALUE with spaces or commas between
+several: one value for each of a feature's values.
 
 Line i (from 0) of a reference belongs to list i; a Kaldi reference is a text,
-"utterance word word ...". Give --tune or --ref again for more references.
+"utterance word word ..."; fairseq's T- lines, as in the list itself, are
+references, too. Give --tune or --ref again for more references.
 
   fairseq-bnce rescore --path CKPT --tune dev.ref --weights-out w dev.nbest
   fairseq-bnce rescore --path CKPT --weights w --best test.best test.nbest
@@ -32,7 +34,7 @@ import numpy as np
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.rescoring.language_model import Added, add_features
-from fairseq_bnce.rescoring.lists import KaldiFormat, MosesFormat, NBest, group, unique_lists
+from fairseq_bnce.rescoring.lists import SCORE, NBest, build_format, group, unique_lists
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, compare, distinct_counts
 from fairseq_bnce.rescoring.tuning import Lists, tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
@@ -60,7 +62,8 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
     add = common.flag_adder(parser)
     text = "n-best lists, also gzip, bzip2 or xz; standard input by default, and for -"
     add("list", text, metavar="NBEST", nargs="?", default=STDIN)
-    add("--format", "of NBEST (default: moses)", choices=("moses", "kaldi"), default="moses")
+    forms = ("moses", "kaldi", "fairseq")
+    add("--format", "of NBEST (default: moses)", choices=forms, default="moses")
     text = "costs of a Kaldi list, 'utterance-n cost' in the list's order, as the feature NAME"
     costs: Dict[str, Any] = {"type": lambda text: text.partition("=")[::2], "action": "append"}
     add("--cost", text, metavar="NAME=FILE", default=[], **costs)
@@ -146,7 +149,7 @@ class _Rescoring:
     def __init__(self, options: argparse.Namespace):
         self.options = options
         is_kaldi = options.format == "kaldi"
-        self.format: Any = KaldiFormat(dict(options.cost)) if is_kaldi else MosesFormat()
+        self.format = build_format(options.format, dict(options.cost))
         self.weights: Weights = read_weights(options.weights) if options.weights else {}
         names = options.tune or options.ref
         self.measure: Any = _build_measure(options, names) if names else None
@@ -155,7 +158,7 @@ class _Rescoring:
         flags = [flag for flag in _SUFFIXES if getattr(options, flag)]
         self.added = {flag: options.feature + _SUFFIXES[flag] for flag in flags}
         # The features with the scores of the system that made the lists.
-        self.own = list(dict(options.cost)) if is_kaldi else [MosesFormat.total]
+        self.own = list(dict(options.cost)) if is_kaldi else [SCORE]
         self.tuned = self._tuned_names() if options.tune else []
         weighted = {*self.tuned, *self.weights}
         if self.added and weighted and weighted.isdisjoint(self.added.values()):
@@ -174,7 +177,8 @@ class _Rescoring:
                 lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
             if not self.weights:
                 for nbest in lists:
-                    out.write("\n".join(map(self.format.annotated, nbest.hypotheses)))
+                    lines = map(self.format.annotated, nbest.hypotheses)
+                    out.write("\n".join([*nbest.hypotheses[0].head, *lines]))
                     out.flush()
             else:
                 self._write_ranked(lists, out, best)
@@ -262,10 +266,11 @@ class _Rescoring:
             space = space or Space(list(self.weights), nbest, self.weights)
             order, totals = ranking(space.matrix(nbest), space.vector(self.weights))
             ranked = [nbest.hypotheses[place] for place in order]
-            out.write("\n".join(map(self.format.rescored, ranked, totals[order])))
+            lines = map(self.format.rescored, ranked, totals[order])
+            out.write("\n".join([*ranked[0].head, *lines]))
             out.flush()
             if best is not None:
-                best.write(self.format.best(ranked[0]))
+                best.write(self.format.best(ranked[0], totals[order[0]]))
             if self.measure is not None:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))

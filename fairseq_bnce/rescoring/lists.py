@@ -1,4 +1,4 @@
-"""N-best lists of one sentence each, as Moses and Kaldi write them.
+"""N-best lists of one sentence each, as Moses, Kaldi and fairseq write them.
 
 Moses has ``id ||| hypothesis ||| features ||| score``. More fields may follow (alignments).
 Features are ``name= 1 2 3``, ``name=1`` or, in old lists, ``name: 1 2 3``; numbers before the first
@@ -8,6 +8,10 @@ Kaldi's nbest-to-linear and int2sym.pl write ``utterance-n word word ...``. Cost
 model and of language models are in separate files with the same keys, ``utterance-n cost``. Costs
 are negative log-probabilities. This package reads costs as features with the opposite sign, and
 writes costs.
+
+fairseq-generate prints ``S-id``, ``T-id``, and ``H-id score words`` for each hypothesis, separated
+by tabs. Lines with more about a hypothesis follow it: ``D-id score text``, detokenised, and others.
+This package adds the line ``F-id name= value``.
 """
 
 from __future__ import annotations
@@ -39,6 +43,8 @@ FORM = "id ||| hypothesis ||| features ||| score"
 _ENDS_IN_NAME_AND_VALUE = re.compile(r"=[^\s=]+\s*$")
 # Ids in plain texts often end in 0000 or in a longer number: their lines are no hypotheses.
 _KEY = re.compile("(.+)-(?:0|[1-9][0-9]{0,4})")
+_H_FORM = "'H-id TAB score TAB words'"
+_PRINTED = re.compile("([A-Z])-([0-9]+)(?:_[0-9]+)?\t(.*)")  # E-id_step has a step
 
 
 @dataclass
@@ -52,6 +58,7 @@ class Hypothesis:
         line: the line that it was read from.
         parts: what its format keeps of the line.
         added: the value of each added feature, in order; a higher value is better.
+        head: the lines to write before the first hypothesis of its list.
     """
 
     list_id: str
@@ -60,6 +67,7 @@ class Hypothesis:
     line: Line
     parts: Any = None
     added: Dict[str, float] = field(default_factory=dict)
+    head: Sequence[str] = ()
 
     def values(self, name: str) -> Tuple[float, ...]:
         """Return the values of a feature, added or not; empty if it has no such feature."""
@@ -104,9 +112,6 @@ def number(text: str, line: Line, what: str) -> float:
 class MosesFormat:
     """Reads and writes hypotheses; what is not changed stays byte for byte."""
 
-    name = "moses"
-    total = SCORE
-
     def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
         """Yield the hypotheses; raise InputError for a line of another form."""
         return map(parse, lines)
@@ -121,7 +126,7 @@ class MosesFormat:
         fields[3] = fields[3].replace(fields[3].strip(), format_number(total))
         return SEPARATOR.join(fields)
 
-    def best(self, hypothesis: Hypothesis) -> str:
+    def best(self, hypothesis: Hypothesis, total: float) -> str:
         """Return the words as the list has them."""
         return hypothesis.parts[1].strip(" \t")
 
@@ -200,8 +205,6 @@ class KaldiFormat:
         costs: the file of each feature's costs.
     """
 
-    name = "kaldi"
-
     def __init__(self, costs: Mapping[str, str]):
         self.costs = costs
 
@@ -241,16 +244,14 @@ class KaldiFormat:
         """Return the unchanged line: other files refer to its key."""
         return hypothesis.line.text
 
-    def best(self, hypothesis: Hypothesis) -> str:
+    def best(self, hypothesis: Hypothesis, total: float) -> str:
         """Return a line of a Kaldi text: ``utterance word word ...``."""
         _, *words = strip_bom(hypothesis.line.text).split(None, 1)
         return " ".join([hypothesis.list_id, *words]).rstrip()
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
         """Return the references of each utterance that all these Kaldi texts have."""
-        texts = [_kaldi_text(name) for name in names]
-        common = set(texts[0]).intersection(*texts)
-        return {utterance: [text[utterance] for text in texts] for utterance in common}
+        return _common([_kaldi_text(name) for name in names])
 
 
 def _split_key(line: Line) -> Tuple[str, str]:
@@ -269,3 +270,99 @@ def _cost(line: Line, key: str) -> float:
 def _kaldi_text(name: str) -> Dict[str, str]:
     lines = map(_split_key, numbered_lines(name))
     return {utterance: readable(words) for utterance, words in lines}
+
+
+def _common(texts: Sequence[Mapping[str, str]]) -> Dict[str, List[str]]:
+    """Return the references of each list that all texts have."""
+    common = set(texts[0]).intersection(*texts)
+    return {list_id: [text[list_id] for text in texts] for list_id in common}
+
+
+class FairseqFormat:
+    """Reads and writes what fairseq-generate and fairseq-interactive print, without their logs."""
+
+    def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
+        """Yield the hypotheses, with the text of the D- line if there is one.
+
+        Raises:
+            InputError: for a malformed H- or D- line, or if no line is a hypothesis.
+        """
+        found: Optional[Hypothesis] = None
+        list_id = ""
+        head: List[str] = []
+        for line, kind, new_id, content in _printed(lines):
+            if new_id != list_id:
+                list_id, head = new_id, []
+            if kind == "H":
+                if found is not None:
+                    yield found
+                score, words = _score_and_words(content, line)
+                features: Features = {SCORE: (score,)}
+                found = Hypothesis(list_id, words, features, line, [line.text], head=head)
+            elif found is None or found.list_id != list_id:
+                head.append(line.text)
+            else:
+                found.parts.append(line.text)
+                if kind == "D":
+                    _, found.words = _score_and_words(content, line)
+                elif kind == "F":
+                    found.features.update(_parse_features(content, line))
+        if found is None:
+            raise InputError(f"NBEST: required lines {_H_FORM}, got none")
+        yield found
+
+    def annotated(self, hypothesis: Hypothesis) -> str:
+        """Return the lines of the hypothesis, and an F- line with the added features."""
+        return "\n".join(_lines(hypothesis))
+
+    def rescored(self, hypothesis: Hypothesis, total: float) -> str:
+        """Return the lines of the hypothesis with another score, and the added features."""
+        return "\n".join(_lines(hypothesis, total))
+
+    def best(self, hypothesis: Hypothesis, total: float) -> str:
+        """Return the D- line, or else the H- line, with its new score."""
+        first, *others = _lines(hypothesis, total)
+        return next((line for line in others if line.startswith("D-")), first)
+
+    def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
+        """Return the T- lines of the files, or line i for list i of files without such lines."""
+        printed = [_printed(numbered_lines(name)) for name in names]
+        texts = [
+            {list_id: readable(text) for _, kind, list_id, text in one if kind == "T"}
+            for one in printed
+        ]
+        return _common(texts) if all(texts) else MosesFormat().references(names)
+
+
+def _printed(lines: Iterable[Line]) -> Iterator[Tuple[Line, str, str, str]]:
+    """Yield (line, kind, list's id, content) of the lines that are not of fairseq's log."""
+    for line in lines:
+        match = _PRINTED.fullmatch(strip_bom(line.text))
+        if match:
+            yield line._replace(text=match.group()), match[1], match[2], match[3]
+
+
+def _score_and_words(content: str, line: Line) -> Tuple[float, str]:
+    score, tab, words = content.partition("\t")
+    if not tab:
+        raise line.error(_H_FORM, quoted(line.text))
+    return number(score, line, "the score"), " ".join(words.split())
+
+
+def _lines(hypothesis: Hypothesis, total: Optional[float] = None) -> List[str]:
+    """Return the hypothesis's lines, with another score if one is given, and a line of features."""
+    lines = []
+    for line in hypothesis.parts:
+        fields = line.split("\t", 2)
+        if total is not None and line[0] in "HD":
+            fields[1] = format_number(total)
+        lines.append("\t".join(fields))
+    if hypothesis.added:
+        items = [f"{name}= {format_number(value)}" for name, value in hypothesis.added.items()]
+        lines.append(f"F-{hypothesis.list_id}\t{' '.join(items)}")
+    return lines
+
+
+def build_format(name: str, costs: Mapping[str, str]) -> Any:
+    """Return the format of a name; ``costs`` are for :class:`KaldiFormat`."""
+    return {"moses": MosesFormat(), "kaldi": KaldiFormat(costs), "fairseq": FairseqFormat()}[name]
