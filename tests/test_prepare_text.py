@@ -78,6 +78,13 @@ def test_raw_text_is_tokenised(text: str, language: str, words: str) -> None:
         (b"a b\n\nc", ["--keep-empty-lines"], ["a b", "", "c"]),
         (b"A <UNK>\n", ["--lowercase"], ["a <unk>"]),
         (b"<s> a b </s>\na </s> <s> b </s>\n</s>\n", [], ["a b", "a", "b"]),
+        ("cafe\u0301 \u2019s".encode(), [], ["cafe\u0301 \u2019s"]),
+        ("cafe\u0301 \u2019s".encode(), ["--normalize", "nfc"], ["caf\u00e9 \u2019s"]),
+        (
+            "\u201c cafe\u0301 ( a\u2014b ) : \u2019s \u201d \u2026".encode(),
+            ["--normalize", "punctuation"],
+            ['" caf\u00e9 ( a - b ) : \'s " ...'],
+        ),
         (b"a <unk> <pad>\n", [], ["a <unk> <unk>"]),
         (b"\xef\xbb\xbfa b\r\ncaf\xe9\rc \x0c d\xc2\x85e\n", [], ["a b", "caf\ufffd", "c d e"]),
     ],

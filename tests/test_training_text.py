@@ -18,8 +18,10 @@ from tools import call_command, train, write_lines
 from fairseq_bnce import Scorer
 from fairseq_bnce.text.training_text import TrainingText
 
-MADE = {"tokenizer": "sacremoses", "language": "fr", "lowercase": True, "escape": False}
+PLAIN = {"tokenizer": "sacremoses", "language": "fr", "lowercase": True, "escape": False}
+MADE = {**PLAIN, "normalize": "punctuation"}
 RAW, CUT = "L'W1, w2 (w3) d'w4.", "l' w1 , w2 ( w3 ) d' w4 ."
+CURLY = ["L\u2019W1, w2 (w3) d\u2019w4.", "l\u2019 w1 , w2 ( w3 ) d\u2019 w4 ."]
 
 
 def french(line):
@@ -38,7 +40,8 @@ def data(tmp_path_factory):
     flags = ["--train", folder / "train", "--valid", folder / "valid", "--workers", "1"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", forks.Popen)
-        flags += ["--language", "fr", "--lowercase", "--out", folder / "data"]
+        flags += ["--language", "fr", "--lowercase", "--normalize", "punctuation"]
+        flags += ["--out", folder / "data"]
         assert call_command("prepare-text", *flags) == 0
     return folder / "data" / "bin"
 
@@ -108,17 +111,18 @@ def test_it_is_written_beside_the_dictionary(flags, tokenizer, language, tmp_pat
     flags = [*flags, "--train", tmp_path / "a", "--text-only", "--out", tmp_path / "out"]
     assert call_command("prepare-text", *flags) == 0
     made = json.loads((tmp_path / "out" / "text" / "text.json").read_text(encoding="utf-8"))
-    assert made == {**MADE, "tokenizer": tokenizer, "language": language, "lowercase": False}
+    assert made == {**PLAIN, "tokenizer": tokenizer, "language": language, "lowercase": False}
 
 
 def test_other_words_than_those_of_the_given_dictionary(data, tmp_path, capsys):
     write_lines(tmp_path / "a", [RAW])
     flags = ["--test", tmp_path / "a", "--dict", data / "dict.txt", "--text-only", "--overwrite"]
     flags += ["--out", tmp_path / "out"]
-    for given in (["--language", "en"], ["--language", "fr", "--lowercase"]):
+    same = ["--language", "fr", "--lowercase", "--normalize", "punctuation"]
+    for given in (["--language", "en"], same, [*same[:-1], "nfc"]):
         assert call_command("prepare-text", *flags, *given) == 0
         has_warned = "warning" in capsys.readouterr().out
-        assert has_warned == ("en" in given)
+        assert has_warned == (given != same)
 
 
 MOSES = ["It &apos;s he .", "He said &quot; no &quot; ."]
@@ -162,6 +166,7 @@ def test_a_damaged_one_is_named(data, tmp_path):
 # ---------------------------------------------------------------- cutting
 
 TRICKY = ["It's 'tis \"so\", he said... Mr. Smith's (No. 5), e.g. U.S. law.", "No.", "the <unk>."]
+CURLED = "It\u2019s \u201cso\u201d, he said\u2026 \u201eNo\u201c \u2013 (cafe\u0301) : \u00aba\u00a0\u00bb."
 
 
 @pytest.mark.parametrize(
@@ -170,12 +175,13 @@ TRICKY = ["It's 'tis \"so\", he said... Mr. Smith's (No. 5), e.g. U.S. law.", "N
         TrainingText("sacremoses", "en"),
         TrainingText("sacremoses", "fr", lowercase=True),
         TrainingText("penn", lowercase=True),
+        *(TrainingText("sacremoses", "en", normalize=how) for how in ("nfc", "punctuation")),
     ],
 )
 def test_lines_are_cut_once(made):
     """A line that is cut already, which most tokenisers would spoil, stays as it is."""
     prose = [line for line in embedded_corpus.corpus_lines(topics) if line]
-    for line in [*TRICKY, *prose[::40]]:
+    for line in [*TRICKY, CURLED, *prose[::40]]:
         words = made.words(line)
         assert made.new_words(line) == made.new_words(" ".join(words)) == words
 
@@ -191,6 +197,15 @@ def test_commands_cut_words_as_for_training(command, model, unaware, score, tmp_
     assert found != score(command, unaware, RAW, tmp_path)[0]
     if command != "diagnose":
         assert found == expected(model, CUT, exact=command == "complete")
+
+
+def test_quotes_are_normalised_as_for_training(model, unaware, score, tmp_path):
+    for line in CURLY:  # the second is cut already
+        assert score("score", model, line, tmp_path)[0] == expected(model, CUT)
+    flags = ["--tokenize", "fr", "--lowercase"]
+    assert score("score", unaware, CURLY[0], tmp_path, *flags)[0] != expected(model, CUT)
+    flags += ["--normalize", "punctuation"]
+    assert score("score", unaware, CURLY[0], tmp_path, *flags)[0] == expected(model, CUT)
 
 
 def test_flags_go_before_what_a_checkpoint_says(model, unaware, score, tmp_path):

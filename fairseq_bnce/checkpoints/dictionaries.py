@@ -50,7 +50,7 @@ class KeptDictionary:
             self._state[_FOLDER] = os.path.abspath(folder)
             made = training_text.read(folder)
             if made is not None:
-                self._state[training_text.STATE] = made._asdict()
+                self._state[training_text.STATE] = made.fields()
 
     def state(self) -> Dict[str, Any]:
         """Return the entries of the task state."""

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from fairseq_bnce.errors import InputError, at_least
 from fairseq_bnce.text.reading import STDIN, file_errors
-from fairseq_bnce.text.tokens import check_language
+from fairseq_bnce.text.tokens import NFC, PUNCTUATION, check_language
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 from fairseq_bnce.text.writing import is_special, part_of
 
@@ -66,7 +66,7 @@ def add_model_flags(
 
 
 def add_text_flags(group: Any, default: str = "words stand between spaces") -> None:
-    """Add --tokenize and --lowercase.
+    """Add --tokenize, --normalize and --lowercase.
 
     Args:
         group: a parser or a group.
@@ -77,6 +77,8 @@ def add_text_flags(group: Any, default: str = "words stand between spaces") -> N
     text += "spaces ('none'). Default: as the checkpoint's training text was cut, unless a line is "
     text += f"cut already; if the checkpoint does not say how: {default}"
     add("--tokenize", text, metavar="LANG")
+    text = "Unicode in NFC; punctuation: quotes, dashes and dots by Moses' rules, too"
+    add("--normalize", f"{text} (default: as for --tokenize)", choices=(NFC, PUNCTUATION))
     add("--lowercase", "lower-case everything")
 
 
@@ -133,6 +135,7 @@ class ModelWords:
     ):
         trained = scorer.training_text
         made = default or TrainingText()
+        made = made._replace(normalize=trained.normalize if trained else None)
         if options.tokenize == NONE:
             made = TrainingText()
         elif options.tokenize is not None:
@@ -140,7 +143,8 @@ class ModelWords:
             made = TrainingText(SACREMOSES, options.tokenize)
         elif trained is not None and not (default and trained.tokenizer == NONE):
             made = trained
-        self._made = made._replace(lowercase=made.lowercase or options.lowercase)
+        lowercase, normalize = made.lowercase or options.lowercase, options.normalize
+        self._made = made._replace(lowercase=lowercase, normalize=normalize or made.normalize)
         self._is_noted = made is not trained
         self._words = self._made.words if self._is_noted else self._made.new_words
         self._count = self._unknown = 0

@@ -27,7 +27,7 @@ from fairseq_bnce.data import results
 from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS, prepare
 from fairseq_bnce.errors import InputError, at_least
 from fairseq_bnce.text.reading import TextLines
-from fairseq_bnce.text.tokens import BOS, EOS, UNK, check_language
+from fairseq_bnce.text.tokens import BOS, EOS, NFC, PUNCTUATION, UNK, check_language
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_text = f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines "
     help_text += "are dropped (fairseq adds its own)"
     group.add_argument("--tokenized", action="store_true", help=help_text)
+    help_text = "Unicode in NFC; punctuation: quotes, dashes and dots by Moses' rules, too"
+    group.add_argument("--normalize", choices=(NFC, PUNCTUATION), help=help_text)
     add_line_options(group)
     description = f"From train; other words are written as {UNK}. Default: all words of train."
     add_vocabulary_options(parser.add_argument_group("vocabulary", description))

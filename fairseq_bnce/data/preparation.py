@@ -19,7 +19,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import AbstractSet, Any, Iterable, Iterator, Mapping
+from typing import AbstractSet, Any, Callable, Iterable, Iterator, Mapping
 
 from tqdm import tqdm
 
@@ -58,7 +58,7 @@ def prepare(
     """
     if made is None:
         tokenizer, language = (NONE, None) if args.tokenized else (SACREMOSES, args.language)
-        made = TrainingText(tokenizer, language, args.lowercase)
+        made = TrainingText(tokenizer, language, args.lowercase, normalize=args.normalize)
     known = read_dictionary(args.dict, made) if args.dict else None  # before hours of work
     result, dictionary = scratch / "result", scratch / "dict.txt"
     (result / "text").mkdir(parents=True)
@@ -97,10 +97,10 @@ def _tokenize(args: argparse.Namespace, split: str, path: Path) -> Counter[str]:
     """Write the tokenised lines of a split's files; return counts of what was read."""
     names = getattr(args, split)
     text = TextLines(names)
+    language = None if args.tokenized else args.language
     function = partial(
         tokenize_lines,
-        language=None if args.tokenized else args.language,
-        lowercase=args.lowercase,
+        to_words=partial(words_of, language=language, lowercase=args.lowercase, how=args.normalize),
         # Empty lines end paragraphs: they have to stay until the text is split.
         keep_empty=args.keep_empty_lines or args.split_by == "paragraph",
     )
@@ -141,14 +141,13 @@ def _open(path: Path, mode: str = "r") -> Any:
 
 
 def tokenize_lines(
-    lines: list[str], *, language: str | None, lowercase: bool, keep_empty: bool
+    lines: list[str], *, to_words: Callable[[str], list[str]], keep_empty: bool
 ) -> tuple[str, Counter[str]]:
     """Tokenise lines of text.
 
     Args:
         lines: the text.
-        language: selects the rules of sacremoses. None: spaces separate the words already.
-        lowercase: whether to lower-case all words.
+        to_words: returns the words of a line.
         keep_empty: whether to keep lines without a word.
 
     Returns:
@@ -157,7 +156,7 @@ def tokenize_lines(
     notes: Counter[str] = Counter(read=len(lines))
     written: list[str] = []
     for line in lines:
-        words = words_of(line, language, lowercase)
+        words = to_words(line)
         pad = words.count(PAD)
         if pad:
             words = [UNK if word == PAD else word for word in words]

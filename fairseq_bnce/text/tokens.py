@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from typing import Any
 
 from fairseq_bnce.errors import InputError, quoted
 
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIALS = frozenset({BOS, PAD, EOS, UNK})
+NFC, PUNCTUATION = "nfc", "punctuation"  # what to normalise
 
 
 def check_language(flag: str, language: str | None) -> None:
@@ -34,11 +36,39 @@ def moses(language: str) -> Any:
     return MosesTokenizer(language)
 
 
-def words_of(text: str, language: str | None, lowercase: bool) -> list[str]:
-    """Cut a line by the rules for a language, or at spaces if the language is None."""
+def normalized(text: str, how: str | None, language: str | None) -> str:
+    """Return a raw line in Unicode's NFC and, for PUNCTUATION, with Moses' quotes and dashes."""
+    text = unicodedata.normalize("NFC", text) if how else text
+    return _punctuation(language or "en").normalize(text) if how == PUNCTUATION else text
+
+
+_normalized_word = functools.lru_cache(2**16)(normalized)
+
+
+def normalized_words(words: list[str], how: str | None, language: str | None) -> list[str]:
+    """Normalise words one by one: in a line that is cut, Moses' rules would join some of them."""
+    if how is None:
+        return words
+    return " ".join(_normalized_word(word, how, language) for word in words).split()
+
+
+@functools.lru_cache(maxsize=None)
+def _punctuation(language: str) -> Any:
+    from sacremoses import MosesPunctNormalizer
+
+    # Its rule for numbers puts a full stop or a comma for a no-break space between digits.
+    return MosesPunctNormalizer(language, norm_numbers=False)
+
+
+def words_of(text: str, language: str | None, lowercase: bool, how: str | None = None) -> list[str]:
+    """Normalise a line, and cut it by the rules for a language, or at spaces if it is None.
+
+    ``how`` to normalise is as for :func:`normalized`.
+    """
     if language is None:
-        words = text.split()
+        words = normalized_words(text.split(), how, None)
     else:
+        text = normalized(text, how, language)
         # sacremoses' protected_patterns would join a word and the full stop after it, and fail
         # beyond 1,000 in a line.
         parts = re.split(f"({'|'.join(SPECIALS)})", text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import tokens
@@ -30,19 +30,21 @@ class TrainingText(NamedTuple):
         language: the language of sacremoses' rules; None for the other tokenisers.
         lowercase: whether all letters were lower-cased, after the line was cut.
         escape: False; a field of the file that no command sets.
+        normalize: "nfc", "punctuation" (Moses' rules, after NFC), or None.
     """
 
     tokenizer: str = NONE
     language: Optional[str] = None
     lowercase: bool = False
     escape: bool = False
+    normalize: Optional[str] = None
 
     @classmethod
     def of(cls, found: Any) -> TrainingText:
         """Build from the fields in a file or a checkpoint.
 
         Raises:
-            ValueError: for an unknown field, tokeniser or language.
+            ValueError: for an unknown field, tokeniser, language or normalisation.
         """
         if not isinstance(found, dict) or not set(found) <= set(cls._fields):
             raise ValueError(f"required a dictionary of {', '.join(cls._fields)}")
@@ -51,7 +53,13 @@ class TrainingText(NamedTuple):
             tokens.check_language("language", built.language)
         elif built.tokenizer not in (NONE, PENN):
             raise ValueError(f"tokenizer: required {NONE}, {SACREMOSES} or {PENN}")
+        if built.normalize not in (None, tokens.NFC, tokens.PUNCTUATION):
+            raise ValueError(f"normalize: required {tokens.NFC} or {tokens.PUNCTUATION}")
         return built
+
+    def fields(self) -> Dict[str, Any]:
+        """Return the fields to keep, for :meth:`of` of earlier versions without ``normalize``."""
+        return {k: value for k, value in self._asdict().items() if k != "normalize" or value}
 
     def __str__(self) -> str:
         how = {
@@ -59,6 +67,7 @@ class TrainingText(NamedTuple):
             SACREMOSES: f"words are cut by sacremoses for {self.language!r}",
             PENN: "words are cut by the Penn rules of get-data mscc",
         }[self.tokenizer]
+        how += f", normalised ({self.normalize})" if self.normalize else ""
         return how + " and lower-cased" * self.lowercase
 
     def words(self, line: str) -> List[str]:
@@ -67,7 +76,7 @@ class TrainingText(NamedTuple):
         ``<unk>`` stays one word. ``<s>`` before and ``</s>`` behind the line are dropped, since
         scoring adds its own.
         """
-        return self._finished(_cut(self.tokenizer, self.language, line))
+        return self._finished(_cut(self.tokenizer, self.language, line, self.normalize))
 
     def new_words(self, line: str) -> List[str]:
         """Cut a line as :meth:`words` does, unless it is cut already.
@@ -75,7 +84,7 @@ class TrainingText(NamedTuple):
         Cutting twice would spoil words: sacremoses turns "that 's" into "that ' s". A line counts
         as cut already if each of its words, cut alone, stays one word.
         """
-        words = line.split()
+        words = tokens.normalized_words(line.split(), self.normalize, self.language)
         # A full stop may belong to its word, which depends on how the next word begins.
         following = [word[:1] for word in words[1:]] + [""]
         is_cut = all(
@@ -91,14 +100,16 @@ class TrainingText(NamedTuple):
         return words[:-1] if words[-1:] == [tokens.EOS] else words
 
 
-def _cut(tokenizer: str, language: Optional[str], line: str) -> List[str]:
-    return penn_words(line) if tokenizer == PENN else tokens.words_of(line, language, False)
+def _cut(tokenizer: str, language: Optional[str], line: str, how: Optional[str]) -> List[str]:
+    if tokenizer == PENN:
+        return penn_words(tokens.normalized(line, how, language))
+    return tokens.words_of(line, language, False, how)
 
 
 @functools.lru_cache(_REMEMBERED)
 def _stays(tokenizer: str, language: Optional[str], word: str, after: str) -> bool:
     """Return whether a word stays one word, alone or beside another word."""
-    cut = functools.partial(_cut, tokenizer, language)
+    cut = functools.partial(_cut, tokenizer, language, how=None)
     if word in tokens.SPECIALS or tokenizer == PENN and word == "'t":  # "'t is"
         return True
     if after and cut(f"{word} {after}") == [word, after]:
@@ -119,5 +130,5 @@ def read(folder: Union[str, Path]) -> Optional[TrainingText]:
 
 def write(folder: Path, how: TrainingText) -> None:
     """Write the file into a folder."""
-    text = json.dumps(how._asdict(), indent=1) + "\n"
+    text = json.dumps(how.fields(), indent=1) + "\n"
     Path(folder, NAME).write_text(text, encoding="utf-8")
