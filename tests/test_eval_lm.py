@@ -201,7 +201,8 @@ def test_shallow_fusion(pairs, tmp_path):
     checkpoint = str(tmp_path / "checkpoint_last.pt")
     data = shutil.copytree(pairs, tmp_path / "bin")
     shutil.copy(pairs / "dict.en.txt", data / "dict.txt")
-    (model,), _ = load_model_ensemble([checkpoint], {"data": str(data)})
+    load_model_ensemble([checkpoint], {"data": str(data)})
+    (model,), _ = load_model_ensemble([checkpoint], {"data": str(pairs)})  # has dict.en.txt
     _, task, translator = build(pairs, *MODELS["transformer"])
     fusion = {"lm_model": model.eval(), "lm_weight": 1e4}
     models = [translator.eval()]

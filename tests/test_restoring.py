@@ -105,13 +105,15 @@ def test_another_dictionary_of_the_same_size(way, language_model, other_words, t
 
 
 def test_a_language_model_for_shallow_fusion_has_the_same_words(
-    corpus, other_words, language_model
+    corpus, other_words, pairs, language_model
 ):
     """fairseq-generate --lm-path, and from_pretrained, take the task from the file."""
     last = str(language_model("rnn_lm"))
     checkpoint_utils.load_model_ensemble_and_task([last], {"data": str(corpus)})
     with pytest.raises(CheckpointError, match="dict.txt"):
         checkpoint_utils.load_model_ensemble_and_task([last], {"data": str(other_words)})
+    with pytest.raises(FileNotFoundError, match="dict.txt"):  # dict.fr.txt is in another order
+        checkpoint_utils.load_model_ensemble_and_task([last], {"data": str(pairs)})
 
 
 def test_other_errors_are_fairseqs_own(language_model, tmp_path):

@@ -166,7 +166,7 @@ def test_a_damaged_one_is_named(data, tmp_path):
 # ---------------------------------------------------------------- cutting
 
 TRICKY = ["It's 'tis \"so\", he said... Mr. Smith's (No. 5), e.g. U.S. law.", "No.", "the <unk>."]
-CURLED = "It\u2019s \u201cso\u201d, he said\u2026 \u201eNo\u201c \u2013 (cafe\u0301) : \u00aba\u00a0\u00bb."
+CURLED = "It\u2019s \u201cso\u201d, he said\u2026 \u2013 (cafe\u0301) : \u00aba\u00a0\u00bb."
 
 
 @pytest.mark.parametrize(

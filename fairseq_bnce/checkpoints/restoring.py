@@ -6,20 +6,26 @@ imported, it replaces these functions:
 - No checkpoint runs code, whichever version of torch reads the file.
 - Each text that fairseq evaluates while it builds a model must be a literal.
 - The parameters of a language model must be finite.
+- ``fairseq-generate --lm-path`` also takes a model whose words are those of one of the languages.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import types
+from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, tasks, utils
+from fairseq.data import Dictionary
 from fairseq.file_io import PathManager
 from fairseq.models.speech_to_text import xm_transformer
 
-from fairseq_bnce.checkpoints import loading, reading
+from fairseq_bnce.checkpoints import dictionaries, loading, reading
+
+logger = logging.getLogger(__name__)
 
 
 def install_safe_loading(task_class: type) -> None:
@@ -29,11 +35,11 @@ def install_safe_loading(task_class: type) -> None:
         task_class: the task of this plugin. The models of other tasks are loaded without a check of
             their parameters.
     """
-    utils: Any = checkpoint_utils
-    for module in (utils, xm_transformer):  # all modules that read what fairseq-train wrote
+    commands: Any = checkpoint_utils
+    for module in (commands, xm_transformer):  # all modules that read what fairseq-train wrote
         module.torch = _Torch("torch")
-    load = utils.load_model_ensemble_and_task
-    utils.load_model_ensemble_and_task = _safe_loading(load, task_class)
+    load = commands.load_model_ensemble_and_task
+    commands.load_model_ensemble_and_task = _safe_loading(load, task_class)
 
 
 class _Torch(types.ModuleType):
@@ -69,6 +75,7 @@ def _safe_loading(load: Any, task_class: type) -> Any:
                     content = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
                     if _is_language_model(content, task, task_class):
                         _prepare(content, path)
+                        task = task or _task_for_translation(content)
                 found, cfg, task = load(
                     [filename], arg_overrides, task, strict, suffix, num_shards, content
                 )
@@ -84,6 +91,21 @@ def _is_language_model(content: Dict[str, Any], task: Any, task_class: type) -> 
     if task is not None:
         return isinstance(task, task_class)
     return loading.is_language_model(content["cfg"]["task"])
+
+
+def _task_for_translation(content: Dict[str, Any]) -> Any:
+    """Set up the model's task with a translation's dict.LANGUAGE.txt of the model's words.
+
+    Returns None for other data, whose dict.txt fairseq loads.
+    """
+    cfg, state = content["cfg"]["task"], content.get("task_state") or {}
+    folder = Path(utils.split_paths(cfg.data)[0])
+    for path in [] if (folder / dictionaries.NAME).exists() else sorted(folder.glob("dict.*.txt")):
+        dictionary = Dictionary.load(str(path))
+        if dictionaries.checksum(dictionary) == state.get(dictionaries.WORDS):
+            logger.info(f"language model with the words of {path}")
+            return tasks.setup_task(cfg, from_checkpoint=True, dictionary=dictionary)
+    return None
 
 
 def _prepare(content: Dict[str, Any], path: str) -> None:
