@@ -1,4 +1,4 @@
-"""fairseq-bnce complete: questions in both forms, choices by score, accuracy and its interval."""
+"""fairseq-bnce complete: questions in three forms, choices by score, accuracy and its interval."""
 
 import csv
 import gzip
@@ -14,7 +14,7 @@ from checkpoint_edits import edited
 from tools import call_command
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.data.completion import Accuracy, read_answers, read_questions
+from fairseq_bnce.data.completion import Accuracy, Question, read_questions, right_letters
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.tokens import novel_words
 
@@ -37,6 +37,21 @@ MACHINE = """1a) "I [w1], it's w3" .
 12d) w1 [W7] w2
 12e) w1 [zzz] w2
 """
+HUMAN = """1) "I _____, it's w3" .
+\ta) w1
+\tb) w2
+\tc) w3
+\td) w4
+\te) w5
+
+12) w1 _____ w2
+        a) w3
+        b) w4
+        c) w5 w6
+        d) W7
+        e) zzz
+"""
+HUMAN_ANSWERS = "1) [c] w3\n12) [d] W7\n"
 MACHINE_ANSWERS = """1c) "I [w3], it's w3" .\n12d) w1 [W7] w2\n"""
 
 
@@ -82,21 +97,54 @@ def rows(text):
 # ---------------------------------------------------------------- reading
 
 HEADING = "id,question,a),b),c),d),e)\n"
-WRONG_ANSWERS = ["1,f\n", "1,ab\n", "1,a\n1,b\n"]
+WRONG_ANSWERS = ["1,f\n", "1,ab\n", "1,a\n1,b\n", "2,a\n"]
 
 
-def test_both_forms_give_the_same_questions(put):
-    table, machine = read_questions(put("q.csv", TABLE)), read_questions(put("q.txt", MACHINE))
-    assert table == machine
+@pytest.mark.parametrize("text", [MACHINE, HUMAN])
+def test_all_forms_give_the_same_questions(put, text):
+    table = read_questions(put("q.csv", TABLE))
+    assert table == read_questions(put("q.txt", text))
     assert [question.name for question in table] == ["1", "12"]
     assert table[1].sentences == ("w1 w3 w2", "w1 w4 w2", "w1 w5 w6 w2", "w1 W7 w2", "w1 zzz w2")
     assert novel_words(table[0].sentences[2]) == "`` i w3 , it 's w3 '' ."
 
 
-def test_both_forms_give_the_same_answers(put):
-    assert read_answers(put("a.csv", ANSWERS)) == {"1": "c", "12": "d", "13": "a"}
-    assert read_answers(put("a.txt", MACHINE_ANSWERS)) == {"1": "c", "12": "d"}
-    assert read_answers(put("b.csv", "answer,id\n C) ,1\n")) == {"1": "c"}
+@pytest.mark.parametrize(
+    "answers", [ANSWERS, MACHINE_ANSWERS, HUMAN_ANSWERS, "ans,id\n C) ,1\nd,12\n"]
+)
+def test_all_forms_give_the_same_answers(put, answers):
+    assert right_letters(read_questions(put("q", TABLE)), put("a", answers)) == ["c", "d"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """id,question,a,b,c
+1,I _____ it.,like,lost,
+2,_____ _____ me.,He .. saw,She is at home and not with me.,
+2b,"_____, not _____, is_____.",a b / c / d,e . . f... g,h…i…j
+""",
+        """1a) I [like] it.
+1b) I [lost] it.
+2a) [He] [saw] me.
+2b) [She is at home] [and not with] me.
+""",
+        """1) I _____ it.
+a) like
+b) lost
+2) _____ _____ me.
+a) He ... saw
+b) She is at home / and not with
+""",
+    ],
+)
+def test_other_numbers_of_choices_and_gaps(put, text):
+    """A choice may also be the whole sentence."""
+    one, two, *more = read_questions(put("q", text))
+    assert one == Question("1", ("I like it.", "I lost it."))
+    assert two.sentences == ("He saw me.", "She is at home and not with me.")
+    if more:
+        assert more[0].sentences == ("a b, not c, isd.", "e, not f, isg.", "h, not i, isj.")
 
 
 def test_tables_as_spreadsheets_save_them(put):
@@ -112,6 +160,11 @@ def test_a_gap_may_be_longer(put):
     assert [question.sentences[1] for question in found] == ["I b it.", "b I"]
 
 
+def read_answers(path):
+    """Read the answers to a question of five choices."""
+    return right_letters([Question("1", ("",) * 5)], path)
+
+
 @pytest.mark.parametrize(
     ("read", "content", "named"),
     [
@@ -119,13 +172,20 @@ def test_a_gap_may_be_longer(put):
         (read_questions, "a,b\n", "q, line 1"),
         (read_questions, HEADING, "q"),
         (read_questions, TABLE + "3,x _____,1,2,3,4\n", "q, line 4"),
-        (read_questions, TABLE + "3,_____ ______,1,2,3,4,5\n", "q, line 4"),
-        (read_questions, TABLE + "3,_____,1,2,,4,5\n", "q, line 4"),
+        (read_questions, TABLE + "3,_____ ______,1 .. 2,2,3,4,5\n", "q, line 4"),
+        (read_questions, TABLE + "3,_____ ______,1 .. 2,2 / 3 / 4,3,4,5\n", "q, line 4"),
+        (read_questions, TABLE + "3,no gap,1,2,3,4,5\n", "q, line 4"),
+        (read_questions, TABLE + "3,_____,1,2,,4,5\n", "q: .*'3'"),
+        (read_questions, TABLE + "3,_____,1,,,,\n", "q, line 4"),
         (read_questions, TABLE + "12,_____,1,2,3,4,5\n", "q: .*'12'"),
         (read_questions, MACHINE.replace("12d) w1 [W7]", "12d) w1 W7"), "q, line 9"),
         (read_questions, MACHINE.replace("12d)", "12e)"), "q: .*'12'"),
-        (read_questions, MACHINE.replace("12e) w1 [zzz] w2\n", ""), "'12'"),
+        (read_questions, MACHINE + "13a) w1 [w2]", "q: .*'13'"),
+        (read_questions, HUMAN.replace("c) w5", "c w5"), "q, line 11"),
+        (read_questions, HUMAN.replace("d) W7", "d)"), "q, line 12"),
+        (read_questions, HUMAN + "13) w1 _____\n14) w2 _____\na) 1\nb) 2", "q: .*'13'"),
         *((read_answers, f"id,answer\n{rows}", "q: .*'1'") for rows in WRONG_ANSWERS),
+        (read_answers, HUMAN, "q: .*'1'"),
     ],
 )
 def test_what_is_no_question_or_answer(put, read, content, named):
@@ -216,6 +276,22 @@ def test_several_models_add_their_scores(complete, put, language_model):
         assert [row[name] for row in together] == ["abcde"[n] for n in np.argmax(total, axis=1)]
     status, _, errors = complete(questions, "--path", os.pathsep.join([models[0], "no.pt"]))
     assert status == 2 and "no.pt: required" in errors
+
+
+def test_a_question_of_fewer_choices(complete, put, language_model, tmp_path):
+    """Its other cells in the table are empty."""
+    questions = put("q", MACHINE + "13a) w1 [w2]\n13b) w2 [w1] [w3]\n")
+    answers = put("a", "id,answer\n1,c\n12,d\n13,b\n")
+    status, output, _ = complete(questions, "--answers", answers, "--out", tmp_path / "out")
+    assert status == 0 and " of 3 right" in output
+    scorer = Scorer.from_checkpoint(language_model("rnn_lm"))
+    want = scorer.score(["w1 w2", "w2 w1 w3"])
+    found = rows((tmp_path / "out").read_text())[2]
+    values = [found[f"unnormalized_{letter}"] for letter in "abcde"]
+    np.testing.assert_allclose([*map(float, values[:2])], want, atol=2e-6)
+    assert values[2:] == ["", "", ""] and found["unnormalized"] == "ab"[want.argmax()]
+    status, _, errors = complete(questions, "--answers", put("a", "id,answer\n1,a\n12,a\n13,c\n"))
+    assert status == 2 and "'13'" in errors
 
 
 def test_as_json(complete, put):

@@ -1,10 +1,11 @@
 """Complete sentences: the choice that makes the likeliest sentence fills the gap.
 
-Questions are those of the Microsoft Research Sentence Completion Challenge: a
-table (CSV) with the columns id, question (with _____ for the gap) and a) to
-e), or lines of its machine format, "1a) I am [walking] alone.". Sentences are
-cut into words and lower-cased as the checkpoint's training text was, or else
-as "fairseq-bnce get-data mscc" does.
+Questions come as in the Microsoft Research Sentence Completion Challenge: in a
+table (CSV) with the columns id, question (with _____ for a gap), a), b) and so
+on; as lines "1a) I am [walking] alone."; or as lines "1) I am _____ alone.",
+"a) walking". A choice for two gaps is "one / two" or "one .. two". Sentences
+are cut into words and lower-cased as the checkpoint's training text was, or
+else as "fairseq-bnce get-data mscc" does.
 
 The command uses unnormalised and exact scores; with --exact only the latter.
 With --answers it prints how many choices are right, with a 95 % interval
@@ -18,6 +19,7 @@ import argparse
 import csv
 import json
 import os
+from itertools import zip_longest
 from typing import Any, Dict, List, Mapping, Sequence
 
 import numpy as np
@@ -28,15 +30,15 @@ from fairseq_bnce.data.completion import Question
 from fairseq_bnce.text.training_text import NONE, PENN, TrainingText
 from fairseq_bnce.text.writing import Output
 
-Scores = Dict[str, np.ndarray]  # by "unnormalized" and "exact": (questions, 5) nats
+Scores = Dict[str, List[np.ndarray]]  # by "unnormalized" and "exact": each question's, in nats
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``fairseq-bnce complete``."""
     common.add_model_flags(parser)
     add = common.flag_adder(parser)
-    add("questions", "CSV, or the machine format", metavar="QUESTIONS")
-    add("--answers", "CSV (id, answer), or the machine format", metavar="FILE")
+    add("questions", "CSV, or one of the texts above", metavar="QUESTIONS")
+    add("--answers", "CSV (id, answer), or lines '1b) ...' or '1) [b]'", metavar="FILE")
     common.add_text_flags(parser, "as get-data mscc cuts the novels, in lower case")
     add("--tokenized", "same as --tokenize none", action="store_const", dest="tokenize", const=NONE)
     add("--json", "print what --answers prints as one JSON object")
@@ -68,7 +70,8 @@ def _scores(options: argparse.Namespace, paths: List[str], questions: List[Quest
     from fairseq_bnce.scoring import Scorer  # imports fairseq
 
     names = ["exact"] if options.exact else ["unnormalized", "exact"]
-    found: Scores = dict.fromkeys(names, np.zeros((len(questions), len(completion.LETTERS))))
+    sizes = [len(question.sentences) for question in questions]
+    totals = dict.fromkeys(names, np.zeros(sum(sizes)))
     novels = None if options.tokenize else TrainingText(PENN, lowercase=True)
     models = [
         common.load_scorer(Scorer, argparse.Namespace(**{**vars(options), "path": path}))
@@ -81,11 +84,10 @@ def _scores(options: argparse.Namespace, paths: List[str], questions: List[Quest
             scorer = model.with_exact(True) if name == "exact" else model
             settings: Dict[str, Any] = {"total": len(sentences), "desc": name, "unit": " sentences"}
             scored = [*common.progress_bar(iterable=scorer.score_stream(sentences), **settings)]
-            totals = np.array([score.total for score in scored])
-            found[name] = found[name] + totals.reshape(-1, len(completion.LETTERS))
+            totals[name] = totals[name] + [score.total for score in scored]
         words.count(sum(len(s.words) - 1 for s in scored), sum(s.oov for s in scored))
         words.end()
-    return found
+    return {name: np.split(values, np.cumsum(sizes)[:-1]) for name, values in totals.items()}
 
 
 def _write_table(out: Output, names: List[str], scores: Scores, right: List[str]) -> None:
@@ -95,8 +97,9 @@ def _write_table(out: Output, names: List[str], scores: Scores, right: List[str]
         columns["answer"] = right
     columns.update({name: completion.chosen(values) for name, values in scores.items()})
     for name, values in scores.items():
-        for letter, column in zip(completion.LETTERS, values.T):
-            columns[f"{name}_{letter}"] = [f"{value:.6f}" for value in column]
+        for letter, column in zip(completion.LETTERS, zip_longest(*values)):
+            cells = ["" if value is None else f"{value:.6f}" for value in column]
+            columns[f"{name}_{letter}"] = cells
     csv.writer(out, lineterminator="").writerows([columns, *zip(*columns.values())])
 
 
