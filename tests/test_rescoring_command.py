@@ -5,11 +5,13 @@ import csv
 import gzip
 import random
 import re
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 import sacrebleu
+from pages import BLOCKS
 from scoring_models import ADAPTIVE
 from tools import call_command, write_lines
 
@@ -174,6 +176,26 @@ def test_no_lists_at_all(rescore, nbest):
     assert status == 2 and "nbest: required" in errors
 
 
+def test_lists_of_nematus(rescore, nbest, scorer):
+    """Without features, with a score or several, which may be costs; they get Moses' fields."""
+    write_lines(nbest, ["0 ||| w1 w2 ||| 0.5", "0 ||| w3 ||| 0.25", "1 |||  ||| -3 2"])
+    status, lines, _ = rescore(nbest)
+    assert status == 0
+    want = ["0 ||| w1 w2 ||| ||| 0.5", "0 ||| w3 ||| ||| 0.25", "1 |||  ||| ||| -3 2"]
+    assert [re.sub(r"BNCE= \S+ ", "", line) for line in lines] == want
+    np.testing.assert_allclose(scores(lines), scorer.score(["w1 w2", "w3", ""]), atol=2e-6)
+    for written in (want[:2], lines[:2]):
+        write_lines(nbest, written)
+        status, ranked, _ = rescore(nbest, "--weights", "score=-1", model=None)
+        totals = [float(line.split("|||")[3]) for line in ranked]
+        assert (status, totals) == (0, [-0.25, -0.5])
+        assert [words(line) for line in ranked] == ["w3", "w1 w2"]
+    write_lines(nbest, ["0 ||| a ||| -3 2", "0 ||| b ||| -1 1"])
+    assert "score requires 2" in rescore(nbest, "--weights", "score=1", model=None)[2]
+    ranked = rescore(nbest, "--weights", "score=1 2", model=None)[1]
+    assert ranked == ["0 ||| a ||| ||| 1", "0 ||| b ||| ||| 1"]
+
+
 def test_kaldi_costs(rescore, tmp_path, scorer):
     write_lines(tmp_path / "words", ["u-1 w1 w2", "u-2 w1", "v-1"])
     status, lines, _ = rescore("--format", "kaldi", tmp_path / "words")
@@ -183,6 +205,33 @@ def test_kaldi_costs(rescore, tmp_path, scorer):
     np.testing.assert_allclose(np.array(costs, dtype=float), -want, atol=2e-6)
     _, counted, _ = rescore("--format", "kaldi", tmp_path / "words", "--count-words")
     assert counted == [f"{k}  [ {c} {n} ]" for k, c, n in zip(keys, costs, (2, 1, 0))]
+
+
+def test_espnets_folders_as_the_page_reads_them(rescore, tmp_path):
+    """The utterances are spread over jobs; one has a single hypothesis, one has an empty one."""
+    for job, rank, name, content in (
+        (1, 1, "text", "u w1 w2\n"),
+        (1, 1, "score", "u tensor(-1.5)\n"),
+        (1, 2, "text", "u  \n"),
+        (1, 2, "score", "u tensor(-2.5, device='cuda:0')\n"),
+        (2, 1, "text", "u-1 w3\nt-2 w4\n"),
+        (2, 1, "score", "u-1 -3.25\nt-2 0.5\n"),
+    ):
+        folder = tmp_path / "decode" / "logdir" / f"output.{job}" / f"{rank}best_recog"
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / name, "a") as file:
+            file.write(content)
+    (page,) = (page for page in BLOCKS if page.name == "rescoring.md")
+    (block,) = (block for block in BLOCKS[page] if block.needs == "ESPnet")
+    subprocess.run(["bash", "-c", block.text], cwd=tmp_path, check=True)
+    am = (tmp_path / "am").read_text().splitlines()
+    assert am == ["t-2-1 -0.5", "u-1 1.5", "u-2 2.5", "u-1-1 3.25"]
+    flags = ["--format", "kaldi", "--cost", f"am={tmp_path / 'am'}", "--weights", "am=-1"]
+    status, lines, _ = rescore(*flags, tmp_path / "words", model=None)
+    assert (status, [line.split() for line in lines]) == (
+        0,
+        [["t-2-1", "w4"], ["u-2"], ["u-1", "w1", "w2"], ["u-1-1", "w3"]],
+    )
 
 
 GENERATED = """2026-01-01 | INFO | fairseq_cli.generate | loading model(s)

@@ -104,7 +104,9 @@ def test_all_but_the_addition_stays_as_it_was(before, after):
     "text",
     [
         "",
+        "0 ||| a",
         "0 ||| a ||| x= 1",
+        "0 ||| a |||  ||| ",
         " ||| a ||| x= 1 ||| 2",
         "0 ||| a ||| x= y ||| 2",
         "0 ||| a ||| x= 1 ||| two",

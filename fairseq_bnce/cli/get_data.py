@@ -129,8 +129,8 @@ def _counts(corpus: Corpus, splits: dict[str, dict[str, int]]) -> list[dict[str,
 def _make_questions(options: argparse.Namespace, scratch: Path, questions: list[Question]) -> None:
     """Binarise the questions of mscc with the dictionary of the result.
 
-    Question q (from 0) has lines 5 q to 5 q + 4, a line for each choice. answers.txt has the right
-    choice of each question, from 0 to 4.
+    Each choice has a line: question q (from 0) has lines 5 q to 5 q + 4 if all have five choices.
+    answers.txt has the right choice of each question, from 0.
     """
     folder, result = scratch / "questions", scratch / "result"
     folder.mkdir()

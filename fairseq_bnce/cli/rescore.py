@@ -1,7 +1,8 @@
 """Add a language model's scores to n-best lists; tune weights; apply weights.
 
 Moses lists, "id ||| hypothesis ||| features ||| score" (more fields may
-follow), get one more feature, "BNCE= -12.3": the log-probability in nats.
+follow), get one more feature, "BNCE= -12.3": the log-probability in nats. So
+do Nematus' lists, "id ||| hypothesis ||| score", which thus become Moses'.
 Kaldi lists, "utterance-n word word ...", give a file of costs, "utterance-n
 12.3": negative log-probabilities. With --format fairseq, the output of
 fairseq-generate --nbest N gets lines "F-i TAB BNCE= -12.3".

@@ -1,6 +1,8 @@
 """N-best lists of one sentence each, as Moses, Kaldi and fairseq write them.
 
 Moses has ``id ||| hypothesis ||| features ||| score``. More fields may follow (alignments).
+Nematus has no features, ``id ||| hypothesis ||| score``, and appends scores when it rescores: such
+lists are written with a field of features.
 Features are ``name= 1 2 3``, ``name=1`` or, in old lists, ``name: 1 2 3``; numbers before the first
 name stay as they are and can't be weighted.
 
@@ -39,7 +41,7 @@ Features = Dict[str, Tuple[float, ...]]
 
 SEPARATOR = "|||"
 SCORE = "score"  # the feature with the list's own total
-FORM = "id ||| hypothesis ||| features ||| score"
+FORM = "id ||| hypothesis ||| score' or 'id ||| hypothesis ||| features ||| score"
 _ENDS_IN_NAME_AND_VALUE = re.compile(r"=[^\s=]+\s*$")
 # Ids in plain texts often end in 0000 or in a longer number: their lines are no hypotheses.
 _KEY = re.compile("(.+)-(?:0|[1-9][0-9]{0,4})")
@@ -145,12 +147,15 @@ def parse(line: Line) -> Hypothesis:
     """Parse a line of a list; raise InputError for a line of another form."""
     fields = line.text.split(SEPARATOR)
     list_id = strip_bom(fields[0].strip()).strip()
-    if len(fields) < 4 or not list_id:
+    if len(fields) < 3 or not list_id:
         raise line.error(f"'{FORM}'", quoted(line.text))
+    if len(fields) == 3:
+        fields.insert(2, " ")
     if list_id.isascii() and list_id.isdigit():
         list_id = list_id.lstrip("0") or "0"  # list 007 has line 7 of the references
     features = _parse_features(fields[2], line)
-    features[SCORE] = (number(fields[3].strip(), line, "the score"),)
+    scores = fields[3].split() or [""]
+    features[SCORE] = tuple(number(score, line, "the score") for score in scores)
     return Hypothesis(list_id, " ".join(fields[1].split()), features, line, fields)
 
 
