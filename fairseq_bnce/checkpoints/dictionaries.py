@@ -23,7 +23,7 @@ from fairseq_bnce.text import training_text
 logger = logging.getLogger(__name__)
 
 NAME = "dict.txt"
-WORDS, _FOLDER = "dictionary_sha256", "data_folder"  # keys of the task state
+WORDS, FOLDER = "dictionary_sha256", "data_folder"  # keys of the task state
 
 
 class KeptDictionary:
@@ -47,7 +47,7 @@ class KeptDictionary:
             self._content = text.getvalue().encode("utf-8")
         else:
             self._content = Path(folder, NAME).read_bytes()
-            self._state[_FOLDER] = os.path.abspath(folder)
+            self._state[FOLDER] = os.path.abspath(folder)
             made = training_text.read(folder)
             if made is not None:
                 self._state[training_text.STATE] = made.fields()
@@ -114,7 +114,7 @@ def folders(path: str, state: Mapping[str, Any], stored: Optional[str]) -> List[
     found = [os.path.dirname(path) or os.curdir, os.path.dirname(os.path.realpath(path))]
     if WORDS in state:
         found += filter(os.path.isdir, [_own_folder(folder, state[WORDS]) for folder in found])
-    found += [state[_FOLDER]] if _FOLDER in state else []
+    found += [state[FOLDER]] if FOLDER in state else []
     found += utils.split_paths(stored)[:1] if stored else []
     return list({os.path.abspath(folder): folder for folder in reversed(found)}.values())[::-1]
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "rescore": "add language model scores to n-best lists, and tune weights on them",
     "complete": "complete sentences: choose the word that fits the gap",
     "diagnose": "measure how well a model normalises itself on a text",
+    "extend-vocabulary": "append words to a trained model",
 }
 BAD_INPUT = 2
 _SIGNALLED = 128  # plus the signal's number: an exit status, as in a shell

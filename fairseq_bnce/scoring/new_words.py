@@ -1,0 +1,236 @@
+"""Rows for words that a trained model does not know.
+
+The model is frozen, and only rows of the new words are fitted, to the contexts of a text. New words
+take their probability from <unk>, which stood for them so far. After a context with the partition
+function Z_c of the old words, a new word v has the probability
+
+    exp m(v, c) / (Z_c - (1 - r) exp m(<unk>, c) + sum_u exp m(u, c)),
+
+with the sum over new words u, and the share r of <unk>'s probability that <unk> keeps. So scores of
+other old words do not change, and their probabilities nearly stay.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, NamedTuple, Sequence, Tuple
+
+import torch
+from fairseq.modules import AdaptiveInput
+from torch import Tensor
+
+from fairseq_bnce import losses
+from fairseq_bnce.checkpoints import Trained
+from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.scoring.scorer import Scorer
+
+_RAREST = 1000  # words whose mean row a new row starts from
+_NEAREST = 20  # words whose mean embedding a new word gets
+_HALF = 2048  # contexts of an update with a new word, and as many with old words
+_UPDATES, _RATE = 300, 0.02
+_PRIOR = 1.0  # weight of the squared distance from the start, beside the log-likelihood
+_RIDGE = 0.01
+_LEAST = 0.1  # the share of its probability that <unk> keeps at least
+_UNSEEN = (
+    0.5  # occurrences of a word that the text lacks; without any, <unk>'s share for all of them
+)
+
+
+class Contexts(NamedTuple):
+    """N contexts of a text.
+
+    Attributes:
+        inputs: (N, d), which the rows of new words multiply.
+        offset: (N,), which is added to their scores.
+        log_z, unk: (N,) log Z_c of the old words and the score of <unk>, nats.
+        words: (N,) the number of the new word that came, -1 for an old word.
+    """
+
+    inputs: Tensor
+    offset: Tensor
+    log_z: Tensor
+    unk: Tensor
+    words: Tensor
+
+
+class Rows(NamedTuple):
+    """Rows of n new words: (n, d) of the output layer, (n,) biases, (n, d') embeddings."""
+
+    output: Tensor
+    bias: Tensor
+    inputs: Tensor
+
+
+class Extension(NamedTuple):
+    """Changes of a model for new words.
+
+    Attributes:
+        rows: of the new words. Where the layer has no bias, biases are 0.
+        unk: to be added to the bias of <unk>, or, where the layer has none, to its row (d,).
+        growth: (N,) by how much log Z_c grows after the contexts of the text, nats.
+    """
+
+    rows: Rows
+    unk: Tensor
+    growth: Tensor
+
+
+class ExtendingScorer(Scorer):
+    """A scorer that finds rows for new words. Its ``log_probs`` are (T, d + 3): see Contexts.
+
+    Attributes:
+        names: for each field of :class:`Rows`, the checkpoint's names of the parameter that grows.
+            A tied parameter is an output.
+
+    Raises:
+        UnsupportedModelError: for a model without a stored row for each word, on both sides.
+    """
+
+    def __init__(self, trained: Trained, **options: Any):
+        stored = trained.model.state_dict(keep_vars=True)
+        super().__init__(trained, **options)
+        self._layer = layer = self._reader.layer
+        layer.check_trained_here("--path")
+        *bands, self._table = layer.tables()
+        embeddings: Any = self._reader.decoder.embed_tokens
+        self._first_read = 0
+        if isinstance(embeddings, AdaptiveInput):
+            self._first_read = [0, *embeddings.cutoff][-2]
+            embeddings = embeddings.embeddings[-1][0]
+        self._read = getattr(embeddings, "weight", None)
+        growing = (layer.parameters()[len(bands)], layer.bias, self._read)
+        named = [[name for name, own in stored.items() if own is found] for found in growing]
+        if not (named[0] and named[2]) or self._targets != len(self.dictionary):
+            raise UnsupportedModelError(
+                "--path: required a model with a stored row for each word that it reads and "
+                "predicts, got --output-dictionary-size, weight normalisation or character "
+                "embeddings"
+            )
+        self.is_tied = growing[0] is growing[2]
+        self.names = dict(zip(Rows._fields[: 2 if self.is_tied else 3], named))
+
+    def contexts(self, lines: Sequence[str], words: Dict[str, int]) -> Contexts:
+        """Read lines, in which new words have the numbers ``words``."""
+        parts, numbers = [], []
+        for line in self.score_stream(lines):
+            parts.append(torch.from_numpy(line.log_probs).float())
+            numbers += [words.get(word, -1) for word in line.words]
+        whole = torch.cat(parts)
+        return Contexts(whole[:, :-3], *whole[:, -3:].unbind(1), torch.tensor(numbers))
+
+    @torch.no_grad()
+    def extension(self, contexts: Contexts, count: int) -> Extension:
+        """Return the changes for ``count`` new words, which may occur in the contexts' text."""
+        torch.manual_seed(1)
+        of_unk = float((contexts.unk - contexts.log_z).exp().mean())
+        has_new = bool((contexts.words >= 0).any())
+        counts = torch.bincount(contexts.words + 1, minlength=count + 1)[1:].clamp(min=_UNSEEN)
+        share = float(counts.sum()) / len(contexts.words) if has_new else _UNSEEN * of_unk
+        shift = math.log(max(_LEAST, 1 - share / of_unk))
+        fit = _Fit(contexts, shift, self._squash, not self.names["bias"])
+        found = fit.start(self._rare_row(), (counts / counts.sum() * share).log())
+        found = fit.fitted(*found, share) if has_new else found
+        growth = fit.growth(*found)
+        output, bias = fit.stored(*found)
+        unk = fit.constant * shift if fit.in_rows else bias.new_tensor(shift)
+        inputs = output if self.is_tied else self._embeddings(output)
+        return Extension(Rows(output, bias, inputs), unk, growth)
+
+    def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
+        table, layer = self._table, self._layer
+        inputs = layer.inputs(features).float()
+        offset = inputs.new_zeros(len(inputs)) if table.offset is None else inputs[:, table.offset]
+        unk = torch.full_like(targets, self.dictionary.unk())
+        scores = (layer.log_partition(features, self._squash),)
+        scores += (layer.target_scores(features, unk, self._squash),)
+        parts = (offset, *(part.float() for part in scores))
+        return torch.cat([inputs[:, table.columns], torch.stack(parts, dim=1)], dim=1)
+
+    def _rare_row(self) -> Tensor:
+        return self._table.weight[-_RAREST:].float().cpu().mean(0)
+
+    def _embeddings(self, output: Tensor) -> Tensor:
+        """Return the mean embeddings of words whose output rows resemble the new ones."""
+        first = max(self._table.first, self._first_read, self.dictionary.nspecial)
+        old = self._table.weight[first - self._table.first :].float().cpu()
+        read = self._read[first - self._first_read :].float().cpu()
+        mean, most = old.mean(0), min(_NEAREST, len(old))
+        near = [((old - mean) @ (row - mean)).topk(most).indices for row in output]
+        return torch.stack([read[ids].mean(0) for ids in near])
+
+
+class _Fit:
+    """The likelihood of new words' rows in the contexts of a text.
+
+    Args:
+        contexts: of the text.
+        shift: log of the share of its probability that <unk> keeps.
+        squash: whether scores are squashed.
+        in_rows: whether there is no bias. A constant part of each row then is the bias: what
+            multiplies it is a linear function of the inputs, near 1 in all contexts.
+    """
+
+    def __init__(self, contexts: Contexts, shift: float, squash: bool, in_rows: bool):
+        self._contexts, self._squash, inputs = contexts, squash, contexts.inputs
+        self.constant = torch.zeros_like(inputs[0])
+        self._ones = torch.ones(len(inputs), 1)
+        if in_rows:
+            square = inputs.t() @ inputs
+            square.diagonal().add_(_RIDGE * square.diagonal().mean())
+            self.constant = torch.linalg.solve(square, inputs.sum(0))
+            self._ones = (inputs @ self.constant)[:, None]
+        self.in_rows = in_rows
+        taken = (contexts.unk - contexts.log_z).exp() * (1 - math.exp(shift))
+        self._others = torch.log1p(-taken)  # of the old words' probability, what they keep, log
+        self._is_new = contexts.words >= 0
+
+    def start(self, row: Tensor, log_q: Tensor) -> Tuple[Tensor, Tensor]:
+        """Return one row for all new words, and biases that make their mean probability q."""
+        places = _some((~self._is_new).nonzero()[:, 0])
+        rows, bias = row.expand(len(log_q), -1), torch.zeros_like(log_q)
+        scores = self._scores(places, rows[:1], bias[:1])
+        return rows, bias + log_q + math.log(len(places)) - scores.logsumexp(0)
+
+    def fitted(self, start: Tensor, bias: Tensor, share: float) -> Tuple[Tensor, Tensor]:
+        """Fit rows (n, d) and biases (n,) by maximum likelihood, near their start."""
+        new, old = (found.nonzero()[:, 0] for found in (self._is_new, ~self._is_new))
+        rows, bias = (part.clone().requires_grad_() for part in (start, bias))
+        optimizer = torch.optim.Adam([rows, bias], lr=_RATE)
+        rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 - update / _UPDATES)
+        with torch.enable_grad():
+            for _ in range(_UPDATES):
+                places = [_some(new), _some(old)]
+                scores = self._scores(torch.cat(places), rows, bias)
+                log_z = torch.logaddexp(self._others[torch.cat(places)], scores.logsumexp(1))
+                words = self._contexts.words[places[0]]
+                own = scores[: len(words)].gather(1, words[:, None])[:, 0]
+                of_new, of_old = log_z.split([len(one) for one in places])
+                distance = (rows - start).square().sum() / len(new)
+                loss = share * ((of_new - own).mean() + _PRIOR / 2 * distance)
+                optimizer.zero_grad()
+                (loss + (1 - share) * of_old.mean()).backward()
+                optimizer.step()
+                rate.step()
+        return rows.detach(), bias.detach()
+
+    def growth(self, rows: Tensor, bias: Tensor) -> Tensor:
+        """Return by how much log Z_c grows: (N,) nats."""
+        parts = torch.arange(len(self._others)).split(2 * _HALF)
+        new = torch.cat([self._scores(part, rows, bias).logsumexp(1) for part in parts])
+        return torch.logaddexp(self._others, new)
+
+    def stored(self, rows: Tensor, bias: Tensor) -> Tuple[Tensor, Tensor]:
+        """Return rows and biases as the layer stores them."""
+        if self.in_rows:
+            return rows + bias[:, None] * self.constant, torch.zeros_like(bias)
+        return rows, bias
+
+    def _scores(self, places: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
+        """Return m(v, c) - log Z_c after some contexts: (M, n)."""
+        inputs, offset, log_z, *_ = (part[places] for part in self._contexts)
+        scores = inputs @ rows.t() + self._ones[places] * bias + offset[:, None]
+        return (losses.squashed(scores) if self._squash else scores) - log_z[:, None]
+
+
+def _some(places: Tensor) -> Tensor:
+    return places[torch.randint(len(places), (_HALF,))]

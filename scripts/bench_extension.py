@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Measure fairseq-bnce extend-vocabulary: hold words out of a training, and add them afterwards.
+
+    bench_extension.py TEXT --out FOLDER
+
+TEXT is a folder with train.txt, valid.txt and test.txt, words between spaces. Random words of 20 to
+30 occurrences in train.txt become <unk>, and an rnn_lm (LSTM, 2 x 200) is trained on that text. The
+words are then added with train.txt, which keeps 20 of their sentences each. The training goes on
+with these sentences and twice as many others. Perplexities are exact, on valid.txt and test.txt.
+
+FOLDER gets extension.json, the data and the models.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import random
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Set
+
+import environment  # noqa: F401
+from experiments import command, machine, recipes, report
+from experiments.processes import run
+
+_SPLITS = ("train", "valid", "test")
+_RANGE = (20, 30)  # occurrences of a word that is held out
+_TRAINING = recipes.words(report.load("recipes")["extension"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    add("text", type=Path, help="folder with train.txt, valid.txt and test.txt")
+    add("--words", type=int, default=500, help="words to hold out")
+    add("--sentences", type=int, default=20, help="of each word, to add it with")
+    add("--updates", type=int, default=200, help="of the training that goes on")
+    add("--rate", type=float, default=0.001, help="its learning rate")
+    options = parser.parse_args(arguments)
+    paths = {split: options.text / f"{split}.txt" for split in _SPLITS}
+    lines = {split: path.read_text("utf-8").splitlines() for split, path in paths.items()}
+    counts = collections.Counter(word for line in lines["train"] for word in line.split())
+    few = sorted(word for word, count in counts.items() if _RANGE[0] <= count <= _RANGE[1])
+    new = set(random.Random(1).sample(few, options.words))
+    _write_texts(options, lines, new)
+    models, unseen = _models(options), lines["valid"] + lines["test"]
+    flags = {name: getattr(options, name) for name in ("words", "sentences", "updates", "rate")}
+    result = {
+        "machine": machine.record(),
+        "flags": flags,
+        "report": json.loads((options.out / "report.json").read_text("utf-8")),
+        "perplexity": {name: _perplexities(path, unseen, new) for name, path in models.items()},
+    }
+    text = json.dumps(result, indent=1)
+    (options.out / "extension.json").write_text(f"{text}\n", encoding="utf-8")
+    return 0
+
+
+def _write_texts(options: Any, lines: Dict[str, List[str]], new: Set[str]) -> None:
+    """Write the text without new words, the text to add them with, and the text to go on with."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    seen: Dict[str, int] = collections.Counter()
+    shown, others = [], []
+    for line in lines["train"]:
+        own = new & set(line.split())
+        if any(seen[word] < options.sentences for word in own):
+            shown.append(line)
+        elif not own:
+            others.append(line)
+        seen.update(own)
+    further = [*shown, *random.Random(2).sample(others, min(len(others), 2 * len(shown)))]
+    random.Random(3).shuffle(further)
+    hidden = {
+        name: [" ".join("<unk>" if w in new else w for w in line.split()) for line in lines[name]]
+        for name in ("train", "valid")
+    }
+    texts = {"old.train": hidden["train"], "old.valid": hidden["valid"], "new": sorted(new)}
+    texts["added"] = shown + others
+    texts.update({"further.train": further, "further.valid": lines["valid"]})
+    for name, content in texts.items():
+        text = "".join(f"{line}\n" for line in content)
+        (options.out / f"{name}.txt").write_text(text, encoding="utf-8")
+
+
+def _models(options: Any) -> Dict[str, Path]:
+    """Return the models before the words were added, afterwards, and after further training."""
+    out = options.out
+    old, added, further = out / "old", out / "added", out / "further"
+    trained = old / "checkpoint_last.pt"
+    if not trained.is_file():
+        _prepare(options, old, "old")
+        _train(options, old, "--lr", "0.008", "--max-epoch", "1")
+    if not added.exists():
+        flags = ["--path", trained, "--words", out / "new.txt", "--text", out / "added.txt"]
+        printed = out / "report.json"
+        _run(options, "fairseq_bnce.cli", "extend-vocabulary", *flags, "--out", added, file=printed)
+    _prepare(options, further, "further", "--dict", added / "dict.txt")
+    goes_on = ["--finetune-from-model", added / "checkpoint.pt", "--max-update", options.updates]
+    (further / "checkpoint_last.pt").unlink(missing_ok=True)
+    _train(options, further, "--lr", options.rate, *goes_on)
+    last = further / "checkpoint_last.pt"
+    return {"before": trained, "added": added / "checkpoint.pt", "further": last}
+
+
+def _prepare(options: Any, folder: Path, name: str, *flags: Any) -> None:
+    texts = [options.out / f"{name}.{split}.txt" for split in ("train", "valid")]
+    given = ["--train", texts[0], "--valid", texts[1], *flags, "--out", folder / "data"]
+    _run(options, "fairseq_bnce.cli", "prepare-text", "--tokenized", "--overwrite", *given)
+
+
+def _train(options: Any, folder: Path, *flags: Any) -> None:
+    places = [folder / "data/bin", "--user-dir", machine.PLUGIN, "--save-dir", folder]
+    _run(options, "fairseq_cli.train", *places, *_TRAINING, *flags)
+
+
+def _run(options: Any, module: str, *flags: Any, file: Any = None) -> None:
+    command.say(f"{module} {flags[0]}")
+    run([sys.executable, "-m", module, *flags], options.out / "log", options.threads, printed=file)
+
+
+def _perplexities(path: Path, lines: List[str], new: Set[str]) -> Dict[str, float]:
+    """Return exact perplexities of new words, <unk>, other words, and lines without new words."""
+    from fairseq_bnce import Scorer
+
+    nats: Dict[str, List[float]] = collections.defaultdict(list)
+    for score in Scorer.from_checkpoint(str(path), exact=True).score_stream(lines):
+        for word, log_prob in zip(score.words, score.log_probs.tolist()):
+            kind = "new_words" if word in new else "unk" if word == "<unk>" else "other_words"
+            nats[kind].append(log_prob)
+        nats["old_lines"] += [] if new & set(score.words) else score.log_probs.tolist()
+    return {name: math.exp(-sum(some) / len(some)) for name, some in nats.items()}
+
+
+if __name__ == "__main__":
+    command.start(main)
