@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 def _write_texts(options: Any, lines: Dict[str, List[str]], new: Set[str]) -> None:
     """Write the text without new words, the text to add them with, and the text to go on with."""
     options.out.mkdir(parents=True, exist_ok=True)
-    seen: Dict[str, int] = collections.Counter()
+    seen: Any = collections.Counter()
     shown, others = [], []
     for line in lines["train"]:
         own = new & set(line.split())

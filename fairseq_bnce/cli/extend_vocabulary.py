@@ -23,7 +23,7 @@ import collections
 import json
 import random
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Set
 
 import torch
 
@@ -36,7 +36,7 @@ from fairseq_bnce.scoring.new_words import ExtendingScorer, Extension
 from fairseq_bnce.text.reading import TextLines, sampled
 from fairseq_bnce.text.tokens import SPECIALS
 
-_TOKENS = 500_000  # of a text
+_TOKENS = 250_000  # of lines with new words, and of lines without
 _LINES, _LENGTH = 200, 20  # of random words
 
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_text_flags(parser.add_argument_group("words"))
     add = common.flag_adder(parser)
     add("--words", "new words, one a line", metavar="FILE")
-    text = "text with the new words; random lines of it, if it has more than 500,000 words"
+    text = "text with the new words (a model's features are taken from up to 500,000 words)"
     add("--text", text, metavar="FILE", nargs="+")
     text = "without --words: how often a new word occurs in the text, at least (default: 1)"
     add("--min-count", text, metavar="N", type=at_least(1), default=1)
@@ -65,10 +65,11 @@ def run(options: argparse.Namespace) -> None:
     lines = [clean(line) for line in TextLines(options.text)] if options.text else []
     seen = collections.Counter(word for line in lines for word in line.split())
     words = _new_words(options, scorer.dictionary, seen)
-    lines = sampled(lines, _TOKENS) if lines else _random_lines(scorer.dictionary)
-    contexts = scorer.contexts(lines, {word: number for number, word in enumerate(words)})
-    found = scorer.extension(contexts, len(words))
     counts = {word: seen[word] for word in words}
+    some = _some(lines, set(words)) if lines else _random_lines(scorer.dictionary)
+    contexts = scorer.contexts(some, {word: number for number, word in enumerate(words)})
+    tokens = sum(seen.values()) + len(lines)
+    found = scorer.extension(contexts, list(counts.values()), tokens)
     _write(out, options.path, scorer, found, counts)
     growth = {"mean": float(found.growth.mean()), "largest": float(found.growth.max())}
     report = {"added": len(words), "contexts": len(found.growth), "growth_of_log_z": growth}
@@ -91,6 +92,14 @@ def _new_words(options: argparse.Namespace, dictionary: Any, seen: Mapping[str, 
     if not new:
         raise InputError("--words, --text: required a word that the model does not know, got none")
     return sorted(new, key=lambda word: -seen.get(word, 0))
+
+
+def _some(lines: Sequence[str], new: Set[str]) -> Sequence[str]:
+    """Return lines with new words, and lines without, at random where there are many."""
+    parts: Dict[bool, List[str]] = {True: [], False: []}
+    for line in lines:
+        parts[not new.isdisjoint(line.split())].append(line)
+    return [line for part in parts.values() for line in sampled(part, _TOKENS)]
 
 
 def _random_lines(dictionary: Any) -> Sequence[str]:

@@ -24,7 +24,7 @@ from fairseq_bnce.checkpoints import Trained
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.scoring.scorer import Scorer
 
-_RAREST = 1000  # words whose mean row a new row starts from
+_RAREST = 1000  # words of the last band, whose mean row a new row starts from
 _NEAREST = 20  # words whose mean embedding a new word gets
 _HALF = 2048  # contexts of an update with a new word, and as many with old words
 _UPDATES, _RATE = 300, 0.02
@@ -97,7 +97,7 @@ class ExtendingScorer(Scorer):
         if isinstance(embeddings, AdaptiveInput):
             self._first_read = [0, *embeddings.cutoff][-2]
             embeddings = embeddings.embeddings[-1][0]
-        self._read = getattr(embeddings, "weight", None)
+        self._read: Any = getattr(embeddings, "weight", None)
         growing = (layer.parameters()[len(bands)], layer.bias, self._read)
         named = [[name for name, own in stored.items() if own is found] for found in growing]
         if not (named[0] and named[2]) or self._targets != len(self.dictionary):
@@ -116,20 +116,26 @@ class ExtendingScorer(Scorer):
             parts.append(torch.from_numpy(line.log_probs).float())
             numbers += [words.get(word, -1) for word in line.words]
         whole = torch.cat(parts)
-        return Contexts(whole[:, :-3], *whole[:, -3:].unbind(1), torch.tensor(numbers))
+        offset, log_z, unk = whole[:, -3:].unbind(1)
+        return Contexts(whole[:, :-3], offset, log_z, unk, torch.tensor(numbers))
 
     @torch.no_grad()
-    def extension(self, contexts: Contexts, count: int) -> Extension:
-        """Return the changes for ``count`` new words, which may occur in the contexts' text."""
+    def extension(self, contexts: Contexts, counts: Sequence[int], tokens: int) -> Extension:
+        """Return the changes for new words.
+
+        Args:
+            contexts: of a text or of a part of it.
+            counts: of each new word in the whole text.
+            tokens: number of words in the whole text, with ``</s>``.
+        """
         torch.manual_seed(1)
         of_unk = float((contexts.unk - contexts.log_z).exp().mean())
-        has_new = bool((contexts.words >= 0).any())
-        counts = torch.bincount(contexts.words + 1, minlength=count + 1)[1:].clamp(min=_UNSEEN)
-        share = float(counts.sum()) / len(contexts.words) if has_new else _UNSEEN * of_unk
+        number = torch.tensor(counts).clamp(min=_UNSEEN)
+        share = float(number.sum()) / tokens if any(counts) else _UNSEEN * of_unk
         shift = math.log(max(_LEAST, 1 - share / of_unk))
         fit = _Fit(contexts, shift, self._squash, not self.names["bias"])
-        found = fit.start(self._rare_row(), (counts / counts.sum() * share).log())
-        found = fit.fitted(*found, share) if has_new else found
+        found = fit.start(self._first_row(), (number / number.sum() * share).log())
+        found = fit.fitted(*found, share) if any(counts) else found
         growth = fit.growth(*found)
         output, bias = fit.stored(*found)
         unk = fit.constant * shift if fit.in_rows else bias.new_tensor(shift)
@@ -141,13 +147,15 @@ class ExtendingScorer(Scorer):
         inputs = layer.inputs(features).float()
         offset = inputs.new_zeros(len(inputs)) if table.offset is None else inputs[:, table.offset]
         unk = torch.full_like(targets, self.dictionary.unk())
-        scores = (layer.log_partition(features, self._squash),)
-        scores += (layer.target_scores(features, unk, self._squash),)
-        parts = (offset, *(part.float() for part in scores))
-        return torch.cat([inputs[:, table.columns], torch.stack(parts, dim=1)], dim=1)
+        log_z = layer.log_partition(features, self._squash).float()
+        score = layer.target_scores(features, unk, self._squash).float()
+        parts = torch.stack([offset, log_z, score], dim=1)
+        return torch.cat([inputs[:, table.columns], parts], dim=1)
 
-    def _rare_row(self) -> Tensor:
-        return self._table.weight[-_RAREST:].float().cpu().mean(0)
+    def _first_row(self) -> Tensor:
+        """Return the row of <unk>, or a mean of rare words' rows where these are shorter."""
+        rows, unk = self._table.weight.float().cpu(), self.dictionary.unk()
+        return rows[-_RAREST:].mean(0) if self._table.first else rows[unk]
 
     def _embeddings(self, output: Tensor) -> Tensor:
         """Return the mean embeddings of words whose output rows resemble the new ones."""
@@ -186,10 +194,9 @@ class _Fit:
 
     def start(self, row: Tensor, log_q: Tensor) -> Tuple[Tensor, Tensor]:
         """Return one row for all new words, and biases that make their mean probability q."""
-        places = _some((~self._is_new).nonzero()[:, 0])
-        rows, bias = row.expand(len(log_q), -1), torch.zeros_like(log_q)
-        scores = self._scores(places, rows[:1], bias[:1])
-        return rows, bias + log_q + math.log(len(places)) - scores.logsumexp(0)
+        scores = self._scores(slice(None), row[None], torch.zeros(1))
+        mean = scores.logsumexp(0) - math.log(len(scores))
+        return row.expand(len(log_q), -1), log_q - mean
 
     def fitted(self, start: Tensor, bias: Tensor, share: float) -> Tuple[Tensor, Tensor]:
         """Fit rows (n, d) and biases (n,) by maximum likelihood, near their start."""
@@ -225,7 +232,7 @@ class _Fit:
             return rows + bias[:, None] * self.constant, torch.zeros_like(bias)
         return rows, bias
 
-    def _scores(self, places: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
+    def _scores(self, places: Any, rows: Tensor, bias: Tensor) -> Tensor:
         """Return m(v, c) - log Z_c after some contexts: (M, n)."""
         inputs, offset, log_z, *_ = (part[places] for part in self._contexts)
         scores = inputs @ rows.t() + self._ones[places] * bias + offset[:, None]
