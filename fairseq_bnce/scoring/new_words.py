@@ -31,9 +31,8 @@ _UPDATES, _RATE = 300, 0.02
 _PRIOR = 1.0  # weight of the squared distance from the start, beside the log-likelihood
 _RIDGE = 0.01
 _LEAST = 0.1  # the share of its probability that <unk> keeps at least
-_UNSEEN = (
-    0.5  # occurrences of a word that the text lacks; without any, <unk>'s share for all of them
-)
+_UNSEEN = 0.5  # occurrences of a word that the text lacks
+_SPLIT = 0.5  # the share of <unk>'s probability that new words get without a text
 
 
 class Contexts(NamedTuple):
@@ -128,10 +127,9 @@ class ExtendingScorer(Scorer):
             counts: of each new word in the whole text.
             tokens: number of words in the whole text, with ``</s>``.
         """
-        torch.manual_seed(1)
         of_unk = float((contexts.unk - contexts.log_z).exp().mean())
         number = torch.tensor(counts).clamp(min=_UNSEEN)
-        share = float(number.sum()) / tokens if any(counts) else _UNSEEN * of_unk
+        share = float(number.sum()) / tokens if any(counts) else _SPLIT * of_unk
         shift = math.log(max(_LEAST, 1 - share / of_unk))
         fit = _Fit(contexts, shift, self._squash, not self.names["bias"])
         found = fit.start(self._first_row(), (number / number.sum() * share).log())
@@ -191,6 +189,7 @@ class _Fit:
         taken = (contexts.unk - contexts.log_z).exp() * (1 - math.exp(shift))
         self._others = torch.log1p(-taken)  # of the old words' probability, what they keep, log
         self._is_new = contexts.words >= 0
+        self._generator = torch.Generator().manual_seed(1)
 
     def start(self, row: Tensor, log_q: Tensor) -> Tuple[Tensor, Tensor]:
         """Return one row for all new words, and biases that make their mean probability q."""
@@ -206,7 +205,7 @@ class _Fit:
         rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 - update / _UPDATES)
         with torch.enable_grad():
             for _ in range(_UPDATES):
-                places = [_some(new), _some(old)]
+                places = [self._some(new), self._some(old)]
                 scores = self._scores(torch.cat(places), rows, bias)
                 log_z = torch.logaddexp(self._others[torch.cat(places)], scores.logsumexp(1))
                 words = self._contexts.words[places[0]]
@@ -238,6 +237,5 @@ class _Fit:
         scores = inputs @ rows.t() + self._ones[places] * bias + offset[:, None]
         return (losses.squashed(scores) if self._squash else scores) - log_z[:, None]
 
-
-def _some(places: Tensor) -> Tensor:
-    return places[torch.randint(len(places), (_HALF,))]
+    def _some(self, places: Tensor) -> Tensor:
+        return places[torch.randint(len(places), (_HALF,), generator=self._generator)]
