@@ -5,8 +5,8 @@
 
 TEXT is a folder with train.txt, valid.txt and test.txt, words between spaces. Random words of 20 to
 30 occurrences in train.txt become <unk>, and an rnn_lm (LSTM, 2 x 200) is trained on that text. The
-words are then added with train.txt, which keeps 20 of their sentences each. The training goes on
-with these sentences and twice as many others. Perplexities are exact, on valid.txt and test.txt.
+words are then added: without a text, and with train.txt, which keeps 20 of their sentences each.
+The training goes on with these sentences and twice as many others. Perplexities are exact, on valid.txt and test.txt.
 
 FOLDER gets extension.json, the data and the models.
 """
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     result = {
         "machine": machine.record(),
         "flags": flags,
-        "report": json.loads((options.out / "report.json").read_text("utf-8")),
+        "report": json.loads((options.out / "added.json").read_text("utf-8")),
         "perplexity": {name: _perplexities(path, unseen, new) for name, path in models.items()},
     }
     text = json.dumps(result, indent=1)
@@ -92,16 +92,19 @@ def _models(options: Any) -> Dict[str, Path]:
     if not trained.is_file():
         _prepare(options, old, "old")
         _train(options, old, "--lr", "0.008", "--max-epoch", "1")
-    if not added.exists():
-        flags = ["--path", trained, "--words", out / "new.txt", "--text", out / "added.txt"]
-        printed = out / "report.json"
-        _run(options, "fairseq_bnce.cli", "extend-vocabulary", *flags, "--out", added, file=printed)
+    texts = {"listed": [], "added": ["--text", out / "added.txt"]}
+    for name, flags in texts.items():
+        if not (out / name).exists():
+            given = ["--path", trained, "--words", out / "new.txt", *flags, "--out", out / name]
+            printed = out / f"{name}.json"
+            _run(options, "fairseq_bnce.cli", "extend-vocabulary", *given, file=printed)
     _prepare(options, further, "further", "--dict", added / "dict.txt")
     goes_on = ["--finetune-from-model", added / "checkpoint.pt", "--max-update", options.updates]
     (further / "checkpoint_last.pt").unlink(missing_ok=True)
     _train(options, further, "--lr", options.rate, *goes_on)
     last = further / "checkpoint_last.pt"
-    return {"before": trained, "added": added / "checkpoint.pt", "further": last}
+    found = {name: out / name / "checkpoint.pt" for name in texts}
+    return {"before": trained, **found, "further": last}
 
 
 def _prepare(options: Any, folder: Path, name: str, *flags: Any) -> None:
