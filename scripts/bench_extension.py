@@ -6,7 +6,8 @@
 TEXT is a folder with train.txt, valid.txt and test.txt, words between spaces. Random words of 20 to
 30 occurrences in train.txt become <unk>, and an rnn_lm (LSTM, 2 x 200) is trained on that text. The
 words are then added: without a text, and with train.txt, which keeps 20 of their sentences each.
-The training goes on with these sentences and twice as many others. Perplexities are exact, on valid.txt and test.txt.
+The training goes on with these sentences and twice as many others. Perplexities are exact, on
+valid.txt and test.txt.
 
 FOLDER gets extension.json, the data and the models.
 """
