@@ -117,3 +117,23 @@ def completed(*answers: Dict[str, Any]) -> List[str]:
         shares = [interval(numbers, ".1f") for numbers in ends]
         lines.append([models, *shares, number(100 * found["differ"]["share"], ".1f")])
     return table(titles, lines)
+
+
+_STAGES = {
+    "before": "before, as `<unk>`",
+    "listed": "added without a text",
+    "added": "added with the sentences",
+    "further": "after 200 further updates",
+}
+_KINDS = {"new_words": "new words", "old_lines": "lines without them"}
+
+
+def extension(ptb: Dict[str, Any], novels: Dict[str, Any]) -> List[str]:
+    """Tabulate perplexities before and after words were added to a model."""
+    files = {"PTB": ptb["perplexity"], "novels": novels["perplexity"]}
+    titles = ["", *(f"{corpus}, {kind}" for corpus in files for kind in _KINDS.values())]
+    lines = [
+        [name, *(number(found[stage][kind], ",.1f") for found in files.values() for kind in _KINDS)]
+        for stage, name in _STAGES.items()
+    ]
+    return table(titles, lines)

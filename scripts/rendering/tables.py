@@ -35,6 +35,7 @@ TABLES: Dict[str, Callable[..., List[str]]] = {
     "scoring-completion": scoring.completed,
     "diagnosis": scoring.diagnosis,
     "offsets": scoring.offsets,
+    "extension": scoring.extension,
     "speech": decoding.speech,
     "speech-ways": decoding.ways,
     "corpus-splits": scoring.splits,
