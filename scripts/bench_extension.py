@@ -6,8 +6,8 @@
 TEXT is a folder with train.txt, valid.txt and test.txt, words between spaces. Random words of 20 to
 30 occurrences in train.txt become <unk>, and an rnn_lm (LSTM, 2 x 200) is trained on that text. The
 words are then added: without a text, and with train.txt, which keeps 20 of their sentences each.
-The training goes on with these sentences and twice as many others. Perplexities are exact, on
-valid.txt and test.txt.
+The training goes on with these sentences and twice as many others. Another model is trained with
+all words from the start. Perplexities are exact, on valid.txt and test.txt.
 
 FOLDER gets extension.json, the data and the models.
 """
@@ -79,6 +79,7 @@ def _write_texts(options: Any, lines: Dict[str, List[str]], new: Set[str]) -> No
     }
     texts = {"old.train": hidden["train"], "old.valid": hidden["valid"], "new": sorted(new)}
     texts["added"] = shown + others
+    texts.update({"whole.train": lines["train"], "whole.valid": lines["valid"]})
     texts.update({"further.train": further, "further.valid": lines["valid"]})
     for name, content in texts.items():
         text = "".join(f"{line}\n" for line in content)
@@ -86,13 +87,14 @@ def _write_texts(options: Any, lines: Dict[str, List[str]], new: Set[str]) -> No
 
 
 def _models(options: Any) -> Dict[str, Path]:
-    """Return the models before the words were added, afterwards, and after further training."""
+    """Return the models before words were added, afterwards, and of a training with the words."""
     out = options.out
     old, added, further = out / "old", out / "added", out / "further"
-    trained = old / "checkpoint_last.pt"
-    if not trained.is_file():
-        _prepare(options, old, "old")
-        _train(options, old, "--lr", "0.008", "--max-epoch", "1")
+    trained, whole = (folder / "checkpoint_last.pt" for folder in (old, out / "whole"))
+    for path in (trained, whole):
+        if not path.is_file():
+            _prepare(options, path.parent, path.parent.name)
+            _train(options, path.parent, "--lr", "0.008", "--max-epoch", "1")
     texts = {"listed": [], "added": ["--text", out / "added.txt"]}
     for name, flags in texts.items():
         if not (out / name).exists():
@@ -105,7 +107,7 @@ def _models(options: Any) -> Dict[str, Path]:
     _train(options, further, "--lr", options.rate, *goes_on)
     last = further / "checkpoint_last.pt"
     found = {name: out / name / "checkpoint.pt" for name in texts}
-    return {"before": trained, **found, "further": last}
+    return {"before": trained, **found, "further": last, "whole": whole}
 
 
 def _prepare(options: Any, folder: Path, name: str, *flags: Any) -> None:

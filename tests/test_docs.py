@@ -103,6 +103,7 @@ def presupposed(corpus, language_model, tmp_path_factory):
     texts = "a.txt b.txt c.txt d.txt corpus.txt text.txt lines.txt ptb.train.txt ptb.valid.txt"
     for seed, name in enumerate([*texts.split(), "ptb.test.txt"]):
         write_lines(folder / name, zipf_lines(120, seed))
+    write_lines(folder / "new.txt", ["w1 new w2", "w3 new w1"])
     write_lists(folder)
     write_lines(folder / "beams.tsv", [f"{line}\t-3.5" for line in zipf_lines(5, 4)])
     write_lines(folder / "questions.csv", QUESTIONS)

@@ -124,6 +124,7 @@ _STAGES = {
     "listed": "added without a text",
     "added": "added with the sentences",
     "further": "after 200 further updates",
+    "whole": "trained with them from the start",
 }
 _KINDS = {"new_words": "new words", "old_lines": "lines without them"}
 
