@@ -6,8 +6,8 @@
 TEXT is a folder with train.txt, valid.txt and test.txt, words between spaces. Random words of 20 to
 30 occurrences in train.txt become <unk>, and an rnn_lm (LSTM, 2 x 200) is trained on that text. The
 words are then added: without a text, and with train.txt, which keeps 20 of their sentences each.
-The training goes on with these sentences and twice as many others. Another model is trained with
-all words from the start. Perplexities are exact, on valid.txt and test.txt.
+The training goes on with these sentences and twice as many others. Perplexities are exact, on
+valid.txt and test.txt.
 
 FOLDER gets extension.json, the data and the models.
 """
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     add("--sentences", type=int, default=20, help="of each word, to add it with")
     add("--updates", type=int, default=200, help="of the training that goes on")
     add("--rate", type=float, default=0.001, help="its learning rate")
+    add("--whole", action="store_true", help="train a model with all words from the start, too")
     options = parser.parse_args(arguments)
     paths = {split: options.text / f"{split}.txt" for split in _SPLITS}
     lines = {split: path.read_text("utf-8").splitlines() for split, path in paths.items()}
@@ -91,7 +92,7 @@ def _models(options: Any) -> Dict[str, Path]:
     out = options.out
     old, added, further = out / "old", out / "added", out / "further"
     trained, whole = (folder / "checkpoint_last.pt" for folder in (old, out / "whole"))
-    for path in (trained, whole):
+    for path in (trained, whole) if options.whole else (trained,):
         if not path.is_file():
             _prepare(options, path.parent, path.parent.name)
             _train(options, path.parent, "--lr", "0.008", "--max-epoch", "1")
@@ -107,7 +108,8 @@ def _models(options: Any) -> Dict[str, Path]:
     _train(options, further, "--lr", options.rate, *goes_on)
     last = further / "checkpoint_last.pt"
     found = {name: out / name / "checkpoint.pt" for name in texts}
-    return {"before": trained, **found, "further": last, "whole": whole}
+    found = {"before": trained, **found, "further": last}
+    return {**found, "whole": whole} if options.whole else found
 
 
 def _prepare(options: Any, folder: Path, name: str, *flags: Any) -> None:

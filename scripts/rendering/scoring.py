@@ -134,7 +134,14 @@ def extension(ptb: Dict[str, Any], novels: Dict[str, Any]) -> List[str]:
     files = {"PTB": ptb["perplexity"], "novels": novels["perplexity"]}
     titles = ["", *(f"{corpus}, {kind}" for corpus in files for kind in _KINDS.values())]
     lines = [
-        [name, *(number(found[stage][kind], ",.1f") for found in files.values() for kind in _KINDS)]
+        [
+            name,
+            *(
+                number(found.get(stage, {}).get(kind), ",.1f")
+                for found in files.values()
+                for kind in _KINDS
+            ),
+        ]
         for stage, name in _STAGES.items()
     ]
     return table(titles, lines)
