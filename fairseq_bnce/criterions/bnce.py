@@ -1,7 +1,7 @@
 """The criterion ``bnce``: a batch's targets are each other's noise."""
 
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, List, NamedTuple, Optional
 
@@ -15,6 +15,7 @@ from fairseq_bnce import ranks
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.flags import RANKING_ALPHA, GroupConfig, PenaltyConfig
 from fairseq_bnce.criterions.noise_source import NoiseSource
+from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import nce, ranking
 from fairseq_bnce.losses.words import Words, distinct, multiplicities
 
@@ -23,19 +24,15 @@ BatchObjective: Any = ChoiceEnum(["binary", "ranking"])
 
 @dataclass
 class BatchNCEConfig(GroupConfig, PenaltyConfig):
-    objective: BatchObjective = field(
-        default="binary",
-        metadata={
-            "help": "tell the target from each noise word (Oualil & Klakow 2017), or rank it "
-            "among the batch's words, which estimate log Z_c (Ma & Collins 2018)"
-        },
+    objective: BatchObjective = flag(
+        "binary",
+        "tell the target from each noise word (Oualil & Klakow 2017), or rank it among the batch's "
+        "words, which estimate log Z_c (Ma & Collins 2018)",
     )
-    self_norm_alpha: Optional[float] = field(
-        default=None,
-        metadata={
-            "help": "with --objective ranking: alpha, the weight of (log Z_c - log Z)^2 on the "
-            f"batch's estimate of log Z_c (default: {RANKING_ALPHA})"
-        },
+    self_norm_alpha: Optional[float] = flag(
+        None,
+        "with --objective ranking: alpha, the weight of (log Z_c - log Z)^2 on the "
+        f"batch's estimate of log Z_c (default: {RANKING_ALPHA})",
     )
 
 

@@ -6,7 +6,7 @@ One message reports every flag that is wrong, when the criterion is built: befor
 import dataclasses
 import math
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, List, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -14,6 +14,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import II, OmegaConf
 
 from fairseq_bnce.errors import FlagsError
+from fairseq_bnce.flag import flag
 
 RANKING_ALPHA = 0.1  # the default --self-norm-alpha of --objective ranking
 
@@ -26,28 +27,22 @@ Noise: Any = ChoiceEnum(["unigram", "uniform"])
 class SelfNormalizingConfig(FairseqDataclass):
     """Flags of every criterion of this plugin."""
 
-    log_z: str = field(
-        default="auto",
-        metadata={
-            "help": "the constant log Z, in nats: a number, or 'auto': that of the checkpoint that "
-            "training continues from; else 0 where --init-output-bias sets an untrained model's "
-            "scores; else the mean log Z_c of the first batch"
-        },
+    log_z: str = flag(
+        "auto",
+        "the constant log Z, in nats: a number, or 'auto': that of the checkpoint that training "
+        "continues from; else 0 where --init-output-bias sets an untrained model's scores; else "
+        "the mean log Z_c of the first batch",
     )
-    init_output_bias: OutputBias = field(
-        default="unigram",
-        metadata={
-            "help": "where an untrained model's output bias starts: none (the model's own start), "
-            "uniform (-log V + log Z) or unigram (log q + log Z, the unigram model). In a "
-            "transformer, a constant feature of its last layer normalisation serves as the bias"
-        },
+    init_output_bias: OutputBias = flag(
+        "unigram",
+        "where an untrained model's output bias starts: none (the model's own start), uniform "
+        "(-log V + log Z) or unigram (log q + log Z, the unigram model). In a transformer, a "
+        "constant feature of its last layer normalisation serves as the bias",
     )
-    valid_partition_rate: float = field(
-        default=1.0,
-        metadata={
-            "help": "share of the validation contexts whose exact log Z_c is computed. Between 0 "
-            "and 1, loss and ppl are estimates; at 0, loss is the unnormalised NLL"
-        },
+    valid_partition_rate: float = flag(
+        1.0,
+        "share of the validation contexts whose exact log Z_c is computed. Between 0 and 1, loss "
+        "and ppl are estimates; at 0, loss is the unnormalised NLL",
     )
     sentence_avg: bool = II("optimization.sentence_avg")
     ddp_backend: str = II("distributed_training.ddp_backend")
@@ -71,35 +66,24 @@ class SelfNormalizingConfig(FairseqDataclass):
 class NoiseConfig(SelfNormalizingConfig):
     """Flags of every criterion with noise."""
 
-    noise: Noise = field(
-        default="unigram",
-        metadata={"help": "noise distribution; bnce uses it only with --noise-samples"},
+    noise: Noise = flag("unigram", "noise distribution; bnce uses it only with --noise-samples")
+    noise_power: float = flag(1.0, "exponent on the unigram counts of the noise distribution")
+    noise_samples: Optional[int] = flag(
+        None,
+        "noise samples K: extra noise beside the batch's own targets (bnce; default 0), shared by "
+        "the batch (shared_nce, sampled_bce, sampled_softmax; default 100) or fresh for every "
+        "token (nce; default 100)",
     )
-    noise_power: float = field(
-        default=1.0, metadata={"help": "exponent on the unigram counts of the noise distribution"}
+    noise_samples_by_epoch: Optional[str] = flag(
+        None,
+        "instead of --noise-samples: a number for each epoch, for example 800,800,4000; the last "
+        "number holds for all later epochs",
     )
-    noise_samples: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "noise samples K: extra noise beside the batch's own targets (bnce; default "
-            "0), shared by the batch (shared_nce, sampled_bce, sampled_softmax; default 100) or "
-            "fresh for every token (nce; default 100)"
-        },
-    )
-    noise_samples_by_epoch: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "instead of --noise-samples: a number for each epoch, for example "
-            "800,800,4000; the last number holds for all later epochs"
-        },
-    )
-    row_sparse: bool = field(
-        default=False,
-        metadata={
-            "help": "gradients and updates only for the rows that a batch touches. Needs "
-            "--optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam. Not for "
-            "nce_regularized, whose penalty touches all rows"
-        },
+    row_sparse: bool = flag(
+        False,
+        "gradients and updates only for the rows that a batch touches. Needs --optimizer "
+        "sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam. Not for nce_regularized, whose "
+        "penalty touches all rows",
     )
 
 
@@ -107,38 +91,29 @@ class NoiseConfig(SelfNormalizingConfig):
 class NoiseContrastiveConfig(NoiseConfig):
     """Flags of every criterion of the NCE family."""
 
-    learn_log_z: bool = field(
-        default=False,
-        metadata={"help": "learn the constant log Z with the model, starting at --log-z"},
-    )
+    learn_log_z: bool = flag(False, "learn the constant log Z with the model, starting at --log-z")
 
 
 @dataclass
 class GroupConfig(NoiseContrastiveConfig):
     """Flags of the criteria whose noise are the batch's own targets."""
 
-    bnce_group: str = field(
-        default="batch",
-        metadata={
-            "help": "which targets share noise in bnce: the whole batch, one time step ('time'), "
-            "or random groups of SIZE tokens"
-        },
+    bnce_group: str = flag(
+        "batch",
+        "which targets share noise in bnce: the whole batch, one time step ('time'), or random "
+        "groups of SIZE tokens",
     )
-    gather_noise: bool = field(
-        default=False, metadata={"help": "use the other ranks' targets as noise too"}
-    )
+    gather_noise: bool = flag(False, "use the other ranks' targets as noise too")
 
 
 @dataclass
 class PenaltyConfig(FairseqDataclass):
     """Flag of every criterion with an ``--self-norm-alpha``, whose default is the criterion's."""
 
-    self_norm_alpha_by_epoch: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "instead of --self-norm-alpha: a number for each epoch, for example "
-            "0.3,0.3,0.15; the last number holds for all later epochs"
-        },
+    self_norm_alpha_by_epoch: Optional[str] = flag(
+        None,
+        "instead of --self-norm-alpha: a number for each epoch, for example 0.3,0.3,0.15; the last "
+        "number holds for all later epochs",
     )
 
 

@@ -1,7 +1,7 @@
 """The criteria with a penalty on log Z_c: ``nce_regularized`` and ``self_norm_softmax``."""
 
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict
 
 from fairseq.criterions import register_criterion
@@ -13,6 +13,7 @@ from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.bnce import grouped_loss, grouped_words
 from fairseq_bnce.criterions.flags import GroupConfig, PenaltyConfig, SelfNormalizingConfig
 from fairseq_bnce.criterions.sampled import sampled_loss, sampled_words
+from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import nce
 
 BaseLoss: Any = ChoiceEnum(["bnce", "shared_nce", "nce"])
@@ -20,21 +21,16 @@ BaseLoss: Any = ChoiceEnum(["bnce", "shared_nce", "nce"])
 
 @dataclass
 class RegularizedConfig(GroupConfig, PenaltyConfig):
-    nce_base: BaseLoss = field(default="bnce", metadata={"help": "the NCE loss to regularise"})
+    nce_base: BaseLoss = flag("bnce", "the NCE loss to regularise")
     # Goldberger & Melamud's tables say 10, with gamma 0.1. Their figures fit a penalty that is not
     # divided by gamma, which eq. 10 does, and has the factor 0.5 of eq. 10. The default is eq. 10's
     # 1: NCE-R of up to 100 units then has about the sigma_z of DEV.
-    self_norm_alpha: float = field(
-        default=1.0,
-        metadata={
-            "help": "alpha, the weight of (log Z_c - log Z)^2 on a share gamma, divided by gamma; "
-            "0.5 comes near what Goldberger & Melamud (2018) report for alpha 10 and gamma 0.1"
-        },
+    self_norm_alpha: float = flag(
+        1.0,
+        "alpha, the weight of (log Z_c - log Z)^2 on a share gamma, divided by gamma; 0.5 comes "
+        "near what Goldberger & Melamud (2018) report for alpha 10 and gamma 0.1",
     )
-    self_norm_rate: float = field(
-        default=0.1,
-        metadata={"help": "gamma, the share of contexts that are regularised, (0, 1]"},
-    )
+    self_norm_rate: float = flag(0.1, "gamma, the share of contexts that are regularised, (0, 1]")
 
 
 @register_criterion("nce_regularized", dataclass=RegularizedConfig)
@@ -63,19 +59,14 @@ class RegularizedNCECriterion(SelfNormalizingCriterion):
 
 @dataclass
 class SelfNormSoftmaxConfig(SelfNormalizingConfig, PenaltyConfig):
-    self_norm_alpha: float = field(
-        default=1.0, metadata={"help": "alpha, the weight of (log Z_c - log Z)^2"}
+    self_norm_alpha: float = flag(1.0, "alpha, the weight of (log Z_c - log Z)^2")
+    self_norm_rate: float = flag(
+        1.0,
+        "gamma, the share of contexts that are regularised, (0, 1]; below 1 the likelihood is the "
+        "unnormalised one",
     )
-    self_norm_rate: float = field(
-        default=1.0,
-        metadata={
-            "help": "gamma, the share of contexts that are regularised, (0, 1]; below 1 the "
-            "likelihood is the unnormalised one"
-        },
-    )
-    score_squashing: bool = field(
-        default=False,
-        metadata={"help": "replace scores x by 10 tanh(x / 5), also when the model scores text"},
+    score_squashing: bool = flag(
+        False, "replace scores x by 10 tanh(x / 5), also when the model scores text"
     )
 
 

@@ -1,7 +1,7 @@
 """Criteria with sampled noise: ``shared_nce``, ``nce``, ``sampled_bce``, ``sampled_softmax``."""
 
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.flags import NoiseConfig, NoiseContrastiveConfig
 from fairseq_bnce.criterions.noise_source import NoiseSource
+from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import bce, nce, ranking
 from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws
 
@@ -22,14 +23,11 @@ _DEFAULT_SAMPLES = 100
 
 @dataclass
 class SampledBCEConfig(NoiseContrastiveConfig):
-    estimator: Estimator = field(
-        default="complementary",
-        metadata={
-            "help": "how the samples estimate the sum over all words: is, importance sampling, "
-            "weighs each by 1 / (K q); cps, compensated partial summation, all by V / K; "
-            "complementary is importance sampling without the samples that are the target, whose "
-            "own term is computed"
-        },
+    estimator: Estimator = flag(
+        "complementary",
+        "how the samples estimate the sum over all words: is, importance sampling, weighs each by "
+        "1 / (K q); cps, compensated partial summation, all by V / K; complementary is importance "
+        "sampling without the samples that are the target, whose own term is computed",
     )
 
 

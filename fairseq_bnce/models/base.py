@@ -1,7 +1,7 @@
 """The base of this package's architectures: embeddings, features, and an output projection."""
 
 from argparse import Namespace
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
@@ -19,6 +19,7 @@ from hydra.core.config_store import ConfigStore
 from torch import Tensor, nn
 
 from fairseq_bnce.errors import require
+from fairseq_bnce.flag import flag
 
 MAX_POSITIONS = 100_000  # nothing here depends on a position; fairseq wants some number
 
@@ -37,17 +38,13 @@ IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 class WordModelConfig(FairseqDataclass):
     """The options of every architecture of this package."""
 
-    decoder_embed_dim: int = field(
-        default=200, metadata={"help": "size of the word embeddings that go in"}
+    decoder_embed_dim: int = flag(200, "size of the word embeddings that go in")
+    dropout: float = flag(0.1, "dropout probability")
+    share_decoder_input_output_embed: bool = flag(
+        False, "one matrix for input and output embeddings; the output bias stays"
     )
-    dropout: float = field(default=0.1, metadata={"help": "dropout probability"})
-    share_decoder_input_output_embed: bool = field(
-        default=False,
-        metadata={"help": "one matrix for input and output embeddings; the output bias stays"},
-    )
-    init_range: float = field(
-        default=0.1,
-        metadata={"help": "r, where embeddings and output projection start: uniform in (-r, r)"},
+    init_range: float = flag(
+        0.1, "r, where embeddings and output projection start: uniform in (-r, r)"
     )
 
 

@@ -11,13 +11,14 @@ Sizes, counts and rectified layers are the paper's.
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 from fairseq.data import Dictionary
 from fairseq.models import register_model
 from torch import Tensor, nn
 
+from fairseq_bnce.flag import flag
 from fairseq_bnce.models.base import (
     Activation,
     IncrementalState,
@@ -31,23 +32,14 @@ from fairseq_bnce.models.base import (
 
 @dataclass
 class FeedForwardConfig(WordModelConfig):
-    context_size: int = field(
-        default=4, metadata={"help": "words of context: n - 1 for an n-gram model"}
+    context_size: int = flag(4, "words of context: n - 1 for an n-gram model")
+    decoder_hidden_size: int = flag(600, "size of a hidden layer")
+    decoder_layers: int = flag(1, "hidden layers, the bottleneck not counted")
+    activation: Activation = flag("relu", "activation function of the hidden layers")
+    decoder_output_dim: Optional[int] = flag(
+        None, "size of a bottleneck before the output projection; none by default"
     )
-    decoder_hidden_size: int = field(default=600, metadata={"help": "size of a hidden layer"})
-    decoder_layers: int = field(
-        default=1, metadata={"help": "hidden layers, the bottleneck not counted"}
-    )
-    activation: Activation = field(
-        default="relu", metadata={"help": "activation function of the hidden layers"}
-    )
-    decoder_output_dim: Optional[int] = field(
-        default=None,
-        metadata={"help": "size of a bottleneck before the output projection; none by default"},
-    )
-    bottleneck_activation: Activation = field(
-        default="relu", metadata={"help": "activation function of the bottleneck"}
-    )
+    bottleneck_activation: Activation = flag("relu", "activation function of the bottleneck")
 
 
 class FeedForwardDecoder(NGramDecoder):

@@ -11,7 +11,7 @@ Presets: the first has that paper's context on PTB; all else is this project's c
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from fairseq.models import register_model
 from torch import Tensor, nn
 
 from fairseq_bnce.errors import require
+from fairseq_bnce.flag import flag
 from fairseq_bnce.models.base import (
     IncrementalState,
     NGramDecoder,
@@ -34,19 +35,13 @@ Matrices: Any = ChoiceEnum(["diagonal", "full"])
 
 @dataclass
 class LogBilinearConfig(WordModelConfig):
-    context_size: int = field(
-        default=5, metadata={"help": "words of context: past ones, or on either side"}
-    )
-    context_matrices: Matrices = field(
-        default="diagonal", metadata={"help": "what the matrices C_i of the positions are"}
-    )
-    bidirectional_context: bool = field(
-        default=False,
-        metadata={
-            "help": "the context is the --context-size words before the predicted one and as many "
-            "after it, as for sentence completion; perplexities are then not comparable with "
-            "those of models of the past, and nothing can be generated"
-        },
+    context_size: int = flag(5, "words of context: past ones, or on either side")
+    context_matrices: Matrices = flag("diagonal", "what the matrices C_i of the positions are")
+    bidirectional_context: bool = flag(
+        False,
+        "the context is the --context-size words before the predicted one and as many after it, as "
+        "for sentence completion; perplexities are then not comparable with those of models of the "
+        "past, and nothing can be generated",
     )
 
 

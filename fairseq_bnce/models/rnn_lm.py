@@ -33,7 +33,7 @@ Zoph et al. (2016), the One Billion Word model: 4 layers, E = H = 2048, dropout 
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -42,6 +42,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 from torch import Tensor, nn
 
+from fairseq_bnce.flag import flag
 from fairseq_bnce.models.base import (
     Activation,
     IncrementalState,
@@ -66,37 +67,29 @@ State = Tuple[Tensor, ...]
 
 @dataclass
 class RecurrentConfig(WordModelConfig):
-    rnn_cell: Cell = field(
-        default="lstm",
-        metadata={"help": "recurrent layers: Elman's are those of a simple RNN, tanh or ReLU"},
+    rnn_cell: Cell = flag(
+        "lstm", "recurrent layers: Elman's are those of a simple RNN, tanh or ReLU"
     )
-    decoder_hidden_size: Optional[int] = field(
-        default=None,
-        metadata={"help": "size of the recurrent layers; by default that of the embeddings"},
+    decoder_hidden_size: Optional[int] = flag(
+        None, "size of the recurrent layers; by default that of the embeddings"
     )
-    decoder_layers: int = field(default=1, metadata={"help": "recurrent layers"})
-    decoder_output_dim: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "size of a projection (a bottleneck) between the last recurrent layer and the "
-            "output projection; none by default"
-        },
+    decoder_layers: int = flag(1, "recurrent layers")
+    decoder_output_dim: Optional[int] = flag(
+        None,
+        "size of a projection (a bottleneck) between the last recurrent layer and the output "
+        "projection; none by default",
     )
-    bottleneck_activation: Activation = field(
-        default="none", metadata={"help": "activation function after that projection"}
+    bottleneck_activation: Activation = flag("none", "activation function after that projection")
+    decoder_dropout_in: Optional[float] = flag(
+        None, "dropout of the embeddings; by default --dropout"
     )
-    decoder_dropout_in: Optional[float] = field(
-        default=None, metadata={"help": "dropout of the embeddings; by default --dropout"}
+    decoder_dropout_between: Optional[float] = flag(
+        None, "dropout between recurrent layers; by default --dropout"
     )
-    decoder_dropout_between: Optional[float] = field(
-        default=None, metadata={"help": "dropout between recurrent layers; by default --dropout"}
-    )
-    decoder_dropout_out: Optional[float] = field(
-        default=None,
-        metadata={
-            "help": "dropout of what comes out of the last recurrent layer, and of the "
-            "bottleneck; by default --dropout"
-        },
+    decoder_dropout_out: Optional[float] = flag(
+        None,
+        "dropout of what comes out of the last recurrent layer, and of the bottleneck; by default "
+        "--dropout",
     )
 
 

@@ -7,7 +7,7 @@ accumulator a row; ``lazy_adam`` differs from Adam (see there).
 """
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
@@ -17,40 +17,38 @@ from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_bnce.errors import require
+from fairseq_bnce.flag import flag
 from fairseq_bnce.losses.words import HALVES, at_least_float32
 from fairseq_bnce.optim import row_sparse, update_rules
 
 _HAS_TENSOR_FACTOR = "Tensor" in torch.ops.aten._foreach_mul_.overloads()  # torch 2.1 and later
-_DECAY = {"help": "weight decay; must be 0 with --row-sparse", "argparse_alias": "--wd"}
 
 
 @dataclass
-class SparseSGDConfig(FairseqDataclass):
-    momentum: float = field(
-        default=0.0, metadata={"help": "momentum factor; must be 0 with --row-sparse"}
+class RuleConfig(FairseqDataclass):
+    """Flags of every optimiser here."""
+
+    weight_decay: float = flag(
+        0.0, "weight decay; must be 0 with --row-sparse", argparse_alias="--wd"
     )
-    weight_decay: float = field(default=0.0, metadata=_DECAY)
     lr: List[float] = II("optimization.lr")
 
 
 @dataclass
-class SparseAdagradConfig(FairseqDataclass):
-    adagrad_eps: float = field(default=1e-10, metadata={"help": "added to the root of the sum"})
-    adagrad_initial_accumulator: float = field(
-        default=0.0, metadata={"help": "where the sums of squared gradients start"}
-    )
-    weight_decay: float = field(default=0.0, metadata=_DECAY)
-    lr: List[float] = II("optimization.lr")
+class SparseSGDConfig(RuleConfig):
+    momentum: float = flag(0.0, "momentum factor; must be 0 with --row-sparse")
 
 
 @dataclass
-class LazyAdamConfig(FairseqDataclass):
-    adam_betas: str = field(
-        default="(0.9, 0.999)", metadata={"help": "decay of the mean and of the square"}
-    )
-    adam_eps: float = field(default=1e-8, metadata={"help": "added to the root of the square"})
-    weight_decay: float = field(default=0.0, metadata=_DECAY)
-    lr: List[float] = II("optimization.lr")
+class SparseAdagradConfig(RuleConfig):
+    adagrad_eps: float = flag(1e-10, "added to the root of the sum")
+    adagrad_initial_accumulator: float = flag(0.0, "where the sums of squared gradients start")
+
+
+@dataclass
+class LazyAdamConfig(RuleConfig):
+    adam_betas: str = flag("(0.9, 0.999)", "decay of the mean and of the square")
+    adam_eps: float = flag(1e-8, "added to the root of the square")
 
 
 class RowSparseFairseqOptimizer(FairseqOptimizer):

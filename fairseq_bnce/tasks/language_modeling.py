@@ -10,7 +10,7 @@ It takes the registry's place of ``language_modeling``, with the same flags and 
 
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
@@ -33,6 +33,7 @@ from fairseq_bnce.criterions.base import SelfNormalizingCriterion
 from fairseq_bnce.data import token_counts as data
 from fairseq_bnce.data.token_counts import break_mode
 from fairseq_bnce.errors import require
+from fairseq_bnce.flag import flag
 from fairseq_bnce.optim import registered as optimizers
 from fairseq_bnce.output_layer import bands
 from fairseq_bnce.output_layer.layer import OutputLayer, squash
@@ -46,35 +47,27 @@ Precision: Any = ChoiceEnum(["highest", "high", "medium"])
 
 @dataclass
 class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
-    unnormalized: bool = field(
-        default=False,
-        metadata={
-            "help": "eval-lm: score targets as m - log Z - shift, without any work over the "
-            "vocabulary; for models trained to normalise themselves"
-        },
+    unnormalized: bool = flag(
+        False,
+        "eval-lm: score targets as m - log Z - shift, without any work over the vocabulary; for "
+        "models trained to normalise themselves",
     )
-    log_z_shift: str = field(
-        default="checkpoint",
-        metadata={
-            "help": "eval-lm --unnormalized: nats subtracted from every score besides log Z: mu_z "
-            "of the checkpoint's validation ('checkpoint'), nothing ('none'), or a number"
-        },
+    log_z_shift: str = flag(
+        "checkpoint",
+        "eval-lm --unnormalized: nats subtracted from every score besides log Z: mu_z of the "
+        "checkpoint's validation ('checkpoint'), nothing ('none'), or a number",
     )
-    stateful: bool = field(
-        default=False,
-        metadata={
-            "help": "read the data as contiguous streams, over whose batches the recurrent state "
-            "carries over (rnn_lm), in training, validation and eval-lm: --batch-size streams, or "
-            "as many as --max-tokens has room for; eval-lm reads one stream by default"
-        },
+    stateful: bool = flag(
+        False,
+        "read the data as contiguous streams, over whose batches the recurrent state carries over "
+        "(rnn_lm), in training, validation and eval-lm: --batch-size streams, or as many as "
+        "--max-tokens has room for; eval-lm reads one stream by default",
     )
-    matmul_precision: Optional[Precision] = field(
-        default=None,
-        metadata={
-            "help": "torch.set_float32_matmul_precision() in training and eval-lm. With 'high' and "
-            "'medium', a GPU multiplies in TF32; with 'medium', a CPU multiplies in bfloat16 if it "
-            "has instructions for such matrices. The default is torch's"
-        },
+    matmul_precision: Optional[Precision] = flag(
+        None,
+        "torch.set_float32_matmul_precision() in training and eval-lm. With 'high' and 'medium', a "
+        "GPU multiplies in TF32; with 'medium', a CPU multiplies in bfloat16 if it has "
+        "instructions for such matrices. The default is torch's",
     )
     train_subset: Optional[str] = II("dataset.train_subset")
     save_dir: Optional[str] = II("checkpoint.save_dir")
