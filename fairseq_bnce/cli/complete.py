@@ -108,7 +108,8 @@ def _accuracies(scores: Scores, right: Sequence[str]) -> Dict[str, Dict[str, Any
     letters = {name: completion.chosen(values) for name, values in scores.items()}
     found: Dict[str, Dict[str, Any]] = {}
     for name, choices in letters.items():
-        one = completion.accuracy(choices, right)
+        hits = sum(one == other for one, other in zip(choices, right))
+        one = completion.Accuracy(hits, len(right))
         low, high = one.interval()
         found[name] = {**one._asdict(), "share": one.share, "low": low, "high": high}
     if len(letters) == 2:

@@ -151,34 +151,20 @@ def _prepare_folder(folder: Path, options: argparse.Namespace) -> None:
 
 
 def _write_folder(folder: Path, found: Diagnosis, text: str) -> None:
+    """Write diagnosis.json and pictures; only these need matplotlib."""
+    from matplotlib.figure import Figure  # without a display and pyplot's global state
+
     with Output(str(folder / "diagnosis.json")) as out:
         out.write(text)
-    with file_errors(str(folder)), tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
-        for picture in _draw(found.measures, Path(unfinished)):
-            os.replace(picture, folder / picture.name)
-
-
-def _draw(measures: Measures, folder: Path) -> List[Path]:
-    """Write log-z.png, entropy.png and calibration.png; only these need matplotlib.
-
-    Args:
-        measures: of a text.
-        folder: where to write; it exists.
-
-    Returns:
-        the files.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     pictures = {"log-z.png": _histogram, "entropy.png": _entropy, "calibration.png": _calibration}
-    for name, picture in pictures.items():
-        figure = Figure(figsize=(5.5, 4))
-        FigureCanvasAgg(figure)  # no display, and none of pyplot's global state
-        picture(figure.add_subplot(), measures)
-        figure.tight_layout()
-        figure.savefig(str(folder / name), dpi=120)
-    return [folder / name for name in pictures]
+    with file_errors(str(folder)), tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
+        for name, draw in pictures.items():
+            figure = Figure(figsize=(5.5, 4))
+            draw(figure.add_subplot(), found.measures)
+            figure.tight_layout()
+            figure.savefig(f"{unfinished}/{name}", dpi=120)
+        for name in pictures:
+            os.replace(f"{unfinished}/{name}", folder / name)
 
 
 def _histogram(axes: Any, measures: Measures) -> None:

@@ -19,10 +19,10 @@ import argparse
 import importlib
 import math
 import os
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fairseq_bnce.cli.common import flag_adder
 from fairseq_bnce.data import results
 from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS, prepare
 from fairseq_bnce.errors import InputError, at_least
@@ -32,26 +32,30 @@ from fairseq_bnce.text.tokens import BOS, EOS, NFC, PUNCTUATION, UNK, check_lang
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add all options of ``fairseq-bnce prepare-text``."""
-    group = parser.add_argument_group(
-        "text", "UTF-8, a sentence a line; '-' is standard input. Either files for each split:"
-    )
+    text = "UTF-8, a sentence a line; '-' is standard input. Either files for each split:"
+    add = flag_adder(parser.add_argument_group("text", text))
     for split in SPLITS:
-        group.add_argument(f"--{split}", nargs="+", metavar="FILE", help=f"text for {split}")
+        add(f"--{split}", f"text for {split}", nargs="+", metavar="FILE")
     group = parser.add_argument_group("or one text to split")
-    group.add_argument("--input", nargs="+", metavar="FILE", help="text to split")
+    flag_adder(group)("--input", "text to split", nargs="+", metavar="FILE")
     add_split_options(group)
     group = parser.add_argument_group("words")
-    help_text = "whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese "
-    help_text += "text is not cut into words: segment it first and use --tokenized"
-    group.add_argument("--language", default="en", help=help_text)
-    help_text = f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines "
-    help_text += "are dropped (fairseq adds its own)"
-    group.add_argument("--tokenized", action="store_true", help=help_text)
-    help_text = "Unicode in NFC; punctuation: quotes, dashes and dots by Moses' rules, too"
-    group.add_argument("--normalize", choices=(NFC, PUNCTUATION), help=help_text)
+    add = flag_adder(group)
+    text = (
+        "whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese text is "
+    )
+    add(
+        "--language",
+        text + "not cut into words: segment it first and use --tokenized",
+        default="en",
+    )
+    text = f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines are "
+    add("--tokenized", text + "dropped (fairseq adds its own)")
+    text = "Unicode in NFC; punctuation: quotes, dashes and dots by Moses' rules, too"
+    add("--normalize", text, choices=(NFC, PUNCTUATION))
     add_line_options(group)
-    description = f"From train; other words are written as {UNK}. Default: all words of train."
-    add_vocabulary_options(parser.add_argument_group("vocabulary", description))
+    text = f"From train; other words are written as {UNK}. Default: all words of train."
+    add_vocabulary_options(parser.add_argument_group("vocabulary", text))
     add_result_options(parser.add_argument_group("result"))
 
 
@@ -69,61 +73,56 @@ def run(options: argparse.Namespace) -> None:
 
 def add_split_options(group: Any) -> None:
     """Add --split, --split-by and --seed."""
-    group.add_argument(
-        "--split",
-        nargs=3,
-        type=float,
-        default=list(DEFAULT_SPLIT),
-        metavar=("TRAIN", "VALID", "TEST"),
-        help="their shares of the lines of --input, adding up to 1; a split with share 0 is not "
-        f"made (default: {' '.join(map(str, DEFAULT_SPLIT))})",
+    add = flag_adder(group)
+    text = "their shares of the lines of --input, adding up to 1; a split with share 0 is not made "
+    text += f"(default: {' '.join(map(str, DEFAULT_SPLIT))})"
+    shares: Any = {"nargs": 3, "type": float, "metavar": ("TRAIN", "VALID", "TEST")}
+    add("--split", text, default=list(DEFAULT_SPLIT), **shares)
+    text = "block (default): train is the first part of the text, test the last, so that no valid "
+    text += (
+        "or test line stood beside a train line; paragraph: paragraphs (ended by an empty line) "
     )
-    group.add_argument(
-        "--split-by",
-        choices=("block", "paragraph", "line"),
-        default="block",
-        help="block (default): train is the first part of the text, test the last, so that no "
-        "valid or test line stood beside a train line; paragraph: paragraphs (ended by an empty "
-        "line) drawn at random; line: lines drawn at random, for text whose lines have nothing to "
-        "do with each other. The order of the text stays within a split",
-    )
-    group.add_argument("--seed", type=int, default=1, help="of those random draws (1)")
+    text += "drawn at random; line: lines drawn at random, for text whose lines have nothing to do "
+    text += "with each other. The order of the text stays within a split"
+    add("--split-by", text, choices=("block", "paragraph", "line"), default="block")
+    add("--seed", "of those random draws (1)", type=int, default=1)
 
 
 def add_line_options(group: Any) -> None:
     """Add --lowercase and --keep-empty-lines."""
-    group.add_argument("--lowercase", action="store_true", help="lower-case everything")
-    help_text = f"keep lines without a word (each is one {EOS}); they are left out otherwise"
-    group.add_argument("--keep-empty-lines", action="store_true", help=help_text)
+    add = flag_adder(group)
+    add("--lowercase", "lower-case everything")
+    text = f"keep lines without a word (each is one {EOS}); they are left out otherwise"
+    add("--keep-empty-lines", text)
 
 
 def add_vocabulary_options(group: Any) -> None:
     """Add --vocab-size, --min-count, --dict and --padding-factor."""
-    add_number = partial(group.add_argument, metavar="N")
-    help_text = f"keep the N commonest types, {EOS} and {UNK} among them"
-    add_number("--vocab-size", type=at_least(3), help=help_text)
-    help_text = "keep words that occur at least N times (1: all)"
-    add_number("--min-count", type=at_least(1), default=1, help=help_text)
-    help_text = "take the vocabulary of this dict.txt instead (to prepare text for a trained model)"
-    group.add_argument("--dict", type=Path, metavar="FILE", help=help_text)
-    help_text = "fill the dictionary up to a multiple of N with made-up words, as "
-    help_text += "fairseq-preprocess does for the sake of tensor cores (8); 1: no filling"
-    add_number("--padding-factor", type=at_least(1), default=8, help=help_text)
+    add = flag_adder(group)
+    text = f"keep the N commonest types, {EOS} and {UNK} among them"
+    add("--vocab-size", text, metavar="N", type=at_least(3))
+    text = "keep words that occur at least N times (1: all)"
+    add("--min-count", text, metavar="N", type=at_least(1), default=1)
+    text = "take the vocabulary of this dict.txt instead (to prepare text for a trained model)"
+    add("--dict", text, metavar="FILE", type=Path)
+    text = (
+        "fill the dictionary up to a multiple of N with made-up words, as fairseq-preprocess does "
+    )
+    text += "for the sake of tensor cores (8); 1: no filling"
+    add("--padding-factor", text, metavar="N", type=at_least(1), default=8)
 
 
 def add_result_options(group: Any) -> None:
     """Add --out, --overwrite, --text-only and --workers."""
-    help_text = "gets text/, bin/ and report.json; text.json beside dict.txt says how words were "
-    group.add_argument("--out", type=Path, required=True, metavar="FOLDER", help=f"{help_text}made")
-    help_text = "replace what an earlier run of this command left in a FOLDER that has data in it"
-    group.add_argument("--overwrite", action="store_true", help=help_text)
-    help_text = "write the text (and dict.txt beside it) without running fairseq-preprocess"
-    group.add_argument("--text-only", action="store_true", help=help_text)
+    add = flag_adder(group)
+    text = "gets text/, bin/ and report.json; text.json beside dict.txt says how words were made"
+    add("--out", text, metavar="FOLDER", type=Path, required=True)
+    text = "replace what an earlier run of this command left in a FOLDER that has data in it"
+    add("--overwrite", text)
+    add("--text-only", "write the text (and dict.txt beside it) without running fairseq-preprocess")
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    help_text = "processes (default: the processors there are)"
-    group.add_argument(
-        "--workers", type=at_least(1), default=workers or 1, metavar="N", help=help_text
-    )
+    text = "processes (default: the processors there are)"
+    add("--workers", text, metavar="N", type=at_least(1), default=workers or 1)
 
 
 def build_settings(**given: Any) -> argparse.Namespace:

@@ -177,8 +177,3 @@ def chosen(scores: Sequence[np.ndarray]) -> List[str]:
         scores: the log-probabilities of each question's sentences.
     """
     return [LETTERS[values.argmax()] for values in scores]
-
-
-def accuracy(letters: Sequence[str], right: Sequence[str]) -> Accuracy:
-    """Compare chosen letters with the right ones."""
-    return Accuracy(sum(a == b for a, b in zip(letters, right)), len(right))
