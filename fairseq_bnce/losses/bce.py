@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import require
+from fairseq_bnce.losses.checks import check_options
 from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
 from fairseq_bnce.losses.words import Number, Words, find_words, merge_draws
 
@@ -86,12 +87,12 @@ def sampled_bce_loss(
         tensor(2.7726)
     """
     require("estimator", " or ".join(_ESTIMATORS), repr(estimator), estimator in _ESTIMATORS)
-    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
-    words, target, draws = find_words(
-        features, target, weight, bias, log_q, noise_ids, ("K",), **options
-    )
-    options.update(estimator=estimator, vocab_size=vocab_size or len(weight))
-    return sampled_bce(features, words, target, *merge_draws(draws), **options)
+    check_options(log_z, reduction)
+    words, target, draws = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
+    draws, counts = merge_draws(draws)
+    options: Dict[str, Any] = {"estimator": estimator, "vocab_size": vocab_size or len(weight)}
+    options.update(log_z=log_z, reduction=reduction)
+    return sampled_bce(features, words, target, draws, counts, **options)
 
 
 def sampled_bce(

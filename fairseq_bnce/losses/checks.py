@@ -1,6 +1,6 @@
 """What the public losses require of their arguments: each check raises ValueError naming it."""
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -36,6 +36,14 @@ def check_tensor(name: str, tensor: Tensor, shape: Tuple, dtype: str = "floating
 def check_reduction(reduction: str) -> None:
     """Require a known one, which a mean is not."""
     require("reduction", "'sum' or 'none'", repr(reduction), reduction in ("sum", "none"))
+
+
+def check_options(log_z: Union[float, Tensor], reduction: str) -> None:
+    """Require a known reduction, and a log Z without a gradient, which would be lost."""
+    check_reduction(reduction)
+    is_learned = torch.is_tensor(log_z) and log_z.requires_grad and torch.is_grad_enabled()
+    required = "a constant (subtract a learned log Z from the bias instead)"
+    require("log_z", required, "one with a gradient, which would be lost", not is_learned)
 
 
 def check_values(

@@ -5,10 +5,11 @@ without ``_loss``; the criteria call the core with words of their own.
 """
 
 import math
-from typing import Any, Dict, Optional
+from typing import Optional
 
 from torch import Tensor
 
+from fairseq_bnce.losses.checks import check_options
 from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
 from fairseq_bnce.losses.words import Number, Words, find_words, merge_draws, multiplicities
 
@@ -61,13 +62,11 @@ def batch_nce_loss(
         >>> batch_nce_loss(torch.zeros(2, 4), torch.tensor([0, 1]), w, None, log_q)
         tensor(3.2328)
     """
+    check_options(log_z, reduction)
     noise = target.new_empty(0) if noise_ids is None else noise_ids
     least = int(target.numel() == 1)  # other targets are noise, too
-    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
-    words, target, noise = find_words(
-        features, target, weight, bias, log_q, noise, ("K0",), least_noise=least, **options
-    )
-    return batch_nce(features, words, target, noise, **options)
+    words, target, noise = find_words(features, target, weight, bias, log_q, noise, ("K0",), least)
+    return batch_nce(features, words, target, noise, log_z=log_z, reduction=reduction)
 
 
 def batch_nce(
@@ -124,11 +123,10 @@ def shared_nce_loss(
         >>> shared_nce_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, r)
         tensor(2.0794)
     """
-    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
-    words, target, draws = find_words(
-        features, target, weight, bias, log_q, noise_ids, ("K",), **options
-    )
-    return shared_nce(features, words, target, *merge_draws(draws), **options)
+    check_options(log_z, reduction)
+    words, target, draws = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
+    draws, counts = merge_draws(draws)
+    return shared_nce(features, words, target, draws, counts, log_z=log_z, reduction=reduction)
 
 
 def shared_nce(
@@ -199,12 +197,10 @@ def nce_loss(
         >>> nce_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, torch.tensor([[1, 1]]))
         tensor(2.0794)
     """
-    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
+    check_options(log_z, reduction)
     shape = (target.numel(), "K")
-    words, target, draws = find_words(
-        features, target, weight, bias, log_q, noise_ids, shape, **options
-    )
-    return nce(features, words, target, draws, **options)
+    words, target, draws = find_words(features, target, weight, bias, log_q, noise_ids, shape)
+    return nce(features, words, target, draws, log_z=log_z, reduction=reduction)
 
 
 def nce(

@@ -1,11 +1,12 @@
 """Losses that rank the target among noise words: ranking NCE, and the sampled softmax."""
 
 import math
-from typing import Any, Dict, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor
 
+from fairseq_bnce.losses.checks import check_options
 from fairseq_bnce.losses.shared_scores import OtherWords, Ranking, reduce, shared_loss
 from fairseq_bnce.losses.words import Number, Words, find_words, merge_draws, multiplicities
 
@@ -61,13 +62,13 @@ def ranking_nce_loss(
         >>> ranking_nce_loss(torch.zeros(2, 4), torch.tensor([0, 1]), w, None, log_q)
         tensor(1.3863)
     """
+    check_options(log_z, reduction)
     noise = target.new_empty(0) if noise_ids is None else noise_ids
     least = int(target.numel() == 1)  # other targets are noise, too
-    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
-    words, target, noise = find_words(
-        features, target, weight, bias, log_q, noise, ("K0",), least_noise=least, **options
+    words, target, noise = find_words(features, target, weight, bias, log_q, noise, ("K0",), least)
+    return ranking_nce(
+        features, words, target, noise, alpha=alpha, log_z=log_z, reduction=reduction
     )
-    return ranking_nce(features, words, target, noise, alpha=alpha, **options)
 
 
 def ranking_nce(
@@ -134,11 +135,10 @@ def sampled_softmax_loss(
         >>> sampled_softmax_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, r)
         tensor(0.6931)
     """
-    options: Dict[str, Any] = {"log_z": log_z, "reduction": reduction}
-    words, target, draws = find_words(
-        features, target, weight, bias, log_q, noise_ids, ("K",), **options
-    )
-    return sampled_softmax(features, words, target, *merge_draws(draws), **options)
+    check_options(log_z, reduction)
+    words, target, draws = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
+    draws, counts = merge_draws(draws)
+    return sampled_softmax(features, words, target, draws, counts, log_z=log_z, reduction=reduction)
 
 
 def sampled_softmax(

@@ -165,20 +165,13 @@ def find_words(
     log_q: Tensor,
     noise_ids: Tensor,
     noise_shape: Tuple,
-    *,
     least_noise: int = 1,
-    log_z: Number,
-    reduction: str,
 ) -> Tuple[Words, Tensor, Tensor]:
     """The words of a public loss, and its target and noise as indices into them.
 
     Raises:
         ValueError: naming the argument, what was required and what came.
     """
-    checks.check_reduction(reduction)
-    is_learned = torch.is_tensor(log_z) and log_z.requires_grad and torch.is_grad_enabled()
-    required = "a constant (subtract a learned log Z from the bias instead)"
-    require("log_z", required, "one with a gradient, which would be lost", not is_learned)
     checks.check_layer(features, weight, bias)
     checks.check_tensor("log_q", log_q, (len(weight),))
     checks.check_tensor("target", target, (len(features),), "int64")
