@@ -117,23 +117,10 @@ class PenaltyConfig(FairseqDataclass):
     )
 
 
-# The values for a criterion that has no such flag.
-_ABSENT = {
-    "noise": "unigram",
-    "noise_power": 1.0,
-    "noise_samples": None,
-    "noise_samples_by_epoch": None,
-    "self_norm_alpha": 0.0,
-    "self_norm_alpha_by_epoch": None,
-    "self_norm_rate": 1.0,
-    "row_sparse": False,
-    "learn_log_z": False,
-    "score_squashing": False,
-    "bnce_group": "batch",
-    "gather_noise": False,
-    "nce_base": None,
-    "objective": None,
-}
+# The values for a criterion that has no such flag: the default of other criteria, or none.
+_ABSENT = {f.name: f.default for f in dataclasses.fields(GroupConfig)}
+_ABSENT.update(self_norm_alpha=0.0, self_norm_alpha_by_epoch=None, self_norm_rate=1.0)
+_ABSENT.update(score_squashing=False, nce_base=None, objective=None)
 # Flags that only this plugin's task obeys.
 _OF_TASK = ("row_sparse", "noise_samples_by_epoch", "self_norm_alpha_by_epoch", "score_squashing")
 

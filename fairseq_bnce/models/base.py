@@ -75,9 +75,16 @@ class WordDecoder(FairseqIncrementalDecoder):
         options: the fields of :class:`WordModelConfig`, and a subclass's own.
         feature_dim: size of the features.
 
+    Attributes:
+        cache: the name of a subclass's incremental state.
+        batch_dim: the dimension of its tensors that counts texts.
+
     Raises:
         ValueError: naming the flag, what was required and what came.
     """
+
+    cache: str
+    batch_dim: int
 
     def __init__(
         self, source: Dictionary, target: Dictionary, options: Namespace, feature_dim: int
@@ -140,12 +147,25 @@ class WordDecoder(FairseqIncrementalDecoder):
         """Project features (..., D) to scores (..., V)."""
         return self.output_projection(features)
 
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        """Reorder the texts of the cache, as fairseq reorders the beams."""
+        cached = self.get_incremental_state(incremental_state, self.cache)
+        if cached is not None:
+            chosen = {
+                name: part.index_select(self.batch_dim, new_order) for name, part in cached.items()
+            }
+            self.set_incremental_state(incremental_state, self.cache, chosen)
+
     def max_positions(self) -> int:
         return MAX_POSITIONS
 
 
 class NGramDecoder(WordDecoder):
     """A decoder that sees the last ``context_size`` words, and </s> before the first."""
+
+    cache, batch_dim = "past", 0
 
     def __init__(
         self, source: Dictionary, target: Dictionary, options: Namespace, feature_dim: int
@@ -156,34 +176,15 @@ class NGramDecoder(WordDecoder):
     def history(self, tokens: Tensor, incremental_state: IncrementalState) -> Tensor:
         """Prepend to words (B, T) the ``context_size - 1`` words before the first of them."""
         missing = self.context_size - 1
-        past = self.get_incremental_state(incremental_state, "past")
+        past = self.get_incremental_state(incremental_state, self.cache)
         if past is None:
             before = tokens.new_full((len(tokens), missing), self.eos)
         else:
             before, tokens = past["words"], tokens[:, -1:]
         words = torch.cat([before, tokens], dim=1)
         recent = words[:, words.size(1) - missing :]
-        self.set_incremental_state(incremental_state, "past", {"words": recent})
+        self.set_incremental_state(incremental_state, self.cache, {"words": recent})
         return words
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> None:
-        reorder(self, incremental_state, "past", new_order, dim=0)
-
-
-def reorder(
-    decoder: FairseqIncrementalDecoder,
-    incremental_state: IncrementalState,
-    key: str,
-    new_order: Tensor,
-    dim: int,
-) -> None:
-    """Reorder the cache ``key`` along dimension ``dim``, as fairseq reorders the beams."""
-    cached = decoder.get_incremental_state(incremental_state, key)
-    if cached is not None:
-        chosen = {name: part.index_select(dim, new_order) for name, part in cached.items()}
-        decoder.set_incremental_state(incremental_state, key, chosen)
 
 
 def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Sequential:

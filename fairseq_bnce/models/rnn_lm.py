@@ -51,7 +51,6 @@ from fairseq_bnce.models.base import (
     WordModelConfig,
     hidden_layer,
     register_presets,
-    reorder,
 )
 
 _CELLS: Dict[str, Callable[..., nn.RNNBase]] = {
@@ -113,6 +112,8 @@ class RecurrentDecoder(WordDecoder):
         ValueError: naming the flag, what was required and what came.
     """
 
+    cache, batch_dim = "state", 1
+
     def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
         hidden = options.decoder_embed_dim if hidden is None else hidden
@@ -153,7 +154,7 @@ class RecurrentDecoder(WordDecoder):
             incremental_state: see :meth:`forward`.
             state: what to start from, instead of ``carried_state``.
         """
-        cached = self.get_incremental_state(incremental_state, "state")
+        cached = self.get_incremental_state(incremental_state, self.cache)
         if cached is not None:
             tokens, state = tokens[:, -1:], tuple(cached.values())
         elif state is None:
@@ -161,7 +162,8 @@ class RecurrentDecoder(WordDecoder):
         # Time first, as torch's layers have it inside: transposing ids is cheaper than vectors.
         embedded = self.dropout_in(self.embed_tokens(tokens.t()))
         outputs, state = self._run(embedded, state)
-        self.set_incremental_state(incremental_state, "state", _by_name(state))
+        by_name = dict(zip(("hidden", "cell"), state))
+        self.set_incremental_state(incremental_state, self.cache, by_name)
         self.final_state = tuple(part.detach() for part in state)
         return self.bottleneck(self.dropout_out(outputs.transpose(0, 1)))
 
@@ -171,15 +173,6 @@ class RecurrentDecoder(WordDecoder):
             return self.rnn(embedded, state)
         outputs, hidden = self.rnn(embedded, None if state is None else state[0])
         return outputs, (hidden,)
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> None:
-        reorder(self, incremental_state, "state", new_order, dim=1)
-
-
-def _by_name(state: State) -> Dict[str, Optional[Tensor]]:
-    return dict(zip(("hidden", "cell"), state))
 
 
 @register_model("rnn_lm", dataclass=RecurrentConfig)
