@@ -22,6 +22,7 @@ from torch import Tensor
 from fairseq_bnce import losses
 from fairseq_bnce.checkpoints import Trained
 from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.scoring.reduction import minimised
 from fairseq_bnce.scoring.scorer import Scorer
 
 _RAREST = 1000  # words of the last band, whose mean row a new row starts from
@@ -200,24 +201,20 @@ class _Fit:
     def fitted(self, start: Tensor, bias: Tensor, share: float) -> Tuple[Tensor, Tensor]:
         """Fit rows (n, d) and biases (n,) by maximum likelihood, near their start."""
         new, old = (found.nonzero()[:, 0] for found in (self._is_new, ~self._is_new))
-        rows, bias = (part.clone().requires_grad_() for part in (start, bias))
-        optimizer = torch.optim.Adam([rows, bias], lr=_RATE)
-        rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 - update / _UPDATES)
-        with torch.enable_grad():
-            for _ in range(_UPDATES):
-                places = [self._some(new), self._some(old)]
-                scores = self._scores(torch.cat(places), rows, bias)
-                log_z = torch.logaddexp(self._others[torch.cat(places)], scores.logsumexp(1))
-                words = self._contexts.words[places[0]]
-                own = scores[: len(words)].gather(1, words[:, None])[:, 0]
-                of_new, of_old = log_z.split([len(one) for one in places])
-                distance = (rows - start).square().sum() / len(new)
-                loss = share * ((of_new - own).mean() + _PRIOR / 2 * distance)
-                optimizer.zero_grad()
-                (loss + (1 - share) * of_old.mean()).backward()
-                optimizer.step()
-                rate.step()
-        return rows.detach(), bias.detach()
+
+        def loss(rows: Tensor, bias: Tensor) -> Tensor:
+            places = [self._some(new), self._some(old)]
+            scores = self._scores(torch.cat(places), rows, bias)
+            log_z = torch.logaddexp(self._others[torch.cat(places)], scores.logsumexp(1))
+            words = self._contexts.words[places[0]]
+            own = scores[: len(words)].gather(1, words[:, None])[:, 0]
+            of_new, of_old = log_z.split([len(one) for one in places])
+            distance = (rows - start).square().sum() / len(new)
+            of_words = (of_new - own).mean() + _PRIOR / 2 * distance
+            return share * of_words + (1 - share) * of_old.mean()
+
+        rows, bias = minimised(loss, (start, bias), _UPDATES, _RATE)
+        return rows, bias
 
     def growth(self, rows: Tensor, bias: Tensor) -> Tensor:
         """Return by how much log Z_c grows: (N,) nats."""

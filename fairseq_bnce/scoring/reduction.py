@@ -6,7 +6,7 @@ rows, fitted to log Z_c on contexts of a text, is close to it and takes K / V of
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -200,16 +200,25 @@ def _merged(
 def _fitted(
     start: ReducedPartition, features: Tensor, log_z: Tensor, generator: torch.Generator
 ) -> ReducedPartition:
-    found = ReducedPartition(*(part.clone().requires_grad_() for part in start))
-    optimizer = torch.optim.Adam(found, lr=_RATE)
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 - update / _UPDATES)
+    def loss(weight: Tensor, bias: Tensor) -> Tensor:
+        some = torch.randint(len(log_z), (_BATCH,), generator=generator)
+        scores = torch.addmm(bias, features[some], weight.t())
+        return (scores.logsumexp(1) - log_z[some]).square().mean()
+
+    return ReducedPartition(*minimised(loss, start, _UPDATES, _RATE))
+
+
+def minimised(
+    loss: Callable[..., Tensor], start: Iterable[Tensor], updates: int, rate: float
+) -> List[Tensor]:
+    """Return the arguments of ``loss`` after updates of Adam, whose rate falls to 0."""
+    found = [part.clone().requires_grad_() for part in start]
+    optimizer = torch.optim.Adam(found, lr=rate)
+    rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 1 - update / updates)
     with torch.enable_grad():
-        for _ in range(_UPDATES):
-            some = torch.randint(len(log_z), (_BATCH,), generator=generator)
-            scores = torch.addmm(found.bias, features[some], found.weight.t())
-            loss = (scores.logsumexp(1) - log_z[some]).square().mean()
+        for _ in range(updates):
             optimizer.zero_grad()
-            loss.backward()
+            loss(*found).backward()
             optimizer.step()
-            rate.step()
-    return ReducedPartition(*(part.detach() for part in found))
+            rates.step()
+    return [part.detach() for part in found]
