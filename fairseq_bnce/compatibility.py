@@ -41,12 +41,6 @@ _CODES = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"
 _NUMBERS = {code: numpy.dtype(code) for code in _CODES}
 
 
-def allow_fairseq_checkpoints() -> None:
-    """Add the plain containers that fairseq checkpoints hold to torch's allow-list."""
-    if TORCH_CHECKS:
-        torch.serialization.add_safe_globals(_pairs(plain_containers()))
-
-
 def allowing_arrays_of_numbers() -> typing.ContextManager:
     """Return a context in which torch also accepts :func:`arrays_of_numbers`.
 
@@ -113,19 +107,8 @@ def _empty_array(*_: typing.Any) -> typing.Any:
     return numpy.empty(0, numpy.int8)
 
 
-def restore_numpy_long() -> None:
-    """Give numpy 2 the only name of ``numpy.compat`` that fairseq uses."""
-    if not hasattr(numpy, "compat"):
-        compat = types.SimpleNamespace(long=int)
-        numpy.compat = compat  # type: ignore[attr-defined]
-
-
-def pickle_choices() -> None:
-    """Let pickle write fairseq's enums of choices as lists of their choices."""
-    copyreg.pickle(constants.StrEnumMeta, _reduce_choices)
-
-
 def _reduce_choices(kind: typing.Any) -> typing.Any:
+    """Let pickle write an enum of choices as the list of its choices."""
     name: str = kind.__qualname__
     if getattr(sys.modules.get(kind.__module__), name, None) is kind:
         return name
@@ -151,7 +134,9 @@ def train_halves_without_a_tpu() -> None:
     options.parse_args_and_arch = parse_without_tpu
 
 
-allow_fairseq_checkpoints()
-restore_numpy_long()
-pickle_choices()
+if TORCH_CHECKS:
+    torch.serialization.add_safe_globals(_pairs(plain_containers()))
+if not hasattr(numpy, "compat"):
+    numpy.compat = types.SimpleNamespace(long=int)  # type: ignore[attr-defined]
+copyreg.pickle(constants.StrEnumMeta, _reduce_choices)
 train_halves_without_a_tpu()

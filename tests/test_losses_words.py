@@ -14,7 +14,7 @@ def test_distinct_words(seed):
     draws = torch.randint(12, (1 + seed,), generator=rng)
     first, second = torch.randint(12, (5 * seed,), generator=rng), torch.randint(30, (2, 3))
     want, often = draws.unique(return_counts=True)
-    found, (one, other), drawn, counts = words.distinct_with_draws(draws, first, second)
+    found, (one, other), (drawn, counts) = words.distinct_with_draws(draws, first, second)
     assert torch.equal(found[drawn], want) and torch.equal(counts, often)
     again, (of_draws, *_) = words.distinct(draws, first, second)
     assert torch.equal(again, found) and torch.equal(found[of_draws], draws)

@@ -15,6 +15,7 @@ from fairseq_bnce.criterions.flags import GroupConfig, PenaltyConfig, SelfNormal
 from fairseq_bnce.criterions.sampled import sampled_loss, sampled_words
 from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import nce
+from fairseq_bnce.losses.shared_scores import reduce
 
 BaseLoss: Any = ChoiceEnum(["bnce", "shared_nce", "nce"])
 
@@ -85,10 +86,7 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         scores = self.target_scores(batch)
         if self.options.self_norm_rate < 1:
-            loss = self.log_z - scores
-            loss = loss.sum() if reduction == "sum" else loss
-            return self.with_penalty(loss, batch, reduction)
+            return self.with_penalty(reduce(self.log_z - scores, reduction), batch, reduction)
         log_partition = self.log_partition(batch)
         penalty = self.self_norm_alpha * (log_partition - self.log_z).square()
-        loss = log_partition - scores + penalty
-        return loss.sum() if reduction == "sum" else loss
+        return reduce(log_partition - scores + penalty, reduction)

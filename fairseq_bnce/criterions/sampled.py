@@ -3,7 +3,7 @@
 from argparse import Namespace
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Union
 
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
@@ -15,7 +15,7 @@ from fairseq_bnce.criterions.flags import NoiseConfig, NoiseContrastiveConfig
 from fairseq_bnce.criterions.noise_source import NoiseSource
 from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import bce, nce, ranking
-from fairseq_bnce.losses.words import Words, distinct, distinct_with_draws
+from fairseq_bnce.losses.words import Draws, Words, distinct, distinct_with_draws
 
 Estimator: Any = ChoiceEnum(["complementary", "is", "cps"])
 _DEFAULT_SAMPLES = 100
@@ -84,15 +84,13 @@ class SampledWords(NamedTuple):
     Attributes:
         ids: (U,) the distinct words.
         target: (N,) as indices into ``ids``.
-        samples: (K',) the distinct samples, or (N, K) fresh ones, as indices into ``ids``.
-        counts: (K',) how often each was sampled; None for fresh samples.
+        samples: :class:`Draws`, or (N, K) fresh ones, as indices into ``ids``.
         log_q: (U,)
     """
 
     ids: Tensor
     target: Tensor
-    samples: Tensor
-    counts: Optional[Tensor]
+    samples: Union[Draws, Tensor]
     log_q: Tensor
 
 
@@ -101,12 +99,12 @@ def sampled_words(batch: TokenBatch, noise: NoiseSource, are_fresh: bool) -> Sam
     count = _DEFAULT_SAMPLES if noise.samples is None else noise.samples
     shape = (len(batch), count) if are_fresh else (count,)
     sampled = noise.sample(batch.target.device, *shape)
-    counts: Optional[Tensor] = None
+    samples: Union[Draws, Tensor]
     if are_fresh:
         ids, (target, samples) = distinct(batch.target, sampled)
     else:
-        ids, (target,), samples, counts = distinct_with_draws(sampled, batch.target)
-    return SampledWords(ids, target, samples, counts, noise.log_q(ids))
+        ids, (target,), samples = distinct_with_draws(sampled, batch.target)
+    return SampledWords(ids, target, samples, noise.log_q(ids))
 
 
 def sampled_loss(
@@ -121,7 +119,5 @@ def sampled_loss(
         options: log_z and reduction.
     """
     words = batch.words
-    if words.counts is not None:
-        options["counts"] = words.counts
     rows = rows._replace(log_q=words.log_q)
     return loss(batch.features, rows, words.target, words.samples, **options)

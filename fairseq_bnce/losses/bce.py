@@ -23,7 +23,7 @@ from torch import Tensor
 from fairseq_bnce.errors import require
 from fairseq_bnce.losses.checks import check_options
 from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
-from fairseq_bnce.losses.words import Number, Words, find_words, merge_draws
+from fairseq_bnce.losses.words import Draws, Number, Words, find_words, merge_draws
 
 _ESTIMATORS = ("complementary", "is", "cps", "snis")
 
@@ -88,38 +88,37 @@ def sampled_bce_loss(
     """
     require("estimator", " or ".join(_ESTIMATORS), repr(estimator), estimator in _ESTIMATORS)
     check_options(log_z, reduction)
-    words, target, draws = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
-    draws, counts = merge_draws(draws)
+    words, target, noise = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
     options: Dict[str, Any] = {"estimator": estimator, "vocab_size": vocab_size or len(weight)}
     options.update(log_z=log_z, reduction=reduction)
-    return sampled_bce(features, words, target, draws, counts, **options)
+    return sampled_bce(features, words, target, merge_draws(noise), **options)
 
 
 def sampled_bce(
     features: Tensor,
     words: Words,
     target: Tensor,
-    draws: Tensor,
-    counts: Tensor,
+    draws: Draws,
     *,
     estimator: str,
     vocab_size: int,
     log_z: Number,
     reduction: str,
 ) -> Tensor:
-    """The core of :func:`sampled_bce_loss`; see :func:`~fairseq_bnce.losses.nce.shared_nce`."""
+    """The core of :func:`sampled_bce_loss`; ``target`` (N,) and ``draws`` index ``words``."""
     features, words = words.promoted(features)
+    ids, counts = draws
     log_expected = words.log_expected(counts.sum().double().log())  # log(K q)
     log_a = torch.zeros_like(log_expected)
     if estimator == "cps":
         log_a = words.log_expected(math.log(vocab_size))
     per_draw = (log_a - log_expected).exp()  # a / (K q): what a draw weighs in the sum
-    offset, weights = log_a + log_z, counts * per_draw[draws]
+    offset, weights = log_a + log_z, counts * per_draw[ids]
     data = words.target_scores(features, target) - offset[target]
     own = softplus(-data)
     if estimator in ("complementary", "snis"):
         # The sum over all draws has the draws that are the target: subtract them again.
-        hits = torch.zeros_like(offset).index_add_(0, draws, weights)[target]
+        hits = torch.zeros_like(offset).index_add_(0, ids, weights)[target]
         own = own + (float(estimator == "complementary") - hits) * softplus(data)
-    objective = BinaryNCE(offset[draws], weights)
-    return reduce(own, reduction) + shared_loss(features, *words.rows(draws), objective, reduction)
+    objective = BinaryNCE(offset[ids], weights)
+    return reduce(own, reduction) + shared_loss(features, *words.rows(ids), objective, reduction)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_bnce.losses.checks import check_options
 from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
-from fairseq_bnce.losses.words import Number, Words, find_words, merge_draws, multiplicities
+from fairseq_bnce.losses.words import Draws, Number, Words, find_words, merge_draws, multiplicities
 
 
 def batch_nce_loss(
@@ -124,32 +124,20 @@ def shared_nce_loss(
         tensor(2.0794)
     """
     check_options(log_z, reduction)
-    words, target, draws = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
-    draws, counts = merge_draws(draws)
-    return shared_nce(features, words, target, draws, counts, log_z=log_z, reduction=reduction)
+    words, target, noise = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
+    draws = merge_draws(noise)
+    return shared_nce(features, words, target, draws, log_z=log_z, reduction=reduction)
 
 
 def shared_nce(
-    features: Tensor,
-    words: Words,
-    target: Tensor,
-    draws: Tensor,
-    counts: Tensor,
-    *,
-    log_z: Number,
-    reduction: str,
+    features: Tensor, words: Words, target: Tensor, draws: Draws, *, log_z: Number, reduction: str
 ) -> Tensor:
-    """The core of :func:`shared_nce_loss`.
-
-    Args:
-        target, draws: (N,) and (K',) distinct, as indices into ``words``.
-        counts: (K',) how often each of ``draws`` was drawn.
-    """
+    """The core of :func:`shared_nce_loss`; ``target`` (N,) and ``draws`` index ``words``."""
     features, words = words.promoted(features)
-    offset = words.log_expected(counts.sum().double().log(), log_z)
+    offset = words.log_expected(draws.counts.sum().double().log(), log_z)
     data = words.target_scores(features, target) - offset[target]
-    objective = BinaryNCE(offset[draws], counts.to(offset.dtype))
-    noise = shared_loss(features, *words.rows(draws), objective, reduction)
+    objective = BinaryNCE(offset[draws.ids], draws.counts.to(offset.dtype))
+    noise = shared_loss(features, *words.rows(draws.ids), objective, reduction)
     return reduce(softplus(-data), reduction) + noise
 
 

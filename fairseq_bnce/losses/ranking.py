@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairseq_bnce.losses.checks import check_options
 from fairseq_bnce.losses.shared_scores import OtherWords, Ranking, reduce, shared_loss
-from fairseq_bnce.losses.words import Number, Words, find_words, merge_draws, multiplicities
+from fairseq_bnce.losses.words import Draws, Number, Words, find_words, merge_draws, multiplicities
 
 
 def ranking_nce_loss(
@@ -136,25 +136,24 @@ def sampled_softmax_loss(
         tensor(0.6931)
     """
     check_options(log_z, reduction)
-    words, target, draws = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
-    draws, counts = merge_draws(draws)
-    return sampled_softmax(features, words, target, draws, counts, log_z=log_z, reduction=reduction)
+    words, target, noise = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
+    return sampled_softmax(features, words, target, merge_draws(noise), reduction=reduction)
 
 
 def sampled_softmax(
     features: Tensor,
     words: Words,
     target: Tensor,
-    draws: Tensor,
-    counts: Tensor,
+    draws: Draws,
     *,
     log_z: Number = 0.0,
     reduction: str,
 ) -> Tensor:
-    """The core of :func:`sampled_softmax_loss`; see :func:`~fairseq_bnce.losses.nce.shared_nce`."""
+    """The core of :func:`sampled_softmax_loss`; ``target`` (N,) and ``draws`` index ``words``."""
     features, words = words.promoted(features)
+    ids, counts = draws
     expected = words.log_expected()
-    objective = OtherWords(counts.to(expected.dtype).log() - expected[draws], draws, target)
-    of_others = shared_loss(features, *words.rows(draws), objective, "none")
+    objective = OtherWords(counts.to(expected.dtype).log() - expected[ids], ids, target)
+    of_others = shared_loss(features, *words.rows(ids), objective, "none")
     of_target = words.target_scores(features, target) - expected[target]
     return reduce(torch.logaddexp(of_target, of_others) - of_target, reduction)

@@ -128,6 +128,18 @@ class Words(NamedTuple):
         return scores + self.bias.index_select(0, ids.flatten()).view_as(ids)
 
 
+class Draws(NamedTuple):
+    """Noise that all tokens share.
+
+    Attributes:
+        ids: (K',) the distinct draws, as indices of words.
+        counts: (K',) how often each was drawn.
+    """
+
+    ids: Tensor
+    counts: Tensor
+
+
 class _RowwiseScores(FirstOrderFunction):
     """m(r_ik, i) = W_r . h_i, without the N x K rows of D numbers that the scores are made from.
 
@@ -222,7 +234,7 @@ def distinct(*ids: Tensor) -> Tuple[Tensor, List[Tensor]]:
     return words[: int(count)], indices
 
 
-def distinct_with_draws(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tensor], Tensor, Tensor]:
+def distinct_with_draws(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tensor], Draws]:
     """The distinct words of ``draws`` and ``ids`` together, and those of the draws.
 
     Args:
@@ -230,15 +242,14 @@ def distinct_with_draws(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tenso
         *ids: int64, of any shapes.
 
     Returns:
-        The distinct words (U,), sorted; ``ids`` as indices into them; the distinct draws (K',) as
-        indices into them; and how often each of these was drawn (K',).
+        The distinct words (U,), sorted; ``ids`` as indices into them; and the draws.
     """
     words, (index, *indices), count = _numbered((draws, *ids))
     counts = torch.zeros_like(words).index_add_(0, index, torch.ones_like(index))
     drawn = counts.eq(0).byte().argsort(stable=True)
     word_count, drawn_count = torch.stack([count, counts.gt(0).sum()]).tolist()
     drawn = drawn[:drawn_count]
-    return words[:word_count], indices, drawn, counts[drawn]
+    return words[:word_count], indices, Draws(drawn, counts[drawn])
 
 
 def _numbered(ids: Sequence[Tensor]) -> Tuple[Tensor, List[Tensor], Tensor]:
@@ -265,7 +276,7 @@ def multiplicities(size: int, *ids: Tensor) -> Tensor:
     return torch.zeros(size, device=flat.device).index_add_(0, flat, ones)
 
 
-def merge_draws(draws: Tensor) -> Tuple[Tensor, Tensor]:
-    """The distinct ones (K',) of ``draws`` (K,), and how often each was drawn (K',), float32."""
+def merge_draws(draws: Tensor) -> Draws:
+    """The distinct ones of ``draws`` (K,), with float32 counts."""
     merged, (index,) = distinct(draws)
-    return merged, multiplicities(len(merged), index)
+    return Draws(merged, multiplicities(len(merged), index))

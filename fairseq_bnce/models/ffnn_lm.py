@@ -12,7 +12,7 @@ Sizes, counts and rectified layers are the paper's.
 
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Dict, Optional
 
 from fairseq.data import Dictionary
 from fairseq.models import register_model
@@ -81,20 +81,16 @@ class FeedForwardModel(WordModel):
     Decoder = FeedForwardDecoder
 
 
-PRESETS = {
-    "ffnn_lm_ltcb": {
+def _oualil(embed: int, hidden: int, bottleneck: int) -> Dict[str, Any]:
+    """The preset of one corpus."""
+    return {
         "context_size": 4,
-        "decoder_embed_dim": 200,
-        "decoder_hidden_size": 600,
-        "decoder_output_dim": 400,
+        "decoder_embed_dim": embed,
+        "decoder_hidden_size": hidden,
+        "decoder_output_dim": bottleneck,
         "dropout": 0.0,
-    },
-    "ffnn_lm_obwb": {
-        "context_size": 4,
-        "decoder_embed_dim": 500,
-        "decoder_hidden_size": 1500,
-        "decoder_output_dim": 600,
-        "dropout": 0.0,
-    },
-}
+    }
+
+
+PRESETS = {"ffnn_lm_ltcb": _oualil(200, 600, 400), "ffnn_lm_obwb": _oualil(500, 1500, 600)}
 register_presets("ffnn_lm", PRESETS)

@@ -37,8 +37,7 @@ _BATCH_TOKENS = {"cpu": 4096}
 _WINDOW = 8
 
 # A forked process has none of torch's threads, and would wait for them forever.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
+os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
 class SentenceScore(NamedTuple):

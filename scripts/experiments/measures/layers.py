@@ -131,9 +131,8 @@ def _sparse_nce(problem: Problem, draws: int) -> Tensor:
     if not draws:
         ids, (target,) = distinct(problem.target)
         return nce.batch_nce(problem.features, words(ids), target, target[:0], **options)
-    drawn = problem.noise.sample(draws)
-    ids, (target,), drawn, counts = distinct_with_draws(drawn, problem.target)
-    return nce.shared_nce(problem.features, words(ids), target, drawn, counts, **options)
+    ids, (target,), drawn = distinct_with_draws(problem.noise.sample(draws), problem.target)
+    return nce.shared_nce(problem.features, words(ids), target, drawn, **options)
 
 
 def _three_matmuls(problem: Problem) -> Callable[[], None]:
