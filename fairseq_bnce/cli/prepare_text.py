@@ -44,11 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = (
         "whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese text is "
     )
-    add(
-        "--language",
-        text + "not cut into words: segment it first and use --tokenized",
-        default="en",
-    )
+    text += "not cut into words: segment it first and use --tokenized"
+    add("--language", text, default="en")
     text = f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines are "
     add("--tokenized", text + "dropped (fairseq adds its own)")
     text = "Unicode in NFC; punctuation: quotes, dashes and dots by Moses' rules, too"

@@ -78,21 +78,16 @@ class LogBilinearDecoder(NGramDecoder):
         if not self.is_bidirectional:
             words = self.history(tokens, incremental_state)
             return self._predicted(self._embedded(words), self.context_weight)
-        require(
-            "--bidirectional-context",
-            "off for incremental decoding, which has no words to come",
-            "on",
-            incremental_state is None,
-        )
+        required = "off for incremental decoding, which has no words to come"
+        require("--bidirectional-context", required, "on", incremental_state is None)
         past = self.history(tokens, None)
         # tokens[:, t + 1] is what is predicted at t: what follows it starts at t + 2. Where no
         # word is left, the padding's embedding, which is zero, stands for it.
         words = nn.functional.pad(past, (0, self.context_size + 1), value=self.pad)
         embedded = self._embedded(words)
         before, after = self.context_weight.split(self.context_size)
-        return self._predicted(embedded[:, : past.size(1)], before) + self._predicted(
-            embedded[:, self.context_size + 1 :], after
-        )
+        of_past = self._predicted(embedded[:, : past.size(1)], before)
+        return of_past + self._predicted(embedded[:, self.context_size + 1 :], after)
 
     def _embedded(self, words: Tensor) -> Tensor:
         return self.dropout(self.embed_tokens(words))

@@ -118,14 +118,8 @@ class RecurrentDecoder(WordDecoder):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
         hidden = options.decoder_embed_dim if hidden is None else hidden
         super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
-        inside, between, outside = (
-            options.dropout if own is None else own
-            for own in (
-                options.decoder_dropout_in,
-                options.decoder_dropout_between,
-                options.decoder_dropout_out,
-            )
-        )
+        own = [getattr(options, f"decoder_dropout_{place}") for place in ("in", "between", "out")]
+        inside, between, outside = (options.dropout if one is None else one for one in own)
         layers = options.decoder_layers
         self.rnn = _CELLS[str(options.rnn_cell)](
             options.decoder_embed_dim,

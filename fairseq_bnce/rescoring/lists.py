@@ -21,18 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
-from typing import (
-    Any,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.text.reading import Line, numbered_lines, readable, strip_bom
@@ -210,7 +199,7 @@ class KaldiFormat:
         costs: the file of each feature's costs.
     """
 
-    def __init__(self, costs: Mapping[str, str]):
+    def __init__(self, costs: Dict[str, str]):
         self.costs = costs
 
     def hypotheses(self, lines: Iterable[Line]) -> Iterator[Hypothesis]:
@@ -277,7 +266,7 @@ def _kaldi_text(name: str) -> Dict[str, str]:
     return {utterance: readable(words) for utterance, words in lines}
 
 
-def _common(texts: Sequence[Mapping[str, str]]) -> Dict[str, List[str]]:
+def _common(texts: Sequence[Dict[str, str]]) -> Dict[str, List[str]]:
     """Return the references of each list that all texts have."""
     common = set(texts[0]).intersection(*texts)
     return {list_id: [text[list_id] for text in texts] for list_id in common}
@@ -368,6 +357,6 @@ def _lines(hypothesis: Hypothesis, total: Optional[float] = None) -> List[str]:
     return lines
 
 
-def build_format(name: str, costs: Mapping[str, str]) -> Any:
+def build_format(name: str, costs: Dict[str, str]) -> Any:
     """Return the format of a name; ``costs`` are for :class:`KaldiFormat`."""
     return {"moses": MosesFormat(), "kaldi": KaldiFormat(costs), "fairseq": FairseqFormat()}[name]

@@ -9,7 +9,7 @@ stride 0 over V. The gather reads the right numbers, and nothing of size tokens 
 import contextlib
 import logging
 import math
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import Any, Collection, Dict, Mapping, Tuple
 
 import torch
 from fairseq.tasks.language_modeling import LanguageModelingConfig
@@ -47,15 +47,14 @@ class _Scoring(nn.Module):
         return scores.unsqueeze(-1).expand(-1, -1, len(layer))
 
 
-def score_exactly(models: Sequence[nn.Module], states: Mapping[nn.Module, Mapping]) -> None:
+def score_exactly(states: Mapping[nn.Module, Mapping]) -> None:
     """Let models score targets in bounded memory, if that is known to give their own scores.
 
     Args:
-        models: to be scored by.
         states: of the task, as each model's checkpoint carries it.
     """
-    for model in models:
-        if _is_of_fairseq(model) or "log_z" in states[model]:
+    for model, state in states.items():
+        if _is_of_fairseq(model) or "log_z" in state:
             with contextlib.suppress(UnsupportedModelError):
                 make_exact(model)
         if not isinstance(model, _Scoring):
@@ -66,7 +65,9 @@ def score_exactly(models: Sequence[nn.Module], states: Mapping[nn.Module, Mappin
             )
 
 
-def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], choice: str) -> None:
+def score_unnormalized(
+    models: Collection[nn.Module], state: Mapping[str, Any], choice: str
+) -> None:
     """Let a model score targets by m - log Z - shift.
 
     Args:
@@ -93,7 +94,7 @@ def score_unnormalized(models: Sequence[nn.Module], state: Mapping[str, Any], ch
     )
 
 
-def refuse_ensemble(models: Sequence[Any]) -> None:
+def refuse_ensemble(models: Collection[Any]) -> None:
     """Raise ValueError for more than one model, or name of a model."""
     got = f"an ensemble of {len(models)}; score the models one by one"
     require("--unnormalized", "one model", got, len(models) <= 1)

@@ -92,10 +92,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     def __init__(self, args: Any, *rest: Any, **kwargs: Any):
         super().__init__(args, *rest, **kwargs)
-        self._models: List[nn.Module] = []
         # The task states of the next model's checkpoint and of each model: fairseq merges them.
         self._loaded_state: Dict[str, Any] = {}
-        self._own_states: Dict[nn.Module, Dict[str, Any]] = {}
+        self._models: Dict[nn.Module, Dict[str, Any]] = {}
         self._untrained: Optional[nn.Module] = None
         self._criterion: Optional[SelfNormalizingCriterion] = None
         self._is_measured = self._is_checked = False
@@ -134,13 +133,12 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         except (AssertionError, RuntimeError):
             bands.check_cutoffs(args, len(self.target_dictionary))
             raise
-        self._own_states[model] = own
+        self._models[model] = own
         bands.restore(model, own)
         if own.get("score_squashing", False):
             squash(model)
         if self.args.stateful:
             self._carried_states.append(streams.CarriedState(model))
-        self._models.append(model)
         self._untrained = None if from_checkpoint else model
         return model
 
@@ -287,8 +285,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         else:
             if self.args.log_z_shift != "checkpoint":
                 logger.warning("--log-z-shift: not used without --unnormalized")
-            eval_lm.score_exactly(self._models, self._own_states)
-        dataset = eval_lm.in_blocks(self, dataset, self._own_states, **kwargs)
+            eval_lm.score_exactly(self._models)
+        dataset = eval_lm.in_blocks(self, dataset, self._models, **kwargs)
         return super().eval_lm_dataloader(dataset, **kwargs)
 
     def _set_matmul_precision(self) -> None:
