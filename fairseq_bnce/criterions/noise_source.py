@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_bnce import ranks
 from fairseq_bnce.criterions.flags import value_at
-from fairseq_bnce.data.token_counts import break_mode, training_target_counts
+from fairseq_bnce.data.token_counts import training_target_counts
 from fairseq_bnce.noise import NoiseDistribution
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class NoiseSource:
         self.samples = self._by_epoch[0]
         args = getattr(task, "args", None)
         # Only language modeling cuts running text, unless a flag says otherwise.
-        self.has_sentences = not hasattr(args, "sample_break_mode") or break_mode(args) != "none"
+        self.has_sentences = str(getattr(args, "sample_break_mode", None)) != "none"
         dictionary, has_starts = task.target_dictionary, getattr(args, "add_bos_token", False)
         self._marks = [dictionary.eos(), *[dictionary.bos()] * has_starts]  # once a sentence
         if options.bnce_group == "time" and (self.has_sentences or has_starts):

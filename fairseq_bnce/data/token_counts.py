@@ -29,11 +29,6 @@ _ITEMS = 2**12  # lines that are counted together
 _SEPARATOR = 1  # tokens of an empty line, which ends a document
 
 
-def break_mode(args: Any) -> str:
-    """Return the value of --sample-break-mode, which may be a member of fairseq's enumeration."""
-    return str(getattr(args.sample_break_mode, "value", args.sample_break_mode))
-
-
 # ---------------------------------------------------------------- training targets
 
 
@@ -100,7 +95,7 @@ def _count_as_cut(
     counts: np.ndarray, args: Any, prefixes: List[str], dictionary: Dictionary
 ) -> None:
     """Add the <s> in front of each block, and subtract the </s> between documents."""
-    mode = break_mode(args)
+    mode = str(args.sample_break_mode)
     if not (mode == "complete_doc" or args.add_bos_token):
         return
     for _, files in itertools.groupby(prefixes, os.path.dirname):  # the files of a folder: one text

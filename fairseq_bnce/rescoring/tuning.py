@@ -160,12 +160,7 @@ def tune(
     return max(found, key=lambda tuned: measure.sign * tuned.value)
 
 
-def climb(
-    lists: Lists,
-    weights: np.ndarray,
-    measure: Any,
-    on_line: Callable[[], Any] = lambda: None,
-) -> Tuned:
+def climb(lists: Lists, weights: np.ndarray, measure: Any, on_line: Callable[[], Any]) -> Tuned:
     """Search along one coordinate after the other, until no coordinate gains."""
     weights = _normalised(weights)
     value = measure.value(lists.sums(weights))

@@ -31,7 +31,6 @@ from fairseq_bnce.checkpoints.reading import LONGEST_CONTEXT
 from fairseq_bnce.criterions import flags, metrics
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion
 from fairseq_bnce.data import token_counts as data
-from fairseq_bnce.data.token_counts import break_mode
 from fairseq_bnce.errors import require
 from fairseq_bnce.flag import flag
 from fairseq_bnce.optim import registered as optimizers
@@ -212,7 +211,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """
         if not self._carried_states:
             return super().get_batch_iterator(dataset, max_tokens, max_sentences, **kwargs)
-        mode = break_mode(self.args)
+        mode = str(self.args.sample_break_mode)
         require("--sample-break-mode", "none, one text, with --stateful", mode, mode == "none")
         # Attach here and not at load time: a loaded model may never read streams.
         for state in self._carried_states:
