@@ -68,7 +68,7 @@ def text_only(tmp_path: Path, *arguments) -> Path:
     ],
 )
 def test_raw_text_is_tokenised(text: str, language: str, words: str) -> None:
-    assert tokens.words_of(text, language, lowercase=False) == words.split()
+    assert tokens.words_of(text, language) == words.split()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from fairseq_bnce.data.results import write_report
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import training_text
 from fairseq_bnce.text.reading import TextLines
-from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, words_of
+from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 from fairseq_bnce.text.writing import say
 
@@ -56,16 +56,16 @@ def prepare(
     Raises:
         InputError: for text or settings without a result.
     """
-    if made is None:
-        tokenizer, language = (NONE, None) if args.tokenized else (SACREMOSES, args.language)
-        made = TrainingText(tokenizer, language, args.lowercase, normalize=args.normalize)
+    tokenizer, language = (NONE, None) if args.tokenized else (SACREMOSES, args.language)
+    own = TrainingText(tokenizer, language, args.lowercase, normalize=args.normalize)
+    made = made or own
     known = read_dictionary(args.dict, made) if args.dict else None  # before hours of work
     result, dictionary = scratch / "result", scratch / "dict.txt"
     (result / "text").mkdir(parents=True)
     notes: Counter[str] = Counter()
     for name in ("input", *SPLITS):
         if getattr(args, name):
-            notes.update(_tokenize(args, name, scratch / name))
+            notes.update(_tokenize(args, name, scratch / name, own))
     if args.input:
         lines = notes["usable"] + (notes["empty"] if args.keep_empty_lines else 0)
         _split(args, scratch, lines)
@@ -93,17 +93,13 @@ def prepare(
 # ---------------------------------------------------------------- words
 
 
-def _tokenize(args: argparse.Namespace, split: str, path: Path) -> Counter[str]:
+def _tokenize(args: argparse.Namespace, split: str, path: Path, how: TrainingText) -> Counter[str]:
     """Write the tokenised lines of a split's files; return counts of what was read."""
     names = getattr(args, split)
     text = TextLines(names)
-    language = None if args.tokenized else args.language
-    function = partial(
-        tokenize_lines,
-        to_words=partial(words_of, language=language, lowercase=args.lowercase, how=args.normalize),
-        # Empty lines end paragraphs: they have to stay until the text is split.
-        keep_empty=args.keep_empty_lines or args.split_by == "paragraph",
-    )
+    # Empty lines end paragraphs: they have to stay until the text is split.
+    keep_empty = args.keep_empty_lines or args.split_by == "paragraph"
+    function = partial(tokenize_lines, to_words=how.words, keep_empty=keep_empty)
     notes: Counter[str] = Counter()
     with _open(path, "w") as out:
         for lines, counts in _map_lines(function, text, args.workers, f"tokenise --{split}"):

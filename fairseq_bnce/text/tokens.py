@@ -60,22 +60,19 @@ def _punctuation(language: str) -> Any:
     return MosesPunctNormalizer(language, norm_numbers=False)
 
 
-def words_of(text: str, language: str | None, lowercase: bool, how: str | None = None) -> list[str]:
+def words_of(text: str, language: str | None, how: str | None = None) -> list[str]:
     """Normalise a line, and cut it by the rules for a language, or at spaces if it is None.
 
     ``how`` to normalise is as for :func:`normalized`.
     """
     if language is None:
-        words = normalized_words(text.split(), how, None)
-    else:
-        text = normalized(text, how, language)
-        # sacremoses' protected_patterns would join a word and the full stop after it, and fail
-        # beyond 1,000 in a line.
-        parts = re.split(f"({'|'.join(SPECIALS)})", text)
-        cut = ([part] if part in SPECIALS else moses_words(part, language) for part in parts)
-        words = [word for some in cut for word in some]
-    # Lower-case afterwards: the tokeniser reads a capital after a full stop as a new sentence.
-    return [word.lower() for word in words] if lowercase else words
+        return normalized_words(text.split(), how, None)
+    text = normalized(text, how, language)
+    # sacremoses' protected_patterns would join a word and the full stop after it, and fail beyond
+    # 1,000 in a line.
+    parts = re.split(f"({'|'.join(SPECIALS)})", text)
+    cut = ([part] if part in SPECIALS else moses_words(part, language) for part in parts)
+    return [word for some in cut for word in some]
 
 
 def moses_words(text: str, language: str) -> list[str]:

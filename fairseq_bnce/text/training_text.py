@@ -103,7 +103,7 @@ class TrainingText(NamedTuple):
 def _cut(tokenizer: str, language: Optional[str], line: str, how: Optional[str]) -> List[str]:
     if tokenizer == PENN:
         return penn_words(tokens.normalized(line, how, language))
-    return tokens.words_of(line, language, False, how)
+    return tokens.words_of(line, language, how)
 
 
 @functools.lru_cache(_REMEMBERED)
