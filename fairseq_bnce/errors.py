@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Callable, Sequence
 
-QUOTED = 80  # characters of a quoted value: enough to find it again
+_QUOTED = 80  # characters of a quoted value: enough to find it again
 _MESSAGE = 600  # of a message; another library's may hold thousands of names
 
 
@@ -61,18 +61,18 @@ def at_least(least: int) -> Callable[[str], int]:
     return whole_number
 
 
-def quoted(value: object, limit: int = QUOTED) -> str:
-    """Return a value as Python writes it, in at most ``limit`` characters; a container's type."""
+def quoted(value: object) -> str:
+    """Return a value as Python writes it, in at most 80 characters; a container's type."""
     if not isinstance(value, (str, bytes, int, float, type(None))):
         return f"a {type(value).__name__}"
     # Cut before repr, which is slow for a line of 16 MB.
-    return _cut(repr(value[: limit + 1] if isinstance(value, (str, bytes)) else value), limit)
+    return _cut(repr(value[: _QUOTED + 1] if isinstance(value, (str, bytes)) else value), _QUOTED)
 
 
-def one_line(text: str, limit: int = _MESSAGE) -> str:
-    """Return a message without line breaks and control characters, cut at ``limit`` characters."""
-    joined = " ".join(line.strip() for line in text[: 10 * limit].splitlines())
-    return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in joined), limit)
+def one_line(text: str) -> str:
+    """Return a message without line breaks and control characters, cut at 600 characters."""
+    joined = " ".join(line.strip() for line in text[: 10 * _MESSAGE].splitlines())
+    return _cut("".join(c if c.isprintable() else repr(c)[1:-1] for c in joined), _MESSAGE)
 
 
 def describe_error(error: Exception) -> str:

@@ -83,10 +83,9 @@ def source_of(path: Path) -> str:
 def _draw(fill: Callable[[Any], None], path: Path, source: str) -> str:
     if importlib.util.find_spec("matplotlib") is None:
         return f"{path.name}: skipped, matplotlib is not installed (pip install matplotlib)"
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = FigureCanvasAgg(Figure()).figure  # no display, and none of pyplot's global state
+    figure = Figure()  # no display, and none of pyplot's global state
     fill(figure)
     figure.savefig(str(path), dpi=120, metadata={"Source": source} if source else None)
     return f"{path.name}: written"
