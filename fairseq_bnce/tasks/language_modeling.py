@@ -105,7 +105,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         args = flags.completed(args, "task")
         path = getattr(args, "model_path", None) or ""
         if getattr(args, "unnormalized", False) and not os.path.isfile(path):
-            eval_lm.refuse_ensemble(path.split(os.pathsep))
+            count = len(path.split(os.pathsep))
+            got = f"an ensemble of {count}; score the models one by one"
+            require("--unnormalized", "one model", got, count <= 1)
         return super().setup_task(args, **kwargs)
 
     @classmethod
