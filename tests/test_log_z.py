@@ -31,7 +31,7 @@ from tools import (
 from two_ranks import on_two_ranks, results, trained_on_ranks
 
 from fairseq_bnce import losses
-from fairseq_bnce.checkpoints.origin import CheckpointChoice
+from fairseq_bnce.checkpoints import origin
 from fairseq_bnce.criterions import log_z
 
 AUTO = ["--criterion", "bnce"]
@@ -73,12 +73,13 @@ def test_the_file_is_the_one_that_fairseq_loads(restore, suffix, tmp_path, monke
     last = tmp_path / "run" / f"checkpoint_last{suffix}.pt"
     for once, tuned, exists in itertools.product([None, "once.pt"], [None, "tuned.pt"], [0, 1]):
         last.touch() if exists else last.exists() and last.unlink()
-        choice = CheckpointChoice("run", restore, once, tuned, suffix)
+        choice = SimpleNamespace(save_dir="run", restore_file=restore, checkpoint_suffix=suffix)
+        choice.continue_once, choice.finetune_from_model = once, tuned
         asked = asked_for(choice)
         if asked is None:
             assert restore != "checkpoint_last.pt" and tuned
         else:
-            assert choice.path() == (asked if os.path.isfile(asked) else None)
+            assert origin.chosen(choice) == (asked if os.path.isfile(asked) else None)
 
 
 def asked_for(choice):
@@ -91,7 +92,7 @@ def asked_for(choice):
         get_train_iterator=lambda **_: SimpleNamespace(epoch=1),
         lr_step=lambda _: None,
     )
-    cfg = SimpleNamespace(**choice._asdict(), **flags, optimizer_overrides="{}")
+    cfg = SimpleNamespace(**vars(choice), **flags, optimizer_overrides="{}")
     try:
         checkpoint_utils.load_checkpoint(cfg, trainer)
     except ValueError:  # of --restore-file beside --finetune-from-model

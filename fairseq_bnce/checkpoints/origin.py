@@ -16,26 +16,6 @@ from fairseq_bnce.checkpoints.dictionaries import WORDS
 from fairseq_bnce.errors import require
 
 
-class CheckpointChoice(NamedTuple):
-    """fairseq's options that choose the checkpoint to continue from (CheckpointConfig)."""
-
-    save_dir: str
-    restore_file: str
-    continue_once: Optional[str]
-    finetune_from_model: Optional[str]
-    checkpoint_suffix: str
-
-    def path(self) -> Optional[str]:
-        """Return the file that fairseq-train will load, or None if it starts from nothing."""
-        name = self.restore_file.replace(".pt", f"{self.checkpoint_suffix or ''}.pt")
-        path: Optional[str] = name
-        if self.restore_file == "checkpoint_last.pt":
-            path = os.path.join(self.save_dir, name)
-            if not PathManager.exists(path):
-                path = self.continue_once or self.finetune_from_model
-        return path if path and PathManager.isfile(path) else None
-
-
 class Restored(NamedTuple):
     """Facts about the checkpoint that a training continues from.
 
@@ -53,8 +33,23 @@ class Restored(NamedTuple):
     words: Optional[str] = None
 
 
-def restored(choice: CheckpointChoice) -> Optional[Restored]:
-    """Read the checkpoint that a training continues from; None if there is none.
+def chosen(options: Any) -> Optional[str]:
+    """Return the file that fairseq-train will load, or None if it starts from nothing.
+
+    Args:
+        options: among others, those of fairseq's CheckpointConfig that choose the file.
+    """
+    name = options.restore_file.replace(".pt", f"{options.checkpoint_suffix or ''}.pt")
+    path: Optional[str] = name
+    if options.restore_file == "checkpoint_last.pt":
+        path = os.path.join(options.save_dir, name)
+        if not PathManager.exists(path):
+            path = options.continue_once or options.finetune_from_model
+    return path if path and PathManager.isfile(path) else None
+
+
+def restored(options: Any) -> Optional[Restored]:
+    """Read the checkpoint that a training continues from, see :func:`chosen`; None without one.
 
     The first rank reads the file, as in fairseq, and all ranks get the same facts.
 
@@ -64,14 +59,14 @@ def restored(choice: CheckpointChoice) -> Optional[Restored]:
     """
     found = None
     if ranks.rank() == 0:
-        path = choice.path()
+        path = chosen(options)
         found = None if path is None else _read(path)
     return ranks.from_first(found)
 
 
-def has_adaptive_softmax(choice: CheckpointChoice) -> bool:
+def has_adaptive_softmax(options: Any) -> bool:
     """Whether the model that the training goes on from was built with an adaptive softmax."""
-    path = choice.path()
+    path = chosen(options)
     if path is None:
         return False
     parameters = reading.load(PathManager.get_local_path(path), is_mapped=True).get("model") or {}

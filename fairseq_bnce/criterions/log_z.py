@@ -17,7 +17,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
-from fairseq_bnce.checkpoints.origin import CheckpointChoice, Restored, restored
+from fairseq_bnce.checkpoints.origin import Restored, restored
 from fairseq_bnce.errors import require
 
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 1024, 32
@@ -71,8 +71,7 @@ class CriterionWithLogZ(FairseqCriterion):
         if stored is not None:  # fairseq-validate has loaded the model already
             self.start_at(stored, "from the checkpoint")
             return
-        choice = (getattr(options, name) for name in CheckpointChoice._fields)
-        self.continued = found = restored(CheckpointChoice(*choice))
+        self.continued = found = restored(options)
         self.start_at(options.log_z, "--log-z auto" if options.log_z is None else "--log-z")
         if options.log_z is None and found is not None and found.log_z is not None:
             self.start_at(found.log_z, f"from {found.path}")

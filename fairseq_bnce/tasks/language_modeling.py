@@ -303,10 +303,8 @@ def _goes_on_in_bands(options: Any) -> bool:
         options: of the model; in a Namespace, with all other options.
     """
     criterion = CRITERION_REGISTRY.get(getattr(options, "criterion", None), object)
-    if not issubclass(criterion, SelfNormalizingCriterion):
-        return False
-    choice: Any = [getattr(options, name, None) for name in origin.CheckpointChoice._fields]
-    return origin.has_adaptive_softmax(origin.CheckpointChoice(*choice))
+    is_ours = issubclass(criterion, SelfNormalizingCriterion)
+    return is_ours and origin.has_adaptive_softmax(options)
 
 
 restoring.install_safe_loading(SelfNormalizedLanguageModelingTask)
