@@ -34,10 +34,8 @@ class NoiseSource:
     """
 
     def __init__(self, task: FairseqTask, options: Namespace):
-        self._task, self._subset = task, options.train_subset
-        self._kind, self._power = str(options.noise), options.noise_power
-        self._by_epoch = options.noise_samples
-        self.samples = self._by_epoch[0]
+        self._task, self._options = task, options
+        self.samples = options.noise_samples[0]
         args = getattr(task, "args", None)
         # Only language modeling cuts running text, unless a flag says otherwise.
         self.has_sentences = str(getattr(args, "sample_break_mode", None)) != "none"
@@ -51,7 +49,7 @@ class NoiseSource:
 
     def begin_epoch(self, epoch: int) -> None:
         """Take the number of noise samples of this epoch, counted from 1."""
-        self.samples = value_at(self._by_epoch, epoch)
+        self.samples = value_at(self._options.noise_samples, epoch)
 
     @functools.cached_property
     def unigram(self) -> NoiseDistribution:
@@ -61,13 +59,14 @@ class NoiseSource:
     @functools.cached_property
     def distribution(self) -> NoiseDistribution:
         """The distribution that noise is sampled from."""
-        if self._kind == "uniform":
+        if str(self._options.noise) == "uniform":
             return NoiseDistribution.uniform(len(self._task.target_dictionary))
-        return self.unigram if self._power == 1 else NoiseDistribution(self._counts, self._power)
+        power = self._options.noise_power
+        return self.unigram if power == 1 else NoiseDistribution(self._counts, power)
 
     @functools.cached_property
     def _counts(self) -> Tensor:
-        return training_target_counts(self._task, self._subset)
+        return training_target_counts(self._task, self._options.train_subset)
 
     def sample(self, device: torch.device, *shape: int) -> Tensor:
         """Sample ids of this shape, int64. They repeat with torch's seed and differ by rank."""

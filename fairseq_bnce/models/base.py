@@ -1,7 +1,6 @@
 """The base of this package's architectures: embeddings, features, and an output projection."""
 
-from argparse import Namespace
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
@@ -55,14 +54,12 @@ class WordModel(FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: FairseqDataclass, task: FairseqTask) -> "WordModel":
-        """Hand the configuration's values to the decoder.
+        """Build a model.
 
         Raises:
             ValueError: naming the flag, what was required and what came.
         """
-        names = [f.name for f in fields(getattr(cls, "__dataclass")) if f.name != "_name"]
-        options = Namespace(**{name: getattr(cfg, name) for name in names})
-        return cls(cls.Decoder(task.source_dictionary, task.target_dictionary, options))
+        return cls(cls.Decoder(task.source_dictionary, task.target_dictionary, cfg))
 
 
 class WordDecoder(FairseqIncrementalDecoder):
@@ -86,9 +83,7 @@ class WordDecoder(FairseqIncrementalDecoder):
     cache: str
     batch_dim: int
 
-    def __init__(
-        self, source: Dictionary, target: Dictionary, options: Namespace, feature_dim: int
-    ):
+    def __init__(self, source: Dictionary, target: Dictionary, options: Any, feature_dim: int):
         super().__init__(target)
         self.eos, self.pad = source.eos(), source.pad()
         embed_dim, init_range = options.decoder_embed_dim, options.init_range
@@ -167,9 +162,7 @@ class NGramDecoder(WordDecoder):
 
     cache, batch_dim = "past", 0
 
-    def __init__(
-        self, source: Dictionary, target: Dictionary, options: Namespace, feature_dim: int
-    ):
+    def __init__(self, source: Dictionary, target: Dictionary, options: Any, feature_dim: int):
         super().__init__(source, target, options, feature_dim)
         self.context_size = options.context_size
 

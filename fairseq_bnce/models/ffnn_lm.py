@@ -10,7 +10,6 @@ hidden layer, HD + D for the bottleneck:
 Sizes, counts and rectified layers are the paper's.
 """
 
-from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, Dict, Optional
 
@@ -53,7 +52,7 @@ class FeedForwardDecoder(NGramDecoder):
         ValueError: naming the flag, what was required and what came.
     """
 
-    def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
+    def __init__(self, source: Dictionary, target: Dictionary, options: Any):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
         super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
         sizes = [options.context_size * options.decoder_embed_dim]

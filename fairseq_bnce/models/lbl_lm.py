@@ -10,7 +10,6 @@ Presets: the first has that paper's context on PTB; all else is this project's c
     lbl_lm_mscc   10 words, D = 300, diagonal C_i  601 V + 3,000, 48.1 M at V = 80,000
 """
 
-from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +57,7 @@ class LogBilinearDecoder(NGramDecoder):
         ValueError: naming the flag, what was required and what came.
     """
 
-    def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
+    def __init__(self, source: Dictionary, target: Dictionary, options: Any):
         size = options.decoder_embed_dim
         super().__init__(source, target, options, size)
         self.is_bidirectional = options.bidirectional_context

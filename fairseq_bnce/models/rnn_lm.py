@@ -32,7 +32,6 @@ Zoph et al. (2016), the One Billion Word model: 4 layers, E = H = 2048, dropout 
     rnn_lm_zoph: 4097 V + 134.3 M; 3.39 B at V = 793,471
 """
 
-from argparse import Namespace
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Tuple
@@ -114,7 +113,7 @@ class RecurrentDecoder(WordDecoder):
 
     cache, batch_dim = "state", 1
 
-    def __init__(self, source: Dictionary, target: Dictionary, options: Namespace):
+    def __init__(self, source: Dictionary, target: Dictionary, options: Any):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
         hidden = options.decoder_embed_dim if hidden is None else hidden
         super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
