@@ -113,8 +113,8 @@ class _InBands:
 
     @property
     def bias(self) -> Optional[nn.Parameter]:
-        """The (V,) bias parameter, or None."""
-        return None
+        """The (V,) bias parameter; None for an adaptive softmax."""
+        return getattr(self, "output_bias", None)
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,), expanded: for tests and for small vocabularies."""
@@ -251,11 +251,6 @@ class Bands(_InBands, AdaptiveSoftmax):
 
     output_bias: nn.Parameter
     may_start = is_started = is_squashed = False
-
-    @property
-    def bias(self) -> nn.Parameter:
-        """The (V,) bias parameter."""
-        return self.output_bias
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         name = f"{prefix}output_bias"

@@ -58,8 +58,7 @@ class Plain:
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,)."""
-        is_plain = self._gain is None
-        weight = self._weight if is_plain else _normalised(self._weight, self._gain)
+        weight = self._weight if self._gain is None else _normalised(self._weight, self._gain)
         return Rows(weight, self.bias)
 
     def rows(self, ids: Tensor) -> Rows:
