@@ -41,10 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_split_options(group)
     group = parser.add_argument_group("words")
     add = flag_adder(group)
-    text = (
-        "whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese text is "
-    )
-    text += "not cut into words: segment it first and use --tokenized"
+    text = "whose rules sacremoses tokenises by (default: %(default)s). Chinese and Japanese text "
+    text += "is not cut into words: segment it first and use --tokenized"
     add("--language", text, default="en")
     text = f"the words are separated by spaces already; {BOS} and {EOS} at the ends of lines are "
     add("--tokenized", text + "dropped (fairseq adds its own)")
@@ -76,11 +74,9 @@ def add_split_options(group: Any) -> None:
     shares: Any = {"nargs": 3, "type": float, "metavar": ("TRAIN", "VALID", "TEST")}
     add("--split", text, default=list(DEFAULT_SPLIT), **shares)
     text = "block (default): train is the first part of the text, test the last, so that no valid "
-    text += (
-        "or test line stood beside a train line; paragraph: paragraphs (ended by an empty line) "
-    )
-    text += "drawn at random; line: lines drawn at random, for text whose lines have nothing to do "
-    text += "with each other. The order of the text stays within a split"
+    text += "or test line stood beside a train line; paragraph: paragraphs (ended by an empty "
+    text += "line) drawn at random; line: lines drawn at random, for text whose lines have nothing "
+    text += "to do with each other. The order of the text stays within a split"
     add("--split-by", text, choices=("block", "paragraph", "line"), default="block")
     add("--seed", "of those random draws (1)", type=int, default=1)
 
@@ -102,10 +98,8 @@ def add_vocabulary_options(group: Any) -> None:
     add("--min-count", text, metavar="N", type=at_least(1), default=1)
     text = "take the vocabulary of this dict.txt instead (to prepare text for a trained model)"
     add("--dict", text, metavar="FILE", type=Path)
-    text = (
-        "fill the dictionary up to a multiple of N with made-up words, as fairseq-preprocess does "
-    )
-    text += "for the sake of tensor cores (8); 1: no filling"
+    text = "fill the dictionary up to a multiple of N with made-up words, as fairseq-preprocess "
+    text += "does for the sake of tensor cores (8); 1: no filling"
     add("--padding-factor", text, metavar="N", type=at_least(1), default=8)
 
 

@@ -30,11 +30,8 @@ class RowSparseOptimizer(torch.optim.Optimizer):
 
     Args:
         parameters: as torch.optim takes them.
-        lr: the learning rate.
-        **options: others of the rule, by group; :attr:`own_options` has their defaults.
+        **options: the rule's, by group; ``lr`` among them.
     """
-
-    own_options: Options = {}
 
     # Options that would have to change rows without a gradient, at every update: required to be 0
     # with row-sparse gradients.
@@ -47,8 +44,8 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     supports_memory_efficient_fp16 = True
     disable_mem_eff_fp16_loading_hack = True
 
-    def __init__(self, parameters: Iterable, lr: float, **options: Any):
-        super().__init__(parameters, {"lr": lr, **self.own_options, **options})
+    def __init__(self, parameters: Iterable, **options: Any):
+        super().__init__(parameters, options)
         self._loaded: Set[Tensor] = set()  # parameters whose state was loaded and is not used yet
         # Whether step() divides gradients, as it does for halves; otherwise fairseq does. Halves
         # are divided by the loss scale and by the number of words in the master's precision: the
@@ -213,8 +210,12 @@ class SparseSGD(RowSparseOptimizer):
     With momentum (dense gradients alone) v = momentum v + g, p -= lr v, as torch.optim.SGD.
     """
 
-    own_options = {"momentum": 0.0, "weight_decay": 0.0}
     dense_only = ("momentum", "weight_decay")
+
+    def __init__(
+        self, parameters: Iterable, lr: float, momentum: float = 0.0, weight_decay: float = 0.0
+    ):
+        super().__init__(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
     def accumulators(self, group: Options) -> Sequence[str]:
         return ["velocity"] if group["momentum"] else []
@@ -231,8 +232,23 @@ class SparseSGD(RowSparseOptimizer):
 class SparseAdagrad(RowSparseOptimizer):
     """s += g^2; p -= lr g / (sqrt(s) + eps): the same as dense Adagrad (Duchi et al. 2011)."""
 
-    own_options = {"eps": 1e-10, "initial_accumulator": 0.0, "weight_decay": 0.0}
     dense_only = ("weight_decay",)
+
+    def __init__(
+        self,
+        parameters: Iterable,
+        lr: float,
+        eps: float = 1e-10,
+        initial_accumulator: float = 0.0,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(
+            parameters,
+            lr=lr,
+            eps=eps,
+            initial_accumulator=initial_accumulator,
+            weight_decay=weight_decay,
+        )
 
     def initial(self, value: Tensor, group: Options) -> Tensor:
         return torch.full_like(value, group["initial_accumulator"])
@@ -282,8 +298,17 @@ class LazyAdam(RowSparseOptimizer):
     not move, where Adam's would decay and go on moving it; t counts all updates.
     """
 
-    own_options = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
     dense_only = ("weight_decay",)
+
+    def __init__(
+        self,
+        parameters: Iterable,
+        lr: float,
+        betas: "tuple[float, float]" = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(parameters, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
 
     def accumulators(self, group: Options) -> Sequence[str]:
         return ["mean", "square"]

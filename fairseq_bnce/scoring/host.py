@@ -64,10 +64,13 @@ class HostScores:
         for word in (ids.min(), ids.max()) if ids.size else ():
             self.check(int(word))
         rows = np.where(ids < self._size, ids, self._unk)
-        found = np.empty(len(rows), dtype=np.float32)
-        number = np.searchsorted(self._firsts, rows, side="right") - 1
-        for own, table in enumerate(self._tables):
-            found[number == own] = _products(table, inputs, rows[number == own])
+        if len(self._tables) == 1:
+            found = _products(self._tables[0], inputs, rows)
+        else:
+            found = np.empty(len(rows), dtype=np.float32)
+            number = np.searchsorted(self._firsts, rows, side="right") - 1
+            for own, table in enumerate(self._tables):
+                found[number == own] = _products(table, inputs, rows[number == own])
         found = found if self._bias is None else found + self._bias[rows]
         return finite(SQUASHED_LIMIT * np.tanh(found / SQUASHED_SCALE) if self._squash else found)
 
