@@ -121,7 +121,6 @@ def completed(*answers: Dict[str, Any]) -> List[str]:
 
 _STAGES = {
     "before": "before, as `<unk>`",
-    "listed": "added without a text",
     "added": "added with the sentences",
     "further": "after 200 further updates",
     "whole": "trained with them from the start",
