@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Callable, Dict, List
 
-from . import adaptive, benchmarks, comparisons, decoding, papers, scoring
+from . import adaptive, benchmarks, comparisons, decoding, papers, peers, scoring
 from .cells import PROCESSOR_SPEED
 
 _perplexities = comparisons.perplexities
@@ -52,4 +52,6 @@ TABLES: Dict[str, Callable[..., List[str]]] = {
     "adaptive-equal-time": adaptive.equal_time,
     "adaptive-speed": adaptive.speed,
     "adaptive-scoring": adaptive.scoring,
+    "peers": peers.perplexities,
+    "peers-costs": peers.costs,
 }

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Train KenLM and faster-rnnlm on a text, for the page that compares them with fairseq's models.
+
+    bench_peers.py TEXT --out FOLDER --kenlm BIN --faster-rnnlm PROGRAM
+    bench_peers.py TEXT --out FOLDER --faster-rnnlm PROGRAM --words 6000000 12000000
+
+TEXT is a folder with train.txt, valid.txt and test.txt. Words that the models must not know are
+<unk> there; both peers get the word UNK instead, because they skip <unk>. BIN has KenLM's lmplz,
+build_binary and query. faster-rnnlm runs with one thread. With --words it reads that many words of
+train.txt, once, in a training of its own for each number; else it reads all of them until its
+validation stops it, or --seconds are over.
+
+FOLDER gets peers.json: perplexities (</s> counted), processor seconds, peak memory, size on disk,
+words scored a second of processor time, and how many words, or pieces of words, valid.txt has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+import environment  # noqa: F401
+from experiments import command, machine, processes
+
+SPLITS = ("train", "valid", "test")
+# The shapes and rates of faster-rnnlm's own pages.
+_SETTINGS = {
+    "hierarchical softmax": "-hidden 200 -hidden-type sigmoid -alpha 0.1",
+    "NCE": "-hidden 200 -hidden-type gru-insyn -nce 50 -alpha 0.05 -bptt 32 -bptt-skip 8",
+}
+_EPOCH = re.compile(r"valid:\s+([\d.]+)\s+elapsed: ([\d.]+)([smh])\+")
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    add("text", type=Path, help="folder with train.txt, valid.txt and test.txt")
+    add("--kenlm", type=Path, metavar="BIN", help="folder of its programs")
+    add("--order", type=int, default=5, help="of KenLM's n-grams")
+    add("--faster-rnnlm", type=Path, metavar="PROGRAM", help="its rnnlm")
+    add(
+        "--settings", nargs="+", choices=_SETTINGS, default=list(_SETTINGS), help="its output layer"
+    )
+    add("--words", nargs="+", type=int, default=[0], help="of train.txt; 0 for all")
+    add("--seconds", type=int, default=600, help="for one training and its validations")
+    add(
+        "--pieces", type=Path, nargs="+", default=[], metavar="TEXT", help="in subwords: count them"
+    )
+    options = parser.parse_args(arguments)
+    out = options.out
+    texts = {split: _written(options.text / f"{split}.txt", out) for split in SPLITS}
+    found: Dict[str, Any] = {"machine": machine.record(), "systems": {}}
+    folders = {"words": options.text, **{path.name: path for path in options.pieces}}
+    found["tokens"] = {name: _count(path / "valid.txt") for name, path in folders.items()}
+    if options.kenlm:
+        found["systems"]["KenLM"] = _kenlm(options, texts)
+    for name in options.settings if options.faster_rnnlm else []:
+        runs = [_faster_rnnlm(options, name, texts, words) for words in options.words]
+        found["systems"][f"faster-rnnlm, {name}"] = runs
+    text = json.dumps(found, indent=1)
+    (out / "peers.json").write_text(f"{text}\n", encoding="utf-8")
+    return 0
+
+
+def _written(path: Path, out: Path, words: int = 0) -> Path:
+    """Write a text with UNK for <unk>, or its first ``words`` words."""
+    target = out / "text" / f"{words or ''}{path.name}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    with path.open(encoding="utf-8") as lines, target.open("w", encoding="utf-8") as stream:
+        for line in lines:
+            stream.write(line.replace("<unk>", "UNK"))
+            count += len(line.split()) + 1
+            if words and count >= words:
+                break
+    return target
+
+
+def _kenlm(options: Any, texts: Dict[str, Path]) -> Dict[str, Any]:
+    """Estimate an n-gram model with modified Kneser-Ney smoothing, and score with it."""
+    log, arpa, binary = (options.out / f"kenlm.{end}" for end in ("log", "arpa", "bin"))
+    estimate = ["-o", options.order, "-S", "4G", "-T", options.out / "kenlm-", "--text"]
+    estimate = [options.kenlm / "lmplz", *estimate, texts["train"], "--arpa", arpa]
+    built = [options.kenlm / "build_binary", arpa, binary]
+    ended = [processes.run(one, log, options.threads) for one in (estimate, built)]
+    arpa.unlink()
+    return {
+        "seconds": sum(one.cpu_seconds for one in ended),
+        "peak_bytes": max(one.peak_bytes for one in ended),
+        "disk_bytes": binary.stat().st_size,
+        **_kenlm_scores(options, texts, binary),
+    }
+
+
+def _kenlm_scores(options: Any, texts: Dict[str, Path], binary: Path) -> Dict[str, float]:
+    found = {}
+    for split in SPLITS[1:]:
+        printed = options.out / f"kenlm.{split}"
+        query = [options.kenlm / "query", "-v", "summary", binary]
+        # query reads standard input.
+        shell = ["sh", "-c", f'"$@" < "{texts[split]}"', "query", *query]
+        ended = processes.run(shell, options.out / "kenlm.log", options.threads, printed)
+        text = printed.read_text(encoding="utf-8")
+        found[f"{split}_ppl"] = float(re.search(r"including OOVs:\s+(\S+)", text)[1])  # type: ignore
+        words = int(re.search(r"Tokens:\s+(\d+)", text)[1])  # type: ignore
+        found["words_per_processor_second"] = words / ended.cpu_seconds
+    return found
+
+
+def _faster_rnnlm(options: Any, name: str, texts: Dict[str, Path], words: int) -> Dict[str, Any]:
+    """Train a network, and score the test text with it."""
+    label = f"{name.replace(' ', '-')}-{words}"
+    log, model = (options.out / f"{label}.{end}" for end in ("log", "model"))
+    train = _written(texts["train"], options.out, words) if words else texts["train"]
+    program = [options.faster_rnnlm, "-rnnlm", model, "-threads", 1]
+    flags = ["-train", train, "-valid", texts["valid"], *_SETTINGS[name].split()]
+    flags += ["-max-epochs", 1] if words else []
+    limited = ["timeout", options.seconds, *program, *flags]
+    log.unlink(missing_ok=True)
+    command.say(label)
+    peak, ended_with = 0, None
+    try:
+        peak = processes.run(limited, log, options.threads).peak_bytes
+    except processes.CommandFailed as error:  # the time is over
+        ended_with = str(error)
+    scored = processes.run([*program, "-test", texts["test"]], log, options.threads, _nowhere(log))
+    return {
+        "words": words,
+        "curve": _curve(log),
+        "peak_bytes": peak,
+        "disk_bytes": sum(path.stat().st_size for path in model.parent.glob(f"{model.name}*")),
+        "words_per_processor_second": _count(texts["test"]) / scored.cpu_seconds,
+        "ended_with": ended_with,
+    }
+
+
+def _nowhere(log: Path) -> Path:
+    return log.with_suffix(".scores")
+
+
+def _count(path: Path) -> int:
+    """Return the number of words of a text, with </s>."""
+    with path.open(encoding="utf-8") as lines:
+        return sum(len(line.split()) + 1 for line in lines)
+
+
+def _curve(log: Path) -> List[Dict[str, float]]:
+    """Return seconds of training so far and validation perplexity after each epoch."""
+    text, total, found = log.read_text(encoding="utf-8", errors="replace"), 0.0, []
+    for bits, seconds, unit in _EPOCH.findall(text):
+        total += float(seconds) * _UNITS[unit]
+        found.append({"seconds": total, "ppl": 2 ** float(bits)})
+    return found
+
+
+if __name__ == "__main__":
+    command.start(main)
