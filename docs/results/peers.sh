@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# The trainings of peers.md: an hour and a half on one core. ptb/text and mscc/text are made by ptb.sh and
+# adaptive-softmax.sh, FASTER has faster-rnnlm's rnnlm, KENLM the programs of KenLM.
+set -eu
+
+# Words of fewer than 10 occurrences in the novels are <unk> for every model.
+mkdir -p ptb novels
+cp ptb/text/*.txt ptb/
+cp mscc/text/*.txt novels/
+for split in valid test; do awk 'NR % 15 == 1' mscc/text/$split.txt > novels/$split.txt; done
+
+# Subwords: pip install subword-nmt
+pieces() {  # CORPUS MERGES LINES
+    mkdir -p $1-bpe$2
+    head -n $3 $1/train.txt | sed 's/<unk>//g' | subword-nmt learn-bpe -s $2 > $1-bpe$2/codes
+    for split in train valid test; do
+        subword-nmt apply-bpe -c $1-bpe$2/codes --glossaries '<unk>' < $1/$split.txt > $1-bpe$2/$split.txt
+    done
+}
+pieces ptb 4000 50000
+pieces novels 4000 500000
+pieces novels 16000 500000
+for text in ptb novels ptb-bpe4000 novels-bpe4000 novels-bpe16000; do
+    scripts/fairseq-bnce prepare-text --tokenized --train $text/train.txt --valid $text/valid.txt \
+        --test $text/test.txt --out $text/data
+done
+
+# fairseq
+train() {  # TEXT OUT UPDATES INTERVAL, with a method and further flags
+    scripts/compare.py $1/data/bin --out $2 --recipe adagrad200 --profile-batches 0 --learning-rates 0.05 \
+        "${method[@]}" -- --max-update $3 --validate-interval-updates $4 "${@:5}"
+}
+method=(--criteria bnce --flags-for bnce "--row-sparse --optimizer sparse_adagrad --warmup-updates 100")
+train ptb ptb-bnce 6000 500 --dropout 0.2
+train novels novels-bnce 1800 225
+method=(--criteria adaptive=adaptive_loss)
+train ptb ptb-adaptive 1500 150 --dropout 0.2
+train novels novels-adaptive 1000 125
+method=(--criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0")
+train ptb ptb-softmax 560 80 --dropout 0.2
+method=(--criteria softmax=cross_entropy)
+train novels novels-softmax 125 25
+method=(--criteria bpe4000=cross_entropy)
+train ptb-bpe4000 ptb-pieces 1000 100 --dropout 0.2
+train novels-bpe4000 novels-pieces 900 150
+method=(--criteria bpe16000=cross_entropy)
+train novels-bpe16000 novels-pieces16 360 60
+
+# The peers
+scripts/bench_peers.py ptb --out peers-ptb --kenlm $KENLM --faster-rnnlm $FASTER --seconds 310 --pieces ptb-bpe4000
+scripts/bench_peers.py novels --out peers-novels --kenlm $KENLM --pieces novels-bpe4000 novels-bpe16000
+scripts/bench_peers.py novels --out peers-hs --faster-rnnlm $FASTER --settings "hierarchical softmax" \
+    --words 5000000 10000000 25000000
+scripts/bench_peers.py novels --out peers-nce --faster-rnnlm $FASTER --settings NCE --words 500000 1000000 2500000
