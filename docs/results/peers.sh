@@ -38,16 +38,14 @@ train ptb ptb-adaptive 1500 150 --dropout 0.2
 train novels novels-adaptive 1000 125
 method=(--criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0")
 train ptb ptb-softmax 560 80 --dropout 0.2
-method=(--criteria softmax=cross_entropy)
-train novels novels-softmax 125 25
-method=(--criteria bpe4000=cross_entropy)
+method=(--criteria bpe4000=self_norm_softmax --flags-for bpe4000 "--self-norm-alpha 0")
 train ptb-bpe4000 ptb-pieces 1000 100 --dropout 0.2
 train novels-bpe4000 novels-pieces 900 150
-method=(--criteria bpe16000=cross_entropy)
+method=(--criteria bpe16000=self_norm_softmax --flags-for bpe16000 "--self-norm-alpha 0")
 train novels-bpe16000 novels-pieces16 360 60
 
 # The peers
-scripts/bench_peers.py ptb --out peers-ptb --kenlm $KENLM --faster-rnnlm $FASTER --seconds 310 --pieces ptb-bpe4000
+scripts/bench_peers.py ptb --out peers-ptb --kenlm $KENLM --faster-rnnlm $FASTER --seconds 250 --pieces ptb-bpe4000
 scripts/bench_peers.py novels --out peers-novels --kenlm $KENLM --pieces novels-bpe4000 novels-bpe16000
 scripts/bench_peers.py novels --out peers-hs --faster-rnnlm $FASTER --settings "hierarchical softmax" \
     --words 5000000 10000000 25000000

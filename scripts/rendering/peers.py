@@ -8,8 +8,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from .adaptive import METHODS
 from .cells import number, table
 
-_PIECES = {"bpe4000": "`cross_entropy`, 4,000 merges", "bpe16000": "`cross_entropy`, 16,000 merges"}
-_NAMES = {**METHODS, **_PIECES, "KenLM": "KenLM, 5-grams"}
+_PIECES = {"bpe4000": "softmax, 4,000 merges", "bpe16000": "softmax, 16,000 merges"}
+_NAMES = {**METHODS, **_PIECES, "unigram": "softmax", "KenLM": "KenLM, 5-grams"}
 _MIB = 2**20
 Point = Tuple[float, float]  # seconds of training, perplexity of a word
 
