@@ -46,3 +46,33 @@ scripts/compare.py ptb/bin --recipe rnn200 --out sampled-run --profile-batches 0
     --flags-for complementary "$D --estimator complementary" \
     --flags-for shared_nce "$D" --flags-for sampled_softmax "$D" --flags-for bnce+800 "$D" \
     -- --max-epoch 3 --lr-scheduler fixed --lr 20,20,10 --optimizer sparse_sgd
+
+# Optimisers, one epoch of a GRU of 1 x 200.
+gru=(-- --rnn-cell gru --decoder-layers 1 --clip-norm 1 --optimizer adagrad --lr-scheduler fixed --max-epoch 1
+    --validate-interval-updates 0)
+only=(ptb/bin --recipe rnn200 --only-train)
+warm="--row-sparse --warmup-updates 100"
+scripts/compare.py "${only[@]}" --out gru400 --criteria adagrad=bnce --learning-rates 0.05 0.07 0.1 \
+    --flags-for adagrad "$warm --optimizer sparse_adagrad" "${gru[@]}"
+scripts/compare.py "${only[@]}" --out gru400-sgd --criteria sgd=bnce --learning-rates 10 20 \
+    --flags-for sgd "--row-sparse --optimizer sparse_sgd" "${gru[@]}"
+scripts/compare.py "${only[@]}" --out gru400-adam --criteria adam=bnce --learning-rates 0.002 0.004 \
+    --flags-for adam "$warm --optimizer lazy_adam" "${gru[@]}"
+scripts/compare.py "${only[@]}" --out gru400-softmax --criteria unigram=self_norm_softmax softmax=cross_entropy \
+    --learning-rates 0.07 --flags-for unigram "--self-norm-alpha 0" "${gru[@]}"
+scripts/compare.py "${only[@]}" --out gru1600 --criteria adagrad=bnce --learning-rates 0.05 0.07 0.1 0.14 0.2 \
+    --flags-for adagrad "$warm --optimizer sparse_adagrad" "${gru[@]}" --batch-size 80
+scripts/compare.py "${only[@]}" --out gru1600-adam --criteria adam=bnce --learning-rates 0.004 0.008 \
+    --flags-for adam "$warm --optimizer lazy_adam" "${gru[@]}" --batch-size 80
+scripts/compare.py "${only[@]}" --out curve --criteria falling=bnce \
+    --flags-for falling "$warm --optimizer sparse_adagrad --lr 0.1,0.03" \
+    "${gru[@]}" --batch-size 80 --max-epoch 2 --validate-interval-updates 145
+
+# Three epochs of an LSTM of 2 x 200, everyone with Adagrad.
+epochs=(--learning-rates 0.07 -- --optimizer adagrad --lr-scheduler fixed --max-epoch 3 --validate-interval-updates 0)
+scripts/compare.py "${only[@]}" --out epochs-bnce --criteria bnce ranking=bnce \
+    --flags-for bnce "$warm --optimizer sparse_adagrad" \
+    --flags-for ranking "$warm --optimizer sparse_adagrad --objective ranking --self-norm-alpha 0.2
+        --noise-samples-by-epoch 800,800,4000" "${epochs[@]}"
+scripts/compare.py "${only[@]}" --out epochs-softmax --criteria unigram=self_norm_softmax \
+    --flags-for unigram "--self-norm-alpha 0" "${epochs[@]}"

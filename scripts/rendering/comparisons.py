@@ -153,3 +153,26 @@ def fused(comparison: Comparison) -> List[str]:
             speeds = [number(fast, ",.0f"), number(slow, ",.0f"), number(fast / slow, ".1f")]
             lines.append([batch.replace("x", " × "), units, *speeds])
     return table(titles, lines)
+
+
+OPTIMIZERS = {
+    "sgd": "`bnce`, `sparse_sgd`",
+    "adagrad": "`bnce`, `sparse_adagrad`",
+    "adam": "`bnce`, `lazy_adam`",
+    "unigram": "the softmax, from the unigram model, `adagrad`",
+    "softmax": "`cross_entropy`, `adagrad`",
+}
+
+
+def optimizers(*comparisons: Comparison) -> List[str]:
+    """Tabulate the perplexity of one epoch by optimiser, targets a batch and learning rate."""
+    lines = []
+    for comparison in comparisons:
+        flags = [*comparison["recipe"]["training"], *comparison["flags"]]
+        last = dict(zip(flags, flags[1:]))
+        targets = int(last["--batch-size"]) * int(last["--tokens-per-sample"])
+        for run in comparison["runs"]:
+            name, _, rate = run["label"].partition("@")
+            lines.append(([OPTIMIZERS[name], f"{targets:,}", rate], run))
+    columns = (("valid PPL", "valid_ppl", ".1f"), ("processor s", "processor_seconds", ".0f"))
+    return measured(["", "targets", "lr"], columns, lines)

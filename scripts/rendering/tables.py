@@ -16,6 +16,7 @@ TABLES: Dict[str, Callable[..., List[str]]] = {
     "ptb-ranking-epochs": comparisons.epochs,
     "ptb-ranking-seeds": comparisons.seeds,
     "noise-counts": comparisons.noise_counts,
+    "optimizers": comparisons.optimizers,
     "ptb-sampled": partial(_perplexities, labels=comparisons.SAMPLED, speed=PROCESSOR_SPEED),
     "ptb-fused": comparisons.fused,
     "words-by-vocabulary": benchmarks.by_vocabulary,
