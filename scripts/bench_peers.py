@@ -8,7 +8,7 @@ TEXT is a folder with train.txt, valid.txt and test.txt. Words that the models m
 <unk> there; both peers get the word UNK instead, because they skip <unk>. BIN has KenLM's lmplz,
 build_binary and query. faster-rnnlm runs with one thread. With --words it reads that many words of
 train.txt, once, in a training of its own for each number; else it reads all of them until its
-validation stops it, or --seconds are over.
+validation stops it, or --seconds are over. A second call trains no network again.
 
 FOLDER gets peers.json: perplexities (</s> counted), processor seconds, peak memory, size on disk,
 words scored a second of processor time, and how many words, or pieces of words, valid.txt has.
@@ -16,6 +16,7 @@ words scored a second of processor time, and how many words, or pieces of words,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -118,27 +119,19 @@ def _faster_rnnlm(options: Any, name: str, texts: Dict[str, Path], words: int) -
     program = [options.faster_rnnlm, "-rnnlm", model, "-threads", 1]
     flags = ["-train", train, "-valid", texts["valid"], *_SETTINGS[name].split()]
     flags += ["-max-epochs", 1] if words else []
-    limited = ["timeout", options.seconds, *program, *flags]
-    log.unlink(missing_ok=True)
-    command.say(label)
-    peak, ended_with = 0, None
-    try:
-        peak = processes.run(limited, log, options.threads).peak_bytes
-    except processes.CommandFailed as error:  # the time is over
-        ended_with = str(error)
-    scored = processes.run([*program, "-test", texts["test"]], log, options.threads, _nowhere(log))
+    if not log.exists():
+        command.say(label)
+        with contextlib.suppress(processes.CommandFailed):  # the time is over
+            processes.run(["timeout", options.seconds, *program, *flags], log, options.threads)
+    scores = [*program, "-test", texts["test"]]
+    scored = processes.run(scores, log, options.threads, log.with_suffix(".scores"))
     return {
         "words": words,
         "curve": _curve(log),
-        "peak_bytes": peak,
+        "peak_bytes": scored.peak_bytes,
         "disk_bytes": sum(path.stat().st_size for path in model.parent.glob(f"{model.name}*")),
         "words_per_processor_second": _count(texts["test"]) / scored.cpu_seconds,
-        "ended_with": ended_with,
     }
-
-
-def _nowhere(log: Path) -> Path:
-    return log.with_suffix(".scores")
 
 
 def _count(path: Path) -> int:
