@@ -2,13 +2,11 @@
 """Train KenLM and faster-rnnlm on a text, for the page that compares them with fairseq's models.
 
     bench_peers.py TEXT --out FOLDER --kenlm BIN --faster-rnnlm PROGRAM
-    bench_peers.py TEXT --out FOLDER --faster-rnnlm PROGRAM --words 6000000 12000000
 
 TEXT is a folder with train.txt, valid.txt and test.txt. Words that the models must not know are
 <unk> there; both peers get the word UNK instead, because they skip <unk>. BIN has KenLM's lmplz,
-build_binary and query. faster-rnnlm runs with one thread. With --words it reads that many words of
-train.txt, once, in a training of its own for each number; else it reads all of them until its
-validation stops it, or --seconds are over. A second call trains no network again.
+build_binary and query. faster-rnnlm runs with one thread, until its validation after an epoch stops
+it, or --seconds are over. A second call trains no network again.
 
 FOLDER gets peers.json: perplexities (</s> counted), processor seconds, peak memory, size on disk,
 words scored a second of processor time, and how many words, or pieces of words, valid.txt has.
@@ -45,7 +43,6 @@ def main(arguments: Sequence[str]) -> int:
     add(
         "--settings", nargs="+", choices=_SETTINGS, default=list(_SETTINGS), help="its output layer"
     )
-    add("--words", nargs="+", type=int, default=[0], help="of train.txt; 0 for all")
     add("--seconds", type=int, default=600, help="for one training and its validations")
     add(
         "--pieces", type=Path, nargs="+", default=[], metavar="TEXT", help="in subwords: count them"
@@ -59,24 +56,18 @@ def main(arguments: Sequence[str]) -> int:
     if options.kenlm:
         found["systems"]["KenLM"] = _kenlm(options, texts)
     for name in options.settings if options.faster_rnnlm else []:
-        runs = [_faster_rnnlm(options, name, texts, words) for words in options.words]
-        found["systems"][f"faster-rnnlm, {name}"] = runs
+        found["systems"][f"faster-rnnlm, {name}"] = _faster_rnnlm(options, name, texts)
     text = json.dumps(found, indent=1)
     (out / "peers.json").write_text(f"{text}\n", encoding="utf-8")
     return 0
 
 
-def _written(path: Path, out: Path, words: int = 0) -> Path:
-    """Write a text with UNK for <unk>, or its first ``words`` words."""
-    target = out / "text" / f"{words or ''}{path.name}"
+def _written(path: Path, out: Path) -> Path:
+    """Write a text with UNK for <unk>."""
+    target = out / "text" / path.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    count = 0
-    with path.open(encoding="utf-8") as lines, target.open("w", encoding="utf-8") as stream:
-        for line in lines:
-            stream.write(line.replace("<unk>", "UNK"))
-            count += len(line.split()) + 1
-            if words and count >= words:
-                break
+    text = path.read_text(encoding="utf-8")
+    target.write_text(text.replace("<unk>", "UNK"), encoding="utf-8")
     return target
 
 
@@ -111,22 +102,18 @@ def _kenlm_scores(options: Any, texts: Dict[str, Path], binary: Path) -> Dict[st
     return found
 
 
-def _faster_rnnlm(options: Any, name: str, texts: Dict[str, Path], words: int) -> Dict[str, Any]:
+def _faster_rnnlm(options: Any, name: str, texts: Dict[str, Path]) -> Dict[str, Any]:
     """Train a network, and score the test text with it."""
-    label = f"{name.replace(' ', '-')}-{words}"
-    log, model = (options.out / f"{label}.{end}" for end in ("log", "model"))
-    train = _written(texts["train"], options.out, words) if words else texts["train"]
+    log, model = (options.out / f"{name.replace(' ', '-')}.{end}" for end in ("log", "model"))
     program = [options.faster_rnnlm, "-rnnlm", model, "-threads", 1]
-    flags = ["-train", train, "-valid", texts["valid"], *_SETTINGS[name].split()]
-    flags += ["-max-epochs", 1] if words else []
+    flags = ["-train", texts["train"], "-valid", texts["valid"], *_SETTINGS[name].split()]
     if not log.exists():
-        command.say(label)
+        command.say(name)
         with contextlib.suppress(processes.CommandFailed):  # the time is over
             processes.run(["timeout", options.seconds, *program, *flags], log, options.threads)
     scores = [*program, "-test", texts["test"]]
     scored = processes.run(scores, log, options.threads, log.with_suffix(".scores"))
     return {
-        "words": words,
         "curve": _curve(log),
         "peak_bytes": scored.peak_bytes,
         "disk_bytes": sum(path.stat().st_size for path in model.parent.glob(f"{model.name}*")),

@@ -73,16 +73,13 @@ def _of_fairseq(run: Dict[str, Any], tokens: Dict[str, int]) -> _System:
     return _System(_NAMES[label], points, run["peak_mib"], disk, exact, unnormalised)
 
 
-def _of_peer(name: str, found: Any) -> _System:
-    runs = found if isinstance(found, list) else [found]
-    last = runs[-1]
-    points = [(p["seconds"], p["ppl"]) for run in runs for p in run.get("curve", [])]
-    points = points or [(last["seconds"], last["valid_ppl"])]
-    peak = last["peak_bytes"] / _MIB or None
-    speed = last["words_per_processor_second"]
-    is_exact = not name.endswith("NCE")
-    speeds = (speed, None) if is_exact else (None, speed)
-    return _System(_NAMES.get(name, name), points, peak, last["disk_bytes"] / _MIB, *speeds)
+def _of_peer(name: str, found: Dict[str, Any]) -> _System:
+    points = [(point["seconds"], point["ppl"]) for point in found.get("curve", [])]
+    points = points or [(found["seconds"], found["valid_ppl"])]
+    peak, disk = found["peak_bytes"] / _MIB, found["disk_bytes"] / _MIB
+    speeds = [found["words_per_processor_second"], None]
+    exact, unnormalised = reversed(speeds) if name.endswith("NCE") else speeds
+    return _System(_NAMES.get(name, name), points, peak, disk, exact, unnormalised)
 
 
 def _after(points: Sequence[Point], seconds: float) -> str:
