@@ -40,9 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     add("--kenlm", type=Path, metavar="BIN", help="folder of its programs")
     add("--order", type=int, default=5, help="of KenLM's n-grams")
     add("--faster-rnnlm", type=Path, metavar="PROGRAM", help="its rnnlm")
-    add(
-        "--settings", nargs="+", choices=_SETTINGS, default=list(_SETTINGS), help="its output layer"
-    )
+    layers = "its output layer: " + ", ".join(map(repr, _SETTINGS))
+    names = {"nargs": "+", "choices": _SETTINGS, "default": list(_SETTINGS), "metavar": "NAME"}
+    add("--settings", help=layers, **names)
     add("--seconds", type=int, default=600, help="for one training and its validations")
     add(
         "--pieces", type=Path, nargs="+", default=[], metavar="TEXT", help="in subwords: count them"

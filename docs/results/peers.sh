@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The trainings of peers.md: an hour and a half on one core. ptb/text and mscc/text are made by ptb.sh and
-# adaptive-softmax.sh, FASTER has faster-rnnlm's rnnlm, KENLM the programs of KenLM.
+# adaptive-softmax.sh, FASTER is faster-rnnlm's rnnlm, KENLM the folder of KenLM's programs.
 set -eu
 
 # Words of fewer than 10 occurrences in the novels are <unk> for every model.
@@ -45,6 +45,6 @@ method=(--criteria bpe16000=self_norm_softmax --flags-for bpe16000 "--self-norm-
 train novels-bpe16000 novels-pieces16 360 60
 
 # The peers
-scripts/bench_peers.py ptb --out peers-ptb --kenlm $KENLM --faster-rnnlm $FASTER --seconds 250 --pieces ptb-bpe4000
-scripts/bench_peers.py novels --out peers-novels --kenlm $KENLM --pieces novels-bpe4000 novels-bpe16000
-scripts/bench_peers.py novels --out peers-hs --faster-rnnlm $FASTER --settings "hierarchical softmax" --seconds 900
+scripts/bench_peers.py ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER --seconds 250 --pieces ptb-bpe4000
+scripts/bench_peers.py novels --out peers-novels --kenlm KENLM --pieces novels-bpe4000 novels-bpe16000
+scripts/bench_peers.py novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 900

@@ -48,7 +48,7 @@ scripts/compare.py ptb/bin --recipe rnn200 --out sampled-run --profile-batches 0
     -- --max-epoch 3 --lr-scheduler fixed --lr 20,20,10 --optimizer sparse_sgd
 
 # Optimisers, one epoch of a GRU of 1 x 200.
-gru=(-- --rnn-cell gru --decoder-layers 1 --clip-norm 1 --optimizer adagrad --lr-scheduler fixed --max-epoch 1
+gru=(-- --arch rnn_lm --rnn-cell gru --decoder-layers 1 --clip-norm 1 --optimizer adagrad --lr-scheduler fixed --max-epoch 1
     --validate-interval-updates 0)
 only=(ptb/bin --recipe rnn200 --only-train)
 warm="--row-sparse --warmup-updates 100"
@@ -75,4 +75,4 @@ scripts/compare.py "${only[@]}" --out epochs-bnce --criteria bnce ranking=bnce \
     --flags-for ranking "$warm --optimizer sparse_adagrad --objective ranking --self-norm-alpha 0.2
         --noise-samples-by-epoch 800,800,4000" "${epochs[@]}"
 scripts/compare.py "${only[@]}" --out epochs-softmax --criteria unigram=self_norm_softmax \
-    --flags-for unigram "--self-norm-alpha 0" "${epochs[@]}"
+    --flags-for unigram "--self-norm-alpha 0 --warmup-updates 100" "${epochs[@]}"
