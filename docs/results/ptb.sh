@@ -76,3 +76,9 @@ scripts/compare.py "${only[@]}" --out epochs-bnce --criteria bnce ranking=bnce \
         --noise-samples-by-epoch 800,800,4000" "${epochs[@]}"
 scripts/compare.py "${only[@]}" --out epochs-softmax --criteria unigram=self_norm_softmax \
     --flags-for unigram "--self-norm-alpha 0 --warmup-updates 100" "${epochs[@]}"
+
+# The same for twenty epochs.
+twenty=(--learning-rates 0.07 -- --optimizer adagrad --lr-scheduler fixed --force-anneal 8 --lr-shrink 0.7 --max-epoch 20
+    --warmup-updates 100 --dropout 0.3 --validate-interval-updates 0)
+scripts/compare.py "${only[@]}" --out twenty-bnce --criteria bnce --flags-for bnce "--row-sparse --optimizer sparse_adagrad" "${twenty[@]}"
+scripts/compare.py "${only[@]}" --out twenty-softmax --criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0" "${twenty[@]}"
