@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
@@ -129,10 +130,12 @@ def _count(path: Path) -> int:
 
 def _curve(log: Path) -> List[Dict[str, float]]:
     """Return seconds of training so far and validation perplexity after each epoch."""
-    text, total, found = log.read_text(encoding="utf-8", errors="replace"), 0.0, []
+    text = log.read_text(encoding="utf-8", errors="replace")
+    total, least, found = 0.0, math.inf, []
     for bits, seconds, unit in _EPOCH.findall(text):
         total += float(seconds) * _UNITS[unit]
-        found.append({"seconds": total, "ppl": 2 ** float(bits)})
+        least = min(least, 2 ** float(bits))  # a worse model is rejected
+        found.append({"seconds": total, "ppl": least})
     return found
 
 

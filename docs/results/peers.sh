@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The trainings of peers.md: an hour and a half on one core. ptb/text and mscc/text are made by ptb.sh and
+# The trainings of peers.md: three hours on one core. ptb/text and mscc/text are made by ptb.sh and
 # adaptive-softmax.sh, FASTER is faster-rnnlm's rnnlm, KENLM the folder of KenLM's programs.
 set -eu
 
@@ -31,20 +31,20 @@ train() {  # TEXT OUT UPDATES INTERVAL, with a method and further flags
         "${method[@]}" -- --max-update $3 --validate-interval-updates $4 "${@:5}"
 }
 method=(--criteria bnce --flags-for bnce "--row-sparse --optimizer sparse_adagrad --warmup-updates 100")
-train ptb ptb-bnce 6000 500 --dropout 0.2
-train novels novels-bnce 1800 225
+train ptb ptb-bnce 3000 250 --dropout 0.2
+train novels novels-bnce 4000 300
 method=(--criteria adaptive=adaptive_loss)
-train ptb ptb-adaptive 1500 150 --dropout 0.2
-train novels novels-adaptive 1000 125
+train ptb ptb-adaptive 1800 150 --dropout 0.2
+train novels novels-adaptive 1800 200
 method=(--criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0")
-train ptb ptb-softmax 560 80 --dropout 0.2
+train ptb ptb-softmax 1200 80 --dropout 0.2
 method=(--criteria bpe4000=self_norm_softmax --flags-for bpe4000 "--self-norm-alpha 0")
-train ptb-bpe4000 ptb-pieces 1000 100 --dropout 0.2
-train novels-bpe4000 novels-pieces 900 150
+train ptb-bpe4000 ptb-pieces 2600 200 --dropout 0.2
+train novels-bpe4000 novels-pieces 1800 150
 method=(--criteria bpe16000=self_norm_softmax --flags-for bpe16000 "--self-norm-alpha 0")
-train novels-bpe16000 novels-pieces16 360 60
+train novels-bpe16000 novels-pieces16 540 60
 
 # The peers
-scripts/bench_peers.py ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER --seconds 250 --pieces ptb-bpe4000
+scripts/bench_peers.py ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER --seconds 400 --pieces ptb-bpe4000
 scripts/bench_peers.py novels --out peers-novels --kenlm KENLM --pieces novels-bpe4000 novels-bpe16000
-scripts/bench_peers.py novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 900
+scripts/bench_peers.py novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 1000

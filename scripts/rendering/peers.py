@@ -11,6 +11,7 @@ from .cells import number, table
 _PIECES = {"bpe4000": "softmax, 4,000 merges", "bpe16000": "softmax, 16,000 merges"}
 _NAMES = {**METHODS, **_PIECES, "unigram": "softmax", "KenLM": "KenLM, 5-grams"}
 _MIB = 2**20
+_SECONDS = (60, 120, 300, 600)
 Point = Tuple[float, float]  # seconds of training, perplexity of a word
 
 
@@ -31,10 +32,10 @@ class _System(NamedTuple):
     unnormalised: Optional[float]
 
 
-def perplexities(*files: Dict[str, Any], seconds: Sequence[int] = (60, 120, 300)) -> List[str]:
+def perplexities(*files: Dict[str, Any]) -> List[str]:
     """Tabulate the validation perplexity of a word after so many seconds of processor time."""
-    titles = ["validation PPL of a word after", *(f"{limit} s" for limit in seconds)]
-    lines = [[s.name, *(_after(s.points, limit) for limit in seconds)] for s in _systems(files)]
+    titles = ["validation PPL of a word after", *(f"{limit} s" for limit in _SECONDS)]
+    lines = [[s.name, *(_after(s.points, limit) for limit in _SECONDS)] for s in _systems(files)]
     return table(titles, lines)
 
 
