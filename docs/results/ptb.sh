@@ -60,6 +60,8 @@ scripts/compare.py "${only[@]}" --out gru400-adam --criteria adam=bnce --learnin
     --flags-for adam "$warm --optimizer lazy_adam" "${gru[@]}"
 scripts/compare.py "${only[@]}" --out gru400-softmax --criteria unigram=self_norm_softmax softmax=cross_entropy \
     --learning-rates 0.07 --flags-for unigram "--self-norm-alpha 0" "${gru[@]}"
+scripts/compare.py "${only[@]}" --out gru400-softmax-warm --criteria unigram=self_norm_softmax \
+    --learning-rates 0.07 --flags-for unigram "--self-norm-alpha 0 --warmup-updates 100" "${gru[@]}"
 scripts/compare.py "${only[@]}" --out gru1600 --criteria adagrad=bnce --learning-rates 0.05 0.07 0.1 0.14 0.2 \
     --flags-for adagrad "$warm --optimizer sparse_adagrad" "${gru[@]}" --batch-size 80
 scripts/compare.py "${only[@]}" --out gru1600-adam --criteria adam=bnce --learning-rates 0.004 0.008 \
