@@ -33,6 +33,9 @@ train() {  # TEXT OUT UPDATES INTERVAL, with a method and further flags
 method=(--criteria bnce --flags-for bnce "--row-sparse --optimizer sparse_adagrad --warmup-updates 100")
 train ptb ptb-bnce 3000 250 --dropout 0.2
 train novels novels-bnce 4000 300
+scripts/compare.py ptb/data/bin --out ptb-gru --recipe rnn200 --profile-batches 0 --criteria gru=bnce \
+    --flags-for gru "--row-sparse --warmup-updates 100 --optimizer sparse_adagrad --lr 0.1,0.03" -- --arch rnn_lm --rnn-cell gru \
+    --decoder-layers 1 --clip-norm 1 --lr-scheduler fixed --max-epoch 2 --batch-size 80 --validate-interval-updates 145
 method=(--criteria adaptive=adaptive_loss)
 train ptb ptb-adaptive 1800 150 --dropout 0.2
 train novels novels-adaptive 1800 200
@@ -42,9 +45,9 @@ method=(--criteria bpe4000=self_norm_softmax --flags-for bpe4000 "--self-norm-al
 train ptb-bpe4000 ptb-pieces 2600 200 --dropout 0.2
 train novels-bpe4000 novels-pieces 1800 150
 method=(--criteria bpe16000=self_norm_softmax --flags-for bpe16000 "--self-norm-alpha 0")
-train novels-bpe16000 novels-pieces16 540 60
+train novels-bpe16000 novels-pieces16 690 60
 
 # The peers
-scripts/bench_peers.py ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER --seconds 400 --pieces ptb-bpe4000
+scripts/bench_peers.py ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER --seconds 900 --pieces ptb-bpe4000
 scripts/bench_peers.py novels --out peers-novels --kenlm KENLM --pieces novels-bpe4000 novels-bpe16000
 scripts/bench_peers.py novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 1000

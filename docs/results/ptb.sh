@@ -70,6 +70,16 @@ scripts/compare.py "${only[@]}" --out curve --criteria falling=bnce \
     --flags-for falling "$warm --optimizer sparse_adagrad --lr 0.1,0.03" \
     "${gru[@]}" --batch-size 80 --max-epoch 2 --validate-interval-updates 145
 
+# Optimisers, one epoch of a transformer.
+one=(-- --max-epoch 1 --validate-interval-updates 0)
+transformer=(ptb/bin --recipe adam200 --only-train)
+scripts/compare.py "${transformer[@]}" --out transformer-adam --criteria adam=bnce --learning-rates 0.001 0.002 0.004 \
+    --flags-for adam "--row-sparse --optimizer lazy_adam" "${one[@]}"
+scripts/compare.py "${transformer[@]}" --out transformer-adagrad --criteria adagrad=bnce --learning-rates 0.01 0.02 0.05 \
+    --flags-for adagrad "$warm --optimizer sparse_adagrad" "${one[@]}"
+scripts/compare.py "${transformer[@]}" --out transformer-softmax --criteria unigram=self_norm_softmax --learning-rates 0.02 \
+    --flags-for unigram "--self-norm-alpha 0 --optimizer adagrad --warmup-updates 100" "${one[@]}"
+
 # Three epochs of an LSTM of 2 x 200, everyone with Adagrad.
 epochs=(--learning-rates 0.07 -- --optimizer adagrad --lr-scheduler fixed --max-epoch 3 --validate-interval-updates 0)
 scripts/compare.py "${only[@]}" --out epochs-bnce --criteria bnce ranking=bnce \

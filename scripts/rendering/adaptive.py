@@ -21,6 +21,7 @@ METHODS = {
     "adaptive": "`adaptive_loss`",
     "bnce": "`bnce --row-sparse`",
     "ranking": "the same, `--objective ranking`",
+    "adagrad": "`bnce --row-sparse`, Adagrad",
     "random": "`bnce --row-sparse --init-output-bias none`",
     "tied": "`bnce --row-sparse`, embeddings tied",
     "bands": "`bnce --row-sparse`, in bands",

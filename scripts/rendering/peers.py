@@ -9,7 +9,8 @@ from .adaptive import METHODS
 from .cells import number, table
 
 _PIECES = {"bpe4000": "softmax, 4,000 merges", "bpe16000": "softmax, 16,000 merges"}
-_NAMES = {**METHODS, **_PIECES, "unigram": "softmax", "KenLM": "KenLM, 5-grams"}
+_OWN = {"unigram": "softmax", "gru": "`bnce --row-sparse`, a GRU", "KenLM": "KenLM, 5-grams"}
+_NAMES = {**METHODS, **_PIECES, **_OWN}
 _MIB = 2**20
 _SECONDS = (60, 120, 300, 600)
 Point = Tuple[float, float]  # seconds of training, perplexity of a word
