@@ -42,8 +42,8 @@ def main(arguments: Sequence[str]) -> int:
     add("--order", type=int, default=5, help="of KenLM's n-grams")
     add("--faster-rnnlm", type=Path, metavar="PROGRAM", help="its rnnlm")
     layers = "its output layer: " + ", ".join(map(repr, _SETTINGS))
-    names = {"nargs": "+", "choices": _SETTINGS, "default": list(_SETTINGS), "metavar": "NAME"}
-    add("--settings", help=layers, **names)
+    known = list(_SETTINGS)
+    add("--settings", nargs="+", choices=known, default=known, metavar="NAME", help=layers)
     add("--seconds", type=int, default=600, help="for one training and its validations")
     add(
         "--pieces", type=Path, nargs="+", default=[], metavar="TEXT", help="in subwords: count them"

@@ -15,6 +15,7 @@ import argparse
 import hashlib
 import json
 import re
+import textwrap
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from rendering import frontier
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "exact perplexity"}
 TIME = {"xlabel": "processor seconds", "ylabel": "validation perplexity", "yscale": "log"}
+WIDTH = 50  # characters of a panel's title in one line
 # What is shown, and the function that draws it and says what it did: (path, digest) -> message.
 Picture = Tuple[Any, Callable[[Path, str], str]]
 
@@ -60,7 +62,7 @@ def pictures(docs: Path) -> Dict[str, Picture]:
         shown = [axes, *map(asdict, clouds)]
         found[f"{_slug(family)}.png"] = shown, partial(plot.clouds, clouds, axes)
     for family, curves in frontier.curves(contents).items():
-        panels = [plot.Panel([*curves[name].items()], {**TIME, "title": name}) for name in curves]
+        panels = [_panel(*one) for one in curves.items()]
         shown = list(map(asdict, panels))
         found[f"{_slug(family)}-time.png"] = shown, partial(plot.lines, panels, family)
     return found
@@ -72,6 +74,11 @@ def _cloud(group: str, systems: Sequence[Any]) -> plot.Cloud:
         for is_own in (True, False)
     )
     return plot.Cloud(group, ours, frontier.front([(x, y) for x, y, _ in ours]), papers)
+
+
+def _panel(name: str, lines: Dict[str, Any]) -> plot.Panel:
+    title = textwrap.fill(name, WIDTH, break_on_hyphens=False)
+    return plot.Panel([*lines.items()], {**TIME, "title": title})
 
 
 def _slug(family: str) -> str:
