@@ -23,6 +23,7 @@ from tools import (
     modern,
     run,
     train,
+    train_translation,
 )
 
 from fairseq_bnce.output_layer.layer import SQUASHING_MARK, OutputLayer, squash
@@ -192,17 +193,34 @@ def test_fairseqs_interface_from_python(corpus, language_model, name):
     assert scores.tolist() == pytest.approx(want[:-1].tolist(), abs=1e-5)
 
 
+def of_a_language(pairs, language, folder):
+    """A checkpoint of the text in one of the languages, and with its words."""
+    words = ["--srcdict", pairs / f"dict.{language}.txt", "--destdir", folder]
+    for split in ("train", "valid"):
+        words += [f"--{split}pref", pairs.parent / f"{split}.{language}"]
+    run("fairseq_cli.preprocess", "--only-source", *words)
+    train(folder, folder, *LSTM, "--criterion", "bnce", "--disable-validation")
+    return str(folder / "checkpoint_last.pt")
+
+
+def test_the_model_of_a_translation_has_the_words_of_the_target(pairs, tmp_path):
+    """fairseq-generate --lm-path adds probabilities by id, and the folder has both dictionaries."""
+    train_translation(pairs, tmp_path / "mt", *MODELS["transformer"], "--optimizer", "adam")
+    flags = [pairs, "--user-dir", PLUGIN, "--path", tmp_path / "mt" / "checkpoint_last.pt"]
+    flags += ["--gen-subset", "valid", "--beam", "2", "--cpu", "--num-workers", "0"]
+    flags += ["--lm-path", of_a_language(pairs, "fr", tmp_path / "fr")]
+    output = run("fairseq_cli.generate", *flags, check=False)
+    assert re.search("CheckpointError: .*target.*: required", output)
+    output = run("fairseq_cli.generate", *flags, "--source-lang", "en", "--target-lang", "fr")
+    assert "Generate valid with beam=2" in output
+
+
 def test_shallow_fusion(pairs, tmp_path):
     """fairseq-generate --lm-path; beside so large a weight the translator's share is none."""
-    words = ["--srcdict", pairs / "dict.en.txt", "--validpref", pairs.parent / "valid.en"]
-    words += ["--trainpref", pairs.parent / "train.en", "--destdir", tmp_path]
-    run("fairseq_cli.preprocess", "--only-source", *words)
-    train(tmp_path, tmp_path, *LSTM, "--criterion", "bnce", "--disable-validation")
-    checkpoint = str(tmp_path / "checkpoint_last.pt")
+    checkpoint = of_a_language(pairs, "en", tmp_path)
     data = shutil.copytree(pairs, tmp_path / "bin")
     shutil.copy(pairs / "dict.en.txt", data / "dict.txt")
-    load_model_ensemble([checkpoint], {"data": str(data)})
-    (model,), _ = load_model_ensemble([checkpoint], {"data": str(pairs)})  # has dict.en.txt
+    (model,), _ = load_model_ensemble([checkpoint], {"data": str(data)})
     _, task, translator = build(pairs, *MODELS["transformer"])
     fusion = {"lm_model": model.eval(), "lm_weight": 1e4}
     models = [translator.eval()]

@@ -6,26 +6,23 @@ imported, it replaces these functions:
 - No checkpoint runs code, whichever version of torch reads the file.
 - Each text that fairseq evaluates while it builds a model must be a literal.
 - The parameters of a language model must be finite.
-- ``fairseq-generate --lm-path`` also takes a model whose words are those of one of the languages.
+- ``fairseq-generate --lm-path`` also takes a model whose words are those of the target language.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import logging
 import types
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
-from fairseq import checkpoint_utils, tasks, utils
+from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary
 from fairseq.file_io import PathManager
 from fairseq.models.speech_to_text import xm_transformer
 
 from fairseq_bnce.checkpoints import dictionaries, loading, reading
-
-logger = logging.getLogger(__name__)
 
 
 def install_safe_loading(task_class: type) -> None:
@@ -54,6 +51,8 @@ class _Torch(types.ModuleType):
 
 
 def _safe_loading(load: Any, task_class: type) -> Any:
+    targets: Dict[str, Dictionary] = {}  # the last translation's: its --lm-path is loaded next
+
     @functools.wraps(load)
     def load_model_ensemble_and_task(
         filenames: List[str],
@@ -64,6 +63,9 @@ def _safe_loading(load: Any, task_class: type) -> Any:
         num_shards: int = 1,
         state: Any = None,
     ) -> Tuple[List[Any], Any, Any]:
+        if task is not None and not isinstance(task, task_class):
+            targets.clear()
+            targets.update(_target_words(task))
         models, cfg = [], None
         for filename in filenames:
             path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
@@ -75,7 +77,7 @@ def _safe_loading(load: Any, task_class: type) -> Any:
                     content = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
                     if _is_language_model(content, task, task_class):
                         _prepare(content, path)
-                        task = task or _task_for_translation(content)
+                        task = task or _task_for_translation(content, targets)
                 found, cfg, task = load(
                     [filename], arg_overrides, task, strict, suffix, num_shards, content
                 )
@@ -93,18 +95,31 @@ def _is_language_model(content: Dict[str, Any], task: Any, task_class: type) -> 
     return loading.is_language_model(content["cfg"]["task"])
 
 
-def _task_for_translation(content: Dict[str, Any]) -> Any:
-    """Set up the model's task with a translation's dict.LANGUAGE.txt of the model's words.
+def _target_words(task: Any) -> Dict[str, Dictionary]:
+    """Return a task's target dictionary by its data, or nothing where the task has none."""
+    with contextlib.suppress(AttributeError, NotImplementedError):
+        return {(getattr(task, "args", None) or task.cfg).data: task.target_dictionary}
+    return {}
 
-    Returns None for other data, whose dict.txt fairseq loads.
+
+def _task_for_translation(content: Dict[str, Any], targets: Mapping[str, Dictionary]) -> Any:
+    """Set up the model's task with the words of a translation's target.
+
+    fairseq-generate adds the model's probabilities to those of the target's words by id.
+
+    Args:
+        targets: the translation's data and target dictionary.
+
+    Returns:
+        None for other data, whose dict.txt fairseq loads.
+
+    Raises:
+        CheckpointError: for a model that does not have the target's words.
     """
     cfg, state = content["cfg"]["task"], content.get("task_state") or {}
-    folder = Path(utils.split_paths(cfg.data)[0])
-    for path in [] if (folder / dictionaries.NAME).exists() else sorted(folder.glob("dict.*.txt")):
-        dictionary = Dictionary.load(str(path))
-        if dictionaries.checksum(dictionary) == state.get(dictionaries.WORDS):
-            logger.info(f"language model with the words of {path}")
-            return tasks.setup_task(cfg, from_checkpoint=True, dictionary=dictionary)
+    if cfg.data in targets and dictionaries.WORDS in state:
+        dictionaries.check(targets[cfg.data], state, f"{cfg.data}, target language")
+        return tasks.setup_task(cfg, from_checkpoint=True, dictionary=targets[cfg.data])
     return None
 
 
