@@ -256,6 +256,36 @@ def test_dictionaries_that_do_not_fit(language_model, tmp_path):
     assert str(tmp_path) in refused(checkpoint, tmp_path)
 
 
+def test_a_model_of_fairseqs_truncated_bptt(corpus, language_model, tmp_path):
+    """examples/truncated_bptt, whose task has other options and keeps no facts about dict.txt."""
+
+    def edit(content):
+        options = {"tokens_per_sample": 16, "max_target_positions": 16, "batch_size": 8}
+        options.update(data=str(corpus), data_parallel_rank=0, data_parallel_size=1)
+        content["cfg"]["task"] = {"_name": "truncated_bptt_lm", **options}
+        content["task_state"] = {"log_z": content["task_state"]["log_z"]}
+
+    path = edited(language_model("rnn_lm"), tmp_path / "a.pt", edit)
+    want = Scorer.from_checkpoint(language_model("rnn_lm"), shift="none").score(["w1 w2"])
+    assert Scorer.from_checkpoint(path, shift="none").score(["w1 w2"]) == want
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "latin-1"])
+def test_a_dictionary_in_another_encoding(encoding, corpus, language_model, tmp_path):
+    """Beside a model without a digest, and for training. fairseq itself refuses other bytes."""
+    data = shutil.copytree(corpus, tmp_path / "data")
+    words = (data / "dict.txt").read_text("utf-8").replace("w0 ", "\u00e9 ")
+    (data / "dict.txt").write_text(words, encoding=encoding)
+
+    def edit(content):
+        del content["task_state"]["dictionary_sha256"]
+
+    path = edited(language_model("rnn_lm"), tmp_path / "a.pt", edit)
+    assert str(data) in refused(path, data)
+    output = train(data, tmp_path / "run", *FLAGS["rnn_lm"], check=False)
+    assert "dict.txt" in output.splitlines()[-1]
+
+
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize("name", ["lstm_lm", *slow("rnn_lm")])
 def test_any_container_of_the_configuration(

@@ -19,6 +19,7 @@ from fairseq.data import Dictionary
 
 from fairseq_bnce.errors import CheckpointError
 from fairseq_bnce.text import training_text
+from fairseq_bnce.text.reading import BOM
 
 logger = logging.getLogger(__name__)
 
@@ -123,9 +124,16 @@ def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None
     """Check that a model was trained with this dictionary, if its state has a digest.
 
     Raises:
-        CheckpointError: for other words, or another order.
+        CheckpointError: for other words, or another order; for a byte order mark, which fairseq
+            reads as a part of the first word, unless the model was trained with it.
     """
-    if WORDS in state and state[WORDS] != checksum(dictionary):
+    if state.get(WORDS) == checksum(dictionary):
+        return
+    first = "".join(dictionary.symbols[dictionary.nspecial :][:1])
+    if first.startswith(BOM):
+        required = f"a {NAME} in UTF-8 without a byte order mark"
+        raise CheckpointError(f"data {folder}: required {required}, got one with it")
+    if WORDS in state:
         raise CheckpointError(
             f"data {folder}: required the dict.txt that the model was trained with "
             "(fairseq-preprocess --srcdict, fairseq-bnce prepare-text --dict), got one of other "

@@ -19,8 +19,10 @@ from fairseq_bnce.checkpoints import dictionaries, reading
 from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, describe_error
 
 _TASK = "language_modeling"
-# Options of the task that only training or fairseq-eval-lm use.
+_STREAMS = "truncated_bptt_lm"  # fairseq's examples/truncated_bptt: the same words and dict.txt
+# The task that builds the model, and its options that only training or fairseq-eval-lm use.
 _NEUTRAL = {
+    "_name": _TASK,
     "stateful": False,
     "unnormalized": False,
     "data": "",  # fairseq would split a folder's name at a colon
@@ -89,8 +91,8 @@ def load(path: str, data: Optional[str] = None) -> Trained:
 
 
 def is_language_model(task_cfg: Any) -> bool:
-    """Whether the task ``language_modeling`` trained the model."""
-    return _task_name(task_cfg) == _TASK
+    """Return whether ``language_modeling`` or fairseq's ``truncated_bptt_lm`` trained the model."""
+    return _task_name(task_cfg) in (_TASK, _STREAMS)
 
 
 def ignore_embedding_file(model_cfg: Any) -> None:

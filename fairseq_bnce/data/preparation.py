@@ -26,7 +26,7 @@ from tqdm import tqdm
 from fairseq_bnce.data.results import write_report
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import training_text
-from fairseq_bnce.text.reading import TextLines
+from fairseq_bnce.text.reading import BOM, TextLines
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 from fairseq_bnce.text.writing import say
@@ -239,13 +239,21 @@ def read_dictionary(path: Path, made: TrainingText) -> AbstractSet[str]:
     """Read the words of a dict.txt; warn if its text was made in another way.
 
     Raises:
-        InputError: naming a line that fairseq would refuse.
+        InputError: for bytes that are not UTF-8, a byte order mark, or a line that fairseq would
+            refuse.
     """
     earlier = training_text.read(path.parent)
     if earlier not in (None, made):
         say(f"warning: for --dict {path}, {earlier}; here {made}")
     words = set()
-    for number, line in enumerate(path.read_text("utf-8").splitlines() or [""], 1):
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError:
+        text = BOM
+    if text.startswith(BOM):  # fairseq would read it as a part of the first word
+        required = "UTF-8 without a byte order mark"
+        raise InputError(f"--dict {path}: required {required}, got other bytes")
+    for number, line in enumerate(text.splitlines() or [""], 1):
         word, _, count = line.rpartition(" ")
         if not word or not count.isdecimal() or word in words or word in SPECIALS:
             required = "'<word> <count>', each word once and none of fairseq's own symbols"

@@ -152,6 +152,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._kept_dictionary = KeptDictionary(folder, self.dictionary)
         criterion = super().build_criterion(cfg)
         if isinstance(criterion, SelfNormalizingCriterion):
+            dictionaries.check(self.dictionary, {}, folder)
             self._criterion = criterion
             for model in self._models:
                 criterion.prepare(model, untrained=model is self._untrained)

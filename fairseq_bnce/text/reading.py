@@ -28,7 +28,7 @@ from fairseq_bnce.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-STDIN = "-"
+STDIN, BOM = "-", "\ufeff"  # standard input; a byte order mark
 _CHUNK = 2**16  # bytes
 _OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 _NOT_TEXT = (b"\x28\xb5\x2f\xfd", b"PK\3\4", b"\xff\xfe", b"\xfe\xff")  # zstd, zip, UTF-16
@@ -176,7 +176,7 @@ def readable(text: str) -> str:
 
 def strip_bom(text: str) -> str:
     """Return a text without a byte order mark, which joined files have at the start of any line."""
-    return text.lstrip("\ufeff")
+    return text.lstrip(BOM)
 
 
 def sampled(lines: Iterable[str], tokens: int, seed: int = 1) -> List[str]:
