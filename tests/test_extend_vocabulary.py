@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from conftest import zipf_lines
 from scoring_models import ADAPTIVE, FEW_TARGETS, FLAGS
 from tools import call_command, modern, train, write_lines
@@ -126,3 +127,19 @@ def test_nothing_is_replaced(with_unk, text, capsys):
     flags = ["--path", with_unk, "--text", text, "--out", with_unk.parent]
     assert call_command("extend-vocabulary", *flags) == 2
     assert "--out" in capsys.readouterr().err
+
+
+def test_of_two_commands_at_once_one_fails(language_model, tmp_path, monkeypatch):
+    write_lines(tmp_path / "words", ["new"])
+    flags = ["--path", language_model("rnn_lm"), "--words", tmp_path / "words"]
+    flags += ["--out", tmp_path / "out"]
+    save, statuses = torch.save, []
+
+    def save_after_another(content, path):
+        monkeypatch.setattr(torch, "save", save)
+        statuses.append(call_command("extend-vocabulary", *flags))
+        save(content, path)
+
+    monkeypatch.setattr(torch, "save", save_after_another)
+    statuses.append(call_command("extend-vocabulary", *flags))
+    assert statuses == [0, 2]

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -197,13 +198,23 @@ def test_vocabulary_comes_from_the_train_share_alone(tmp_path, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "line"), [("a 3\n<unk> 5\n", 2), ("a 3\na 2\n", 2), ("a three\n", 1), ("", 1)]
+    ("content", "place"),
+    [
+        ("a 3\n<unk> 5\n", ", line 2"),
+        ("a 3\na 2\n", ", line 2"),
+        ("a three\n", ", line 1"),
+        ("", ", line 1"),
+        ("\ufeffa 3\n", ": "),
+        ("\u00e9 3\n".encode("latin-1"), ": "),
+        ("a 3\n".encode("utf-16"), ": "),
+    ],
 )
-def test_bad_dictionaries_are_refused(tmp_path, capsys, content: str, line: int) -> None:
-    (tmp_path / "dict.txt").write_text(content)
+def test_bad_dictionaries_are_refused(tmp_path, capsys, content: str | bytes, place: str) -> None:
+    content = content.encode() if isinstance(content, str) else content
+    (tmp_path / "dict.txt").write_bytes(content)
     flags = ["--test", corpus(tmp_path / "a"), "--dict", tmp_path / "dict.txt", "--text-only"]
     assert run(*flags, "--out", tmp_path / "out") == 2
-    assert f"--dict {tmp_path / 'dict.txt'}, line {line}" in capsys.readouterr().err
+    assert f"--dict {tmp_path / 'dict.txt'}{place}" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- the report
@@ -306,6 +317,23 @@ def test_a_failure_leaves_the_earlier_result(tmp_path, monkeypatch, step) -> Non
     assert {path: path.read_bytes() for path in text.iterdir()} == before
     assert sorted(os.listdir(tmp_path)) == ["a", "out"]
     assert sorted(os.listdir(tmp_path / "out")) == ["report.json", "text"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_of_two_runs_at_once_one_fails(tmp_path, exists) -> None:
+    out = tmp_path / "out"
+    if exists:
+        out.mkdir()
+    pipes = dict.fromkeys(("stdin", "stderr"), subprocess.PIPE)
+    command = [*COMMAND, "--train", "-", "--text-only", "--workers", "1", "--out", str(out)]
+    with forks.Popen(command, **pipes) as process:
+        while not list(tmp_path.glob("**/.out.*.tmp")):  # it has begun
+            time.sleep(0.01)
+        text_only(tmp_path, "--train", corpus(tmp_path / "a"))
+        before = (out / "text" / "train.txt").read_bytes()
+        _, errors = process.communicate(b"x y\n", timeout=60)
+    assert process.returncode == 2 and b"--out" in errors
+    assert (out / "text" / "train.txt").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ import torch
 from fairseq_bnce import checkpoints
 from fairseq_bnce.checkpoints import extending
 from fairseq_bnce.cli import common
-from fairseq_bnce.data.results import replaced_result
+from fairseq_bnce.data.results import check_output, replaced_result
 from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.scoring.new_words import ExtendingScorer, Extension
 from fairseq_bnce.text.reading import TextLines, sampled
@@ -58,8 +58,7 @@ def run(options: argparse.Namespace) -> None:
     if not (options.words or options.text):
         raise InputError("--words, --text: required a list of words or a text, got none")
     out = options.out.resolve()
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise InputError(f"--out: required a new or empty folder, got {out}")
+    check_output(out, overwrite=False, names=())
     scorer = common.load_scorer(ExtendingScorer, options, exact=True)
     clean = common.ModelWords(options, scorer)
     lines = [clean(line) for line in TextLines(options.text)] if options.text else []
@@ -124,7 +123,7 @@ def _write(
     state = content.get("task_state") or {}
     extending.update_state(state, dictionary, float(found.growth.mean()))
     content["task_state"] = state
-    with replaced_result(out, names=()) as scratch:
+    with replaced_result(out, overwrite=False, names=()) as scratch:
         result = scratch / "result"
         result.mkdir()
         torch.save(content, result / "checkpoint.pt")

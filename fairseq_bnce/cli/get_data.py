@@ -66,9 +66,8 @@ def run(options: argparse.Namespace) -> None:
     results.check_output(out, options.overwrite, names=RESULTS)
     source = find_archive(corpus, options.source, options.cache)
     read = [source, *filter(None, (options.questions, options.answers, options.dict))]
-    results.check_output(out, options.overwrite, read, RESULTS)
     say(f"{corpus.title}: {source}")
-    with results.replaced_result(out, RESULTS) as scratch:
+    with results.replaced_result(out, options.overwrite, read, RESULTS) as scratch:
         report = _make_text(options, settings, source, scratch)
         if questions:
             _make_questions(options, scratch, questions)

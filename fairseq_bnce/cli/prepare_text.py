@@ -60,8 +60,7 @@ def run(options: argparse.Namespace) -> None:
     check_sources(options)
     check_settings(options)
     inputs = [*input_files(options), *filter(None, [options.dict])]
-    results.check_output(out, options.overwrite, inputs)
-    with results.replaced_result(out) as scratch:
+    with results.replaced_result(out, options.overwrite, inputs) as scratch:
         report = prepare(options, scratch)
     results.print_report(report, options.out)
 

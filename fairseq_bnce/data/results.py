@@ -45,7 +45,8 @@ def check_output(
     """
     found = {out / name for name in names if (out / name).exists()}
     if out.is_file() or not overwrite and any(out.glob("[!.]*")):
-        required = "an empty or new folder, or --overwrite to replace an earlier result"
+        required = "an empty or new folder"
+        required += ", or --overwrite to replace an earlier result" if names else ""
         raise InputError(f"--out: required {required}, got {out}, which has data in it")
     folders = {path if path.name not in RESULTS else out for path in found}
     if not all((folder / REPORT).exists() for folder in folders):
@@ -57,16 +58,21 @@ def check_output(
 
 
 @contextlib.contextmanager
-def replaced_result(out: Path, names: Sequence[str] = RESULTS) -> Iterator[Path]:
+def replaced_result(
+    out: Path, overwrite: bool, inputs: Iterable[Any] = (), names: Sequence[str] = RESULTS
+) -> Iterator[Path]:
     """Make a scratch folder, and move its ``result`` to ``out`` at the end of the block.
 
-    After an error or an interruption, ``out`` is as it was before.
+    After an error or an interruption, ``out`` is as it was before. Arguments and errors are those
+    of :func:`check_output`, which looks twice: another program may have written to ``out`` by then.
     """
+    check_output(out, overwrite, inputs, names)
     parent = out if out.exists() else out.parent  # the same disk; out may be a disk of its own
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".tmp", dir=parent) as folder:
         scratch = Path(folder)
         yield scratch
+        check_output(out, overwrite, inputs, names)
         if not out.exists():
             (scratch / "result").rename(out)
             return
