@@ -1,5 +1,6 @@
 """fairseq-hydra-train knows this plugin's names, from its command line and from a file."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -64,11 +65,16 @@ def test_groups_of_the_command_line(corpus, tmp_path):
     check_scoring(corpus, tmp_path)
 
 
-def test_a_preset_is_a_group_with_its_values(corpus, tmp_path):
+@pytest.mark.parametrize("place", ["command line", "file"])
+def test_a_preset_has_its_values(place, corpus, tmp_path):
     names = ["task=language_modeling", "criterion=bnce", "optimizer=sparse_sgd"]
-    names += ["lr_scheduler=fixed", "model=rnn_lm_gm30", "model.dropout=0.4"]
+    names += ["lr_scheduler=fixed", "model=rnn_lm_gm30", f"common.user_dir={tools.PLUGIN}"]
+    if place == "file":
+        preset = re.sub("rnn_lm\n.*\n.*\n", "rnn_lm_gm30\n  dropout: 0.1\n", FILE)
+        (tmp_path / "lm.yaml").write_text(preset)
+        names = ["--config-dir", tmp_path, "--config-name", "lm"]
     names += ["optimization.max_update=1", "optimization.lr=[1]", "dataset.disable_validation=true"]
-    train(corpus, tmp_path, f"common.user_dir={tools.PLUGIN}", *names)
+    train(corpus, tmp_path, *names, "model.dropout=0.4")
     found = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
     model = found["cfg"]["model"]
     assert (model["_name"], model["decoder_embed_dim"]) == ("rnn_lm_gm30", 30)

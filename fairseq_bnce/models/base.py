@@ -1,6 +1,6 @@
 """The base of this package's architectures: embeddings, features, and an output projection."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, make_dataclass
 from functools import partial
 from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
@@ -8,6 +8,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import (
+    ARCH_MODEL_NAME_REGISTRY,
     MODEL_DATACLASS_REGISTRY,
     FairseqIncrementalDecoder,
     FairseqLanguageModel,
@@ -193,11 +194,16 @@ def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> 
 def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
     """Register architectures of ``model``: names and the values of flags that they set.
 
-    fairseq registers models with hydra, but not architectures; here both are (``model=NAME``).
+    fairseq registers models with hydra, but not architectures; here both are (``model=NAME``, and
+    ``_name: NAME`` in a file, whose other fields fairseq takes from the dataclass of that name).
     """
+    config = MODEL_DATACLASS_REGISTRY[model]
     for name, values in presets.items():
         register_model_architecture(model, name)(partial(_fill, values))
-        node = MODEL_DATACLASS_REGISTRY[model](**values)
+        own = [(f.name, f.type, values[f.name]) for f in fields(config) if f.name in values]
+        MODEL_DATACLASS_REGISTRY[name] = make_dataclass(name, own, bases=(config,))
+        ARCH_MODEL_NAME_REGISTRY[name] = name
+        node = MODEL_DATACLASS_REGISTRY[name]()
         node._name = name
         ConfigStore.instance().store(name=name, group="model", node=node, provider="fairseq")
 
