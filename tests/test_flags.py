@@ -71,10 +71,23 @@ def test_flags_that_do_not_go_together(flags, wrong, corpus):
     assert problems(corpus, *LSTM, "--criterion", *flags) == wrong
 
 
-@pytest.mark.parametrize("metric, rate, fits", [("ppl", 0, 0), ("u_ppl", 0, 1), ("ppl", 0.5, 1)])
-def test_the_best_checkpoint_is_by_what_is_logged(metric, rate, fits, corpus):
-    flags = ["--valid-partition-rate", str(rate), "--best-checkpoint-metric", metric]
-    assert problems(corpus, *BNCE, *flags) == ([] if fits else ["--best-checkpoint-metric"])
+@pytest.mark.parametrize(
+    "metric, rate, fits",
+    [
+        *[("ppl", 0, 0), ("u_ppl", 0, 1), ("ppl", 0.5, 1), ("sigma_z", 1, 1)],
+        *[("mu_z", 1, 0), ("ppl_se", 0.5, 0), ("nll_loss", 1, 0), ("accuracy", 1, 0)],
+    ],
+)
+def test_the_best_checkpoint_has_the_least_of_a_number_that_is_logged(metric, rate, fits, corpus):
+    part = {"criterion": {"--best-checkpoint-metric": metric, "--valid-partition-rate": rate}}
+    assert problems(corpus, *BNCE, **part) == ([] if fits else ["--best-checkpoint-metric"])
+
+
+@pytest.mark.parametrize("metric, fits", [("bleu", 1), ("nll_loss", 1), ("mu_z", 0)])
+def test_other_tasks_log_numbers_of_their_own(metric, fits, pairs):
+    part = {"criterion": {"--best-checkpoint-metric": metric}}
+    found = problems(pairs, *SEQ2SEQ, "--criterion", "bnce", **part)
+    assert found == ([] if fits else ["--best-checkpoint-metric"])
 
 
 def test_one_message_has_every_flag(corpus, tmp_path):

@@ -233,9 +233,11 @@ def _check_training(values: Namespace, task: type, problems: _Problems) -> None:
     required = "above 0 with --self-norm-rate below 1"
     problems.require("self_norm_alpha", required, alphas, is_bounded or min(alphas) > 0)
     metric, rate = values.best_checkpoint_metric, values.valid_partition_rate
-    is_logged = rate > 0 or metric not in ("ppl", "mu_z", "sigma_z", "ppl_se")
-    required = f"a number that is logged with --valid-partition-rate {rate:g} (loss, u_ppl)"
-    problems.require("best_checkpoint_metric", required, metric, is_logged)
+    known = ["loss", "u_ppl", *["nll_loss"] * values.sentence_avg, *["ppl", "sigma_z"] * (rate > 0)]
+    # A smaller mu_z is not better. Other tasks log numbers of their own, such as bleu.
+    is_other = not (hasattr(task, "trains") or metric in ("ppl", "mu_z", "sigma_z", "ppl_se"))
+    required = f"one of {', '.join(known)} with --valid-partition-rate {rate:g}"
+    problems.require("best_checkpoint_metric", required, metric, is_other or metric in known)
     if values.row_sparse:
         required = "off: the penalty's gradient has every row"
         problems.require("row_sparse", required, "on", values.nce_base is None)
