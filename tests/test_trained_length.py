@@ -94,30 +94,28 @@ def test_the_command_says_it_once(trained, tmp_path, capsys):
     assert errors.count("10 words") == 1 and errors.count("\n") == 1
 
 
-def eval_lm(corpus, checkpoint, *flags, **options):
+def eval_lm(corpus, checkpoint, *flags, block=None, **options):
+    options.update(block=block)
     output = evaluate(corpus, checkpoint, "--output-word-probs", *flags, **options)
     return output, np.array([score for _, score in word_scores(output)])
 
 
 def test_the_default_of_eval_lm(corpus, trained):
-    """1,024 is fairseq's default, which nobody has asked for."""
+    """1,024 is fairseq's default; who asks for 1,024 gets all positions."""
     checkpoint = trained("none")
-    wanted = {
-        block: eval_lm(corpus, checkpoint, "--tokens-per-sample", block)[1]
-        for block in ["10", "64"]
-    }
-    output, found = eval_lm(corpus, checkpoint, "--tokens-per-sample", "1024")
+    wanted = {block: eval_lm(corpus, checkpoint, block=block)[1] for block in ["10", "64", "1024"]}
+    output, found = eval_lm(corpus, checkpoint)
+    np.testing.assert_array_equal(wanted["1024"], wanted["64"])
     np.testing.assert_array_equal(found, wanted["10"])
     assert abs(wanted["64"] - wanted["10"]).max() > 1e-3
     assert sum("trained on" in line for line in output.splitlines()) == 1
-    flags = ["--tokens-per-sample", "1024", "--context-window", "5"]
-    _, found = eval_lm(corpus, checkpoint, *flags)
+    _, found = eval_lm(corpus, checkpoint, "--context-window", "5")
     lines = (corpus.parent / "valid.txt").read_text(encoding="utf-8").splitlines()
     scorer = Scorer.from_checkpoint(checkpoint, exact=True)
     want = [score.log_probs for score in scorer.score_stream(lines, document=True)]
     np.testing.assert_allclose(found, np.concatenate(want), rtol=0, atol=1e-5)
-    _, found = eval_lm(corpus, checkpoint, "--tokens-per-sample", "1024", "--context-window", "10")
-    _, want = eval_lm(corpus, checkpoint, "--tokens-per-sample", "64", "--context-window", "10")
+    _, found = eval_lm(corpus, checkpoint, "--context-window", "10")
+    _, want = eval_lm(corpus, checkpoint, "--context-window", "10", block="64")
     np.testing.assert_array_equal(found, want)
 
 
@@ -135,7 +133,6 @@ def test_a_checkpoint_of_fairseqs_own(corpus, trained, tmp_path):
         scorer = Scorer.from_checkpoint(path, corpus, exact=True)
         (found,) = scorer.score_words([" ".join(LINE)])
         np.testing.assert_allclose(found, reference(checkpoint, [*LINE, "</s>"]), atol=1e-5)
-    flags = ["--tokens-per-sample", "1024"]
-    _, found = eval_lm(corpus, checkpoint, *flags)
-    _, want = eval_lm(corpus, checkpoint, "--tokens-per-sample", "64")
+    _, found = eval_lm(corpus, checkpoint)
+    _, want = eval_lm(corpus, checkpoint, block="64")
     np.testing.assert_array_equal(found, want)

@@ -138,17 +138,27 @@ def validate(data: Path, checkpoint: Path, *flags: str) -> str:
     )
 
 
-def evaluate(data: Path, checkpoint: Path, *flags: str, check: bool = True, plugin: bool = True):
+def evaluate(
+    data: Path,
+    checkpoint: Path,
+    *flags: str,
+    check: bool = True,
+    plugin: bool = True,
+    block: Optional[str] = "16",
+):
     """Everything that fairseq-eval-lm prints for the validation split.
 
     The command itself where it is to fail, where fairseq is alone, or where ``--user-dir`` brings
     more than this plugin; else its ``main``, so that fairseq composes the configuration of some
-    flags, most of the command's time, once for all checkpoints.
+    flags, most of the command's time, once for all checkpoints. ``block`` is --tokens-per-sample,
+    and None leaves the flag out.
     """
+    flags = flags if block is None else ("--tokens-per-sample", block, *flags)
     if plugin and check and "--user-dir" not in flags:
-        main = functools.partial(_evaluate, _evaluation(data, *flags), str(checkpoint))
         command = [sys.executable, "-m", "fairseq_cli.eval_lm", "--path", checkpoint, *flags]
-        return _printed(functools.partial(forks.run, main=main), list(map(str, command)))
+        command = list(map(str, command))
+        main = functools.partial(_evaluate, _evaluation(data, *flags), str(checkpoint), command)
+        return _printed(functools.partial(forks.run, main=main), command)
     user = ["--user-dir", PLUGIN] if plugin else []
     # Without the plugin, torch >= 2.6 refuses every checkpoint of fairseq's.
     env = {} if plugin else {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
@@ -158,7 +168,7 @@ def evaluate(data: Path, checkpoint: Path, *flags: str, check: bool = True, plug
 
 def _evaluation_flags(data: Path, *flags: Any) -> List[str]:
     fixed = ["--gen-subset", "valid", "--cpu", "--no-progress-bar", "--num-workers", "0"]
-    return list(map(str, [data, *fixed, "--tokens-per-sample", "16", *flags]))
+    return list(map(str, [data, *fixed, *flags]))
 
 
 @functools.lru_cache(maxsize=None)
@@ -168,8 +178,9 @@ def _evaluation(data: Path, *flags: str) -> Any:
     return _composed(options.get_eval_lm_parser(), arguments)
 
 
-def _evaluate(cfg: Any, checkpoint: str) -> None:
+def _evaluate(cfg: Any, checkpoint: str, command: List[str]) -> None:
     """In a fork. Imported anew, for the module sets up logging when it is."""
+    sys.argv = command[2:]
     sys.modules.pop("fairseq_cli.eval_lm", None)
     command = importlib.import_module("fairseq_cli.eval_lm")
     cfg.common_eval.path = checkpoint

@@ -9,6 +9,7 @@ stride 0 over V. The gather reads the right numbers, and nothing of size tokens 
 import contextlib
 import logging
 import math
+import sys
 from typing import Any, Collection, Dict, Mapping, Tuple
 
 import torch
@@ -116,8 +117,8 @@ def in_blocks(
 ) -> Any:
     """Return a task's dataset in blocks that the models take.
 
-    fairseq would silently skip longer blocks. The default --tokens-per-sample of fairseq-eval-lm
-    is 1024, more than a model takes that was trained on shorter blocks.
+    fairseq would silently skip longer blocks. Without --tokens-per-sample, a block is also cut to
+    the length that the model was trained on: fairseq's default is 1024.
 
     Args:
         task: has the dataset.
@@ -135,8 +136,10 @@ def in_blocks(
     block = task.args.tokens_per_sample
     has_room = min(block, longest) >= 1
     require("--context-window", "room for a word in a block", context_window, has_room)
+    # No configuration says whether the default was given.
+    is_given = any(flag.partition("=")[0] == "--tokens-per-sample" for flag in sys.argv)
     is_default = block == LanguageModelingConfig().tokens_per_sample - context_window
-    is_cut = is_default and str(task.args.sample_break_mode) != "eos"
+    is_cut = is_default and not is_given and str(task.args.sample_break_mode) != "eos"
     taken = min(longest, _trained_words(states, context_window) if is_cut else longest)
     if block <= taken:
         return dataset
