@@ -1,7 +1,7 @@
 """The noise distribution q over the vocabulary: its log-probabilities and draws from it."""
 
 import math
-from typing import Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -36,8 +36,7 @@ class NoiseDistribution:
     """
 
     def __init__(self, counts: Union[Tensor, Sequence[float]], power: float = 1.0):
-        counts = torch.as_tensor(counts).to(torch.float64)
-        _check_counts(counts)
+        counts = _checked(counts)
         power_fits = math.isfinite(power) and power >= 0
         require("power", "a finite number of at least 0", power, power_fits)
         # Relative to the largest, since count^power alone may leave float64's range.
@@ -49,6 +48,29 @@ class NoiseDistribution:
     def uniform(cls, size: int) -> "NoiseDistribution":
         """Return the uniform distribution over ``size`` words."""
         return cls(torch.ones(size))
+
+    @classmethod
+    def log_uniform(cls, counts: Union[Tensor, Sequence[float]]) -> "NoiseDistribution":
+        """Return q(v) = log((r + 2) / (r + 1)) / log(V + 1), r the rank of v's count, from 0.
+
+        Never-seen words have the last ranks, in the order of their ids as all words of one count.
+
+        Args:
+            counts: (V,) as above.
+
+        Raises:
+            ValueError: as above.
+
+        Reference:
+            TensorFlow's ``log_uniform_candidate_sampler``, whose ids are the ranks.
+
+        Example:
+            >>> NoiseDistribution.log_uniform([1, 7]).log_q.exp()
+            tensor([0.3691, 0.6309])
+        """
+        order = _checked(counts).argsort(descending=True, stable=True)
+        ranks = torch.arange(1, len(order) + 1, dtype=torch.float64, device=order.device)
+        return cls(torch.empty_like(ranks).scatter_(0, order, ranks.reciprocal().log1p()))
 
     def __len__(self) -> int:
         return self.log_q.numel()
@@ -90,7 +112,32 @@ def _floored(weights: Tensor, unseen: Tensor) -> Tensor:
     return weights.masked_fill(unseen, floor)
 
 
-def _check_counts(counts: Tensor) -> None:
+class NoiseKind(NamedTuple):
+    """How a kind of noise is made.
+
+    Attributes:
+        make: of counts (V,), or of V if it reads no counts; then of a power if it takes one.
+        reads_counts: whether it depends on the training text.
+        takes_power: whether counts are raised to a power.
+    """
+
+    make: Callable[..., NoiseDistribution]
+    reads_counts: bool = True
+    takes_power: bool = False
+
+
+# By the values of --noise.
+KINDS: Dict[str, NoiseKind] = {
+    "unigram": NoiseKind(NoiseDistribution, takes_power=True),
+    "log-uniform": NoiseKind(NoiseDistribution.log_uniform),
+    "uniform": NoiseKind(NoiseDistribution.uniform, reads_counts=False),
+}
+
+
+def _checked(given: Any) -> Tensor:
+    """The counts in float64."""
+    counts = torch.as_tensor(given).to(torch.float64)
+    require("counts", "constants", "ones with a gradient", not counts.requires_grad)
     has_words = counts.dim() == 1 and counts.numel() > 0
     require("counts", "shape (V,), V > 0", f"shape {tuple(counts.shape)}", has_words)
     bad = (~(torch.isfinite(counts) & (counts >= 0))).nonzero()
@@ -98,3 +145,4 @@ def _check_counts(counts: Tensor) -> None:
     got = f"{counts[word].item()} for word {word}"
     require("counts", "finite numbers of at least 0", got, not len(bad))
     require("counts", "at least one above 0", "all zero", float(counts.sum()) > 0)
+    return counts

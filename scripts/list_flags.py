@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from enum import Enum
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
@@ -66,6 +67,8 @@ def _row(field: Any) -> Row:
     shown = "" if default is None else shown
     shown = ("off", "on")[default] if isinstance(default, bool) else shown
     text = field.metadata.get("help", "").replace("|", "\\|")
+    if isinstance(field.type, type) and issubclass(field.type, Enum):
+        text += f". One of {_names(choice.value for choice in field.type)}"
     return f"`--{field.name.replace('_', '-')}`", shown, text
 
 

@@ -17,7 +17,7 @@ FLAGS = {
     "sampled_bce is": ["--noise-samples", "9", "--estimator", "is", "--noise-power", "0.5"],
     "sampled_bce cps": ["--noise-samples", "9", "--estimator", "cps"],
     "nce": ["--noise-samples", "4", "--learn-log-z"],
-    "sampled_softmax": ["--noise-samples", "9"],
+    "sampled_softmax": ["--noise-samples", "9", "--noise", "log-uniform"],
     "self_norm_softmax": ["--score-squashing"],
     "self_norm_softmax sampled": ["--self-norm-rate", "0.4"],
     "nce_regularized": ["--nce-base", "nce", "--noise-samples", "4", "--self-norm-rate", "0.3"],

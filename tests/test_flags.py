@@ -65,6 +65,9 @@ def test_values(criterion, flag, value, corpus):
         (["bnce", "--row-sparse", "--fp16"], ["--fp16"]),
         (["bnce", "--row-sparse", "--fp16", "--memory-efficient-fp16"], []),
         (["nce_regularized", "--row-sparse"], ["--row-sparse"]),
+        (["shared_nce", "--noise", "uniform", "--noise-power", "0.75"], ["--noise-power"]),
+        (["bnce", "--noise", "log-uniform", "--noise-power", "0.75"], ["--noise-power"]),
+        (["bnce", "--noise", "log-uniform"], []),
     ],
 )
 def test_flags_that_do_not_go_together(flags, wrong, corpus):

@@ -48,21 +48,21 @@ def seeded(seed):
 # ---- probabilities ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("power", [1.0, 0.75, 0.5, 2.0, 0.0])
-def test_log_q(power):
-    """q is in proportion to count^power, normalised, and log_q holds it in float32."""
-    counts = torch.tensor([3, 1, 8, 500, 1])
-    log_q = NoiseDistribution(counts, power=power).log_q
+COUNTS, RANKS = torch.tensor([3, 0, 8, 500, 8]), torch.tensor([3.0, 4.0, 1.0, 0.0, 2.0])
+OF_COUNTS = [
+    *((power, (COUNTS + 1).double() ** power) for power in (1.0, 0.75, 0.5, 2.0, 0.0)),
+    (NoiseDistribution.log_uniform, torch.log((RANKS + 2) / (RANKS + 1))),
+    (lambda counts: NoiseDistribution.uniform(len(counts)), torch.ones(5)),
+]
+
+
+@pytest.mark.parametrize("kind, want", OF_COUNTS)
+def test_log_q(kind, want):
+    """In proportion to count^power, to the ranks' shares or to 1; normalised, in float32."""
+    is_power = isinstance(kind, float)
+    log_q = (NoiseDistribution(COUNTS + 1, power=kind) if is_power else kind(COUNTS)).log_q
     assert log_q.dtype == torch.float32 and log_q.shape == (5,)
-    want = normalised(counts.double() ** power).log()
-    assert torch.allclose(log_q.double(), want, rtol=0, atol=2e-6)
-
-
-def test_uniform():
-    """Every word has probability 1 / V."""
-    noise = NoiseDistribution.uniform(1234)
-    assert noise.log_q.shape == (1234,) and noise.log_q.dtype == torch.float32
-    assert torch.allclose(noise.log_q, torch.tensor(-math.log(1234.0)), rtol=1e-6)
+    assert torch.allclose(log_q.double(), normalised(want).log(), rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("power", [1.0, 0.75])
@@ -167,6 +167,7 @@ def test_generator_repeats_draws():
 
 
 WRONG_COUNTS = [[1.0, -2.0], [1.0, math.nan], [1.0, math.inf], [0.0, 0.0], [], [[1.0, 1.0]], 4.0]
+WRONG_COUNTS += [torch.ones(2, requires_grad=True)]  # the gradient would be lost
 
 
 @pytest.mark.parametrize(
@@ -178,5 +179,9 @@ WRONG_COUNTS = [[1.0, -2.0], [1.0, math.nan], [1.0, math.inf], [0.0, 0.0], [], [
 )
 def test_wrong_arguments(name, counts, power):
     """A negative power would draw the rarest words most."""
+    counts = torch.as_tensor(counts)
     with pytest.raises(ValueError, match=name):
-        NoiseDistribution(torch.tensor(counts), power=power)
+        NoiseDistribution(counts, power=power)
+    if name == "counts":
+        with pytest.raises(ValueError, match=name):
+            NoiseDistribution.log_uniform(counts)

@@ -34,14 +34,22 @@ def recorded(criterion):
     return drawn
 
 
-def test_noise_has_the_power_of_the_flag(corpus):
-    noise = make(corpus, "shared_nce")[0].noise  # --noise-power 0.75
-    want = NoiseDistribution(training_target_counts(noise._task), 0.75).log_q
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("shared_nce", lambda counts: NoiseDistribution(counts, 0.75)),
+        ("sampled_softmax", NoiseDistribution.log_uniform),
+        ("bnce with draws", lambda counts: NoiseDistribution.uniform(64)),
+    ],
+)
+def test_noise_is_of_the_flags(name, kind, corpus):
+    noise = make(corpus, name)[0].noise
+    want = kind(training_target_counts(noise._task)).log_q
     assert torch.equal(noise.distribution.log_q, want)
     assert not torch.allclose(want, noise.unigram.log_q, atol=0.1)
 
 
-@pytest.mark.parametrize("name", ["bnce with draws", "shared_nce"])
+@pytest.mark.parametrize("name", ["bnce with draws", "shared_nce", "sampled_softmax"])
 def test_draws_are_from_the_distribution_that_the_loss_takes(name, corpus):
     noise = make(corpus, name)[0].noise
     torch.manual_seed(1)
@@ -125,7 +133,7 @@ def test_a_loss_of_draws_is_the_named_one(name, draws, corpus):
     got = criterion.objective(batch)
     shape = (len(batch),) if loss is losses.nce_loss else ()
     assert drawn[0].shape == (*shape, draws or 100)
-    inputs = (batch.features, batch.target, *batch.layer.full(), criterion.noise.unigram.log_q)
+    inputs = (batch.features, batch.target, *batch.layer.full(), criterion.noise.distribution.log_q)
     assert got.item() == pytest.approx(loss(*inputs, drawn[0]).item(), rel=1e-5)
 
 

@@ -15,12 +15,13 @@ from omegaconf import II, OmegaConf
 
 from fairseq_bnce.errors import FlagsError
 from fairseq_bnce.flag import flag
+from fairseq_bnce.noise import KINDS
 
 RANKING_ALPHA = 0.1  # the default --self-norm-alpha of --objective ranking
 
 # fairseq makes flags with choices of these types. mypy takes each for Any.
 OutputBias: Any = ChoiceEnum(["none", "uniform", "unigram"])
-Noise: Any = ChoiceEnum(["unigram", "uniform"])
+Noise: Any = ChoiceEnum(list(KINDS))
 
 
 @dataclass
@@ -66,8 +67,12 @@ class SelfNormalizingConfig(FairseqDataclass):
 class NoiseConfig(SelfNormalizingConfig):
     """Flags of every criterion with noise."""
 
-    noise: Noise = flag("unigram", "noise distribution; bnce uses it only with --noise-samples")
-    noise_power: float = flag(1.0, "exponent on the unigram counts of the noise distribution")
+    noise: Noise = flag(
+        "unigram",
+        "noise distribution: from the training counts, from their ranks (log-uniform) or uniform; "
+        "bnce uses it only with --noise-samples",
+    )
+    noise_power: float = flag(1.0, "exponent on the counts of --noise unigram")
     noise_samples: Optional[int] = flag(
         None,
         "noise samples K: extra noise beside the batch's own targets (bnce; default 0), shared by "
@@ -225,6 +230,8 @@ def _check_training(values: Namespace, task: type, problems: _Problems) -> None:
     for name in _OF_TASK:
         fits = hasattr(task, "trains") or not getattr(values, name)
         problems.require(name, "--task language_modeling", task.__name__, fits)
+    fits = values.noise_power == 1 or KINDS[str(values.noise)].takes_power
+    problems.require("noise_power", f"1 with --noise {values.noise}", values.noise_power, fits)
     alphas, is_binary = values.self_norm_alpha, str(values.objective) == "binary"
     required = "--objective ranking, which has a penalty"
     problems.require("self_norm_alpha", required, alphas, not (is_binary and any(alphas)))
