@@ -1,5 +1,7 @@
 """The plugin's optimisers: every flag that adds a parameter, what they refuse, and other states."""
 
+import inspect
+
 import pytest
 import torch
 from fairseq import optim
@@ -67,6 +69,25 @@ def test_row_sparse_gradients_in_flat_halves(corpus, tmp_path):
     flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd", flag]
     output = refused(corpus, tmp_path, *flags)
     assert f"{flag}: required --memory-efficient-{flag[2:]}" in output
+
+
+@pytest.mark.parametrize("rule", OURS.values())
+@pytest.mark.parametrize(
+    "option, value",
+    [
+        *(
+            (name, -1.0)
+            for name in ("lr", "weight_decay", "momentum", "eps", "initial_accumulator")
+        ),
+        ("lr", float("nan")),
+        *(("betas", value) for value in ((1.0, 0.9), (0.9, 1.0), (-0.1, 0.9))),
+    ],
+)
+def test_values_that_can_only_be_mistakes(rule, option, value):
+    """As torch.optim refuses them."""
+    if option in inspect.signature(rule).parameters:
+        with pytest.raises(ValueError, match=option):
+            rule([torch.nn.Parameter(torch.ones(2))], **{"lr": 0.1, option: value})
 
 
 # ---- states of other runs ----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set,
 import torch
 from torch import Tensor
 
+from fairseq_bnce.errors import require
 from fairseq_bnce.losses.words import HALVES
 from fairseq_bnce.optim import row_sparse
 
@@ -31,6 +32,9 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     Args:
         parameters: as torch.optim takes them.
         **options: the rule's, by group; ``lr`` among them.
+
+    Raises:
+        ValueError: for an option below 0, and for betas that are not below 1.
     """
 
     # Options that would have to change rows without a gradient, at every update: required to be 0
@@ -45,6 +49,10 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     disable_mem_eff_fp16_loading_hack = True
 
     def __init__(self, parameters: Iterable, **options: Any):
+        for name, value in options.items():
+            limit = 1 if name == "betas" else math.inf
+            fits = all(0 <= number < limit for number in (value if limit == 1 else [value]))
+            require(name, f"at least 0 and below {limit}", value, fits)
         super().__init__(parameters, options)
         self._loaded: Set[Tensor] = set()  # parameters whose state was loaded and is not used yet
         # Whether step() divides gradients, as it does for halves; otherwise fairseq does. Halves
