@@ -129,6 +129,11 @@ def test_partition_function_and_statistics_without_expanding(architecture, squas
     scores = batch.layer.target_scores(batch.features, batch.target, squash)
     want = losses.target_scores(batch.features, batch.target, weight, bias)
     torch.testing.assert_close(scores, losses.squashed(want) if squash else want)
+    if not squash:  # a constant in all scores changes no entropy
+        model.float()
+        bias.data.add_(3000)
+        rounded = batch.layer.predictive_statistics(batch.features.float(), squash)
+        torch.testing.assert_close(rounded.entropy.double(), found.entropy, rtol=0, atol=1e-3)
 
 
 SPARSE = [("sparse_adagrad", "wiki103"), ("sparse_sgd", "output alone")]

@@ -54,12 +54,17 @@ def test_all_estimators_but_cps_have_one_expectation():
         assert_near(expected_loss(name, scores), want, 1e-12)
 
 
+@pytest.mark.parametrize("bias_of_rarest, is_target", [(-20.7, False), (-20.7, True), (0, True)])
 @pytest.mark.parametrize("name", SAMPLED_BCE)
-def test_the_rarest_word_is_as_exact_as_others(name):
-    """A draw of probability 1e-9 weighs 2e8, and its softplus is as small."""
+def test_the_rarest_word_is_as_exact_as_others(name, bias_of_rarest, is_target):
+    """A draw of probability 1e-9 weighs 2e8, and its softplus is as small.
+
+    As a target it may be large: the two products are not to be subtracted from each other.
+    """
     problem = make_problem(17)
     log_q, bias = problem["log_q"].clone(), problem["bias"].clone()
-    log_q[5] = bias[5] = -20.7
+    log_q[5], bias[5] = -20.7, bias_of_rarest
+    problem["target"][:] = 5 if is_target else problem["target"]
     noise = torch.tensor([0, 1, 5, 2, 0])
     problem.update(log_q=log_q, bias=bias, noise_ids=noise, weight=problem["weight"] / 4)
     rough, fine = (with_gradients(problem, dtype) for dtype in (torch.float32, torch.float64))

@@ -24,6 +24,8 @@ from loss_cases import (
 
 from fairseq_bnce import losses
 from fairseq_bnce.losses import partition, shared_scores, words
+from fairseq_bnce.noise import NoiseDistribution
+from fairseq_bnce.optim.update_rules import LazyAdam
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 HALVES = (torch.float16, torch.bfloat16)
@@ -55,6 +57,9 @@ def assert_agrees(name, problem, want, tolerance, **options):
     summed = total(name, problem, **options)
     assert_near(call(losses, name, problem, reduction="none", **options), values, tolerance)
     assert_near(summed, values.sum(), tolerance, scale=values.abs().sum())
+    if ROWS[name].reduces:
+        mean = call(losses, name, problem, reduction="mean", **options)
+        assert_near(mean, values.mean(), tolerance, scale=values.abs().mean())
     assert_gradients(summed, problem, want_gradients, tolerance)
 
 
@@ -244,16 +249,71 @@ def test_draws_that_hit_the_target_are_removed():
     assert all(not gradient.any() for gradient in gradients(loss, problem).values())
 
 
-@pytest.mark.parametrize("name", [name for name in ROWS if name != "bnce"])
-def test_no_tokens(name):
-    """A rank whose batch is all padding: loss 0, connected to every parameter, zero gradients."""
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_no_tokens(name, reduction):
+    """A batch that is all padding: loss 0, connected to every parameter, zero gradients.
+
+    The mean is nan, as that of torch's cross_entropy, also with zero gradients.
+    """
     problem = with_gradients(make_problem(0, draws=1), torch.float32)
     assert call(losses, name, problem, reduction="none").shape == (0,)
-    loss = total(name, problem)
-    assert loss.item() == 0 and loss.requires_grad
+    loss = total(name, problem, reduction=reduction)
+    assert loss.requires_grad
+    assert loss.isnan() if reduction == "mean" and ROWS[name].reduces else loss.item() == 0
     loss.backward()
     for key in PARAMETERS:
         assert problem[key].grad is not None and not problem[key].grad.any()
+
+
+@pytest.mark.parametrize("kept", [9, 2, 0])
+@pytest.mark.parametrize("ignored", [-100, 3])
+@pytest.mark.parametrize("name", [name for name in ROWS if "log_q" in ROWS[name].tensors])
+def test_ignored_targets(name, ignored, kept):
+    """As if they and their own draws were not there; their loss is 0, and a mean has no share."""
+    problem = make_problem(17, draws=4)
+    problem["target"][problem["target"] == ignored] = 1
+    is_kept = torch.randperm(17, generator=torch.Generator().manual_seed(2)) < kept
+    rest = {k: problem[k][is_kept] for k in ("features", "target", "fresh_ids")}
+    rest = with_gradients({**problem, **rest}, torch.float64)
+    problem["target"][~is_kept] = ignored
+    problem = with_gradients(problem, torch.float64)
+    for reduction in ("sum", "mean") if kept else ("sum",):
+        want = call(losses, name, rest, reduction=reduction)
+        got = call(losses, name, problem, reduction=reduction, ignore_index=ignored)
+        assert_near(got, want, 1e-13)
+        want_gradients = gradients(want, rest)
+        of_features = torch.zeros_like(problem["features"])
+        of_features[is_kept] = want_gradients["features"]
+        assert_gradients(got, problem, {**want_gradients, "features": of_features}, 1e-13)
+    values = call(losses, name, problem, reduction="none", ignore_index=ignored)
+    want = torch.zeros(17, dtype=torch.float64)
+    want[is_kept] = call(losses, name, rest, reduction="none").detach()
+    assert_near(values, want, 1e-13)
+
+
+@pytest.mark.parametrize("name", ["bnce_noise", "shared_nce", "bce_complementary", "ranking_noise"])
+def test_a_loop_of_ones_own(name):
+    """Padded batches, of which the last has one target: the model comes near the text."""
+    text = torch.arange(1, 66) ** 2 % 7  # a word tells the next but for four of them
+    q, rng = NoiseDistribution(torch.bincount(text, minlength=7)), torch.Generator().manual_seed(1)
+    table = torch.nn.Parameter(torch.zeros(7, 7))
+    problem = {"weight": torch.eye(7), "bias": q.log_q, "log_q": q.log_q}
+    optimizer, options = LazyAdam([table], lr=0.1), {"alpha": 0.3} if "ranking" in name else {}
+    padded = torch.nn.functional.pad(text, (0, 8), value=-100)
+    for _ in range(30):
+        for start in (*range(0, 64, 9), 63):
+            context, target = padded[start : start + 9].clamp(min=0), padded[start + 1 : start + 10]
+            problem.update(features=table[context], target=target)
+            problem["noise_ids"] = q.sample(20, generator=rng)
+            optimizer.zero_grad()
+            call(losses, name, problem, reduction="mean", **options).backward()
+            optimizer.step()
+    scores = (table + q.log_q)[text[:-1]].detach()
+    best = torch.nn.functional.one_hot(text[:-1] * 7 + text[1:], 49).sum(0).view(7, 7).double()
+    best = (best / best.sum(1, keepdim=True))[text[:-1], text[1:]].log().mean()
+    reached = scores.log_softmax(1).gather(1, text[1:, None]).mean()
+    assert best - reached < 0.05 and abs(scores.logsumexp(1).mean()) < 0.1
 
 
 # ---- number formats --------------------------------------------------------------------------
@@ -427,6 +487,20 @@ def test_log_partition_of_a_large_vocabulary(impossible, chunk_tokens):
     want = reference.log_partition(**possible)
     assert_near(got, want, 1e-13)
     assert_gradients(got.sum(), problem, gradients(want.sum(), problem), 1e-12)
+
+
+@pytest.mark.parametrize("shift, scale", [(500.0, 0), (500.0, 1), (-3000.0, 1), (-3000.0, 30)])
+def test_entropy_of_large_scores(shift, scale):
+    """A constant in all scores changes no entropy; what is left is the rounding of the scores."""
+    problem = {key: value.detach().float() for key, value in large_problem().items()}
+    problem["bias"] = (scale * problem["bias"] + shift).contiguous()
+    problem["features"] *= scale / 10
+    scores = problem["features"].double() @ problem["weight"].t().double() + problem["bias"]
+    want = torch.distributions.Categorical(logits=scores).entropy()
+    for chunk_tokens in (300, None):
+        found = losses.predictive_statistics(*problem.values(), chunk_tokens=chunk_tokens)
+        assert_near(found.entropy.double(), want, 1e-3, scale=1)
+        assert found.entropy.min() >= 0
 
 
 @pytest.mark.parametrize("squash, impossible", [(False, 0), (True, 0), (False, 4500)])

@@ -53,18 +53,26 @@ def test_bad_tensors(name):
 
 @pytest.mark.parametrize("name", [name for name in ROWS if ROWS[name].takes_log_z])
 def test_bad_options(name):
-    refuse(name, "reduction", {"reduction": "mean"})  # or it would silently be one of the others
+    refuse(name, "reduction", {"reduction": "average"})  # or it would silently be another one
     if name in TARGETED:  # its gradient would be lost
         refuse(name, "log_z", {"log_z": LEARNED})
+        learned = {"log_q": make_problem(3)["log_q"].requires_grad_()}
+        refuse(name, "log_q", **learned)
         with torch.no_grad():
-            call(losses, name, make_problem(3), log_z=LEARNED)
+            call(losses, name, {**make_problem(3), **learned}, log_z=LEARNED)
 
 
 @pytest.mark.parametrize(
     "name, option, value",
     [
         ("bce_complementary", "estimator", "mc"),
+        ("bce_cps", "vocab_size", -1),
+        ("bce_cps", "vocab_size", 0),
         ("log_partition", "chunk_tokens", 0),
+        ("partition_penalty", "alpha", -1.0),
+        ("ranking", "alpha", -1.0),
+        ("ranking", "alpha", math.nan),
+        ("ranking", "alpha", LEARNED + 1),
     ],
 )
 def test_bad_options_of_one_loss(name, option, value):
@@ -78,10 +86,10 @@ def test_the_penalty_has_a_gradient_by_log_z():
     assert gradient != 0
 
 
-@pytest.mark.parametrize("name", [n for n in ROWS if "noise_ids" in ROWS[n].tensors])
+@pytest.mark.parametrize("name", [n for n in ROWS if "log_q" in ROWS[n].tensors and n != "nce"])
 def test_no_noise(name):
     """K = 0 leaves nothing to tell the data from; a single target has no noise but draws."""
-    one = {"features": torch.zeros(1, 8), "target": torch.tensor([2])}
+    one = {"features": torch.zeros(2, 8), "target": torch.tensor([2, -100])}
     refuse(name, "noise_ids", noise_ids=torch.zeros(0, dtype=LONG), **one)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from criteria import make, with_targets
 from fairseq.trainer import Trainer
-from loss_cases import SAMPLED_BCE, TARGETED, call, make_problem, with_gradients
+from loss_cases import TARGETED, call, make_problem, with_gradients
 from synchronising import Synchronising
 from tools import LSTM, TIED_TRANSFORMER, build, modern
 
@@ -91,12 +91,11 @@ def waits_of_an_update(corpus, *flags):
 
 @pytest.mark.parametrize("name", TARGETED)
 def test_a_loss_looks_at_all_values_at_once(name):
-    """Beside one look for the words that there are, and one for the draws that are merged."""
+    """Beside looks for ignored targets and for the words that there are."""
     problem = with_gradients(make_problem(17), torch.float32)
     with Synchronising() as waiting:
         call(losses, name, problem).sum().backward()
-    merges = name in ("shared_nce", "sampled_softmax", *SAMPLED_BCE)
-    assert len(waiting.found) == 2 + merges, waiting.found
+    assert len(waiting.found) == 3 - (name == "target_scores"), waiting.found
 
 
 def test_no_padding_and_padding_give_the_same_batch(corpus):

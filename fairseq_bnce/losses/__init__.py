@@ -15,11 +15,17 @@ Every docstring uses this notation:
 - ``log_z``: the constant to which the model normalises itself, nats. The partition function is
   Z_c = sum_v exp(m(v, c)).
 
+``reduction`` and ``ignore_index`` are those of ``torch.nn.functional.cross_entropy``. "mean" is
+over the targets that are not ignored; if all are, it is nan, with gradients of 0. With "none",
+ignored targets have a loss of 0. The default reduction differs: it is "sum".
+
 Scores and their gradients are computed in float32 or better whatever the inputs' dtype, also under
 autocast. On a GPU, halves are multiplied as halves, with float32 sums; the gradients of scores are
-rounded to halves before these products. The functions are differentiable once: a backward pass
-with ``create_graph=True`` raises RuntimeError. A GPU's host waits once a call to check the values
-of ids and ``log_q``.
+rounded to halves before these products. The functions are differentiable once, by ``backward()``
+or ``torch.autograd.grad``. A backward pass with ``create_graph=True`` raises RuntimeError, and so
+do the transforms of ``torch.func`` (``grad``, ``vmap``). Constants such as ``log_q`` must not
+require a gradient. A GPU's host waits once a call to find the ignored targets, and once to check
+the values of ids and ``log_q``.
 
 A loss reads no rows but those of its words. For row-sparse gradients, pass these rows alone, with
 ids that count them.

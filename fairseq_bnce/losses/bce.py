@@ -15,15 +15,15 @@ estimates and their optima are derived here: only the papers' abstracts were ava
 """
 
 import math
-from typing import Any, Dict, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import require
-from fairseq_bnce.losses.checks import check_options
+from fairseq_bnce.losses.public import checked_loss
 from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
-from fairseq_bnce.losses.words import Draws, Number, Words, find_words, merge_draws
+from fairseq_bnce.losses.words import Draws, Number, Words, place_among
 
 _ESTIMATORS = ("complementary", "is", "cps", "snis")
 
@@ -39,6 +39,7 @@ def sampled_bce_loss(
     estimator: str = "complementary",
     vocab_size: Optional[int] = None,
     log_z: float = 0.0,
+    ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
     """Binary cross-entropy of the target and of all words, sampled by K draws that tokens share.
@@ -58,19 +59,20 @@ def sampled_bce_loss(
 
     Args:
         features: h, (N, D) floating point.
-        target: w, (N,) int64, ids below V.
+        target: w, (N,) int64, ids below V, or ignore_index.
         weight: W, (V, D) floating point.
         bias: b, (V,) floating point, or None.
-        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used; a constant.
         noise_ids: r, (K,) int64 draws from q, K >= 1.
         estimator: one of these names.
         vocab_size: V for "cps", at least 1; by default the rows of ``weight``, which may be fewer.
         log_z: the constant log Z, nats.
-        reduction: "sum" or "none".
+        ignore_index: targets of this value have no loss, and are not noise.
+        reduction: "sum", "mean" over the targets that are not ignored, or "none".
 
     Returns:
-        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
-        weight and bias.
+        The loss in nats, float32 or better: a scalar, or (N,), 0 where ignored. Differentiable once
+        by features, weight and bias.
 
     Raises:
         ValueError: for a wrong shape, dtype or value; the message names the argument.
@@ -87,11 +89,11 @@ def sampled_bce_loss(
         tensor(2.7726)
     """
     require("estimator", " or ".join(_ESTIMATORS), repr(estimator), estimator in _ESTIMATORS)
-    check_options(log_z, reduction)
-    words, target, noise = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
-    options: Dict[str, Any] = {"estimator": estimator, "vocab_size": vocab_size or len(weight)}
-    options.update(log_z=log_z, reduction=reduction)
-    return sampled_bce(features, words, target, merge_draws(noise), **options)
+    size = len(weight) if vocab_size is None else vocab_size
+    require("vocab_size", "at least 1", vocab_size, size >= 1)
+    tensors = features, target, weight, bias, log_q, noise_ids
+    options = {"estimator": estimator, "vocab_size": size, "log_z": log_z}
+    return checked_loss(sampled_bce, tensors, ("K",), ignore_index, reduction, **options)
 
 
 def sampled_bce(
@@ -115,10 +117,11 @@ def sampled_bce(
     per_draw = (log_a - log_expected).exp()  # a / (K q): what a draw weighs in the sum
     offset, weights = log_a + log_z, counts * per_draw[ids]
     data = words.target_scores(features, target) - offset[target]
-    own = softplus(-data)
+    own, place = softplus(-data), None
     if estimator in ("complementary", "snis"):
-        # The sum over all draws has the draws that are the target: subtract them again.
-        hits = torch.zeros_like(offset).index_add_(0, ids, weights)[target]
-        own = own + (float(estimator == "complementary") - hits) * softplus(data)
-    objective = BinaryNCE(offset[ids], weights)
+        # Left out, and not subtracted: a draw of a rare target may weigh a million times the rest.
+        place = place_among(ids, len(offset))[target]
+    if estimator == "complementary":
+        own = own + softplus(data)
+    objective = BinaryNCE(offset[ids], weights, left_out=place)
     return reduce(own, reduction) + shared_loss(features, *words.rows(ids), objective, reduction)

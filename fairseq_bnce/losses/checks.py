@@ -1,6 +1,6 @@
 """What the public losses require of their arguments: each check raises ValueError naming it."""
 
-from typing import Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -33,17 +33,20 @@ def check_tensor(name: str, tensor: Tensor, shape: Tuple, dtype: str = "floating
     require(name, f"dtype {dtype}", tensor.dtype, fits)
 
 
-def check_reduction(reduction: str) -> None:
-    """Require a known one, which a mean is not."""
-    require("reduction", "'sum' or 'none'", repr(reduction), reduction in ("sum", "none"))
+def check_options(reduction: str, alpha: Union[float, Tensor] = 0.0) -> None:
+    """Require a known reduction, and a weight of a penalty."""
+    fits = reduction in ("sum", "mean", "none")
+    require("reduction", "'sum', 'mean' or 'none'", repr(reduction), fits)
+    require("alpha", "at least 0", alpha, bool(alpha >= 0))
 
 
-def check_options(log_z: Union[float, Tensor], reduction: str) -> None:
-    """Require a known reduction, and a log Z without a gradient, which would be lost."""
-    check_reduction(reduction)
-    is_learned = torch.is_tensor(log_z) and log_z.requires_grad and torch.is_grad_enabled()
-    required = "a constant (subtract a learned log Z from the bias instead)"
-    require("log_z", required, "one with a gradient, which would be lost", not is_learned)
+def check_constants(**arguments: Any) -> None:
+    """Require arguments without a gradient, which a loss would lose, all of it or in part."""
+    for name, value in arguments.items():
+        is_learned = torch.is_tensor(value) and value.requires_grad and torch.is_grad_enabled()
+        remedy = " (subtract a learned log Z from the bias instead)" if name == "log_z" else ""
+        got = "one with a gradient, which would be lost"
+        require(name, f"a constant{remedy}", got, not is_learned)
 
 
 def check_values(

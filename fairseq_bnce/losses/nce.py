@@ -9,9 +9,9 @@ from typing import Optional
 
 from torch import Tensor
 
-from fairseq_bnce.losses.checks import check_options
+from fairseq_bnce.losses.public import checked_loss
 from fairseq_bnce.losses.shared_scores import BinaryNCE, reduce, shared_loss, softplus
-from fairseq_bnce.losses.words import Draws, Number, Words, find_words, merge_draws, multiplicities
+from fairseq_bnce.losses.words import Draws, Number, Words, multiplicities
 
 
 def batch_nce_loss(
@@ -23,6 +23,7 @@ def batch_nce_loss(
     *,
     noise_ids: Optional[Tensor] = None,
     log_z: float = 0.0,
+    ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
     """Batch noise-contrastive estimation: the other targets of the group are the noise.
@@ -37,21 +38,23 @@ def batch_nce_loss(
 
     Args:
         features: h, (N, D) floating point.
-        target: w, (N,) int64, ids below V.
+        target: w, (N,) int64, ids below V, or ignore_index.
         weight: W, (V, D) floating point.
         bias: b, (V,) floating point, or None.
-        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used; a constant.
         noise_ids: r, (K0,) int64, further draws from q that the group shares (adaptive B-NCE).
         log_z: the constant log Z, nats.
-        reduction: "sum" or "none".
+        ignore_index: targets of this value have no loss, and are not noise.
+        reduction: "sum", "mean" over the targets that are not ignored, or "none".
 
     Returns:
-        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
-        weight and bias.
+        The loss in nats, float32 or better: a scalar, or (N,), 0 where ignored. Differentiable once
+        by features, weight and bias.
 
     Raises:
         ValueError: for a wrong shape, dtype or value, and for a single target without
-            ``noise_ids`` (no noise at all); the message names the argument.
+            ``noise_ids`` (no noise at all: a last batch may be so short); the message names the
+            argument.
 
     Reference:
         Oualil & Klakow 2017, "A batch noise contrastive estimation approach for training large
@@ -62,11 +65,8 @@ def batch_nce_loss(
         >>> batch_nce_loss(torch.zeros(2, 4), torch.tensor([0, 1]), w, None, log_q)
         tensor(3.2328)
     """
-    check_options(log_z, reduction)
-    noise = target.new_empty(0) if noise_ids is None else noise_ids
-    least = int(target.numel() == 1)  # other targets are noise, too
-    words, target, noise = find_words(features, target, weight, bias, log_q, noise, ("K0",), least)
-    return batch_nce(features, words, target, noise, log_z=log_z, reduction=reduction)
+    tensors = features, target, weight, bias, log_q, noise_ids
+    return checked_loss(batch_nce, tensors, ("K0",), ignore_index, reduction, log_z=log_z)
 
 
 def batch_nce(
@@ -89,6 +89,7 @@ def shared_nce_loss(
     noise_ids: Tensor,
     *,
     log_z: float = 0.0,
+    ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
     """Noise-contrastive estimation with K draws that all tokens share.
@@ -100,17 +101,18 @@ def shared_nce_loss(
 
     Args:
         features: h, (N, D) floating point.
-        target: w, (N,) int64, ids below V.
+        target: w, (N,) int64, ids below V, or ignore_index.
         weight: W, (V, D) floating point.
         bias: b, (V,) floating point, or None.
-        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used; a constant.
         noise_ids: r, (K,) int64 draws from q, K >= 1.
         log_z: the constant log Z, nats.
-        reduction: "sum" or "none".
+        ignore_index: targets of this value have no loss, and are not noise.
+        reduction: "sum", "mean" over the targets that are not ignored, or "none".
 
     Returns:
-        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
-        weight and bias.
+        The loss in nats, float32 or better: a scalar, or (N,), 0 where ignored. Differentiable once
+        by features, weight and bias.
 
     Raises:
         ValueError: for a wrong shape, dtype or value; the message names the argument.
@@ -123,10 +125,8 @@ def shared_nce_loss(
         >>> shared_nce_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, r)
         tensor(2.0794)
     """
-    check_options(log_z, reduction)
-    words, target, noise = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
-    draws = merge_draws(noise)
-    return shared_nce(features, words, target, draws, log_z=log_z, reduction=reduction)
+    tensors = features, target, weight, bias, log_q, noise_ids
+    return checked_loss(shared_nce, tensors, ("K",), ignore_index, reduction, log_z=log_z)
 
 
 def shared_nce(
@@ -150,6 +150,7 @@ def nce_loss(
     noise_ids: Tensor,
     *,
     log_z: float = 0.0,
+    ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
     """Noise-contrastive estimation with K fresh draws for every token (the slow baseline).
@@ -161,17 +162,18 @@ def nce_loss(
 
     Args:
         features: h, (N, D) floating point.
-        target: w, (N,) int64, ids below V.
+        target: w, (N,) int64, ids below V, or ignore_index.
         weight: W, (V, D) floating point.
         bias: b, (V,) floating point, or None.
-        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used; a constant.
         noise_ids: r, (N, K) int64 draws from q, K >= 1.
         log_z: the constant log Z, nats.
-        reduction: "sum" or "none".
+        ignore_index: targets of this value have no loss, and are not noise.
+        reduction: "sum", "mean" over the targets that are not ignored, or "none".
 
     Returns:
-        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
-        weight and bias.
+        The loss in nats, float32 or better: a scalar, or (N,), 0 where ignored. Differentiable once
+        by features, weight and bias.
 
     Raises:
         ValueError: for a wrong shape, dtype or value; the message names the argument.
@@ -185,10 +187,8 @@ def nce_loss(
         >>> nce_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, torch.tensor([[1, 1]]))
         tensor(2.0794)
     """
-    check_options(log_z, reduction)
-    shape = (target.numel(), "K")
-    words, target, draws = find_words(features, target, weight, bias, log_q, noise_ids, shape)
-    return nce(features, words, target, draws, log_z=log_z, reduction=reduction)
+    tensors, shape = (features, target, weight, bias, log_q, noise_ids), (target.numel(), "K")
+    return checked_loss(nce, tensors, shape, ignore_index, reduction, log_z=log_z)
 
 
 def nce(

@@ -22,6 +22,7 @@ from fairseq_bnce.losses.words import (
 _TILE_SCORES = {"cpu": 2**22, "gpu": 2**26}
 # Contexts of a tile. On a GPU as few as let a tile have all words, which is then the only one.
 _TILE_TOKENS, _FEWEST_TOKENS = 1024, 256
+_VANISHING = -1e4  # e to this power is 0 in every precision, and 0 times this a number
 _SHARE_SCALE = 2.0**11  # float16 has no numbers below 6e-8, as a rare word's probability may be
 
 
@@ -44,7 +45,7 @@ def partition_penalty(
         bias: (V,) floating point, or None.
         alpha: the weight of the term, at least 0.
         log_z: the constant log Z, nats; a 0-d tensor has a gradient.
-        reduction: "sum" or "none".
+        reduction: "sum", "mean" or "none".
         squash: whether scores are those of :func:`squashed`.
 
     Returns:
@@ -61,7 +62,7 @@ def partition_penalty(
         >>> partition_penalty(h, w, None, alpha=1.0, log_z=math.log(4) - 0.5)
         tensor(0.5000)
     """
-    checks.check_reduction(reduction)
+    checks.check_options(reduction, alpha)
     deviation = log_partition(features, weight, bias, squash=squash) - log_z
     return reduce(alpha * deviation.square(), reduction)
 
@@ -150,24 +151,28 @@ def predictive_statistics(
         tensor([1])
     """
     checks.check_layer(features, weight, bias, chunk_tokens)
-    log_z = _no_words(features, weight)
-    expected = torch.zeros_like(log_z)  # of m under the words so far, whose log Z is log_z
-    best, best_score = torch.zeros_like(log_z, dtype=torch.int64), log_z.clone()
+    best_score = _no_words(features, weight)
+    best = torch.zeros_like(best_score, dtype=torch.int64)
+    # Sums of e^x and x e^x over the words so far, where x = m - best_score: differences keep the
+    # digits that large scores m would take from the entropy.
+    total, moment = torch.zeros_like(best_score), torch.zeros_like(best_score)
     with torch.autocast(device_type=features.device.type, enabled=False):
         for tokens, words, part in _tiles(features, weight, bias, chunk_tokens):
             part = squashed(part) if squash else part
-            both = torch.logaddexp(log_z[tokens], part.logsumexp(dim=1))
-            some = both.masked_fill(both.isinf(), 0)  # inf - inf is no number, nor is 0 inf
             highest, word = part.max(dim=1)
-            is_better = highest > best_score[tokens]
-            best[tokens] = torch.where(is_better, word + words.start, best[tokens])
-            best_score[tokens] = torch.maximum(best_score[tokens], highest)
-            share = part.sub(some[:, None]).exp_()
-            expected[tokens] *= (log_z[tokens] - some).exp()
-            lowest = torch.finfo(part.dtype).min
-            expected[tokens] += share.mul_(part.clamp_(min=lowest)).sum(dim=1)
-            log_z[tokens] = both
-    return Predictive(log_z, log_z - expected, best, best_score)
+            before = best_score[tokens].clone()
+            best[tokens] = torch.where(highest > before, word + words.start, best[tokens])
+            best_score[tokens] = highest = torch.maximum(before, highest)
+            highest = highest.masked_fill(highest.isinf(), 0)  # inf - inf is no number
+            shift = (before - highest).clamp_(min=_VANISHING)
+            moment[tokens] = shift.exp() * (moment[tokens] + shift * total[tokens])
+            total[tokens] *= shift.exp()
+            x = part.sub_(highest[:, None]).clamp_(min=_VANISHING)
+            share = x.exp()
+            total[tokens] += share.sum(dim=1)
+            moment[tokens] += share.mul_(x).sum(dim=1)
+    log_total = total.log()
+    return Predictive(best_score + log_total, log_total - moment / total, best, best_score)
 
 
 class _LogPartition(FirstOrderFunction):

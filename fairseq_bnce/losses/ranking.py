@@ -6,9 +6,9 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from fairseq_bnce.losses.checks import check_options
+from fairseq_bnce.losses.public import checked_loss
 from fairseq_bnce.losses.shared_scores import OtherWords, Ranking, reduce, shared_loss
-from fairseq_bnce.losses.words import Draws, Number, Words, find_words, merge_draws, multiplicities
+from fairseq_bnce.losses.words import Draws, Number, Words, multiplicities, place_among
 
 
 def ranking_nce_loss(
@@ -21,6 +21,7 @@ def ranking_nce_loss(
     noise_ids: Optional[Tensor] = None,
     alpha: float = 0.0,
     log_z: float = 0.0,
+    ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
     """Ranking noise-contrastive estimation over the group's words, which can normalise itself.
@@ -35,22 +36,24 @@ def ranking_nce_loss(
 
     Args:
         features: h, (N, D) floating point.
-        target: w, (N,) int64, ids below V.
+        target: w, (N,) int64, ids below V, or ignore_index.
         weight: W, (V, D) floating point.
         bias: b, (V,) floating point, or None.
-        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used; a constant.
         noise_ids: (K0,) int64, further draws from q that the group shares.
         alpha: the weight of the self-normalisation, at least 0.
         log_z: the constant log Z, nats.
-        reduction: "sum" or "none".
+        ignore_index: targets of this value have no loss, and are not noise.
+        reduction: "sum", "mean" over the targets that are not ignored, or "none".
 
     Returns:
-        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
-        weight and bias.
+        The loss in nats, float32 or better: a scalar, or (N,), 0 where ignored. Differentiable once
+        by features, weight and bias.
 
     Raises:
         ValueError: for a wrong shape, dtype or value, and for a single target without
-            ``noise_ids`` (no noise at all); the message names the argument.
+            ``noise_ids`` (no noise at all: a last batch may be so short); the message names the
+            argument.
 
     Reference:
         Ma & Collins 2018, "Noise contrastive estimation and negative sampling for conditional
@@ -62,13 +65,9 @@ def ranking_nce_loss(
         >>> ranking_nce_loss(torch.zeros(2, 4), torch.tensor([0, 1]), w, None, log_q)
         tensor(1.3863)
     """
-    check_options(log_z, reduction)
-    noise = target.new_empty(0) if noise_ids is None else noise_ids
-    least = int(target.numel() == 1)  # other targets are noise, too
-    words, target, noise = find_words(features, target, weight, bias, log_q, noise, ("K0",), least)
-    return ranking_nce(
-        features, words, target, noise, alpha=alpha, log_z=log_z, reduction=reduction
-    )
+    tensors = features, target, weight, bias, log_q, noise_ids
+    options = {"alpha": alpha, "log_z": log_z}
+    return checked_loss(ranking_nce, tensors, ("K0",), ignore_index, reduction, **options)
 
 
 def ranking_nce(
@@ -97,6 +96,7 @@ def sampled_softmax_loss(
     noise_ids: Tensor,
     *,
     log_z: float = 0.0,
+    ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
     """Sampled softmax: the target is ranked against K draws that all tokens share.
@@ -112,17 +112,18 @@ def sampled_softmax_loss(
 
     Args:
         features: h, (N, D) floating point.
-        target: w, (N,) int64, ids below V.
+        target: w, (N,) int64, ids below V, or ignore_index.
         weight: W, (V, D) floating point.
         bias: b, (V,) floating point, or None.
-        log_q: (V,) natural log-probabilities of the noise, finite for every word used.
+        log_q: (V,) natural log-probabilities of the noise, finite for every word used; a constant.
         noise_ids: r, (K,) int64 draws from q, K >= 1.
         log_z: changes nothing, because a constant in all scores cancels.
-        reduction: "sum" or "none".
+        ignore_index: targets of this value have no loss, and are not noise.
+        reduction: "sum", "mean" over the targets that are not ignored, or "none".
 
     Returns:
-        The loss in nats, float32 or better: a scalar, or (N,). Differentiable once by features,
-        weight and bias.
+        The loss in nats, float32 or better: a scalar, or (N,), 0 where ignored. Differentiable once
+        by features, weight and bias.
 
     Raises:
         ValueError: for a wrong shape, dtype or value; the message names the argument.
@@ -135,25 +136,19 @@ def sampled_softmax_loss(
         >>> sampled_softmax_loss(torch.zeros(1, 4), torch.tensor([0]), w, None, log_q, r)
         tensor(0.6931)
     """
-    check_options(log_z, reduction)
-    words, target, noise = find_words(features, target, weight, bias, log_q, noise_ids, ("K",))
-    return sampled_softmax(features, words, target, merge_draws(noise), reduction=reduction)
+    tensors = features, target, weight, bias, log_q, noise_ids
+    return checked_loss(sampled_softmax, tensors, ("K",), ignore_index, reduction, log_z=log_z)
 
 
 def sampled_softmax(
-    features: Tensor,
-    words: Words,
-    target: Tensor,
-    draws: Draws,
-    *,
-    log_z: Number = 0.0,
-    reduction: str,
+    features: Tensor, words: Words, target: Tensor, draws: Draws, *, log_z: Number, reduction: str
 ) -> Tensor:
     """The core of :func:`sampled_softmax_loss`; ``target`` (N,) and ``draws`` index ``words``."""
     features, words = words.promoted(features)
     ids, counts = draws
     expected = words.log_expected()
-    objective = OtherWords(counts.to(expected.dtype).log() - expected[ids], ids, target)
+    place = place_among(ids, len(expected))[target]
+    objective = OtherWords(counts.to(expected.dtype).log() - expected[ids], place)
     of_others = shared_loss(features, *words.rows(ids), objective, "none")
     of_target = words.target_scores(features, target) - expected[target]
     return reduce(torch.logaddexp(of_target, of_others) - of_target, reduction)

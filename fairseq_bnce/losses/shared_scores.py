@@ -33,7 +33,7 @@ _CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25, "halves": 3 * 2**22}
 _BLOCK_CHUNKS = 12  # chunks whose halves of G are multiplied together: 288 MB at most
 _ALIGNED = 64  # numbers: rows of halves start at multiples of it, or products take slow kernels
 # What an objective's fields hold for a word that changes no loss.
-_PADDING = {"offset": 0.0, "counts": 0.0, "log_weight": -math.inf, "words": 0}
+_PADDING = {"offset": 0.0, "counts": 0.0, "log_weight": -math.inf}
 # torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
 _SOFTPLUS_THRESHOLD = 50
 
@@ -47,15 +47,19 @@ class BinaryNCE(NamedTuple):
         offset: (U,) log Z + log(K q(u)), nats.
         counts: (U,) n_u.
         target: (N,) the targets as indices into the words, or None.
+        left_out: (N,) the word that a token's sum leaves out, as an index or -1, or None.
     """
 
     offset: Tensor
     counts: Tensor
     target: Optional[Tensor] = None
+    left_out: Optional[Tensor] = None
 
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
         """The losses (n,) of a chunk, whose scores become G."""
         log_odds = scores.sub_(self.offset)
+        if self.left_out is not None:
+            _leave_out(log_odds, self.left_out[tokens])
         loss = softplus(log_odds) @ self.counts
         target = None if self.target is None else self.target[tokens, None]
         if target is not None:
@@ -105,18 +109,15 @@ class OtherWords(NamedTuple):
 
     Attributes:
         log_weight: (U,) nats.
-        words: (U,) ids.
-        target: (N,) ids.
+        target: (N,) the targets as indices into the words, -1 for a target that is not among them.
     """
 
     log_weight: Tensor
-    words: Tensor
     target: Tensor
 
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
         """The sums (n,) of a chunk, whose scores become G."""
-        scores.add_(self.log_weight)
-        scores.masked_fill_(self.target[tokens, None] == self.words, -math.inf)
+        _leave_out(scores.add_(self.log_weight), self.target[tokens])
         total = scores.logsumexp(dim=1)
         if gradient:
             finite = total.masked_fill(total.isinf(), 0)  # -inf - -inf is no number
@@ -143,9 +144,15 @@ def shared_loss(
     return _SharedLoss.apply(features, weight, bias, objective, reduction == "sum", has_graph)
 
 
+def _leave_out(scores: Tensor, place: Tensor) -> None:
+    """Set one score of each row to -inf, or none where ``place`` is -1."""
+    column, is_there = place.clamp(min=0)[:, None], place.ge(0)[:, None]
+    scores.scatter_(1, column, scores.gather(1, column).masked_fill_(is_there, -math.inf))
+
+
 def reduce(values: Tensor, reduction: str) -> Tensor:
-    """The sum of ``values``, or ``values``."""
-    return values.sum() if reduction == "sum" else values
+    """The sum or the mean of ``values``, or ``values``."""
+    return values if reduction == "none" else getattr(values, reduction)()
 
 
 def softplus(x: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_bnce.errors import require
 from fairseq_bnce.losses import checks
 
 Number = Union[float, Tensor]
@@ -169,33 +168,6 @@ class _RowwiseScores(FirstOrderFunction):
         return bags.detach(), weight_grad, None
 
 
-def find_words(
-    features: Tensor,
-    target: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    log_q: Tensor,
-    noise_ids: Tensor,
-    noise_shape: Tuple,
-    least_noise: int = 1,
-) -> Tuple[Words, Tensor, Tensor]:
-    """The words of a public loss, and its target and noise as indices into them.
-
-    Raises:
-        ValueError: naming the argument, what was required and what came.
-    """
-    checks.check_layer(features, weight, bias)
-    checks.check_tensor("log_q", log_q, (len(weight),))
-    checks.check_tensor("target", target, (len(features),), "int64")
-    checks.check_tensor("noise_ids", noise_ids, noise_shape, "int64")
-    require("noise_ids", "at least one draw", "none", noise_ids.size(-1) >= least_noise)
-    ids = {"target": target, "noise_ids": noise_ids}
-    used, (target, noise_ids) = distinct(*ids.values())
-    checks.check_values(used, ids, len(weight), log_q)
-    words = Words(weight, bias, log_q)
-    return words if len(used) == len(weight) else words.select(used), target, noise_ids
-
-
 def target_scores(
     features: Tensor, target: Tensor, weight: Tensor, bias: Optional[Tensor]
 ) -> Tensor:
@@ -276,7 +248,7 @@ def multiplicities(size: int, *ids: Tensor) -> Tensor:
     return torch.zeros(size, device=flat.device).index_add_(0, flat, ones)
 
 
-def merge_draws(draws: Tensor) -> Draws:
-    """The distinct ones of ``draws`` (K,), with float32 counts."""
-    merged, (index,) = distinct(draws)
-    return Draws(merged, multiplicities(len(merged), index))
+def place_among(ids: Tensor, size: int) -> Tensor:
+    """Where each of ``size`` words is among the distinct ``ids``, (size,); -1 for others."""
+    places = torch.arange(len(ids), device=ids.device)
+    return ids.new_full((size,), -1).scatter_(0, ids, places)

@@ -166,9 +166,8 @@ class _InBands:
         best = torch.stack([f.best + b.first for (f, _), b in zip(parts, self._bands())])
         entropy = torch.stack([found.entropy for found, _ in parts])
         total = log_z.logsumexp(dim=0)
-        # H = log Z - sum_k p_k (log Z_k - H_k): a band's own mean score is log Z_k - H_k.
-        share = (log_z - total).exp()
-        entropy = total - (share * (log_z - entropy)).sum(dim=0)
+        share = log_z.softmax(dim=0)  # p_k of each band: H = sum_k p_k (H_k - log p_k)
+        entropy = (torch.special.entr(share) + share * entropy).sum(dim=0)
         return losses.Predictive(total, entropy, best.gather(0, band[None])[0], best_score)
 
     def tables(self) -> List[Table]:
