@@ -52,6 +52,14 @@ def assert_same(one, other, tolerance=1e-6):
         assert error <= tolerance, (name, error)
 
 
+def test_names_that_a_model_hides_from_ddp_itself_stay_hidden():
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 2), torch.nn.Linear(2, 2))
+    model._ddp_params_and_buffers_to_ignore = ["1.bias"]
+    for _ in range(2):
+        row_sparse.mark(model)
+    assert sorted({*model._ddp_params_and_buffers_to_ignore}) == ["0.weight", "1.bias"]
+
+
 def test_legacy_ddps_buffer_is_found_under_every_wrapper():
     """--heartbeat-timeout is one more; the buffer would be of the size of all parameters."""
     model = torch.nn.Sequential(torch.nn.Embedding(1000, 8), torch.nn.Linear(8, 2))

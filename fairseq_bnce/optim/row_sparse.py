@@ -49,7 +49,8 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Non
         setattr(parameter, _MARK, True)
         if legacy_ddp:
             setattr(parameter, _LEGACY_DDP_MARK, True)
-    names = [  # every name of a tied one
+    names = list(getattr(model, _DDP_IGNORES, ()))  # the model's own
+    names += [  # every name of a tied one
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()
         for name, parameter in module.named_parameters(recurse=False)
