@@ -192,6 +192,10 @@ def test_dummy_batch_leaves_no_trace(corpus):
     want = model.decoder.carried_state
     task.train_step(sample=wider, **step, optimizer=optimizer, ignore_grad=True)
     assert all(a is b for a, b in zip(model.decoder.carried_state, want))
+    broken = {**wider, "net_input": {**wider["net_input"], "src_tokens": torch.tensor([[10**6]])}}
+    with pytest.raises(IndexError):  # as fairseq catches errors of memory
+        task.train_step(sample=broken, **step, optimizer=optimizer, ignore_grad=True)
+    assert all(a is b for a, b in zip(model.decoder.carried_state, want))
     assert [part.shape for part in iterator.state_dict()["carried_state"][0]] == [(1, 4, 16)] * 2
 
 

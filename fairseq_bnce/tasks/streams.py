@@ -124,9 +124,11 @@ class CarriedState:
         before = self.decoder.carried_state, self._training
         if is_dummy:
             self.decoder.carried_state = None
-        yield
-        if is_dummy:
-            self.decoder.carried_state, self._training = before
+        try:
+            yield
+        finally:
+            if is_dummy:
+                self.decoder.carried_state, self._training = before
 
     def gather(self) -> None:
         """Exchange the states of all ranks: rank 0 alone writes checkpoints."""
