@@ -1,5 +1,6 @@
 """Counts of the training targets, which are kept beside the data."""
 
+import os
 import shutil
 
 import numpy as np
@@ -34,6 +35,19 @@ def test_counts_are_kept_and_follow_the_content(data):
     assert count_tokens(prefix, dictionary, cache=True)[dictionary.eos()] == 40
     (newer,) = data.glob("train.target-counts-*.npy")
     assert newer != kept
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_counts_of_other_content_with_the_same_size_and_times_are_made_again(place, data):
+    """As an archive, or another copy, restores the times."""
+    dictionary, prefix = Dictionary.load(str(data / "dict.txt")), str(data / "train")
+    before = count_tokens(prefix, dictionary, cache=True)
+    status = (data / "train.bin").stat()
+    tokens = np.memmap(data / "train.bin", mode="r+", dtype=np.uint16)
+    tokens[place] = new = 4 + (tokens[place] == 4)
+    tokens.flush()
+    os.utime(data / "train.bin", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert count_tokens(prefix, dictionary, cache=True)[new] == before[new] + 1
 
 
 @pytest.mark.parametrize("unknown", [0, 3])

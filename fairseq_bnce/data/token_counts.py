@@ -25,6 +25,7 @@ from fairseq_bnce.errors import InputError
 logger = logging.getLogger(__name__)
 
 _COUNT_AT_ONCE = 2**24  # tokens, so that a file of any size is counted in bounded memory
+_ENDS = 2**16  # bytes of a file's beginning, and of its end, in the name of its counts
 _ITEMS = 2**12  # lines that are counted together
 _SEPARATOR = 1  # tokens of an empty line, which ends a document
 
@@ -169,8 +170,8 @@ def count_tokens(prefix: str, dictionary: Dictionary, cache: bool = False) -> np
     Args:
         prefix: the path without ``.bin`` and ``.idx``.
         dictionary: the words that the ids stand for.
-        cache: keep the counts beside the data, in a file whose name changes with the sizes and
-            times of the data files.
+        cache: keep the counts beside the data, in a file whose name changes with the sizes, times,
+            beginnings and ends of the data files.
 
     Returns:
         (V,) int64.
@@ -229,9 +230,14 @@ def _read(prefix: str, dictionary: Dictionary) -> Tuple[np.ndarray, Iterable[np.
 
 
 def _cache_path(prefix: str) -> str:
-    status = [os.stat(path) for path in (f"{prefix}.idx", f"{prefix}.bin") if os.path.exists(path)]
-    content = " ".join(f"{found.st_size} {found.st_mtime_ns}" for found in status)
-    return f"{prefix}.target-counts-{hashlib.sha1(content.encode()).hexdigest()[:16]}.npy"
+    digest = hashlib.sha1()
+    for path in filter(os.path.exists, (f"{prefix}.idx", f"{prefix}.bin")):
+        with open(path, "rb") as file:  # sizes and times may be those of other content
+            found = os.fstat(file.fileno())
+            digest.update(f"{found.st_size} {found.st_mtime_ns} ".encode() + file.read(_ENDS))
+            file.seek(max(0, found.st_size - _ENDS))
+            digest.update(file.read())
+    return f"{prefix}.target-counts-{digest.hexdigest()[:16]}.npy"
 
 
 def _write_cache(prefix: str, path: str, counts: np.ndarray) -> None:
