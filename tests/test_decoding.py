@@ -402,12 +402,23 @@ def test_a_model_of_both_sides_words(made):
         PyctcdecodeLM(made("lbl_lm both sides"))
 
 
-def test_a_library_that_is_not_there(monkeypatch):
-    monkeypatch.delitem(sys.modules, "fairseq_bnce.decoding.flashlight")
-    monkeypatch.setitem(sys.modules, "flashlight.lib.text.decoder", None)
-    with pytest.raises(ModuleNotFoundError):
-        _ = decoding.FlashlightLM
-    assert decoding.KenlmModel is KenlmModel
+_LIBRARY = "flashlight.lib.text.decoder"
+
+
+@pytest.mark.parametrize("adapter", ["FlashlightLM", "KenlmModel"])
+@pytest.mark.parametrize("missing", [_LIBRARY, "fairseq_bnce.decoding.histories"])
+def test_a_library_that_is_not_there(adapter, missing, monkeypatch):
+    """A decoder's own package is advised only where this package is what is missing."""
+    for module in ("flashlight", "kenlm"):
+        monkeypatch.delitem(sys.modules, f"fairseq_bnce.decoding.{module}")
+    monkeypatch.setitem(sys.modules, missing, None)
+    if (adapter, missing) == ("KenlmModel", _LIBRARY):
+        assert decoding.KenlmModel.__name__ == adapter
+        return
+    with pytest.raises(ModuleNotFoundError) as caught:
+        getattr(decoding, adapter)
+    assert caught.value.name == missing
+    assert ("pip install" in str(caught.value)) == (missing == _LIBRARY)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ both. An adapter is imported when it is first used, and needs only its own libra
 import importlib
 from typing import Any
 
-_ADAPTERS = {  # modules, and the packages that they need
+_ADAPTERS = {  # modules, named as the libraries that they import, and these libraries' packages
     "FlashlightLM": ("flashlight", "flashlight-text"),
     "PyctcdecodeLM": ("pyctcdecode", "pyctcdecode"),
     "KenlmModel": ("kenlm", ""),
@@ -26,5 +26,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != module:
+            raise
         message = f"{name}: required {package}, got no {error.name}; run pip install {package}"
         raise ModuleNotFoundError(message, name=error.name) from error
