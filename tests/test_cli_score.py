@@ -111,6 +111,8 @@ def test_summary(score, file, scorer):
 def test_no_text_at_all(score, tmp_path):
     (tmp_path / "text").write_bytes(b"")
     assert score(tmp_path / "text") == (0, "", "")
+    perplexities = [row[1] for row in rows(score(tmp_path / "text", "--summary")[1])[:2]]
+    assert perplexities == ["none", "none"]
     found = json.loads(score(tmp_path / "text", "--summary", "--json")[1])
     assert found["tokens"] == 0 and found["ppl_with_oov"] is found["ppl_without_oov"] is None
 
@@ -167,6 +169,7 @@ def test_errors_name_the_flag_or_the_file(score, file, tmp_path):
         (tmp_path,): str(tmp_path),
         (file, "--data", tmp_path): "--data",
         (file, "--path", tmp_path / "none.pt"): "--path",
+        (file, "--mix-with", tmp_path / "none.pt"): f"--mix-with {tmp_path / 'none.pt'}: ",
         (file, "--log-z-shift", "much"): "--log-z-shift",
         (file, "--device", "abacus"): "--device",
         (file, "--user-dir", tmp_path / "none"): "--user-dir",
@@ -372,6 +375,8 @@ def test_parts_of_a_text_are_the_whole(parts, score, file):
     whole = score(file)[1]
     assert "".join(score("--shard", f"{n}/{parts}", file)[1] for n in range(1, parts + 1)) == whole
     assert score("--shard", "1/2", "-")[0] == 2
+    status, output, errors = score("--shard", f"1/{parts}", "--document", file)
+    assert (status, output) == (2, "") and "--shard" in errors and "--document" in errors
 
 
 GIVEN = ["w1 w2\tw3 zzz", "\tw4", "w5 zzz\t", "w6\tw7 w8 w9"]

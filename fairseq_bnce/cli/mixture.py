@@ -10,7 +10,7 @@ from typing import Any, Deque, Iterable, Iterator, List
 import numpy as np
 
 from fairseq_bnce.cli import common
-from fairseq_bnce.errors import InputError, quoted
+from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, quoted
 from fairseq_bnce.scoring import Scorer, SentenceScore
 from fairseq_bnce.text.training_text import NONE
 
@@ -42,7 +42,12 @@ class Mixture:
         own = {**vars(options), "path": options.mix_with, "data": None}
         own["tokenize"] = options.tokenize and NONE  # the words are cut by now
         second = argparse.Namespace(**own)
-        self._first, self._second = first, common.load_scorer(Scorer, second)
+        self._first = first
+        try:
+            self._second = common.load_scorer(Scorer, second)
+        except (ScoringError, UnsupportedModelError) as error:  # the command would say --path
+            found = str(error).replace(f"path {options.mix_with}: ", "", 1)
+            raise InputError(f"--mix-with {options.mix_with}: {found}") from None
         self._words = common.ModelWords(second, self._second)
         self.is_causal = first.is_causal and self._second.is_causal
         self.weights = np.array([options.mix_weight, 1 - options.mix_weight])

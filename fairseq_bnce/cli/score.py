@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--context-window", text, metavar="N", type=at_least(0))
     add("--given", "lines are 'context TAB text': score the text after its context")
     add("--no-eos", "leave the </s> of each line out of sums and counts")
-    text = "score part I of N, lines in a row: the outputs of all parts together are that of FILE"
+    text = "score part I of N, lines in a row: all outputs together are that of FILE; no --document"
     add("--shard", text, metavar="I/N", type=shard)
     add = common.flag_adder(parser.add_argument_group("output"))
     add("--per-word", "print the score of each word as well")
@@ -78,6 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Score the text."""
+    if options.shard and options.document:
+        raise InputError("--shard: required lines that are scored by themselves, got --document")
     text = TextLines(options.files)
     scorer, words = _load(options)
     beams: Deque[Tuple[str, float]] = collections.deque()
@@ -240,7 +242,8 @@ def _summary(sums: Mapping[str, Mapping[str, Any]], options: argparse.Namespace)
     if options.json:
         found.update(lines=sums[""]["lines"], log_prob=sums[""]["total"] / _UNITS[options.base])
         return json.dumps(common.without_nan(found))
-    return "\n".join(_FORMS[unit] for unit in sums).format(*found.values())
+    text = "\n".join(_FORMS[unit] for unit in sums).format(*found.values())
+    return text.replace("\tnan", "\tnone")  # without words
 
 
 def _perplexity(log_prob: float, tokens: int) -> float:
