@@ -207,6 +207,33 @@ def test_kaldi_costs(rescore, tmp_path, scorer):
     assert counted == [f"{k}  [ {c} {n} ]" for k, c, n in zip(keys, costs, (2, 1, 0))]
 
 
+def test_kaldi_costs_of_several_features(rescore, tmp_path):
+    """The vectors that the command writes are costs: a weight for each of their numbers."""
+    write_lines(tmp_path / "words", ["u-1 w1 w2", "u-2 w1", "u-3", "v-1 w3"])
+    write_lines(tmp_path / "text", ["u w1", "v w3"])
+    kaldi = ["--format", "kaldi", tmp_path / "words"]
+    write_lines(tmp_path / "vectors", rescore(*kaldi, "--both", "--count-words")[1])
+    lines = (tmp_path / "vectors").read_text().splitlines()
+    totals = [0.5 * float(v[2]) + float(v[3]) - 9 * float(v[4]) for v in map(str.split, lines)]
+    kaldi += ["--cost", f"lm={tmp_path / 'vectors'}"]
+    status, ranked, _ = rescore(*kaldi, "--weights", "lm=0.5 1 -9", model=None)
+    assert status == 0
+    assert [line.split()[0] for line in ranked] == [
+        *(f"u-{1 + place}" for place in np.argsort(totals[:3])),
+        "v-1",
+    ]
+    pytest.importorskip("jiwer")
+    tuned = rescore(*kaldi, "--tune", tmp_path / "text", "--tune-features", "lm,x", model=None)
+    assert tuned[0] == 2 and "'x'" in tuned[2]
+    write_lines(tmp_path / "x", [f"{line.split()[0]} 1" for line in lines])
+    kaldi += ["--cost", f"x={tmp_path / 'x'}"]
+    assert rescore(*kaldi, "--tune", tmp_path / "text", model=None)[0] == 0
+    for bad in ("u-1 1 2", "u-1 [ 1 2", "u-1 [ ]"):
+        write_lines(tmp_path / "vectors", [bad, *lines[1:]])
+        status, _, errors = rescore(*kaldi, "--weights", "lm=1 2 3", model=None)
+        assert status == 2 and "vectors, line 1: " in errors
+
+
 def test_espnets_folders_as_the_page_reads_them(rescore, tmp_path):
     """The utterances are spread over jobs; one has a single hypothesis, one has an empty one."""
     for job, rank, name, content in (
@@ -293,7 +320,11 @@ def test_fairseqs_lists_are_sorted_with_their_lines(rescore, generated, tmp_path
     assert "before 50.00 [" in errors and "after 0.00 [" in errors
 
 
-@pytest.mark.parametrize("text", ["0 ||| a ||| x= 1 ||| 1\n", "", "H-1\t-0.5\n", "H-1\tx\ty\n"])
+NOT_FAIRSEQS = ["0 ||| a ||| x= 1 ||| 1\n", "", "H-1\t-0.5\n", "H-1\tx\ty\n"]
+NOT_FAIRSEQS += ["H-1\t-1\ty\nF-1\tscore= 3\n"]
+
+
+@pytest.mark.parametrize("text", NOT_FAIRSEQS)
 def test_what_fairseq_did_not_print(rescore, generated, text):
     generated[-1].write_text(text)
     status, lines, errors = rescore(*generated, "--weights", "score=1", model=None)
@@ -450,6 +481,9 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
         (["out.part", "--weights", "a=1", "--out", "out"], "error: --out: "),
         (["nbest", "--tune", "out", "--weights-out", "out"], "error: --weights-out: "),
         (["nbest", "--path", "m.pt", "--out", "dict.txt"], "error: --out: "),
+        (["nbest", "--weights", "a=1", "--cost", "a"], "--cost: "),
+        (["nbest", "--weights", "a=1", "--cost", "=nbest"], "--cost: "),
+        (["own-score", "--weights", "score=1"], "own-score, line 1: "),
     ],
 )
 def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message, monkeypatch):
@@ -457,10 +491,12 @@ def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "weights", ["# tuned", "TM= 1 # of two"])
     write_lines(tmp_path / "out.part", LIST)
+    write_lines(tmp_path / "own-score", ["0 ||| a ||| score= 5 ||| 1"])
+    before = sorted(path.name for path in tmp_path.iterdir())
     status, lines, errors = rescore(*flags, model=None)
     assert (status, lines) == (2, [])
     assert message in errors.splitlines()[-1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest", "out.part", "weights"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
@@ -470,10 +506,12 @@ def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
         write_lines(nbest, order)
         status, found, _ = rescore(nbest, "--weights", "TM=1,LM=2", model=None)
         assert status == 0 and sorted(line.split(" ||| ")[3] for line in found) == ["-1", "-2", "6"]
-    out = tmp_path / "out"
-    status, _, errors = rescore(nbest, "--weights", "TM=1,MT=1", "--out", out, model=None)
-    assert status == 0 and len(out.read_text().splitlines()) == len(lines)
-    assert "no list has a feature 'MT', which has a weight" in errors
+    outputs = ["--out", tmp_path / "out", "--best", tmp_path / "best"]
+    for model in ([], ["--path", tmp_path / "none.pt"]):
+        flags = ["--weights", "TM=1,MT=1", *outputs, *model]
+        status, _, errors = rescore(nbest, *flags, model=None)
+        assert status == 2 and "'MT'" in errors
+        assert not any(path.exists() for path in outputs[1::2])
     flags = ["--tune", nbest, "--tune-features", "score,LM,MT", "--weights", "MT=1"]
     status, _, errors = rescore(nbest, *flags, model=None)
     assert status == 2 and "'MT'" in errors
@@ -481,7 +519,11 @@ def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
 
 @pytest.mark.parametrize(
     ("flag", "last"),
-    [("--tune", "1 ||| a ||| TM= -1 ||| -1"), ("--weights", "0 ||| a ||| TM= -1")],
+    [
+        ("--tune", "1 ||| a ||| TM= -1 ||| -1"),
+        ("--weights", "0 ||| a ||| TM= -1"),
+        ("--weights", "0 ||| a ||| TM= nan ||| 1"),
+    ],
 )
 def test_lists_are_read_to_their_end_before_the_model_is_loaded(
     flag, last, rescore, nbest, tmp_path
@@ -491,7 +533,7 @@ def test_lists_are_read_to_their_end_before_the_model_is_loaded(
     write_lines(nbest, ["0 ||| w1 ||| TM= -1 ||| -1", last])
     flags = ["--tune", tmp_path / "ref"]
     if flag == "--weights":
-        flags = ["--weights", "BNCE=1", "--ref", tmp_path / "ref"]
+        flags = ["--weights", "BNCE=1,TM=1", "--ref", tmp_path / "ref"]
     status, lines, errors = rescore(nbest, *flags, "--path", tmp_path / "none", model=None)
     assert (status, lines) == (2, []) and "line 2" in errors and "none" not in errors
 

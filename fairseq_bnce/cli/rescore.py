@@ -28,7 +28,7 @@ import os
 import pickle
 import tempfile
 from contextlib import ExitStack
-from typing import Any, Dict, Iterable, Iterator, List, Optional
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -123,6 +123,8 @@ def _check_flags(options: argparse.Namespace) -> None:
     for flag in ("exact", "both", "count_words", "count_oov"):
         if getattr(options, flag) and not options.path:
             raise InputError(f"--{flag.replace('_', '-')}: required --path")
+    if not all(map(all, options.cost)):
+        raise InputError(f"--cost: required NAME=FILE, got {dict(options.cost)}")
     if options.best and not has_weights:
         raise InputError("--best: required --weights or --tune")
 
@@ -172,7 +174,7 @@ class _Rescoring:
         with ExitStack() as stack:
             out = stack.enter_context(Output(options.out))
             best = stack.enter_context(Output(options.best)) if options.best else None
-            self._check_references()
+            self._check_lists()
             lists = self._scored_lists()
             if options.tune:
                 lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
@@ -197,12 +199,25 @@ class _Rescoring:
         lists = group(self.format.hypotheses(numbered_lines(self.options.list)))
         return unique_lists(lists) if self.weights or self.options.tune else lists
 
-    def _check_references(self) -> None:
-        """Read the lists, if they are files, before hours of scoring: each needs a reference."""
+    def _check_lists(self) -> None:
+        """Read the lists, if they are files, before hours of scoring: references and features."""
         files = [self.options.list, *(name for _, name in self.options.cost)]
-        if self.measure is not None and self.added and all(map(os.path.isfile, files)):
-            for nbest in self._lists():
-                self._reference(nbest)
+        weighted = self.tuned or self.weights
+        if self.added and weighted and all(map(os.path.isfile, files)):
+            names = [name for name in weighted if name not in self.added.values()]
+            for nbest, space in self._weighted(self._lists(), names):
+                space.matrix(nbest)
+                if self.measure is not None:
+                    self._reference(nbest)
+
+    def _weighted(self, lists: Iterable[NBest], names: List[str]) -> Iterator[Tuple[NBest, Space]]:
+        """Yield lists and the space of these features; each has to occur in some list."""
+        space: Optional[Space] = None
+        for nbest in lists:
+            space = space or Space(names, nbest, self.weights)
+            yield nbest, space
+        if space is not None:
+            space.check_met()
 
     def _scored_lists(self) -> Iterator[NBest]:
         """Yield the lists with the model's features."""
@@ -227,22 +242,20 @@ class _Rescoring:
         """Fit the weights, with the lists in a temporary file; return the lists."""
         features: List[np.ndarray] = []
         counts: List[np.ndarray] = []
-        space: Optional[Space] = None
-        for nbest in lists:
-            space = space or Space(self.tuned, nbest, self.weights)
+        for nbest, space in self._weighted(lists, self.tuned):
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
             counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
             pickle.dump(nbest, scratch)
-        if space is None:
+        if not features:
             raise InputError(f"{self.options.list}: required n-best lists, got nothing")
-        space.check_met()
         self.weights = self._fit(space, Lists.join(features, counts))
         scratch.seek(0)
         return (pickle.load(scratch) for _ in range(len(features)))
 
     def _fit(self, space: Space, lists: Lists) -> Weights:
-        start = space.vector(self.weights or dict.fromkeys(self.own, (1.0,)))
+        own = {name: (1.0,) * size for name, size in space.sizes.items() if name in self.own}
+        start = space.vector(self.weights or own)
         settings = {"restarts": self.options.restarts, "seed": self.options.seed}
         with common.progress_bar(unit=" lines searched") as bar:
             tuned = tune(lists, start, self.measure, on_line=bar.update, **settings)
@@ -256,15 +269,14 @@ class _Rescoring:
 
     def _reference(self, nbest: NBest) -> List[str]:
         if nbest.list_id not in self.references:
-            required = f"a list that has a reference (there are {len(self.references)})"
+            count = f"there are {len(self.references)}; add one, or leave the list out"
+            required = f"a list that has a reference ({count})"
             raise nbest.hypotheses[0].line.error(required, quoted(nbest.list_id))
         return self.references[nbest.list_id]
 
     def _write_ranked(self, lists: Iterable[NBest], out: Output, best: Optional[Output]) -> None:
         counts: List[np.ndarray] = []
-        space: Optional[Space] = None
-        for nbest in lists:
-            space = space or Space(list(self.weights), nbest, self.weights)
+        for nbest, space in self._weighted(lists, list(self.weights)):
             order, totals = ranking(space.matrix(nbest), space.vector(self.weights))
             ranked = [nbest.hypotheses[place] for place in order]
             lines = map(self.format.rescored, ranked, totals[order])
@@ -275,9 +287,6 @@ class _Rescoring:
             if self.measure is not None:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
-        if space is not None and space.unmet():
-            unmet = ", ".join(map(quoted, space.unmet()))
-            logger.warning(f"no list has a feature {unmet}, which has a weight")
         if counts:
             self._report(*np.array(counts).swapaxes(0, 1))
 

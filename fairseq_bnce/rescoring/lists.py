@@ -7,9 +7,9 @@ Features are ``name= 1 2 3``, ``name=1`` or, in old lists, ``name: 1 2 3``; numb
 name stay as they are and can't be weighted.
 
 Kaldi's nbest-to-linear and int2sym.pl write ``utterance-n word word ...``. Costs of the acoustic
-model and of language models are in separate files with the same keys, ``utterance-n cost``. Costs
-are negative log-probabilities. This package reads costs as features with the opposite sign, and
-writes costs.
+model and of language models are in separate files with the same keys, ``utterance-n cost`` or, of
+several costs, ``utterance-n  [ cost cost ]``. Costs are negative log-probabilities. This package
+reads costs as features with the opposite sign, and writes costs.
 
 fairseq-generate prints ``S-id``, ``T-id``, and ``H-id score words`` for each hypothesis, separated
 by tabs. Lines with more about a hypothesis follow it: ``D-id score text``, detokenised, and others.
@@ -32,6 +32,7 @@ SEPARATOR = "|||"
 SCORE = "score"  # the feature with the list's own total
 FORM = "id ||| hypothesis ||| score' or 'id ||| hypothesis ||| features ||| score"
 _ENDS_IN_NAME_AND_VALUE = re.compile(r"=[^\s=]+\s*$")
+_VECTOR = re.compile(r"\[ (.+) \]")  # in Kaldi's text form
 # Ids in plain texts often end in 0000 or in a longer number: their lines are no hypotheses.
 _KEY = re.compile("(.+)-(?:0|[1-9][0-9]{0,4})")
 _H_FORM = "'H-id TAB score TAB words'"
@@ -161,6 +162,8 @@ def _parse_features(text: str, line: Line) -> Features:
     for token in text.split():
         label, value = _split_feature(token)
         name = name if label is None else label
+        if name == SCORE:
+            raise line.error("features with other names than the list's total", quoted(SCORE))
         values = found.setdefault(name, [])
         if value:
             values.append(number(value, line, "a feature's value"))
@@ -224,7 +227,7 @@ class KaldiFormat:
                 raise line.error("each key once", f"{quoted(key)} again")
             seen.add(key)
             features: Features = {
-                name: (-_cost(cost, key),) for name, cost in zip(self.costs, costs)
+                name: _from_costs(cost, key) for name, cost in zip(self.costs, costs)
             }
             yield Hypothesis(match.group(1), words, features, line, key)
 
@@ -254,11 +257,14 @@ def _split_key(line: Line) -> Tuple[str, str]:
     return key, " ".join(words)
 
 
-def _cost(line: Line, key: str) -> float:
-    found, cost = _split_key(line)
+def _from_costs(line: Line, key: str) -> Tuple[float, ...]:
+    """Return the values of a feature: the key's costs, one or a vector, with the opposite sign."""
+    found, costs = _split_key(line)
     if found != key:
         raise line.error(f"'{key} cost', as the list has it", quoted(line.text))
-    return number(cost, line, f"the cost of {key}")
+    vector = _VECTOR.fullmatch(costs)
+    each = vector[1].split() if vector else [costs]
+    return tuple(-number(cost, line, f"a cost of {key}") for cost in each)
 
 
 def _kaldi_text(name: str) -> Dict[str, str]:

@@ -77,10 +77,6 @@ class Space:
         """
         return np.array([self._row(hypothesis) for hypothesis in nbest.hypotheses])
 
-    def unmet(self) -> List[str]:
-        """Return the features that no list has had until now."""
-        return list(self._unmet)
-
     def check_met(self) -> None:
         """Raise InputError for a feature that no list had: its name may be misspelt."""
         self._check_known(self._unmet)
@@ -108,7 +104,7 @@ class Space:
         values = {name: hypothesis.values(name) for name in self.sizes}
         self._unmet = [name for name in self._unmet if not values[name]]
         parts = [values[name] or (0.0,) * size for name, size in self.sizes.items()]
-        row = np.concatenate(parts)
+        row = np.concatenate([(), *parts])
         if [*map(len, parts)] != [*self.sizes.values()] or not np.isfinite(row).all():
             sizes = ", ".join(f"{size} of {quoted(name)}" for name, size in self.sizes.items())
             raise hypothesis.line.error(f"finite values, {sizes}", row.tolist())
