@@ -239,6 +239,11 @@ def test_the_diagnosis_replaces_no_text(diagnose, checkpoint, tmp_path):
     assert (tmp_path / "diagnosis.json").read_text().splitlines() == LINES
 
 
+def test_no_checkpoint_is_named_with_its_flag(diagnose, text, tmp_path):
+    status, output, errors = diagnose("--path", tmp_path / "none.pt", text)
+    assert (status, output) == (2, "") and f"--path {tmp_path / 'none.pt'}: required" in errors
+
+
 def test_a_file_that_is_there_is_not_written_over(diagnose, checkpoint, text):
     before = checkpoints.read(str(checkpoint))["task_state"]
     status, _, errors = diagnose("--path", checkpoint, "--calibrate", checkpoint, text)

@@ -6,6 +6,9 @@ import shutil
 import pytest
 from tools import LSTM, TRANSFORMER, evaluate, refused, run, train, write_lines
 
+from fairseq_bnce import Scorer
+from fairseq_bnce.errors import UnsupportedModelError
+
 BNCE = [*LSTM, "--criterion", "bnce"]
 
 
@@ -58,18 +61,22 @@ def test_dictionary_of_other_data(split, corpus, tmp_path):
     assert f"{split}: required word ids" in output and "34, the size of dict.txt" in output
 
 
-def test_unnormalized(corpus, tmp_path):
+def test_unnormalized(corpus, language_model, tmp_path):
     """Refused for an ensemble, a bad shift, and an adaptive softmax, which is scored exactly."""
     flags = [*TRANSFORMER, "--adaptive-softmax-cutoff", "10,20", "--criterion", "adaptive_loss"]
     train(corpus, tmp_path, *flags, "--ddp-backend", "legacy_ddp")
     checkpoint = tmp_path / "checkpoint_last.pt"
     unnormalized = ["--unnormalized", "--log-z-shift"]
-    output = evaluate(corpus, checkpoint, *unnormalized, "0", check=False)
-    assert "adaptive" in output and "Perplexity" not in output
+    for shift in (["--log-z-shift", "0"], []):
+        output = evaluate(corpus, checkpoint, "--unnormalized", *shift, check=False)
+        assert "adaptive" in output and "Perplexity" not in output
+        assert "reduced-partition" not in output  # which does not fit it either
+    with pytest.raises(UnsupportedModelError, match="adaptive"):
+        Scorer.from_checkpoint(checkpoint)
     assert "Perplexity" in evaluate(corpus, checkpoint)  # fairseq's own way still works
     for path, shift, name in (
         ("a.pt:b.pt", "0", "--unnormalized"),
-        (checkpoint, "often", "--log-z-shift"),
+        (language_model("lstm_lm"), "often", "--log-z-shift"),
     ):
         output = evaluate(corpus, path, *unnormalized, shift, check=False)
         assert f"{name}: required" in re.sub(r"\s+", " ", output)

@@ -1,6 +1,7 @@
 """What a scorer loads, and what it refuses: nothing in a checkpoint is run."""
 
 import math
+import pickle
 import shutil
 from functools import partial
 
@@ -113,7 +114,11 @@ def refused(path, data=None, **options):
 
 NO_MODELS = {
     "nothing": lambda path: None,
+    "a folder": lambda path: path.mkdir(),
     "a text": lambda path: path.write_text("a text", encoding="utf-8"),
+    "another text": lambda path: path.write_text("w1 w2 w3\n" * 99, encoding="utf-8"),
+    "no bytes": lambda path: path.touch(),
+    "half a pickle": lambda path: path.write_bytes(pickle.dumps(["w1"] * 99, 2)[:50]),
     "no model": lambda path: torch.save({"weights": torch.zeros(2)}, path),
     "no configuration": lambda path: torch.save({"model": {}, "cfg": None}, path),
 }
@@ -122,7 +127,10 @@ NO_MODELS = {
 @pytest.mark.parametrize("kind", NO_MODELS)
 def test_files_that_hold_no_model(kind, any_torch, tmp_path):
     NO_MODELS[kind](tmp_path / "some.pt")
-    assert str(tmp_path / "some.pt") in refused(tmp_path / "some.pt")
+    said = refused(tmp_path / "some.pt")
+    assert str(tmp_path / "some.pt") in said
+    assert "weights_only" not in said  # torch's advice to switch its check off
+    assert kind not in ("nothing", "a folder") or "plain data" not in said
 
 
 def test_an_architecture_that_is_not_known_here(language_model, tmp_path):

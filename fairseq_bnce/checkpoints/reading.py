@@ -61,7 +61,7 @@ def load(path: str, is_mapped: bool = False) -> Any:
             not map its own checkpoints, because it overwrites them.
 
     Raises:
-        CheckpointError: for a file that is missing or damaged, or holds more than plain data.
+        CheckpointError: for a file that cannot be read, is damaged, or holds more than plain data.
     """
     try:
         if not compatibility.TORCH_CHECKS:
@@ -69,10 +69,18 @@ def load(path: str, is_mapped: bool = False) -> Any:
         mmap = is_mapped and zipfile.is_zipfile(path)
         with compatibility.allowing_arrays_of_numbers():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap or None)
+    except OSError as error:
+        got = error.strerror or error
+        raise CheckpointError(f"path {path}: required a file to read, got: {got}") from None
     except Exception as error:  # damaged bytes raise almost any error
         # torch's message also advises to switch its check off: leave that out.
-        lines = [one_line(line) for line in str(error).splitlines() if "nsupported global" in line]
-        got = lines[0] if lines else describe_error(error)
+        lines = [one_line(line) for line in str(error).splitlines() if "nsupported" in line]
+        is_advice = isinstance(error, pickle.UnpicklingError)
+        got = lines[0] if lines else type(error).__name__ if is_advice else describe_error(error)
+        with open(path, "rb") as file:
+            start = file.read(2)
+        if start not in (b"PK", b"\x80\x02"):  # a zip archive, or a pickle as torch wrote before
+            got = f"another kind of file, which begins with {start!r}"
         raise CheckpointError(
             f"path {path}: required a whole checkpoint that holds plain data only, got: {got}; "
             f"nothing in it was run{_other_checkpoints(path)}"

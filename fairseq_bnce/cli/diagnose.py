@@ -89,7 +89,8 @@ def run(options: argparse.Namespace) -> None:
     folder = Path(options.out) if options.out else None
     if folder is not None:
         _prepare_folder(folder, options)
-    written = os.path.getmtime(options.path)
+    with file_errors(f"--path {options.path}"):
+        written = os.path.getmtime(options.path)
     scorer = common.load_scorer(DiagnosingScorer, options, exact=True)
     rows = options.reduced_partition
     kept = scorer.contexts = None if rows is None else Contexts()

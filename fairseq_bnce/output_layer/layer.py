@@ -369,6 +369,5 @@ def _locate(decoder: Any) -> Tuple[str, Any, Union[Plain, Bands, Adaptive]]:
     raise UnsupportedModelError(
         f"{type(decoder).__name__}: required a decoder whose projection is known (transformer, "
         "lightconv, lstm and fconv decoders, or one with a torch.nn.Linear named "
-        "output_projection), got none of these; give it that attribute, or train with "
-        "--criterion cross_entropy"
+        "output_projection), got none of these; give it that attribute, or choose another --arch"
     )

@@ -80,8 +80,9 @@ def score_unnormalized(
         ValueError: for several models, or a bad choice.
     """
     (model,) = models  # the task refuses an ensemble before it loads one
-    shift = normalisation.shift(choice, state)
     layer, squash = OutputLayer(model), is_squashed(model)
+    layer.check_trained_here("unnormalised scores")
+    shift = normalisation.shift(choice, state)
     how = normalisation.unnormalised(state, shift, layer, squash)
     _mix_in(model, how)
     log_z = f"{normalisation.constant_log_z(state):g}"

@@ -303,6 +303,7 @@ class Scorer:
         self.exact, self.shift, layer = exact, 0.0, self._reader.layer
         self._normalisation = normalisation.Normalisation(None, self._squash)
         if not exact:
+            layer.check_trained_here("unnormalised scores")
             self.shift = normalisation.shift(self._shift_choice, self._state, "shift")
             how = normalisation.unnormalised(self._state, self.shift, layer, self._squash)
             self._normalisation = how
