@@ -10,6 +10,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.modules import AdaptiveSoftmax
 from test_row_sparse import assert_same, trained
 from tools import (
     TRANSFORMER,
@@ -30,6 +31,7 @@ from two_ranks import results, trained_on_ranks
 from fairseq_bnce import Scorer, losses
 from fairseq_bnce.criterions.base import TokenBatch
 from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.output_layer.bands import read_as_bands
 from fairseq_bnce.output_layer.layer import OutputLayer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -300,6 +302,20 @@ def test_an_adaptive_softmax_is_a_start_for_noise(name, softmax, corpus, tmp_pat
     # Normalisers vary most in fconv_lm, whose features have no layer normalisation.
     assert stats["ppl"] <= (1.15 if name == "fconv" else 1.03) * before
     assert abs(stats["mu_z"]) < 1
+
+
+def test_a_tail_that_is_unlikely_everywhere_starts_too():
+    model = torch.nn.Module()
+    model.decoder = torch.nn.Module()
+    model.decoder.adaptive_softmax = softmax = AdaptiveSoftmax(64, 16, [12, 30], 0)
+    softmax.head.weight.data[12, 0] = -500
+    features = torch.randn(50, 16, generator=torch.Generator().manual_seed(1))
+    features[:, 0] = 1
+    want = softmax.get_log_prob(features[None], None)[0]
+    read_as_bands(model)
+    softmax.start(features, 0.0)
+    found = OutputLayer(model).target_scores(features, torch.arange(64).expand(50, -1))
+    torch.testing.assert_close(found, want, rtol=0, atol=1)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Words appended to a trained model: fairseq-bnce extend-vocabulary."""
 
+import functools
 import json
 import random
 import re
@@ -12,14 +13,20 @@ from scoring_models import ADAPTIVE, FEW_TARGETS, FLAGS
 from tools import call_command, modern, train, write_lines
 
 from fairseq_bnce import Scorer
+from fairseq_bnce.cli import extend_vocabulary
 
 _TIED_BANDS = "transformer_lm tied bands"
 FLAGS[_TIED_BANDS] = [*FLAGS["transformer_lm bands"], "--adaptive-input", "--tie-adaptive-weights"]
 _SQUASHED = "rnn_lm squashed"
 FLAGS[_SQUASHED] = [*FLAGS["rnn_lm"], "--criterion", "self_norm_softmax", "--score-squashing"]
-_OTHERS = ["lstm_lm bottleneck tied", "transformer_lm", "transformer_lm bands", _TIED_BANDS]
+_SQUASHED_BANDS = "transformer_lm bands squashed"
+FLAGS[_SQUASHED_BANDS] = [*FLAGS["transformer_lm bands"], *FLAGS[_SQUASHED][-3:]]
+_TIED = "transformer_lm tied"
+FLAGS[_TIED] = [*FLAGS["transformer_lm"], "--share-decoder-input-output-embed"]
+_OTHERS = ["lstm_lm bottleneck tied", "transformer_lm", _TIED, "transformer_lm bands", _TIED_BANDS]
 NAMES = ["rnn_lm", *modern(*_OTHERS, "lbl_lm both sides", _SQUASHED)]
-OLD = zipf_lines(30, seed=8)
+_SHARES = ["rnn_lm", *modern("transformer_lm", _TIED, _SQUASHED, _SQUASHED_BANDS)]
+OLD = [line.replace(" w3 ", " <unk> ") for line in zipf_lines(30, seed=8)]
 
 
 def _with_new_words(lines):
@@ -42,6 +49,10 @@ def text(tmp_path_factory):
     return path
 
 
+def _hidden(text):
+    return re.sub("new[ab]", "<unk>", text.read_text())
+
+
 def _extend(path, out, *flags):
     """Extend a model: scorers, unnormalised and exact, before and afterwards."""
     assert call_command("extend-vocabulary", "--path", path, *flags, "--out", out) == 0
@@ -51,7 +62,13 @@ def _extend(path, out, *flags):
 
 
 def _scores(scorer, lines=OLD):
-    return np.concatenate(scorer.score_words(lines))
+    """Of all words but <unk>."""
+    return np.concatenate([one.log_probs[~one.is_oov] for one in scorer.score_stream(lines)])
+
+
+def _log_z(raw, exact, lines):
+    """log Z_c - log Z of each context."""
+    return np.concatenate(raw.score_words(lines)) - np.concatenate(exact.score_words(lines))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,40 +76,93 @@ def test_old_words_keep_their_scores_and_new_words_get_some(
     name, language_model, text, tmp_path, capsys
 ):
     path, out = language_model(name), tmp_path / "out"
-    (raw, exact), (raw_after, exact_after) = _extend(path, out, "--text", text)
-    report = json.loads(capsys.readouterr().out)
-    np.testing.assert_allclose(_scores(raw_after), _scores(raw), rtol=1e-5, atol=1e-5)
-    fall = _scores(exact) - _scores(exact_after)
-    assert fall.mean() == pytest.approx(report["growth_of_log_z"]["mean"], abs=0.1)
-    assert exact_after.dictionary.symbols[:-2] == exact.dictionary.symbols
+    before, after = _extend(path, out, "--text", text)
+    report = json.loads(capsys.readouterr().out)["growth_of_log_z"]
+    np.testing.assert_allclose(_scores(after[0]), _scores(before[0]), rtol=1e-5, atol=1e-5)
+    growth = np.subtract(*(_log_z(*one, _hidden(text).splitlines()) for one in (after, before)))
+    assert report["mean"] == pytest.approx(growth.mean(), abs=1e-4)
+    assert report["largest"] == pytest.approx(growth.max(), abs=1e-4)
     lines = text.read_text().splitlines()
+    # With the new words' own embeddings.
+    grown = np.subtract(*(_log_z(*one, lines).mean() for one in (after, before)))
+    shifts = [Scorer.from_checkpoint(one).shift for one in (out / "checkpoint.pt", path)]
+    assert np.subtract(*shifts) == pytest.approx(grown, abs=1e-4)
+    assert after[1].dictionary.symbols[:-2] == before[1].dictionary.symbols
     other = {"newa": "newb", "newb": "newa"}
     swapped = [" ".join(other.get(word, word) for word in line.split()) for line in lines]
-    assert exact_after.score(lines).sum() > exact_after.score(swapped).sum()
+    assert after[1].score(lines).sum() > after[1].score(swapped).sum()
+
+
+def test_of_a_long_text_a_part_is_read_and_its_growth_is_that_of_the_text(
+    language_model, text, tmp_path, capsys, monkeypatch
+):
+    lines = text.read_text().splitlines()[:40] + zipf_lines(400, seed=9)
+    write_lines(tmp_path / "text", lines)
+    monkeypatch.setattr(extend_vocabulary, "_TOKENS", 300)
+    before, after = _extend(language_model("rnn_lm"), tmp_path / "out", "--text", tmp_path / "text")
+    report = json.loads(capsys.readouterr().out)
+    growth = np.subtract(*(_log_z(*one, zipf_lines(400, seed=9)) for one in (after, before)))
+    assert report["contexts"] < 700
+    assert report["growth_of_log_z"]["mean"] == pytest.approx(growth.mean(), rel=0.15)
 
 
 @pytest.fixture(scope="module")
-def with_unk(text, tmp_path_factory):
-    """A model whose training text has <unk> for the new words."""
-    folder = tmp_path_factory.mktemp("unk")
-    hidden = re.sub("new[ab]", "<unk>", text.read_text())
-    (folder / "text.txt").write_text(hidden)
-    flags = ["--train", folder / "text.txt", "--valid", folder / "text.txt", "--tokenized"]
-    assert call_command("prepare-text", *flags, "--out", folder / "data") == 0
-    train(folder / "data/bin", folder, *FLAGS["rnn_lm"], "--max-epoch", "3")
-    return folder / "checkpoint_last.pt"
+def unk_model(text, tmp_path_factory):
+    """Models by their names, of a training text that has <unk> for the new words."""
+
+    @functools.lru_cache(maxsize=None)
+    def make(name):
+        folder = tmp_path_factory.mktemp("unk")
+        (folder / "text.txt").write_text(_hidden(text))
+        flags = ["--train", folder / "text.txt", "--valid", folder / "text.txt", "--tokenized"]
+        assert call_command("prepare-text", *flags, "--out", folder / "data") == 0
+        train(folder / "data/bin", folder, *FLAGS[name], "--max-epoch", "3")
+        return folder / "checkpoint_last.pt"
+
+    return make
 
 
-def test_without_a_text_new_words_share_the_probability_of_unk(with_unk, tmp_path):
+@pytest.fixture
+def with_unk(unk_model):
+    return unk_model("rnn_lm")
+
+
+def _probabilities(scorer):
+    """Mean probabilities of all words after three words of OLD's lines."""
+    ids = np.array([scorer.ids(line.split()[:3]) for line in OLD if len(line.split()) > 3])
+    state = scorer.start(len(ids))
+    for column in ids.T:
+        state = scorer.read_on(state, column)
+    every = np.tile(np.arange(len(scorer.dictionary)), (len(ids), 1))
+    return np.exp(scorer.next_log_probs(state, every)).mean(0)
+
+
+@pytest.mark.parametrize("name", _SHARES)
+def test_without_a_text_new_words_share_half_the_probability_of_unk(name, unk_model, tmp_path):
     write_lines(tmp_path / "words", ["newa", "newb", "w1"])
-    (_, before), (_, after) = _extend(with_unk, tmp_path / "out", "--words", tmp_path / "words")
-    np.testing.assert_allclose(_scores(after), _scores(before), atol=1e-4)
-    old, new = (
-        np.exp(one.next_log_probs(one.start(len(one.dictionary)), range(len(one.dictionary))))
-        for one in (before, after)
+    (raw, before), (raw_after, after) = _extend(
+        unk_model(name), tmp_path / "out", "--words", tmp_path / "words"
     )
+    np.testing.assert_allclose(_scores(raw_after), _scores(raw), atol=1e-4)
+    old, new = map(_probabilities, (before, after))
     unk = after.dictionary.unk()
-    assert new[[unk, -1, -2]] == pytest.approx(old[unk] * np.array([0.5, 0.25, 0.25]), rel=1e-3)
+    kept = 1 if name == _TIED else 0.5  # its row is an embedding, too
+    near = pytest.approx(old[unk] * np.array([kept, 0.25, 0.25]), rel=0.15)
+    assert new[[unk, -1, -2]] == near
+
+
+def test_words_are_cut_as_the_models_text(with_unk, tmp_path):
+    write_lines(tmp_path / "words", ["NewA", "newa", "W1"])
+    flags = ["--words", tmp_path / "words", "--lowercase"]
+    before, after = (found[1].dictionary for found in _extend(with_unk, tmp_path / "out", *flags))
+    assert after.symbols == [*before.symbols, "newa"]
+
+
+@pytest.mark.parametrize("flag", ["--words", "--text"])
+def test_bytes_that_are_no_utf8_are_reported(flag, with_unk, tmp_path, capsys):
+    (tmp_path / "words").write_bytes(b"newa\ncaf\xe9\n")
+    _extend(with_unk, tmp_path / "out", flag, tmp_path / "words")
+    assert "words: 1 line(s) were not UTF-8" in capsys.readouterr().err
 
 
 def test_training_goes_on_with_the_new_words(with_unk, text, tmp_path):
@@ -112,12 +182,14 @@ def test_training_goes_on_with_the_new_words(with_unk, text, tmp_path):
     [
         ("rnn_lm", ["w1"], "--words"),
         ("rnn_lm", ["two words"], "--words"),
+        ("rnn_lm", ["--tokenize", "en", "don't"], "--words"),
         *modern((FEW_TARGETS, ["new"], "--path"), (ADAPTIVE, ["new"], "--path")),
     ],
 )
 def test_refused(name, words, flag, language_model, tmp_path, capsys):
-    write_lines(tmp_path / "words", words)
-    flags = ["--path", language_model(name), "--words", tmp_path / "words"]
+    *more, word = words
+    write_lines(tmp_path / "words", [word])
+    flags = ["--path", language_model(name), "--words", tmp_path / "words", *more]
     assert call_command("extend-vocabulary", *flags, "--out", tmp_path / "out") == 2
     assert flag in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

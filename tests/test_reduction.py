@@ -51,16 +51,17 @@ def plain_layer(words, size):
     return OutputLayer(model.requires_grad_(False))
 
 
+@pytest.mark.parametrize("squash", [False, True])
 @pytest.mark.parametrize("make", [plain_layer, layer_in_bands])
-def test_few_rows_come_close_without_all_words_rows(make, monkeypatch):
+def test_few_rows_come_close_without_all_words_rows(make, squash, monkeypatch):
     """At a million words, V x D and all clusters' scores are gigabytes."""
     layer = make(20_000, 16)
     monkeypatch.setattr(reduction, "_MOST_WORDS", 2000)
     monkeypatch.setattr(reduction, "_MOST_SCORES", 4 * len(layer))
     features = torch.randn(1000, 16, generator=torch.Generator().manual_seed(1))
-    log_z = layer.log_partition(features)
+    log_z = layer.log_partition(features, squash)
     with Largest() as largest:
-        found = reduction.fit(features[:800], log_z[:800], layer, 30)
+        found = reduction.fit(features[:800], log_z[:800], layer, 30, squash=squash)
     off = log_z[800:] - found.log_partition(features[800:])
     assert off.std() < 0.5 * log_z.std() and off.mean().abs() < 0.3 * log_z.std()
     assert found.weight.shape == (30, 16) and not found.weight.requires_grad
@@ -265,7 +266,7 @@ def test_the_shift_of_rows_is_the_mean_of_what_they_leave(monkeypatch, made):
     contexts = reduction.Contexts()
     off = torch.linspace(0, 1, 50).square()  # on the fitted contexts another mean
     contexts.add(features, rows.log_partition(features) + off)
-    monkeypatch.setattr(reduction, "fit", lambda *_: rows)
+    monkeypatch.setattr(reduction, "fit", lambda *_, **__: rows)
     _, measured = diagnosis.fit_offset(made("rnn_lm"), contexts, 9)
     assert (measured["fitted_on"], measured["measured_on"]) == (45, 5)
     held_out, log_z = contexts.parts()[1]

@@ -145,9 +145,9 @@ def test_words_of_several_sizes(rescore, capfdbinary, language_model, tmp_path, 
 def test_bytes_that_are_no_utf8_stay(rescore, nbest):
     content = b"0 ||| w1 \xff ||| TM= 1 ||| 2 ||| \xfe \xe2\x80\xa8\r\n"
     nbest.write_bytes(content)
-    status, (line,), _ = rescore(nbest)
+    status, (line,), errors = rescore(nbest)
     found = (line + "\n").encode("utf-8", "surrogateescape")
-    assert status == 0
+    assert status == 0 and f"{nbest}: 1 line(s) were not UTF-8" in errors
     assert re.sub(rb" BNCE= \S+", b"", found) == content
 
 

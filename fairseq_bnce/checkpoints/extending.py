@@ -33,15 +33,7 @@ def add_to_row(parameters: Dict[str, Tensor], names: Sequence[str], row: int, mo
     parameters.update(dict.fromkeys(names, changed))
 
 
-def update_state(state: Dict[str, Any], dictionary: Dictionary, growth: float) -> None:
-    """Change a task state, in place, for an extended dictionary.
-
-    Args:
-        state: of the checkpoint.
-        dictionary: with the further words.
-        growth: of the mean of log Z_c, nats.
-    """
+def update_state(state: Dict[str, Any], dictionary: Dictionary) -> None:
+    """Change a task state, in place, for an extended dictionary."""
     state.pop(dictionaries.FOLDER, None)
     state[dictionaries.WORDS] = dictionaries.checksum(dictionary)
-    if "mu_z" in state:
-        state["mu_z"] += growth

@@ -131,7 +131,6 @@ def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnos
             bar.update(text.read_bytes - bar.n)
             if kept is not None and kept.is_full:
                 break
-    text.warn()
     words.count(found.count - found.lines, found.oov)
     words.end()
     if not found.count:

@@ -13,7 +13,9 @@ stay near the mean of the 1,000 rarest words.
 New words take their probability from <unk>: as much as they have in the text
 or, without --text, half. Scores of other old words do not change. Their
 exact log-probabilities fall by the growth of log Z_c, which the command
-prints: mean and largest, in nats.
+prints: mean and largest, in nats. A model with tied embeddings and without
+an output bias keeps <unk> as it is, because its row is read, too: there, new
+words take their probability from all words.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import collections
 import json
 import random
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Set
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 import torch
 
@@ -61,70 +63,88 @@ def run(options: argparse.Namespace) -> None:
     check_output(out, overwrite=False, names=())
     scorer = common.load_scorer(ExtendingScorer, options, exact=True)
     clean = common.ModelWords(options, scorer)
-    lines = [clean(line) for line in TextLines(options.text)] if options.text else []
-    seen = collections.Counter(word for line in lines for word in line.split())
-    words = _new_words(options, scorer.dictionary, seen)
+    text = list(map(clean, TextLines(options.text))) if options.text else []
+    seen = collections.Counter(word for line in text for word in line.split())
+    words = _new_words(options, clean, scorer.dictionary, seen)
     counts = {word: seen[word] for word in words}
-    some = _some(lines, set(words)) if lines else _random_lines(scorer.dictionary)
-    contexts = scorer.contexts(some, {word: number for number, word in enumerate(words)})
-    tokens = sum(seen.values()) + len(lines)
-    found = scorer.extension(contexts, list(counts.values()), tokens)
-    _write(out, options.path, scorer, found, counts)
-    growth = {"mean": float(found.growth.mean()), "largest": float(found.growth.max())}
+    lines = _some(text, set(words)) if text else _random_lines(scorer.dictionary)
+    contexts = scorer.contexts(lines, {word: number for number, word in enumerate(words)})
+    found = scorer.extension(contexts, list(counts.values()), sum(seen.values()) + len(text))
+    growth = {"mean": contexts.mean(found.growth), "largest": float(found.growth.max())}
     report = {"added": len(words), "contexts": len(found.growth), "growth_of_log_z": growth}
+    mean = contexts.mean(contexts.log_z)
+    del contexts  # gigabytes, perhaps
+    with replaced_result(out, overwrite=False, names=()) as scratch:
+        result = scratch / "result"
+        result.mkdir()
+        path, content = result / "checkpoint.pt", _content(options.path, scorer, found, counts)
+        state = content["task_state"]
+        dictionary = extending.extended_dictionary(scorer.dictionary, counts)
+        dictionary.save(str(result / "dict.txt"))
+        extending.update_state(state, dictionary)
+        torch.save(content, path)
+        if "mu_z" in state:  # measure log Z_c where new words are read, too
+            options = argparse.Namespace(**{**vars(options), "path": path, "data": None})
+            extended = common.load_scorer(ExtendingScorer, options, exact=True)
+            contexts = extended.contexts(lines, {})
+            state["mu_z"] += contexts.mean(contexts.log_z) - mean
+            torch.save(content, path)
     print(json.dumps(report, indent=1))
 
 
-def _new_words(options: argparse.Namespace, dictionary: Any, seen: Mapping[str, int]) -> List[str]:
+def _new_words(
+    options: argparse.Namespace, clean: Any, dictionary: Any, seen: Mapping[str, int]
+) -> List[str]:
     """Return the words to add, the most frequent ones first."""
     if options.words is None:
         found = [word for word, count in seen.items() if count >= options.min_count]
     else:
-        found = list(dict.fromkeys(filter(None, map(str.strip, TextLines([options.words])))))
-        for word in found:
-            if word in SPECIALS or len(word.split()) > 1:
-                required = "one word a line, and no special symbol"
-                raise InputError(
-                    f"--words {options.words}: required {required}, got {quoted(word)}"
-                )
-    new = [word for word in found if word not in dictionary.indices]
+        found = []
+        for line in filter(str.strip, TextLines([options.words])):
+            found.append(clean(line))
+            if {line.strip(), found[-1]} & set(SPECIALS) or len(found[-1].split()) != 1:
+                required = "one word a line, as the model's text is cut, and no special symbol"
+                got = f"{quoted(line.strip())}, cut as {quoted(found[-1])}"
+                raise InputError(f"--words {options.words}: required {required}, got {got}")
+    new = [word for word in dict.fromkeys(found) if word not in dictionary.indices]
     if not new:
         raise InputError("--words, --text: required a word that the model does not know, got none")
     return sorted(new, key=lambda word: -seen.get(word, 0))
 
 
-def _some(lines: Sequence[str], new: Set[str]) -> Sequence[str]:
-    """Return lines with new words, and lines without, at random where there are many."""
+def _some(text: Sequence[str], new: Set[str]) -> List[Tuple[str, float]]:
+    """Return lines with new words, and lines without, at random where there are many.
+
+    Each line has a weight: how many lines of its kind it stands for.
+    """
     parts: Dict[bool, List[str]] = {True: [], False: []}
-    for line in lines:
+    for line in text:
         parts[not new.isdisjoint(line.split())].append(line)
-    return [line for part in parts.values() for line in sampled(part, _TOKENS)]
+    found: List[Tuple[str, float]] = []
+    for part in parts.values():
+        some = sampled(part, _TOKENS)
+        all_tokens, tokens = (sum(len(line.split()) + 1 for line in one) for one in (part, some))
+        found += [(line, all_tokens / tokens) for line in some]
+    return found
 
 
-def _random_lines(dictionary: Any) -> Sequence[str]:
+def _random_lines(dictionary: Any) -> List[Tuple[str, float]]:
     """Return lines of words drawn by their counts in dict.txt."""
     draw, first = random.Random(1), dictionary.nspecial
     words, counts = dictionary.symbols[first:], [max(1, c) for c in dictionary.count[first:]]
-    return [" ".join(draw.choices(words, counts, k=_LENGTH)) for _ in range(_LINES)]
+    return [(" ".join(draw.choices(words, counts, k=_LENGTH)), 1.0) for _ in range(_LINES)]
 
 
-def _write(
-    out: Path, path: str, scorer: ExtendingScorer, found: Extension, counts: Dict[str, int]
-) -> None:
-    """Write the checkpoint ``path`` and its dictionary, with the new words, to a folder."""
+def _content(
+    path: str, scorer: ExtendingScorer, found: Extension, counts: Dict[str, int]
+) -> Dict[str, Any]:
+    """Return the content of the checkpoint ``path`` with the new words' parameters."""
     content = checkpoints.read(path)
     content.pop("last_optimizer_state", None)  # which has no such rows
     parameters, names = content["model"], scorer.names
-    of_unk = names["bias"] or names["output"]
-    extending.add_to_row(parameters, of_unk, scorer.dictionary.unk(), found.unk)
+    if scorer.of_unk:
+        extending.add_to_row(parameters, scorer.of_unk, scorer.dictionary.unk(), found.unk)
     for kind in filter(names.get, names):
         extending.append_rows(parameters, names[kind], getattr(found.rows, kind))
-    dictionary = extending.extended_dictionary(scorer.dictionary, counts)
-    state = content.get("task_state") or {}
-    extending.update_state(state, dictionary, float(found.growth.mean()))
-    content["task_state"] = state
-    with replaced_result(out, overwrite=False, names=()) as scratch:
-        result = scratch / "result"
-        result.mkdir()
-        torch.save(content, result / "checkpoint.pt")
-        dictionary.save(str(result / "dict.txt"))
+    content["task_state"] = content.get("task_state") or {}
+    return content

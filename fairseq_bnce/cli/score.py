@@ -111,7 +111,6 @@ def run(options: argparse.Namespace) -> None:
             bar.update(text.read_bytes - bar.n)
         if options.summary:
             out.write(_summary(sums, options))
-    text.warn()
     words.end()
 
 

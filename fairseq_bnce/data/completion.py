@@ -81,9 +81,7 @@ def right_letters(questions: Sequence[Question], path: str) -> List[str]:
 
 def _read_choices(path: str, *columns: str) -> Iterator[Choice]:
     """Yield the choices in a file; a table must have these columns."""
-    text = TextLines([path])
-    lines = list(text)
-    text.warn()
+    lines = list(TextLines([path]))
     if re.match(r"\s*[0-9]+\s*[a-z]?\)", next(filter(str.strip, lines), "")):
         return _text_choices(path, lines)
     return _table_choices(path, lines, columns)

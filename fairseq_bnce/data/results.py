@@ -21,7 +21,6 @@ ESCAPED, WRAPPED, ENDED = 0.01, 0.5, 0.35
 NOTES = {
     "empty": "line(s) without a word, {kept}",
     "empty_files": "empty input file(s)",
-    "bad_utf8": "line(s) with bytes that are not UTF-8, read as U+FFFD",
     "cut": f"line break(s) made at a {BOS} or {EOS} inside a line",
     "pad": f"{PAD} in the text, written as {UNK}",
 }

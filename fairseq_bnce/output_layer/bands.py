@@ -279,7 +279,10 @@ class Bands(_InBands, AdaptiveSoftmax):
         for number, band in enumerate(self._bands()[1:], 1):
             part = softmax._part(number, band, some)
             share = (part.offset - head).exp()
-            slope, constant, _ = _fitted(some, losses.log_partition(*part[:3]), share)
+            of_tail, every = losses.log_partition(*part[:3]), torch.ones_like(share)
+            # Shares may all underflow.
+            found = _fitted(some, of_tail, share) or _fitted(some, of_tail, every)
+            slope, constant, _ = found
             self._stored_class_rows()[number - 1] -= slope
             self.output_bias[band.first : band.end] = log_z - of_head[2] - constant
         self.is_started = False

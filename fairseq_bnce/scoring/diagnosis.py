@@ -168,7 +168,8 @@ def fit_offset(
     """
     layer = scorer._reader.layer
     known, others = contexts.parts()
-    found = reduction.fit(*known, layer, rows or reduction.default_rows(len(layer)))
+    rows = rows or reduction.default_rows(len(layer))
+    found = reduction.fit(*known, layer, rows, scorer._squash)
     deviations = (others[1] - found.log_partition(others[0])).double()
     measured = {
         "rows": len(found.bias),

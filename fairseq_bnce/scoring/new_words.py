@@ -7,11 +7,16 @@ function Z_c of the old words, a new word v has the probability
     exp m(v, c) / (Z_c - (1 - r) exp m(<unk>, c) + sum_u exp m(u, c)),
 
 with the sum over new words u, and the share r of <unk>'s probability that <unk> keeps. So scores of
-other old words do not change, and their probabilities nearly stay.
+other old words do not change, and their probabilities nearly stay. Of squashed scores, r holds in
+the mean over contexts.
+
+Without an output bias, tied embeddings leave <unk> unchanged (r = 1): its row is read, too, so
+another row would change old words' scores after <unk>. New words then lower all probabilities.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any, Dict, NamedTuple, Sequence, Tuple
 
@@ -25,6 +30,7 @@ from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.scoring.reduction import minimised
 from fairseq_bnce.scoring.scorer import Scorer
 
+logger = logging.getLogger(__name__)
 _RAREST = 1000  # words of the last band, whose mean row a new row starts from
 _NEAREST = 20  # words whose mean embedding a new word gets
 _HALF = 2048  # contexts of an update with a new word, and as many with old words
@@ -34,6 +40,10 @@ _RIDGE = 0.01
 _LEAST = 0.1  # the share of its probability that <unk> keeps at least
 _UNSEEN = 0.5  # occurrences of a word that the text lacks
 _SPLIT = 0.5  # the share of <unk>'s probability that new words get without a text
+_MOST_SCORES = 2**22  # at once, in the search for constants
+_HALVINGS = 32  # of the search's reach from a first guess, nats
+_REACH, _SQUASHED_REACH = 64.0, float(losses.unsquashed(torch.tensor(99.0)))
+_MISSED = 0.01  # nats off a wanted probability, to be reported
 
 
 class Contexts(NamedTuple):
@@ -42,8 +52,9 @@ class Contexts(NamedTuple):
     Attributes:
         inputs: (N, d), which the rows of new words multiply.
         offset: (N,), which is added to their scores.
-        log_z, unk: (N,) log Z_c of the old words and the score of <unk>, nats.
+        log_z, unk: (N,) log Z_c of the old words, nats, and the score of <unk> before squashing.
         words: (N,) the number of the new word that came, -1 for an old word.
+        weight: (N,) how many contexts of the text each stands for.
     """
 
     inputs: Tensor
@@ -51,6 +62,11 @@ class Contexts(NamedTuple):
     log_z: Tensor
     unk: Tensor
     words: Tensor
+    weight: Tensor
+
+    def mean(self, values: Tensor) -> float:
+        """Return the mean over the text of ``values`` (N,)."""
+        return float((values.double() @ self.weight.double()) / self.weight.double().sum())
 
 
 class Rows(NamedTuple):
@@ -66,12 +82,13 @@ class Extension(NamedTuple):
 
     Attributes:
         rows: of the new words. Where the layer has no bias, biases are 0.
-        unk: to be added to the bias of <unk>, or, where the layer has none, to its row (d,).
-        growth: (N,) by how much log Z_c grows after the contexts of the text, nats.
+        unk: to be added to <unk>'s number or row of the parameters :attr:`ExtendingScorer.of_unk`.
+        growth: (N,) by how much log Z_c grows after the contexts of the text, nats, where these
+            are read as before.
     """
 
     rows: Rows
-    unk: Tensor
+    unk: Any
     growth: Tensor
 
 
@@ -81,6 +98,8 @@ class ExtendingScorer(Scorer):
     Attributes:
         names: for each field of :class:`Rows`, the checkpoint's names of the parameter that grows.
             A tied parameter is an output.
+        of_unk: names of the parameter that changes for <unk>: the bias, or else rows that the
+            model does not read; none of a tied model without a bias.
 
     Raises:
         UnsupportedModelError: for a model without a stored row for each word, on both sides.
@@ -108,16 +127,19 @@ class ExtendingScorer(Scorer):
             )
         self.is_tied = growing[0] is growing[2]
         self.names = dict(zip(Rows._fields[: 2 if self.is_tied else 3], named))
+        self.of_unk = self.names["bias"] or ([] if self.is_tied else self.names["output"])
 
-    def contexts(self, lines: Sequence[str], words: Dict[str, int]) -> Contexts:
-        """Read lines, in which new words have the numbers ``words``."""
-        parts, numbers = [], []
-        for line in self.score_stream(lines):
-            parts.append(torch.from_numpy(line.log_probs).float())
-            numbers += [words.get(word, -1) for word in line.words]
+    def contexts(self, lines: Sequence[Tuple[str, float]], words: Dict[str, int]) -> Contexts:
+        """Read lines, each with its weight, in which new words have the numbers ``words``."""
+        parts, numbers, weights = [], [], []
+        for found, (_, weight) in zip(self.score_stream(line for line, _ in lines), lines):
+            parts.append(torch.from_numpy(found.log_probs).float())
+            numbers += [words.get(word, -1) for word in found.words]
+            weights += [weight] * len(found.words)
         whole = torch.cat(parts)
         offset, log_z, unk = whole[:, -3:].unbind(1)
-        return Contexts(whole[:, :-3], offset, log_z, unk, torch.tensor(numbers))
+        numbers_and_weights = torch.tensor(numbers), torch.tensor(weights)
+        return Contexts(whole[:, :-3], offset, log_z, unk, *numbers_and_weights)
 
     @torch.no_grad()
     def extension(self, contexts: Contexts, counts: Sequence[int], tokens: int) -> Extension:
@@ -128,16 +150,16 @@ class ExtendingScorer(Scorer):
             counts: of each new word in the whole text.
             tokens: number of words in the whole text, with ``</s>``.
         """
-        of_unk = float((contexts.unk - contexts.log_z).exp().mean())
+        fit = _Fit(contexts, self._squash, not self.names["bias"])
         number = torch.tensor(counts).clamp(min=_UNSEEN)
-        share = float(number.sum()) / tokens if any(counts) else _SPLIT * of_unk
-        shift = math.log(max(_LEAST, 1 - share / of_unk))
-        fit = _Fit(contexts, shift, self._squash, not self.names["bias"])
+        share = float(number.sum()) / tokens if any(counts) else _SPLIT * fit.of_unk
+        keep = max(_LEAST, 1 - share / fit.of_unk) if self.of_unk else 1.0
+        shift = fit.shifted_unk(keep)
         found = fit.start(self._first_row(), (number / number.sum() * share).log())
         found = fit.fitted(*found, share) if any(counts) else found
         growth = fit.growth(*found)
         output, bias = fit.stored(*found)
-        unk = fit.constant * shift if fit.in_rows else bias.new_tensor(shift)
+        unk = fit.constant * shift if fit.in_rows else shift
         inputs = output if self.is_tied else self._embeddings(output)
         return Extension(Rows(output, bias, inputs), unk, growth)
 
@@ -147,7 +169,7 @@ class ExtendingScorer(Scorer):
         offset = inputs.new_zeros(len(inputs)) if table.offset is None else inputs[:, table.offset]
         unk = torch.full_like(targets, self.dictionary.unk())
         log_z = layer.log_partition(features, self._squash).float()
-        score = layer.target_scores(features, unk, self._squash).float()
+        score = layer.target_scores(features, unk).float()
         parts = torch.stack([offset, log_z, score], dim=1)
         return torch.cat([inputs[:, table.columns], parts], dim=1)
 
@@ -171,32 +193,42 @@ class _Fit:
 
     Args:
         contexts: of the text.
-        shift: log of the share of its probability that <unk> keeps.
         squash: whether scores are squashed.
         in_rows: whether there is no bias. A constant part of each row then is the bias: what
             multiplies it is a linear function of the inputs, near 1 in all contexts.
+
+    Attributes:
+        of_unk: the mean probability of <unk>.
     """
 
-    def __init__(self, contexts: Contexts, shift: float, squash: bool, in_rows: bool):
+    def __init__(self, contexts: Contexts, squash: bool, in_rows: bool):
         self._contexts, self._squash, inputs = contexts, squash, contexts.inputs
         self.constant = torch.zeros_like(inputs[0])
-        self._ones = torch.ones(len(inputs), 1)
+        self._ones = torch.ones(len(inputs))
         if in_rows:
             square = inputs.t() @ inputs
             square.diagonal().add_(_RIDGE * square.diagonal().mean())
             self.constant = torch.linalg.solve(square, inputs.sum(0))
-            self._ones = (inputs @ self.constant)[:, None]
+            self._ones = inputs @ self.constant
         self.in_rows = in_rows
-        taken = (contexts.unk - contexts.log_z).exp() * (1 - math.exp(shift))
-        self._others = torch.log1p(-taken)  # of the old words' probability, what they keep, log
+        self.of_unk = contexts.mean(self._relative(contexts.unk).exp())
+        self._others = torch.zeros(len(inputs))  # of the old words' probability, what stays, log
         self._is_new = contexts.words >= 0
         self._generator = torch.Generator().manual_seed(1)
 
+    def shifted_unk(self, keep: float) -> float:
+        """Return the constant with which <unk> keeps a share of its mean probability."""
+        unk, shift = self._contexts.unk, 0.0
+        if keep < 1:
+            shift = float(self._constants(unk, torch.tensor([math.log(keep * self.of_unk)])))
+            before, after = (self._relative(unk + n * shift * self._ones).exp() for n in (0, 1))
+            self._others = torch.log1p(after - before)
+        return shift
+
     def start(self, row: Tensor, log_q: Tensor) -> Tuple[Tensor, Tensor]:
         """Return one row for all new words, and biases that make their mean probability q."""
-        scores = self._scores(slice(None), row[None], torch.zeros(1))
-        mean = scores.logsumexp(0) - math.log(len(scores))
-        return row.expand(len(log_q), -1), log_q - mean
+        scores = self._contexts.inputs @ row + self._contexts.offset
+        return row.expand(len(log_q), -1), self._constants(scores, log_q)
 
     def fitted(self, start: Tensor, bias: Tensor, share: float) -> Tuple[Tensor, Tensor]:
         """Fit rows (n, d) and biases (n,) by maximum likelihood, near their start."""
@@ -230,9 +262,41 @@ class _Fit:
 
     def _scores(self, places: Any, rows: Tensor, bias: Tensor) -> Tensor:
         """Return m(v, c) - log Z_c after some contexts: (M, n)."""
-        inputs, offset, log_z, *_ = (part[places] for part in self._contexts)
-        scores = inputs @ rows.t() + self._ones[places] * bias + offset[:, None]
-        return (losses.squashed(scores) if self._squash else scores) - log_z[:, None]
+        inputs, offset = (part[places] for part in self._contexts[:2])
+        scores = inputs @ rows.t() + self._ones[places, None] * bias + offset[:, None]
+        return self._relative(scores, places)
+
+    def _relative(self, scores: Tensor, places: Any = slice(None)) -> Tensor:
+        """Return m - log Z_c of scores before squashing, (M,) or (M, n), after some contexts."""
+        scores = losses.squashed(scores) if self._squash else scores
+        return (scores.t() - self._contexts.log_z[places]).t()
+
+    def _constants(self, scores: Tensor, wanted: Tensor) -> Tensor:
+        """Return (n,) numbers that, added to scores (N,), make the mean probabilities wanted.
+
+        Args:
+            scores: before squashing.
+            wanted: (n,) logarithms.
+        """
+        aims, word = wanted.double().unique(return_inverse=True)
+        some = torch.randperm(len(scores), generator=self._generator)
+        some = some[: max(_HALF, _MOST_SCORES // len(aims))]
+        parts = (scores, self._ones, self._contexts.weight, self._contexts.log_z)
+        scores, ones, weight, log_z = (part[some, None].double() for part in parts)
+        reach, middle = _REACH, aims + log_z.mean() - scores.mean()
+        if self._squash:  # there is almost no slope farther away
+            reach, middle = _SQUASHED_REACH, -scores.mean().expand_as(aims)
+        for _ in range(_HALVINGS):
+            found = self._relative(scores + ones * middle, some)
+            reached = (found + (weight / weight.sum()).log()).logsumexp(0)
+            reach /= 2
+            middle = middle + torch.where(reached < aims, reach, -reach)
+        if self._squash and not torch.allclose(reached, aims, atol=_MISSED, rtol=0):
+            got = f"{float(reached.min().exp()):.2g} instead of {float(aims.min().exp()):.2g}"
+            reason = "scores end at -10 and 10, so that words cannot get the wanted probability"
+            logger.warning(f"--score-squashing: {reason} ({got})")
+        return middle[word].float()
 
     def _some(self, places: Tensor) -> Tensor:
-        return places[torch.randint(len(places), (_HALF,), generator=self._generator)]
+        weight = self._contexts.weight[places]
+        return places[torch.multinomial(weight, _HALF, True, generator=self._generator)]

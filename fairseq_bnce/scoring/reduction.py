@@ -20,6 +20,7 @@ MOST_CONTEXTS = 100_000  # of a text
 _CONTEXTS_A_ROW = 10  # at least
 _MEASURED = 10  # the error is measured on a tenth of the contexts, which are not fitted to
 _CONTEXTS_LOOKED_AT = 4096  # to find likely words
+_CONTEXTS_A_WORD = 256  # to find its line through squashed scores
 _MOST_WORDS = 2**16  # whose rows are clustered: of larger vocabularies, the likeliest
 _ROUNDS = 8  # of k-means
 _MOST_SCORES = 2**24  # at once: 64 MiB, at any vocabulary size
@@ -102,7 +103,7 @@ def default_rows(words: int) -> int:
 
 @torch.no_grad()
 def fit(
-    features: Tensor, log_z: Tensor, layer: OutputLayer, rows: int, *, seed: int = 1
+    features: Tensor, log_z: Tensor, layer: OutputLayer, rows: int, squash: bool = False
 ) -> ReducedPartition:
     """Fit a reduced partition function, by least squares of log Z_c.
 
@@ -113,7 +114,7 @@ def fit(
         log_z: (N,), exact, nats.
         layer: the output layer.
         rows: K.
-        seed: of all random numbers.
+        squash: whether log_z is of squashed scores.
 
     Raises:
         ValueError: for more rows than words, or too few contexts for them.
@@ -121,34 +122,43 @@ def fit(
     require("rows", f"1 to {len(layer):,}", rows, 1 <= rows <= len(layer))
     needed = _CONTEXTS_A_ROW * rows
     require("contexts", f"at least {needed:,} for {rows:,} rows", len(log_z), len(log_z) >= needed)
-    generator = torch.Generator().manual_seed(seed)
-    return _fitted(_start(features, layer, rows, generator), features, log_z, generator)
+    generator = torch.Generator().manual_seed(1)
+    start = _start(features, layer, rows, squash, generator)
+    return _fitted(start, features, log_z, generator)
 
 
 def _start(
-    features: Tensor, layer: OutputLayer, rows: int, generator: torch.Generator
+    features: Tensor, layer: OutputLayer, rows: int, squash: bool, generator: torch.Generator
 ) -> ReducedPartition:
     some = features[torch.randperm(len(features), generator=generator)[:_CONTEXTS_LOOKED_AT]]
-    share, words = _word_shares(layer, some).sort(descending=True)
+    share, words = _word_shares(layer, some, squash).sort(descending=True)
     share, words = share[:_MOST_WORDS], words[:_MOST_WORDS]
     ids, order = words.sort()  # as bands need it
     weight, bias = (
         torch.zeros(len(ids)) if part is None else part.float().cpu()[order.argsort()]
         for part in layer.rows(ids.to(layer.device))
     )
+    mean = features.mean(0, keepdim=True)
+    if squash:  # the line that is nearest to each word's squashed scores
+        few = some[:_CONTEXTS_A_WORD]
+        scores = weight @ few.t()
+        squashed = losses.squashed(scores + bias[:, None])
+        scores -= scores.mean(1, keepdim=True)
+        slope = (scores * squashed).sum(1) / scores.square().sum(1).clamp(min=1e-9)
+        weight = weight * slope[:, None]
+        bias = squashed.mean(1) - weight @ few.mean(0)
     likely, others = slice(rows // 2), slice(rows // 2, None)
     cluster = _clusters(weight[others], share[others], rows - rows // 2, generator)
-    mean = features.mean(0, keepdim=True)
     means, mean_biases = _merged(weight[others], bias[others], cluster, mean[0])
     start = ReducedPartition(
         torch.cat([weight[likely], means]), torch.cat([bias[likely], mean_biases])
     )
-    exact = layer.log_partition(mean.to(layer.device)).cpu()
+    exact = layer.log_partition(mean.to(layer.device), squash).cpu()
     # The difference is what words beyond the likeliest add.
     return start._replace(bias=start.bias + exact - start.log_partition(mean))
 
 
-def _word_shares(layer: OutputLayer, features: Tensor) -> Tensor:
+def _word_shares(layer: OutputLayer, features: Tensor, squash: bool) -> Tensor:
     """Return the sum (V,) of each word's probabilities after features (N, D); band by band."""
     share = torch.zeros(len(layer), device=layer.device)
     tables = [table._replace(weight=table.weight.float()) for table in layer.tables()]
@@ -161,6 +171,7 @@ def _word_shares(layer: OutputLayer, features: Tensor) -> Tensor:
         ]
         scores = torch.cat(parts, dim=1)
         scores = scores if layer.bias is None else scores + layer.bias
+        scores = losses.squashed(scores) if squash else scores
         share += scores.softmax(1).sum(0)
     return share.cpu()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import contextlib
+import functools
 import gzip
 import heapq
 import io
@@ -72,7 +73,8 @@ class TextLines:
     """The lines of files, one after the other, without their line ends.
 
     Lines from a pipe are returned as soon as they arrive. As in fairseq-preprocess, a line ends at
-    a line feed, a carriage return, or a carriage return and a line feed.
+    a line feed, a carriage return, or a carriage return and a line feed. The end of the text logs
+    how many lines were not UTF-8, if any.
 
     Args:
         names: files, compressed or not; ``-`` or an empty list is standard input.
@@ -100,28 +102,25 @@ class TextLines:
         self._stream: Any = None
 
     def __iter__(self) -> Iterator[str]:
-        for name in self.names:
-            with open_text(name) as self._stream:
-                rest = ""
-                for chunk in self._chunks():
-                    *lines, rest = (rest + chunk).split("\n")
-                    self._waiting.extend(lines)
-                    while self._waiting:
-                        yield self._text(self._waiting.popleft())
-                if rest:
-                    yield self._text(rest)
+        try:
+            for name in self.names:
+                with open_text(name) as self._stream:
+                    rest = ""
+                    for chunk in self._chunks():
+                        *lines, rest = (rest + chunk).split("\n")
+                        self._waiting.extend(lines)
+                        while self._waiting:
+                            yield self._text(self._waiting.popleft())
+                    if rest:
+                        yield self._text(rest)
+        finally:
+            _warn(" ".join(self.names), self.bad_lines)
 
     def is_ready(self) -> bool:
         """Return whether the next line, or its beginning, is available without waiting."""
         if self._waiting or self._stream is None:
             return True
         return bool(select.select([self._stream], [], [], 0)[0])
-
-    def warn(self) -> None:
-        """Log how many lines were not UTF-8, if any."""
-        if self.bad_lines:
-            replaced = "line(s) were not UTF-8: U+FFFD replaces the other bytes"
-            logger.warning(f"{' '.join(self.names)}: {self.bad_lines:,} {replaced}")
 
     def _chunks(self) -> Iterator[str]:
         """Yield what each read returns, with every line end as a line feed."""
@@ -155,13 +154,23 @@ def numbered_lines(name: str) -> Iterator[Line]:
     """Yield the lines of a file, or of standard input (``-``), cut at line feeds.
 
     Bytes that are not UTF-8 become lone surrogates, which :func:`to_bytes` turns back into the
-    same bytes and :func:`readable` into U+FFFD. See :func:`open_text` for errors.
+    same bytes and :func:`readable` into U+FFFD. The end of the file logs how many lines had any.
+    See :func:`open_text` for errors.
     """
-    source = "standard input" if name == STDIN else name
+    source, bad_lines = "standard input" if name == STDIN else name, 0
     with open_text(name) as stream:
         for number, content in enumerate(stream, 1):
             text = content.decode("utf-8", "surrogateescape")
+            bad_lines += not text.isascii() and text != readable(text)
             yield Line(text[:-1] if text.endswith("\n") else text, source, number)
+    _warn(source, bad_lines)
+
+
+@functools.lru_cache(maxsize=None)  # once, also where a text is read twice
+def _warn(names: str, bad_lines: int) -> None:
+    if bad_lines:
+        replaced = "line(s) were not UTF-8: U+FFFD replaces the other bytes"
+        logger.warning(f"{names}: {bad_lines:,} {replaced}")
 
 
 def to_bytes(text: str) -> bytes:
