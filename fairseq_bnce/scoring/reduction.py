@@ -139,14 +139,11 @@ def _start(
         for part in layer.rows(ids.to(layer.device))
     )
     mean = features.mean(0, keepdim=True)
-    if squash:  # the line that is nearest to each word's squashed scores
-        few = some[:_CONTEXTS_A_WORD]
-        scores = weight @ few.t()
-        squashed = losses.squashed(scores + bias[:, None])
-        scores -= scores.mean(1, keepdim=True)
-        slope = (scores * squashed).sum(1) / scores.square().sum(1).clamp(min=1e-9)
-        weight = weight * slope[:, None]
-        bias = squashed.mean(1) - weight @ few.mean(0)
+    if squash:  # a line through each word's squashed scores
+        few = some[: max(1, min(_CONTEXTS_A_WORD, _MOST_SCORES // len(weight)))]
+        scores = torch.addmm(bias[:, None], weight, few.t())
+        weight = weight * losses.squashing.squashing_slope(scores).mean(1, keepdim=True)
+        bias = losses.squashed(scores).mean(1) - weight @ few.mean(0)
     likely, others = slice(rows // 2), slice(rows // 2, None)
     cluster = _clusters(weight[others], share[others], rows - rows // 2, generator)
     means, mean_biases = _merged(weight[others], bias[others], cluster, mean[0])
