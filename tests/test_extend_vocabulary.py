@@ -152,6 +152,13 @@ def test_without_a_text_new_words_share_half_the_probability_of_unk(name, unk_mo
     assert new[[unk, -1, -2]] == near
 
 
+@pytest.mark.modern
+def test_shares_below_the_least_squashed_score_are_reported(unk_model, tmp_path, capsys):
+    write_lines(tmp_path / "words", [f"new{number}" for number in range(5000)])
+    _extend(unk_model(_SQUASHED), tmp_path / "out", "--words", tmp_path / "words")
+    assert "--score-squashing" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flag", ["--words", "--text"])
 def test_bytes_that_are_no_utf8_are_reported(flag, with_unk, tmp_path, capsys):
     (tmp_path / "words").write_bytes(b"newa\ncaf\xe9\n")

@@ -7,11 +7,12 @@ function Z_c of the old words, a new word v has the probability
     exp m(v, c) / (Z_c - (1 - r) exp m(<unk>, c) + sum_u exp m(u, c)),
 
 with the sum over new words u, and the share r of <unk>'s probability that <unk> keeps. So scores of
-other old words do not change, and their probabilities nearly stay. Of squashed scores, r holds in
-the mean over contexts.
+other old words do not change, and their probabilities nearly stay. With squashed scores, r holds
+only in the mean over contexts.
 
-Without an output bias, tied embeddings leave <unk> unchanged (r = 1): its row is read, too, so
-another row would change old words' scores after <unk>. New words then lower all probabilities.
+A model with tied embeddings and no output bias keeps <unk> unchanged (r = 1), because its row is
+also read: another row would change old words' scores after <unk>. New words then take their
+probability from all words.
 """
 
 from __future__ import annotations
