@@ -22,7 +22,8 @@ def problems(data, *flags, **parts):
     try:
         task.build_criterion(cfg.criterion)
     except ValueError as error:
-        return [line.strip().split(":")[0] for line in str(error).splitlines()[1:]]
+        lines = [line.strip() for line in str(error).splitlines()[1:]]
+        return [line.split(":")[0] for line in lines if line.startswith("--")]
     return []
 
 
@@ -61,9 +62,17 @@ def test_values(criterion, flag, value, corpus):
         ([*SHARE[1:], "--self-norm-alpha", "0"], ["--self-norm-alpha"]),
         ([*SHARE[1:], "--self-norm-alpha-by-epoch", "1,0"], ["--self-norm-alpha"]),
         (["self_norm_softmax", "--self-norm-alpha", "0"], []),
-        (["bnce", "--fp16"], []),
-        (["bnce", "--row-sparse", "--fp16"], ["--fp16"]),
-        (["bnce", "--row-sparse", "--fp16", "--memory-efficient-fp16"], []),
+        (["bnce", "--fp16"], ["--fp16"]),
+        (["bnce", "--memory-efficient-fp16"], ["--fp16"]),
+        (["bnce", "--bf16"], []),
+        (["bnce", "--row-sparse", "--bf16"], ["--bf16"]),
+        (["bnce", "--row-sparse", "--memory-efficient-bf16"], []),
+        (["bnce", "--row-sparse", "--store-ema"], ["--store-ema"]),
+        (["bnce", "--row-sparse", "--use-bmuf"], ["--use-bmuf"]),
+        (
+            ["bnce", "--row-sparse", "--wd", "0.1", "--momentum", "0.9"],
+            ["--weight-decay", "--momentum"],
+        ),
         (["nce_regularized", "--row-sparse"], ["--row-sparse"]),
         (["shared_nce", "--noise", "uniform", "--noise-power", "0.75"], ["--noise-power"]),
         (["bnce", "--noise", "log-uniform", "--noise-power", "0.75"], ["--noise-power"]),
@@ -71,7 +80,8 @@ def test_values(criterion, flag, value, corpus):
     ],
 )
 def test_flags_that_do_not_go_together(flags, wrong, corpus):
-    assert problems(corpus, *LSTM, "--criterion", *flags) == wrong
+    optimizer = ["--optimizer", "sparse_sgd"] if "--row-sparse" in flags else []
+    assert problems(corpus, *LSTM, "--cpu", *optimizer, "--criterion", *flags) == wrong
 
 
 @pytest.mark.parametrize(
@@ -94,14 +104,18 @@ def test_other_tasks_log_numbers_of_their_own(metric, fits, pairs):
 
 
 def test_one_message_has_every_flag(corpus, tmp_path):
-    flags = [*BNCE, "--row-sparse", "--optimizer", "adam", "--fp16", "--noise-samples", "-1"]
+    flags = [*BNCE, "--row-sparse", "--optimizer", "adam", "--bf16", "--noise-samples", "-1"]
     flags += ["--best-checkpoint-metric", "sigma_z", "--valid-partition-rate", "0"]
+    flags += ["--weight-decay", "0.01"]
     output = train(corpus, tmp_path / "run", *flags, check=False)
     assert "Traceback" not in output
-    message = output[output.index("fairseq_bnce") :].splitlines()
-    for flag in ("fp16", "best-checkpoint-metric", "noise-samples"):
+    message = output[output.index("fairseq_bnce") :].rstrip().splitlines()
+    wrong = ("bf16", "best-checkpoint-metric", "noise-samples", "optimizer", "weight-decay")
+    for flag in wrong:
         assert len([line for line in message if line.startswith(f"  --{flag}: required ")]) == 1
     assert not list((tmp_path / "run").glob("*"))
+    better = message[-1].split(": ")[1].split()
+    assert problems(corpus, *BNCE, *better) == []
 
 
 def test_values_by_epoch_go_before_the_single_one(corpus):

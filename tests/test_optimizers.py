@@ -7,7 +7,7 @@ import torch
 from fairseq import optim
 from fairseq.trainer import Trainer
 from test_row_sparse import trained
-from tools import LSTM, build, refused, slow, subclasses
+from tools import LSTM, build, slow, subclasses
 
 from fairseq_bnce.optim import update_rules
 from fairseq_bnce.optim.registered import RowSparseFairseqOptimizer
@@ -61,14 +61,6 @@ def test_bad_betas(text, corpus):
     cfg.optimizer.adam_betas = text
     with pytest.raises(ValueError, match="--adam-betas"):
         optim.build_optimizer(cfg.optimizer, list(model.parameters()))
-
-
-def test_row_sparse_gradients_in_flat_halves(corpus, tmp_path):
-    """Also where fairseq could not build its optimiser: --fp16 without a GPU."""
-    flag = "--fp16"
-    flags = [*LSTM, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd", flag]
-    output = refused(corpus, tmp_path, *flags)
-    assert f"{flag}: required --memory-efficient-{flag[2:]}" in output
 
 
 @pytest.mark.parametrize("rule", OURS.values())

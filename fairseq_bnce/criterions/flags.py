@@ -9,13 +9,16 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional
 
+import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.optim import OPTIMIZER_REGISTRY
 from omegaconf import II, OmegaConf
 
 from fairseq_bnce.errors import FlagsError
 from fairseq_bnce.flag import flag
 from fairseq_bnce.noise import KINDS
+from fairseq_bnce.optim.registered import RowSparseFairseqOptimizer
 
 RANKING_ALPHA = 0.1  # the default --self-norm-alpha of --objective ranking
 
@@ -128,6 +131,9 @@ _ABSENT.update(self_norm_alpha=0.0, self_norm_alpha_by_epoch=None, self_norm_rat
 _ABSENT.update(score_squashing=False, nce_base=None, objective=None)
 # Flags that only this plugin's task obeys.
 _OF_TASK = ("row_sparse", "noise_samples_by_epoch", "self_norm_alpha_by_epoch", "score_squashing")
+# The nearest optimiser under --row-sparse.
+_ROW_SPARSE = {"adam": "lazy_adam", "adagrad": "sparse_adagrad", "sgd": "sparse_sgd"}
+_ROW_SPARSE.update(nag="sparse_sgd", adamax="lazy_adam")
 
 
 class _Problems(List[str]):
@@ -164,6 +170,7 @@ def read(config: Any, kind: type, task: Optional[type] = None) -> Namespace:
     _check_ranges(values, config, kind, problems)
     if task is not None:
         _check_training(values, task, problems)
+        _check_update(values, config._get_root(), problems)
     if problems:
         raise FlagsError(problems)
     return values
@@ -245,10 +252,43 @@ def _check_training(values: Namespace, task: type, problems: _Problems) -> None:
     is_other = not (hasattr(task, "trains") or metric in ("ppl", "mu_z", "sigma_z", "ppl_se"))
     required = f"one of {', '.join(known)} with --valid-partition-rate {rate:g}"
     problems.require("best_checkpoint_metric", required, metric, is_other or metric in known)
-    if values.row_sparse:
-        required = "off: the penalty's gradient has every row"
-        problems.require("row_sparse", required, "on", values.nce_base is None)
-        for half in ("fp16", "bf16"):
-            required = f"--memory-efficient-{half}, --amp or float32 with --row-sparse"
-            in_place = getattr(values, f"memory_efficient_{half}")
-            problems.require(half, required, "on", in_place or not getattr(values, half))
+    required = "off: the penalty's gradient has every row"
+    is_on = values.row_sparse and values.nce_base is not None
+    problems.require("row_sparse", required, "on", not is_on)
+
+
+def _check_update(values: Namespace, root: Any, problems: _Problems) -> None:
+    """Check what would end a training at its first update; add the flags as they should be.
+
+    Args:
+        root: fairseq's whole configuration.
+    """
+
+    def chosen(field: str) -> Any:
+        return OmegaConf.select(root, field)
+
+    no_fp16 = values.fp16 and (chosen("common.cpu") or not torch.cuda.is_available())
+    problems.require("fp16", "float32 on a CPU: leave it out", "on", not no_fp16)
+    if not values.row_sparse:
+        return
+    wanted: List[str] = []
+    for half in ("bf16",) if no_fp16 else ("fp16", "bf16"):
+        if getattr(values, half) and not getattr(values, f"memory_efficient_{half}"):
+            wanted.append(f"--memory-efficient-{half}")
+            problems.require(half, f"{wanted[-1]} with --row-sparse", "on", False)
+    name = chosen("optimizer._name")
+    kind = OPTIMIZER_REGISTRY.get(name, RowSparseFairseqOptimizer)
+    if not issubclass(kind, RowSparseFairseqOptimizer):
+        names = "sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam with --row-sparse"
+        problems.require("optimizer", names, name, False)
+        wanted.append(f"--optimizer {_ROW_SPARSE.get(name, 'sparse_adagrad')}")
+    for flag_name in ("weight_decay", "momentum"):
+        value = chosen(f"optimizer.{flag_name}")
+        if value:
+            wanted.append(f"--{flag_name.replace('_', '-')} 0")
+            problems.require(flag_name, "0 with --row-sparse", value, False)
+    for field in ("ema.store_ema", "optimization.use_bmuf"):
+        required = "off with --row-sparse: it passes over every row. Leave it out"
+        problems.require(field.split(".")[1], required, "on", not chosen(field))
+    if wanted:
+        problems.append(" ".join(["so, instead of these flags: --row-sparse", *wanted]))

@@ -188,23 +188,10 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
 
 
 def take_row_sparse(optimizer: FairseqOptimizer) -> None:
-    """Let the gradients of a trainer's optimiser be row-sparse, also under --amp.
-
-    Args:
-        optimizer: one of the above, or the wrapper that --amp or another precision puts around.
-
-    Raises:
-        RuntimeError: for another optimiser. fairseq saves a model that another kind of error ends.
-    """
-    inner = getattr(optimizer, "wrapped_optimizer", getattr(optimizer, "fp32_optimizer", optimizer))
-    if not isinstance(inner, RowSparseFairseqOptimizer):
-        raise RuntimeError(
-            "--row-sparse: required --optimizer sparse_sgd, sparse_adagrad, rowwise_adagrad or "
-            f"lazy_adam, got {type(inner).__name__}, which takes no row-sparse gradients"
-        )
+    """Let the gradients of a trainer's optimiser be row-sparse under --amp, too."""
     if isinstance(optimizer, AMPOptimizer):
         # Its own multiplies ``grad.data``, which leaves a sparse gradient silently as it was.
-        optimizer.multiply_grads = inner.multiply_grads
+        optimizer.multiply_grads = optimizer.wrapped_optimizer.multiply_grads
 
 
 def _betas(text: str) -> Tuple[float, float]:

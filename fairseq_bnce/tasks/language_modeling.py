@@ -24,7 +24,7 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from omegaconf import II
 from torch import nn
 
-from fairseq_bnce import ranks
+from fairseq_bnce import ranks, threads
 from fairseq_bnce.checkpoints import dictionaries, origin, restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.checkpoints.reading import LONGEST_CONTEXT
@@ -154,6 +154,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if isinstance(criterion, SelfNormalizingCriterion):
             dictionaries.check(self.dictionary, {}, folder)
             self._criterion = criterion
+            _let_threads_sleep()
             for model in self._models:
                 criterion.prepare(model, untrained=model is self._untrained)
         return criterion
@@ -279,6 +280,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         Not in :meth:`build_model`, whose models fairseq-validate and fairseq-generate use too.
         """
         self._set_matmul_precision()
+        _let_threads_sleep()
         if self._carried_states:
             kwargs = streams.eval_lm_options(**kwargs)
         if self.args.unnormalized:
@@ -295,6 +297,15 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """Set the precision here and not in the constructor: a Scorer's user has one of his own."""
         if self.args.matmul_precision is not None:
             torch.set_float32_matmul_precision(str(self.args.matmul_precision))
+
+
+def _let_threads_sleep() -> None:
+    if threads.let_threads_sleep():
+        logger.info(
+            f"{torch.get_num_threads()} threads that sleep while they wait, so that other work on "
+            "this machine does not slow them down (OMP_WAIT_POLICY=ACTIVE: a little faster on an "
+            "idle machine, several times slower on a busy one; OMP_NUM_THREADS sets their number)"
+        )
 
 
 def _goes_on_in_bands(options: Any) -> bool:
