@@ -124,18 +124,6 @@ def test_an_error_leaves_the_earlier_file(tmp_path, caplog):
     assert path.read_text() == "" and os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("error", [InputError, KeyboardInterrupt])
-def test_of_two_programs_that_write_one_file_the_first_fails(error, tmp_path, caplog):
-    with pytest.raises(error), Output(str(tmp_path / "out")) as first:
-        first.write("of the first")
-        with Output(str(tmp_path / "out")) as second:
-            second.write("of the second")
-        if error is KeyboardInterrupt:
-            raise error
-    assert (tmp_path / "out").read_text() == "of the second\n"
-    assert os.listdir(tmp_path) == ["out"] and not caplog.text
-
-
 def test_a_device_stays_a_device():
     with Output("/dev/null") as out:
         out.write("nothing of it is kept")

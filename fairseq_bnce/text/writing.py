@@ -7,7 +7,6 @@ import os
 import sys
 from typing import Any, Optional
 
-from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.reading import STDIN, file_errors, to_bytes
 
 logger = logging.getLogger(__name__)
@@ -18,8 +17,7 @@ class Output:
 
     A file is written under the name of :func:`part_of` and renamed at the end of the ``with``
     block. After an error the earlier file stays, and ``FILE.part`` keeps the lines written so far.
-    Of two programs that write one file at once, the first to begin ends with an error. Devices and
-    pipes are written directly.
+    Devices and pipes are written directly.
 
     Args:
         name: the file; None or ``-`` for standard output.
@@ -35,8 +33,6 @@ class Output:
         self._target = None if is_direct else os.path.realpath(self.name)
         self._path = part_of(self._target) if self._target else self.name
         with file_errors(self.name):
-            if self._target and os.path.exists(self._path):
-                os.remove(self._path)  # another program may be writing to it
             self._stream = sys.stdout.buffer if self._is_stdout else open(self._path, "wb")  # noqa: SIM115
 
     def __enter__(self) -> Output:
@@ -47,18 +43,12 @@ class Output:
             self._stream.flush()
             if self._is_stdout:
                 return
-            own = os.fstat(self._stream.fileno())
             self._stream.close()
-            if not self._target:
-                return
-            is_own = os.path.exists(self._path) and os.path.samestat(own, os.stat(self._path))
-            if error is None and not is_own:
-                raise InputError(f"{self.name}: required one program that writes it, got another")
-            if error is None:
+            if self._target and error is None:
                 os.replace(self._path, self._target)
-            elif is_own and os.path.getsize(self._path):
+            elif self._target and os.path.getsize(self._path):
                 logger.warning(f"{self._path}: has the lines that were written before the error")
-            elif is_own:
+            elif self._target:
                 os.remove(self._path)
 
     def write(self, line: str) -> None:
