@@ -66,6 +66,10 @@ class _UserDirectory(List[str]):
 __path__ = _UserDirectory(__path__)
 
 
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import ``Scorer`` at its first use, because a plugin of fairseq does not need it."""
     if name == "Scorer":

@@ -133,7 +133,8 @@ def _perplexities(path: Path, lines: List[str], new: Set[str]) -> Dict[str, floa
     from fairseq_bnce import Scorer
 
     nats: Dict[str, List[float]] = collections.defaultdict(list)
-    for score in Scorer.from_checkpoint(str(path), exact=True).score_stream(lines):
+    scorer = Scorer.from_checkpoint(str(path), exact=True)
+    for score in scorer.score_stream(lines, tokenized=True):
         for word, log_prob in zip(score.words, score.log_probs.tolist()):
             kind = "new_words" if word in new else "unk" if word == "<unk>" else "other_words"
             nats[kind].append(log_prob)

@@ -84,7 +84,7 @@ def _trained(path: str, data: Optional[str], state: State) -> checkpoints.Traine
 def _model(load: Load, options: argparse.Namespace) -> Dict[str, Any]:
     fitting = DiagnosingScorer(load({}), exact=True)
     fitting.contexts = contexts = reduction.Contexts(options.contexts)
-    fitting.score_words(sampled(_lines(options.fit), options.contexts))
+    fitting.score_words(sampled(_lines(options.fit), options.contexts), tokenized=True)
     mean = contexts.parts()[1][1].mean().item()
     states: Dict[int, Dict[str, Any]] = {0: {"mu_z": mean - fitting.log_z}}
     for rows in options.rows:
@@ -118,7 +118,7 @@ def _speed(scorer: Scorer, lines: Sequence[str]) -> float:
     times, tokens = [], 0
     for _ in range(3):
         start = time.process_time()
-        tokens = sum(len(score.words) for score in scorer.score_stream(lines))
+        tokens = sum(len(score.words) for score in scorer.score_stream(lines, tokenized=True))
         times.append(time.process_time() - start)
     return tokens / min(times)
 

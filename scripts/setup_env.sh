@@ -38,7 +38,8 @@ torch==1.13.1 numpy==1.23.5 wheel setuptools>=61,<81
 fairseq==0.12.2 torch==1.13.1 numpy==1.23.5
 sacremoses tqdm pooch matplotlib jiwer pytest pytest-timeout"
 
-say() { printf 'setup_env: %s\n' "$*"; }
+folder= # two may be set up at once, with their lines mixed
+say() { printf 'setup_env: %s%s\n' "${folder:+$folder: }" "$*"; }
 
 fail() {
   say "$*" >&2
@@ -51,7 +52,7 @@ step() {
   shift
   say "$description"
   "$@" </dev/null || fail "FAILED: $description"
-  say "  done in $((SECONDS - start)) s"
+  say "  done in $((SECONDS - start)) s: $description"
 }
 
 # The X.Y of an interpreter; fails where it does not run.
@@ -155,6 +156,7 @@ install_package() {
 # set_up FOLDER VERSION PYTHON: one at a time, of two quickstarts, say.
 set_up() {
   local venv=$root/$1 version=$2 python=$3
+  folder=$1
   if command -v flock >/dev/null; then
     exec 9>"$venv.lock"
     flock -n 9 || step "wait for another set-up of $1" flock 9
@@ -162,7 +164,7 @@ set_up() {
   is_ready "$venv" "$version" || build "$venv" "$version" "$python"
   install_package "$venv" "$version"
   exec 9>&-
-  say "$1 is ready (Python $version)"
+  say "ready (Python $version)"
 }
 
 find_python310() {

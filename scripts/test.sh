@@ -95,15 +95,14 @@ check_sources() {
 
 status=0
 if [ "${STOCK:-1}" != 0 ]; then
-  echo "test: the stock environment is set up in the background"
-  scripts/setup_env.sh stock >"$logs/setup" 2>&1 &
+  echo "test: both environments are set up side by side (minutes, the first time)"
+  scripts/setup_env.sh stock &
   setup=$!
 fi
 scripts/setup_env.sh
 if [ -n "$setup" ]; then
   wait "$setup" || status=$?
   setup=
-  cat "$logs/setup"
 fi
 choose_tests
 beside "$@" >"$logs/beside" 2>&1 &

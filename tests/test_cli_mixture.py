@@ -23,8 +23,9 @@ def score(language_model, capfd):
     """Run the command in this process: (exit status, JSON of standard output, its errors)."""
 
     def call(*arguments, model="lstm_lm"):
-        path = ["--path", language_model(model), "--json", "--per-word"]
-        status = call_command("score", *path, *arguments)
+        flags = ["--path", language_model(model), "--json", *arguments]
+        flags += [] if "--summary" in arguments else ["--per-word"]
+        status = call_command("score", *flags)
         output, errors = capfd.readouterr()
         return status, [json.loads(line) for line in output.splitlines()], errors
 

@@ -1,10 +1,12 @@
 """fairseq-bnce score: what it prints, and what it does with all that text can be."""
 
+import csv
 import fcntl
 import json
 import math
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -90,6 +92,40 @@ def test_per_word_as_columns_and_json(base, unit, score, file, scorer):
         assert line.pop("log_prob") == pytest.approx(want.total / unit, abs=1e-6)
         assert line.pop("is_oov") == want.is_oov.tolist() and line.pop("words") == want.words
         assert line == {"tokens": len(want.words), "oov": want.oov}
+
+
+@pytest.mark.parametrize(
+    ("flags", "end", "unit"), [([], None, 1), (["--no-eos", "--base", "10"], -1, math.log(10))]
+)
+def test_a_table_has_a_row_for_each_word(flags, end, unit, score, tmp_path, scorer):
+    """A quotation mark is a word as any other; a file appears when it is complete."""
+    lines = [*LINES, 'w1 " null']
+    write_lines(tmp_path / "text", lines)
+    status, output, _ = score(tmp_path / "text", "--table", *flags)
+    header, *found = csv.reader(output.splitlines(), "excel-tab")
+    assert status == 0 and header == ["line", "position", "word", "log_prob", "is_oov"]
+    want = [
+        (number, position, *row)
+        for number, one in enumerate(scorer.score_stream(lines), 1)
+        for position, row in enumerate([*zip(one.words, one.log_probs, one.is_oov)][:end], 1)
+    ]
+    for row, (*place, word, log_prob, is_oov) in zip(found, want):
+        assert [*map(int, row[:2]), row[2], int(row[4])] == [*place, word, is_oov]
+        assert float(row[3]) == pytest.approx(log_prob / unit, abs=2e-6)
+    assert len(found) == len(want)
+    out = tmp_path / "out"
+    assert score(tmp_path / "text", "--table", *flags, "--out", out)[1] == ""
+    assert out.read_text(encoding="utf-8") == output
+
+
+@pytest.mark.parametrize(
+    "flags", ["--per-word --summary", "--summary --table", "--table --json", "--out text"]
+)
+def test_outputs_that_would_be_ignored_or_replace_the_text(flags, score, file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    status, output, errors = score(file, *flags.split())
+    assert (status, output) == (2, "") and flags.split()[0] in errors
+    assert file.read_text(encoding="utf-8").splitlines() == LINES
 
 
 def test_summary(score, file, scorer):
@@ -319,15 +355,35 @@ def test_ctrl_c(start):
     assert process.wait(60) == 130 and process.stderr.read() == b""
 
 
-def test_a_bar_where_errors_go_to_a_terminal(start, file, tmp_path):
-    parent, child = os.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    with open(tmp_path / "out", "wb") as out:
-        process = start(file, stderr=child, stdout=out)
-        assert process.wait(60) == 0
-    os.close(child)
-    assert b"100%" in os.read(parent, 2**16)
-    assert len((tmp_path / "out").read_text(encoding="utf-8").splitlines()) == len(LINES)
+INPUTS = {
+    "score": "w1 w2\nw3\n",
+    "diagnose": "w1 w2\nw3\n",
+    "rescore": "0 ||| w1 w2 ||| TM= 1 ||| 1\n",
+    "complete": "id,question,a,b\n1,w1 _____,w2,w3\n",
+    "extend-vocabulary": "w1 heard\nw2 w3\n",
+}
+
+
+@pytest.mark.parametrize("command", INPUTS)
+def test_progress_is_shown_where_errors_go_to_a_terminal(
+    command, start_process, language_model, tmp_path
+):
+    (tmp_path / "text").write_text(INPUTS[command], encoding="utf-8")
+    flags = ["--out", tmp_path / "new", "--text"] if command == "extend-vocabulary" else []
+    line = [*COMMAND[:2], command, "--path", language_model("lstm_lm"), *flags, tmp_path / "text"]
+    for quiet in ([], ["--quiet"]):
+        shutil.rmtree(tmp_path / "new", ignore_errors=True)
+        parent, child = os.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 99, 0, 0))
+        with open(tmp_path / "out", "wb") as out:
+            process = start_process([*line, *quiet], stderr=child, stdout=out)
+            assert process.wait(60) == 0
+        os.write(child, b"end")
+        shown = os.read(parent, 2**16)
+        assert shown == b"end" if quiet else b" words/s" in shown
+        os.close(child)
+        os.close(parent)
+        assert (tmp_path / "out").read_bytes()
 
 
 @pytest.mark.slow
@@ -369,11 +425,12 @@ def test_beams_of_nemo(score, tmp_path, scorer):
         assert status == 2 and "--nemo" in errors and "line 2" in errors
 
 
-@pytest.mark.parametrize("parts", [2, 7])
-def test_parts_of_a_text_are_the_whole(parts, score, file):
+@pytest.mark.parametrize(("parts", "flags"), [(2, []), (7, []), (7, ["--table"])])
+def test_parts_of_a_text_are_the_whole(parts, flags, score, file):
     """Also where there are more parts than lines; standard input has no parts."""
-    whole = score(file)[1]
-    assert "".join(score("--shard", f"{n}/{parts}", file)[1] for n in range(1, parts + 1)) == whole
+    whole = score(file, *flags)[1]
+    named = [f"{number}/{parts}" for number in range(1, parts + 1)]
+    assert "".join(score("--shard", name, *flags, file)[1] for name in named) == whole
     assert score("--shard", "1/2", "-")[0] == 2
     status, output, errors = score("--shard", f"1/{parts}", "--document", file)
     assert (status, output) == (2, "") and "--shard" in errors and "--document" in errors

@@ -214,14 +214,12 @@ def test_a_checkpoint_written_since_is_not_calibrated(
     diagnose, checkpoint, text, tmp_path, monkeypatch
 ):
     """By a training that goes on: it would get the figures of the one before."""
-    diagnosed = command._diagnosed
 
-    def renewing(*arguments):
-        found = diagnosed(*arguments)
+    def renewing(measures):
         shutil.copy(checkpoint, tmp_path / "newer.pt").replace(checkpoint)
-        return found
+        return summary(measures)
 
-    monkeypatch.setattr(command, "_diagnosed", renewing)
+    monkeypatch.setattr("fairseq_bnce.scoring.diagnosis.summary", renewing)
     before = checkpoint.read_bytes()
     for flags in (["--calibrate"], ["--calibrate", checkpoint, "--overwrite"]):
         status, _, errors = diagnose("--path", checkpoint, text, *flags)

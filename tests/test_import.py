@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import forks
 from tools import PLUGIN
@@ -56,6 +57,7 @@ with warnings.catch_warnings():
     for name in MODULES:
         importlib.import_module("fairseq_bnce" + name)
 import fairseq_bnce
+assert "Scorer" in dir(fairseq_bnce)
 for ask in (fairseq_bnce.register, lambda: fairseq_bnce.Scorer):
     try:
         ask()
@@ -109,7 +111,8 @@ for order in (alone, losses_first, by_a_link, by_hand, scorer, a_criterion_first
 
 
 def test_losses_need_no_fairseq_and_fairseq_gets_the_plugin_afterwards():
-    done = subprocess.run([sys.executable, "-c", REGISTERED + ALONE, PLUGIN], capture_output=True)
+    command = [sys.executable, "-c", REGISTERED + ALONE, PLUGIN]
+    done = subprocess.run(command, capture_output=True, cwd=Path(PLUGIN).parent)
     assert done.returncode == 0, done.stderr.decode()
 
 

@@ -12,7 +12,6 @@ from fairseq.modules import AdaptiveSoftmax
 from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
-from fairseq_bnce.cli import diagnose
 from fairseq_bnce.output_layer.bands import read_as_bands
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import diagnosis, reduction
@@ -218,7 +217,7 @@ def test_no_more_is_read_than_is_fitted_to(softmax, corpus, tmp_path, capfd, mon
 
     Contexts are drawn from all of it: those of one book say little of another.
     """
-    monkeypatch.setattr(diagnose, "Contexts", functools.partial(reduction.Contexts, most=200))
+    monkeypatch.setattr(reduction, "Contexts", functools.partial(reduction.Contexts, most=200))
     first = ["w0"] * 700  # more than is fitted to
     write_lines(tmp_path / "text", first + zipf_lines(700, seed=9))
     flags = ["--batch-tokens", "20", tmp_path / "text"]

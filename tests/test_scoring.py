@@ -1,5 +1,6 @@
 """Scorer, apart from fairseq's commands: running texts, long lines, threads, precision, errors."""
 
+import inspect
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -201,6 +202,25 @@ def test_lines_and_words_that_are_no_strings(method, lines, made):
     """A file that was opened for bytes: each of its words would be one that the model lacks."""
     with pytest.raises(ScoringError):
         getattr(made("rnn_lm"), method)(lines)
+
+
+@pytest.mark.parametrize(
+    "name, options", [("dtype", {"dtype": "fp16"}), ("device", {"device": "x"})]
+)
+def test_arguments_that_are_refused(name, options, made):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        made("rnn_lm", **options)
+    with pytest.raises(ValueError, match="^trained: .*from_checkpoint"):
+        Scorer("file.pt")
+
+
+def test_what_a_scorer_says_of_itself(made):
+    scorer = made("transformer_lm", exact=True)
+    said = ("TransformerLanguageModel", f"{len(scorer.dictionary)} words", "'cpu'", "exact=True")
+    assert all(part in repr(scorer) for part in said)
+    assert "exact=False" in repr(scorer.with_exact(False))
+    named = [set(inspect.signature(f).parameters) for f in (Scorer, Scorer.from_checkpoint)]
+    assert named[0] - named[1] == {"trained"}
 
 
 def test_a_carried_text_has_the_start_that_bos_adds(language_model):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import shutil
 import subprocess
 from pydoc_data.topics import topics
@@ -16,6 +17,9 @@ from scoring_models import FLAGS
 from tools import call_command, train, write_lines
 
 from fairseq_bnce import Scorer
+from fairseq_bnce.decoding import kenlm
+from fairseq_bnce.decoding.speechbrain import SpeechbrainRescorer
+from fairseq_bnce.rescoring import language_model
 from fairseq_bnce.text.training_text import TrainingText
 
 PLAIN = {"tokenizer": "sacremoses", "language": "fr", "lowercase": True, "escape": False}
@@ -97,7 +101,8 @@ VALUES = {
 
 def expected(path, words, exact=False):
     """The score of words that are cut already."""
-    return pytest.approx(Scorer.from_checkpoint(path, exact=exact).score([words])[0], abs=2e-6)
+    scorer = Scorer.from_checkpoint(path, exact=exact)
+    return pytest.approx(scorer.score([words], tokenized=True)[0], abs=2e-6)
 
 
 # ---------------------------------------------------------------- making
@@ -197,6 +202,45 @@ def test_commands_cut_words_as_for_training(command, model, unaware, score, tmp_
     assert found != score(command, unaware, RAW, tmp_path)[0]
     if command != "diagnose":
         assert found == expected(model, CUT, exact=command == "complete")
+
+
+def test_a_scorer_cuts_text_as_the_command_does(model, unaware, score, tmp_path, caplog):
+    scorer, words = Scorer.from_checkpoint(model), [*CUT.split(), "</s>"]
+    want = pytest.approx(score("score", model, RAW, tmp_path)[0], abs=2e-6)
+    caplog.clear()
+    for line in (CUT, RAW, *CURLY, f"<s> {CUT} </s>"):
+        (found,) = scorer.score_stream([line])
+        assert found.words == words and found.total == want
+        assert scorer.score([line])[0] == scorer.score_words([line])[0].sum() == found.total
+        perplexity = math.exp(-found.total / len(words))
+        assert scorer.perplexity([line, line]) == pytest.approx(perplexity)
+    assert caplog.text.count("tokenized=True") == 1  # of the first line that is cut
+    (found,) = Scorer.from_checkpoint(unaware).score_stream([RAW])
+    assert found.words == [*RAW.split(), "</s>"]
+    assert math.isnan(scorer.perplexity([]))
+
+
+def test_words_of_decoders_and_lists_are_not_cut(model):
+    """Nor checked: the decoder knows why it has them."""
+    scorer, line = Scorer.from_checkpoint(model), "d'w4 w1."
+    (want,) = scorer.score([line], tokenized=True)
+    assert want != pytest.approx(scorer.score([line])[0])
+    assert kenlm.Model(str(model)).score(line) * math.log(10) == pytest.approx(want)
+    assert SpeechbrainRescorer(scorer).rescore_hyps([[line]]).tolist() == [pytest.approx(want)]
+    for one in (scorer, scorer.with_exact(True)):
+        texts = [line] * (5 if one.exact else 1)  # by prefixes, or not
+        (want,) = one.score([line], tokenized=True)
+        assert language_model.score(one, texts)[0].total == pytest.approx(want, abs=1e-5)
+
+
+def test_a_scorer_warns_once_of_many_unknown_words(model, caplog):
+    scorer = Scorer.from_checkpoint(model)
+    scorer.score([CUT] * 9)
+    scorer.score(["x y z"], tokenized=True)
+    assert caplog.text == ""
+    for one in (scorer.with_exact(True), scorer):
+        assert list(one.score_stream(["x y z w1"])) and "3 of 4 words" in caplog.text
+    assert caplog.text.count("vocabulary") == 1
 
 
 def test_quotes_are_normalised_as_for_training(model, unaware, score, tmp_path):

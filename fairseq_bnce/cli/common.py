@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import math
 import os
 import sys
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from fairseq_bnce.errors import InputError, at_least
 from fairseq_bnce.text.reading import STDIN, file_errors
 from fairseq_bnce.text.tokens import NFC, PUNCTUATION, check_language
-from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
+from fairseq_bnce.text.training_text import NONE, SACREMOSES, ModelWords, TrainingText
 from fairseq_bnce.text.writing import is_special, part_of
-
-logger = logging.getLogger(__name__)
-MANY = 0.2  # a larger share of unknown words is a mistake of the user
-FIRST = 1000  # words, after which the share is checked: a text may have no end
-
 
 # ---------------------------------------------------------------- flags
 
@@ -62,6 +56,7 @@ def add_model_flags(
     add("--bf16", "model in bfloat16, scores in float32", const="bfloat16", **half)
     count: Dict[str, Any] = {"metavar": "N", "type": at_least(1)}
     add("--batch-tokens", "words in a batch, padding included", **count)
+    add("--quiet", "show no progress on standard error")
     add("--threads", "torch's threads on the CPU (default: OMP_NUM_THREADS, or all cores)", **count)
 
 
@@ -117,8 +112,10 @@ def load_scorer(kind: Any, options: argparse.Namespace, **settings: Any) -> Any:
     return kind.from_checkpoint(options.path, options.data, **settings)
 
 
-class ModelWords:
-    """Cuts lines into a model's words, and warns once if the model does not know many of them.
+def model_words(
+    options: argparse.Namespace, scorer: Any, default: Optional[TrainingText] = None
+) -> ModelWords:
+    """Return what cuts lines as the command line and the checkpoint say.
 
     Args:
         options: of :func:`add_text_flags`.
@@ -129,49 +126,19 @@ class ModelWords:
     Raises:
         InputError: for a language of --tokenize without rules.
     """
-
-    def __init__(
-        self, options: argparse.Namespace, scorer: Any, default: Optional[TrainingText] = None
-    ):
-        trained = scorer.training_text
-        made = default or TrainingText()
-        made = made._replace(normalize=trained.normalize if trained else None)
-        if options.tokenize == NONE:
-            made = TrainingText()
-        elif options.tokenize is not None:
-            check_language("--tokenize", options.tokenize)
-            made = TrainingText(SACREMOSES, options.tokenize)
-        elif trained is not None and not (default and trained.tokenizer == NONE):
-            made = trained
-        lowercase, normalize = made.lowercase or options.lowercase, options.normalize
-        self._made = made._replace(lowercase=lowercase, normalize=normalize or made.normalize)
-        self._is_noted = made is not trained
-        self._words = self._made.words if self._is_noted else self._made.new_words
-        self._count = self._unknown = 0
-        self._has_warned = False
-
-    def __call__(self, line: str) -> str:
-        """Separate the words of a line by spaces."""
-        words = self._words(line)
-        if not self._is_noted and words != line.split():
-            logger.warning(f"as for training, {self._made} (--tokenize none: cut only at spaces)")
-            self._is_noted = True
-        return " ".join(words)
-
-    def count(self, words: int, unknown: int) -> None:
-        """Add scored words, without ``</s>``, and those of them that the model does not know."""
-        self._count, self._unknown = self._count + words, self._unknown + unknown
-        if self._count >= FIRST:
-            self.end()
-
-    def end(self) -> None:
-        """Warn once if more than a fifth of the words are unknown."""
-        if not self._has_warned and self._unknown > MANY * self._count:
-            self._has_warned = True
-            count = f"{self._unknown:,} of {self._count:,} words"
-            share = f"({self._unknown / self._count:.0%}) are out of the vocabulary"
-            hint = f"are they cut and cased as those of the training text? Here {self._made}"
-            logger.warning(f"{count} {share}; {hint} (see --tokenize and --lowercase)")
+    trained = scorer.training_text
+    made = default or TrainingText()
+    made = made._replace(normalize=trained.normalize if trained else None)
+    if options.tokenize == NONE:
+        made = TrainingText()
+    elif options.tokenize is not None:
+        check_language("--tokenize", options.tokenize)
+        made = TrainingText(SACREMOSES, options.tokenize)
+    elif trained is not None and not (default and trained.tokenizer == NONE):
+        made = trained
+    lowercase, normalize = made.lowercase or options.lowercase, options.normalize
+    how = made._replace(lowercase=lowercase, normalize=normalize or made.normalize)
+    return ModelWords(how, made is trained, "--tokenize none", "--tokenize and --lowercase")
 
 
 # ---------------------------------------------------------------- outputs
@@ -209,8 +176,38 @@ def without_nan(numbers: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def progress_bar(is_wanted: bool = True, **settings: Any) -> Any:
-    """Return a tqdm bar, silent unless it is wanted and standard error is a terminal."""
+def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings: Any) -> Any:
+    """Return a tqdm bar, silent with --quiet, or unless standard error is a terminal."""
     from tqdm import tqdm
 
-    return tqdm(disable=None if is_wanted and sys.stderr else True, file=sys.stderr, **settings)
+    is_shown = is_wanted and sys.stderr and not options.quiet
+    return tqdm(disable=None if is_shown else True, file=sys.stderr, **settings)
+
+
+def shown(
+    items: Iterable[Any],
+    bar: Any,
+    count: Callable[[Any], Tuple[int, int]] = lambda window: (len(window), _words(window)),
+    done: Optional[Callable[[], int]] = None,
+) -> Iterator[Any]:
+    """Yield items, and show how many lines and words a second they are.
+
+    Args:
+        items: lists of the scores of lines, or others that ``count`` knows.
+        bar: of :func:`progress_bar`.
+        count: returns the number of lines of an item, and of their words.
+        done: returns where the bar is; by default it is at the number of lines.
+    """
+    lines = words = 0
+    with bar:
+        for item in items:
+            yield item
+            lines, words = (sum(both) for both in zip((lines, words), count(item)))
+            speed = f"{words / max(bar.format_dict['elapsed'], 0.01):,.0f} words/s"
+            moved = (done() if done else lines) - bar.n
+            bar.set_postfix_str(f"{lines:,} lines, {speed}" if done else speed, refresh=not moved)
+            bar.update(moved)
+
+
+def _words(scores: Iterable[Any]) -> int:
+    return sum(len(score.words) for score in scores)

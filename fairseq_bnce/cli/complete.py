@@ -78,12 +78,14 @@ def _scores(options: argparse.Namespace, paths: List[str], questions: List[Quest
         for path in paths
     ]
     for model in models:
-        words = common.ModelWords(options, model, novels)
+        words = common.model_words(options, model, novels)
         sentences = [words(text) for question in questions for text in question.sentences]
         for name in names:
             scorer = model.with_exact(True) if name == "exact" else model
             settings: Dict[str, Any] = {"total": len(sentences), "desc": name, "unit": " sentences"}
-            scored = [*common.progress_bar(iterable=scorer.score_stream(sentences), **settings)]
+            windows = scorer.score_windows(sentences, tokenized=True)
+            windows = common.shown(windows, common.progress_bar(options, **settings))
+            scored = [score for window in windows for score in window]
             totals[name] = totals[name] + [score.total for score in scored]
         words.count(sum(len(s.words) - 1 for s in scored), sum(s.oov for s in scored))
         words.end()

@@ -30,19 +30,15 @@ import os
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
-import torch
-
-from fairseq_bnce import checkpoints
-from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, at_least
-from fairseq_bnce.scoring import diagnosis
-from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis, Measures
-from fairseq_bnce.scoring.reduction import Contexts
 from fairseq_bnce.text.reading import TextLines, file_errors, sampled
 from fairseq_bnce.text.writing import Output
+
+if TYPE_CHECKING:
+    from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis, Measures
 
 logger = logging.getLogger(__name__)
 _BINS = 80  # of a picture
@@ -83,6 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Diagnose the text."""
+    from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
+    from fairseq_bnce.scoring import diagnosis, reduction
+
     if options.calibrate in ("reduced-partition", "offset"):
         options.calibrate, options.reduced_partition = True, options.reduced_partition or 0
     calibrated = _calibrated_path(options)
@@ -91,10 +90,11 @@ def run(options: argparse.Namespace) -> None:
         _prepare_folder(folder, options)
     with file_errors(f"--path {options.path}"):
         written = os.path.getmtime(options.path)
-    scorer = common.load_scorer(DiagnosingScorer, options, exact=True)
+    scorer = common.load_scorer(diagnosis.DiagnosingScorer, options, exact=True)
     rows = options.reduced_partition
-    kept = scorer.contexts = None if rows is None else Contexts()
-    found = _diagnosed(scorer, options)
+    kept = scorer.contexts = None if rows is None else reduction.Contexts()
+    found = diagnosis.Diagnosis(options.worst)
+    _fill(found, scorer, options)
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **diagnosis.summary(found.measures)}
     if not scorer.is_self_normalised:
         del numbers["u_ppl"]  # no log Z makes probabilities of its scores
@@ -119,23 +119,21 @@ def run(options: argparse.Namespace) -> None:
         logger.warning(f"{calibrated}: written, mu_z {mu_z:.4f}, sigma_z {sigma_z:.4f}")
 
 
-def _diagnosed(scorer: DiagnosingScorer, options: argparse.Namespace) -> Diagnosis:
-    words, text = common.ModelWords(options, scorer), TextLines(options.files)
+def _fill(found: Diagnosis, scorer: DiagnosingScorer, options: argparse.Namespace) -> None:
+    words, text = common.model_words(options, scorer), TextLines(options.files)
     kept = scorer.contexts
     lines: Iterable[str] = text
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
-    found = Diagnosis(options.worst)
-    with common.progress_bar(total=text.total_bytes, unit="B", unit_scale=True) as bar:
-        for _ in found.fill(scorer, map(words, lines), document=options.document):
-            bar.update(text.read_bytes - bar.n)
-            if kept is not None and kept.is_full:
-                break
+    windows = found.fill(scorer, map(words, lines), document=options.document)
+    bar = common.progress_bar(options, **text.bar())
+    for _ in common.shown(windows, bar, done=lambda: text.read_bytes):
+        if kept is not None and kept.is_full:
+            break
     words.count(found.count - found.lines, found.oov)
     words.end()
     if not found.count:
         raise InputError("text: required at least one line, got none")
-    return found
 
 
 # ---------------------------------------------------------------- the folder of --out
@@ -183,6 +181,8 @@ def _entropy(axes: Any, measures: Measures) -> None:
 
 
 def _calibration(axes: Any, measures: Measures) -> None:
+    from fairseq_bnce.scoring import diagnosis
+
     axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
     shift = measures.deviations.mean()
     for label, off in (("exact", None), ("unnormalised, shifted", shift)):
@@ -216,6 +216,10 @@ def _calibrate(path: str, calibrated: Path, measured: Mapping[str, Any], written
         InputError: if ``calibrated`` cannot be written, or a training has replaced ``path``, which
             was written at the time ``written``.
     """
+    import torch
+
+    from fairseq_bnce import checkpoints
+
     content = checkpoints.read(path)
     if os.path.getmtime(path) != written:
         raise InputError(f"--calibrate: required the diagnosed checkpoint, got a newer {path}")

@@ -25,18 +25,16 @@ import collections
 import json
 import random
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
 
-import torch
-
-from fairseq_bnce import checkpoints
-from fairseq_bnce.checkpoints import extending
 from fairseq_bnce.cli import common
 from fairseq_bnce.data.results import check_output, replaced_result
 from fairseq_bnce.errors import InputError, at_least, quoted
-from fairseq_bnce.scoring.new_words import ExtendingScorer, Extension
 from fairseq_bnce.text.reading import TextLines, sampled
 from fairseq_bnce.text.tokens import SPECIALS
+
+if TYPE_CHECKING:
+    from fairseq_bnce.scoring.new_words import ExtendingScorer, Extension
 
 _TOKENS = 250_000  # of lines with new words, and of lines without
 _LINES, _LENGTH = 200, 20  # of random words
@@ -61,14 +59,26 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("--words, --text: required a list of words or a text, got none")
     out = options.out.resolve()
     check_output(out, overwrite=False, names=())
+    import torch
+
+    from fairseq_bnce.checkpoints import extending
+    from fairseq_bnce.scoring.new_words import ExtendingScorer
+
     scorer = common.load_scorer(ExtendingScorer, options, exact=True)
-    clean = common.ModelWords(options, scorer)
-    text = list(map(clean, TextLines(options.text))) if options.text else []
+    clean = common.model_words(options, scorer)
+    read: Iterable[str] = TextLines(options.text) if options.text else ()
+    bar = common.progress_bar(options, unit=" lines")
+    text = [clean(line) for line in common.shown(read, bar, lambda line: (1, len(line.split())))]
     seen = collections.Counter(word for line in text for word in line.split())
     words = _new_words(options, clean, scorer.dictionary, seen)
     counts = {word: seen[word] for word in words}
     lines = _some(text, set(words)) if text else _random_lines(scorer.dictionary)
-    contexts = scorer.contexts(lines, {word: number for number, word in enumerate(words)})
+
+    def shown(windows: Iterable[Any]) -> Iterator[Any]:
+        bar = common.progress_bar(options, total=len(lines), unit=" lines")
+        return common.shown(windows, bar)
+
+    contexts = scorer.contexts(lines, {word: n for n, word in enumerate(words)}, shown)
     found = scorer.extension(contexts, list(counts.values()), sum(seen.values()) + len(text))
     growth = {"mean": contexts.mean(found.growth), "largest": float(found.growth.max())}
     report = {"added": len(words), "contexts": len(found.growth), "growth_of_log_z": growth}
@@ -86,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
         if "mu_z" in state:  # measure log Z_c where new words are read, too
             options = argparse.Namespace(**{**vars(options), "path": path, "data": None})
             extended = common.load_scorer(ExtendingScorer, options, exact=True)
-            contexts = extended.contexts(lines, {})
+            contexts = extended.contexts(lines, {}, shown)
             state["mu_z"] += contexts.mean(contexts.log_z) - mean
             torch.save(content, path)
     print(json.dumps(report, indent=1))
@@ -139,6 +149,9 @@ def _content(
     path: str, scorer: ExtendingScorer, found: Extension, counts: Dict[str, int]
 ) -> Dict[str, Any]:
     """Return the content of the checkpoint ``path`` with the new words' parameters."""
+    from fairseq_bnce import checkpoints
+    from fairseq_bnce.checkpoints import extending
+
     content = checkpoints.read(path)
     content.pop("last_optimizer_state", None)  # which has no such rows
     parameters, names = content["model"], scorer.names

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
-from typing import Any, Deque, Iterable, Iterator, List
+from typing import TYPE_CHECKING, Any, Deque, Iterable, Iterator, List
 
 import numpy as np
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, quoted
-from fairseq_bnce.scoring import Scorer, SentenceScore
 from fairseq_bnce.text.training_text import NONE
+
+if TYPE_CHECKING:
+    from fairseq_bnce.scoring import Scorer, SentenceScore
 
 
 def add_mixture_flags(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +41,8 @@ class Mixture:
     """
 
     def __init__(self, first: Scorer, options: argparse.Namespace):
+        from fairseq_bnce.scoring import Scorer  # imports torch and fairseq
+
         own = {**vars(options), "path": options.mix_with, "data": None}
         own["tokenize"] = options.tokenize and NONE  # the words are cut by now
         second = argparse.Namespace(**own)
@@ -48,7 +52,7 @@ class Mixture:
         except (ScoringError, UnsupportedModelError) as error:  # the command would say --path
             found = str(error).replace(f"path {options.mix_with}: ", "", 1)
             raise InputError(f"--mix-with {options.mix_with}: {found}") from None
-        self._words = common.ModelWords(second, self._second)
+        self._words = common.model_words(second, self._second)
         self.is_causal = first.is_causal and self._second.is_causal
         self.weights = np.array([options.mix_weight, 1 - options.mix_weight])
         if not 0 < options.mix_weight < 1:
@@ -75,7 +79,7 @@ class Mixture:
         """Yield lines whose log_probs are (2, T), by both models."""
         unread: Deque[str] = collections.deque()
         words = map(self._words, iter(unread.popleft, None))
-        own = {**settings, "is_ready": functools.partial(bool, unread)}
+        own = {**settings, "tokenized": True, "is_ready": functools.partial(bool, unread)}
         others = self._second.score_stream(words, **own)
         for window in self._first.score_windows(lines, **settings):
             unread.extend(" ".join(score.words[:-1]) for score in window)
@@ -92,4 +96,5 @@ class Mixture:
         neither = first.is_oov & second.is_oov
         is_zero = [first.is_oov > neither, second.is_oov > neither]
         known = np.where(is_zero, -np.inf, [first.log_probs, second.log_probs])
-        return SentenceScore(known, first.words, neither, first.in_blocks or second.in_blocks)
+        in_blocks = first.in_blocks or second.in_blocks
+        return first._replace(log_probs=known, is_oov=neither, in_blocks=in_blocks)

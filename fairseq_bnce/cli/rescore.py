@@ -228,14 +228,15 @@ class _Rescoring:
         from fairseq_bnce.scoring import Scorer  # imports fairseq
 
         scorer = common.load_scorer(Scorer, self.options)
-        words = common.ModelWords(self.options, scorer)
+        words = common.model_words(self.options, scorer)
         scorers = {self.options.feature: scorer}
         if "both" in self.added:
             scorers[self.added["both"]] = scorer.with_exact(True)
         sign = -1 if self.options.format == "kaldi" else 1
         counts = (self.added.get("count_words"), self.added.get("count_oov"))
         added = Added(scorers, *counts, sign, words, words.count)
-        yield from common.progress_bar(iterable=add_features(lists, added), unit=" lists")
+        bar = common.progress_bar(self.options, unit=" lists")
+        yield from common.shown(add_features(lists, added), bar, _lists_and_words)
         words.end()
 
     def _tune(self, lists: Iterator[NBest], scratch: Any) -> Iterator[NBest]:
@@ -257,7 +258,7 @@ class _Rescoring:
         own = {name: (1.0,) * size for name, size in space.sizes.items() if name in self.own}
         start = space.vector(self.weights or own)
         settings = {"restarts": self.options.restarts, "seed": self.options.seed}
-        with common.progress_bar(unit=" lines searched") as bar:
+        with common.progress_bar(self.options, unit=" lines searched") as bar:
             tuned = tune(lists, start, self.measure, on_line=bar.update, **settings)
         weights = space.weights(tuned.weights)
         lines = weight_lines(weights)
@@ -306,6 +307,10 @@ class _Rescoring:
         )
         if len(before) < len(self.references):
             logger.warning(f"{len(before):,} of {len(self.references):,} references have a list")
+
+
+def _lists_and_words(nbest: NBest) -> Tuple[int, int]:
+    return 1, sum(len(hypothesis.words.split()) for hypothesis in nbest.hypotheses)
 
 
 def _build_measure(options: argparse.Namespace, references: List[str]) -> Any:

@@ -27,22 +27,28 @@ from __future__ import annotations
 
 import argparse
 import collections
+import csv
 import itertools
 import json
+import logging
 import math
 import re
 import sys
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, Iterator, Optional, Tuple
 
 import numpy as np
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.cli.mixture import Mixture, add_mixture_flags
 from fairseq_bnce.errors import InputError, at_least, quoted
-from fairseq_bnce.scoring import Scorer, SentenceScore
 from fairseq_bnce.text.reading import STDIN, TextLines
+from fairseq_bnce.text.training_text import ModelWords
 from fairseq_bnce.text.writing import Output
 
+if TYPE_CHECKING:
+    from fairseq_bnce.scoring import SentenceScore
+
+logger = logging.getLogger(__name__)
 _UNITS = {"e": 1.0, "10": math.log(10)}  # nats in one unit of a logarithm, by its base
 _JOINTS = {"@@": "@@ (?!</s>)", "sentencepiece": " (?!\u2581|</s>)"}  # between a word's pieces
 _PERPLEXITIES = "Perplexity including OOVs:\t{:.6g}\nPerplexity excluding OOVs:\t{:.6g}\n"
@@ -65,73 +71,96 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-eos", "leave the </s> of each line out of sums and counts")
     text = "score part I of N, lines in a row: all outputs together are that of FILE; no --document"
     add("--shard", text, metavar="I/N", type=shard)
-    add = common.flag_adder(parser.add_argument_group("output"))
+    group = parser.add_argument_group("output")
+    add = common.flag_adder(group.add_mutually_exclusive_group())
     add("--per-word", "print the score of each word as well")
-    text = "--per-word and --summary for whole words: pieces go on after '@@', or begin with U+2581"
-    add("--join-subwords", text, choices=tuple(_JOINTS))
+    text = "print a table (CSV with tabs) of words instead: line, position, word, log_prob, is_oov"
+    add("--table", text)
     add("--summary", "print perplexities with and without unknown words, and counts, instead")
-    add("--base", "base of the logarithms (default: e)", choices=tuple(_UNITS), default="e")
-    add("--json", "print a JSON object in each line")
     text = "rescore NeMo's beams with these weights of log-probability and length"
     add("--nemo", text, metavar=("ALPHA", "BETA"), type=float, nargs=2)
+    add = common.flag_adder(group)
+    text = "--per-word, --table and --summary for whole words: pieces go on after '@@', or begin "
+    add("--join-subwords", text + "with U+2581", choices=tuple(_JOINTS))
+    add("--base", "base of the logarithms (default: e)", choices=tuple(_UNITS), default="e")
+    add("--json", "print a JSON object in each line")
+    text = "appears when it is complete, FILE.part until then (default: standard output, also -)"
+    add("--out", text, metavar="FILE")
 
 
 def run(options: argparse.Namespace) -> None:
     """Score the text."""
     if options.shard and options.document:
         raise InputError("--shard: required lines that are scored by themselves, got --document")
+    if options.mix_tune and not options.mix_with:
+        raise InputError("--mix-tune: required a second model by --mix-with, got none")
+    if options.table and options.json:
+        raise InputError("--table: required one form of output, got --json too")
+    models = [*common.model_files(options.path, options.data), options.mix_with, options.mix_tune]
+    common.check_outputs({"--out": options.out}, [*options.files, *models])
     text = TextLines(options.files)
+    with Output(options.out) as out:
+        _score(text, out, options)
+
+
+def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
+    """Write the scores of the text."""
     scorer, words = _load(options)
     beams: Deque[Tuple[str, float]] = collections.deque()
     contexts: Deque[int] = collections.deque()  # numbers of words
-    lines = text if options.shard is None else _part(text, *options.shard)
+    lines, first = (text, 0) if options.shard is None else _part(text, *options.shard)
+    numbers = itertools.count(first + 1)
     lines = _beam_texts(lines, beams) if options.nemo else lines
     lines = _after_contexts(lines, words, contexts) if options.given else map(words, lines)
     form = _json_object if options.json else _columns
+    table = csv.writer(out, "excel-tab", lineterminator="")
+    if options.table and (options.shard or (1,))[0] == 1:
+        table.writerow(["line", "position", "word", "log_prob", "is_oov"])
     units = ["", "word_"] if options.join_subwords else [""]
     sums: Dict[str, Any] = {unit: collections.Counter() for unit in units}
     # Lines of scores on the same terminal show the progress.
-    has_bar = options.summary or not (sys.stdout and sys.stdout.isatty())
-    with Output() as out, common.progress_bar(
-        has_bar, total=text.total_bytes, unit="B", unit_scale=True
-    ) as bar:
-        for window in scorer.score_windows(lines, is_ready=text.is_ready, **_blocks(options)):
-            for score in window:
-                words.count(len(score.words) - 1, score.oov)  # </s> left out
-                if options.given or options.no_eos:
-                    first = contexts.popleft() if options.given else 0
-                    score = _words(score, first, -1 if options.no_eos else None)
-                if options.nemo:
-                    out.write(_rescored(*beams.popleft(), score, options))
-                elif not options.summary:
-                    out.write(form(score, options))
-                for unit, counts in sums.items():
-                    _add(counts, _joined(score, unit and options.join_subwords))
-            out.flush()
-            bar.update(text.read_bytes - bar.n)
-        if options.summary:
-            out.write(_summary(sums, options))
+    has_bar = options.summary or options.out or not (sys.stdout and sys.stdout.isatty())
+    windows = scorer.score_windows(lines, is_ready=text.is_ready, **_blocks(options))
+    bar = common.progress_bar(options, has_bar, **text.bar())
+    for window in common.shown(windows, bar, done=lambda: text.read_bytes):
+        for score in window:
+            words.count(len(score.words) - 1, score.oov)  # </s> left out
+            if options.given or options.no_eos:
+                first = contexts.popleft() if options.given else 0
+                score = _words(score, first, -1 if options.no_eos else None)
+            if options.nemo:
+                out.write(_rescored(*beams.popleft(), score, options))
+            elif options.table:
+                table.writerows(_rows(next(numbers), score, options))
+            elif not options.summary:
+                out.write(form(score, options))
+            for unit, counts in sums.items():
+                _add(counts, _joined(score, unit and options.join_subwords))
+        out.flush()
+    if options.summary:
+        out.write(_summary(sums, options))
     words.end()
 
 
-def _load(options: argparse.Namespace) -> Tuple[Any, common.ModelWords]:
+def _load(options: argparse.Namespace) -> Tuple[Any, ModelWords]:
     """Return a Scorer or a Mixture, and what cuts lines into the (first) model's words."""
+    from fairseq_bnce.scoring import Scorer  # imports torch and fairseq
+
     scorer: Any = common.load_scorer(Scorer, options)
-    words = common.ModelWords(options, scorer)
+    words = common.model_words(options, scorer)
     if options.mix_with:
         scorer = Mixture(scorer, options)
-    if options.mix_tune and not options.mix_with:
-        raise InputError("--mix-tune: required a second model by --mix-with, got none")
     if options.mix_tune:
         scorer.fit(map(words, TextLines([options.mix_tune])), **_blocks(options))
-        common.logger.warning(f"--mix-weight {scorer.weights[0]:.4f} fits {options.mix_tune} best")
+        logger.warning(f"--mix-weight {scorer.weights[0]:.4f} fits {options.mix_tune} best")
     if options.given and not scorer.is_causal:
         raise InputError("--given: required a model of past words, got --bidirectional-context")
     return scorer, words
 
 
 def _blocks(options: argparse.Namespace) -> Dict[str, Any]:
-    return {"document": options.document, "context_window": options.context_window}
+    blocks = {"document": options.document, "context_window": options.context_window}
+    return {"tokenized": True, **blocks}
 
 
 def shard(text: str) -> Tuple[int, int]:
@@ -142,17 +171,16 @@ def shard(text: str) -> Tuple[int, int]:
     return number, parts
 
 
-def _part(text: TextLines, number: int, parts: int) -> Iterable[str]:
-    """Return the lines of one of several parts of a text, which is read twice."""
+def _part(text: TextLines, number: int, parts: int) -> Tuple[Iterable[str], int]:
+    """Return one of several parts of a text, which is read twice: lines, and how many go before."""
     if STDIN in text.names:
         raise InputError("--shard: required files, got standard input, which is read once")
     count = sum(1 for _ in TextLines(text.names))
-    return itertools.islice(text, count * (number - 1) // parts, count * number // parts)
+    first = count * (number - 1) // parts
+    return itertools.islice(text, first, count * number // parts), first
 
 
-def _after_contexts(
-    lines: Iterable[str], words: Callable[[str], str], contexts: Deque[int]
-) -> Iterator[str]:
+def _after_contexts(lines: Iterable[str], words: ModelWords, contexts: Deque[int]) -> Iterator[str]:
     """Yield contexts with their texts; keep how many words each context has."""
     for number, line in enumerate(lines, 1):
         context, tab, text = line.partition("\t")
@@ -166,8 +194,8 @@ def _after_contexts(
 
 def _words(score: SentenceScore, first: int, end: Optional[int]) -> SentenceScore:
     """Return the scores of some of a line's words."""
-    log_probs, words, is_oov, in_blocks = score
-    return SentenceScore(log_probs[first:end], words[first:end], is_oov[first:end], in_blocks)
+    names = ("log_probs", "words", "is_oov")
+    return score._replace(**{name: getattr(score, name)[first:end] for name in names})
 
 
 def _joined(score: SentenceScore, marks: Optional[str]) -> SentenceScore:
@@ -178,7 +206,8 @@ def _joined(score: SentenceScore, marks: Optional[str]) -> SentenceScore:
     starts = np.cumsum([0, *(word.count("\n") + 1 for word in words[:-1])])
     words = [re.sub("\n|^\u2581(?!$)", "", word) for word in words]
     is_oov = np.logical_or.reduceat(score.is_oov, starts)
-    return SentenceScore(np.add.reduceat(score.log_probs, starts), words, is_oov, score.in_blocks)
+    log_probs = np.add.reduceat(score.log_probs, starts)
+    return score._replace(log_probs=log_probs, words=words, is_oov=is_oov)
 
 
 def _beam_texts(lines: Iterable[str], beams: Deque[Tuple[str, float]]) -> Iterator[str]:
@@ -212,6 +241,14 @@ def _columns(score: SentenceScore, options: argparse.Namespace) -> str:
     return line
 
 
+def _rows(number: int, score: SentenceScore, options: argparse.Namespace) -> Iterator[Tuple]:
+    """Yield the rows of a table, one for each word of a line."""
+    score = _joined(score, options.join_subwords)
+    log_probs = (score.log_probs / _UNITS[options.base]).tolist()
+    for place, (word, log_prob) in enumerate(zip(score.words, log_probs)):
+        yield number, place + 1, word, f"{log_prob:.6f}", int(score.is_oov[place])
+
+
 def _json_object(score: SentenceScore, options: argparse.Namespace) -> str:
     """Return the line of a score, as JSON."""
     unit = _UNITS[options.base]
@@ -230,7 +267,7 @@ def _add(counts: Dict[str, Any], score: SentenceScore) -> None:
     counts["oov_total"] += float(score.log_probs[score.is_oov].sum())
 
 
-def _summary(sums: Mapping[str, Mapping[str, Any]], options: argparse.Namespace) -> str:
+def _summary(sums: Dict[str, Dict[str, Any]], options: argparse.Namespace) -> str:
     """Return the summary of a text, as JSON or as KenLM's query prints it."""
     found: Dict[str, Any] = {}
     for unit, counts in sums.items():

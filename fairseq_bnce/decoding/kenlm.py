@@ -123,7 +123,7 @@ class KenlmModel:
         self, sentence: Text, bos: bool = True, eos: bool = True
     ) -> Iterator[Tuple[float, int, bool]]:
         """Yield (log10, n-gram length, whether it is out of the vocabulary) of each word."""
-        (found,) = self.scorer.score_stream([_text(sentence)])
+        (found,) = self.scorer.score_stream([_text(sentence)], tokenized=True)
         scores = found.log_probs / _LOG_10 + np.where(found.is_oov, self._offset, 0.0)
         end = len(scores) if eos else len(scores) - 1
         for place, (score, is_oov) in enumerate(zip(scores[:end].tolist(), found.is_oov.tolist())):

@@ -35,7 +35,8 @@ class RNNLMRescorer:
 
     def rescore_hyps(self, topk_hyps: Sequence[Sequence[str]]) -> Tensor:
         """Return log-probabilities (B * K,) of B lists of K hypotheses, in nats."""
-        return torch.from_numpy(self.scorer.score(self.preprocess_func(topk_hyps)))
+        found = self.scorer.score(self.preprocess_func(topk_hyps), tokenized=True)
+        return torch.from_numpy(found)
 
     def to_device(self, device: Any = None) -> None:
         """Do nothing: a scorer stays on its device."""

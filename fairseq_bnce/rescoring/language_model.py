@@ -108,10 +108,10 @@ def score(scorer: Any, texts: Sequence[str]) -> List[Scored]:
 
     Args:
         scorer: a :class:`fairseq_bnce.Scorer`.
-        texts: the sentences.
+        texts: the sentences, words separated by spaces.
     """
     if not (scorer.exact and share_prefixes(texts) and scorer.is_causal):
-        stream = scorer.score_stream(texts)
+        stream = scorer.score_stream(texts, tokenized=True)
         return [Scored(found.total, len(found.words) - 1, found.oov) for found in stream]
     ids = [scorer.ids(text.split()) for text in texts]
     # A transformer's states hold every word, so no more than four batches of words at once.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_bnce.scoring import normalisation, reduction
 from fairseq_bnce.scoring.reduction import Contexts, ReducedPartition
-from fairseq_bnce.scoring.scorer import Scorer
+from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
 
 BINS = 10  # of confidence
 
@@ -103,7 +103,7 @@ class Diagnosis:
 
     def fill(
         self, scorer: DiagnosingScorer, lines: Iterable[str], *, document: bool = False
-    ) -> Iterator[int]:
+    ) -> Iterator[List[SentenceScore]]:
         """Add a text, window by window.
 
         Args:
@@ -112,16 +112,16 @@ class Diagnosis:
             document: whether they are one running text, as in :meth:`Scorer.score_windows`.
 
         Yields:
-            the number of contexts so far.
+            the scored lines of each window.
         """
         self._is_document = document
-        for window in scorer.score_windows(lines, document=document):
+        for window in scorer.score_windows(lines, document=document, tokenized=True):
             for line in window:
                 self._parts.append(line.log_probs.astype(np.float32))
                 self._texts.append(" ".join(line.words))
                 self.count, self.lines = self.count + len(line.words), self.lines + 1
                 self.oov += line.oov
-            yield self.count
+            yield window
 
     @property
     def measures(self) -> Measures:

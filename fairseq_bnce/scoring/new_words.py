@@ -17,9 +17,10 @@ probability from all words.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-from typing import Any, Dict, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, NamedTuple, Sequence, Tuple
 
 import torch
 from fairseq.modules import AdaptiveInput
@@ -130,10 +131,19 @@ class ExtendingScorer(Scorer):
         self.names = dict(zip(Rows._fields[: 2 if self.is_tied else 3], named))
         self.of_unk = self.names["bias"] or ([] if self.is_tied else self.names["output"])
 
-    def contexts(self, lines: Sequence[Tuple[str, float]], words: Dict[str, int]) -> Contexts:
-        """Read lines, each with its weight, in which new words have the numbers ``words``."""
+    def contexts(
+        self,
+        lines: Sequence[Tuple[str, float]],
+        words: Dict[str, int],
+        shown: Callable[[Any], Iterable[Any]] = iter,
+    ) -> Contexts:
+        """Read lines, each with its weight, in which new words have the numbers ``words``.
+
+        ``shown`` returns the windows of scores that it gets, and may show how many there are.
+        """
         parts, numbers, weights = [], [], []
-        for found, (_, weight) in zip(self.score_stream(line for line, _ in lines), lines):
+        windows = shown(self.score_windows((line for line, _ in lines), tokenized=True))
+        for found, (_, weight) in zip(itertools.chain.from_iterable(windows), lines):
             parts.append(torch.from_numpy(found.log_probs).float())
             numbers += [words.get(word, -1) for word in found.words]
             weights += [weight] * len(found.words)

@@ -20,7 +20,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_bnce import checkpoints
-from fairseq_bnce.errors import ScoringError
+from fairseq_bnce.errors import ScoringError, quoted, require
 from fairseq_bnce.output_layer.layer import is_squashed
 from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores
@@ -28,7 +28,7 @@ from fairseq_bnce.scoring.incremental import State
 from fairseq_bnce.scoring.readers import Piece, batches, collate, make_reader
 from fairseq_bnce.scoring.texts import Blocks, CarriedText
 from fairseq_bnce.text import training_text
-from fairseq_bnce.text.training_text import TrainingText
+from fairseq_bnce.text.training_text import ModelWords, TrainingText
 
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 # A CPU's caches hold a small LSTM's states of so many words (measured there). GPUs get more.
@@ -45,7 +45,7 @@ class SentenceScore(NamedTuple):
 
     Attributes:
         log_probs: (T,) float64, nats, of every word and of ``</s>``.
-        words: the T words, as they were written, and ``</s>``.
+        words: the T words, as the line was cut, and ``</s>``.
         is_oov: (T,) bool, which of the words were scored as ``<unk>``.
         in_blocks: whether the line is longer than the model reads at once. Its words are then
             scored after some of the words before them, not after all.
@@ -68,11 +68,11 @@ class SentenceScore(NamedTuple):
 
 
 class Scorer:
-    """Score sentences whose words are separated by spaces.
+    """Score text, as ``fairseq-bnce score`` does.
 
-    Threads may share a scorer, or scorers that share a model: scoring changes nothing. Scorers and
-    states can be copied, pickled and sent to other processes. A scorer takes the states of its
-    copies.
+    Lines are cut into words as the model's training text was cut. Threads may share a scorer, or
+    scorers that share a model: scoring changes nothing. Scorers and states can be copied, pickled
+    and sent to other processes. A scorer takes the states of its copies.
 
     Example:
         >>> scorer = Scorer.from_checkpoint("checkpoint_best.pt", "data/bin")
@@ -94,7 +94,7 @@ class Scorer:
         exact: see above.
         dictionary: fairseq's, of the words that the model reads.
         training_text: how the words of the training text were made; None if the checkpoint does
-            not say. A Scorer takes words as they come; ``training_text.words(line)`` makes them.
+            not say.
         log_z, shift: nats; 0 where the checkpoint has none. log_z is also 0 where it depends on
             the context.
         is_self_normalised: whether the model was trained, or calibrated, so that scores need no
@@ -105,6 +105,7 @@ class Scorer:
 
     Raises:
         ScoringError: for a model that cannot score in this way.
+        ValueError: for ``trained`` or ``dtype`` of another type.
         UnsupportedModelError: see :class:`fairseq_bnce.output_layer.layer.OutputLayer`.
     """
 
@@ -118,11 +119,18 @@ class Scorer:
         shift: normalisation.Shift = "checkpoint",
         batch_tokens: Optional[int] = None,
     ):
+        is_loaded = isinstance(trained, checkpoints.Trained)
+        require("trained", "what Scorer.from_checkpoint loads", quoted(trained), is_loaded)
+        is_float = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+        require("dtype", "a floating-point type, as torch.float16", repr(dtype), is_float)
         self.device = _device(device)
         self.batch_tokens = batch_tokens or _BATCH_TOKENS.get(self.device.type, 2**15)
         self.dictionary: Dictionary = trained.source
         text = trained.state.get(training_text.STATE)
         self.training_text = None if text is None else TrainingText.of(text)
+        made, see = self.training_text or TrainingText(), "Scorer.score_windows"
+        self._words = ModelWords(made, text is not None, "tokenized=True", see)
+        self._kind = type(trained.model).__name__
         self._targets = len(trained.target)
         self._shift_choice, self._state = shift, trained.state
         self._squash = is_squashed(trained.model)
@@ -136,7 +144,15 @@ class Scorer:
 
     @classmethod
     def from_checkpoint(
-        cls: Type[AnyScorer], path: str, data: Optional[str] = None, **options: Any
+        cls: Type[AnyScorer],
+        path: str,
+        data: Optional[str] = None,
+        *,
+        device: Union[str, torch.device] = "cpu",
+        dtype: torch.dtype = torch.float32,
+        exact: bool = False,
+        shift: normalisation.Shift = "checkpoint",
+        batch_tokens: Optional[int] = None,
     ) -> AnyScorer:
         """Return a scorer of a checkpoint of fairseq-train. Nothing in the file is run.
 
@@ -144,13 +160,19 @@ class Scorer:
             path: the checkpoint.
             data: folder with the model's dict.txt; by default the checkpoint's own folder, or the
                 folder of the training data.
-            **options: device, dtype, exact, shift and batch_tokens, as above.
+            device, dtype, exact, shift, batch_tokens: as above.
 
         Raises:
             CheckpointError: for a file or a dictionary that cannot be used.
             ScoringError, UnsupportedModelError: as above.
         """
-        return cls(checkpoints.load(str(path), None if data is None else str(data)), **options)
+        trained = checkpoints.load(str(path), None if data is None else str(data))
+        how: Dict[str, Any] = {"exact": exact, "shift": shift, "batch_tokens": batch_tokens}
+        return cls(trained, device=device, dtype=dtype, **how)
+
+    def __repr__(self) -> str:
+        size, device = f"{len(self.dictionary):,} words", f"device={str(self.device)!r}"
+        return f"{type(self).__name__}({self._kind}, {size}, {device}, exact={self.exact})"
 
     def with_exact(self: AnyScorer, exact: bool) -> AnyScorer:
         """Return a scorer that shares the model, for exact or unnormalised scores.
@@ -162,13 +184,27 @@ class Scorer:
         other._set_exact(exact)
         return other
 
-    def score(self, sentences: Iterable[str]) -> np.ndarray:
-        """Return log-probabilities (n,) of n sentences with their ``</s>``: float64, nats."""
-        return np.array([score.total for score in self.score_stream(sentences)], dtype=np.float64)
+    def score(self, sentences: Iterable[str], **options: Any) -> np.ndarray:
+        """Return log-probabilities (n,) of n sentences with their ``</s>``: float64, nats.
 
-    def score_words(self, sentences: Iterable[str]) -> List[np.ndarray]:
+        ``options`` are those of :meth:`score_windows`, as ``tokenized=True``.
+        """
+        totals = [found.total for found in self.score_stream(sentences, **options)]
+        return np.array(totals, dtype=np.float64)
+
+    def score_words(self, sentences: Iterable[str], **options: Any) -> List[np.ndarray]:
         """Return log-probabilities of each sentence's words and ``</s>``: n arrays of float64."""
-        return [score.log_probs for score in self.score_stream(sentences)]
+        return [found.log_probs for found in self.score_stream(sentences, **options)]
+
+    def perplexity(self, lines: Iterable[str], **options: Any) -> float:
+        """Return the perplexity of a text, with unknown words and ``</s>``; NaN without a line.
+
+        ``options`` are those of :meth:`score_windows`.
+        """
+        total, tokens = 0.0, 0
+        for score in self.score_stream(lines, **options):
+            total, tokens = total + score.total, tokens + len(score.words)
+        return float(np.exp(-total / tokens)) if tokens else math.nan
 
     def score_stream(self, lines: Iterable[str], **options: Any) -> Iterator[SentenceScore]:
         """Score lines as they come, in bounded memory: see :meth:`score_windows`."""
@@ -182,13 +218,17 @@ class Scorer:
         document: bool = False,
         context_window: Optional[int] = None,
         is_ready: Optional[Callable[[], bool]] = None,
+        tokenized: bool = False,
     ) -> Iterator[List[SentenceScore]]:
         """Score lines as they come, and yield those that are read together.
 
-        Some lines are read ahead, so that batches have lines of similar lengths.
+        Some lines are read ahead, so that batches have lines of similar lengths. A warning is
+        logged once if more than a fifth of a text's words are unknown.
 
         Args:
-            lines: words separated by spaces; an empty line is only a ``</s>``.
+            lines: text, which is cut into words as the training text was, unless a line is cut
+                already; a line's own ``<s>`` and ``</s>`` at its ends are dropped. An empty line
+                is only a ``</s>``.
             document: whether the lines are one running text. Each line is then scored after all
                 lines before it, as far as the model sees; else it is scored by itself.
             context_window: how many words of the text before a block sees, where a text is longer
@@ -196,6 +236,8 @@ class Scorer:
                 positions reads as many words as in training; with a window of that many words or
                 more it reads as many as it has positions for.
             is_ready: returns whether the next line is there; if not, the lines so far are scored.
+            tokenized: whether lines are words separated by spaces, which are taken as they come
+                and not checked.
 
         Raises:
             ScoringError: for lines that are no strings; for ``document`` with a model that reads
@@ -209,17 +251,23 @@ class Scorer:
         longest, context = self._reader.block(context_window)
         running = self._running_text(longest, context, context) if document else None
         most = math.inf if document or longest is None else longest
-        for window in self._windows(lines, is_ready):
+        checked = None if tokenized else self._words.for_text()
+        for window in self._windows(lines, is_ready, checked.cut if checked else str.split):
             texts = [np.array(self.ids(words), dtype=np.int64) for words in window]
             if running is None:
                 found = self._sentence_scores(texts, longest, context)
             else:
                 ends = np.cumsum([len(ids) for ids in texts])
                 found = np.split(running.log_probs(np.concatenate(texts)), ends[:-1])
-            yield [
+            scored = [
                 SentenceScore(scores.astype(np.float64), words, self.is_oov(ids), len(ids) > most)
                 for words, ids, scores in zip(window, texts, found)
             ]
+            if checked:
+                checked.count(sum(map(len, texts)) - len(texts), sum(one.oov for one in scored))
+            yield scored
+        if checked:
+            checked.end()
 
     def ids(self, words: Sequence[str]) -> List[int]:
         """Return word ids; the id of ``<unk>`` for words that the model does not know.
@@ -309,7 +357,7 @@ class Scorer:
             self._normalisation = how
 
     def _windows(
-        self, lines: Iterable[str], is_ready: Optional[Callable[[], bool]]
+        self, lines: Iterable[str], is_ready: Any, cut: Callable[[str], List[str]]
     ) -> Iterator[List[List[str]]]:
         """Yield the words of lines that are scored together; few at first, for an early score."""
         window: List[List[str]] = []
@@ -317,7 +365,7 @@ class Scorer:
         for line in lines:
             if not isinstance(line, str):  # no word of bytes would be known
                 raise ScoringError(f"sentences: required strings, got {type(line).__name__}")
-            window.append([*line.split(), self.dictionary.eos_word])
+            window.append([*cut(line), self.dictionary.eos_word])
             words += len(window[-1])
             if words >= most or (is_ready is not None and not is_ready()):
                 yield window

@@ -6,19 +6,24 @@ checkpoint says how text has to be cut into words before the model can score it.
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
+import logging
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import tokens
 from fairseq_bnce.text.tokens import penn_words
 
+logger = logging.getLogger(__name__)
 NAME = "text.json"
 STATE = "training_text"  # the key in a task's state
 NONE, SACREMOSES, PENN = "none", "sacremoses", "penn"
 _REMEMBERED = 2**18  # words
+MANY = 0.2  # a larger share of unknown words is a mistake of the user
+FIRST = 1000  # words, after which the share is checked: a text may have no end
 
 
 class TrainingText(NamedTuple):
@@ -115,6 +120,58 @@ def _stays(tokenizer: str, language: Optional[str], word: str, after: str) -> bo
     if after and cut(f"{word} {after}") == [word, after]:
         return True
     return cut(word) == [word] or cut(f"x{word}") == ["x", word]
+
+
+class ModelWords:
+    """Cuts lines into a model's words, and warns once if the model does not know many of them.
+
+    Args:
+        made: how to cut lines.
+        as_trained: whether the training text was cut like this. A line that is cut already is then
+            not cut again, and the first other line is logged.
+        at_spaces: what a user writes to have lines cut at spaces only.
+        see: what a user should look up if many words are unknown.
+    """
+
+    def __init__(self, made: TrainingText, as_trained: bool, at_spaces: str, see: str):
+        self._made, self._at_spaces, self._see = made, at_spaces, see
+        self._cut = made.new_words if as_trained else made.words
+        # What is not logged, or not again. All texts share it.
+        self._logged: Set[str] = set() if as_trained else {"cut"}
+        self._count = self._unknown = 0
+
+    def for_text(self) -> ModelWords:
+        """Return the same for another text, whose words are counted from 0."""
+        other = copy.copy(self)
+        other._count = other._unknown = 0
+        return other
+
+    def __call__(self, line: str) -> str:
+        """Separate the words of a line by spaces."""
+        return " ".join(self.cut(line))
+
+    def cut(self, line: str) -> List[str]:
+        """Return the words of a line."""
+        words = self._cut(line)
+        if "cut" not in self._logged and words != line.split():
+            self._logged.add("cut")
+            logger.warning(f"as for training, {self._made} ({self._at_spaces}: cut only at spaces)")
+        return words
+
+    def count(self, words: int, unknown: int) -> None:
+        """Add scored words, without ``</s>``, and those of them that the model does not know."""
+        self._count, self._unknown = self._count + words, self._unknown + unknown
+        if self._count >= FIRST:
+            self.end()
+
+    def end(self) -> None:
+        """Warn once if more than a fifth of the words are unknown."""
+        if "unknown" not in self._logged and self._unknown > MANY * self._count:
+            self._logged.add("unknown")
+            count = f"{self._unknown:,} of {self._count:,} words"
+            share = f"({self._unknown / self._count:.0%}) are out of the vocabulary"
+            hint = f"are they cut and cased as those of the training text? Here {self._made}"
+            logger.warning(f"{count} {share}; {hint} (see {self._see})")
 
 
 def read(folder: Union[str, Path]) -> Optional[TrainingText]:

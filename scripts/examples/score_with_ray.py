@@ -32,11 +32,7 @@ class Score:
         self.scorer = Scorer.from_checkpoint(path, exact=exact)
 
     def __call__(self, batch: Dict[str, np.ndarray]) -> Dict[str, Any]:
-        trained = self.scorer.training_text  # how the words of the training text were cut
-        lines = batch[COLUMN].tolist()
-        if trained is not None:
-            lines = [" ".join(trained.new_words(line)) for line in lines]
-        found = list(self.scorer.score_stream(lines))
+        found = list(self.scorer.score_stream(batch[COLUMN].tolist()))
         batch["log_prob"] = np.array([score.total for score in found])
         batch["tokens"] = np.array([len(score.words) for score in found])
         batch["oov"] = np.array([score.oov for score in found])

@@ -313,9 +313,9 @@ def stage_scoring(rows: Rows) -> None:
         path = f"{folder}/checkpoint_last.pt"
         scorer = Scorer.from_checkpoint(path, device=DEVICE, exact=exact)
         some = lines[: len(lines) // (8 if exact else 1)]
-        scorer.score(some[:200])
+        scorer.score(some[:200], tokenized=True)
         start = timer()
-        scores = scorer.score(some)
+        scores = scorer.score(some, tokenized=True)
         return {"tokens_per_s": 20 * len(some) / (timer() - start), "sum": float(scores.sum())}
 
     for name, exact in (("unnormalised", False), ("exact", True)):
