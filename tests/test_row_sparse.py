@@ -30,6 +30,7 @@ def trained(corpus, *flags, updates=UPDATES, frequency=1, dtype=torch.float64, s
     In float64, where a difference between two ways is none of rounding.
     """
     cfg, task, model = build(corpus, *flags, "--num-workers", "0")
+    cfg.criterion.fp16 = False  # refused on a CPU, which stands for a GPU here
     criterion = task.build_criterion(cfg.criterion)
     trainer = Trainer(cfg, task, model.to(dtype), criterion)
     batches = itertools.cycle(list(trainer.get_train_iterator(1).next_epoch_itr(shuffle=False)))

@@ -191,7 +191,7 @@ def take_row_sparse(optimizer: FairseqOptimizer) -> None:
     """Let the gradients of a trainer's optimiser be row-sparse under --amp, too."""
     if isinstance(optimizer, AMPOptimizer):
         # Its own multiplies ``grad.data``, which leaves a sparse gradient silently as it was.
-        optimizer.multiply_grads = optimizer.wrapped_optimizer.multiply_grads
+        optimizer.multiply_grads = optimizer.fp32_optimizer.multiply_grads
 
 
 def _betas(text: str) -> Tuple[float, float]:
