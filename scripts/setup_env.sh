@@ -25,10 +25,12 @@ unset PYTHONPATH PYTHONHOME CUDA_HOME
 modern_recipe="torch==2.13.0 numpy cython setuptools<81 wheel
 --no-build-isolation fairseq-fixed==0.12.3.1 torch==2.13.0
 sacremoses tqdm pooch matplotlib jiwer pytest pytest-timeout coverage==7.* ruff==0.17.* mypy==2.4.*
---no-deps flashlight-text==0.0.7;python_version<'3.13' pyctcdecode==0.5.0 pygtrie==2.5.0"
+--no-deps flashlight-text==0.0.7;python_version<'3.13' pyctcdecode==0.5.0 pygtrie==2.5.0
+--no-deps kenlm==0.3.0"
 
-# A third party's build of fairseq. CI tests fairseq-fixed.
+# A third party's build of fairseq, and no kenlm, which comes as source. CI tests fairseq-fixed.
 wheels_recipe=${modern_recipe/--no-build-isolation fairseq-fixed==0.12.3.1/ve-fairseq==0.12.3}
+wheels_recipe=${wheels_recipe%$'\n'*kenlm*}
 
 # The reverse: stock fairseq's source package lacks a file that it compiles wherever torch can be
 # imported, so it builds in isolation. Its omegaconf 2.0.6 has metadata that pip 24.1 refuses. The

@@ -122,8 +122,15 @@ def test_the_weight_is_fitted_to_a_text(score, file, tmp_path, language_model):
     assert score("--given", *mix, "--mix-tune", tune, tab)[0] == 0
 
 
-def test_mixtures_that_are_refused(score, file, tmp_path, language_model):
-    """Models that cut a line into different words; weights that are none."""
+@pytest.mark.parametrize(
+    "names", [["lstm_lm", "lbl_lm both sides"], ["lbl_lm both sides", "rnn_lm"]]
+)
+def test_models_of_both_sides_do_not_mix(names, score, file, language_model):
+    status, _, errors = score("--mix-with", language_model(names[1]), file, model=names[0])
+    assert status == 2 and "--mix-with" in errors
+
+
+def test_text_is_cut_for_the_first_model_that_says_how(score, tmp_path, language_model):
     cut = {"tokenizer": "sacremoses", "language": "en"}
     other = edited(
         language_model("rnn_lm"),
@@ -131,20 +138,16 @@ def test_mixtures_that_are_refused(score, file, tmp_path, language_model):
         lambda content: content["task_state"].update(training_text=cut),
     )
     write_lines(tmp_path / "raw", ["w1 w2", "w1, w2's"])
-    assert score("--mix-with", other, file)[0] == 0
-    status, _, errors = score("--mix-with", other, tmp_path / "raw")
-    assert status == 2 and "--mix-with" in errors and "--tokenize" in errors and "w2's" in errors
-    for how in ("en", "none"):
-        assert score("--mix-with", other, "--tokenize", how, tmp_path / "raw")[0] == 0
-    for weight in ("0", "1.5", "nan"):
-        status, _, errors = score("--mix-with", other, "--mix-weight", weight, file)
-        assert status == 2 and "--mix-weight" in errors
-    status, _, errors = score("--mix-tune", file, file)
-    assert status == 2 and "--mix-with" in errors
-    both_sides = language_model("lbl_lm both sides")
-    write_lines(tmp_path / "tab", ["w1\tw2"])
-    status, _, errors = score("--given", "--mix-with", both_sides, tmp_path / "tab")
-    assert status == 2 and "--given" in errors
+    for how, words in ((), ["w1", ",", "w2", "'s"]), (("--tokenize", "none"), ["w1,", "w2's"]):
+        status, found, _ = score("--mix-with", other, *how, tmp_path / "raw")
+        assert status == 0 and found[1]["words"] == [*words, "</s>"]
+
+
+@pytest.mark.parametrize("weight", ["0", "1.5", "nan"])
+def test_weights_that_are_refused(weight, score, file, language_model):
+    mix = ["--mix-with", language_model("rnn_lm"), "--mix-weight", weight]
+    status, _, errors = score(*mix, file)
+    assert status == 2 and "--mix-weight" in errors
 
 
 def test_a_mixture_in_a_pipe(start_process, language_model):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import zipf_lines
 from flashlight.lib.text.decoder import LMState
+from ngrams import write_arpa
 from pyctcdecode.language_model import LanguageModel
 from scoring_models import CAUSAL
 from tools import LSTM, build, slow, train
@@ -187,7 +188,7 @@ def test_the_cache_is_bounded_and_nothing_is_of_the_vocabularys_size(made):
     for index in [*range(1, 40)] * 2:
         state, _ = lm.score(state, index)
     kept = list(lm.histories._batches)
-    assert 10 < sum(len(batch.normalisers) for batch in kept) <= 20
+    assert 10 < sum(len(batch.state) for batch in kept) <= 20
     assert all(batch.inputs.shape == (1, 16) for batch in kept)
 
 
@@ -452,3 +453,37 @@ def test_kenlm_word_by_word_is_the_sentence(language_model):
     for (score, *rest), (want, *others) in zip(found, wanted):
         assert score == pytest.approx(want, abs=1e-5) and rest == others
     assert [length for _, length, _ in found] == [2, 3, 4, 4, 4, 4]
+
+
+def _code_for_kenlm(kenlm, path):
+    """What users do with the module, checked by the ways that agree; the names that they have."""
+    model = kenlm.Model(path)
+    state, after = kenlm.State(), kenlm.State()
+    model.BeginSentenceWrite(state)
+    scores = []
+    for word in ["w1", "w2", "unheard", "</s>"]:
+        full = model.BaseFullScore(state, word, after)
+        scores.append(model.BaseScore(state, word, after))
+        assert full.log_prob == pytest.approx(scores[-1]) and full.oov == (word == "unheard")
+        state, after = after, state
+    sentence = "w1 w2 unheard"
+    assert model.score(sentence) == pytest.approx(sum(scores), abs=1e-5)
+    assert [s for s, _, _ in model.full_scores(sentence)] == pytest.approx(scores, abs=1e-5)
+    assert model.score(sentence, bos=True, eos=False) == pytest.approx(sum(scores[:3]), abs=1e-5)
+    assert model.perplexity(sentence) == pytest.approx(10 ** (-sum(scores) / 4), rel=1e-4)
+    begin, null = kenlm.State(), kenlm.State()
+    model.BeginSentenceWrite(begin)
+    model.NullContextWrite(null)
+    assert begin == begin and hash(begin) == hash(begin) and "w1" in model and "x" not in model
+    lengths = [(length, is_oov) for _, length, is_oov in model.full_scores("w1 unheard")]
+    assert all(type(length) is int and type(is_oov) is bool for length, is_oov in lengths)
+    kinds = type(model.order), type(model.path), repr(model).split()[0]
+    assert kinds == (int, bytes, "<Model")
+    return {name for each in (model, state, full) for name in dir(each) if name[0] != "_"}
+
+
+def test_code_for_kenlm_takes_either(language_model, tmp_path):
+    kenlm = pytest.importorskip("kenlm")
+    theirs = _code_for_kenlm(kenlm, str(write_arpa(tmp_path / "lm.arpa", ["w1", "w2"])))
+    assert theirs <= _code_for_kenlm(kenlm_look_alike, str(language_model("lstm_lm")))
+    assert theirs > {"BaseScore", "ngram_length"}

@@ -1,6 +1,6 @@
-"""Adapters in libraries that .venv lacks: ESPnet, SpeechBrain, KenLM.
+"""Adapters in libraries that .venv lacks: ESPnet and SpeechBrain.
 
-pip install espnet speechbrain kenlm && pytest -m decoders
+pip install espnet speechbrain && pytest -m decoders
 """
 
 import importlib
@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 from test_decoding_espnet import END, TOKENS
-from tools import write_lines
 
 from fairseq_bnce import decoding
 from fairseq_bnce.decoding import SpeechbrainRescorer
-from fairseq_bnce.decoding import kenlm as kenlm_look_alike
 
 pytestmark = [pytest.mark.decoders, pytest.mark.filterwarnings("ignore")]  # the libraries' own
 
@@ -91,42 +89,3 @@ def test_speechbrains_builder_adds_its_scores(made, rescorer_builder):
     for row, order in enumerate(np.argsort(-want, axis=1)):
         assert texts[row] == [lists[row][n] for n in order]
         np.testing.assert_allclose(scores[row], want[row][order], rtol=0, atol=1e-4)
-
-
-def _code_for_kenlm(kenlm, path):
-    """What users do with the module, checked by the ways that agree; the names that they have."""
-    model = kenlm.Model(path)
-    state, after = kenlm.State(), kenlm.State()
-    model.BeginSentenceWrite(state)
-    scores = []
-    for word in ["w1", "w2", "unheard", "</s>"]:
-        full = model.BaseFullScore(state, word, after)
-        scores.append(model.BaseScore(state, word, after))
-        assert full.log_prob == pytest.approx(scores[-1]) and full.oov == (word == "unheard")
-        state, after = after, state
-    sentence = "w1 w2 unheard"
-    assert model.score(sentence) == pytest.approx(sum(scores), abs=1e-5)
-    assert [s for s, _, _ in model.full_scores(sentence)] == pytest.approx(scores, abs=1e-5)
-    assert model.score(sentence, bos=True, eos=False) == pytest.approx(sum(scores[:3]), abs=1e-5)
-    assert model.perplexity(sentence) == pytest.approx(10 ** (-sum(scores) / 4), rel=1e-4)
-    begin, null = kenlm.State(), kenlm.State()
-    model.BeginSentenceWrite(begin)
-    model.NullContextWrite(null)
-    assert begin == begin and hash(begin) == hash(begin) and "w1" in model and "x" not in model
-    lengths = [(length, is_oov) for _, length, is_oov in model.full_scores("w1 unheard")]
-    assert all(type(length) is int and type(is_oov) is bool for length, is_oov in lengths)
-    kinds = type(model.order), type(model.path), repr(model).split()[0]
-    assert kinds == (int, bytes, "<Model")
-    return {name for each in (model, state, full) for name in dir(each) if name[0] != "_"}
-
-
-def test_code_for_kenlm_takes_either(language_model, tmp_path):
-    import kenlm
-
-    grams = ["<unk>", "<s>", "</s>", "w1", "w2"]
-    lines = ["\\data\\", f"ngram 1={len(grams)}", "ngram 2=1", "", "\\1-grams:"]
-    lines += [f"-{n + 0.5}\t{gram}\t0" for n, gram in enumerate(grams)]
-    write_lines(tmp_path / "lm.arpa", [*lines, "", "\\2-grams:", "-0.3\tw1 w2", "", "\\end\\"])
-    theirs = _code_for_kenlm(kenlm, str(tmp_path / "lm.arpa"))
-    assert theirs <= _code_for_kenlm(kenlm_look_alike, str(language_model("lstm_lm")))
-    assert theirs > {"BaseScore", "ngram_length"}

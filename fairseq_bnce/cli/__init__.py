@@ -30,9 +30,11 @@ COMMANDS = {
 }
 BAD_INPUT = 2
 _SIGNALLED = 128  # plus the signal's number: an exit status, as in a shell
-# Arguments that a ScoringError names, at the start of its message or after "; ".
-_ARGUMENT = re.compile(r"(^|; )(path|data|device|context_window|document|shift)(?=[: ])")
-_OTHER_NAMES = {"context_window": "context-window", "shift": "log-z-shift"}
+# Arguments that a ScoringError names, at the start of its message or after "; ", and their flags.
+_FLAGS = {"context_window": "context-window", "shift": "log-z-shift"}
+_FLAGS.update(weights="mix-weight", models="mix-with", path="path", data="data")
+_FLAGS.update(device="device", document="document")
+_ARGUMENT = re.compile(rf"(^|; )({'|'.join(_FLAGS)})(?=[: ])")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -63,8 +65,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _SIGNALLED + signal.SIGPIPE
     except ModuleNotFoundError as error:
-        got = f"got {sys.executable} without it"
-        return _print_error(f"required the package {error.name}, {got}: see Install in README.md")
+        got = f"got {sys.executable} without it: see Install in README.md"
+        message = f"required the package {error.name}, {got}"
+        return _print_error(error.msg if "pip install" in error.msg else message)
     except ScoringError as error:
         return _print_error(_ARGUMENT.sub(_flag, str(error)))
     except (InputError, UnsupportedModelError, OSError) as error:  # other errors are bugs
@@ -99,7 +102,7 @@ def _exit(number: int, _: Any) -> None:
 
 
 def _flag(found: Any) -> str:
-    return f"{found[1]}--{_OTHER_NAMES.get(found[2], found[2])}"
+    return f"{found[1]}--{_FLAGS[found[2]]}"
 
 
 def _print_error(message: str) -> int:

@@ -25,6 +25,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 import numpy as np
 
 from fairseq_bnce.cli import common
+from fairseq_bnce.cli.mixture import add_mixture_flags, check_mixture, load_model
 from fairseq_bnce.data import completion
 from fairseq_bnce.data.completion import Question
 from fairseq_bnce.text.training_text import NONE, PENN, TrainingText
@@ -36,6 +37,7 @@ Scores = Dict[str, List[np.ndarray]]  # by "unnormalized" and "exact": each ques
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``fairseq-bnce complete``."""
     common.add_model_flags(parser)
+    add_mixture_flags(parser)
     add = common.flag_adder(parser)
     add("questions", "CSV, or one of the texts above", metavar="QUESTIONS")
     add("--answers", "CSV (id, answer), or lines '1b) ...' or '1) [b]'", metavar="FILE")
@@ -53,6 +55,8 @@ def run(options: argparse.Namespace) -> None:
     is_one = os.path.isfile(options.path)
     paths = [options.path] if is_one else options.path.split(os.pathsep)
     models = [name for path in paths for name in common.model_files(path, options.data)]
+    models += options.mix_with
+    check_mixture(options)
     common.check_outputs({"--out": options.out}, [options.questions, options.answers, *models])
     questions = completion.read_questions(options.questions)
     right = completion.right_letters(questions, options.answers) if options.answers else []
@@ -67,15 +71,12 @@ def run(options: argparse.Namespace) -> None:
 
 def _scores(options: argparse.Namespace, paths: List[str], questions: List[Question]) -> Scores:
     """Return the sums of all models' scores."""
-    from fairseq_bnce.scoring import Scorer  # imports fairseq
-
     names = ["exact"] if options.exact else ["unnormalized", "exact"]
     sizes = [len(question.sentences) for question in questions]
     totals = dict.fromkeys(names, np.zeros(sum(sizes)))
     novels = None if options.tokenize else TrainingText(PENN, lowercase=True)
     models = [
-        common.load_scorer(Scorer, argparse.Namespace(**{**vars(options), "path": path}))
-        for path in paths
+        load_model(argparse.Namespace(**{**vars(options), "path": path}), novels) for path in paths
     ]
     for model in models:
         words = common.model_words(options, model, novels)

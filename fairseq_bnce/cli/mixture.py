@@ -1,100 +1,80 @@
-"""A mixture of two models, for ``fairseq-bnce score``."""
+"""Mixtures of a scorer and other models, for the commands that score."""
 
 from __future__ import annotations
 
 import argparse
-import collections
-import functools
-from typing import TYPE_CHECKING, Any, Deque, Iterable, Iterator, List
-
-import numpy as np
+import logging
+from typing import Any, List, Optional, Union
 
 from fairseq_bnce.cli import common
-from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, quoted
-from fairseq_bnce.text.training_text import NONE
+from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError
+from fairseq_bnce.text.reading import TextLines
+from fairseq_bnce.text.training_text import TrainingText
 
-if TYPE_CHECKING:
-    from fairseq_bnce.scoring import Scorer, SentenceScore
+logger = logging.getLogger(__name__)
 
 
 def add_mixture_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a second model."""
+    """Add the flags of other models."""
     add = common.flag_adder(parser.add_argument_group("mixture"))
-    add("--mix-with", "second model: mix both probabilities of each word", metavar="CKPT")
-    text = "weight of --path's probabilities, between 0 and 1 (default: 0.5)"
-    add("--mix-weight", text, metavar="W", type=float, default=0.5)
-    add("--mix-tune", "fit the weight to this text", metavar="TEXT")
+    text = "mix the probabilities of each word with another model's: a checkpoint, or an n-gram "
+    text += "model (ARPA, KenLM's binary). Give --mix-with again for more models"
+    add("--mix-with", text, metavar="MODEL", action="append", default=[])
+    text = "weight of --path, between 0 and 1; with more models, their weights with commas, of "
+    text += "which the last may be left out; or a file of --mix-weights-out (default: equal)"
+    add("--mix-weight", text, metavar="W|FILE", type=_weights)
+    add("--mix-tune", "fit the weights to this text", metavar="TEXT")
+    add("--mix-weights-out", "write the weights, for --mix-weight", metavar="FILE")
 
 
-class Mixture:
-    """Two models whose probabilities mix, used like a :class:`Scorer`.
+def check_mixture(options: argparse.Namespace) -> None:
+    """Refuse flags that would be ignored, and an output that would replace an input."""
+    for flag in ("mix_weight", "mix_tune", "mix_weights_out"):
+        if getattr(options, flag) and not options.mix_with:
+            raise InputError(f"--{flag.replace('_', '-')}: required another model by --mix-with")
+    inputs = [options.path, options.mix_tune, *options.mix_with]
+    common.check_outputs({"--mix-weights-out": options.mix_weights_out}, inputs)
 
-    The second model reads the words of the first, in lower case if its training text was.
+
+def load_model(
+    options: argparse.Namespace, default: Optional[TrainingText] = None, **settings: Any
+) -> Any:
+    """Load the model of :func:`common.add_model_flags`, and mix it with others if asked to.
 
     Args:
-        first: scorer of the first model.
-        options: of ``fairseq-bnce score``.
-
-    Attributes:
-        is_causal: whether both models are.
-        weights: (2,) of the models.
+        options, default: of :func:`common.model_words`.
+        **settings: of :meth:`Mixture.fit`.
     """
+    from fairseq_bnce.scoring import Mixture, NGramModel, Scorer  # imports torch and fairseq
+    from fairseq_bnce.scoring.ngram import is_ngram_file
 
-    def __init__(self, first: Scorer, options: argparse.Namespace):
-        from fairseq_bnce.scoring import Scorer  # imports torch and fairseq
-
-        own = {**vars(options), "path": options.mix_with, "data": None}
-        own["tokenize"] = options.tokenize and NONE  # the words are cut by now
-        second = argparse.Namespace(**own)
-        self._first = first
+    models = [common.load_scorer(Scorer, options)]
+    for path in options.mix_with:
+        own = argparse.Namespace(**{**vars(options), "path": path, "data": None})
         try:
-            self._second = common.load_scorer(Scorer, second)
-        except (ScoringError, UnsupportedModelError) as error:  # the command would say --path
-            found = str(error).replace(f"path {options.mix_with}: ", "", 1)
-            raise InputError(f"--mix-with {options.mix_with}: {found}") from None
-        self._words = common.model_words(second, self._second)
-        self.is_causal = first.is_causal and self._second.is_causal
-        self.weights = np.array([options.mix_weight, 1 - options.mix_weight])
-        if not 0 < options.mix_weight < 1:
-            raise InputError(f"--mix-weight: required 0 < W < 1, got {options.mix_weight}")
+            models += [NGramModel(path) if is_ngram_file(path) else common.load_scorer(Scorer, own)]
+        except (InputError, ScoringError, UnsupportedModelError) as error:
+            found = str(error).split(f"{path}: ", 1)[-1]  # the command would say --path
+            raise InputError(f"--mix-with {path}: {found}") from None
+    if not options.mix_with:
+        return models[0]
+    weights = options.mix_weight
+    if isinstance(weights, list) and len(weights) < len(models):
+        weights = [*weights, 1 - sum(weights)]
+    mixture = Mixture(models, weights)
+    if options.mix_tune:
+        words = common.model_words(options, mixture, default)
+        mixture.fit(map(words, TextLines([options.mix_tune])), **{"tokenized": True, **settings})
+        found = ",".join(f"{weight:.4f}" for weight in mixture.weights)
+        logger.warning(f"--mix-weight {found} fits {options.mix_tune} best")
+    if options.mix_weights_out:
+        mixture.save(options.mix_weights_out)
+    return mixture
 
-    def score_windows(self, lines: Iterable[str], **settings: Any) -> Iterator[List[SentenceScore]]:
-        """Score lines: see :meth:`Scorer.score_windows`."""
-        weights = np.log(self.weights)[:, None]
-        for window in self._pairs(lines, **settings):
-            mixed = [np.logaddexp.reduce(weights + line.log_probs) for line in window]
-            yield [line._replace(log_probs=found) for line, found in zip(window, mixed)]
 
-    def fit(self, lines: Iterable[str], **settings: Any) -> None:
-        """Set the weights that give these lines the highest probability, by EM."""
-        pairs = self._pairs(lines, **settings)
-        parts = [line.log_probs for window in pairs for line in window]
-        known = np.concatenate([np.zeros((2, 1)), *parts], axis=1)  # of an empty text, too
-        for _ in range(100):
-            joint = np.log(self.weights)[:, None] + known
-            shares = np.exp(joint - np.logaddexp.reduce(joint)).mean(1)
-            self.weights = shares.clip(1e-6, 1 - 1e-6)
-
-    def _pairs(self, lines: Iterable[str], **settings: Any) -> Iterator[List[SentenceScore]]:
-        """Yield lines whose log_probs are (2, T), by both models."""
-        unread: Deque[str] = collections.deque()
-        words = map(self._words, iter(unread.popleft, None))
-        own = {**settings, "tokenized": True, "is_ready": functools.partial(bool, unread)}
-        others = self._second.score_stream(words, **own)
-        for window in self._first.score_windows(lines, **settings):
-            unread.extend(" ".join(score.words[:-1]) for score in window)
-            yield [self._pair(*scores) for scores in zip(window, others)]
-        self._words.end()
-
-    def _pair(self, first: SentenceScore, second: SentenceScore) -> SentenceScore:
-        self._words.count(len(second.words) - 1, second.oov)  # </s> left out
-        words, others = (" ".join(score.words) for score in (first, second))
-        if words.lower() != others.lower():
-            got = f"{quoted(words)} and {quoted(others)}: see --tokenize"
-            raise InputError(f"--mix-with: required the same words for both models, got {got}")
-        # Each <unk> stands for the words that neither model knows: the mixture sums to one.
-        neither = first.is_oov & second.is_oov
-        is_zero = [first.is_oov > neither, second.is_oov > neither]
-        known = np.where(is_zero, -np.inf, [first.log_probs, second.log_probs])
-        in_blocks = first.in_blocks or second.in_blocks
-        return first._replace(log_probs=known, is_oov=neither, in_blocks=in_blocks)
+def _weights(text: str) -> Union[str, List[float]]:
+    """Return weights, or the name of a file: a type for argparse."""
+    try:
+        return list(map(float, text.split(",")))
+    except ValueError:
+        return text

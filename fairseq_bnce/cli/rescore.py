@@ -33,6 +33,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 import numpy as np
 
 from fairseq_bnce.cli import common
+from fairseq_bnce.cli.mixture import add_mixture_flags, check_mixture, load_model
 from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.rescoring.lists import SCORE, NBest, build_format, group, unique_lists
@@ -50,6 +51,7 @@ _SUFFIXES = {"path": "", "both": "Exact", "count_words": "Words", "count_oov": "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``fairseq-bnce rescore``."""
     common.add_model_flags(parser, is_required=False)  # lists may have their scores already
+    add_mixture_flags(parser)
     common.add_text_flags(parser.add_argument_group("words"))
     _add_list_flags(parser)
     _add_weight_flags(parser)
@@ -100,6 +102,7 @@ def run(options: argparse.Namespace) -> None:
     if options.weights:
         _separate_weights(options)
     _check_flags(options)
+    check_mixture(options)
     _check_files(options)
     _Rescoring(options).run()
 
@@ -120,7 +123,7 @@ def _check_flags(options: argparse.Namespace) -> None:
     has_weights = options.weights or options.tune
     if not (options.path or has_weights):
         raise InputError("--path: required a model, or --weights or --tune")
-    for flag in ("exact", "both", "count_words", "count_oov"):
+    for flag in ("exact", "both", "count_words", "count_oov", "mix_with"):
         if getattr(options, flag) and not options.path:
             raise InputError(f"--{flag.replace('_', '-')}: required --path")
     if not all(map(all, options.cost)):
@@ -134,7 +137,7 @@ def _check_files(options: argparse.Namespace) -> None:
     inputs = [options.list, options.weights, *(options.tune or options.ref or [])]
     inputs += [name for _, name in options.cost]
     if options.path:
-        inputs += common.model_files(options.path, options.data)
+        inputs += [*common.model_files(options.path, options.data), *options.mix_with]
     outputs = {"--out": options.out, "--best": options.best, "--weights-out": options.weights_out}
     common.check_outputs(outputs, inputs)
 
@@ -225,9 +228,7 @@ class _Rescoring:
         if not self.added:
             yield from lists
             return
-        from fairseq_bnce.scoring import Scorer  # imports fairseq
-
-        scorer = common.load_scorer(Scorer, self.options)
+        scorer = load_model(self.options)
         words = common.model_words(self.options, scorer)
         scorers = {self.options.feature: scorer}
         if "both" in self.added:

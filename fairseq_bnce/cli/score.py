@@ -14,9 +14,9 @@ words of the block before, by default half of what the model reads. A model
 with positions reads as many words as in training. With a --context-window of
 that many words or more, it reads as many words as it has positions.
 
---mix-with mixes the probabilities of two models, word by word: W x p of --path
-+ (1 - W) x p of the second model. A word that only one of the models knows has
-probability 0 by the other: <unk> stands for the words that neither knows.
+--mix-with mixes the probabilities of several models, word by word: the sum of
+weight x probability. A word that a model does not know has probability 0 by
+it if another model knows the word: <unk> stands for the words that none knows.
 
 --nemo rescores beams as NeMo writes them, lines of a text, a tab and a score.
 It prints the text, a tab, and score + ALPHA x log-probability + BETA x number
@@ -30,7 +30,6 @@ import collections
 import csv
 import itertools
 import json
-import logging
 import math
 import re
 import sys
@@ -39,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, Iterator, Optional
 import numpy as np
 
 from fairseq_bnce.cli import common
-from fairseq_bnce.cli.mixture import Mixture, add_mixture_flags
+from fairseq_bnce.cli.mixture import add_mixture_flags, check_mixture, load_model
 from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.text.reading import STDIN, TextLines
 from fairseq_bnce.text.training_text import ModelWords
@@ -48,7 +47,6 @@ from fairseq_bnce.text.writing import Output
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import SentenceScore
 
-logger = logging.getLogger(__name__)
 _UNITS = {"e": 1.0, "10": math.log(10)}  # nats in one unit of a logarithm, by its base
 _JOINTS = {"@@": "@@ (?!</s>)", "sentencepiece": " (?!\u2581|</s>)"}  # between a word's pieces
 _PERPLEXITIES = "Perplexity including OOVs:\t{:.6g}\nPerplexity excluding OOVs:\t{:.6g}\n"
@@ -92,11 +90,10 @@ def run(options: argparse.Namespace) -> None:
     """Score the text."""
     if options.shard and options.document:
         raise InputError("--shard: required lines that are scored by themselves, got --document")
-    if options.mix_tune and not options.mix_with:
-        raise InputError("--mix-tune: required a second model by --mix-with, got none")
     if options.table and options.json:
         raise InputError("--table: required one form of output, got --json too")
-    models = [*common.model_files(options.path, options.data), options.mix_with, options.mix_tune]
+    check_mixture(options)
+    models = [*common.model_files(options.path, options.data), *options.mix_with, options.mix_tune]
     common.check_outputs({"--out": options.out}, [*options.files, *models])
     text = TextLines(options.files)
     with Output(options.out) as out:
@@ -105,7 +102,10 @@ def run(options: argparse.Namespace) -> None:
 
 def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     """Write the scores of the text."""
-    scorer, words = _load(options)
+    scorer = load_model(options, **_blocks(options))
+    words = common.model_words(options, scorer)
+    if options.given and not scorer.is_causal:
+        raise InputError("--given: required a model of past words, got --bidirectional-context")
     beams: Deque[Tuple[str, float]] = collections.deque()
     contexts: Deque[int] = collections.deque()  # numbers of words
     lines, first = (text, 0) if options.shard is None else _part(text, *options.shard)
@@ -140,22 +140,6 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     if options.summary:
         out.write(_summary(sums, options))
     words.end()
-
-
-def _load(options: argparse.Namespace) -> Tuple[Any, ModelWords]:
-    """Return a Scorer or a Mixture, and what cuts lines into the (first) model's words."""
-    from fairseq_bnce.scoring import Scorer  # imports torch and fairseq
-
-    scorer: Any = common.load_scorer(Scorer, options)
-    words = common.model_words(options, scorer)
-    if options.mix_with:
-        scorer = Mixture(scorer, options)
-    if options.mix_tune:
-        scorer.fit(map(words, TextLines([options.mix_tune])), **_blocks(options))
-        logger.warning(f"--mix-weight {scorer.weights[0]:.4f} fits {options.mix_tune} best")
-    if options.given and not scorer.is_causal:
-        raise InputError("--given: required a model of past words, got --bidirectional-context")
-    return scorer, words
 
 
 def _blocks(options: argparse.Namespace) -> Dict[str, Any]:

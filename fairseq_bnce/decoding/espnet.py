@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.scoring import Scorer
+from fairseq_bnce.scoring.language_model import LanguageModel
 
 _INTERFACE: Any = BatchPartialScorerInterface
 _ENDS = ("<sos/eos>", "<eos>")  # ESPnet's names of </s>
@@ -22,7 +22,8 @@ class EspnetScorer(_INTERFACE):
     """A partial scorer: scores the tokens that the other scorers of a beam search have picked.
 
     Args:
-        scorer: of a self-normalised model, or an exact one.
+        scorer: a :class:`Scorer` of a self-normalised model, or an exact one; or a
+            :class:`Mixture`.
         token_list: ESPnet's tokens, which are words of the model.
         unk_score_offset: nats, added to the score of tokens that are scored as ``<unk>``.
         max_oov: the largest share of ``token_list`` that the model may lack.
@@ -34,7 +35,7 @@ class EspnetScorer(_INTERFACE):
 
     def __init__(
         self,
-        scorer: Scorer,
+        scorer: LanguageModel,
         token_list: Iterable[str],
         *,
         unk_score_offset: float = 0.0,

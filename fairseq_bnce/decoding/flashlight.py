@@ -10,9 +10,9 @@ import numpy as np
 from flashlight.lib.text.decoder import LM, LMState
 
 from fairseq_bnce.decoding.histories import Histories
-from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords, unigram_log_probs
+from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.scoring import Scorer
+from fairseq_bnce.scoring.language_model import LanguageModel
 
 _LM: Any = LM
 _END = -1  # the index of the child state that finish returns
@@ -27,7 +27,8 @@ class FlashlightLM(_LM):
     alive: keep a reference to it as long as the decoder is used.
 
     Args:
-        scorer: of a self-normalised model, or an exact one.
+        scorer: a :class:`Scorer` of a self-normalised model, or an exact one; or a
+            :class:`Mixture`.
         words: the decoder's words, in the order of their indices.
         unk_score_offset: nats, added to the score of words that are scored as ``<unk>``.
         max_oov: the largest share of ``words`` that the model may lack.
@@ -40,7 +41,7 @@ class FlashlightLM(_LM):
 
     def __init__(
         self,
-        scorer: Scorer,
+        scorer: LanguageModel,
         words: Iterable[str],
         *,
         unk_score_offset: float = 0.0,
@@ -102,12 +103,12 @@ class FlashlightLM(_LM):
     def unigram_scores(self) -> np.ndarray:
         """Return log-probabilities (n,) of the words without contexts, in nats, to smear a trie.
 
-        They are computed from the dictionary's counts plus one. Words that are scored as
+        A Scorer computes them from the dictionary's counts plus one. Words that are scored as
         ``<unk>`` have its score at a sentence's beginning plus the offset.
         """
-        dictionary = self.histories.scorer.dictionary
-        found = unigram_log_probs(dictionary.count)[self._ids]
-        unknown = self.histories.scores(self.histories.start(), [dictionary.unk()])
+        scorer = self.histories.scorer
+        found = scorer.unigram_log_probs()[self._ids]
+        unknown = self.histories.scores(self.histories.start(), [scorer.dictionary.unk()])
         return np.where(self._is_oov, unknown, found) + np.array(self._offsets)
 
     def _search(self, state: Any) -> _Search:

@@ -17,9 +17,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.scoring import Scorer
-from fairseq_bnce.scoring.host import HostScores
-from fairseq_bnce.scoring.incremental import State
+from fairseq_bnce.scoring.language_model import LanguageModel, NextWords
 
 _WAITING = 128  # histories that wait to be read
 _ROOM = 128  # histories in the cache for each history that is read ahead
@@ -71,15 +69,6 @@ def _history(owner: str, words: Sequence[int]) -> History:
     return history
 
 
-class _Batch:
-    """Histories that were read together, a row each."""
-
-    def __init__(self, scorer: Scorer, raw: HostScores, state: State):
-        self.state = state
-        self.inputs = raw.inputs(state.features)
-        self.normalisers: List[float] = scorer.normalisers(state).tolist()
-
-
 class Histories:
     """All histories of one scorer; threads may share it.
 
@@ -98,18 +87,19 @@ class Histories:
         ScoringError: for a model that a decoder cannot use.
     """
 
-    def __init__(self, scorer: Scorer, *, cached: int = 2048, read_ahead: int = 15):
+    def __init__(self, scorer: LanguageModel, *, cached: int = 2048, read_ahead: int = 15):
         check_scorer(scorer)
         self.scorer, self.cached, self.read_ahead = scorer, cached, read_ahead
         self._key = uuid.uuid4().hex
-        self._raw = scorer.host_scores()
+        self._next_words = scorer.next_words()
         self._lock = threading.RLock()
-        self._batches: collections.OrderedDict[_Batch, None] = collections.OrderedDict()
+        # Histories that were read together, a row each.
+        self._batches: collections.OrderedDict[NextWords, None] = collections.OrderedDict()
         self._kept = 0
         self._waiting: collections.deque[Any] = collections.deque(maxlen=_WAITING)
         self.counts = [0, 0, 0]
         # Always kept: all searches begin here.
-        self._first = _Batch(scorer, self._raw, scorer.start(1))
+        self._first = self._next_words(scorer.start(1))
 
     def start(self) -> History:
         """Return a history without words."""
@@ -120,7 +110,7 @@ class Histories:
         with self._lock:
             batch, row = self._read_now(history), history._row
             self.counts[0] += 1
-            return self._raw.score(batch.inputs[row], word) - batch.normalisers[row]
+            return batch.score(row, word)
 
     def end(self, history: History) -> float:
         """Return the log-probability of ``</s>``, in nats."""
@@ -143,8 +133,7 @@ class Histories:
         with self._lock:
             batch, row = self._read_now(history), history._row
             self.counts[0] += len(words)
-            found = self._raw.scores(batch.inputs[row], words)
-            return found.astype(np.float64) - batch.normalisers[row]
+            return batch.scores(row, words)
 
     def read(self, histories: Iterable[History]) -> None:
         """Read histories that were not read yet, in as few batches as their lengths allow."""
@@ -162,7 +151,7 @@ class Histories:
         """Copy and pickle neither the lock nor the states."""
         return _histories, (self.scorer, self.cached, self.read_ahead, self._key)
 
-    def _read_now(self, history: History) -> _Batch:
+    def _read_now(self, history: History) -> NextWords:
         """Return the batch of a history, read if it was not; mark the batch as used last."""
         batch = self._batch_of(self.check(history))
         if batch is None:
@@ -171,11 +160,11 @@ class Histories:
             self._batches.move_to_end(batch)
         return batch
 
-    def _batch_of(self, history: History) -> Optional[_Batch]:
+    def _batch_of(self, history: History) -> Optional[NextWords]:
         """Return the batch that a history was read in; None if it was not read, or forgotten."""
         return self._first if history.parent is None else history._batch()
 
-    def _read_asked(self, history: History) -> _Batch:
+    def _read_asked(self, history: History) -> NextWords:
         """Read a history together with waiting ones that the decoder may continue."""
         waiting = self._unread(filter(None, (link() for link in self._waiting)))
         # If the parent was forgotten, all words would be read again.
@@ -190,7 +179,7 @@ class Histories:
     def _read(self, histories: Iterable[History]) -> None:
         """Read histories and their unread parents, one batch a generation, the oldest first."""
         generations: List[List[History]] = []
-        held: List[Optional[_Batch]] = []
+        held: List[Optional[NextWords]] = []
         wanted = self._unread(histories)
         while wanted:
             generations.append(wanted)
@@ -204,7 +193,7 @@ class Histories:
         """Return the histories that were not read, once each, in their order."""
         return [h for h in dict.fromkeys(histories) if self._batch_of(h) is None]
 
-    def _read_on(self, histories: Sequence[History]) -> _Batch:
+    def _read_on(self, histories: Sequence[History]) -> NextWords:
         """Read one batch of histories whose parents were read."""
         by_batch: Dict[Any, List[History]] = {}
         for history in histories:
@@ -215,10 +204,10 @@ class Histories:
         ]
         together = [history for some in by_batch.values() for history in some]
         words = [history.word for history in together]
-        read = self.scorer.read_on(State.concatenate(states), words)
-        return self._keep(_Batch(self.scorer, self._raw, read), together)
+        read = self.scorer.read_on(states[0].concatenate(states), words)
+        return self._keep(self._next_words(read), together)
 
-    def _keep(self, batch: _Batch, histories: Sequence[History]) -> _Batch:
+    def _keep(self, batch: NextWords, histories: Sequence[History]) -> NextWords:
         """Keep a batch; forget the batches used longest ago if there are too many."""
         link = weakref.ref(batch)
         for row, history in enumerate(histories):
@@ -229,17 +218,17 @@ class Histories:
         self.counts[2] += 1
         while self._kept > self.cached and len(self._batches) > 1:
             oldest, _ = self._batches.popitem(last=False)
-            self._kept -= len(oldest.normalisers)
+            self._kept -= len(oldest.state)
         return batch
 
 
-def _histories(scorer: Scorer, cached: int, read_ahead: int, key: str) -> Histories:
+def _histories(scorer: LanguageModel, cached: int, read_ahead: int, key: str) -> Histories:
     copied = Histories(scorer, cached=cached, read_ahead=read_ahead)
     copied._key = key
     return copied
 
 
-def check_scorer(scorer: Scorer) -> None:
+def check_scorer(scorer: LanguageModel) -> None:
     """Raise ScoringError if unnormalised scores would be compared from context to context."""
     if not scorer.exact and not scorer.is_self_normalised:
         raise ScoringError(

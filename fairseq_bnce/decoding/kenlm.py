@@ -16,7 +16,7 @@ from typing import Any, Iterator, NamedTuple, Optional, Tuple, Union
 import numpy as np
 
 from fairseq_bnce.decoding.histories import Histories, History
-from fairseq_bnce.scoring import Scorer
+from fairseq_bnce.scoring import Scorer, language_model
 
 Text = Union[str, bytes]
 _LOG_10 = math.log(10)
@@ -71,15 +71,15 @@ class KenlmModel:
     """A checkpoint as a ``kenlm.Model``.
 
     Args:
-        path: of the checkpoint.
+        path: of the checkpoint; or a :class:`Scorer` or :class:`Mixture`.
         config: KenLM's options of loading a file; unused.
         unk_score_offset: log10, added to the score of words that are scored as ``<unk>``.
         cached, read_ahead: of :class:`Histories`.
         **options: of :meth:`Scorer.from_checkpoint`: data, device, dtype, exact, ...
 
     Attributes:
-        path: of the checkpoint, absolute, bytes.
-        scorer: the scorer of the checkpoint.
+        path: of the checkpoint, absolute, bytes; a model's class if a model was given.
+        scorer: of the checkpoint, or the model.
 
     Raises:
         ScoringError: for a model that cannot be used.
@@ -87,7 +87,7 @@ class KenlmModel:
 
     def __init__(
         self,
-        path: Text,
+        path: Union[Text, language_model.LanguageModel],
         config: Any = None,
         *,
         unk_score_offset: float = 0.0,
@@ -98,8 +98,12 @@ class KenlmModel:
         self._offset = unk_score_offset
         kept = {"cached": cached, "read_ahead": read_ahead}
         self._options = {"unk_score_offset": unk_score_offset, **kept, **options}
-        self.path: bytes = os.path.abspath(os.fsencode(path))
-        self.scorer = Scorer.from_checkpoint(os.fsdecode(path), **options)
+        self._given = path
+        if isinstance(path, language_model.LanguageModel):
+            self.path, self.scorer = type(path).__name__.encode(), path
+        else:
+            self.path = os.path.abspath(os.fsencode(path))
+            self.scorer = Scorer.from_checkpoint(os.fsdecode(path), **options)
         self.histories = Histories(self.scorer, **kept)
 
     @property
@@ -161,7 +165,7 @@ class KenlmModel:
         return f"<Model from {os.path.basename(os.fsdecode(self.path))}>"
 
     def __reduce__(self) -> Any:
-        return functools.partial(KenlmModel, **self._options), (self.path,)
+        return functools.partial(KenlmModel, **self._options), (self._given,)
 
 
 Model = LanguageModel = KenlmModel  # as KenLM calls it

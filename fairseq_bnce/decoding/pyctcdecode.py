@@ -12,7 +12,7 @@ from pyctcdecode.language_model import AbstractLanguageModel
 from fairseq_bnce.decoding.histories import Histories, History
 from fairseq_bnce.decoding.words import MAX_OOV, DecoderWords
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.scoring import Scorer
+from fairseq_bnce.scoring.language_model import LanguageModel
 
 _LANGUAGE_MODEL: Any = AbstractLanguageModel
 
@@ -24,7 +24,8 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
     treatment of partial words.
 
     Args:
-        scorer: of a self-normalised model, or an exact one.
+        scorer: a :class:`Scorer` of a self-normalised model, or an exact one; or a
+            :class:`Mixture`.
         unigrams: words that may be recognised; by default all that the model knows.
         alpha: weight of the log-probabilities.
         beta: added for every word.
@@ -40,7 +41,7 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
 
     def __init__(
         self,
-        scorer: Scorer,
+        scorer: LanguageModel,
         unigrams: Optional[Iterable[str]] = None,
         alpha: float = 0.5,
         beta: float = 1.5,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairseq_bnce.decoding.histories import check_scorer
-from fairseq_bnce.scoring import Scorer
+from fairseq_bnce.scoring.language_model import LanguageModel
 
 
 class RNNLMRescorer:
@@ -18,14 +18,15 @@ class RNNLMRescorer:
     builder makes a rescorer's key of its class name, and accepts only keys of its own classes.
 
     Args:
-        scorer: of a self-normalised model, or an exact one.
+        scorer: a :class:`Scorer` of a self-normalised model, or an exact one; or a
+            :class:`Mixture`.
         normalize_text: returns the model's words of a hypothesis, separated by spaces.
 
     Raises:
         ScoringError: for a model that cannot be used.
     """
 
-    def __init__(self, scorer: Scorer, normalize_text: Callable[[str], str] = str):
+    def __init__(self, scorer: LanguageModel, normalize_text: Callable[[str], str] = str):
         check_scorer(scorer)
         self.scorer, self.normalize_text = scorer, normalize_text
 

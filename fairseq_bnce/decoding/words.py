@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Iterable, Sequence
+from typing import Iterable
 
 import numpy as np
 
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.scoring import Scorer
+from fairseq_bnce.scoring.language_model import LanguageModel
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class DecoderWords:
         ScoringError: if the model lacks more words.
     """
 
-    def __init__(self, scorer: Scorer, words: Iterable[str], max_oov: float = MAX_OOV):
+    def __init__(self, scorer: LanguageModel, words: Iterable[str], max_oov: float = MAX_OOV):
         if isinstance(words, str):  # its characters are no words
             raise ScoringError("words: required a list of strings, got one string")
         self.words = list(words)
@@ -57,9 +57,3 @@ class DecoderWords:
     def offsets(self, unk_score_offset: float) -> np.ndarray:
         """Return (n,) float64: the offset for words that are scored as ``<unk>``, else 0."""
         return np.where(self.is_oov, unk_score_offset, 0.0)
-
-
-def unigram_log_probs(counts: Sequence[float]) -> np.ndarray:
-    """Return log-probabilities (n,) of words by their counts plus one, in nats."""
-    ones_more = np.array(counts, dtype=np.float64) + 1
-    return np.log(ones_more / ones_more.sum())

@@ -16,6 +16,7 @@ from torch import Tensor
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.losses.squashing import SQUASHED_LIMIT, SQUASHED_SCALE
 from fairseq_bnce.output_layer.layer import OutputLayer
+from fairseq_bnce.scoring.language_model import NextWords
 from fairseq_bnce.scoring.normalisation import finite
 
 
@@ -78,6 +79,26 @@ class HostScores:
         """Raise ScoringError for an id that no word has: numpy would read -1 as the last word."""
         if not 0 <= word < self._words:
             raise ScoringError(f"word: required an id from 0 to {self._words - 1}, got {word}")
+
+
+class HostWords(NextWords):
+    """Log-probabilities of single words after n hypotheses, in nats.
+
+    Args:
+        raw: of the model.
+        state: of the hypotheses.
+        normalisers: (n,) what is subtracted from raw scores.
+    """
+
+    def __init__(self, raw: HostScores, state: Any, normalisers: np.ndarray):
+        self.state, self._raw, self._normalisers = state, raw, normalisers.tolist()
+        self.inputs = raw.inputs(state.features)
+
+    def score(self, row: int, word: int) -> float:
+        return self._raw.score(self.inputs[row], word) - self._normalisers[row]
+
+    def scores(self, row: int, words: Any) -> np.ndarray:
+        return self._raw.scores(self.inputs[row], words).astype(np.float64) - self._normalisers[row]
 
 
 def _products(table: Any, inputs: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -97,6 +97,11 @@ def start(reader: Reader, count: int) -> State:
     return State(reader.key, features[:, -1], [group])
 
 
+def of_words(key: str, words: Tensor) -> State:
+    """Return a state that is made of words (n, L) alone, which are its features."""
+    return State(key, words, [_Group(torch.arange(len(words)), 0, ())])
+
+
 def read_on(state: State, reader: Reader, words: Tensor) -> State:
     """Return the state after one more word (n,) each; a full context is shortened first."""
     features, groups = [state.features[:0]], []
@@ -114,8 +119,8 @@ def read_on(state: State, reader: Reader, words: Tensor) -> State:
     return State(state._key, torch.cat(features)[order], _merged(groups))
 
 
-def check_state(state: Any, reader: Reader) -> None:
-    """Raise ScoringError unless the reader, or a copy of it, made the state.
+def check_state(state: Any, reader: Any) -> None:
+    """Raise ScoringError unless the reader or n-gram model, or a copy of it, made the state.
 
     The features of another model would give scores that mix two models.
     """
@@ -125,7 +130,7 @@ def check_state(state: Any, reader: Reader) -> None:
 
 
 def as_ids(
-    name: str, values: Any, count: Optional[int], below: int, device: torch.device, dims: int = 1
+    name: str, values: Any, count: Optional[int], below: int, device: Any = "cpu", dims: int = 1
 ) -> Tensor:
     """Return integers from 0 to ``below`` - 1 as int64 (n,), or (n, K) if ``dims`` is 2.
 

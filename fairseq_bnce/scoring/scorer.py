@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Type, TypeVar, Union
+from collections.abc import Sequence
+from typing import Any, Callable, Dict, List, Optional, Type, TypeVar, Union
 
 import numpy as np
 import torch
@@ -23,51 +22,23 @@ from fairseq_bnce import checkpoints
 from fairseq_bnce.errors import ScoringError, quoted, require
 from fairseq_bnce.output_layer.layer import is_squashed
 from fairseq_bnce.scoring import incremental, normalisation
-from fairseq_bnce.scoring.host import HostScores
+from fairseq_bnce.scoring.host import HostScores, HostWords
 from fairseq_bnce.scoring.incremental import State
+from fairseq_bnce.scoring.language_model import LanguageModel, NextWords, ScoreLines, SentenceScore
 from fairseq_bnce.scoring.readers import Piece, batches, collate, make_reader
 from fairseq_bnce.scoring.texts import Blocks, CarriedText
 from fairseq_bnce.text import training_text
-from fairseq_bnce.text.training_text import ModelWords, TrainingText
+from fairseq_bnce.text.training_text import TrainingText
 
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 # A CPU's caches hold a small LSTM's states of so many words (measured there). GPUs get more.
 _BATCH_TOKENS = {"cpu": 4096}
-# Batches in a window of lines: enough lines for batches of similar lengths.
-_WINDOW = 8
 
 # A forked process has none of torch's threads, and would wait for them forever.
 os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
-class SentenceScore(NamedTuple):
-    """The scores of one line.
-
-    Attributes:
-        log_probs: (T,) float64, nats, of every word and of ``</s>``.
-        words: the T words, as the line was cut, and ``</s>``.
-        is_oov: (T,) bool, which of the words were scored as ``<unk>``.
-        in_blocks: whether the line is longer than the model reads at once. Its words are then
-            scored after some of the words before them, not after all.
-    """
-
-    log_probs: np.ndarray
-    words: List[str]
-    is_oov: np.ndarray
-    in_blocks: bool = False
-
-    @property
-    def total(self) -> float:
-        """Log-probability of the line, nats."""
-        return float(self.log_probs.sum())
-
-    @property
-    def oov(self) -> int:
-        """Number of words that were scored as ``<unk>``."""
-        return int(self.is_oov.sum())
-
-
-class Scorer:
+class Scorer(LanguageModel):
     """Score text, as ``fairseq-bnce score`` does.
 
     Lines are cut into words as the model's training text was cut. Threads may share a scorer, or
@@ -127,9 +98,7 @@ class Scorer:
         self.batch_tokens = batch_tokens or _BATCH_TOKENS.get(self.device.type, 2**15)
         self.dictionary: Dictionary = trained.source
         text = trained.state.get(training_text.STATE)
-        self.training_text = None if text is None else TrainingText.of(text)
-        made, see = self.training_text or TrainingText(), "Scorer.score_windows"
-        self._words = ModelWords(made, text is not None, "tokenized=True", see)
+        self._set_training_text(None if text is None else TrainingText.of(text))
         self._kind = type(trained.model).__name__
         self._targets = len(trained.target)
         self._shift_choice, self._state = shift, trained.state
@@ -184,104 +153,6 @@ class Scorer:
         other._set_exact(exact)
         return other
 
-    def score(self, sentences: Iterable[str], **options: Any) -> np.ndarray:
-        """Return log-probabilities (n,) of n sentences with their ``</s>``: float64, nats.
-
-        ``options`` are those of :meth:`score_windows`, as ``tokenized=True``.
-        """
-        totals = [found.total for found in self.score_stream(sentences, **options)]
-        return np.array(totals, dtype=np.float64)
-
-    def score_words(self, sentences: Iterable[str], **options: Any) -> List[np.ndarray]:
-        """Return log-probabilities of each sentence's words and ``</s>``: n arrays of float64."""
-        return [found.log_probs for found in self.score_stream(sentences, **options)]
-
-    def perplexity(self, lines: Iterable[str], **options: Any) -> float:
-        """Return the perplexity of a text, with unknown words and ``</s>``; NaN without a line.
-
-        ``options`` are those of :meth:`score_windows`.
-        """
-        total, tokens = 0.0, 0
-        for score in self.score_stream(lines, **options):
-            total, tokens = total + score.total, tokens + len(score.words)
-        return float(np.exp(-total / tokens)) if tokens else math.nan
-
-    def score_stream(self, lines: Iterable[str], **options: Any) -> Iterator[SentenceScore]:
-        """Score lines as they come, in bounded memory: see :meth:`score_windows`."""
-        for window in self.score_windows(lines, **options):
-            yield from window
-
-    def score_windows(
-        self,
-        lines: Iterable[str],
-        *,
-        document: bool = False,
-        context_window: Optional[int] = None,
-        is_ready: Optional[Callable[[], bool]] = None,
-        tokenized: bool = False,
-    ) -> Iterator[List[SentenceScore]]:
-        """Score lines as they come, and yield those that are read together.
-
-        Some lines are read ahead, so that batches have lines of similar lengths. A warning is
-        logged once if more than a fifth of a text's words are unknown.
-
-        Args:
-            lines: text, which is cut into words as the training text was, unless a line is cut
-                already; a line's own ``<s>`` and ``</s>`` at its ends are dropped. An empty line
-                is only a ``</s>``.
-            document: whether the lines are one running text. Each line is then scored after all
-                lines before it, as far as the model sees; else it is scored by itself.
-            context_window: how many words of the text before a block sees, where a text is longer
-                than the model reads at once; by default half of what the model reads. A model with
-                positions reads as many words as in training; with a window of that many words or
-                more it reads as many as it has positions for.
-            is_ready: returns whether the next line is there; if not, the lines so far are scored.
-            tokenized: whether lines are words separated by spaces, which are taken as they come
-                and not checked.
-
-        Raises:
-            ScoringError: for lines that are no strings; for ``document`` with a model that reads
-                words on both sides; for a context window that leaves no room.
-        """
-        if isinstance(lines, (str, bytes)):
-            raise ScoringError("sentences: required an iterable of strings, got a single string")
-        if document and not self.is_causal:
-            got = "one with --bidirectional-context; score the sentences by themselves"
-            raise ScoringError(f"document: required a model of past words, got {got}")
-        longest, context = self._reader.block(context_window)
-        running = self._running_text(longest, context, context) if document else None
-        most = math.inf if document or longest is None else longest
-        checked = None if tokenized else self._words.for_text()
-        for window in self._windows(lines, is_ready, checked.cut if checked else str.split):
-            texts = [np.array(self.ids(words), dtype=np.int64) for words in window]
-            if running is None:
-                found = self._sentence_scores(texts, longest, context)
-            else:
-                ends = np.cumsum([len(ids) for ids in texts])
-                found = np.split(running.log_probs(np.concatenate(texts)), ends[:-1])
-            scored = [
-                SentenceScore(scores.astype(np.float64), words, self.is_oov(ids), len(ids) > most)
-                for words, ids, scores in zip(window, texts, found)
-            ]
-            if checked:
-                checked.count(sum(map(len, texts)) - len(texts), sum(one.oov for one in scored))
-            yield scored
-        if checked:
-            checked.end()
-
-    def ids(self, words: Sequence[str]) -> List[int]:
-        """Return word ids; the id of ``<unk>`` for words that the model does not know.
-
-        Raises:
-            ScoringError: for a single string, whose characters are no words.
-        """
-        if isinstance(words, (str, bytes)):
-            raise ScoringError("words: required several strings, got a single string")
-        unk, pad = self.dictionary.unk(), self.dictionary.pad()
-        ids = list(map(self.dictionary.indices.get, words, itertools.repeat(unk)))
-        # The word <pad> in a text is an unknown word, and no padding.
-        return ids if pad not in ids else [unk if word == pad else word for word in ids]
-
     def is_oov(self, ids: Any) -> np.ndarray:
         """Return which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool."""
         words = np.asarray(ids, dtype=np.int64)
@@ -296,22 +167,6 @@ class Scorer:
         """
         self._reader.block()  # raises if the model has no room for a word
         return incremental.start(self._reader, n)
-
-    def extend(self, state: State, word_ids: Any) -> Tuple[State, np.ndarray]:
-        """Extend each hypothesis by a word.
-
-        Args:
-            state: of n hypotheses; it does not change.
-            word_ids: n integers; a sequence, an array or a tensor. See :meth:`ids`.
-
-        Returns:
-            The state after the words, and their log-probabilities (n,): float64, nats.
-
-        Raises:
-            ScoringError: for ids of a wrong shape, or that no word has; for a state of another
-                model.
-        """
-        return self.read_on(state, word_ids), self.next_log_probs(state, word_ids)
 
     def next_log_probs(self, state: State, word_ids: Any) -> np.ndarray:
         """Return log-probabilities of possible next words, which are not read.
@@ -347,6 +202,16 @@ class Scorer:
         words = len(self.dictionary)
         return HostScores(self._reader.layer, self._squash, self.dictionary.unk(), words)
 
+    def next_words(self) -> Callable[[State], NextWords]:
+        """Return what makes :class:`HostWords` of a state."""
+        raw = self.host_scores()
+        return lambda state: HostWords(raw, state, self.normalisers(state))
+
+    def unigram_log_probs(self) -> np.ndarray:
+        """Return log-probabilities (V,) of all words by the dictionary's counts plus one."""
+        counts = np.array(self.dictionary.count, dtype=np.float64) + 1
+        return np.log(counts / counts.sum())
+
     def _set_exact(self, exact: bool) -> None:
         self.exact, self.shift, layer = exact, 0.0, self._reader.layer
         self._normalisation = normalisation.Normalisation(None, self._squash)
@@ -356,22 +221,27 @@ class Scorer:
             how = normalisation.unnormalised(self._state, self.shift, layer, self._squash)
             self._normalisation = how
 
-    def _windows(
-        self, lines: Iterable[str], is_ready: Any, cut: Callable[[str], List[str]]
-    ) -> Iterator[List[List[str]]]:
-        """Yield the words of lines that are scored together; few at first, for an early score."""
-        window: List[List[str]] = []
-        words, most = 0, self.batch_tokens
-        for line in lines:
-            if not isinstance(line, str):  # no word of bytes would be known
-                raise ScoringError(f"sentences: required strings, got {type(line).__name__}")
-            window.append([*cut(line), self.dictionary.eos_word])
-            words += len(window[-1])
-            if words >= most or (is_ready is not None and not is_ready()):
-                yield window
-                window, words, most = [], 0, min(2 * most, _WINDOW * self.batch_tokens)
-        if window:
-            yield window
+    def _line_scorer(self, document: bool, context_window: Optional[int]) -> ScoreLines:
+        if document and not self.is_causal:
+            got = "one with --bidirectional-context; score the sentences by themselves"
+            raise ScoringError(f"document: required a model of past words, got {got}")
+        longest, context = self._reader.block(context_window)
+        running = self._running_text(longest, context, context) if document else None
+        most = math.inf if document or longest is None else longest
+
+        def scores(window: List[List[str]]) -> List[SentenceScore]:
+            texts = [np.array(self.ids(words), dtype=np.int64) for words in window]
+            if running is None:
+                found = self._sentence_scores(texts, longest, context)
+            else:
+                ends = np.cumsum([len(ids) for ids in texts])
+                found = np.split(running.log_probs(np.concatenate(texts)), ends[:-1])
+            return [
+                SentenceScore(scores.astype(np.float64), words, self.is_oov(ids), len(ids) > most)
+                for words, ids, scores in zip(window, texts, found)
+            ]
+
+        return scores
 
     def _sentence_scores(
         self, texts: Sequence[np.ndarray], longest: Optional[int], context: int

@@ -16,7 +16,6 @@ from flashlight.lib.text import decoder as flashlight
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.decoding import FlashlightLM
-from fairseq_bnce.decoding.words import unigram_log_probs
 
 from .made import BLANK, SILENCE
 
@@ -111,7 +110,8 @@ def smeared_trie(
         tokens: how many there are.
     """
     has_lm = not isinstance(system.lm, flashlight.ZeroLM)
-    look_ahead = unigram_log_probs(counts) if has_lm else np.zeros(len(counts))
+    more = np.array(counts) + 1
+    look_ahead = np.log(more / more.sum()) if has_lm else np.zeros(len(counts))
     trie = flashlight.Trie(tokens, SILENCE)
     for index, (spelling, score) in enumerate(zip(spellings, look_ahead / system.lm_weight)):
         trie.insert(spelling, index, score)

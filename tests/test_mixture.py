@@ -1,0 +1,331 @@
+"""fairseq_bnce.scoring.Mixture: scorers and n-gram models of KenLM's whose probabilities mix."""
+
+import copy
+import gzip
+import json
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+from checkpoint_edits import edited
+from conftest import zipf_lines
+from ngrams import BINARIES, write_arpa, write_binary
+from scoring_models import FEW_TARGETS
+from tools import call_command, write_lines
+
+from fairseq_bnce import decoding
+from fairseq_bnce.rescoring import language_model as prefixes
+from fairseq_bnce.scoring import Mixture, NGramModel, ScoringError
+
+kenlm = pytest.importorskip("kenlm")
+
+WORDS = ["only", *(f"w{number}" for number in range(40))]  # w40 and more only a scorer knows
+LINES = ["w1 w2 w3", "", "w7 only unheard w50 w1", "w0 <unk>"]
+WEIGHT = 0.3  # of the scorer
+LN_10 = np.log(10)
+
+
+@pytest.fixture
+def arpa(tmp_path):
+    return write_arpa(tmp_path / "lm.arpa", WORDS)
+
+
+@pytest.fixture
+def ngram(arpa):
+    return NGramModel(str(arpa))
+
+
+@pytest.fixture
+def mixture(made, ngram):
+    return Mixture([made("lstm_lm", exact=True), ngram], [WEIGHT, 1 - WEIGHT])
+
+
+@pytest.fixture
+def command(language_model, capfd):
+    """Run a command with a model: (exit status, its output, its errors)."""
+
+    def call(name, *arguments, model="lstm_lm"):
+        status = call_command(name, "--path", language_model(model), *arguments)
+        return status, *capfd.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def by_hand(arpa, command, tmp_path):
+    """Mixed log-probabilities of words, of what each program prints of its own model."""
+    write_lines(tmp_path / "lines", LINES)
+    printed = command("score", "--exact", "--per-word", "--json", tmp_path / "lines")[1]
+    found = []
+    for line, ours in zip(LINES, map(json.loads, printed.splitlines())):
+        theirs = list(kenlm.Model(str(arpa)).full_scores(line))
+        oov = np.array([ours["is_oov"], [is_oov for _, _, is_oov in theirs]])
+        logs = np.array([ours["log_probs"], [log_10 * LN_10 for log_10, _, _ in theirs]])
+        shares = np.array([[WEIGHT], [1 - WEIGHT]]) * np.exp(logs)
+        found.append(np.log(np.where(oov & ~oov.all(0), 0, shares).sum(0)))
+    assert [len(log_probs) for log_probs in found] == [len(line.split()) + 1 for line in LINES]
+    return found
+
+
+@pytest.mark.parametrize("flags", [[], ["--document"]])
+def test_score_mixes_as_by_hand(flags, arpa, by_hand, command, mixture, tmp_path):
+    mix = ["--exact", "--mix-with", arpa, "--mix-weight", WEIGHT, tmp_path / "lines", *flags]
+    found = command("score", "--per-word", "--json", *mix)[1].splitlines()
+    found = [json.loads(line)["log_probs"] for line in found]
+    streamed = list(mixture.score_stream(LINES, document=bool(flags)))
+    for ours, log_probs in zip(streamed, found):
+        assert log_probs == pytest.approx(ours.log_probs, abs=1e-6)
+    if not flags:
+        for log_probs, want in zip(found, by_hand):
+            assert log_probs == pytest.approx(want, abs=1.5e-6)
+    assert [one.oov for one in streamed] == [0, 0, 1, 1]
+
+
+def test_rescore_and_complete_mix_as_by_hand(arpa, by_hand, command, tmp_path):
+    totals = [log_probs.sum() for log_probs in by_hand]
+    mix = ["--exact", "--mix-with", arpa, "--mix-weight", WEIGHT]
+    write_lines(tmp_path / "nbest", [f"0 ||| {line} ||| LM= 1 ||| 0" for line in LINES])
+    rows = command("rescore", *mix, tmp_path / "nbest")[1].splitlines()
+    assert [float(row.split("BNCE=")[1].split("|")[0]) for row in rows] == pytest.approx(
+        totals, abs=1e-5
+    )
+    table = ["id,question,a),b)", f"1,_____,{LINES[0]},{LINES[2]}"]
+    write_lines(tmp_path / "questions", table)
+    row = command("complete", *mix, "--tokenize", "none", tmp_path / "questions")[1].splitlines()[1]
+    found = [float(cell) for cell in row.split(",")[-2:]]
+    assert found == pytest.approx([totals[0], totals[2]], abs=1e-5)
+
+
+def flashlight(mixture, lines):
+    words = ["<unk>", *WORDS, "w50", "unheard"]
+    lm = decoding.FlashlightLM(mixture, words)
+    assert np.isfinite(lm.unigram_scores()).all()
+    for line in lines:
+        state, total = lm.start(False), 0.0
+        for word in line.split():
+            state, score = lm.score(state, words.index(word))
+            total += score
+        yield total + lm.finish(state)[1]
+
+
+def pyctcdecode(mixture, lines):
+    lm = decoding.PyctcdecodeLM(mixture, alpha=1.0, beta=0.0, unk_score_offset=0.0)
+    assert lm.score_partial_token("onl") == lm.score_partial_token("w5") == 0
+    for line in lines:
+        state, total = lm.get_start_state(), 0.0
+        for word in line.split():
+            score, state = lm.score(state, word)
+            total += score
+        yield total + lm.score(state, "", is_last_word=True)[0]
+
+
+def kenlms_place(mixture, lines):
+    model = pickle.loads(pickle.dumps(decoding.KenlmModel(mixture)))
+    assert "only" in model and "w50" in model and "unheard" not in model
+    for line in lines:
+        state, total = decoding.kenlm.State(), 0.0
+        model.BeginSentenceWrite(state)
+        for word in [*line.split(), "</s>"]:
+            after = decoding.kenlm.State()
+            total += model.BaseScore(state, word, after)
+            state = after
+        assert model.score(line) == pytest.approx(total, abs=1e-5)
+        yield total * LN_10
+
+
+def espnet(mixture, lines):
+    tokens = ["<unk>", *WORDS, "w50", "unheard", "<sos/eos>"]
+    lm = decoding.EspnetScorer(mixture, tokens)
+    for line in lines:
+        state, total, y = None, 0.0, [len(tokens) - 1]
+        for word in [*line.split(), "<sos/eos>"]:
+            scores, (state,) = lm.batch_score_partial(torch.tensor([y]), None, [state], None)
+            y.append(tokens.index(word))
+            total += scores[0, y[-1]].item()
+        yield total
+
+
+def speechbrain(mixture, lines):
+    return decoding.SpeechbrainRescorer(mixture).rescore_hyps([lines]).tolist()
+
+
+def by_prefixes(mixture, lines):
+    lines = [*lines, *(f"{line} w2" for line in lines), *(f"{line} w3" for line in lines)]
+    return [found.total for found in prefixes.score(mixture, lines)][: len(LINES)]
+
+
+def word_by_word(mixture, lines):
+    for line in lines:
+        state, total = mixture.start(3).select([1]), 0.0
+        for word in mixture.ids([*line.split(), "</s>"]):
+            want = mixture.next_log_probs(state, [[word, 5]])[0, 0]
+            state, log_probs = mixture.extend(state, [word])
+            assert log_probs.tolist() == [pytest.approx(want, abs=1e-6)]
+            total += log_probs[0]
+        yield total
+
+
+DOORS = [flashlight, pyctcdecode, kenlms_place, espnet, speechbrain, by_prefixes, word_by_word]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_each_door_mixes_as_by_hand(door, by_hand, mixture, espnet_scorer):
+    if door in (flashlight, pyctcdecode):
+        pytest.importorskip(door.__name__)
+    found = list(door(mixture, LINES))
+    assert found == pytest.approx([log_probs.sum() for log_probs in by_hand], abs=1e-5)
+
+
+@pytest.mark.parametrize("names", [["lstm_lm"], [FEW_TARGETS], [FEW_TARGETS, "transformer_lm"]])
+def test_probabilities_sum_to_one(names, made, ngram, tmp_path):
+    """Over the words of all models, and <unk> once."""
+    other = NGramModel(str(write_arpa(tmp_path / "other.arpa", ["w3", "rare"], has_unk=False)))
+    scorers = [made(name, exact=True) for name in names]
+    for models in ([*scorers, ngram], [ngram, *scorers, other]):
+        mixture = Mixture(models)
+        ids = np.arange(len(mixture.dictionary))
+        ids = [*ids[~mixture.is_oov(ids)], mixture.dictionary.unk()]
+        state = mixture.start(4)
+        for words in (["w1", "only", "rare", "w50"], ["unheard", "w2", "</s>", "<s>"]):
+            assert np.exp(mixture.next_log_probs(state, [ids] * 4)).sum(1) == pytest.approx(1, 1e-5)
+            state = mixture.read_on(state, mixture.ids(words))
+        assert np.exp(mixture.next_log_probs(state, [ids] * 4)).sum(1) == pytest.approx(1, 1e-5)
+
+
+def test_weights_are_fitted_and_kept(arpa, command, mixture, tmp_path):
+    tune, text, kept = (tmp_path / name for name in ("tune", "text", "w.json"))
+    write_lines(tune, zipf_lines(60, seed=6))
+    write_lines(text, zipf_lines(20, seed=7))
+    mix = ["--exact", "--mix-with", arpa, text]
+    fitted = command("score", *mix, "--mix-tune", tune, "--mix-weights-out", kept)[1]
+    assert command("score", *mix, "--mix-weight", kept)[1] == fitted
+    lines = tune.read_text().splitlines()
+    before = mixture.perplexity(lines)
+    mixture.fit(lines)
+    assert mixture.perplexity(lines) < before
+    again = Mixture(mixture.models, str(kept))
+    assert again.weights == pytest.approx(mixture.weights, abs=1e-4)
+    mixture.save(str(kept))
+    assert json.loads(kept.read_text())["weights"] == mixture.weights.tolist()
+    mixture.fit([])
+    assert mixture.weights.sum() == pytest.approx(1)
+
+
+def test_several_models(arpa, command, language_model, made, ngram, tmp_path):
+    write_lines(tmp_path / "text", LINES)
+    mix = ["--mix-with", language_model("rnn_lm"), "--mix-with", arpa, tmp_path / "text"]
+    found = command("score", *mix, "--mix-weight", "0.5,0.2", "--json")[1].splitlines()
+    mixture = Mixture([made("lstm_lm"), made("rnn_lm"), ngram], [0.5, 0.2, 0.3])
+    want = mixture.score(LINES)
+    assert [json.loads(line)["log_prob"] for line in found] == pytest.approx(want, abs=1e-5)
+    assert not mixture.exact and mixture.is_self_normalised
+    exact = mixture.with_exact(True)
+    assert exact.exact and abs(exact.score(LINES) - want).max() > 1e-4
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_take_each_others_states(copied, mixture):
+    state = mixture.read_on(mixture.start(2), mixture.ids(["w1", "only"]))
+    want = mixture.next_log_probs(state, mixture.ids(["w2", "</s>"]))
+    again = copied(mixture)
+    for each in (state, copied(state)):
+        found = again.next_log_probs(each, again.ids(["w2", "</s>"]))
+        assert found == pytest.approx(want, abs=1e-6)
+
+
+def test_mixtures_that_are_refused(made, mixture, ngram, arpa, command, tmp_path):
+    scorer = made("lstm_lm")
+    both_sides = made("lbl_lm both sides")
+    for models in ([scorer], [scorer, "lm.arpa"], [both_sides, scorer], [ngram, both_sides]):
+        with pytest.raises(ScoringError, match="^models: "):
+            Mixture(models)
+    for weights in ([0.5], [0.5, 0.6], [1.5, -0.5], [float("nan")] * 2):
+        with pytest.raises(ScoringError, match="^weights: "):
+            Mixture([scorer, ngram], weights)
+    for wrong in ([-1], [len(mixture.dictionary)], [0.5], [3, 4]):
+        with pytest.raises(ScoringError, match="^word_ids: "):
+            mixture.extend(mixture.start(1), wrong)
+        with pytest.raises(ScoringError, match="^word_ids: "):
+            ngram.extend(ngram.start(1), wrong)
+    other = NGramModel(str(write_arpa(tmp_path / "other.arpa", WORDS)))
+    for one, state in (
+        (ngram, other.start(1)),
+        (ngram, mixture.start(1)),
+        (mixture, ngram.start()),
+    ):
+        with pytest.raises(ScoringError, match="^state: "):
+            one.extend(state, [3])
+    write_lines(tmp_path / "text", LINES)
+    for flags in (["--mix-tune", arpa], ["--mix-weight", "0.4"], ["--mix-weights-out", "w"]):
+        status, _, errors = command("score", *flags, tmp_path / "text")
+        assert status == 2 and "--mix-with" in errors
+    for weight in ("1,0", "0.2,0.3,0.5", "half"):
+        flags = ["--mix-with", arpa, "--mix-weight", weight]
+        status, _, errors = command("score", *flags, tmp_path / "text")
+        assert status == 2 and "--mix-weight" in errors
+
+
+def test_models_of_other_words_are_reported(made, language_model, ngram, tmp_path, caplog):
+    Mixture([made("lstm_lm"), ngram])
+    assert "share" not in caplog.text
+    upper = write_arpa(tmp_path / "upper.arpa", [word.upper() for word in WORDS])
+    Mixture([made("lstm_lm"), NGramModel(str(upper))])
+    assert "cased" in caplog.text
+    texts = [{"tokenizer": "sacremoses", "language": "en"}, {"tokenizer": "penn"}]
+    models = [
+        type(made("rnn_lm")).from_checkpoint(
+            edited(
+                language_model("rnn_lm"),
+                tmp_path / f"{text['tokenizer']}.pt",
+                lambda content, text=text: content["task_state"].update(training_text=text),
+            )
+        )
+        for text in texts
+    ]
+    mixture = Mixture(models)
+    assert "sacremoses" in caplog.text and "Penn" in caplog.text
+    found = list(mixture.score_stream(["w1, w2"]))[0]
+    assert found.words == ["w1", ",", "w2", "</s>"]
+
+
+def test_special_words_of_an_n_gram_model(arpa, ngram, tmp_path):
+    model = kenlm.Model(str(arpa))
+    want = [log_10 * LN_10 for line in ("w1 w2", "w3") for log_10, _, _ in model.full_scores(line)]
+    assert ngram.score_words(["w1 w2 </s> w3"])[0] == pytest.approx(want, abs=1e-6)
+    unknown = ngram.score_words(["w1 unheard w3"])[0]
+    for special in ("<unk>", "<s>", "<pad>"):
+        (found,) = ngram.score_stream([f"w1 {special} w3"], tokenized=True)
+        assert found.log_probs == pytest.approx(unknown) and found.oov == 1
+    without = NGramModel(str(write_arpa(tmp_path / "without.arpa", WORDS, has_unk=False)))
+    assert without.score_words(["unheard"])[0][0] == pytest.approx(-100 * LN_10, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", BINARIES)
+def test_binary_files(kind, tmp_path):
+    arpa = NGramModel(str(write_arpa(tmp_path / "lm.arpa", ["w1", "w2"])))
+    model = NGramModel(str(write_binary(tmp_path / "lm", kind)))
+    assert sorted(model.dictionary.symbols) == sorted(arpa.dictionary.symbols)
+    lines = ["w1 w2", "w2 unheard", ""]
+    assert model.score(lines) == pytest.approx(arpa.score(lines), abs=1e-5)
+    content = (tmp_path / "lm").read_bytes()
+    (tmp_path / "without").write_bytes(content[: content.rindex(b"<unk>\0")])
+    with pytest.raises(ScoringError):
+        NGramModel(str(tmp_path / "without"))
+
+
+def test_files_of_n_gram_models(arpa, command, ngram, tmp_path, monkeypatch):
+    text, zipped = tmp_path / "text", tmp_path / "lm.gz"
+    write_lines(text, LINES)
+    zipped.write_bytes(gzip.compress(arpa.read_bytes()))
+    mixed = [command("score", "--mix-with", name, text)[1] for name in (arpa, zipped)]
+    assert mixed[0] == mixed[1] != ""
+    write_lines(tmp_path / "junk", LINES)
+    (tmp_path / "damaged.pt").write_bytes(b"PK\3\4")
+    for name in ("junk", "missing", "damaged.pt"):
+        status, _, errors = command("score", "--mix-with", tmp_path / name, text)
+        assert status == 2 and name in errors and "--path" not in errors
+    monkeypatch.setitem(sys.modules, "kenlm", None)
+    status, _, errors = command("score", "--mix-with", arpa, text)
+    assert status == 2 and "pip install" in errors and "fairseq-bnce[kenlm]" in errors
