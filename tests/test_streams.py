@@ -12,7 +12,7 @@ from two_ranks import results, train_on_ranks, trained_on_ranks
 from fairseq_bnce.tasks.streams import CarriedState, stream_batches
 
 RNN = ["--arch", "rnn_lm", "--decoder-embed-dim", "16", "--dropout", "0"]
-STATEFUL = [*RNN, "--criterion", "bnce", "--stateful", "--lr", "2"]
+STATEFUL = [*RNN, "--criterion", "bnce", "--stateful", "--state-reset-rate", "0", "--lr", "2"]
 
 
 def stateful(corpus, *flags):
@@ -49,6 +49,23 @@ def test_every_batch_starts_where_the_last_one_ended(corpus):
     words = torch.cat([dataset[i]["source"] for i in range(len(dataset))])
     rows = torch.cat(whole, dim=1)
     assert torch.equal(rows[0], words[: rows.size(1)])
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_some_streams_start_a_training_batch_from_an_empty_state(rate, corpus):
+    task, model, dataset = stateful(corpus, "--state-reset-rate", str(rate))
+    iterator = task.get_batch_iterator(dataset, max_sentences=8)
+    first, second = [b["net_input"]["src_tokens"] for b in iterator.next_epoch_itr()][:2]
+    with torch.no_grad():
+        found = model(first)[0], model(second)[0]
+        task._carried_states[-1].start_other_data()
+        carried = model(first)[0], model(second)[0]  # in validation every stream goes on
+        model.decoder.carried_state = None
+        empty = model(second)[0]
+    torch.testing.assert_close(found[0], carried[0])
+    is_new = torch.isclose(found[1], empty).all(dim=2).all(dim=1)
+    goes_on = torch.isclose(found[1], carried[1]).all(dim=2).all(dim=1)
+    assert (is_new ^ goes_on).all() and is_new.any() and goes_on.any() == (rate < 1)
 
 
 def test_an_iterator_is_made_once(corpus):

@@ -62,6 +62,11 @@ class SelfNormalizedLanguageModelingConfig(LanguageModelingConfig):
         "(rnn_lm), in training, validation and eval-lm: --batch-size streams, or as many as "
         "--max-tokens has room for; eval-lm reads one stream by default",
     )
+    state_reset_rate: float = flag(
+        0.05,
+        "with --stateful: the share of streams that start a training batch from an empty state, so "
+        "that the model also knows texts that begin, and normalises their scores",
+    )
     matmul_precision: Optional[Precision] = flag(
         None,
         "torch.set_float32_matmul_precision() in training and eval-lm. With 'high' and 'medium', a "
@@ -139,7 +144,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if own.get("score_squashing", False):
             squash(model)
         if self.args.stateful:
-            self._carried_states.append(streams.CarriedState(model))
+            self._carried_states.append(streams.CarriedState(model, self.args.state_reset_rate))
         self._untrained = None if from_checkpoint else model
         return model
 

@@ -1,8 +1,8 @@
 """Stateful truncated back-propagation: contiguous streams, whose recurrent state carries over.
 
 The data are cut into as many contiguous streams as a batch has sentences. Batch t holds block t of
-every stream, and the decoder (rnn_lm) starts it with the state in which batch t - 1 ended. No
-gradient flows through that state. The state is zero at the start of an epoch and of a validation
+every stream, and the decoder (rnn_lm) starts it with the state in which batch t - 1 ended, but for
+a few streams, which start anew (``--state-reset-rate``). No gradient flows through that state. The state is zero at the start of an epoch and of a validation
 subset, and a checkpoint holds it beside the position in the data.
 """
 
@@ -10,6 +10,7 @@ import inspect
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+import torch
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
 
@@ -76,13 +77,17 @@ class CarriedState:
 
     Args:
         model: a language model whose decoder has a ``carried_state`` and a ``final_state``.
+        reset_rate: the share of streams that start a training batch from zero, drawn anew for each
+            batch. Without such starts a model does not learn to normalise the scores of a text
+            that begins.
 
     Raises:
         ValueError: for any other decoder.
     """
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, reset_rate: float = 0.0):
         self.decoder: Any = model.decoder
+        self._reset_rate = reset_rate
         required = "an architecture that carries its recurrent state (rnn_lm and its presets)"
         got = type(self.decoder).__name__
         require("--stateful", required, got, hasattr(self.decoder, "carried_state"))
@@ -147,12 +152,15 @@ class CarriedState:
         return [None if state is None else tuple(part.cpu() for part in state) for state in states]
 
     def _before(self, decoder: Any, inputs: Tuple) -> None:
-        """Drop the streams that have ended, which are the last ones."""
-        if decoder.carried_state is not None:
-            count = len(inputs[0])
-            decoder.carried_state = tuple(
-                self._as_parameters(part)[:, :count].contiguous() for part in decoder.carried_state
-            )
+        """Drop the streams that have ended, which are the last ones; start some from zero."""
+        if decoder.carried_state is None:
+            return
+        count = len(inputs[0])
+        state = [self._as_parameters(part)[:, :count] for part in decoder.carried_state]
+        if self._is_training and self._reset_rate:
+            goes_on = torch.rand(count, 1).ge(self._reset_rate).to(state[0])
+            state = [part * goes_on for part in state]
+        decoder.carried_state = tuple(part.contiguous() for part in state)
 
     def _as_parameters(self, part: Tensor) -> Tensor:
         return part.to(next(self.decoder.parameters()))
