@@ -24,7 +24,8 @@ PUBLISHED = {
 # Options of later years.
 LATER = r"quant_noise.*|base_.*|scale_.*|decoder_layerdrop|decoder_layers_to_keep|.*activations|"
 LATER += r"layernorm_embedding|.*xformers.*|min_params_to_wrap|no_scale_embedding|log_z_shift|"
-LATER += r"unnormalized|stateful|state_reset_rate|matmul_precision|tpu|.*bf16.*|amp.*|ema.*|heartbeat_timeout"
+LATER += r"unnormalized|stateful|state_reset_rate|matmul_precision|tpu|.*bf16.*|amp.*|ema.*|"
+LATER += r"heartbeat_timeout"
 
 
 def as_of_2018(content):

@@ -2,8 +2,9 @@
 
 The data are cut into as many contiguous streams as a batch has sentences. Batch t holds block t of
 every stream, and the decoder (rnn_lm) starts it with the state in which batch t - 1 ended, but for
-a few streams, which start anew (``--state-reset-rate``). No gradient flows through that state. The state is zero at the start of an epoch and of a validation
-subset, and a checkpoint holds it beside the position in the data.
+a few streams, which start anew (``--state-reset-rate``). No gradient flows through that state. The
+state is zero at the start of an epoch and of a validation subset, and a checkpoint holds it beside
+the position in the data.
 """
 
 import inspect
