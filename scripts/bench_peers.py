@@ -2,11 +2,13 @@
 """Train KenLM and faster-rnnlm on a text, for the page that compares them with fairseq's models.
 
     bench_peers.py TEXT --out FOLDER --kenlm BIN --faster-rnnlm PROGRAM
+    bench_peers.py TEXT --out FOLDER --kenlm BIN --mix compare-run/comparison.json
 
 TEXT is a folder with train.txt, valid.txt and test.txt. Words that the models must not know are
 <unk> there; both peers get the word UNK instead, because they skip <unk>. BIN has KenLM's lmplz,
 build_binary and query. faster-rnnlm runs with one thread, until its validation after an epoch stops
-it, or --seconds are over. A second call trains no network again.
+it, or --seconds are over. A second call trains nothing again. --mix mixes every network of
+compare.py with KenLM, word by word.
 
 FOLDER gets peers.json: perplexities (</s> counted), processor seconds, peak memory, size on disk,
 words scored a second of processor time, and how many words, or pieces of words, valid.txt has.
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 import environment  # noqa: F401
-from experiments import command, machine, processes
+from experiments import command, machine, mixtures, processes
 
 SPLITS = ("train", "valid", "test")
 # The shapes and rates of faster-rnnlm's own pages.
@@ -48,14 +50,19 @@ def main(arguments: Sequence[str]) -> int:
     add(
         "--pieces", type=Path, nargs="+", default=[], metavar="TEXT", help="in subwords: count them"
     )
+    add("--mix", type=Path, nargs="+", default=[], metavar="JSON", help="of compare.py, with runs/")
+    add("--running", action="store_true", help="mix while reading running text, too")
     options = parser.parse_args(arguments)
+    if options.mix and not options.kenlm:
+        parser.error("--mix: required --kenlm, got none")
     out = options.out
     texts = {split: _written(options.text / f"{split}.txt", out) for split in SPLITS}
-    found: Dict[str, Any] = {"machine": machine.record(), "systems": {}}
+    found: Dict[str, Any] = {"text": options.text.name, "machine": machine.record(), "systems": {}}
     folders = {"words": options.text, **{path.name: path for path in options.pieces}}
     found["tokens"] = {name: _count(path / "valid.txt") for name, path in folders.items()}
     if options.kenlm:
         found["systems"]["KenLM"] = _kenlm(options, texts)
+        found["mixtures"] = _mixtures(options, texts)
     for name in options.settings if options.faster_rnnlm else []:
         found["systems"][f"faster-rnnlm, {name}"] = _faster_rnnlm(options, name, texts)
     text = json.dumps(found, indent=1)
@@ -78,14 +85,18 @@ def _kenlm(options: Any, texts: Dict[str, Path]) -> Dict[str, Any]:
     estimate = ["-o", options.order, "-S", "4G", "-T", options.out / "kenlm-", "--text"]
     estimate = [options.kenlm / "lmplz", *estimate, texts["train"], "--arpa", arpa]
     built = [options.kenlm / "build_binary", arpa, binary]
-    ended = [processes.run(one, log, options.threads) for one in (estimate, built)]
-    arpa.unlink()
-    return {
-        "seconds": sum(one.cpu_seconds for one in ended),
-        "peak_bytes": max(one.peak_bytes for one in ended),
-        "disk_bytes": binary.stat().st_size,
-        **_kenlm_scores(options, texts, binary),
-    }
+    stored = options.out / "kenlm.json"
+    if not stored.exists():
+        ended = [processes.run(one, log, options.threads) for one in (estimate, built)]
+        arpa.unlink()
+        costs = {
+            "seconds": sum(one.cpu_seconds for one in ended),
+            "peak_bytes": max(one.peak_bytes for one in ended),
+            "disk_bytes": binary.stat().st_size,
+        }
+        stored.write_text(json.dumps(costs), encoding="utf-8")
+    costs = json.loads(stored.read_text(encoding="utf-8"))
+    return {**costs, **_kenlm_scores(options, texts, binary)}
 
 
 def _kenlm_scores(options: Any, texts: Dict[str, Path], binary: Path) -> Dict[str, float]:
@@ -100,6 +111,30 @@ def _kenlm_scores(options: Any, texts: Dict[str, Path], binary: Path) -> Dict[st
         found[f"{split}_ppl"] = float(re.search(r"including OOVs:\s+(\S+)", text)[1])  # type: ignore
         words = int(re.search(r"Tokens:\s+(\d+)", text)[1])  # type: ignore
         found["words_per_processor_second"] = words / ended.cpu_seconds
+    return found
+
+
+def _mixtures(options: Any, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
+    """Mix the networks of compare.py with KenLM."""
+    if not options.mix:
+        return []
+    binary, query = options.out / "kenlm.bin", options.kenlm / "query"
+    ways = list(mixtures.WAYS)[: 1 + options.running]
+    own, ngrams = {}, {}
+    for split in SPLITS[1:]:
+        own[split], words = options.text / f"{split}.txt", options.out / f"kenlm.{split}.words"
+        ngrams[split] = mixtures.ngram_scores(query, binary, texts[split], words)
+    found = []
+    for path in options.mix:
+        for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
+            folder = path.parent / run["folder"]
+            stored, checkpoint = folder / "mixed.json", folder / "checkpoints/checkpoint_last.pt"
+            if not stored.exists():
+                command.say(f"{path.parent.name}: {run['label']}, seed {run['seed']}")
+                measured = mixtures.measure(checkpoint, own, ngrams, ways)
+                stored.write_text(json.dumps(measured), encoding="utf-8")
+            about = {key: run[key] for key in ("label", "seed", "updates", "processor_seconds")}
+            found.append({**about, **json.loads(stored.read_text(encoding="utf-8"))})
     return found
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .adaptive import METHODS
-from .cells import number, table
+from .cells import Columns, measured, number, table
 
 _PIECES = {"bpe4000": "softmax, 4,000 merges", "bpe16000": "softmax, 16,000 merges"}
 _OWN = {"unigram": "softmax", "gru": "`bnce --row-sparse`, a GRU", "KenLM": "KenLM, 5-grams"}
@@ -50,6 +50,38 @@ def costs(*files: Dict[str, Any]) -> List[str]:
         for s in _systems(files)
     ]
     return table(titles, lines)
+
+
+_TEXTS = {"ptb": "PTB", "novels": "novels, V = 52,595", "every-word": "novels, every word"}
+_WAYS = {"running": "running text", "lines": "each line by itself"}
+_MIXED: Columns = (
+    ("processor s", "processor_seconds", ".0f"),
+    ("network", "network", ".1f"),
+    ("with KenLM", "mixed", ".1f"),
+    ("weight of the network", "weight", ".2f"),
+)
+_UNNORMALISED: Columns = (
+    ("network", "network", ".1f"),
+    ("with KenLM", "mixed", ".1f"),
+    ("sum of the mixture", "sum", ".3f"),
+    ("its deviation", "sum_deviation", ".3f"),
+)
+
+
+def mixtures(*files: Dict[str, Any], unnormalised: bool = False) -> List[str]:
+    """Tabulate networks of compare.py, alone and mixed with KenLM, by text and updates."""
+    lines: Dict[str, Dict[str, List[float]]] = {}
+    for file in files:
+        for way, title in _WAYS.items():
+            for run in (run for run in file["mixtures"] if way in run):
+                label = f"{_TEXTS[file['text']]}, {title}, {run['updates']:,} updates"
+                found = run[way]["valid"]
+                values = {**run, **(found["unnormalised"] if unnormalised else found)}
+                row = lines.setdefault(label, {})
+                for _, name, _ in _UNNORMALISED if unnormalised else _MIXED:
+                    row.setdefault(name, []).append(values[name])
+    columns = _UNNORMALISED if unnormalised else _MIXED
+    return measured([""], columns, [([label], row) for label, row in lines.items()])
 
 
 def _systems(files: Sequence[Dict[str, Any]]) -> List[_System]:

@@ -55,4 +55,6 @@ TABLES: Dict[str, Callable[..., List[str]]] = {
     "adaptive-scoring": adaptive.scoring,
     "peers": peers.perplexities,
     "peers-costs": peers.costs,
+    "peers-mixtures": peers.mixtures,
+    "peers-unnormalised": partial(peers.mixtures, unnormalised=True),
 }
