@@ -48,16 +48,19 @@ class Cloud:
     hollow: Sequence[Tuple[float, float, str]] = ()
 
 
-def lines(panels: Sequence[Panel], title: str, path: Path, source: str = "") -> str:
+def lines(
+    panels: Sequence[Panel], title: str, path: Path, source: str = "", letters: float = 0
+) -> str:
     """Write a picture of panels side by side, with one legend.
 
     Args:
         source: a digest of the numbers, for the metadata.
+        letters: their size, for small screens; every panel then has a legend of its own.
 
     Returns:
         what was done, or why it was not.
     """
-    return _draw(partial(_lines, panels=panels, title=title), path, source)
+    return _draw(partial(_lines, panels=panels, title=title, letters=letters), path, source)
 
 
 def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: str = "") -> str:
@@ -91,7 +94,7 @@ def _draw(fill: Callable[[Any], None], path: Path, source: str) -> str:
     return f"{path.name}: written"
 
 
-def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
+def _lines(figure: Any, panels: Sequence[Panel], title: str, letters: float) -> None:
     across, down = min(len(panels), ACROSS), -(-len(panels) // ACROSS)
     labels = list(dict.fromkeys(label for panel in panels for label, _ in panel.lines))
     below = len(labels) <= _BELOW
@@ -107,13 +110,29 @@ def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
         one.set(**panel.axes)
         _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
+        if letters:
+            _enlarge(one, known, [label for label, _ in panel.lines], letters)
+    figure.suptitle(title)
+    if letters:
+        figure.tight_layout()
+        return
     legend: Dict[str, Any] = {"loc": "center right", "fontsize": 8}
     space: Tuple[float, ...] = (0, 0, 1 - 2 / width, 1)  # of the panels: left, bottom, right, top
     if below:
         legend, space = {"loc": "lower center", "ncol": _BELOW, "fontsize": 10}, (0, 0.08, 1, 1)
     figure.legend(list(known.values()), list(known), **legend)
-    figure.suptitle(title)
     figure.tight_layout(rect=space)
+
+
+def _enlarge(one: Any, known: Mapping[str, Any], labels: Sequence[str], letters: float) -> None:
+    """Give a panel its legend and letters of this size."""
+    from matplotlib.text import Text
+
+    own = list(dict.fromkeys(labels))
+    one.legend([known[label] for label in own], own, framealpha=0.6)
+    one.tick_params(labelsize=letters)
+    for text in one.findobj(Text):
+        text.set_fontsize(letters)
 
 
 def _style(place: int, joined: bool) -> Dict[str, str]:
