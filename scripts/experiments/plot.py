@@ -98,7 +98,7 @@ def _lines(figure: Any, panels: Sequence[Panel], title: str, letters: float) -> 
     across, down = min(len(panels), ACROSS), -(-len(panels) // ACROSS)
     labels = list(dict.fromkeys(label for panel in panels for label, _ in panel.lines))
     below = len(labels) <= _BELOW
-    width = 5 * across + (0 if below else 2)
+    width = 5 * across + (0 if below or letters else 2)
     figure.set_size_inches(width, 4.5 * down)
     known = {}
     for place, panel in enumerate(panels, start=1):
