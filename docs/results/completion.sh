@@ -17,3 +17,12 @@ ln -s speech-long/lm/checkpoint_best.pt lstm.pt
 for models in lbl.pt lbl20.pt lstm400.pt lstm650.pt lstm.pt lbl.pt:lbl20.pt lbl.pt:lstm.pt; do
     fairseq-bnce complete --path $models questions.csv --answers answers.csv --json > ${models//[.:]/-}.json
 done
+
+# A GRU, KenLM and their mixture; peers.sh makes both models. A weight of almost 0 is KenLM alone.
+answer() {  # NAME FILE, and flags
+    scripts/fairseq-bnce complete --path novels-3500/runs/*/checkpoints/checkpoint_last.pt "${@:3}" questions.csv --answers answers.csv \
+        --json | sed "s/\"path\": \"[^\"]*\"/\"path\": \"$1\"/" > $2.json
+}
+answer gru gru
+answer "gru mixed with KenLM" gru-kenlm --mix-with mixed-novels/kenlm.bin --mix-weight 0.45
+answer KenLM kenlm --mix-with mixed-novels/kenlm.bin --mix-weight 0.000001
