@@ -2,7 +2,7 @@
 """Train KenLM and faster-rnnlm on a text, for the page that compares them with fairseq's models.
 
     bench_peers.py TEXT --out FOLDER --kenlm BIN --faster-rnnlm PROGRAM
-    bench_peers.py TEXT --out FOLDER --kenlm BIN --mix compare-run/comparison.json
+    bench_peers.py TEXT --out FOLDER --kenlm BIN --mix run/comparison.json
 
 TEXT is a folder with train.txt, valid.txt and test.txt. Words that the models must not know are
 <unk> there; both peers get the word UNK instead, because they skip <unk>. BIN has KenLM's lmplz,

@@ -21,11 +21,6 @@ def test_an_architecture_that_knows_of_no_output_dictionary(corpus, tmp_path):
     assert "--output-dictionary-size: required" in output
 
 
-def test_an_optimiser_that_takes_no_row_sparse_gradients(corpus, tmp_path):
-    output = refused(corpus, tmp_path, *BNCE, "--row-sparse", "--optimizer", "adam")
-    assert "--row-sparse: required --optimizer sparse_sgd" in output
-
-
 def test_missing_data(corpus, tmp_path):
     assert "nowhere/dict.txt" in refused(tmp_path / "nowhere", tmp_path, *BNCE)
     (tmp_path / "empty").mkdir()

@@ -125,7 +125,7 @@ def test_a_table_has_our_numbers_beside_the_papers(reproduced):
         assert ours["mu_z"] == pytest.approx(log_z.mean(), abs=1e-5)
         assert ours["sigma_z"] == pytest.approx(log_z.std(), rel=1e-4)
         correlation = np.corrcoef(entropy, log_z)[0, 1]
-        assert ours["entropy_correlation"] == pytest.approx(correlation, abs=1e-4)
+        assert ours["entropy_correlation"] == pytest.approx(correlation, abs=1e-3)
     assert rows["bnce-30"]["ours"] is None
     assert rows["nce-30"]["paper"] == {
         "mu_z": -0.18,
