@@ -8,8 +8,8 @@ from tools import write_lines
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.rescoring import lists, weights
+from fairseq_bnce.rescoring.formats import FORMATS, moses
 from fairseq_bnce.rescoring.language_model import Added, add_features
-from fairseq_bnce.rescoring.lists import KaldiFormat, MosesFormat
 from fairseq_bnce.text import reading
 
 pytestmark = pytest.mark.modern
@@ -25,7 +25,7 @@ class FakeScorer:
     def __init__(self):
         self.scored = []
 
-    def score_stream(self, sentences):
+    def score_stream(self, sentences, tokenized):
         for sentence in sentences:
             self.scored.append(sentence)
             words = [*sentence.split(), "</s>"]
@@ -34,7 +34,7 @@ class FakeScorer:
 
 
 def parse(text, number=1):
-    return lists.parse(reading.Line(text, "list", number))
+    return moses.parse(reading.Line(text, "list", number))
 
 
 def read(tmp_path, content, name="list"):
@@ -51,7 +51,7 @@ def test_lines_are_cut_at_line_feeds_and_come_back_byte_for_byte(tmp_path):
     assert reading.readable(found[1].text) == "\ufffd\ufffd x"
 
 
-# ---------------------------------------------------------------- Moses
+# ---------------------------------------------------------------- formats
 
 PLAIN = "0 ||| a b ||| LM0= -1.5 TM0= 1 2 ||| -7.25"
 
@@ -91,30 +91,104 @@ def test_styles_of_features(features, expected):
     ],
 )
 def test_all_but_the_addition_stays_as_it_was(before, after):
-    form, hypothesis = MosesFormat(), parse(before)
-    assert form.annotated(hypothesis) == before
+    form, hypothesis = FORMATS["moses"], parse(before)
+    nbest = lists.NBest("0", [hypothesis])
+    assert form.written(nbest) == [before]
     hypothesis.added.update(BNCE=-3.5, N=2.0)
-    assert form.annotated(hypothesis) == after.format("-7.25")
-    assert form.rescored(hypothesis, 0.5) == after.format("0.5")
-    again = parse(form.annotated(hypothesis)).features
+    assert form.written(nbest) == [after.format("-7.25")]
+    assert form.written(nbest, [0.5]) == [after.format("0.5")]
+    assert form.best(hypothesis, 0.5) == before.split("|||")[1].strip()
+    again = parse(*form.written(nbest)).features
     assert again["BNCE"] == (-3.5,) and again["score"] == (-7.25,)
 
 
+def nbest_lists(tmp_path, name, text, files):
+    """Of a format, from a file ``list`` with this text, the other files being Kaldi's costs."""
+    for file, content in files.items():
+        (tmp_path / file).write_text(content)
+    costs = {file: str(tmp_path / file) for file in files if name == "kaldi"}
+    content = text.format(folder=tmp_path) if name == "srilm" else text
+    return list(FORMATS[name].read(read(tmp_path, content.encode()), costs))
+
+
+KALDI = ("kaldi", "u-a-1 x  y\nu-a-2 x\n", {"ac": "u-a-1 3\nu-a-2 4\n", "lm": "u-a-1 1\nu-a-2 2\n"})
+SRILM = ("srilm", "{folder}/u-a\n", {"u-a": "-3 -1 2 <s> x  y </s>\n-4 -2 1 x\n"})
+JSON = '{"at": 1, "id": "u-a", "nbest": [{"text": "x  y", "n": -2%s}, {"text": "x", "score": %s}]}'
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("given", "features", "added", "ranked", "best"),
     [
-        "",
-        "0 ||| a",
-        "0 ||| a ||| x= 1",
-        "0 ||| a |||  ||| ",
-        " ||| a ||| x= 1 ||| 2",
-        "0 ||| a ||| x= y ||| 2",
-        "0 ||| a ||| x= 1 ||| two",
+        (
+            KALDI,
+            {"ac": (-3.0,), "lm": (-1.0,)},
+            ["u-a-1  [ 12.5 2 ]", "u-a-2  [ 12.5 2 ]"],
+            ["u-a-1 x  y", "u-a-2 x"],
+            "u-a x  y",
+        ),
+        (
+            SRILM,
+            {"ascore": (-3.0,), "lscore": (-1.0,), "nwords": (2.0,)},
+            ["u-a -12.5 -2", "u-a -12.5 -2"],
+            ["u-a -3 -1 2 <s> x  y </s>", "u-a -4 -2 1 x"],
+            "u-a x y",
+        ),
+        (
+            ("jsonl", JSON % ("", 1), {}),
+            {"n": (-2.0,)},
+            [JSON % (', "BNCE": -12.5, "N": -2.0', '1, "BNCE": -12.5, "N": -2.0')],
+            [JSON % (', "BNCE": -12.5, "N": -2.0, "score": 0.5', '0.5, "BNCE": -12.5, "N": -2.0')],
+            "x  y",
+        ),
     ],
 )
-def test_a_malformed_line_is_named(text):
-    with pytest.raises(InputError, match="list, line 17: "):
-        parse(text, 17)
+def test_lists_in_and_out(tmp_path, given, features, added, ranked, best):
+    (nbest,), form = nbest_lists(tmp_path, *given), FORMATS[given[0]]
+    assert [(one.list_id, one.words) for one in nbest.hypotheses] == [("u-a", "x y"), ("u-a", "x")]
+    for one in nbest.hypotheses:
+        one.added.update(BNCE=-12.5, N=-2.0)
+    assert form.written(nbest) == added and form.written(nbest, [0.5, 0.5]) == ranked
+    assert nbest.hypotheses[0].features == features
+    assert form.best(nbest.hypotheses[0], 0.5) == best
+
+
+MOSES = ["", "0 ||| a", "0 ||| a ||| x= 1", "0 ||| a |||  ||| ", " ||| a ||| x= 1 ||| 2"]
+MOSES += ["0 ||| a ||| x= y ||| 2", "0 ||| a ||| x= 1 ||| two"]
+NO_JSON = '|7|{|{"id":7}|{"nbest":[{"text":"a"}]}|{"id":7,"nbest":[]}|{"id":7,"nbest":7}'
+NO_JSON += '|{"id":7,"nbest":["a"]}|{"id":7,"nbest":[{"text":7}]}'
+NO_COSTS = ["1 2", "[ 1 2", "[ ]", "x"]
+FAIRSEQ = {"NBEST: ": [PLAIN, ""], "line 2: ": ["H-1\t-1\ty\nF-1\tscore= 3"]}
+FAIRSEQ["line 1: "] = ["H-1\t-0.5", "H-1\tx\ty"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "files", "named"),
+    [
+        *(("moses", f"{PLAIN}\n{text}\n", {}, "list, line 2: ") for text in MOSES),
+        *(
+            ("jsonl", f"{JSON % ('', 1)}\n{text}\n", {}, "list, line 2: ")
+            for text in NO_JSON.split("|")
+        ),
+        ("kaldi", "utterance x\n", {"ac": "utterance 1\n"}, "list, line 1: "),
+        ("kaldi", "\n", {"ac": "\n"}, "list, line 1: "),
+        # No n-best list:
+        ("kaldi", "1089-134686-0000 x\n", {"ac": "1089-134686-0000 1\n"}, "list, line 1: "),
+        ("kaldi", "u-1 x\nu-1 y\n", {"ac": "u-1 1\nu-1 2\n"}, "list, line 2: "),
+        ("kaldi", "u-1 x\n", {"ac": "u-2 1\n"}, "ac, line 1: "),
+        *(("kaldi", "u-1 x\n", {"ac": f"u-1 {bad}\n"}, "ac, line 1: ") for bad in NO_COSTS),
+        *(("fairseq", text, {}, named) for named in FAIRSEQ for text in FAIRSEQ[named]),
+        ("kaldi", "u-1 x\n", {"ac": ""}, "ac: "),
+        ("kaldi", "u-1 x\n", {"ac": "u-1 1\nu-2 1\n"}, "NBEST: "),
+        ("srilm", "{folder}/none\n", {}, "none: "),
+        ("srilm", "{folder}/empty\n", {"empty": ""}, "list, line 1: "),
+        ("srilm", "{folder}/u\n", {"u": "-1 -2 0\n-1 -2\n"}, "u, line 2: "),
+        ("srilm", "{folder}/u\n", {"u": "NBestList1.0\n(-1) x y\n"}, "u, line 1: "),
+        ("srilm", "{folder}/u\n", {"u": "-1 -2 x y\n"}, "u, line 1: "),
+    ],
+)
+def test_malformed_lists_are_named(tmp_path, name, text, files, named):
+    with pytest.raises(InputError, match=named):
+        nbest_lists(tmp_path, name, text, files)
 
 
 def test_numbers_as_they_are_written():
@@ -122,71 +196,31 @@ def test_numbers_as_they_are_written():
     assert found == ["-12.5", "3", "0", "0.00001", "-123456.789012"]
 
 
-def test_references_of_moses_lists(tmp_path):
-    (tmp_path / "a").write_bytes("one\u00a0two\tc \x0c\n\n".encode() + b"\xff\n")
-    write_lines(tmp_path / "b", ["x", "y", "z"])
-    write_lines(tmp_path / "c", ["x"])
-    a, b, c = (str(tmp_path / name) for name in "abc")
-    want = {"0": ["one two c", "x"], "1": ["", "y"], "2": ["\ufffd", "z"]}
-    assert MosesFormat().references([a, b]) == want
-    with pytest.raises(InputError):
-        MosesFormat().references([a, c])
-
-
-# ---------------------------------------------------------------- Kaldi
-
-
-def kaldi(tmp_path, text, **costs):
-    for name, content in costs.items():
-        (tmp_path / name).write_text(content)
-    form = KaldiFormat({name: str(tmp_path / name) for name in costs})
-    return form, list(form.hypotheses(read(tmp_path, text.encode())))
-
-
-def test_kaldi_lists_with_costs(tmp_path):
-    form, found = kaldi(
-        tmp_path,
-        "u-a-1 x y\nu-a-2 x\nv-1\n",
-        ac="u-a-1 3\nu-a-2 4.5\nv-1 -1\n",
-        lm="u-a-1 1\nu-a-2 2\nv-1 3\n",
-    )
-    assert [(one.list_id, one.words) for one in found] == [("u-a", "x y"), ("u-a", "x"), ("v", "")]
-    assert [one.features for one in found] == [
-        {"ac": (-3.0,), "lm": (-1.0,)},
-        {"ac": (-4.5,), "lm": (-2.0,)},
-        {"ac": (1.0,), "lm": (-3.0,)},
-    ]
-    found[0].added["BNCE"] = -12.5
-    assert form.annotated(found[0]) == "u-a-1 12.5"
-    found[0].added["N"] = -2.0
-    assert form.annotated(found[0]) == "u-a-1  [ 12.5 2 ]"
-    assert form.rescored(found[0], 1.0) == "u-a-1 x y"
-    assert [form.best(one, 1.0) for one in found] == ["u-a x y", "u-a x", "v"]
+WANT = {"0": ["one two c", "x"], "1": ["", "y"], "2": ["\ufffd", "z"]}
+TEXTS = ("u x y\nv\nw\n", "v z\nu x\n", {"u": ["x y", "x"], "v": ["", "z"]})
+OBJECTS = ['{"id": 7, "text": "x y"}\n{"id": "v", "text": ""}\n', '{"id": "7", "text": "x"}\n']
 
 
 @pytest.mark.parametrize(
-    ("text", "cost", "named"),
+    ("name", "a", "b", "want"),
     [
-        ("utterance x\n", "utterance 1\n", "list, line 1: "),
-        ("\n", "\n", "list, line 1: "),
-        ("1089-134686-0000 x\n", "1089-134686-0000 1\n", "list, line 1: "),  # no n-best list
-        ("u-1 x\nu-1 y\n", "u-1 1\nu-1 2\n", "list, line 2: "),
-        ("u-1 x\n", "u-2 1\n", "ac, line 1: "),
-        ("u-1 x\n", "u-1 1 2\n", "ac, line 1: "),
-        ("u-1 x\n", "", "ac: "),
-        ("u-1 x\n", "u-1 1\nu-2 1\n", "NBEST: "),
+        ("moses", "one\u00a0two\tc \x0c\n\n\udcff\n", "x\ny\nz\n", WANT),
+        ("moses", "x\ny\n", "x\n", None),
+        ("kaldi", *TEXTS),
+        ("srilm", *TEXTS),
+        ("jsonl", *OBJECTS, {"7": ["x y", "x"]}),
+        ("jsonl", '{"id": 7}\n', "", None),
     ],
 )
-def test_malformed_kaldi_lists(tmp_path, text, cost, named):
-    with pytest.raises(InputError, match=named):
-        kaldi(tmp_path, text, ac=cost)
-
-
-def test_references_of_kaldi_lists(tmp_path):
-    write_lines(tmp_path / "a", ["u x y", "v", "w"])
-    write_lines(tmp_path / "b", ["v z", "u x"])
-    found = KaldiFormat({}).references([str(tmp_path / "a"), str(tmp_path / "b")])
-    assert found == {"u": ["x y", "x"], "v": ["", "z"]}
+def test_references(tmp_path, name, a, b, want):
+    (tmp_path / "a").write_bytes(reading.to_bytes(a))
+    (tmp_path / "b").write_bytes(reading.to_bytes(b))
+    names = [str(tmp_path / "a"), str(tmp_path / "b")]
+    if want is not None:
+        assert FORMATS[name].references(names) == want
+    else:
+        with pytest.raises(InputError):
+            FORMATS[name].references(names)
 
 
 # ---------------------------------------------------------------- features
@@ -249,10 +283,10 @@ def test_weights_of_a_command_and_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("LM=1,TM=x", "item 2: "),
-        ("LM=nan", "item 1: "),
-        ("=1", "item 1: "),
-        ("TM=1 LM=2", "item 1: "),
+        ("LM=1,TM=x", "line 2: "),
+        ("LM=nan", "line 1: "),
+        ("=1", "line 1: "),
+        ("TM=1 LM=2", "line 1: "),
         ("none", "none: "),
         ("#=", "--weights: "),
     ],

@@ -5,16 +5,20 @@ follow), get one more feature, "BNCE= -12.3": the log-probability in nats. So
 do Nematus' lists, "id ||| hypothesis ||| score", which thus become Moses'.
 Kaldi lists, "utterance-n word word ...", give a file of costs, "utterance-n
 12.3": negative log-probabilities. With --format fairseq, the output of
-fairseq-generate --nbest N gets lines "F-i TAB BNCE= -12.3".
+fairseq-generate --nbest N gets lines "F-i TAB BNCE= -12.3". With --format
+jsonl, the hypotheses of {"id": 7, "nbest": [{"text": "a b", "score": -1.5}]}
+get "BNCE": -12.3. With --format srilm, NBEST names the files of SRILM's lists,
+"ascore lscore nwords word word ...", which get lines "file -12.3".
 
 With --weights or --tune the lists are sorted by the weighted sum of their
 features, best first. The feature "score" is the list's own score. Weights are
 a file of lines "name= value ...", or NAME=VALUE with spaces or commas between
 several: one value for each of a feature's values.
 
-Line i (from 0) of a reference belongs to list i; a Kaldi reference is a text,
-"utterance word word ..."; fairseq's T- lines, as in the list itself, are
-references, too. Give --tune or --ref again for more references.
+Line i (from 0) of a reference belongs to list i; a reference of Kaldi or SRILM
+is a text, "utterance word word ...", and one of JSON lines {"id": 7, "text":
+"a b"}; fairseq's T- lines, as in the list itself, are references, too. Give
+--tune or --ref again for more references.
 
   fairseq-bnce rescore --path CKPT --tune dev.ref --weights-out w dev.nbest
   fairseq-bnce rescore --path CKPT --weights w --best test.best test.nbest
@@ -35,8 +39,9 @@ import numpy as np
 from fairseq_bnce.cli import common
 from fairseq_bnce.cli.mixture import add_mixture_flags, check_mixture, load_model
 from fairseq_bnce.errors import InputError, at_least, quoted
+from fairseq_bnce.rescoring.formats import FORMATS
 from fairseq_bnce.rescoring.language_model import Added, add_features
-from fairseq_bnce.rescoring.lists import SCORE, NBest, build_format, group, unique_lists
+from fairseq_bnce.rescoring.lists import NBest, unique_lists
 from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, compare, distinct_counts
 from fairseq_bnce.rescoring.tuning import Lists, tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
@@ -65,8 +70,7 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
     add = common.flag_adder(parser)
     text = "n-best lists, also gzip, bzip2 or xz; standard input by default, and for -"
     add("list", text, metavar="NBEST", nargs="?", default=STDIN)
-    forms = ("moses", "kaldi", "fairseq")
-    add("--format", "of NBEST (default: moses)", choices=forms, default="moses")
+    add("--format", "of NBEST (default: moses)", choices=tuple(FORMATS), default="moses")
     text = "costs of a Kaldi list, 'utterance-n cost' in the list's order, as the feature NAME"
     costs: Dict[str, Any] = {"type": lambda text: text.partition("=")[::2], "action": "append"}
     add("--cost", text, metavar="NAME=FILE", default=[], **costs)
@@ -82,12 +86,13 @@ def _add_weight_flags(parser: argparse.ArgumentParser) -> None:
     add = common.flag_adder(parser.add_argument_group("weights"))
     text = "weights to sort the lists by; with --tune, the start of the search"
     add("--weights", text, metavar=("FILE|NAME=V", "NAME=V"), nargs="+")
-    add("--tune", "fit the weights to these references", metavar="REF", action="append")
-    add("--ref", "measure --weights by these references", metavar="REF", action="append")
-    text = "features that get weights (default: score, or --cost; the added ones; --weights)"
+    references: Dict[str, Any] = {"metavar": "REF", "action": "append", "default": []}
+    add("--tune", "fit the weights to these references", **references)
+    add("--ref", "measure --weights by these references", **references)
+    text = "features that get weights (default: the list's own; the added ones; --weights)"
     add("--tune-features", text, metavar="NAME,...")
     add("--weights-out", "write the tuned weights, for --weights", metavar="FILE")
-    add("--metric", "default: bleu; for Kaldi lists wer", choices=("bleu", "wer"))
+    add("--metric", "default: bleu; for lists of Kaldi and SRILM wer", choices=("bleu", "wer"))
     text = "sacrebleu's tokeniser (default: none; lists and references are cut alike)"
     add("--bleu-tokenize", text, metavar="NAME", default="none")
     count: Dict[str, Any] = {"metavar": "N", "type": at_least(0)}
@@ -103,7 +108,6 @@ def run(options: argparse.Namespace) -> None:
         _separate_weights(options)
     _check_flags(options)
     check_mixture(options)
-    _check_files(options)
     _Rescoring(options).run()
 
 
@@ -119,7 +123,7 @@ def _separate_weights(options: argparse.Namespace) -> None:
 
 
 def _check_flags(options: argparse.Namespace) -> None:
-    """Refuse flags that would be ignored."""
+    """Refuse flags that would be ignored, and outputs that would replace an input."""
     has_weights = options.weights or options.tune
     if not (options.path or has_weights):
         raise InputError("--path: required a model, or --weights or --tune")
@@ -130,12 +134,8 @@ def _check_flags(options: argparse.Namespace) -> None:
         raise InputError(f"--cost: required NAME=FILE, got {dict(options.cost)}")
     if options.best and not has_weights:
         raise InputError("--best: required --weights or --tune")
-
-
-def _check_files(options: argparse.Namespace) -> None:
-    """Check that no output replaces an input."""
-    inputs = [options.list, options.weights, *(options.tune or options.ref or [])]
-    inputs += [name for _, name in options.cost]
+    inputs = [options.list, options.weights, *options.tune, *options.ref]
+    inputs += dict(options.cost).values()
     if options.path:
         inputs += [*common.model_files(options.path, options.data), *options.mix_with]
     outputs = {"--out": options.out, "--best": options.best, "--weights-out": options.weights_out}
@@ -153,18 +153,16 @@ class _Rescoring:
     """
 
     def __init__(self, options: argparse.Namespace):
-        self.options = options
-        is_kaldi = options.format == "kaldi"
-        self.format = build_format(options.format, dict(options.cost))
+        self.options, self.costs = options, dict(options.cost)
+        self.format = FORMATS[options.format]
         self.weights: Weights = read_weights(options.weights) if options.weights else {}
         names = options.tune or options.ref
-        self.measure: Any = _build_measure(options, names) if names else None
+        self.measure: Any = self._build_measure(names) if names else None
         self.references = self.format.references(names) if names else {}
         # The names of the added features, by flags.
         flags = [flag for flag in _SUFFIXES if getattr(options, flag)]
         self.added = {flag: options.feature + _SUFFIXES[flag] for flag in flags}
-        # The features with the scores of the system that made the lists.
-        self.own = list(dict(options.cost)) if is_kaldi else [SCORE]
+        self.own = self.format.own_features(self.costs)
         self.tuned = self._tuned_names() if options.tune else []
         weighted = {*self.tuned, *self.weights}
         if self.added and weighted and weighted.isdisjoint(self.added.values()):
@@ -181,17 +179,18 @@ class _Rescoring:
             lists = self._scored_lists()
             if options.tune:
                 lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
-            if not self.weights:
-                for nbest in lists:
-                    lines = map(self.format.annotated, nbest.hypotheses)
-                    out.write("\n".join([*nbest.hypotheses[0].head, *lines]))
-                    out.flush()
-            else:
-                self._write_ranked(lists, out, best)
+            self._write(lists, out, best)
+
+    def _build_measure(self, references: List[str]) -> Any:
+        if (self.options.metric or self.format.metric) == "bleu":
+            return Bleu(self.options.bleu_tokenize)
+        if len(references) > 1:
+            raise InputError("--metric: required bleu with several references, got wer")
+        return WordErrorRate()
 
     def _tuned_names(self) -> List[str]:
-        default = [*self.own, *self.added.values(), *self.weights]
-        names = self.options.tune_features.split(",") if self.options.tune_features else default
+        chosen = self.options.tune_features
+        names = chosen.split(",") if chosen else [*self.own, *self.added.values(), *self.weights]
         names = list(dict.fromkeys(map(str.strip, names)))
         if len(names) < 2:
             raise InputError(f"--tune: required two features (--tune-features), got {names}")
@@ -199,12 +198,12 @@ class _Rescoring:
 
     def _lists(self) -> Iterator[NBest]:
         """Read the lists."""
-        lists = group(self.format.hypotheses(numbered_lines(self.options.list)))
+        lists = self.format.read(numbered_lines(self.options.list), self.costs)
         return unique_lists(lists) if self.weights or self.options.tune else lists
 
     def _check_lists(self) -> None:
         """Read the lists, if they are files, before hours of scoring: references and features."""
-        files = [self.options.list, *(name for _, name in self.options.cost)]
+        files = [self.options.list, *self.costs.values()]
         weighted = self.tuned or self.weights
         if self.added and weighted and all(map(os.path.isfile, files)):
             names = [name for name in weighted if name not in self.added.values()]
@@ -233,11 +232,10 @@ class _Rescoring:
         scorers = {self.options.feature: scorer}
         if "both" in self.added:
             scorers[self.added["both"]] = scorer.with_exact(True)
-        sign = -1 if self.options.format == "kaldi" else 1
         counts = (self.added.get("count_words"), self.added.get("count_oov"))
-        added = Added(scorers, *counts, sign, words, words.count)
+        added = Added(scorers, *counts, self.format.count_sign, words, words.count)
         bar = common.progress_bar(self.options, unit=" lists")
-        yield from common.shown(add_features(lists, added), bar, _lists_and_words)
+        yield from common.shown(add_features(lists, added), bar, lambda nbest: (1, nbest.words()))
         words.end()
 
     def _tune(self, lists: Iterator[NBest], scratch: Any) -> Iterator[NBest]:
@@ -251,23 +249,22 @@ class _Rescoring:
             pickle.dump(nbest, scratch)
         if not features:
             raise InputError(f"{self.options.list}: required n-best lists, got nothing")
-        self.weights = self._fit(space, Lists.join(features, counts))
+        self._fit(space, Lists.join(features, counts))
         scratch.seek(0)
         return (pickle.load(scratch) for _ in range(len(features)))
 
-    def _fit(self, space: Space, lists: Lists) -> Weights:
+    def _fit(self, space: Space, lists: Lists) -> None:
+        options = self.options
         own = {name: (1.0,) * size for name, size in space.sizes.items() if name in self.own}
         start = space.vector(self.weights or own)
-        settings = {"restarts": self.options.restarts, "seed": self.options.seed}
-        with common.progress_bar(self.options, unit=" lines searched") as bar:
-            tuned = tune(lists, start, self.measure, on_line=bar.update, **settings)
-        weights = space.weights(tuned.weights)
-        lines = weight_lines(weights)
+        with common.progress_bar(options, unit=" lines searched") as bar:
+            found = tune(lists, start, self.measure, options.restarts, options.seed, bar.update)
+        self.weights = space.weights(found.weights)
+        lines = weight_lines(self.weights)
         logger.warning("weights: " + ", ".join(lines))
-        if self.options.weights_out:
-            with Output(self.options.weights_out) as out:
+        if options.weights_out:
+            with Output(options.weights_out) as out:
                 out.write("\n".join(lines))
-        return weights
 
     def _reference(self, nbest: NBest) -> List[str]:
         if nbest.list_id not in self.references:
@@ -276,17 +273,18 @@ class _Rescoring:
             raise nbest.hypotheses[0].line.error(required, quoted(nbest.list_id))
         return self.references[nbest.list_id]
 
-    def _write_ranked(self, lists: Iterable[NBest], out: Output, best: Optional[Output]) -> None:
+    def _write(self, lists: Iterable[NBest], out: Output, best: Optional[Output]) -> None:
+        """Write lists, sorted if there are weights: without, all totals are 0."""
         counts: List[np.ndarray] = []
         for nbest, space in self._weighted(lists, list(self.weights)):
             order, totals = ranking(space.matrix(nbest), space.vector(self.weights))
             ranked = [nbest.hypotheses[place] for place in order]
-            lines = map(self.format.rescored, ranked, totals[order])
-            out.write("\n".join([*ranked[0].head, *lines]))
+            shown = totals[order].tolist() if self.weights else ()
+            out.write("\n".join(self.format.written(nbest._replace(hypotheses=ranked), shown)))
             out.flush()
             if best is not None:
                 best.write(self.format.best(ranked[0], totals[order[0]]))
-            if self.measure is not None:
+            if self.measure is not None and self.weights:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
                 counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
         if counts:
@@ -295,8 +293,7 @@ class _Rescoring:
     def _report(self, before: np.ndarray, after: np.ndarray) -> None:
         """Log the measure of the lists' first entries and of the best ones."""
         options = self.options
-        settings = {"resamples": options.resamples, "seed": options.seed}
-        found = compare(before, after, self.measure, **settings)
+        found = compare(before, after, self.measure, resamples=options.resamples, seed=options.seed)
         form, signed = "{:.2f} [{:.2f}, {:.2f}]", "{:+.2f} [{:+.2f}, {:+.2f}]"
         first = form.format(found.before, *found.before_interval)
         last = form.format(found.after, *found.after_interval)
@@ -308,14 +305,3 @@ class _Rescoring:
         )
         if len(before) < len(self.references):
             logger.warning(f"{len(before):,} of {len(self.references):,} references have a list")
-
-
-def _lists_and_words(nbest: NBest) -> Tuple[int, int]:
-    return 1, sum(len(hypothesis.words.split()) for hypothesis in nbest.hypotheses)
-
-
-def _build_measure(options: argparse.Namespace, references: List[str]) -> Any:
-    metric = options.metric or ("wer" if options.format == "kaldi" else "bleu")
-    if metric == "wer" and len(references) > 1:
-        raise InputError(f"--metric: required bleu with several references, got {metric}")
-    return WordErrorRate() if metric == "wer" else Bleu(options.bleu_tokenize)

@@ -6,6 +6,7 @@ hypotheses side by side, and hypotheses that begin alike are one until they diff
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -77,9 +78,8 @@ def _added(lists: List[NBest], added: Added) -> List[NBest]:
     hypotheses = [hypothesis for nbest in lists for hypothesis in nbest.hypotheses]
     for hypothesis in hypotheses:
         for name in hypothesis.features.keys() & set(added.names()):
-            raise hypothesis.line.error(
-                f"no feature {name!r} (or another --feature), since it would be added", "one"
-            )
+            required = f"no feature {name!r} (or another --feature), since it would be added"
+            raise hypothesis.line.error(required, "one")
     distinct = dict.fromkeys(hypothesis.words for hypothesis in hypotheses)
     texts = {words: added.make_words(readable(words)) for words in distinct}
     features = _features(list(dict.fromkeys(texts.values())), added)
@@ -118,22 +118,16 @@ def score(scorer: Any, texts: Sequence[str]) -> List[Scored]:
     size = max(1, 4 * scorer.batch_tokens // (1 + max(map(len, ids))))
     groups = [ids[start : start + size] for start in range(0, len(ids), size)]
     totals = np.concatenate([totals_by_prefixes(scorer, some) for some in groups])
-    return [
-        Scored(float(total), len(some), int(scorer.is_oov(some).sum()))
-        for total, some in zip(totals, ids)
-    ]
+    counts = [(len(some), int(scorer.is_oov(some).sum())) for some in ids]
+    return [Scored(float(total), *both) for total, both in zip(totals, counts)]
 
 
 def share_prefixes(texts: Sequence[str]) -> bool:
     """Return whether sentences begin alike enough for scores by prefixes to be faster."""
-    prefixes, words = set(), 0
+    found: List[Any] = []
     for text in texts:
-        prefix = 0
-        for word in (*text.split(), "</s>"):
-            prefix = hash((prefix, word))
-            prefixes.add(prefix)
-            words += 1
-    return words >= LEAST_GAIN * max(1, len(prefixes))
+        found += itertools.accumulate([*text.split(), "</s>"], lambda *pair: hash(pair))
+    return len(found) >= LEAST_GAIN * max(1, len(set(found)))
 
 
 def totals_by_prefixes(scorer: Any, sentences: Sequence[Sequence[int]]) -> np.ndarray:

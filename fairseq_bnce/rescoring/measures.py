@@ -6,7 +6,7 @@ Koehn 2004).
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -15,7 +15,20 @@ from fairseq_bnce.errors import InputError
 ORDER = 4  # of BLEU's n-grams
 
 
-class Bleu:
+class _Measure:
+    def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """Return (hypotheses, C) int64 counts, for one sentence with one or more references."""
+        return np.array([self._count(text, references) for text in hypotheses], dtype=np.int64)
+
+    def value(self, sums: np.ndarray) -> float:
+        """Return the measure of summed counts (C,)."""
+        return float(self.values(sums[None])[0])
+
+    values: Callable[[np.ndarray], np.ndarray]
+    _count: Callable[[str, Sequence[str]], List[int]]
+
+
+class Bleu(_Measure):
     """BLEU, 0 to 100, with sacrebleu's counts and formula.
 
     A sentence's counts are: hypothesis and reference length, matched n-grams (1 to 4), n-grams.
@@ -36,20 +49,9 @@ class Bleu:
         try:
             self._metric = BLEU(tokenize=tokenize, effective_order=True)
         except Exception as error:  # some tokenisers need packages or a download
-            known = ", ".join(BLEU.TOKENIZERS)
-            raise InputError(
-                f"--bleu-tokenize: required one of {known}, that works here, got {tokenize!r}: "
-                f"{error}"
-            ) from error
+            required = f"required one of {', '.join(BLEU.TOKENIZERS)}, that works here"
+            raise InputError(f"--bleu-tokenize: {required}, got {tokenize!r}: {error}") from error
         self.description = f"BLEU (sacrebleu, tokenize {tokenize})"
-
-    def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """Return (hypotheses, 10) int64 counts, for one sentence with one or more references."""
-        return np.array([self._count(text, references) for text in hypotheses], dtype=np.int64)
-
-    def value(self, sums: np.ndarray) -> float:
-        """Return BLEU of summed counts (10,)."""
-        return float(self.values(sums[None])[0])
 
     def values(self, sums: np.ndarray) -> np.ndarray:
         """Return BLEU (n,) of summed counts (n, 10)."""
@@ -63,17 +65,15 @@ class Bleu:
         return found
 
     def _smoothed(self, length: int, reference: int, *ngrams: int) -> float:
-        correct, total = list(ngrams[:ORDER]), list(ngrams[ORDER:])
-        return self._metric.compute_bleu(
-            correct, total, length, reference, smooth_method="exp"
-        ).score
+        counts = list(ngrams[:ORDER]), list(ngrams[ORDER:]), length, reference
+        return self._metric.compute_bleu(*counts, smooth_method="exp").score
 
     def _count(self, hypothesis: str, references: Sequence[str]) -> List[int]:
         score = self._metric.sentence_score(hypothesis, references)
         return [score.sys_len, score.ref_len, *score.counts, *score.totals]
 
 
-class WordErrorRate:
+class WordErrorRate(_Measure):
     """Word error rate, per cent, with jiwer's counts: errors, words of the reference."""
 
     sign = -1
@@ -84,20 +84,13 @@ class WordErrorRate:
         self._process = jiwer.process_words
         self.description = "word error rate (jiwer), per cent"
 
-    def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """Return (hypotheses, 2) int64 counts, for one sentence with one reference."""
-        return np.array([self._count(text, references[0]) for text in hypotheses], dtype=np.int64)
-
-    def value(self, sums: np.ndarray) -> float:
-        """Return the rate of summed counts (2,); nan if the references have no word."""
-        return float(self.values(sums[None])[0])
-
     def values(self, sums: np.ndarray) -> np.ndarray:
         """Return rates (n,) of summed counts (n, 2); nan if the references have no word."""
         errors, words = sums.astype(np.float64).T
         return np.divide(100 * errors, words, out=np.full(len(sums), np.nan), where=words > 0)
 
-    def _count(self, hypothesis: str, reference: str) -> List[int]:
+    def _count(self, hypothesis: str, references: Sequence[str]) -> List[int]:
+        (reference,) = references
         if not reference:  # older versions of jiwer refuse it
             return [len(hypothesis.split()), 0]
         found = self._process(reference, hypothesis)
@@ -148,17 +141,7 @@ def compare(
         times = np.bincount(generator.integers(size, size=size), minlength=size)
         values[resample] = measure.values(np.stack([times @ before, times @ after]))
     old, new = values.T
-    return Comparison(
-        measure.value(before.sum(0)),
-        measure.value(after.sum(0)),
-        _interval(old),
-        _interval(new),
-        _interval(new - old),
-        size,
-    )
-
-
-def _interval(values: np.ndarray) -> Tuple[float, float]:
     # A resample may have no word in its references, and so no word error rate.
-    low, high = np.nanpercentile(values, [2.5, 97.5])
-    return float(low), float(high)
+    low_high = np.nanpercentile([old, new, new - old], [2.5, 97.5], axis=1).T
+    intervals: List[Any] = [tuple(pair) for pair in low_high.tolist()]
+    return Comparison(measure.value(before.sum(0)), measure.value(after.sum(0)), *intervals, size)

@@ -135,7 +135,6 @@ def tune(
     lists: Lists,
     start: np.ndarray,
     measure: Any,
-    *,
     restarts: int = 10,
     seed: int = 1,
     on_line: Callable[[], Any] = lambda: None,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from fairseq_bnce.errors import InputError, quoted
 from fairseq_bnce.rescoring.lists import Hypothesis, NBest
-from fairseq_bnce.text.reading import numbered_lines, strip_bom
+from fairseq_bnce.text.reading import Line, numbered_lines, strip_bom
 
 COMMENT = "#"  # begins a line without weights
 Weights = Dict[str, Tuple[float, ...]]
@@ -19,17 +19,13 @@ def read_weights(given: str) -> Weights:
     """Read weights from a file, or from a text with ``=`` that is not the name of a file.
 
     Raises:
-        InputError: naming the line or item, for another form.
+        InputError: naming the line, or the place of an item as its line, for another form.
     """
+    lines: Iterable[Line] = numbered_lines(given)
     if "=" in given and not os.path.exists(given):
-        items = [(f"--weights, item {i}", item) for i, item in enumerate(given.split(","), 1)]
-    else:
-        items = [
-            (f"{line.source}, line {line.number}", strip_bom(line.text))
-            for line in numbered_lines(given)
-        ]
-    stripped = [(where, item.strip()) for where, item in items]
-    weights = dict(_parse(*one) for one in stripped if one[1] and not one[1].startswith(COMMENT))
+        lines = [Line(item, "--weights", place) for place, item in enumerate(given.split(","), 1)]
+    stripped = (line._replace(text=strip_bom(line.text).strip()) for line in lines)
+    weights = dict(_parse(one) for one in stripped if one.text and one.text[0] != COMMENT)
     if not weights:
         raise InputError(f"--weights: required 'name= value', got nothing in {quoted(given)}")
     return weights
@@ -37,10 +33,8 @@ def read_weights(given: str) -> Weights:
 
 def weight_lines(weights: Mapping[str, Sequence[float]]) -> List[str]:
     """Return lines that :func:`read_weights` reads."""
-    return [
-        f"{name}= {' '.join(f'{value:.9g}' for value in values)}"
-        for name, values in weights.items()
-    ]
+    texts = {name: (f"{value:.9g}" for value in values) for name, values in weights.items()}
+    return [f"{name}= {' '.join(values)}" for name, values in texts.items()]
 
 
 class Space:
@@ -49,23 +43,17 @@ class Space:
     Args:
         names: of the features; each has as many columns as values in ``example``, or as weights.
         example: the first list.
-        weights: of some of the features.
+        given: weights of some of the features.
 
     Raises:
         InputError: for a feature with neither values nor weights.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        example: NBest,
-        weights: Optional[Mapping[str, Sequence[float]]] = None,
-    ):
-        given = weights or {}
+    def __init__(self, names: Sequence[str], example: NBest, given: Optional[Weights] = None):
         self._example = example.hypotheses
         sizes = {name: max(len(h.values(name)) for h in self._example) for name in names}
         self._unmet = [name for name in names if not sizes[name]]
-        self.sizes = {name: size or len(given.get(name, ())) for name, size in sizes.items()}
+        self.sizes = {name: n or len((given or {}).get(name, ())) for name, n in sizes.items()}
         self._check_known([name for name in names if not self.sizes[name]])
 
     def matrix(self, nbest: NBest) -> np.ndarray:
@@ -131,13 +119,12 @@ def ranking(matrix: np.ndarray, weights: np.ndarray) -> Tuple[np.ndarray, np.nda
     return np.argsort(-found, kind="stable"), found
 
 
-def _parse(where: str, item: str) -> Tuple[str, Tuple[float, ...]]:
-    name, _, values = item.rpartition("=")  # names of sparse features may contain "="
+def _parse(item: Line) -> Tuple[str, Tuple[float, ...]]:
+    name, _, values = item.text.rpartition("=")  # names of sparse features may contain "="
     try:
         numbers = tuple(map(float, values.split()))
     except ValueError:
         numbers = ()
     if len(name.split()) != 1 or not numbers or not np.isfinite(numbers).all():
-        required = "'name= value', comments on lines of their own"
-        raise InputError(f"{where}: required {required}, got {quoted(item)}")
+        raise item.error("'name= value', comments on lines of their own", quoted(item.text))
     return name.strip(), numbers
