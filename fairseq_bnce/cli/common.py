@@ -170,10 +170,8 @@ def check_outputs(outputs: Dict[str, Optional[str]], inputs: Iterable[Optional[s
 
 def without_nan(numbers: Dict[str, Any]) -> Dict[str, Any]:
     """Replace NaN and infinity, which JSON lacks, by None."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in numbers.items()
-    }
+    lacking = {k for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)}
+    return {**numbers, **dict.fromkeys(lacking)}
 
 
 def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings: Any) -> Any:
@@ -187,7 +185,7 @@ def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings
 def shown(
     items: Iterable[Any],
     bar: Any,
-    count: Callable[[Any], Tuple[int, int]] = lambda window: (len(window), _words(window)),
+    count: Callable[[Any], Tuple[int, int]] = lambda w: (len(w), sum(len(s.words) for s in w)),
     done: Optional[Callable[[], int]] = None,
 ) -> Iterator[Any]:
     """Yield items, and show how many lines and words a second they are.
@@ -207,7 +205,3 @@ def shown(
             moved = (done() if done else lines) - bar.n
             bar.set_postfix_str(f"{lines:,} lines, {speed}" if done else speed, refresh=not moved)
             bar.update(moved)
-
-
-def _words(scores: Iterable[Any]) -> int:
-    return sum(len(score.words) for score in scores)

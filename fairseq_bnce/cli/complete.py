@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import operator
 import os
 from itertools import zip_longest
 from typing import Any, Dict, List, Mapping, Sequence
@@ -54,10 +55,10 @@ def run(options: argparse.Namespace) -> None:
     # A file whose name has the separator is one model.
     is_one = os.path.isfile(options.path)
     paths = [options.path] if is_one else options.path.split(os.pathsep)
-    models = [name for path in paths for name in common.model_files(path, options.data)]
-    models += options.mix_with
     check_mixture(options)
-    common.check_outputs({"--out": options.out}, [options.questions, options.answers, *models])
+    inputs = [name for path in paths for name in common.model_files(path, options.data)]
+    inputs += [options.questions, options.answers, *options.mix_with]
+    common.check_outputs({"--out": options.out}, inputs)
     questions = completion.read_questions(options.questions)
     right = completion.right_letters(questions, options.answers) if options.answers else []
     with Output(options.out) as out:
@@ -75,10 +76,8 @@ def _scores(options: argparse.Namespace, paths: List[str], questions: List[Quest
     sizes = [len(question.sentences) for question in questions]
     totals = dict.fromkeys(names, np.zeros(sum(sizes)))
     novels = None if options.tokenize else TrainingText(PENN, lowercase=True)
-    models = [
-        load_model(argparse.Namespace(**{**vars(options), "path": path}), novels) for path in paths
-    ]
-    for model in models:
+    of_paths = [argparse.Namespace(**{**vars(options), "path": path}) for path in paths]
+    for model in [load_model(own, novels) for own in of_paths]:
         words = common.model_words(options, model, novels)
         sentences = [words(text) for question in questions for text in question.sentences]
         for name in names:
@@ -111,12 +110,11 @@ def _accuracies(scores: Scores, right: Sequence[str]) -> Dict[str, Dict[str, Any
     letters = {name: completion.chosen(values) for name, values in scores.items()}
     found: Dict[str, Dict[str, Any]] = {}
     for name, choices in letters.items():
-        hits = sum(one == other for one, other in zip(choices, right))
-        one = completion.Accuracy(hits, len(right))
+        one = completion.Accuracy(sum(map(operator.eq, choices, right)), len(right))
         low, high = one.interval()
         found[name] = {**one._asdict(), "share": one.share, "low": low, "high": high}
     if len(letters) == 2:
-        count = sum(one != other for one, other in zip(*letters.values()))
+        count = sum(map(operator.ne, *letters.values()))
         found["differ"] = {"count": count, "asked": len(right), "share": count / len(right)}
     return found
 

@@ -116,7 +116,7 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     table = csv.writer(out, "excel-tab", lineterminator="")
     if options.table and (options.shard or (1,))[0] == 1:
         table.writerow(["line", "position", "word", "log_prob", "is_oov"])
-    units = ["", "word_"] if options.join_subwords else [""]
+    units = ("", "word_") if options.join_subwords else ("",)
     sums: Dict[str, Any] = {unit: collections.Counter() for unit in units}
     # Lines of scores on the same terminal show the progress.
     has_bar = options.summary or options.out or not (sys.stdout and sys.stdout.isatty())
@@ -128,14 +128,17 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
             if options.given or options.no_eos:
                 first = contexts.popleft() if options.given else 0
                 score = _words(score, first, -1 if options.no_eos else None)
+            whole = _joined(score, options.join_subwords)
             if options.nemo:
                 out.write(_rescored(*beams.popleft(), score, options))
             elif options.table:
-                table.writerows(_rows(next(numbers), score, options))
+                table.writerows(_rows(next(numbers), whole, options))
             elif not options.summary:
-                out.write(form(score, options))
-            for unit, counts in sums.items():
-                _add(counts, _joined(score, unit and options.join_subwords))
+                out.write(form(score, whole, options))
+            for counts, one in zip(sums.values(), (score, whole)):
+                oov_total = float(one.log_probs[one.is_oov].sum())
+                counts.update(lines=1, tokens=len(one.words), oov=one.oov, oov_total=oov_total)
+                counts["total"] += one.total
         out.flush()
     if options.summary:
         out.write(_summary(sums, options))
@@ -169,8 +172,7 @@ def _after_contexts(lines: Iterable[str], words: ModelWords, contexts: Deque[int
     for number, line in enumerate(lines, 1):
         context, tab, text = line.partition("\t")
         if not tab:
-            got = f"got {quoted(line)} (line {number:,} of the input)"
-            raise InputError(f"--given: required a context, a tab and a text, {got}")
+            raise _bad_line("--given: required a context, a tab and a text", number, line)
         context = words(context)
         contexts.append(len(context.split()))
         yield f"{context} {words(text)}"
@@ -202,9 +204,12 @@ def _beam_texts(lines: Iterable[str], beams: Deque[Tuple[str, float]]) -> Iterat
             beams.append((text, float(score)))
         except ValueError:
             required = "--nemo: required a text, a tab and a number"
-            got = f"got {quoted(line)} (line {number:,} of the input)"
-            raise InputError(f"{required}, {got}") from None
+            raise _bad_line(required, number, line) from None
         yield text
+
+
+def _bad_line(required: str, number: int, line: str) -> InputError:
+    return InputError(f"{required}, got {quoted(line)} (line {number:,} of the input)")
 
 
 def _rescored(text: str, before: float, score: SentenceScore, options: argparse.Namespace) -> str:
@@ -214,41 +219,30 @@ def _rescored(text: str, before: float, score: SentenceScore, options: argparse.
     return f"{text}\t{after:.6f}"
 
 
-def _columns(score: SentenceScore, options: argparse.Namespace) -> str:
-    """Return the line of a score, columns separated by tabs."""
+def _columns(score: SentenceScore, whole: SentenceScore, options: argparse.Namespace) -> str:
+    """Return the line of a score, columns separated by tabs; ``whole`` has whole words."""
     unit = _UNITS[options.base]
     line = f"{score.total / unit:.6f}\t{len(score.words)}\t{score.oov}"
-    if options.per_word:
-        score = _joined(score, options.join_subwords)
-        pairs = zip(score.words, (score.log_probs / unit).tolist())
-        line += "".join([f"\t{word} {log_prob:.6f}" for word, log_prob in pairs])
-    return line
+    pairs = zip(whole.words, (whole.log_probs / unit).tolist()) if options.per_word else ()
+    return line + "".join([f"\t{word} {log_prob:.6f}" for word, log_prob in pairs])
 
 
 def _rows(number: int, score: SentenceScore, options: argparse.Namespace) -> Iterator[Tuple]:
     """Yield the rows of a table, one for each word of a line."""
-    score = _joined(score, options.join_subwords)
-    log_probs = (score.log_probs / _UNITS[options.base]).tolist()
+    log_probs = score.log_probs / _UNITS[options.base]
     for place, (word, log_prob) in enumerate(zip(score.words, log_probs)):
         yield number, place + 1, word, f"{log_prob:.6f}", int(score.is_oov[place])
 
 
-def _json_object(score: SentenceScore, options: argparse.Namespace) -> str:
-    """Return the line of a score, as JSON."""
+def _json_object(score: SentenceScore, whole: SentenceScore, options: argparse.Namespace) -> str:
+    """Return the line of a score, as JSON; ``whole`` has whole words."""
     unit = _UNITS[options.base]
     found: Dict[str, Any] = {"log_prob": round(score.total / unit, 6)}
     found.update(tokens=len(score.words), oov=score.oov)
     if options.per_word:
-        score = _joined(score, options.join_subwords)
-        found.update(words=score.words, log_probs=(score.log_probs / unit).round(6).tolist())
-        found["is_oov"] = score.is_oov.tolist()
+        found.update(words=whole.words, log_probs=(whole.log_probs / unit).round(6).tolist())
+        found["is_oov"] = whole.is_oov.tolist()
     return json.dumps(found, ensure_ascii=False)
-
-
-def _add(counts: Dict[str, Any], score: SentenceScore) -> None:
-    """Add a line to the counts of a summary."""
-    counts.update(lines=1, tokens=len(score.words), oov=score.oov, total=score.total)
-    counts["oov_total"] += float(score.log_probs[score.is_oov].sum())
 
 
 def _summary(sums: Dict[str, Dict[str, Any]], options: argparse.Namespace) -> str:
@@ -256,15 +250,12 @@ def _summary(sums: Dict[str, Dict[str, Any]], options: argparse.Namespace) -> st
     found: Dict[str, Any] = {}
     for unit, counts in sums.items():
         total, tokens, oov = counts["total"], counts["tokens"], counts["oov"]
-        found[f"{unit}ppl_with_oov"] = _perplexity(total, tokens)
-        found[f"{unit}ppl_without_oov"] = _perplexity(total - counts["oov_total"], tokens - oov)
+        known, known_total = tokens - oov, total - counts["oov_total"]
+        found[f"{unit}ppl_with_oov"] = math.exp(-total / tokens) if tokens else math.nan
+        found[f"{unit}ppl_without_oov"] = math.exp(-known_total / known) if known else math.nan
         found.update({f"{unit}oov": oov, f"{unit}tokens": tokens})
     if options.json:
         found.update(lines=sums[""]["lines"], log_prob=sums[""]["total"] / _UNITS[options.base])
         return json.dumps(common.without_nan(found))
     text = "\n".join(_FORMS[unit] for unit in sums).format(*found.values())
     return text.replace("\tnan", "\tnone")  # without words
-
-
-def _perplexity(log_prob: float, tokens: int) -> float:
-    return math.exp(-log_prob / tokens) if tokens else math.nan

@@ -83,10 +83,9 @@ class EspnetScorer(_INTERFACE):
 
     def _read(self, ys: Tensor, states: List[Any]) -> List[History]:
         """Return the histories of ys, read in one batch."""
-        found = [
-            self.histories.start() if state is None else self.histories.after(state, last)
-            for state, last in zip(states, self._ids[ys[:, -1].cpu().numpy()].tolist())
-        ]
+        pairs = zip(states, self._ids[ys[:, -1].cpu().numpy()].tolist())
+        start, after = self.histories.start, self.histories.after
+        found = [start() if state is None else after(state, last) for state, last in pairs]
         self.histories.read(found)
         return found
 

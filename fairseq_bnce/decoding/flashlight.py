@@ -80,9 +80,8 @@ class FlashlightLM(_LM):
             raise ScoringError(f"usr_token_idx: required at least 0, got {usr_token_idx}")
         search, after = self._search(state), state.child(usr_token_idx)
         if after not in search:
-            word = self._ids[usr_token_idx]
-            history, log_prob = self.histories.extend(search[state][0], word)
-            search[after] = history, log_prob + self._offsets[usr_token_idx]
+            new, log_prob = self.histories.extend(search[state][0], self._ids[usr_token_idx])
+            search[after] = new, log_prob + self._offsets[usr_token_idx]
         return after, search[after][1]
 
     def finish(self, state: Any) -> Tuple[Any, float]:
@@ -116,7 +115,5 @@ class FlashlightLM(_LM):
         for search in tuple(self._searches):
             if state in search:
                 return search
-        raise ScoringError(
-            "state: required one that this language model's start or score gave, in one of its "
-            f"last {self._searches.maxlen} searches, got another"
-        )
+        required = "required one that this language model's start or score gave, in one of its last"
+        raise ScoringError(f"state: {required} {self._searches.maxlen} searches, got another")

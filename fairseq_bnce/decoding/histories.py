@@ -9,6 +9,7 @@ last; other histories are read again when a decoder asks for them.
 from __future__ import annotations
 
 import collections
+import functools
 import threading
 import uuid
 import weakref
@@ -63,10 +64,7 @@ class History:
 
 
 def _history(owner: str, words: Sequence[int]) -> History:
-    history = History(owner)
-    for word in words:
-        history = History(owner, history, word)
-    return history
+    return functools.reduce(functools.partial(History, owner), words, History(owner))
 
 
 class Histories:
@@ -87,10 +85,12 @@ class Histories:
         ScoringError: for a model that a decoder cannot use.
     """
 
-    def __init__(self, scorer: LanguageModel, *, cached: int = 2048, read_ahead: int = 15):
+    def __init__(
+        self, scorer: LanguageModel, *, cached: int = 2048, read_ahead: int = 15, _key: str = ""
+    ):
         check_scorer(scorer)
         self.scorer, self.cached, self.read_ahead = scorer, cached, read_ahead
-        self._key = uuid.uuid4().hex
+        self._key = _key or uuid.uuid4().hex
         self._next_words = scorer.next_words()
         self._lock = threading.RLock()
         # Histories that were read together, a row each.
@@ -149,7 +149,8 @@ class Histories:
 
     def __reduce__(self) -> Any:
         """Copy and pickle neither the lock nor the states."""
-        return _histories, (self.scorer, self.cached, self.read_ahead, self._key)
+        kept: Dict[str, Any] = {"cached": self.cached, "read_ahead": self.read_ahead}
+        return functools.partial(Histories, **kept, _key=self._key), (self.scorer,)
 
     def _read_now(self, history: History) -> NextWords:
         """Return the batch of a history, read if it was not; mark the batch as used last."""
@@ -198,10 +199,8 @@ class Histories:
         by_batch: Dict[Any, List[History]] = {}
         for history in histories:
             by_batch.setdefault(self._batch_of(history.parent), []).append(history)
-        states = [
-            batch.state.select([history.parent._row for history in some])
-            for batch, some in by_batch.items()
-        ]
+        rows = {batch: [h.parent._row for h in some] for batch, some in by_batch.items()}
+        states = [batch.state.select(own) for batch, own in rows.items()]
         together = [history for some in by_batch.values() for history in some]
         words = [history.word for history in together]
         read = self.scorer.read_on(states[0].concatenate(states), words)
@@ -222,19 +221,11 @@ class Histories:
         return batch
 
 
-def _histories(scorer: LanguageModel, cached: int, read_ahead: int, key: str) -> Histories:
-    copied = Histories(scorer, cached=cached, read_ahead=read_ahead)
-    copied._key = key
-    return copied
-
-
 def check_scorer(scorer: LanguageModel) -> None:
     """Raise ScoringError if unnormalised scores would be compared from context to context."""
     if not scorer.exact and not scorer.is_self_normalised:
-        raise ScoringError(
-            "exact: required True for a model that was not trained to normalise itself (its "
-            "checkpoint carries no log Z), got False"
-        )
+        model = "a model that was not trained to normalise itself (its checkpoint has no log Z)"
+        raise ScoringError(f"exact: required True for {model}, got False")
 
 
 def _nothing() -> None:

@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import sys
-from typing import Any, Iterator, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -61,9 +61,8 @@ class Config:
 
 
 # KenLM's values of Config.load_method and Config.arpa_complain.
-LoadMethod = enum.IntEnum(
-    "LoadMethod", ["LAZY", "POPULATE_OR_LAZY", "POPULATE_OR_READ", "READ", "PARALLEL_READ"], start=0
-)
+_METHODS = "LAZY POPULATE_OR_LAZY POPULATE_OR_READ READ PARALLEL_READ"
+LoadMethod = enum.IntEnum("LoadMethod", _METHODS, start=0)
 ARPALoadComplain = enum.IntEnum("ARPALoadComplain", ["ALL", "EXPENSIVE", "NONE"], start=0)
 
 
@@ -95,9 +94,9 @@ class KenlmModel:
         read_ahead: int = 15,
         **options: Any,
     ):
+        kept: Dict[str, Any] = {"cached": cached, "read_ahead": read_ahead}
         self._offset = unk_score_offset
-        kept = {"cached": cached, "read_ahead": read_ahead}
-        self._options = {"unk_score_offset": unk_score_offset, **kept, **options}
+        self._copy = functools.partial(KenlmModel, unk_score_offset=self._offset, **kept, **options)
         self._given = path
         if isinstance(path, language_model.LanguageModel):
             self.path, self.scorer = type(path).__name__.encode(), path
@@ -165,7 +164,7 @@ class KenlmModel:
         return f"<Model from {os.path.basename(os.fsdecode(self.path))}>"
 
     def __reduce__(self) -> Any:
-        return functools.partial(KenlmModel, **self._options), (self._given,)
+        return self._copy, (self._given,)
 
 
 Model = LanguageModel = KenlmModel  # as KenLM calls it

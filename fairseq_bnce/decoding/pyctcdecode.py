@@ -51,9 +51,8 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         max_oov: float = MAX_OOV,
         **options: Any,
     ):
-        self.alpha, self.beta = alpha, beta
+        self.alpha, self.beta, self.score_boundary = alpha, beta, score_boundary
         self.unk_score_offset = unk_score_offset
-        self.score_boundary = score_boundary
         self.scorer, self.histories = scorer, Histories(scorer, **options)
         if unigrams is None:
             unigrams, max_oov = scorer.dictionary.symbols[scorer.dictionary.nspecial :], 1.0
@@ -103,8 +102,6 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
 
     def save_to_dir(self, filepath: str) -> None:
         """Raise ScoringError: pyctcdecode would load the saved folder as an n-gram model."""
-        raise ScoringError(
-            f"save_to_dir: required a language model that pyctcdecode can load again, got a "
-            f"{type(self).__name__}. Keep the checkpoint, and make the decoder anew: "
-            "BeamSearchDecoderCTC(alphabet, language_model)"
-        )
+        hint = "Keep the checkpoint, and make the decoder anew: BeamSearchDecoderCTC(alphabet, lm)"
+        required = "save_to_dir: required a language model that pyctcdecode can load again"
+        raise ScoringError(f"{required}, got a {type(self).__name__}. {hint}")

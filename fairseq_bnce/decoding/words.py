@@ -35,7 +35,7 @@ class DecoderWords:
         ScoringError: if the model lacks more words.
     """
 
-    def __init__(self, scorer: LanguageModel, words: Iterable[str], max_oov: float = MAX_OOV):
+    def __init__(self, scorer: LanguageModel, words: Iterable[str], max_oov: float):
         if isinstance(words, str):  # its characters are no words
             raise ScoringError("words: required a list of strings, got one string")
         self.words = list(words)
@@ -48,10 +48,8 @@ class DecoderWords:
         share, some = len(lacking) / len(self.words), ", ".join(map(repr, lacking[:3]))
         found = f"{len(lacking):,} of {len(self.words):,} ({share:.1%}): {some}, ..."
         if share > max_oov:
-            raise ScoringError(
-                f"words: required a model with {1 - max_oov:.0%} of the decoder's words (max_oov), "
-                f"got a model that lacks {found}"
-            )
+            required = f"required a model with {1 - max_oov:.0%} of the decoder's words (max_oov)"
+            raise ScoringError(f"words: {required}, got a model that lacks {found}")
         logger.warning("words of the decoder that the model lacks, scored as %s: %s", unk, found)
 
     def offsets(self, unk_score_offset: float) -> np.ndarray:

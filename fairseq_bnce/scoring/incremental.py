@@ -125,7 +125,7 @@ def check_state(state: Any, reader: Any) -> None:
     The features of another model would give scores that mix two models.
     """
     if not isinstance(state, State) or state._key != reader.key:
-        got = "another model's" if isinstance(state, State) else f"a {type(state).__name__}"
+        got = f"another {type(state).__name__}"
         raise ScoringError(f"state: required a state of this scorer's model, got {got}")
 
 

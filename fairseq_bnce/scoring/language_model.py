@@ -85,7 +85,6 @@ class LanguageModel:
             extended.
         order: how many words a score of an n-gram model depends on, with its own word; else None.
         batch_tokens: number of words in a batch, with padding.
-        is_oov: returns which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool.
         unigram_log_probs: returns estimated log-probabilities (V,) of all words without a context,
             float64, in nats.
     """
@@ -99,9 +98,13 @@ class LanguageModel:
     start: Callable[..., Any]
     read_on: Callable[[Any, Any], Any]
     next_log_probs: Callable[[Any, Any], np.ndarray]
-    is_oov: Callable[[Any], np.ndarray]
     unigram_log_probs: Callable[[], np.ndarray]
+    _is_oov: np.ndarray  # (V,)
     _line_scorer: Callable[[bool, Optional[int]], ScoreLines]
+
+    def is_oov(self, ids: Any) -> np.ndarray:
+        """Return which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool."""
+        return self._is_oov[np.asarray(ids, dtype=np.int64)]
 
     def next_words(self) -> Callable[[Any], NextWords]:
         """Return what makes :class:`NextWords` of a state, for thousands of single words."""

@@ -14,12 +14,7 @@ import numpy as np
 
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.incremental import as_ids
-from fairseq_bnce.scoring.language_model import (
-    LanguageModel,
-    NextWords,
-    ScoreLines,
-    SentenceScore,
-)
+from fairseq_bnce.scoring.language_model import LanguageModel, NextWords, ScoreLines, SentenceScore
 from fairseq_bnce.text.training_text import NONE
 from fairseq_bnce.text.writing import Output
 
@@ -84,8 +79,8 @@ class Mixture(LanguageModel):
         if len(models) < 2 or not all(isinstance(model, LanguageModel) for model in models):
             raise ScoringError(f"models: required several scorers or n-gram models, got {models}")
         if not all(model.is_causal for model in models):
-            got = "one with --bidirectional-context"
-            raise ScoringError(f"models: required models of past words to mix, got {got}")
+            required = "models: required models of past words to mix"
+            raise ScoringError(f"{required}, got one with --bidirectional-context")
         self.weights = _weights(weights, len(models))
         self.dictionary = copy.deepcopy(models[0].dictionary)
         for model in models[1:]:
@@ -131,14 +126,10 @@ class Mixture(LanguageModel):
         other._set_models([model.with_exact(exact) for model in self.models])
         return other
 
-    def is_oov(self, ids: Any) -> np.ndarray:
-        """Return which of n word ids no model knows: (n,) bool."""
-        return self._is_oov[np.asarray(ids, dtype=np.int64)]
-
     def unigram_log_probs(self) -> np.ndarray:
         """Return estimated log-probabilities (V,) of all words without a context, in nats."""
         found = [model.unigram_log_probs()[own] for model, own in zip(self.models, self._own)]
-        return self._mixed(found + self._zero)
+        return self._mixed(found)
 
     def start(self, n: int = 1) -> MixtureState:
         """Return the state of n hypotheses without words."""
@@ -146,21 +137,18 @@ class Mixture(LanguageModel):
 
     def read_on(self, state: MixtureState, word_ids: Any) -> MixtureState:
         """Return the state after one more word (n,) each."""
-        own = self._own[:, self._checked(word_ids, state)]
-        found = zip(self.models, state.parts, own)
+        found = zip(self.models, state.parts, self._own[:, self._checked(word_ids, state)])
         return MixtureState([model.read_on(part, ids) for model, part, ids in found])
 
     def next_log_probs(self, state: MixtureState, word_ids: Any) -> np.ndarray:
         """Return float64 nats of next words, (n,) or (n, K)."""
         ids = self._checked(word_ids, state, dims=2)
         found = zip(self.models, state.parts, self._own[:, ids])
-        parts = [model.next_log_probs(part, own) for model, part, own in found]
-        return self._mixed(parts + self._zero[:, ids])
+        return self._mixed([model.next_log_probs(part, own) for model, part, own in found], ids)
 
     def next_words(self) -> Callable[[MixtureState], NextWords]:
         """Return what makes :class:`NextWords` of a state."""
-        makers = [model.next_words() for model in self.models]
-        return partial(_MixedWords, self, makers)
+        return partial(_MixedWords, self, [model.next_words() for model in self.models])
 
     def _set_models(self, models: List[LanguageModel]) -> None:
         self.models = models
@@ -169,15 +157,17 @@ class Mixture(LanguageModel):
 
     def _checked(self, word_ids: Any, state: Any, dims: int = 1) -> np.ndarray:
         if not isinstance(state, MixtureState) or len(state.parts) != len(self.models):
-            got = f"a {type(state).__name__}"
-            raise ScoringError(f"state: required a state of this mixture's models, got {got}")
-        size = len(self.dictionary)
-        return as_ids("word_ids", word_ids, len(state), size, dims=dims).numpy()
+            got = type(state).__name__
+            raise ScoringError(f"state: required a state of this mixture's models, got a {got}")
+        return as_ids("word_ids", word_ids, len(state), len(self.dictionary), dims=dims).numpy()
 
-    def _mixed(self, log_probs: np.ndarray) -> np.ndarray:
-        """Return mixed log-probabilities of those of each model, along the first dimension."""
-        weights = np.log(self.weights).reshape(-1, *[1] * (log_probs.ndim - 1))
-        return np.logaddexp.reduce(log_probs + weights)
+    def _mixed(self, log_probs: Sequence[np.ndarray], ids: Any = slice(None)) -> np.ndarray:
+        """Return mixed log-probabilities of those of each model, of all words or of these."""
+        found = np.array(log_probs) + self._zero[:, ids]
+        if self._is_apart:
+            return found
+        weights = np.log(self.weights).reshape(-1, *[1] * (found.ndim - 1))
+        return np.logaddexp.reduce(found + weights)
 
     def _line_scorer(self, document: bool, context_window: Optional[int]) -> ScoreLines:
         each = [model._line_scorer(document, context_window) for model in self.models]
@@ -185,8 +175,7 @@ class Mixture(LanguageModel):
 
     def _line(self, scores: Sequence[SentenceScore]) -> SentenceScore:
         words, ids = scores[0].words, self.ids(scores[0].words)
-        found = np.array([score.log_probs for score in scores]) + self._zero[:, ids]
-        found = found if self._is_apart else self._mixed(found)
+        found = self._mixed([score.log_probs for score in scores], ids)
         return SentenceScore(found, words, self.is_oov(ids), any(one.in_blocks for one in scores))
 
 
@@ -198,8 +187,7 @@ class _MixedWords(NextWords):
     def scores(self, row: int, words: Any) -> np.ndarray:
         ids = as_ids("word", words, None, len(self._mixture.dictionary)).numpy()
         found = zip(self._parts, self._mixture._own[:, ids])
-        parts = [part.scores(row, own) for part, own in found]
-        return self._mixture._mixed(parts + self._mixture._zero[:, ids])
+        return self._mixture._mixed([part.scores(row, own) for part, own in found], ids)
 
 
 def _weights(given: Any, count: int) -> np.ndarray:
@@ -222,7 +210,7 @@ def _warn_of_differences(models: Sequence[LanguageModel], knows: np.ndarray) -> 
         if shared < _FEW * least:
             found = f"models 1 and {number} of the mixture share {shared:,} of {least:,} words"
             logger.warning(f"{found}: are their words cut and cased alike?")
-    texts = [model.training_text for model in models]
-    cut = dict.fromkeys(str(text) for text in texts if text and text.tokenizer != NONE)
+    texts = filter(None, (model.training_text for model in models))
+    cut = dict.fromkeys(str(text) for text in texts if text.tokenizer != NONE)
     if len(cut) > 1:
         logger.warning(f"models of the mixture read differing words: {'; '.join(cut)}")

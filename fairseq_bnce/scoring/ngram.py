@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import incremental
-from fairseq_bnce.scoring.incremental import State
+from fairseq_bnce.scoring.incremental import State, as_ids
 from fairseq_bnce.scoring.language_model import LanguageModel, ScoreLines, SentenceScore
 from fairseq_bnce.text.reading import file_errors, numbered_lines, readable
 
@@ -48,9 +48,8 @@ class NGramModel(LanguageModel):
         try:
             import kenlm
         except ModuleNotFoundError as error:
-            message = "n-gram models: required the package kenlm, got an environment without it; "
-            message += "run pip install kenlm, or install fairseq-bnce[kenlm]"
-            raise ModuleNotFoundError(message, name=error.name) from error
+            message = "n-gram models: required kenlm (pip install kenlm, or fairseq-bnce[kenlm])"
+            raise ModuleNotFoundError(f"{message}, got none", name=error.name) from error
         config = kenlm.Config()
         config.show_progress, config.arpa_complain = False, kenlm.ARPALoadComplain.NONE
         self.key = self.path = os.path.abspath(path)
@@ -60,7 +59,6 @@ class NGramModel(LanguageModel):
             required = "required a checkpoint, or an n-gram model (ARPA or KenLM's binary)"
             raise ScoringError(f"path {path}: {required}, got: {error}") from None
         self._new_state, self.order = kenlm.State, self._model.order
-        self._context = self._model.order - 1  # words
         self._set_training_text(None)
         self.dictionary = Dictionary()
         for word in filter(self._model.__contains__, _words(path)):
@@ -77,10 +75,6 @@ class NGramModel(LanguageModel):
         """Return the model itself, which is always normalised."""
         return self
 
-    def is_oov(self, ids: Any) -> np.ndarray:
-        """Return which of n word ids are scored as ``<unk>``: (n,) bool."""
-        return self._is_oov[np.asarray(ids, dtype=np.int64)]
-
     def unigram_log_probs(self) -> np.ndarray:
         """Return log-probabilities (V,) of all words without a context, in nats."""
         return self._log_probs([], range(len(self._names)))
@@ -88,7 +82,7 @@ class NGramModel(LanguageModel):
     def start(self, n: int = 1) -> State:
         """Return the state of n hypotheses without words."""
         # The features are the last words; </s> stands for what is before a sentence.
-        words = torch.full((n, self._context), self.dictionary.eos())
+        words = torch.full((n, self._model.order - 1), self.dictionary.eos())
         return incremental.of_words(self.key, words)
 
     def read_on(self, state: State, word_ids: Any) -> State:
@@ -134,25 +128,21 @@ class NGramModel(LanguageModel):
 
     def _ids(self, state: State, word_ids: Any, dims: int = 1) -> torch.Tensor:
         incremental.check_state(state, self)
-        below = len(self._names)
-        return incremental.as_ids("word_ids", word_ids, len(state), below, dims=dims)
+        return as_ids("word_ids", word_ids, len(state), len(self._names), dims=dims)
 
 
 def _words(path: str) -> Iterator[str]:
     """Yield the words in a file of KenLM's."""
-    with open(path, "rb") as file:
-        is_binary = file.read(len(_BINARY)) == _BINARY
-        if is_binary:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-                # The words end the file, the first of them <unk>.
-                words = whole[whole.rfind(b"<unk>\0") :].split(b"\0")
-                if len(words) <= int.from_bytes(whole[_COUNT], "little"):
-                    raise ScoringError(
-                        f"path {path}: required the model's words, got a file without"
-                    )
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        if whole[: len(_BINARY)] == _BINARY:
+            # The words end the file, the first of them <unk>.
+            words = whole[whole.rfind(b"<unk>\0") :].split(b"\0")
+            if len(words) <= int.from_bytes(whole[_COUNT], "little"):
+                raise ScoringError(f"path {path}: required the model's words, got a file without")
             yield from (word.decode("utf-8", "replace") for word in words)
+            return
     section = ""
-    for line in numbered_lines(path) if not is_binary else ():
+    for line in numbered_lines(path):
         section = line.text if line.text.startswith("\\") else section
         if section.startswith("\\2-grams:"):
             break
