@@ -7,6 +7,7 @@ import threading
 from argparse import Namespace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from checkpoint_edits import CONTAINERS, Malicious, edited, set_options, with_torchscript
@@ -197,7 +198,8 @@ def test_literals(text):
 
 @pytest.mark.parametrize("text", PROGRAMS)
 def test_what_is_no_literal(text):
-    for source in (text, text.encode(), bytearray(text.encode())):
+    array = np.frombuffer(text.encode(), dtype=np.uint8)
+    for source in (text, text.encode(), bytearray(text.encode()), array):
         with pytest.raises(CheckpointError), only_literals("some.pt"):
             eval(source)
 

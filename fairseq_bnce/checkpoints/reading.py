@@ -190,7 +190,8 @@ def only_literals(path: str) -> Iterator[None]:
         def evaluate(source: Any, *namespaces: Any, **kwargs: Any) -> Any:
             if namespaces or kwargs:
                 return original(source, *namespaces, **kwargs)
-            is_text = isinstance(source, (str, bytes, bytearray))
+            # eval() also runs the bytes of an array.
+            is_text = not isinstance(source, types.CodeType)
             if is_text and threading.get_ident() == thread:
                 return original(_compile_literal(source, path), {"__builtins__": {}})
             caller = sys._getframe(1)
@@ -208,7 +209,7 @@ def _compile_literal(source: Source, path: str) -> types.CodeType:
         tree = ast.parse(source.strip(), mode="eval")
         if all(isinstance(node, _VALUES + _ARITHMETIC) for node in ast.walk(tree)):
             return compile(tree, path, "eval")
-    except (MemoryError, RecursionError, SyntaxError, ValueError):
+    except (AttributeError, MemoryError, RecursionError, SyntaxError, ValueError):
         pass
     raise CheckpointError(
         f"path {path}: required a literal (numbers, texts and lists) where fairseq evaluates a "
