@@ -3,11 +3,12 @@
 
     gpu_run.py --out FOLDER                    all stages, about six minutes
     gpu_run.py --out FOLDER --stages layer     some of them
-    gpu_run.py --out FOLDER --skip liger       no row with this entry in its key
+    gpu_run.py --out FOLDER --skip liger       without some heads of the layer stage
     gpu_run.py --out FOLDER --tiny             a rehearsal, on a CPU too
 
 Every row of a result is on disk, in FOLDER/STAGE.json, as soon as it is known. FOLDER/results.json
-has all results, and FOLDER/STAGE.log the output of a stage. Stages: probe (the card's own speeds),
+has all results, and FOLDER/STAGE.log the output of a stage. The exit status is 1 if a stage failed,
+ran out of time or measured nothing, or if a row failed. Stages: probe (the card's own speeds),
 errors (losses and gradients against float64), layer (the output layer alone), training (words/s),
 scoring, profile (kernels and waits of an update), bands (word tables of several sizes).
 """
@@ -27,7 +28,8 @@ import traceback
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
+from unittest import mock
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -41,6 +43,7 @@ from experiments.made import make_data  # noqa: E402
 from experiments.measures import layers, meter, updates  # noqa: E402
 from experiments.vocabulary import RECIPES  # noqa: E402
 from fairseq_bnce import Scorer, losses  # noqa: E402
+from fairseq_bnce.scoring.normalisation import Normalisation  # noqa: E402
 
 WORK = Path("/tmp/gpu_run")  # data and a checkpoint
 # Seconds that a stage may take.
@@ -49,48 +52,60 @@ STAGES = {
     "errors": 25,
     "layer": 110,
     "training": 150,
-    "scoring": 50,
+    "scoring": 70,
     "profile": 35,
     "bands": 90,
 }
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TINY = "--tiny" in sys.argv
-SIZES = (500, 2000, 2000) if TINY else (10_000, 267_744, 1_000_000)  # the second is WikiText-103's
+SIZES = (500, 2000, 4000) if TINY else (10_000, 267_744, 1_000_000)  # the second is WikiText-103's
+BATCH = 128 if TINY else 4096  # tokens of an update, in every training
+WARM, LEAST, MOST = 4, 5, 100  # updates: before the timed ones, and timed
+# New tokens for every update of the longest training, and for a last batch that is not full.
+TOKENS = BATCH * (WARM + MOST + 2)
 Row = Dict[str, Any]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0], allow_abbrev=False
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=list(STAGES))
-    parser.add_argument("--skip", nargs="+", default=[])
+    parser.add_argument("--skip", nargs="+", default=[], choices=list(layers.HEADS))
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.child:
         globals()[f"stage_{options.child}"](Rows(options.child, options))
-        return
+        return 0
+    if not (options.tiny or DEVICE == "cuda"):
+        parser.error("required a GPU, or --tiny; got neither")
     options.out.mkdir(parents=True, exist_ok=True)
-    data, outcome = _child("data"), {}
+    data, outcome, found = _child("data", options.out), {}, {}
     for name in options.stages:
+        path = options.out / f"{name}.json"
+        path.unlink(missing_ok=True)  # of an earlier call
         if name not in ("probe", "errors", "layer"):
             data.wait()
-        began, child = time.time(), _child(name)
+        began, child = time.time(), _child(name, options.out)
         try:
             status: Any = child.wait(STAGES[name] * (6 if TINY else 1))
         except subprocess.TimeoutExpired:
             child.kill()
             status = "timeout"
-        outcome[name] = {"status": status, "seconds": round(time.time() - began, 1)}
+        rows = found[name] = json.loads(path.read_text()) if path.is_file() else []
+        failed = sum("failed" in row for row in rows)
+        outcome[name] = {"status": status, "rows": len(rows), "failed": failed}
+        outcome[name]["seconds"] = round(time.time() - began, 1)
         print(name, outcome[name], flush=True)
-        files = (options.out / f"{one}.json" for one in outcome)
-        found = {file.stem: json.loads(file.read_text()) for file in files if file.is_file()}
         text = json.dumps({**found, "stages": outcome}, indent=1)
         (options.out / "results.json").write_text(text)
+    is_whole = all(o["rows"] and not o["status"] and not o["failed"] for o in outcome.values())
+    return int(not is_whole)
 
 
-def _child(name: str) -> subprocess.Popen:
-    out = Path(sys.argv[sys.argv.index("--out") + 1])
+def _child(name: str, out: Path) -> subprocess.Popen:
     with open(out / f"{name}.log", "w") as log:
         return subprocess.Popen(
             [sys.executable, *sys.argv, "--child", name], stdout=log, stderr=subprocess.STDOUT
@@ -102,12 +117,10 @@ class Rows:
 
     def __init__(self, stage: str, options: argparse.Namespace):
         self.out, self._path = options.out, options.out / f"{stage}.json"
-        self._skipped = options.skip
+        self.skipped = options.skip
         self._rows: List[Row] = []
 
     def add(self, key: Sequence[Any], make: Callable[[], Row]) -> None:
-        if any(str(entry) in self._skipped for entry in key):
-            return
         began = time.time()
         if DEVICE == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -130,12 +143,12 @@ def _times(call: Callable[[], Any], seconds: float = 0.7, most: int = 50) -> Row
 
 
 def _data(vocabulary: int) -> str:
-    return str(WORK / "data" / str(vocabulary))
+    return str(WORK / "data" / f"{vocabulary}-{TOKENS}")
 
 
 def stage_data(rows: Rows) -> None:
     for size in SIZES:
-        make_data(Path(_data(size)), threads=1, vocab=size, tokens=20_000 if TINY else 450_000)
+        make_data(Path(_data(size)), threads=1, vocab=size, tokens=TOKENS)
 
 
 def stage_probe(rows: Rows) -> None:
@@ -196,7 +209,7 @@ def stage_layer(rows: Rows) -> None:
 
     for text, chosen in shapes.items():
         problem = layers.make_problem(text, torch.bfloat16, torch.device(DEVICE))
-        for head in chosen:
+        for head in (head for head in chosen if head not in rows.skipped):
             rows.add([head, text, "torch.bfloat16"], partial(one, head, problem))
         if text == main:
             _profile(layers.make_head("bnce_sparse", problem), rows.out / "profile-layer.txt")
@@ -267,11 +280,13 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
         trainer.train_step(samples, raise_oom=True)
         return int(samples[0]["ntokens"])
 
-    for _ in range(4):
+    for _ in range(WARM):
         step()
     start = timer()
-    words = meter.repeat(step, most, seconds, 5)
+    words = meter.repeat(step, most, seconds, LEAST)
     took = timer() - start
+    if set(words) != {BATCH}:  # the batch of an epoch's end is smaller
+        raise RuntimeError(f"required {BATCH} tokens in every update, got {sorted(set(words))}")
     peak = torch.cuda.max_memory_allocated() / 1e9 if DEVICE == "cuda" else None
     found = {"words_per_s": sum(words) / took, "update_ms": 1e3 * took / len(words)}
     return {**found, "updates": len(words), "tokens": sum(words) / len(words), "peak_gb": peak}
@@ -309,17 +324,35 @@ def stage_scoring(rows: Rows) -> None:
     words = [f"w{1 + i % 997}" for i in range(2000 if TINY else 200_000)]
     lines = [" ".join(words[i : i + 19]) for i in range(0, len(words), 19)]
 
-    def score(exact: bool) -> Row:
+    def score(exact: bool, dtype: torch.dtype) -> Row:
         path = f"{folder}/checkpoint_last.pt"
-        scorer = Scorer.from_checkpoint(path, device=DEVICE, exact=exact)
+        scorer = Scorer.from_checkpoint(path, device=DEVICE, dtype=dtype, exact=exact)
         some = lines[: len(lines) // (8 if exact else 1)]
         scorer.score(some[:200], tokenized=True)
         start = timer()
         scores = scorer.score(some, tokenized=True)
-        return {"tokens_per_s": 20 * len(some) / (timer() - start), "sum": float(scores.sum())}
+        took, layer = timer() - start, 0.0
 
-    for name, exact in (("unnormalised", False), ("exact", True)):
-        rows.add(["torch.float32", name, vocabulary], partial(score, exact))
+        def timed(*args: Any) -> Any:
+            nonlocal layer
+            start = timer()
+            found = log_probs(*args)
+            layer += timer() - start
+            return found
+
+        # Again, with the output layer's share of the time: each wait for the GPU costs some.
+        log_probs = Normalisation.log_probs
+        with mock.patch.object(Normalisation, "log_probs", timed):
+            start = timer()
+            scorer.score(some, tokenized=True)
+            share = layer / (timer() - start)
+        tokens = 20 * len(some)
+        speeds = {"tokens_per_s": tokens / took, "layer_tokens_per_s": tokens / layer}
+        return {**speeds, "layer_share": share, "sum": float(scores.sum())}
+
+    for dtype, exact in product((torch.float32, torch.bfloat16), (False, True)):
+        name = "exact" if exact else "unnormalised"
+        rows.add([str(dtype), name, vocabulary], partial(score, exact, dtype))
 
 
 def stage_profile(rows: Rows) -> None:
@@ -344,8 +377,8 @@ def stage_bands(rows: Rows) -> None:
     vocabulary = SIZES[1]
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
         flags = _flags(vocabulary, f"{system} bands", _HALVES)
-        rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, 100))
+        rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, MOST))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
