@@ -22,6 +22,10 @@ _PRIOR = 10.0  # occurrences that a word's unigram share counts for, beside thos
 class NoiseSource:
     """The noise distributions of one training, counted at their first use.
 
+    Where other targets of the batch are noise, their distribution is not the text's: a batch of
+    sentences of one length has its own share of ``</s>``, and of frequent words.
+    :meth:`target_log_p` corrects log q for both.
+
     A plain object, so that ``criterion.half()`` leaves log q alone.
 
     Args:

@@ -50,7 +50,7 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Non
         if legacy_ddp:
             setattr(parameter, _LEGACY_DDP_MARK, True)
     names = list(getattr(model, _DDP_IGNORES, ()))  # the model's own
-    names += [  # every name of a tied one
+    names += [  # a tied parameter has several names
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()
         for name, parameter in module.named_parameters(recurse=False)

@@ -99,7 +99,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             waiting: List[_Part] = []  # to be updated together
             kind: Any = None
-            numbers = 0  # in those that wait
+            numbers = 0  # of the waiting parts
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue

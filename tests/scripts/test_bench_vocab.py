@@ -4,13 +4,14 @@ import json
 import math
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import bench_vocab
 import forks
 import numpy as np
 import pytest
 import torch
-from experiments import logs, processes, vocabulary
+from experiments import gpu_run, logs, processes, vocabulary
 from experiments.measures import data, layers, meter
 from fairseq.data import Dictionary, data_utils
 
@@ -93,6 +94,33 @@ def test_heads_of_one_loss_agree_and_sparse_ones_hold_few_rows(problem):
     assert head().item() == pytest.approx(losses["bnce"], rel=1e-5)
     of_vocabulary = 4 * 2000 * 16
     assert meter.peak_bytes(head, cuda=False) < of_vocabulary / 2 < of_vocabulary < dense
+
+
+@pytest.mark.parametrize(
+    "rows, status",
+    [([{"key": ["a"]}], 0), ([{"key": ["a"], "failed": "why"}], 1), ([], 1)],
+)
+def test_a_stage_that_measures_nothing_is_a_failure(rows, status, tmp_path, monkeypatch):
+    (tmp_path / "layer.json").write_text('[{"key": ["of an earlier call"]}]')
+
+    def child(name, out):
+        if rows and name == "layer":
+            (out / f"{name}.json").write_text(json.dumps(rows))
+        return SimpleNamespace(wait=lambda *_: 0)
+
+    monkeypatch.setattr(gpu_run, "_child", child)
+    assert gpu_run.main(["--out", str(tmp_path), "--tiny", "--stages", "layer"]) == status
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["layer"] == rows
+
+
+@pytest.mark.parametrize(
+    "flags", [["--skip", "float"], ["--stages", "layers"], ["--stage", "layer"]]
+)
+def test_a_wrong_flag_starts_nothing(flags, tmp_path):
+    with pytest.raises(SystemExit):
+        gpu_run.main(["--out", str(tmp_path / "out"), "--tiny", *flags])
+    assert not (tmp_path / "out").exists()
 
 
 # ---------------------------------------------------------------- the command
