@@ -148,16 +148,10 @@ def test_other_numbers_of_choices_and_gaps(put, text):
 
 
 def test_tables_as_spreadsheets_save_them(put):
-    """Byte order mark, carriage returns, empty lines, columns in another order, other titles."""
-    table = "\ufeffA,B,c),D,e,Question,ID\r\n\r\n1,2,3,4,5,x _____,7\r\n"
-    (question,) = read_questions(put("q.csv", table))
-    assert question == ("7", ("x 1", "x 2", "x 3", "x 4", "x 5"))
-
-
-def test_a_gap_may_be_longer(put):
-    table = "id,question,a,b,c,d,e\n1,I ______ it.,a,b,c,d,e\n2,________ I,a,b,c,d,e\n"
-    found = read_questions(put("q.csv", table))
-    assert [question.sentences[1] for question in found] == ["I b it.", "b I"]
+    """Byte order mark, carriage returns, empty lines, other orders and titles, longer gaps."""
+    table = "\ufeffA,B,c),D,e,Question,ID\r\n\r\n1,2,3,4,5,x _____,7\r\n1,2,3,4,5,________ x,8\r\n"
+    one, two = read_questions(put("q.csv", table))
+    assert one == ("7", ("x 1", "x 2", "x 3", "x 4", "x 5")) and two.sentences[1] == "2 x"
 
 
 def read_answers(path):
@@ -290,8 +284,11 @@ def test_a_question_of_fewer_choices(complete, put, language_model, tmp_path):
     values = [found[f"unnormalized_{letter}"] for letter in "abcde"]
     np.testing.assert_allclose([*map(float, values[:2])], want, atol=2e-6)
     assert values[2:] == ["", "", ""] and found["unnormalized"] == "ab"[want.argmax()]
-    status, _, errors = complete(questions, "--answers", put("a", "id,answer\n1,a\n12,a\n13,c\n"))
-    assert status == 2 and "'13'" in errors
+    for missing in ("13,c", ""):  # of two choices, and none
+        answers = put("a", f"id,answer\n1,a\n12,a\n{missing}\n")
+        status, output, errors = complete(questions, "--answers", answers)
+        assert (status, output) == (2, "")
+        assert errors.startswith(f"fairseq-bnce: error: {answers}: ") and "'13'" in errors
 
 
 def test_as_json(complete, put):
@@ -317,13 +314,6 @@ def test_without_answers_the_choices_are_printed(complete, put, tmp_path):
 def test_of_equals_the_first_is_chosen(complete, put):
     (row,) = rows(complete(put("q", "id,question,a,b,c,d,e\n1,_____,zx,zy,zx,zy,zx\n"))[1])
     assert row["exact"] == row["unnormalized"] == "a"
-
-
-def test_a_missing_answer(complete, put):
-    answers = put("a", "id,answer\n1,c\n")
-    status, output, errors = complete(put("q", MACHINE), "--answers", answers)
-    assert (status, output) == (2, "")
-    assert errors.startswith(f"fairseq-bnce: error: {answers}: ") and "'12'" in errors
 
 
 @pytest.mark.parametrize("name", ["q", "m.pt"])

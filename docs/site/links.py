@@ -1,8 +1,8 @@
 """A hook of mkdocs: the pages above docs/, and files they link to, are part of the site.
 
 In the files links are as GitHub needs them: from docs/ to ``../README.md``, from the README to
-``docs/training.md``. The site has all of these pages in one folder, in lower case, since a
-``README.md`` would be its home page.
+``docs/training.md``. The site has all of these pages in one folder, in lower case, and the README
+as its front page.
 """
 
 import re
@@ -12,6 +12,8 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ABOVE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff")
+_NAMES = {name: name.lower() for name in ABOVE}
+_NAMES["README.md"] = "index.md"
 _TO_ABOVE = re.compile(rf"\]\((?:\.\./)?({'|'.join(map(re.escape, ABOVE))})(?=[#)])")
 _TO_DOCS = re.compile(r"\]\(docs/")
 
@@ -22,10 +24,10 @@ def on_files(files: Any, config: Any) -> Any:
     for name in ABOVE:
         if (root / name).is_file():
             text = (root / name).read_text(encoding="utf-8")
-            files.append(File.generated(config, name.lower(), content=_TO_DOCS.sub("](", text)))
+            files.append(File.generated(config, _NAMES[name], content=_TO_DOCS.sub("](", text)))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Links to those files."""
-    return _TO_ABOVE.sub(lambda link: f"]({link[1].lower()}", markdown)
+    return _TO_ABOVE.sub(lambda link: f"]({_NAMES[link[1]]}", markdown)
