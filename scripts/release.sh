@@ -49,7 +49,8 @@ use() {
   train=(data/bin --user-dir fairseq_bnce --task language_modeling --criterion bnce --cpu
     --arch transformer_lm --decoder-embed-dim 8 --decoder-input-dim 8 --decoder-output-dim 8
     --decoder-ffn-embed-dim 8 --decoder-layers 1 --decoder-attention-heads 1 --optimizer adam
-    --lr 0.01 --batch-size 8 --tokens-per-sample 16 --max-update 5 --num-workers 0)
+    --lr 0.01 --batch-size 8 --tokens-per-sample 16 --max-update 5 --num-workers 0
+    --required-batch-size-multiple 1)
   {
     "$command" prepare-text --input text --tokenized --out data &&
       "$python" -m fairseq_cli.train "${train[@]}" &&
