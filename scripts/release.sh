@@ -20,8 +20,8 @@ dist=${1:-$work/dist}
 build() {
   say "build and check"
   "$root/.venv/bin/python" -m venv "$work/tools"
-  "$work/tools/bin/python" -m pip install --quiet build twine
-  "$work/tools/bin/python" -m build --outdir "$dist" "$root" >"$work/build.log" ||
+  "$work/tools/bin/python" -m pip install -qq build twine
+  "$work/tools/bin/python" -m build --outdir "$dist" "$root" >"$work/build.log" 2>&1 ||
     { cat "$work/build.log"; exit 1; }
   "$work/tools/bin/python" -m twine check --strict "$dist"/*
 }
