@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Callable, Sequence
+from typing import Callable, Mapping, Sequence
 
 _QUOTED = 80  # characters of a quoted value: enough to find it again
 _MESSAGE = 600  # of a message; another library's may hold thousands of names
@@ -16,20 +16,33 @@ class InputError(ValueError):
     """Files, texts, data or options do not fit."""
 
 
-class FlagsError(ValueError, SystemExit):
-    """Flags that a training cannot run with: a line for each of ``problems``.
-
-    Also a SystemExit, so that fairseq's commands end with this message, without a traceback and
-    with an exit status other than 0.
-    """
+class FlagsError(ValueError):
+    """Flags that a training cannot run with: a line for each of ``problems``."""
 
     def __init__(self, problems: Sequence[str]):
         super().__init__("\n  ".join(["fairseq_bnce cannot train with these flags:", *problems]))
-        self.code = str(self)
 
 
 class ScoringError(ValueError):
-    """This model cannot score what was asked for."""
+    """This model cannot score what was asked for.
+
+    Args:
+        argument: of the function that was called.
+        required, got: what was required of the argument, and what came.
+        value: of the argument, to be named beside it.
+    """
+
+    def __init__(self, argument: str, required: str = "", got: object = "", value: object = ""):
+        super().__init__(argument, required, got, value)
+        self.argument, self.required, self.got, self.value = argument, required, got, value
+
+    def __str__(self) -> str:
+        return self.naming({})
+
+    def naming(self, flags: Mapping[str, str]) -> str:
+        """Return the message with the argument's flag, if it has one."""
+        name = f"{flags.get(self.argument, self.argument)} {self.value}".strip()
+        return f"{name}: required {self.required}, got {self.got}" if self.required else name
 
 
 class CheckpointError(ScoringError):

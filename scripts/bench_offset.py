@@ -78,7 +78,9 @@ def _lines(path: Path, count: Optional[int] = None) -> List[str]:
 def _trained(path: str, data: Optional[str], state: State) -> checkpoints.Trained:
     """Load a model, which a scorer changes, with the rows of ``state`` only."""
     trained = checkpoints.load(path, data)
-    return trained._replace(state={**reduction.without(trained.state), **state})
+    trained.state.reduced_partition = None
+    trained.state.entries.update(state)
+    return trained
 
 
 def _model(load: Load, options: argparse.Namespace) -> Dict[str, Any]:
@@ -89,7 +91,7 @@ def _model(load: Load, options: argparse.Namespace) -> Dict[str, Any]:
     states: Dict[int, Dict[str, Any]] = {0: {"mu_z": mean - fitting.log_z}}
     for rows in options.rows:
         reduced, measured = fit_offset(fitting, contexts, rows)
-        states[rows] = {"mu_z": measured["mu_z"], **reduced.state()}
+        states[rows] = {"mu_z": measured["mu_z"], "reduced_partition": reduced._asdict()}
     ways = [{"rows": rows, **_way(load, options, state)} for rows, state in states.items()]
     speed = _speed(Scorer(load({}), exact=True), _lines(options.text, options.lines))
     return {"words": len(fitting.dictionary), "exact_speed": speed, "ways": ways}

@@ -75,7 +75,7 @@ def all_scores(path, line):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_measures_are_those_of_all_scores(language_model, name):
     path = language_model(name)
-    log_z = checkpoints.load(str(path)).state["log_z"]
+    log_z = checkpoints.load(str(path)).state.log_z
     for line in (LINES[0], LINES[3], ""):
         scores, target = all_scores(path, line)
         measured = diagnosis(path, [line]).measures
@@ -168,7 +168,7 @@ def test_the_command_prints_and_draws(diagnose, checkpoint, text, tmp_path):
     status, output, errors = diagnose("--path", checkpoint, "--worst", 2, text)
     assert status == 0, errors
     numbers = summary(diagnosis(checkpoint).measures)
-    numbers["log_z"] = checkpoints.load(str(checkpoint)).state["log_z"]
+    numbers["log_z"] = checkpoints.load(str(checkpoint)).state.log_z
     printed = output.splitlines()
     for title, name, form in command._SHOWN:
         (line,) = (line for line in printed if line.startswith(f"{title}  "))

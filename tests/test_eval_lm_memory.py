@@ -13,6 +13,7 @@ from fairseq.sequence_scorer import SequenceScorer
 from memory import memory
 
 from fairseq_bnce.scoring import eval_lm
+from fairseq_bnce.state import ScoringState
 
 
 def language_model(types, size=8):
@@ -39,7 +40,7 @@ def scores(model, sample, **options):
 
 
 def unnormalised(model, log_z=0.5):
-    eval_lm.score_unnormalized([model], {"log_z": log_z}, "none")
+    eval_lm.score_unnormalized([model], ScoringState({"log_z": log_z}), "none")
 
 
 @torch.no_grad()

@@ -152,7 +152,7 @@ def test_scores_are_close_to_exact_ones(softmax, calibrated, corpus):
 def test_rows_replace_a_constant(calibrated, corpus):
     """Also of a model that was trained to normalise itself."""
     trained = checkpoints.load(str(calibrated), str(corpus))
-    trained.state["log_z"] = 4.0
+    trained.state.log_z = 4.0
     scorer = Scorer(trained)
     assert scorer.log_z == 0  # what diagnose writes, too
     want = Scorer.from_checkpoint(calibrated, corpus).score(LINES)

@@ -186,7 +186,7 @@ def test_where_the_dictionary_is_looked_for(corpus, language_model, tmp_path):
 
     moved = edited(language_model("rnn_lm"), tmp_path / "moved.pt", without_traces)
     said = refused(moved)
-    assert all(f"data {folder}: " in said for folder in (tmp_path, tmp_path / "away"))
+    assert all(f"{folder}: " in said for folder in (tmp_path, tmp_path / "away"))
     assert str(tmp_path / "other") in refused(moved, tmp_path / "other")
     want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])
     assert Scorer.from_checkpoint(moved, corpus).score(["w1 w2"]) == want

@@ -12,19 +12,19 @@ import io
 import logging
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import List, Optional
 
 from fairseq import utils
 from fairseq.data import Dictionary
 
 from fairseq_bnce.errors import CheckpointError
+from fairseq_bnce.state import ScoringState
 from fairseq_bnce.text import training_text
 from fairseq_bnce.text.reading import BOM
 
 logger = logging.getLogger(__name__)
 
 NAME = "dict.txt"
-WORDS, FOLDER = "dictionary_sha256", "data_folder"  # keys of the task state
 
 
 class KeptDictionary:
@@ -36,26 +36,25 @@ class KeptDictionary:
             how the text was made, goes into the task state.
         dictionary: the dictionary in memory.
 
+    Attributes:
+        state: these facts for the task state.
+
     Raises:
         InputError: for a bad text.json.
     """
 
     def __init__(self, folder: Optional[str], dictionary: Dictionary):
-        self._state: Dict[str, Any] = {WORDS: checksum(dictionary)}
+        self.state = ScoringState()
+        self.state.dictionary_sha256 = self._words = checksum(dictionary)
         if folder is None:
             text = io.StringIO()
             dictionary.save(text)
             self._content = text.getvalue().encode("utf-8")
         else:
             self._content = Path(folder, NAME).read_bytes()
-            self._state[FOLDER] = os.path.abspath(folder)
+            self.state.data_folder = os.path.abspath(folder)
             made = training_text.read(folder)
-            if made is not None:
-                self._state[training_text.STATE] = made.fields()
-
-    def state(self) -> Dict[str, Any]:
-        """Return the entries of the task state."""
-        return dict(self._state)
+            self.state.training_text = made and made.fields()
 
     def keep(self, folder: str) -> None:
         """Write dict.txt into a folder of checkpoints unless it is there.
@@ -78,7 +77,7 @@ class KeptDictionary:
 
         :func:`folders` finds both.
         """
-        path, own = Path(folder, NAME), Path(_own_folder(folder, self._state[WORDS]), NAME)
+        path, own = Path(folder, NAME), Path(_own_folder(folder, self._words), NAME)
         if not path.is_file() or self._is_same(path):
             return path
         if not own.is_file():
@@ -90,7 +89,7 @@ class KeptDictionary:
         if path.read_bytes() == self._content:
             return True
         try:
-            return checksum(Dictionary.load(str(path))) == self._state[WORDS]
+            return checksum(Dictionary.load(str(path))) == self._words
         except Exception:  # fairseq raises many kinds for a file that is no dictionary
             return False
 
@@ -104,7 +103,7 @@ def _own_folder(folder: str, words: str) -> str:
     return os.path.join(folder, f"dictionary-{words[:12]}")
 
 
-def folders(path: str, state: Mapping[str, Any], stored: Optional[str]) -> List[str]:
+def folders(path: str, state: ScoringState, stored: Optional[str]) -> List[str]:
     """List the folders that may have the dict.txt of a checkpoint, likeliest first.
 
     Args:
@@ -113,29 +112,28 @@ def folders(path: str, state: Mapping[str, Any], stored: Optional[str]) -> List[
         stored: ``data`` of the configuration, or None.
     """
     found = [os.path.dirname(path) or os.curdir, os.path.dirname(os.path.realpath(path))]
-    if WORDS in state:
-        found += filter(os.path.isdir, [_own_folder(folder, state[WORDS]) for folder in found])
-    found += [state[FOLDER]] if FOLDER in state else []
+    words = state.dictionary_sha256
+    if words is not None:
+        found += filter(os.path.isdir, [_own_folder(folder, words) for folder in found])
+    found += filter(None, [state.data_folder])
     found += utils.split_paths(stored)[:1] if stored else []
     return list({os.path.abspath(folder): folder for folder in reversed(found)}.values())[::-1]
 
 
-def check(dictionary: Dictionary, state: Mapping[str, Any], folder: str) -> None:
+def check(dictionary: Dictionary, state: ScoringState, folder: str) -> None:
     """Check that a model was trained with this dictionary, if its state has a digest.
 
     Raises:
         CheckpointError: for other words, or another order; for a byte order mark, which fairseq
             reads as a part of the first word, unless the model was trained with it.
     """
-    if state.get(WORDS) == checksum(dictionary):
+    if state.dictionary_sha256 == checksum(dictionary):
         return
     first = "".join(dictionary.symbols[dictionary.nspecial :][:1])
     if first.startswith(BOM):
         required = f"a {NAME} in UTF-8 without a byte order mark"
-        raise CheckpointError(f"data {folder}: required {required}, got one with it")
-    if WORDS in state:
-        raise CheckpointError(
-            f"data {folder}: required the dict.txt that the model was trained with "
-            "(fairseq-preprocess --srcdict, fairseq-bnce prepare-text --dict), got one of other "
-            "words"
-        )
+        raise CheckpointError("data", required, "one with a byte order mark", folder)
+    if state.dictionary_sha256 is not None:
+        given = "fairseq-preprocess --srcdict, fairseq-bnce prepare-text --dict"
+        required = f"the {NAME} that the model was trained with ({given})"
+        raise CheckpointError("data", required, "one of other words", folder)

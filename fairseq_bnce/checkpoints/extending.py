@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_bnce.checkpoints import dictionaries
+from fairseq_bnce.state import ScoringState
 
 
 def extended_dictionary(dictionary: Dictionary, counts: Mapping[str, int]) -> Dictionary:
@@ -33,7 +34,7 @@ def add_to_row(parameters: Dict[str, Tensor], names: Sequence[str], row: int, mo
     parameters.update(dict.fromkeys(names, changed))
 
 
-def update_state(state: Dict[str, Any], dictionary: Dictionary) -> None:
+def update_state(state: ScoringState, dictionary: Dictionary) -> None:
     """Change a task state, in place, for an extended dictionary."""
-    state.pop(dictionaries.FOLDER, None)
-    state[dictionaries.WORDS] = dictionaries.checksum(dictionary)
+    state.data_folder = None
+    state.dictionary_sha256 = dictionaries.checksum(dictionary)

@@ -17,6 +17,7 @@ from torch import nn
 
 from fairseq_bnce.checkpoints import dictionaries, reading
 from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, describe_error
+from fairseq_bnce.state import ScoringState
 
 _TASK = "language_modeling"
 _STREAMS = "truncated_bptt_lm"  # fairseq's examples/truncated_bptt: the same words and dict.txt
@@ -41,9 +42,7 @@ class Trained(NamedTuple):
     Attributes:
         model: in evaluation mode, on the CPU.
         source, target: dictionaries of the words that the model reads and predicts.
-        state: the task state: log_z, mu_z, sigma_z (nats), score_squashing and reduced_partition,
-            as far as training saved them; besides, facts about the dictionary and the text (see
-            :mod:`fairseq_bnce.checkpoints.dictionaries`).
+        state: the task state, as training saved it.
         bos: the id that every block starts with under --add-bos-token, or None.
         longest: the largest number of words that the model read at once in training, or None.
     """
@@ -51,7 +50,7 @@ class Trained(NamedTuple):
     model: nn.Module
     source: Dictionary
     target: Dictionary
-    state: Dict[str, Any]
+    state: ScoringState
     bos: Optional[int]
     longest: Optional[int] = None
 
@@ -72,10 +71,10 @@ def load(path: str, data: Optional[str] = None) -> Trained:
         content.pop("last_optimizer_state", None)  # twice the size of the model
         reading.check_finite(content, path)
         task_cfg, model_cfg = _configurations(content, path)
-        state = dict(content.get("task_state") or {})
+        state = ScoringState(content.get("task_state"))
         dictionary = _dictionary(path, data, task_cfg, content["model"], state)
         task = _set_up_task(task_cfg, dictionary)
-        task.load_state_dict(state)
+        task.load_state_dict(state.entries)
         # fairseq's lightconv prints a note on machines with a GPU; standard output is for scores.
         with contextlib.redirect_stdout(sys.stderr):
             model = task.build_model(model_cfg, from_checkpoint=True)
@@ -108,9 +107,8 @@ def _naming_errors(path: str) -> Iterator[None]:
     except (InputError, ScoringError):
         raise
     except Exception as error:  # fairseq, omegaconf and torch raise many kinds
-        raise CheckpointError(
-            f"path {path}: required a model that fairseq can build, got: {describe_error(error)}"
-        ) from None
+        required = "a model that fairseq can build"
+        raise CheckpointError("path", required, describe_error(error), path) from None
 
 
 def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
@@ -131,10 +129,10 @@ def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
 def _check_names(task: Any, model: Any, path: str) -> None:
     architecture: Any = getattr(model, "_name", None) or getattr(model, "arch", None)
     if not is_language_model(task):
-        raise CheckpointError(f"path {path}: required --task {_TASK}, got {_task_name(task)}")
+        raise CheckpointError("path", f"--task {_TASK}", _task_name(task), path)
     if architecture not in {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}:
         required = "an architecture that is known here (--user-dir adds others)"
-        raise CheckpointError(f"path {path}: required {required}, got {architecture}")
+        raise CheckpointError("path", required, architecture, path)
 
 
 def _task_name(task_cfg: Any) -> Any:
@@ -142,7 +140,7 @@ def _task_name(task_cfg: Any) -> Any:
 
 
 def _dictionary(
-    path: str, data: Optional[str], cfg: Any, parameters: Dict[str, Any], state: Dict[str, Any]
+    path: str, data: Optional[str], cfg: Any, parameters: Dict[str, Any], state: ScoringState
 ) -> Dictionary:
     """Return the first dictionary that fits the model."""
     stored = getattr(cfg, "data", None)
@@ -150,18 +148,19 @@ def _dictionary(
     rows = parameters.get("decoder.embed_tokens.weight")
     problems: List[str] = []
     for folder in folders:
-        problem = f"data {folder}: required the dict.txt that the model was trained with, got"
         try:
             dictionary = Dictionary.load(os.path.join(folder, dictionaries.NAME))
             if rows is None or len(rows) == len(dictionary):
                 dictionaries.check(dictionary, state, folder)
                 return dictionary
-            problems.append(f"{problem} {len(dictionary):,} types and not {len(rows):,}")
+            problem = f"{len(dictionary):,} types and not {len(rows):,}"
         except CheckpointError as error:
-            problems.append(str(error))
+            problem = str(error.got)
         except Exception as error:  # there is no dict.txt, or another kind of file
-            problems.append(f"{problem} {describe_error(error)}")
-    raise CheckpointError("; ".join(problems))
+            problem = describe_error(error)
+        problems.append(f"{folder}: {problem}")
+    required = f"the {dictionaries.NAME} that the model was trained with"
+    raise CheckpointError("data", required, "; ".join(problems))
 
 
 def _set_up_task(cfg: Any, dictionary: Dictionary) -> Any:

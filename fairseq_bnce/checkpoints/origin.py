@@ -6,14 +6,14 @@ file here, and the file is chosen by fairseq's own rule.
 
 import math
 import os
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 from fairseq.file_io import PathManager
 
 from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints import reading
-from fairseq_bnce.checkpoints.dictionaries import WORDS
 from fairseq_bnce.errors import require
+from fairseq_bnce.state import ScoringState
 
 
 class Restored(NamedTuple):
@@ -21,16 +21,12 @@ class Restored(NamedTuple):
 
     Attributes:
         path: the file.
-        log_z: its constant log Z (nats), or None.
-        normaliser: mu_z and sigma_z (nats) of its last validation. Empty without a validation, or
-            if they belong to a reduced partition function, which training drops.
-        words: the digest of its dictionary, or None.
+        state: its log Z, the digest of its dictionary, and mu_z and sigma_z of its last validation,
+            unless they belong to a reduced partition function, which training drops.
     """
 
     path: str
-    log_z: Optional[float]
-    normaliser: Mapping[str, float] = {}
-    words: Optional[str] = None
+    state: ScoringState
 
 
 def chosen(options: Any) -> Optional[str]:
@@ -75,14 +71,16 @@ def has_adaptive_softmax(options: Any) -> bool:
 
 def _read(path: str) -> Restored:
     content = reading.load(PathManager.get_local_path(path), is_mapped=True)
-    state, criterion = content.get("task_state") or {}, content.get("criterion") or {}
-    log_z = _learned_log_z(criterion) if "learned_log_z" in criterion else state.get("log_z")
+    stored, criterion = ScoringState(content.get("task_state")), content.get("criterion") or {}
+    log_z = _learned_log_z(criterion) if "learned_log_z" in criterion else stored.log_z
     if log_z is not None:
         required = f"a finite log_z in the task state of {path}, or a number as the flag"
         require("--log-z", required, log_z, math.isfinite(log_z))
-    measured = () if reading.REDUCED_PARTITION in state else ("mu_z", "sigma_z")
-    normaliser = {name: state[name] for name in measured if name in state}
-    return Restored(path, log_z, normaliser, state.get(WORDS))
+    state = ScoringState()
+    state.log_z, state.dictionary_sha256 = log_z, stored.dictionary_sha256
+    if stored.reduced_partition is None:
+        state.mu_z, state.sigma_z = stored.mu_z, stored.sigma_z
+    return Restored(path, state)
 
 
 def _learned_log_z(criterion: Dict[str, Any]) -> Optional[float]:

@@ -29,11 +29,8 @@ import torch
 
 from fairseq_bnce import compatibility
 from fairseq_bnce.errors import CheckpointError, describe_error, one_line, quoted
+from fairseq_bnce.state import ScoringState
 
-# Key of the task state: the reduced partition function (scoring/reduction.py).
-REDUCED_PARTITION = "reduced_partition"
-# Key of the task state: the largest number of words that the model read at once in training.
-LONGEST_CONTEXT = "longest_context"
 # fairseq never initialises this buffer, nor the bias of a dynamic convolution that uses none
 # (lightconv_lm). Nothing reads their values, which may be NaN.
 _UNINITIALISED = ("._float_tensor", ".conv.conv_bias")
@@ -71,7 +68,7 @@ def load(path: str, is_mapped: bool = False) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap or None)
     except OSError as error:
         got = error.strerror or error
-        raise CheckpointError(f"path {path}: required a file to read, got: {got}") from None
+        raise CheckpointError("path", "a file to read", got, path) from None
     except Exception as error:  # damaged bytes raise almost any error
         # torch's message also advises to switch its check off: leave that out.
         lines = [one_line(line) for line in str(error).splitlines() if "nsupported" in line]
@@ -81,10 +78,9 @@ def load(path: str, is_mapped: bool = False) -> Any:
             start = file.read(2)
         if start not in (b"PK", b"\x80\x02"):  # a zip archive, or a pickle as torch wrote before
             got = f"another kind of file, which begins with {start!r}"
-        raise CheckpointError(
-            f"path {path}: required a whole checkpoint that holds plain data only, got: {got}; "
-            f"nothing in it was run{_other_checkpoints(path)}"
-        ) from None
+        got = f"{got}; nothing in it was run{_other_checkpoints(path)}"
+        required = "a whole checkpoint that holds plain data only"
+        raise CheckpointError("path", required, got, path) from None
 
 
 def _other_checkpoints(path: str) -> str:
@@ -139,15 +135,12 @@ def check_finite(content: Mapping[str, Any], path: str) -> None:
     Raises:
         CheckpointError: naming the first parameter that has NaN or infinite numbers.
     """
-    state = content.get("task_state") or {}
-    numbers = {name: state[name] for name in ("log_z", "mu_z", "sigma_z") if name in state}
-    reduced = state.get(REDUCED_PARTITION, {})
-    numbers.update({f"{REDUCED_PARTITION}.{name}": values for name, values in reduced.items()})
+    numbers = ScoringState(content.get("task_state")).numbers()
     found: Dict[str, Any] = {f"model.{name}": values for name, values in content["model"].items()}
     found.update({f"task_state.{name}": values for name, values in numbers.items()})
     for name, values in found.items():
         if not name.endswith(_UNINITIALISED) and not _is_finite(values):
-            raise CheckpointError(f"path {path}: {name}: required finite numbers, got others")
+            raise CheckpointError("path", f"finite numbers in {name}", "others", path)
 
 
 def _is_finite(values: Any) -> bool:
@@ -156,7 +149,7 @@ def _is_finite(values: Any) -> bool:
     return all(torch.isfinite(chunk.sum(dtype=torch.float64)) for chunk in chunks)
 
 
-def longest_context(state: Mapping[str, Any], task_cfg: Any) -> Optional[int]:
+def longest_context(state: ScoringState, task_cfg: Any) -> Optional[int]:
     """Return how many words a model read at once in training, at most; None if unknown.
 
     Args:
@@ -164,8 +157,8 @@ def longest_context(state: Mapping[str, Any], task_cfg: Any) -> Optional[int]:
         task_cfg: the task's configuration. Its --tokens-per-sample counts if the state has no
             number, unless the model was trained on sentences, which have any length.
     """
-    if LONGEST_CONTEXT in state:
-        return state[LONGEST_CONTEXT]
+    if state.longest_context is not None:
+        return state.longest_context
     is_sentences = str(getattr(task_cfg, "sample_break_mode", None)) == "eos"
     return None if is_sentences else getattr(task_cfg, "tokens_per_sample", None)
 
@@ -211,7 +204,5 @@ def _compile_literal(source: Source, path: str) -> types.CodeType:
             return compile(tree, path, "eval")
     except (AttributeError, MemoryError, RecursionError, SyntaxError, ValueError):
         pass
-    raise CheckpointError(
-        f"path {path}: required a literal (numbers, texts and lists) where fairseq evaluates a "
-        f"text, got {quoted(source)}; nothing in it was run"
-    )
+    required = "a literal (numbers, texts and lists) where fairseq evaluates a text"
+    raise CheckpointError("path", required, f"{quoted(source)}; nothing in it was run", path)

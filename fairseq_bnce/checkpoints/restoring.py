@@ -23,6 +23,7 @@ from fairseq.file_io import PathManager
 from fairseq.models.speech_to_text import xm_transformer
 
 from fairseq_bnce.checkpoints import dictionaries, loading, reading
+from fairseq_bnce.state import ScoringState
 
 
 def install_safe_loading(task_class: type) -> None:
@@ -116,8 +117,8 @@ def _task_for_translation(content: Dict[str, Any], targets: Mapping[str, Diction
     Raises:
         CheckpointError: for a model that does not have the target's words.
     """
-    cfg, state = content["cfg"]["task"], content.get("task_state") or {}
-    if cfg.data in targets and dictionaries.WORDS in state:
+    cfg, state = content["cfg"]["task"], ScoringState(content.get("task_state"))
+    if cfg.data in targets and state.dictionary_sha256 is not None:
         dictionaries.check(targets[cfg.data], state, f"{cfg.data}, target language")
         return tasks.setup_task(cfg, from_checkpoint=True, dictionary=targets[cfg.data])
     return None
@@ -127,7 +128,7 @@ def _prepare(content: Dict[str, Any], path: str) -> None:
     reading.check_finite(content, path)
     content["args"] = None  # fairseq would read the configuration from here again
     loading.ignore_embedding_file(content["cfg"]["model"])
-    state = content.get("task_state")
-    longest = reading.longest_context(state or {}, content["cfg"]["task"])
-    if state and longest is not None:  # models of other trainings are scored as fairseq does
-        state[reading.LONGEST_CONTEXT] = longest
+    state = ScoringState(content.get("task_state"))
+    longest = reading.longest_context(state, content["cfg"]["task"])
+    if state.entries and longest:  # models of other trainings are scored as fairseq does
+        state.longest_context = longest

@@ -30,11 +30,10 @@ COMMANDS = {
 }
 BAD_INPUT = 2
 _SIGNALLED = 128  # plus the signal's number: an exit status, as in a shell
-# Arguments that a ScoringError names, at the start of its message or after "; ", and their flags.
-_FLAGS = {"context_window": "context-window", "shift": "log-z-shift"}
-_FLAGS.update(weights="mix-weight", models="mix-with", path="path", data="data")
-_FLAGS.update(device="device", document="document")
-_ARGUMENT = re.compile(rf"(^|; )({'|'.join(_FLAGS)})(?=[: ])")
+# The flags of arguments that a ScoringError names.
+_FLAGS = {"context_window": "--context-window", "shift": "--log-z-shift", "document": "--document"}
+_FLAGS.update(weights="--mix-weight", models="--mix-with", path="--path", data="--data")
+_FLAGS.update(device="--device")
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -69,7 +68,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         message = f"required the package {error.name}, {got}"
         return _print_error(error.msg if "pip install" in error.msg else message)
     except ScoringError as error:
-        return _print_error(_ARGUMENT.sub(_flag, str(error)))
+        return _print_error(error.naming(_FLAGS))
     except (InputError, UnsupportedModelError, OSError) as error:  # other errors are bugs
         return _print_error(str(error))
 
@@ -99,10 +98,6 @@ def _exit(number: int, _: Any) -> None:
     """Exit on a signal, so that scratch folders and child processes are removed."""
     signal.signal(number, signal.SIG_IGN)  # coreutils' timeout sends SIGTERM twice
     sys.exit(_SIGNALLED + number)
-
-
-def _flag(found: Any) -> str:
-    return f"{found[1]}--{_FLAGS[found[2]]}"
 
 
 def _print_error(message: str) -> int:

@@ -81,6 +81,7 @@ def run(options: argparse.Namespace) -> None:
     """Diagnose the text."""
     from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
     from fairseq_bnce.scoring import diagnosis, reduction
+    from fairseq_bnce.state import ScoringState
 
     if options.calibrate in ("reduced-partition", "offset"):
         options.calibrate, options.reduced_partition = True, options.reduced_partition or 0
@@ -98,14 +99,16 @@ def run(options: argparse.Namespace) -> None:
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **diagnosis.summary(found.measures)}
     if not scorer.is_self_normalised:
         del numbers["u_ppl"]  # no log Z makes probabilities of its scores
-    state = {name: numbers[name] for name in ("mu_z", "sigma_z")}
+    state = ScoringState()
+    state.mu_z, state.sigma_z = numbers["mu_z"], numbers["sigma_z"]
     if kept is not None:
         try:
             reduced, measured = diagnosis.fit_offset(scorer, kept, rows)
         except ValueError as error:
             raise InputError(f"--reduced-partition: {error}") from None
         numbers["offset"] = measured
-        state = {**{name: measured[name] for name in state}, **reduced.state()}
+        state.mu_z, state.sigma_z = measured["mu_z"], measured["sigma_z"]
+        state.reduced_partition = reduced._asdict()
     contexts = found.farthest()
     with Output() as out:
         out.write((_as_json if options.json else _as_text)(numbers, contexts))
@@ -113,10 +116,9 @@ def run(options: argparse.Namespace) -> None:
         _write_folder(folder, found, _as_json(numbers, contexts))
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
-        _calibrate(options.path, calibrated, {**state, **dictionary.state()}, written)
+        _calibrate(options.path, calibrated, {**state.entries, **dictionary.state.entries}, written)
         dictionary.keep(str(calibrated.parent))
-        mu_z, sigma_z = state["mu_z"], state["sigma_z"]
-        logger.warning(f"{calibrated}: written, mu_z {mu_z:.4f}, sigma_z {sigma_z:.4f}")
+        logger.warning(f"{calibrated}: written, mu_z {state.mu_z:.4f}, sigma_z {state.sigma_z:.4f}")
 
 
 def _fill(found: Diagnosis, scorer: DiagnosingScorer, options: argparse.Namespace) -> None:

@@ -63,6 +63,7 @@ def run(options: argparse.Namespace) -> None:
 
     from fairseq_bnce.checkpoints import extending
     from fairseq_bnce.scoring.new_words import ExtendingScorer
+    from fairseq_bnce.state import ScoringState
 
     scorer = common.load_scorer(ExtendingScorer, options, exact=True)
     clean = common.model_words(options, scorer)
@@ -88,16 +89,16 @@ def run(options: argparse.Namespace) -> None:
         result = scratch / "result"
         result.mkdir()
         path, content = result / "checkpoint.pt", _content(options.path, scorer, found, counts)
-        state = content["task_state"]
+        state = ScoringState(content["task_state"])
         dictionary = extending.extended_dictionary(scorer.dictionary, counts)
         dictionary.save(str(result / "dict.txt"))
         extending.update_state(state, dictionary)
         torch.save(content, path)
-        if "mu_z" in state:  # measure log Z_c where new words are read, too
+        if state.mu_z is not None:  # measure log Z_c where new words are read, too
             options = argparse.Namespace(**{**vars(options), "path": path, "data": None})
             extended = common.load_scorer(ExtendingScorer, options, exact=True)
             contexts = extended.contexts(lines, {}, shown)
-            state["mu_z"] += contexts.mean(contexts.log_z) - mean
+            state.mu_z += contexts.mean(contexts.log_z) - mean
             torch.save(content, path)
     print(json.dumps(report, indent=1))
 

@@ -21,15 +21,13 @@ from fairseq_bnce.cli.common import flag_adder
 from fairseq_bnce.data import results
 from fairseq_bnce.data.completion import LETTERS, Question, read_questions, right_letters
 from fairseq_bnce.data.corpora import CORPORA, WHOLE, Corpus, find_archive, write_texts
-from fairseq_bnce.data.preparation import SPLITS, prepare
+from fairseq_bnce.data.preparation import SPLITS, Settings, prepare
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.tokens import novel_words
 from fairseq_bnce.text.writing import say
 
 RESULTS = (*results.RESULTS, "questions")
 VOCABULARY = ("vocab_size", "min_count", "dict", "padding_factor")
-# The options of prepare-text with which the command line replaces settings of a recipe.
-CHOICES = ("split", "split_by", "seed", "lowercase", "keep_empty_lines", *VOCABULARY)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text_options.add_split_options(group)
     text_options.add_line_options(group)
     text_options.add_vocabulary_options(group)
-    parser.set_defaults(**dict.fromkeys(CHOICES))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -62,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
     if WHOLE not in corpus.parts and (options.split or options.split_by):
         raise InputError(f"--split: required a corpus without splits, got {options.corpus}")
     settings = _build_settings(corpus, options)
-    text_options.check_settings(settings)
+    settings.check()
     results.check_output(out, options.overwrite, names=RESULTS)
     source = find_archive(corpus, options.source, options.cache)
     read = [source, *filter(None, (options.questions, options.answers, options.dict))]
@@ -80,19 +77,16 @@ def run(options: argparse.Namespace) -> None:
         say(f"{what}: {found:,}, as published" if published == found else differs)
 
 
-def _build_settings(corpus: Corpus, options: argparse.Namespace) -> argparse.Namespace:
+def _build_settings(corpus: Corpus, options: argparse.Namespace) -> Settings:
     """Build prepare-text's settings: the recipe's, replaced by those of the command line."""
     recipe = dict(corpus.settings)
     if options.dict:  # it replaces the recipe's vocabulary
         recipe = {name: value for name, value in recipe.items() if name not in VOCABULARY}
-    chosen = {name: getattr(options, name) for name in CHOICES}
-    recipe.update({name: value for name, value in chosen.items() if value is not None})
-    recipe.update(out=options.out, workers=options.workers, text_only=options.text_only)
-    return text_options.build_settings(tokenized=True, **recipe)
+    return Settings(**{**recipe, **text_options.given_settings(options), "tokenized": True})
 
 
 def _make_text(
-    options: argparse.Namespace, settings: argparse.Namespace, source: Path, scratch: Path
+    options: argparse.Namespace, settings: Settings, source: Path, scratch: Path
 ) -> dict[str, Any]:
     """Make the result in ``scratch / "result"``; return the report."""
     corpus, raw = CORPORA[options.corpus], scratch / "raw"
@@ -138,6 +132,5 @@ def _make_questions(options: argparse.Namespace, scratch: Path, questions: list[
     text.write_text("\n".join(sentences) + "\n", encoding="utf-8")
     words = result / ("text" if options.text_only else "bin") / "dict.txt"
     given = {"test": [str(text)], "dict": words, "text_only": options.text_only, "workers": 1}
-    settings = text_options.build_settings(tokenized=True, out=folder, **given)
-    prepare(settings, folder, CORPORA["mscc"].made)
+    prepare(Settings(tokenized=True, out=folder, **given), folder, CORPORA["mscc"].made)
     (folder / "result").rename(result / "questions")

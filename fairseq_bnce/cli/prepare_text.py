@@ -16,18 +16,17 @@ everything has succeeded, not before.
 from __future__ import annotations
 
 import argparse
-import importlib
-import math
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from fairseq_bnce.cli.common import flag_adder
 from fairseq_bnce.data import results
-from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS, prepare
+from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS, Settings, prepare
 from fairseq_bnce.errors import InputError, at_least
 from fairseq_bnce.text.reading import TextLines
-from fairseq_bnce.text.tokens import BOS, EOS, NFC, PUNCTUATION, UNK, check_language
+from fairseq_bnce.text.tokens import BOS, EOS, NFC, PUNCTUATION, UNK
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,12 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Check everything, make the result, move it to its place and report."""
     out = options.out.resolve()
-    check_sources(options)
-    check_settings(options)
-    inputs = [*input_files(options), *filter(None, [options.dict])]
+    settings = Settings(**given_settings(options))
+    check_sources(settings)
+    settings.check()
+    inputs = [*settings.all_files(), *filter(None, [settings.dict])]
     with results.replaced_result(out, options.overwrite, inputs) as scratch:
-        report = prepare(options, scratch)
+        report = prepare(settings, scratch)
     results.print_report(report, options.out)
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that the command line gives."""
+    found = ((field.name, getattr(options, field.name, None)) for field in fields(Settings))
+    return {name: value for name, value in found if value is not None and value is not False}
 
 
 def add_split_options(group: Any) -> None:
@@ -71,13 +77,13 @@ def add_split_options(group: Any) -> None:
     text = "their shares of the lines of --input, adding up to 1; a split with share 0 is not made "
     text += f"(default: {' '.join(map(str, DEFAULT_SPLIT))})"
     shares: Any = {"nargs": 3, "type": float, "metavar": ("TRAIN", "VALID", "TEST")}
-    add("--split", text, default=list(DEFAULT_SPLIT), **shares)
+    add("--split", text, **shares)
     text = "block (default): train is the first part of the text, test the last, so that no valid "
     text += "or test line stood beside a train line; paragraph: paragraphs (ended by an empty "
     text += "line) drawn at random; line: lines drawn at random, for text whose lines have nothing "
     text += "to do with each other. The order of the text stays within a split"
-    add("--split-by", text, choices=("block", "paragraph", "line"), default="block")
-    add("--seed", "of those random draws (1)", type=int, default=1)
+    add("--split-by", text, choices=("block", "paragraph", "line"))
+    add("--seed", "of those random draws (1)", type=int)
 
 
 def add_line_options(group: Any) -> None:
@@ -94,12 +100,12 @@ def add_vocabulary_options(group: Any) -> None:
     text = f"keep the N commonest types, {EOS} and {UNK} among them"
     add("--vocab-size", text, metavar="N", type=at_least(3))
     text = "keep words that occur at least N times (1: all)"
-    add("--min-count", text, metavar="N", type=at_least(1), default=1)
+    add("--min-count", text, metavar="N", type=at_least(1))
     text = "take the vocabulary of this dict.txt instead (to prepare text for a trained model)"
     add("--dict", text, metavar="FILE", type=Path)
     text = "fill the dictionary up to a multiple of N with made-up words, as fairseq-preprocess "
     text += "does for the sake of tensor cores (8); 1: no filling"
-    add("--padding-factor", text, metavar="N", type=at_least(1), default=8)
+    add("--padding-factor", text, metavar="N", type=at_least(1))
 
 
 def add_result_options(group: Any) -> None:
@@ -115,36 +121,10 @@ def add_result_options(group: Any) -> None:
     add("--workers", text, metavar="N", type=at_least(1), default=workers or 1)
 
 
-def build_settings(**given: Any) -> argparse.Namespace:
-    """Build the settings of prepare-text: the given ones, and the defaults of the others."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    settings = parser.parse_args(["--out", ""])
-    vars(settings).update(given)
-    return settings
-
-
-def input_files(args: argparse.Namespace) -> list[str]:
-    """Return the names of all texts that are read."""
-    return [name for split in ("input", *SPLITS) for name in getattr(args, split) or ()]
-
-
-def check_sources(args: argparse.Namespace) -> None:
+def check_sources(args: Settings) -> None:
     """Raise InputError for inputs that cannot be read, or whose splits are not clear."""
-    given = [split for split in SPLITS if getattr(args, split)]
+    given = [split for split in SPLITS if args.files(split)]
     if bool(args.input) == bool(given) or given and not (args.train or args.dict):
         required = "one of them, or --dict with --valid or --test"
         raise InputError(f"--train, --input: required {required}, got {given + (args.input or [])}")
-    TextLines(input_files(args))  # raises for what cannot be opened
-
-
-def check_settings(args: argparse.Namespace) -> None:
-    """Raise InputError for other settings that cannot be followed."""
-    is_whole = math.isclose(sum(args.split), 1, abs_tol=1e-6)
-    if not is_whole or args.split[0] <= 0 or min(args.split) < 0:
-        required = "a share above 0 for train, and three shares that add up to 1"
-        raise InputError(f"--split: required {required}, got {args.split}")
-    if not args.tokenized:
-        check_language("--language", args.language)
-    if not args.text_only:
-        importlib.import_module("fairseq_cli")  # fairseq-preprocess binarises
+    TextLines(args.all_files())  # raises for what cannot be opened

@@ -6,7 +6,7 @@ targets' scores and the exact partition function.
 """
 
 import logging
-from argparse import Namespace
+import sys
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from fairseq_bnce.checkpoints import dictionaries
 from fairseq_bnce.criterions import flags, metrics
+from fairseq_bnce.criterions.flags import Options
 from fairseq_bnce.criterions.log_z import CriterionWithLogZ, contexts_to_measure
 from fairseq_bnce.criterions.noise_source import NoiseSource, seeded_generator
-from fairseq_bnce.errors import require
+from fairseq_bnce.errors import FlagsError, require
 from fairseq_bnce.losses.words import Words, at_least_float32
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.optim import row_sparse
@@ -103,7 +104,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         self_norm_alpha: the weight of the penalty in this epoch.
     """
 
-    def __init__(self, task: FairseqTask, options: Namespace, normalises_itself: bool = True):
+    def __init__(self, task: FairseqTask, options: Options, normalises_itself: bool = True):
         super().__init__(task, options, normalises_itself)
         self.noise = NoiseSource(task, options)
         self.row_sparse = options.row_sparse
@@ -122,7 +123,12 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         cfg = flags.completed(cfg, "criterion")
         # fairseq-validate has a --path, and fairseq-train has none.
         trains = getattr(task, "trains", not OmegaConf.select(cfg._get_root(), "common_eval.path"))
-        options = flags.read(cfg, getattr(cls, "__dataclass"), type(task) if trains else None)
+        try:
+            options = flags.read(cfg, getattr(cls, "__dataclass"), type(task) if trains else None)
+        except FlagsError as error:
+            if hasattr(sys.modules["__main__"], "cli_main"):  # a command of fairseq
+                sys.exit(str(error))  # without a traceback
+            raise
         return cls(task, options)
 
     def forward(
@@ -237,7 +243,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         """
         if untrained:
             bands.read_as_bands(model, may_start=True)
-        self.task.state.merge_state_dict(bands.state_of(model))
+        self.state.output_bands = bands.is_in_bands(model) or None
         layer, words = OutputLayer(model), len(self.task.target_dictionary)
         required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
         got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
@@ -247,25 +253,23 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             legacy = self.options.ddp_backend in ("legacy_ddp", "no_c10d")
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=legacy)
         if untrained:
-            found = self.continued
-            if found is not None and found.words is not None:
-                where = f"for the training that continues {found.path}"
-                words_of = {dictionaries.WORDS: found.words}
-                dictionaries.check(self.task.source_dictionary, words_of, where)
+            if self.continued is not None and self.continued.state.dictionary_sha256:
+                where = f"for the training that continues {self.continued.path}"
+                dictionaries.check(self.task.source_dictionary, self.continued.state, where)
             self._set_initial_scores(layer)
 
     def _apply_squashing(self, model: nn.Module) -> None:
         """Squash the model's scores for good; refuse a squashed model without the flag."""
         if self.options.score_squashing:
             squash(model)
-            self.task.state.merge_state_dict({"score_squashing": True})
+            self.state.score_squashing = True
         elif is_squashed(model):
             required = "--criterion self_norm_softmax with it, as the model was trained"
             require("--score-squashing", required, type(self).__name__, False)
 
     def _set_initial_scores(self, layer: OutputLayer) -> None:
         """Let scores start as ``--init-output-bias`` says, if the decoder can."""
-        kind, squashes = str(self.options.init_output_bias), self.options.score_squashing
+        kind, squashes = self.options.init_output_bias, self.options.score_squashing
         if kind == "none":
             return
         if not initial_scores.can_be_set(layer):
@@ -293,7 +297,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
                 self.measure_log_z(self.log_partition(batch, tokens))
         if not self.is_unknown:  # else no rank has a token: the next batch is the first
             self._has_begun = True
-            self.task.state.merge_state_dict(self.scoring_state())
+            self.save_log_z()
             reason = "none, because this loss does not normalise scores: scoring subtracts mu_z"
             if self.normalises_itself:
                 reason = f"{self.log_z:g} nats ({self.start.origin})"

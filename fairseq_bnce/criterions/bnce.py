@@ -1,6 +1,5 @@
 """The criterion ``bnce``: a batch's targets are each other's noise."""
 
-from argparse import Namespace
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, List, NamedTuple, Optional
@@ -13,7 +12,13 @@ from torch import Tensor
 
 from fairseq_bnce import ranks
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
-from fairseq_bnce.criterions.flags import RANKING_ALPHA, GroupConfig, PenaltyConfig
+from fairseq_bnce.criterions.flags import (
+    RANKING_ALPHA,
+    GroupConfig,
+    NoiseOptions,
+    Options,
+    PenaltyConfig,
+)
 from fairseq_bnce.criterions.noise_source import NoiseSource
 from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import nce, ranking
@@ -40,10 +45,10 @@ class BatchNCEConfig(GroupConfig, PenaltyConfig):
 class BatchNCECriterion(SelfNormalizingCriterion):
     """Batch noise-contrastive estimation, binary (Oualil & Klakow 2017) or ranking."""
 
-    def __init__(self, task: FairseqTask, options: Namespace):
-        self_normalising = str(options.objective) == "binary" or any(options.self_norm_alpha)
+    def __init__(self, task: FairseqTask, options: Options):
+        self_normalising = options.objective == "binary" or any(options.self_norm_alpha)
         super().__init__(task, options, self_normalising)
-        self.is_ranking = str(options.objective) == "ranking"
+        self.is_ranking = options.objective == "ranking"
 
     def make_words(self, batch: TokenBatch) -> "GroupedWords":
         return grouped_words(batch, self.noise, self.options)
@@ -77,13 +82,13 @@ class GroupedWords(NamedTuple):
     log_p: Tensor
 
 
-def grouped_words(batch: TokenBatch, noise: NoiseSource, options: Namespace) -> GroupedWords:
+def grouped_words(batch: TokenBatch, noise: NoiseSource, options: NoiseOptions) -> GroupedWords:
     """Group the targets, add noise samples to each group, and find the distinct words.
 
     Args:
         batch: only its targets are read.
         noise: the source of samples.
-        options: bnce_group ("batch", "time" or the size of random groups), and gather_noise.
+        options: of the noise.
     """
     target, device = batch.target, batch.target.device
     groups = [torch.arange(len(batch), device=device)]

@@ -5,9 +5,9 @@ One message reports every flag that is wrong, when the criterion is built: befor
 
 import dataclasses
 import math
-from argparse import Namespace
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional
+from enum import Enum
+from typing import Any, Callable, List, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -125,10 +125,53 @@ class PenaltyConfig(FairseqDataclass):
     )
 
 
-# The values for a criterion that has no such flag: the default of other criteria, or none.
-_ABSENT = {f.name: f.default for f in dataclasses.fields(GroupConfig)}
-_ABSENT.update(self_norm_alpha=0.0, self_norm_alpha_by_epoch=None, self_norm_rate=1.0)
-_ABSENT.update(score_squashing=False, nce_base=None, objective=None)
+@dataclass(frozen=True)
+class NoiseOptions:
+    """The values of the flags of noise. ``noise_samples`` has a number for each epoch."""
+
+    noise: str = "unigram"
+    noise_power: float = 1.0
+    noise_samples: Tuple[Optional[int], ...] = (None,)
+    bnce_group: str = "batch"
+    gather_noise: bool = False
+    train_subset: str = "train"
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """The values of the flags of log Z; None is auto. fairseq's choose the first checkpoint."""
+
+    log_z: Optional[float] = None
+    learn_log_z: bool = False
+    disable_validation: bool = False
+    save_dir: str = ""
+    restore_file: str = ""
+    continue_once: Optional[str] = None
+    finetune_from_model: Optional[str] = None
+    checkpoint_suffix: str = ""
+
+
+@dataclass(frozen=True)
+class Options(NoiseOptions, StartOptions):
+    """The values of a criterion's flags, and defaults for the flags that it does not have.
+
+    ``self_norm_alpha`` has a number for each epoch.
+    """
+
+    init_output_bias: str = "unigram"
+    self_norm_alpha: Tuple[float, ...] = (0.0,)
+    self_norm_rate: float = 1.0
+    nce_base: Optional[str] = None
+    objective: Optional[str] = None
+    estimator: str = "complementary"
+    score_squashing: bool = False
+    row_sparse: bool = False
+    valid_partition_rate: float = 1.0
+    sentence_avg: bool = False
+    ddp_backend: str = ""
+
+
+Value = TypeVar("Value")
 # Flags that only this plugin's task obeys.
 _OF_TASK = ("row_sparse", "noise_samples_by_epoch", "self_norm_alpha_by_epoch", "score_squashing")
 # The nearest optimiser under --row-sparse.
@@ -145,11 +188,8 @@ class _Problems(List[str]):
             self.append(f"--{name.replace('_', '-')}: required {required}, got {got}")
 
 
-def read(config: Any, kind: type, task: Optional[type] = None) -> Namespace:
+def read(config: Any, kind: type, task: Optional[type] = None) -> Options:
     """Return the values of a criterion's flags.
-
-    Three of them are parsed: ``log_z`` (a number, or None for auto), and the values of each epoch,
-    ``noise_samples`` and ``self_norm_alpha``; :func:`value_at` takes one.
 
     Args:
         config: the configuration of the criterion.
@@ -159,18 +199,20 @@ def read(config: Any, kind: type, task: Optional[type] = None) -> Namespace:
     Raises:
         FlagsError: with a line for each flag: what was required and what came.
     """
-    names = [f.name for f in dataclasses.fields(kind) if f.name != "_name"]
-    values = Namespace(**{**_ABSENT, **{name: getattr(config, name) for name in names}})
-    values.log_z = None if values.log_z == "auto" else _number(values.log_z, float)
-    if values.self_norm_alpha is None:
-        values.self_norm_alpha = RANKING_ALPHA if str(values.objective) == "ranking" else 0.0
-    values.noise_samples = _by_epoch(values, "noise_samples", int)
-    values.self_norm_alpha = _by_epoch(values, "self_norm_alpha", float)
-    problems = _Problems()
+    names = [f.name for f in dataclasses.fields(Options) if hasattr(kind, f.name)]
+    found = {name: getattr(config, name) for name in names}
+    found = {n: str(value) if isinstance(value, Enum) else value for n, value in found.items()}
+    found["log_z"] = None if config.log_z == "auto" else _number(config.log_z, float)
+    if found.get("self_norm_alpha", 0.0) is None:
+        found["self_norm_alpha"] = RANKING_ALPHA if found["objective"] == "ranking" else 0.0
+    for name, number in (("noise_samples", int), ("self_norm_alpha", float)):
+        if name in names:
+            found[name] = _by_epoch(found[name], getattr(config, f"{name}_by_epoch"), number)
+    values, problems = Options(**found), _Problems()
     _check_ranges(values, config, kind, problems)
     if task is not None:
-        _check_training(values, task, problems)
-        _check_update(values, config._get_root(), problems)
+        _check_training(values, config, task, problems)
+        _check_update(values, config, problems)
     if problems:
         raise FlagsError(problems)
     return values
@@ -190,16 +232,13 @@ def completed(config: Any, name: str) -> Any:
     return defaults[name]
 
 
-def value_at(values: List[Any], epoch: int) -> Any:
+def value_at(values: Sequence[Value], epoch: int) -> Value:
     """Return the value of an epoch, counted from 1; the last value holds for all later epochs."""
     return values[min(epoch, len(values)) - 1]
 
 
-def _by_epoch(values: Namespace, name: str, kind: Callable[[str], Any]) -> List[Any]:
-    text = getattr(values, f"{name}_by_epoch")
-    if text is None:
-        return [getattr(values, name)]
-    return [_number(part, kind) for part in text.split(",")]
+def _by_epoch(value: Any, text: Optional[str], kind: Callable[[str], Any]) -> Tuple[Any, ...]:
+    return (value,) if text is None else tuple(_number(part, kind) for part in text.split(","))
 
 
 def _number(text: str, kind: Callable[[str], Any]) -> Any:
@@ -210,43 +249,43 @@ def _number(text: str, kind: Callable[[str], Any]) -> Any:
         return math.nan
 
 
-def _check_ranges(values: Namespace, config: Any, kind: type, problems: _Problems) -> None:
+def _check_ranges(values: Options, config: Any, kind: type, problems: _Problems) -> None:
     """Check what changes the loss silently."""
     fits = values.log_z is None or math.isfinite(values.log_z)
     problems.require("log_z", "a finite number or 'auto'", config.log_z, fits)
     rate, share = values.valid_partition_rate, values.self_norm_rate
     problems.require("valid_partition_rate", "from 0 to 1", rate, 0 <= rate <= 1)
     problems.require("self_norm_rate", "above 0 and at most 1", share, 0 < share <= 1)
-    group, gathers, base = values.bnce_group, values.gather_noise, str(values.nce_base)
+    group, gathers, base = values.bnce_group, values.gather_noise, values.nce_base
     required = "'batch' with --gather-noise" if gathers else "'batch', 'time' or a size above 1"
     fits = group == "batch" or not gathers and (group == "time" or _number(group, int) > 1)
     problems.require("bnce_group", required, group, fits)
-    fits = base in ("None", "bnce") or (group == "batch" and not gathers)
+    fits = base in (None, "bnce") or (group == "batch" and not gathers)
     problems.require("nce_base", "bnce with --bnce-group or --gather-noise", base, fits)
-    has_targets = issubclass(kind, GroupConfig) and base in ("None", "bnce")
+    has_targets = issubclass(kind, GroupConfig) and base in (None, "bnce")
     fewest = 1 if issubclass(kind, NoiseConfig) and not has_targets else 0
     for name, least in (("noise_samples", fewest), ("self_norm_alpha", 0)):
         fits = all(value is None or least <= value < math.inf for value in getattr(values, name))
-        name = name if getattr(values, f"{name}_by_epoch") is None else f"{name}_by_epoch"
+        name += "" if getattr(config, f"{name}_by_epoch", None) is None else "_by_epoch"
         got = getattr(config, name, None)
         problems.require(name, f"finite numbers of at least {least}", got, fits)
 
 
-def _check_training(values: Namespace, task: type, problems: _Problems) -> None:
+def _check_training(values: Options, config: Any, task: type, problems: _Problems) -> None:
     """Check what makes a training fail later, or go on without a flag that was given."""
     for name in _OF_TASK:
-        fits = hasattr(task, "trains") or not getattr(values, name)
+        fits = hasattr(task, "trains") or not getattr(config, name, None)
         problems.require(name, "--task language_modeling", task.__name__, fits)
-    fits = values.noise_power == 1 or KINDS[str(values.noise)].takes_power
+    fits = values.noise_power == 1 or KINDS[values.noise].takes_power
     problems.require("noise_power", f"1 with --noise {values.noise}", values.noise_power, fits)
-    alphas, is_binary = values.self_norm_alpha, str(values.objective) == "binary"
+    alphas, is_binary = list(values.self_norm_alpha), values.objective == "binary"
     required = "--objective ranking, which has a penalty"
     problems.require("self_norm_alpha", required, alphas, not (is_binary and any(alphas)))
     # Without a penalty, the unnormalised likelihood grows with the targets' scores, without end.
     is_bounded = values.self_norm_rate == 1 or values.nce_base is not None
     required = "above 0 with --self-norm-rate below 1"
     problems.require("self_norm_alpha", required, alphas, is_bounded or min(alphas) > 0)
-    metric, rate = values.best_checkpoint_metric, values.valid_partition_rate
+    metric, rate = config.best_checkpoint_metric, values.valid_partition_rate
     known = ["loss", "u_ppl", *["nll_loss"] * values.sentence_avg, *["ppl", "sigma_z"] * (rate > 0)]
     # A smaller mu_z is not better. Other tasks log numbers of their own, such as bleu.
     is_other = not (hasattr(task, "trains") or metric in ("ppl", "mu_z", "sigma_z", "ppl_se"))
@@ -257,23 +296,20 @@ def _check_training(values: Namespace, task: type, problems: _Problems) -> None:
     problems.require("row_sparse", required, "on", not is_on)
 
 
-def _check_update(values: Namespace, root: Any, problems: _Problems) -> None:
-    """Check what would end a training at its first update; add the flags as they should be.
-
-    Args:
-        root: fairseq's whole configuration.
-    """
+def _check_update(values: Options, config: Any, problems: _Problems) -> None:
+    """Check what would end a training at its first update; add the flags as they should be."""
+    root = config._get_root()  # fairseq's whole configuration
 
     def chosen(field: str) -> Any:
         return OmegaConf.select(root, field)
 
-    no_fp16 = values.fp16 and (chosen("common.cpu") or not torch.cuda.is_available())
+    no_fp16 = config.fp16 and (chosen("common.cpu") or not torch.cuda.is_available())
     problems.require("fp16", "float32 on a CPU: leave it out", "on", not no_fp16)
     if not values.row_sparse:
         return
     wanted: List[str] = []
     for half in ("bf16",) if no_fp16 else ("fp16", "bf16"):
-        if getattr(values, half) and not getattr(values, f"memory_efficient_{half}"):
+        if getattr(config, half) and not getattr(config, f"memory_efficient_{half}"):
             wanted.append(f"--memory-efficient-{half}")
             problems.require(half, f"{wanted[-1]} with --row-sparse", "on", False)
     name = chosen("optimizer._name")

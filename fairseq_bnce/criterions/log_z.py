@@ -8,7 +8,6 @@ A number of ``--log-z`` is taken unchanged. Under ``auto``, log Z is, in this or
 """
 
 import math
-from argparse import Namespace
 from typing import Any, Dict, NamedTuple, Optional
 
 import torch
@@ -18,7 +17,9 @@ from torch import Tensor, nn
 
 from fairseq_bnce import ranks
 from fairseq_bnce.checkpoints.origin import Restored, restored
+from fairseq_bnce.criterions.flags import Options
 from fairseq_bnce.errors import require
+from fairseq_bnce.state import ScoringState
 
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 1024, 32
 _MOST_SCORES = 2**27  # in the measurement: seconds on one core at any vocabulary size
@@ -56,10 +57,11 @@ class CriterionWithLogZ(FairseqCriterion):
         start: where log Z starts, and why; :meth:`start_at` sets it.
         known_start: that value, nats; 0 until it is known, and for losses that do not normalise.
         continued: the checkpoint that training continues from, or None.
+        state: of the task.
         learned_log_z: (1,) the learned change of log Z since its start, or None.
     """
 
-    def __init__(self, task: FairseqTask, options: Namespace, normalises_itself: bool):
+    def __init__(self, task: FairseqTask, options: Options, normalises_itself: bool):
         super().__init__(task)
         self.options, self.normalises_itself = options, normalises_itself
         self.learned_log_z: Optional[nn.Parameter] = None
@@ -67,17 +69,18 @@ class CriterionWithLogZ(FairseqCriterion):
             # Not the whole of log Z, which halves round. (1,): legacy_ddp can't reduce a scalar.
             self.learned_log_z = nn.Parameter(torch.zeros(1))
         self.continued: Optional[Restored] = None
-        stored = task.state.state_dict.get("log_z")
-        if stored is not None:  # fairseq-validate has loaded the model already
-            self.start_at(stored, "from the checkpoint")
+        self.state = ScoringState(task.state.state_dict)
+        if self.state.log_z is not None:  # fairseq-validate has loaded the model already
+            self.start_at(self.state.log_z, "from the checkpoint")
             return
         self.continued = found = restored(options)
         self.start_at(options.log_z, "--log-z auto" if options.log_z is None else "--log-z")
-        if options.log_z is None and found is not None and found.log_z is not None:
-            self.start_at(found.log_z, f"from {found.path}")
+        log_z = None if found is None else found.state.log_z
+        if options.log_z is None and found is not None and log_z is not None:
+            self.start_at(log_z, f"from {found.path}")
         # mu_z and sigma_z are measured from log Z, or from 0 for losses that do not normalise.
         measured_from = self.start.value if normalises_itself else None
-        if found is not None and not self.is_unknown and found.log_z == measured_from:
+        if not self.is_unknown and log_z == measured_from:
             self._keep_normaliser()
 
     @property
@@ -99,7 +102,8 @@ class CriterionWithLogZ(FairseqCriterion):
     def _keep_normaliser(self) -> None:
         """Keep mu_z and sigma_z of the checkpoint; the next validation replaces them."""
         if self.continued is not None and not self.options.disable_validation:
-            self.task.state.merge_state_dict(dict(self.continued.normaliser))
+            kept = self.continued.state
+            self.state.mu_z, self.state.sigma_z = kept.mu_z, kept.sigma_z
 
     def measure_log_z(self, values: Tensor) -> None:
         """Start at the rounded mean of log Z_c of all ranks' first batches, if any has a token.
@@ -119,18 +123,17 @@ class CriterionWithLogZ(FairseqCriterion):
             origin = f"{self.start.origin}: measured, the mean log Z_c of the first batch"
             self.start_at(round(mean, 2), origin)
 
-    def scoring_state(self) -> Dict[str, Any]:
-        """Return what scoring needs of this criterion: log Z, if scores come near it."""
-        if self.normalises_itself and self.start.value is not None:
-            return {"log_z": float(self.log_z)}
-        return {}
+    def save_log_z(self) -> None:
+        """Put log Z into the task's state, if scores come near it."""
+        if self.normalises_itself and not self.is_unknown:
+            self.state.log_z = float(self.log_z)
 
     def get_extra_state(self) -> Dict[str, Any]:
         """Return what is saved beside the parameters.
 
         A checkpoint's task state is saved after it: other tasks learn of log Z here.
         """
-        self.task.state.merge_state_dict(self.scoring_state())
+        self.save_log_z()
         return {"initial_log_z": self.start.value}
 
     def set_extra_state(self, state: Dict[str, Any]) -> None:

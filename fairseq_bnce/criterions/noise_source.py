@@ -3,14 +3,13 @@
 import functools
 import logging
 import math
-from argparse import Namespace
 
 import torch
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_bnce import ranks
-from fairseq_bnce.criterions.flags import value_at
+from fairseq_bnce.criterions.flags import NoiseOptions, value_at
 from fairseq_bnce.data.token_counts import training_target_counts
 from fairseq_bnce.noise import KINDS, NoiseDistribution
 
@@ -30,14 +29,14 @@ class NoiseSource:
 
     Args:
         task: a language modeling or translation task.
-        options: noise, noise_power, noise_samples, bnce_group and train_subset.
+        options: of the noise.
 
     Attributes:
         samples: --noise-samples of this epoch, or None.
         has_sentences: whether a line of a batch holds whole sentences, and not a block of the text.
     """
 
-    def __init__(self, task: FairseqTask, options: Namespace):
+    def __init__(self, task: FairseqTask, options: NoiseOptions):
         self._task, self._options = task, options
         self.samples = options.noise_samples[0]
         args = getattr(task, "args", None)
@@ -63,7 +62,7 @@ class NoiseSource:
     @functools.cached_property
     def distribution(self) -> NoiseDistribution:
         """The distribution that noise is sampled from."""
-        kind, power = KINDS[str(self._options.noise)], self._options.noise_power
+        kind, power = KINDS[self._options.noise], self._options.noise_power
         if kind.make is NoiseDistribution and power == 1:
             return self.unigram
         of = self._counts if kind.reads_counts else len(self._task.target_dictionary)

@@ -1,6 +1,5 @@
 """The criteria with a penalty on log Z_c: ``nce_regularized`` and ``self_norm_softmax``."""
 
-from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, Dict
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.bnce import grouped_loss, grouped_words
-from fairseq_bnce.criterions.flags import GroupConfig, PenaltyConfig, SelfNormalizingConfig
+from fairseq_bnce.criterions.flags import GroupConfig, Options, PenaltyConfig, SelfNormalizingConfig
 from fairseq_bnce.criterions.sampled import sampled_loss, sampled_words
 from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import nce
@@ -38,9 +37,9 @@ class RegularizedConfig(GroupConfig, PenaltyConfig):
 class RegularizedNCECriterion(SelfNormalizingCriterion):
     """An NCE loss + (alpha / gamma) (log Z_c - log Z)^2 (Goldberger & Melamud 2018, eq. 10)."""
 
-    def __init__(self, task: FairseqTask, options: Namespace):
+    def __init__(self, task: FairseqTask, options: Options):
         super().__init__(task, options)
-        self.nce_base = str(options.nce_base)
+        self.nce_base = options.nce_base
 
     def make_words(self, batch: TokenBatch) -> Any:
         if self.nce_base == "bnce":
@@ -80,7 +79,7 @@ class SelfNormSoftmaxCriterion(SelfNormalizingCriterion):
     gamma of the contexts (Andreas & Klein 2015; eq. 9 of Goldberger & Melamud).
     """
 
-    def __init__(self, task: FairseqTask, options: Namespace):
+    def __init__(self, task: FairseqTask, options: Options):
         super().__init__(task, options, normalises_itself=any(options.self_norm_alpha))
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:

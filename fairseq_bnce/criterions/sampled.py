@@ -1,6 +1,5 @@
 """Criteria with sampled noise: ``shared_nce``, ``nce``, ``sampled_bce``, ``sampled_softmax``."""
 
-from argparse import Namespace
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, NamedTuple, Union
@@ -11,7 +10,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
-from fairseq_bnce.criterions.flags import NoiseConfig, NoiseContrastiveConfig
+from fairseq_bnce.criterions.flags import NoiseConfig, NoiseContrastiveConfig, Options
 from fairseq_bnce.criterions.noise_source import NoiseSource
 from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import bce, nce, ranking
@@ -62,10 +61,10 @@ class FreshNCECriterion(_SampledNoiseCriterion):
 class SampledBCECriterion(_SampledNoiseCriterion):
     """Binary cross-entropy of all words, sampled (Gao et al. 2021)."""
 
-    def __init__(self, task: FairseqTask, options: Namespace):
+    def __init__(self, task: FairseqTask, options: Options):
         super().__init__(task, options)
         size = len(task.target_dictionary)
-        self.loss = partial(bce.sampled_bce, estimator=str(options.estimator), vocab_size=size)
+        self.loss = partial(bce.sampled_bce, estimator=options.estimator, vocab_size=size)
 
 
 @register_criterion("sampled_softmax", dataclass=NoiseConfig)
@@ -74,7 +73,7 @@ class SampledSoftmaxCriterion(_SampledNoiseCriterion):
 
     loss = staticmethod(ranking.sampled_softmax)
 
-    def __init__(self, task: FairseqTask, options: Namespace):
+    def __init__(self, task: FairseqTask, options: Options):
         super().__init__(task, options, normalises_itself=False)
 
 

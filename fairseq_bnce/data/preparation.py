@@ -5,9 +5,11 @@ Text is streamed: only word counts are held in memory. Nothing here imports torc
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import dataclasses
+import importlib
 import itertools
+import math
 import os
 import random
 import re
@@ -19,7 +21,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import AbstractSet, Any, Callable, Iterable, Iterator, Mapping
+from typing import AbstractSet, Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from tqdm import tqdm
 
@@ -27,7 +29,7 @@ from fairseq_bnce.data.results import write_report
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import training_text
 from fairseq_bnce.text.reading import BOM, TextLines
-from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK
+from fairseq_bnce.text.tokens import BOS, EOS, PAD, SPECIALS, UNK, check_language
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, TrainingText
 from fairseq_bnce.text.writing import say
 
@@ -40,16 +42,57 @@ LOOKS = {  # of lines, for the report's warnings
     "of_a_page": re.compile(r"^.{60,80}$"),
     "ended": re.compile(r"""[.!?\u2026]["'\u2019\u201d\u00bb)\]\s]*$"""),
 }
-_UNREPORTED = ("overwrite", "command", "run")  # settings that do not change the result
 
 
-def prepare(
-    args: argparse.Namespace, scratch: Path, made: TrainingText | None = None
-) -> dict[str, Any]:
+@dataclasses.dataclass
+class Settings:
+    """The flags of prepare-text that change its result, in the order of report.json."""
+
+    train: list[str] | None = None
+    valid: list[str] | None = None
+    test: list[str] | None = None
+    input: list[str] | None = None
+    split: Sequence[float] = DEFAULT_SPLIT
+    split_by: str = "block"
+    seed: int = 1
+    language: str = "en"
+    tokenized: bool = False
+    normalize: str | None = None
+    lowercase: bool = False
+    keep_empty_lines: bool = False
+    vocab_size: int | None = None
+    min_count: int = 1
+    dict: Path | None = None
+    padding_factor: int = 8
+    out: Path = Path()
+    text_only: bool = False
+    workers: int = 1
+
+    def files(self, split: str) -> list[str]:
+        """Return the names of a split's texts."""
+        return getattr(self, split) or []
+
+    def all_files(self) -> list[str]:
+        """Return the names of all texts that are read."""
+        return [name for split in ("input", *SPLITS) for name in self.files(split)]
+
+    def check(self) -> None:
+        """Raise InputError for values that cannot be followed, whatever the text."""
+        is_whole = math.isclose(sum(self.split), 1, abs_tol=1e-6)
+        if not is_whole or self.split[0] <= 0 or min(self.split) < 0:
+            required = "a share above 0 for train, and three shares that add up to 1"
+            raise InputError(f"--split: required {required}, got {self.split}")
+        if not self.tokenized:
+            check_language("--language", self.language)
+        if not self.text_only:
+            importlib.import_module("fairseq_cli")  # fairseq-preprocess binarises
+
+
+def prepare(args: Settings, scratch: Path, made: TrainingText | None = None) -> dict[str, Any]:
     """Make the result in ``scratch / "result"`` and return its report.
 
     Args:
-        args: the settings of prepare-text.
+        args: checked settings.
         scratch: an empty folder.
         made: how the text was cut into words, if another program has done this.
 
@@ -64,7 +107,7 @@ def prepare(
     (result / "text").mkdir(parents=True)
     notes: Counter[str] = Counter()
     for name in ("input", *SPLITS):
-        if getattr(args, name):
+        if args.files(name):
             notes.update(_tokenize(args, name, scratch / name, own))
     if args.input:
         lines = notes["usable"] + (notes["empty"] if args.keep_empty_lines else 0)
@@ -84,8 +127,12 @@ def prepare(
     else:
         _binarise(result, splits, dictionary, args.workers)
     training_text.write(result / ("text" if args.text_only else "bin"), made)
-    settings = {name: value for name, value in vars(args).items() if name not in _UNREPORTED}
-    report = {"settings": settings, "read": dict(notes), "vocabulary": summary, "splits": splits}
+    report = {
+        "settings": dict(vars(args)),
+        "read": dict(notes),
+        "vocabulary": summary,
+        "splits": splits,
+    }
     write_report(result, report)
     return report
 
@@ -93,9 +140,9 @@ def prepare(
 # ---------------------------------------------------------------- words
 
 
-def _tokenize(args: argparse.Namespace, split: str, path: Path, how: TrainingText) -> Counter[str]:
+def _tokenize(args: Settings, split: str, path: Path, how: TrainingText) -> Counter[str]:
     """Write the tokenised lines of a split's files; return counts of what was read."""
-    names = getattr(args, split)
+    names = args.files(split)
     text = TextLines(names)
     # Empty lines end paragraphs: they have to stay until the text is split.
     keep_empty = args.keep_empty_lines or args.split_by == "paragraph"
@@ -170,7 +217,7 @@ def tokenize_lines(
 # ---------------------------------------------------------------- splits
 
 
-def _split(args: argparse.Namespace, folder: Path, total: int) -> None:
+def _split(args: Settings, folder: Path, total: int) -> None:
     """Divide the ``total`` lines of ``folder / "input"`` into a file for each split."""
     left = split_sizes(total, {split: share for split, share in zip(SPLITS, args.split) if share})
     rng = None if args.split_by == "block" else random.Random(args.seed)
@@ -207,9 +254,7 @@ def _choose_split(left: Mapping[str, int], rng: random.Random | None) -> str:
 # ---------------------------------------------------------------- vocabulary
 
 
-def _make_vocabulary(
-    args: argparse.Namespace, train: Path, path: Path
-) -> tuple[AbstractSet[str], str]:
+def _make_vocabulary(args: Settings, train: Path, path: Path) -> tuple[AbstractSet[str], str]:
     """Write a dict.txt, sorted and filled up as by fairseq-preprocess.
 
     Returns:

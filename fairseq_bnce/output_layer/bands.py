@@ -15,7 +15,7 @@ score with an adaptive softmax; instead, it refuses the checkpoint: Unexpected k
 """
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +29,6 @@ from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.losses.words import at_least_float32, product_dtype
 from fairseq_bnce.optim.row_sparse import gather
 
-# In the task's state: the adaptive softmax of the model is read as bands.
-STATE = "output_bands"
 _QUIET = 0.1  # the share of random rows that is kept
 _MAX_CONTEXTS = 4096  # that an adaptive softmax's normalisers are fitted to
 _RIDGE = 0.1  # of the features' mean variance
@@ -436,16 +434,10 @@ def building(options: Any, is_wanted: bool) -> Iterator[None]:
             options.criterion = criterion
 
 
-def state_of(model: nn.Module) -> Dict[str, Any]:
-    """The entry of a checkpoint's task state for a model whose output layer is in bands."""
+def is_in_bands(model: nn.Module) -> bool:
+    """Whether the output layer of a model is in bands."""
     softmax = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
-    return {STATE: True} if isinstance(softmax, Bands) else {}
-
-
-def restore(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Read a model's output layer as its checkpoint's task state says."""
-    if state.get(STATE, False):
-        read_as_bands(model)
+    return isinstance(softmax, Bands)
 
 
 def _fitted(features: Tensor, values: Tensor, weights: Tensor) -> Any:

@@ -16,11 +16,11 @@ import torch
 from fairseq.tasks.language_modeling import LanguageModelingConfig
 from torch import Tensor, nn
 
-from fairseq_bnce.checkpoints.reading import LONGEST_CONTEXT
 from fairseq_bnce.errors import UnsupportedModelError, require
 from fairseq_bnce.output_layer.layer import OutputLayer, is_squashed
 from fairseq_bnce.scoring import normalisation, readers
 from fairseq_bnce.scoring.normalisation import Normalisation
+from fairseq_bnce.state import ScoringState
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +48,14 @@ class _Scoring(nn.Module):
         return scores.unsqueeze(-1).expand(-1, -1, len(layer))
 
 
-def score_exactly(states: Mapping[nn.Module, Mapping]) -> None:
+def score_exactly(states: Mapping[nn.Module, ScoringState]) -> None:
     """Let models score targets in bounded memory, if that is known to give their own scores.
 
     Args:
         states: of the task, as each model's checkpoint carries it.
     """
     for model, state in states.items():
-        if _is_of_fairseq(model) or "log_z" in state:
+        if _is_of_fairseq(model) or state.log_z is not None:
             with contextlib.suppress(UnsupportedModelError):
                 make_exact(model)
         if not isinstance(model, _Scoring):
@@ -66,9 +66,7 @@ def score_exactly(states: Mapping[nn.Module, Mapping]) -> None:
             )
 
 
-def score_unnormalized(
-    models: Collection[nn.Module], state: Mapping[str, Any], choice: str
-) -> None:
+def score_unnormalized(models: Collection[nn.Module], state: ScoringState, choice: str) -> None:
     """Let a model score targets by m - log Z - shift.
 
     Args:
@@ -85,7 +83,7 @@ def score_unnormalized(
     shift = normalisation.shift(choice, state)
     how = normalisation.unnormalised(state, shift, layer, squash)
     _mix_in(model, how)
-    log_z = f"{normalisation.constant_log_z(state):g}"
+    log_z = f"{state.constant:g}"
     if how.reduced is not None:
         rows = f"{len(how.reduced.bias):,} rows instead of {len(layer):,}"
         log_z = f"by a reduced partition function of {rows}"
@@ -111,7 +109,7 @@ def make_exact(model: nn.Module) -> None:
 def in_blocks(
     task: Any,
     dataset: Any,
-    states: Mapping[nn.Module, Mapping],
+    states: Mapping[nn.Module, ScoringState],
     max_positions: Any = None,
     context_window: int = 0,
     **_: Any,
@@ -155,14 +153,14 @@ def in_blocks(
     return task.datasets[split]
 
 
-def _trained_words(states: Mapping[nn.Module, Mapping], context_window: int) -> float:
+def _trained_words(states: Mapping[nn.Module, ScoringState], context_window: int) -> float:
     """Return how many scored words the models' blocks had in training, at most.
 
     Infinity if none of them has positions, since it then reads on from any word; and for a context
     window of more words than the models were trained on, which asks for all positions.
     """
     longest = [
-        state.get(LONGEST_CONTEXT, math.inf)
+        state.longest_context or math.inf
         for model, state in states.items()
         if readers.has_positions(model)
     ]

@@ -78,7 +78,7 @@ class HostScores:
     def check(self, word: int) -> None:
         """Raise ScoringError for an id that no word has: numpy would read -1 as the last word."""
         if not 0 <= word < self._words:
-            raise ScoringError(f"word: required an id from 0 to {self._words - 1}, got {word}")
+            raise ScoringError("word", f"an id from 0 to {self._words - 1}", word)
 
 
 class HostWords(NextWords):

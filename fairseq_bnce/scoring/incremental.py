@@ -77,7 +77,7 @@ class State:
             ScoringError: for no state, or states of different models.
         """
         if len({state._key for state in states}) != 1:
-            raise ScoringError(f"states: required some, all of one model, got {len(states)}")
+            raise ScoringError("states", "some, all of one model", len(states))
         groups, before = [], 0
         for state in states:
             groups += [group._replace(rows=group.rows + before) for group in state._groups]
@@ -126,7 +126,7 @@ def check_state(state: Any, reader: Any) -> None:
     """
     if not isinstance(state, State) or state._key != reader.key:
         got = f"another {type(state).__name__}"
-        raise ScoringError(f"state: required a state of this scorer's model, got {got}")
+        raise ScoringError("state", "a state of this scorer's model", got)
 
 
 def as_ids(
@@ -150,7 +150,7 @@ def as_ids(
     if not is_whole or not is_shaped or ((ids < 0) | (ids >= below)).any():
         n = "any number of" if count is None else f"{count} or {count} x K" if dims > 1 else count
         required = f"{n} integers from 0 to {below - 1}"
-        raise ScoringError(f"{name}: required {required}, got {array.dtype} {array.shape}")
+        raise ScoringError(name, required, f"{array.dtype} {array.shape}")
     return torch.from_numpy(ids).to(device)
 
 

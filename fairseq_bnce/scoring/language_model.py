@@ -170,7 +170,7 @@ class LanguageModel:
                 words on both sides; for a context window that leaves no room.
         """
         if isinstance(lines, (str, bytes)):
-            raise ScoringError("sentences: required an iterable of strings, got a single string")
+            raise ScoringError("sentences", "an iterable of strings", "a single string")
         score = self._line_scorer(document, context_window)
         checked = None if tokenized else self._words.for_text()
         for window in self._windows(lines, is_ready, checked.cut if checked else str.split):
@@ -188,7 +188,7 @@ class LanguageModel:
             ScoringError: for a single string, whose characters are no words.
         """
         if isinstance(words, (str, bytes)):
-            raise ScoringError("words: required several strings, got a single string")
+            raise ScoringError("words", "several strings", "a single string")
         unk, pad = self.dictionary.unk(), self.dictionary.pad()
         ids = list(map(self.dictionary.indices.get, words, itertools.repeat(unk)))
         # The word <pad> in a text is an unknown word, and no padding.
@@ -221,7 +221,7 @@ class LanguageModel:
         words, most = 0, self.batch_tokens
         for line in lines:
             if not isinstance(line, str):  # no word of bytes would be known
-                raise ScoringError(f"sentences: required strings, got {type(line).__name__}")
+                raise ScoringError("sentences", "strings", type(line).__name__)
             window.append([*cut(line), self.dictionary.eos_word])
             words += len(window[-1])
             if words >= most or (is_ready is not None and not is_ready()):

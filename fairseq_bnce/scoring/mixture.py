@@ -77,10 +77,10 @@ class Mixture(LanguageModel):
     def __init__(self, models: Iterable[LanguageModel], weights: Any = None):
         models = list(models)
         if len(models) < 2 or not all(isinstance(model, LanguageModel) for model in models):
-            raise ScoringError(f"models: required several scorers or n-gram models, got {models}")
+            raise ScoringError("models", "several scorers or n-gram models", models)
         if not all(model.is_causal for model in models):
-            required = "models: required models of past words to mix"
-            raise ScoringError(f"{required}, got one with --bidirectional-context")
+            got = "one with --bidirectional-context"
+            raise ScoringError("models", "models of past words to mix", got)
         self.weights = _weights(weights, len(models))
         self.dictionary = copy.deepcopy(models[0].dictionary)
         for model in models[1:]:
@@ -157,8 +157,8 @@ class Mixture(LanguageModel):
 
     def _checked(self, word_ids: Any, state: Any, dims: int = 1) -> np.ndarray:
         if not isinstance(state, MixtureState) or len(state.parts) != len(self.models):
-            got = type(state).__name__
-            raise ScoringError(f"state: required a state of this mixture's models, got a {got}")
+            got = f"a {type(state).__name__}"
+            raise ScoringError("state", "a state of this mixture's models", got)
         return as_ids("word_ids", word_ids, len(state), len(self.dictionary), dims=dims).numpy()
 
     def _mixed(self, log_probs: Sequence[np.ndarray], ids: Any = slice(None)) -> np.ndarray:
@@ -200,7 +200,7 @@ def _weights(given: Any, count: int) -> np.ndarray:
     except (KeyError, OSError, TypeError, ValueError):  # a file of something else, or none
         found = given
     required = f"{count} numbers above 0 whose sum is one, or a file of them"
-    raise ScoringError(f"weights: required {required}, got {found}")
+    raise ScoringError("weights", required, found)
 
 
 def _warn_of_differences(models: Sequence[LanguageModel], knows: np.ndarray) -> None:

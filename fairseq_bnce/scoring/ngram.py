@@ -56,8 +56,8 @@ class NGramModel(LanguageModel):
         try:
             self._model = kenlm.Model(self.path, config)
         except OSError as error:
-            required = "required a checkpoint, or an n-gram model (ARPA or KenLM's binary)"
-            raise ScoringError(f"path {path}: {required}, got: {error}") from None
+            required = "a checkpoint, or an n-gram model (ARPA or KenLM's binary)"
+            raise ScoringError("path", required, error, path) from None
         self._new_state, self.order = kenlm.State, self._model.order
         self._set_training_text(None)
         self.dictionary = Dictionary()
@@ -138,7 +138,7 @@ def _words(path: str) -> Iterator[str]:
             # The words end the file, the first of them <unk>.
             words = whole[whole.rfind(b"<unk>\0") :].split(b"\0")
             if len(words) <= int.from_bytes(whole[_COUNT], "little"):
-                raise ScoringError(f"path {path}: required the model's words, got a file without")
+                raise ScoringError("path", "the model's words", "a file without", path)
             yield from (word.decode("utf-8", "replace") for word in words)
             return
     section = ""

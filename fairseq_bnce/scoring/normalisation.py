@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.checkpoints.reading import REDUCED_PARTITION
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.reduction import ReducedPartition
+from fairseq_bnce.state import ScoringState
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Normalisation(NamedTuple):
 
 
 def unnormalised(
-    state: Mapping[str, Any], shift: float, layer: OutputLayer, squash: bool
+    state: ScoringState, shift: float, layer: OutputLayer, squash: bool
 ) -> Normalisation:
     """Return the normalisation that needs no softmax.
 
@@ -70,20 +70,10 @@ def unnormalised(
     """
     layer.check_trained_here("unnormalised scores")
     reduced = reduction.from_state(state, layer.device)
-    return Normalisation(constant_log_z(state) + shift, squash, reduced)
+    return Normalisation(state.constant + shift, squash, reduced)
 
 
-def constant_log_z(state: Mapping[str, Any]) -> float:
-    """Return log Z in nats; 0 if the state has none, or has a reduced partition function."""
-    return 0.0 if REDUCED_PARTITION in state else float(state.get("log_z", 0.0))
-
-
-def is_self_normalised(state: Mapping[str, Any]) -> bool:
-    """Return whether scores need no softmax, according to the task's state."""
-    return "log_z" in state or REDUCED_PARTITION in state
-
-
-def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") -> float:
+def shift(choice: Shift, state: ScoringState, name: str = "--log-z-shift") -> float:
     """Return the nats that are subtracted from every score besides log Z.
 
     Args:
@@ -99,26 +89,26 @@ def shift(choice: Shift, state: Mapping[str, Any], name: str = "--log-z-shift") 
     except ValueError:
         fits = False
     if not fits:
-        required = "'checkpoint', 'none' or a finite number"
-        raise ScoringError(f"{name}: required {required}, got {choice!r}")
-    if choice == "checkpoint" and not {"log_z", "mu_z"} & set(state):
+        raise ScoringError(name, "'checkpoint', 'none' or a finite number", repr(choice))
+    if choice == "checkpoint" and state.log_z is None and state.mu_z is None:
         raise ScoringError(
-            "this checkpoint carries no log Z, because the model was not trained to normalise "
-            "itself. Use exact scores (--exact, exact=True, or eval-lm without --unnormalized), or "
-            "write a reduced partition function into the checkpoint: fairseq-bnce diagnose "
-            "--calibrate reduced-partition"
+            name,
+            "a checkpoint of a model that was trained to normalise itself",
+            "one that carries no log Z. Use exact scores (--exact, exact=True, or eval-lm without "
+            "--unnormalized), or write a reduced partition function into the checkpoint: "
+            "fairseq-bnce diagnose --calibrate reduced-partition",
         )
-    if not is_self_normalised(state):
+    if not state.is_self_normalised:
         logger.warning(
             "this checkpoint is not self-normalised: it was not trained with a criterion of "
             "fairseq_bnce that normalises scores, and unnormalised ones may be far from exact ones"
         )
-    if choice == "checkpoint" and "mu_z" not in state:
+    if choice == "checkpoint" and state.mu_z is None:
         logger.warning(
             "this checkpoint was saved before any validation: no mu_z, shift 0; fairseq-bnce "
             "diagnose --calibrate measures mu_z on a text and writes it into a checkpoint"
         )
-    known: Dict[Any, float] = {"checkpoint": state.get("mu_z", 0.0), "none": 0.0}
+    known: Dict[Any, float] = {"checkpoint": state.mu_z or 0.0, "none": 0.0}
     return float(known.get(choice, choice))
 
 
@@ -131,5 +121,5 @@ def finite(scores: np.ndarray) -> np.ndarray:
     bad = scores[~np.isfinite(scores)]
     if bad.size:
         got = f"{bad[0]}: the model's numbers overflow"
-        raise ScoringError(f"scores: required finite numbers, got {got}")
+        raise ScoringError("scores", "finite numbers", got)
     return scores

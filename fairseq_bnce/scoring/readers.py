@@ -158,7 +158,7 @@ class Reader:
         longest: Any = self.positions if is_lifted else self.longest
         context = longest // 2 if context_window is None else context_window
         if not 0 <= context < longest:
-            raise ScoringError(f"context_window: required 0 to {longest - 1}, got {context}")
+            raise ScoringError("context_window", f"0 to {longest - 1}", context)
         return longest, context
 
     def log_cut(self, longest: Optional[int]) -> None:
@@ -236,7 +236,7 @@ class NGramReader(Reader):
     def start(self, count: int) -> Any:
         if not self.is_causal:
             got = "one with --bidirectional-context; score whole sentences"
-            raise ScoringError(f"model: required one of past words to extend hypotheses, got {got}")
+            raise ScoringError("model", "one of past words to extend hypotheses", got)
         shape = (count, self.decoder.context_size - 1)
         return torch.full(shape, self.decoder.eos, device=self.layer.device)
 

@@ -6,15 +6,15 @@ rows, fitted to log Z_c on contexts of a text, is close to it and takes K / V of
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_bnce import losses
-from fairseq_bnce.checkpoints.reading import REDUCED_PARTITION
 from fairseq_bnce.errors import require
 from fairseq_bnce.output_layer.layer import OutputLayer
+from fairseq_bnce.state import ScoringState
 
 MOST_CONTEXTS = 100_000  # of a text
 _CONTEXTS_A_ROW = 10  # at least
@@ -44,23 +44,14 @@ class ReducedPartition(NamedTuple):
         """Return (N,) float32 nats, after features (N, D)."""
         return losses.log_partition(features.float(), *self)
 
-    def state(self) -> Dict[str, Any]:
-        """Return the task state that a checkpoint carries."""
-        return {REDUCED_PARTITION: self._asdict()}
 
-
-def from_state(state: Mapping[str, Any], device: torch.device) -> Optional[ReducedPartition]:
+def from_state(state: ScoringState, device: torch.device) -> Optional[ReducedPartition]:
     """Return the reduced partition function of a task's state, or None if it has none."""
-    if REDUCED_PARTITION not in state:
+    if state.reduced_partition is None:
         return None
-    found = ReducedPartition(**state[REDUCED_PARTITION])
+    found = ReducedPartition(**state.reduced_partition)
     # Copies, because tensors of a checkpoint are mapped from its file.
     return ReducedPartition(*(part.to(device, torch.float32, copy=True) for part in found))
-
-
-def without(state: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return a task's state without it, for a model that was trained further."""
-    return {name: value for name, value in state.items() if name != REDUCED_PARTITION}
 
 
 class Contexts:

@@ -27,7 +27,6 @@ from fairseq_bnce.scoring.incremental import State
 from fairseq_bnce.scoring.language_model import LanguageModel, NextWords, ScoreLines, SentenceScore
 from fairseq_bnce.scoring.readers import Piece, batches, collate, make_reader
 from fairseq_bnce.scoring.texts import Blocks, CarriedText
-from fairseq_bnce.text import training_text
 from fairseq_bnce.text.training_text import TrainingText
 
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
@@ -97,18 +96,18 @@ class Scorer(LanguageModel):
         self.device = _device(device)
         self.batch_tokens = batch_tokens or _BATCH_TOKENS.get(self.device.type, 2**15)
         self.dictionary: Dictionary = trained.source
-        text = trained.state.get(training_text.STATE)
+        text = trained.state.training_text
         self._set_training_text(None if text is None else TrainingText.of(text))
         self._kind = type(trained.model).__name__
         self._targets = len(trained.target)
         self._shift_choice, self._state = shift, trained.state
         self._squash = is_squashed(trained.model)
-        self.log_z = normalisation.constant_log_z(trained.state)
+        self.log_z = trained.state.constant
         bos = [] if trained.bos is None else [trained.bos]
         model = trained.model.to(device=self.device, dtype=dtype)
         self._reader = make_reader(model, np.array([*bos, self.dictionary.eos()]), trained.longest)
         self.is_causal, self.order = self._reader.is_causal, self._reader.order
-        self.is_self_normalised = normalisation.is_self_normalised(trained.state)
+        self.is_self_normalised = trained.state.is_self_normalised
         self._set_exact(exact)
 
     @classmethod
@@ -224,7 +223,7 @@ class Scorer(LanguageModel):
     def _line_scorer(self, document: bool, context_window: Optional[int]) -> ScoreLines:
         if document and not self.is_causal:
             got = "one with --bidirectional-context; score the sentences by themselves"
-            raise ScoringError(f"document: required a model of past words, got {got}")
+            raise ScoringError("document", "a model of past words", got)
         longest, context = self._reader.block(context_window)
         running = self._running_text(longest, context, context) if document else None
         most = math.inf if document or longest is None else longest
@@ -302,5 +301,4 @@ def _device(name: Union[str, torch.device]) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (AssertionError, RuntimeError) as error:
-        required = f"required one that torch has here, got {name}: {error}"
-        raise ScoringError(f"device: {required}") from None
+        raise ScoringError("device", "one that torch has here", f"{name}: {error}") from None

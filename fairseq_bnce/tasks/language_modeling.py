@@ -27,7 +27,6 @@ from torch import nn
 from fairseq_bnce import ranks, threads
 from fairseq_bnce.checkpoints import dictionaries, origin, restoring
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
-from fairseq_bnce.checkpoints.reading import LONGEST_CONTEXT
 from fairseq_bnce.criterions import flags, metrics
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion
 from fairseq_bnce.data import token_counts as data
@@ -36,7 +35,8 @@ from fairseq_bnce.flag import flag
 from fairseq_bnce.optim import registered as optimizers
 from fairseq_bnce.output_layer import bands
 from fairseq_bnce.output_layer.layer import OutputLayer, squash
-from fairseq_bnce.scoring import eval_lm, reduction
+from fairseq_bnce.scoring import eval_lm
+from fairseq_bnce.state import ScoringState
 from fairseq_bnce.tasks import streams
 
 logger = logging.getLogger(__name__)
@@ -97,8 +97,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     def __init__(self, args: Any, *rest: Any, **kwargs: Any):
         super().__init__(args, *rest, **kwargs)
         # The task states of the next model's checkpoint and of each model: fairseq merges them.
-        self._loaded_state: Dict[str, Any] = {}
-        self._models: Dict[nn.Module, Dict[str, Any]] = {}
+        self._loaded_state = ScoringState()
+        self._models: Dict[nn.Module, ScoringState] = {}
         self._untrained: Optional[nn.Module] = None
         self._criterion: Optional[SelfNormalizingCriterion] = None
         self._is_measured = self._is_checked = False
@@ -131,8 +131,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return not self._models or self._untrained is not None
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
-        own, self._loaded_state = self._loaded_state, {}
-        in_bands = own.get(bands.STATE, False) if from_checkpoint else _goes_on_in_bands(args)
+        own, self._loaded_state = self._loaded_state, ScoringState()
+        in_bands = bool(own.output_bands) if from_checkpoint else _goes_on_in_bands(args)
         try:
             with bands.building(args, in_bands):
                 model = super().build_model(args, from_checkpoint)
@@ -140,8 +140,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             bands.check_cutoffs(args, len(self.target_dictionary))
             raise
         self._models[model] = own
-        bands.restore(model, own)
-        if own.get("score_squashing", False):
+        if own.output_bands:
+            bands.read_as_bands(model)
+        if own.score_squashing:
             squash(model)
         if self.args.stateful:
             self._carried_states.append(streams.CarriedState(model, self.args.state_reset_rate))
@@ -157,7 +158,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._kept_dictionary = KeptDictionary(folder, self.dictionary)
         criterion = super().build_criterion(cfg)
         if isinstance(criterion, SelfNormalizingCriterion):
-            dictionaries.check(self.dictionary, {}, folder)
+            dictionaries.check(self.dictionary, ScoringState(), folder)
             self._criterion = criterion
             _let_threads_sleep()
             for model in self._models:
@@ -170,19 +171,21 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         Raises:
             CheckpointError: if the model was trained with another dictionary.
         """
-        dictionaries.check(self.source_dictionary, state_dict, self.args.data)
+        self._loaded_state = ScoringState(dict(state_dict))
+        dictionaries.check(self.source_dictionary, self._loaded_state, self.args.data)
         super().load_state_dict(state_dict)
-        self._loaded_state = dict(state_dict)
 
     def state_dict(self) -> Dict[str, Any]:
         """Return the state for a checkpoint, and put dict.txt beside the checkpoint."""
         if self._criterion is not None:
-            self.state.merge_state_dict(self._criterion.scoring_state())
+            self._criterion.save_log_z()
         if self._kept_dictionary is not None:
-            self.state.merge_state_dict(self._kept_dictionary.state())
+            self.state.merge_state_dict(self._kept_dictionary.state.entries)
             if ranks.rank() == 0 and os.path.isdir(self.args.save_dir or ""):
                 self._kept_dictionary.keep(self.args.save_dir)
-        return reduction.without(super().state_dict())
+        state = dict(super().state_dict())
+        ScoringState(state).reduced_partition = None  # the model was trained further
+        return state
 
     def train_step(
         self, sample: Any, model: nn.Module, criterion: nn.Module, optimizer: Any, **kwargs: Any
@@ -261,8 +264,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         dataset = self.datasets.get(self.args.train_subset)
         if dataset is not None and len(dataset):
             # No configuration holds the length of sentences (--sample-break-mode eos).
-            before = self.state.state_dict.get(LONGEST_CONTEXT, 0)
-            self.state.merge_state_dict({LONGEST_CONTEXT: max(before, int(dataset.sizes.max()))})
+            state = ScoringState(self.state.state_dict)
+            state.longest_context = max(state.longest_context or 0, int(dataset.sizes.max()))
 
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         super().begin_valid_epoch(epoch, model)
@@ -273,11 +276,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if self._is_measured:
             return
         self._is_measured = True
-        for name in ("mu_z", "sigma_z"):  # of an earlier model
-            self.state.state_dict.pop(name, None)
-        if "mu_z" in meters:
-            mu_z, sigma_z = metrics.normaliser(meters)
-            self.state.merge_state_dict({"mu_z": mu_z, "sigma_z": sigma_z})
+        state = ScoringState(self.state.state_dict)
+        found = metrics.normaliser(meters) if "mu_z" in meters else (None, None)
+        state.mu_z, state.sigma_z = found
 
     def eval_lm_dataloader(self, dataset: Any, **kwargs: Any) -> Any:
         """Make the loaded models score, exactly or not; only fairseq-eval-lm calls this.
@@ -289,7 +290,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         if self._carried_states:
             kwargs = streams.eval_lm_options(**kwargs)
         if self.args.unnormalized:
-            state = self.state.state_dict
+            state = ScoringState(self.state.state_dict)
             eval_lm.score_unnormalized(self._models, state, self.args.log_z_shift)
         else:
             if self.args.log_z_shift != "checkpoint":

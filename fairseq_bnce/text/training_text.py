@@ -19,7 +19,6 @@ from fairseq_bnce.text.tokens import penn_words
 
 logger = logging.getLogger(__name__)
 NAME = "text.json"
-STATE = "training_text"  # the key in a task's state
 NONE, SACREMOSES, PENN = "none", "sacremoses", "penn"
 _REMEMBERED = 2**18  # words
 MANY = 0.2  # a larger share of unknown words is a mistake of the user
