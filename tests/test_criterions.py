@@ -1,5 +1,6 @@
 """The criteria in this process, on batches made by hand."""
 
+import dataclasses
 import math
 from functools import partial
 

@@ -22,6 +22,7 @@ def problems(data, *flags, **parts):
     try:
         task.build_criterion(cfg.criterion)
     except ValueError as error:
+        assert not isinstance(error, SystemExit)
         lines = [line.strip() for line in str(error).splitlines()[1:]]
         return [line.split(":")[0] for line in lines if line.startswith("--")]
     return []

@@ -155,6 +155,8 @@ def _dictionary(
                 return dictionary
             problem = f"{len(dictionary):,} types and not {len(rows):,}"
         except CheckpointError as error:
+            if data is not None:
+                raise
             problem = str(error.got)
         except Exception as error:  # there is no dict.txt, or another kind of file
             problem = describe_error(error)

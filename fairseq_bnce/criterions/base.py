@@ -68,11 +68,9 @@ class TokenBatch:
             ValueError: if the targets are not one id for each feature.
         """
         layer, target = OutputLayer(model), sample["target"]
-        if not torch.is_tensor(target) or target.dim() != 2:
-            raise ValueError(
-                "target: required shape (batch, time), got several words for each feature "
-                "(--self-target with --future-target gives two: take one)"
-            )
+        got = "several words for each feature (--self-target with --future-target: take one)"
+        fits = torch.is_tensor(target) and target.dim() == 2
+        require("target", "shape (batch, time)", got, fits)
         places = target.flatten().ne(pad).nonzero()[:, 0]
         is_whole = len(places) == target.numel()  # no padding: nothing to copy
         words = target.flatten() if is_whole else target.flatten()[places]
@@ -80,9 +78,8 @@ class TokenBatch:
         if make_words is not None:
             batch.words = make_words(batch)
         features = layer.features(model, sample["net_input"])
-        if features.shape[:2] != target.shape:
-            wanted = tuple(features.shape[:2])
-            raise ValueError(f"target: required shape {wanted}, got {tuple(target.shape)}")
+        wanted, got = tuple(features.shape[:2]), tuple(target.shape)
+        require("target", f"shape {wanted}", got, wanted == got)
         features = features.flatten(0, 1)
         batch.features = features if is_whole else features.index_select(0, places)
         return batch

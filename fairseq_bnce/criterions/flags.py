@@ -139,16 +139,12 @@ class NoiseOptions:
 
 @dataclass(frozen=True)
 class StartOptions:
-    """The values of the flags of log Z; None is auto. fairseq's choose the first checkpoint."""
+    """The values of the flags of log Z, None for auto; ``checkpoint`` has fairseq's own."""
 
     log_z: Optional[float] = None
     learn_log_z: bool = False
     disable_validation: bool = False
-    save_dir: str = ""
-    restore_file: str = ""
-    continue_once: Optional[str] = None
-    finetune_from_model: Optional[str] = None
-    checkpoint_suffix: str = ""
+    checkpoint: Any = None  # fairseq's CheckpointConfig
 
 
 @dataclass(frozen=True)
@@ -174,9 +170,6 @@ class Options(NoiseOptions, StartOptions):
 Value = TypeVar("Value")
 # Flags that only this plugin's task obeys.
 _OF_TASK = ("row_sparse", "noise_samples_by_epoch", "self_norm_alpha_by_epoch", "score_squashing")
-# The nearest optimiser under --row-sparse.
-_ROW_SPARSE = {"adam": "lazy_adam", "adagrad": "sparse_adagrad", "sgd": "sparse_sgd"}
-_ROW_SPARSE.update(nag="sparse_sgd", adamax="lazy_adam")
 
 
 class _Problems(List[str]):
@@ -202,6 +195,7 @@ def read(config: Any, kind: type, task: Optional[type] = None) -> Options:
     names = [f.name for f in dataclasses.fields(Options) if hasattr(kind, f.name)]
     found = {name: getattr(config, name) for name in names}
     found = {n: str(value) if isinstance(value, Enum) else value for n, value in found.items()}
+    found["checkpoint"] = config._get_root().checkpoint
     found["log_z"] = None if config.log_z == "auto" else _number(config.log_z, float)
     if found.get("self_norm_alpha", 0.0) is None:
         found["self_norm_alpha"] = RANKING_ALPHA if found["objective"] == "ranking" else 0.0
@@ -297,7 +291,7 @@ def _check_training(values: Options, config: Any, task: type, problems: _Problem
 
 
 def _check_update(values: Options, config: Any, problems: _Problems) -> None:
-    """Check what would end a training at its first update; add the flags as they should be."""
+    """Check what would end a training at its first update."""
     root = config._get_root()  # fairseq's whole configuration
 
     def chosen(field: str) -> Any:
@@ -307,24 +301,14 @@ def _check_update(values: Options, config: Any, problems: _Problems) -> None:
     problems.require("fp16", "float32 on a CPU: leave it out", "on", not no_fp16)
     if not values.row_sparse:
         return
-    wanted: List[str] = []
     for half in ("bf16",) if no_fp16 else ("fp16", "bf16"):
-        if getattr(config, half) and not getattr(config, f"memory_efficient_{half}"):
-            wanted.append(f"--memory-efficient-{half}")
-            problems.require(half, f"{wanted[-1]} with --row-sparse", "on", False)
+        fits = not getattr(config, half) or getattr(config, f"memory_efficient_{half}")
+        problems.require(half, f"--memory-efficient-{half} with --row-sparse", "on", fits)
     name = chosen("optimizer._name")
     kind = OPTIMIZER_REGISTRY.get(name, RowSparseFairseqOptimizer)
-    if not issubclass(kind, RowSparseFairseqOptimizer):
-        names = "sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam with --row-sparse"
-        problems.require("optimizer", names, name, False)
-        wanted.append(f"--optimizer {_ROW_SPARSE.get(name, 'sparse_adagrad')}")
-    for flag_name in ("weight_decay", "momentum"):
-        value = chosen(f"optimizer.{flag_name}")
-        if value:
-            wanted.append(f"--{flag_name.replace('_', '-')} 0")
-            problems.require(flag_name, "0 with --row-sparse", value, False)
-    for field in ("ema.store_ema", "optimization.use_bmuf"):
-        required = "off with --row-sparse: it passes over every row. Leave it out"
-        problems.require(field.split(".")[1], required, "on", not chosen(field))
-    if wanted:
-        problems.append(" ".join(["so, instead of these flags: --row-sparse", *wanted]))
+    names = "sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam with --row-sparse"
+    problems.require("optimizer", names, name, issubclass(kind, RowSparseFairseqOptimizer))
+    dense = "optimizer.weight_decay", "optimizer.momentum", "ema.store_ema", "optimization.use_bmuf"
+    for field in dense:
+        required, value = "none with --row-sparse: it passes over every row", chosen(field)
+        problems.require(field.split(".")[1], required, value, not value)

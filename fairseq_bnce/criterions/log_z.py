@@ -73,7 +73,7 @@ class CriterionWithLogZ(FairseqCriterion):
         if self.state.log_z is not None:  # fairseq-validate has loaded the model already
             self.start_at(self.state.log_z, "from the checkpoint")
             return
-        self.continued = found = restored(options)
+        self.continued = found = restored(options.checkpoint)
         self.start_at(options.log_z, "--log-z auto" if options.log_z is None else "--log-z")
         log_z = None if found is None else found.state.log_z
         if options.log_z is None and found is not None and log_z is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.bnce import grouped_loss, grouped_words
 from fairseq_bnce.criterions.flags import GroupConfig, Options, PenaltyConfig, SelfNormalizingConfig
-from fairseq_bnce.criterions.sampled import sampled_loss, sampled_words
+from fairseq_bnce.criterions.sampled import SampledNoiseCriterion
 from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import nce
 from fairseq_bnce.losses.shared_scores import reduce
@@ -34,26 +34,25 @@ class RegularizedConfig(GroupConfig, PenaltyConfig):
 
 
 @register_criterion("nce_regularized", dataclass=RegularizedConfig)
-class RegularizedNCECriterion(SelfNormalizingCriterion):
+class RegularizedNCECriterion(SampledNoiseCriterion):
     """An NCE loss + (alpha / gamma) (log Z_c - log Z)^2 (Goldberger & Melamud 2018, eq. 10)."""
 
     def __init__(self, task: FairseqTask, options: Options):
         super().__init__(task, options)
-        self.nce_base = options.nce_base
+        self.is_grouped, self.are_fresh = options.nce_base == "bnce", options.nce_base == "nce"
+        self.loss = nce.nce if self.are_fresh else nce.shared_nce
 
     def make_words(self, batch: TokenBatch) -> Any:
-        if self.nce_base == "bnce":
+        if self.is_grouped:
             return grouped_words(batch, self.noise, self.options)
-        return sampled_words(batch, self.noise, are_fresh=self.nce_base == "nce")
+        return super().make_words(batch)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        rows = self.rows(batch)
-        options: Dict[str, Any] = {"log_z": self.known_start, "reduction": reduction}
-        if self.nce_base == "bnce":
-            loss = grouped_loss(batch, rows, self.noise, **options)
+        if self.is_grouped:
+            options: Dict[str, Any] = {"log_z": self.known_start, "reduction": reduction}
+            loss = grouped_loss(batch, self.rows(batch), self.noise, **options)
         else:
-            base = nce.nce if self.nce_base == "nce" else nce.shared_nce
-            loss = sampled_loss(batch, rows, base, **options)
+            loss = super().objective(batch, reduction)
         return self.with_penalty(loss, batch, reduction)
 
 

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
 from fairseq_bnce.criterions.flags import NoiseConfig, NoiseContrastiveConfig, Options
-from fairseq_bnce.criterions.noise_source import NoiseSource
 from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import bce, nce, ranking
-from fairseq_bnce.losses.words import Draws, Words, distinct, distinct_with_draws
+from fairseq_bnce.losses.words import Draws, distinct, distinct_with_draws
 
 Estimator: Any = ChoiceEnum(["complementary", "is", "cps"])
 _DEFAULT_SAMPLES = 100
@@ -30,27 +29,38 @@ class SampledBCEConfig(NoiseContrastiveConfig):
     )
 
 
-class _SampledNoiseCriterion(SelfNormalizingCriterion):
+class SampledNoiseCriterion(SelfNormalizingCriterion):
+    """A criterion with noise samples and the core ``loss`` of targets and samples."""
+
     loss: Callable[..., Tensor]
     are_fresh = False  # whether every token has samples of its own
 
-    def make_words(self, batch: TokenBatch) -> "SampledWords":
-        return sampled_words(batch, self.noise, self.are_fresh)
+    def make_words(self, batch: TokenBatch) -> Any:
+        count = _DEFAULT_SAMPLES if self.noise.samples is None else self.noise.samples
+        shape = (len(batch), count) if self.are_fresh else (count,)
+        sampled = self.noise.sample(batch.target.device, *shape)
+        samples: Union[Draws, Tensor]
+        if self.are_fresh:
+            ids, (target, samples) = distinct(batch.target, sampled)
+        else:
+            ids, (target,), samples = distinct_with_draws(sampled, batch.target)
+        return SampledWords(ids, target, samples, self.noise.log_q(ids))
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        options = {"log_z": self.known_start, "reduction": reduction}
-        return sampled_loss(batch, self.rows(batch), self.loss, **options)
+        words, options = batch.words, {"log_z": self.known_start, "reduction": reduction}
+        rows = self.rows(batch)._replace(log_q=words.log_q)
+        return self.loss(batch.features, rows, words.target, words.samples, **options)
 
 
 @register_criterion("shared_nce", dataclass=NoiseContrastiveConfig)
-class SharedNCECriterion(_SampledNoiseCriterion):
+class SharedNCECriterion(SampledNoiseCriterion):
     """NCE with noise shared by the batch (Zoph et al. 2016)."""
 
     loss = staticmethod(nce.shared_nce)
 
 
 @register_criterion("nce", dataclass=NoiseContrastiveConfig)
-class FreshNCECriterion(_SampledNoiseCriterion):
+class FreshNCECriterion(SampledNoiseCriterion):
     """NCE with fresh noise for every token (Mnih & Teh 2012): the slow baseline."""
 
     loss = staticmethod(nce.nce)
@@ -58,7 +68,7 @@ class FreshNCECriterion(_SampledNoiseCriterion):
 
 
 @register_criterion("sampled_bce", dataclass=SampledBCEConfig)
-class SampledBCECriterion(_SampledNoiseCriterion):
+class SampledBCECriterion(SampledNoiseCriterion):
     """Binary cross-entropy of all words, sampled (Gao et al. 2021)."""
 
     def __init__(self, task: FairseqTask, options: Options):
@@ -68,7 +78,7 @@ class SampledBCECriterion(_SampledNoiseCriterion):
 
 
 @register_criterion("sampled_softmax", dataclass=NoiseConfig)
-class SampledSoftmaxCriterion(_SampledNoiseCriterion):
+class SampledSoftmaxCriterion(SampledNoiseCriterion):
     """Sampled softmax (Bengio & Senecal 2003; Jozefowicz et al. 2016): not self-normalised."""
 
     loss = staticmethod(ranking.sampled_softmax)
@@ -91,32 +101,3 @@ class SampledWords(NamedTuple):
     target: Tensor
     samples: Union[Draws, Tensor]
     log_q: Tensor
-
-
-def sampled_words(batch: TokenBatch, noise: NoiseSource, are_fresh: bool) -> SampledWords:
-    """Sample noise for the batch or, if ``are_fresh``, for each token; find the distinct words."""
-    count = _DEFAULT_SAMPLES if noise.samples is None else noise.samples
-    shape = (len(batch), count) if are_fresh else (count,)
-    sampled = noise.sample(batch.target.device, *shape)
-    samples: Union[Draws, Tensor]
-    if are_fresh:
-        ids, (target, samples) = distinct(batch.target, sampled)
-    else:
-        ids, (target,), samples = distinct_with_draws(sampled, batch.target)
-    return SampledWords(ids, target, samples, noise.log_q(ids))
-
-
-def sampled_loss(
-    batch: TokenBatch, rows: Words, loss: Callable[..., Tensor], **options: Any
-) -> Tensor:
-    """Compute a ``loss`` of the targets and the sampled noise.
-
-    Args:
-        batch: its words are :class:`SampledWords`.
-        rows: of these words.
-        loss: the core of a loss.
-        options: log_z and reduction.
-    """
-    words = batch.words
-    rows = rows._replace(log_q=words.log_q)
-    return loss(batch.features, rows, words.target, words.samples, **options)

@@ -129,12 +129,11 @@ class TextLines:
     def _chunks(self) -> Iterator[str]:
         """Yield what each read returns, with every line end as a line feed."""
         utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        decoder = io.IncrementalNewlineDecoder(utf8, translate=False)  # keeps \r\n in one chunk
+        decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
         reads = iter(lambda: self._stream.read1(_CHUNK), b"")
         for content in itertools.chain(reads, [b""]):
             self.read_bytes += len(content)
-            chunk = decoder.decode(content, final=not content)
-            yield chunk.replace("\r\n", "\n").replace("\r", "\n")
+            yield decoder.decode(content, final=not content)
 
     def _text(self, line: str) -> str:
         text = readable(line)
