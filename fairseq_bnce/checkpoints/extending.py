@@ -9,9 +9,6 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from fairseq_bnce.checkpoints import dictionaries
-from fairseq_bnce.state import ScoringState
-
 
 def extended_dictionary(dictionary: Dictionary, counts: Mapping[str, int]) -> Dictionary:
     """Return a dictionary with further words at its end, so that no old word's id changes."""
@@ -32,9 +29,3 @@ def add_to_row(parameters: Dict[str, Tensor], names: Sequence[str], row: int, mo
     changed = parameters[names[0]].clone()
     changed[row] += more
     parameters.update(dict.fromkeys(names, changed))
-
-
-def update_state(state: ScoringState, dictionary: Dictionary) -> None:
-    """Change a task state, in place, for an extended dictionary."""
-    state.data_folder = None
-    state.dictionary_sha256 = dictionaries.checksum(dictionary)

@@ -22,18 +22,10 @@ from fairseq_bnce.state import ScoringState
 _TASK = "language_modeling"
 _STREAMS = "truncated_bptt_lm"  # fairseq's examples/truncated_bptt: the same words and dict.txt
 # The task that builds the model, and its options that only training or fairseq-eval-lm use.
-_NEUTRAL = {
-    "_name": _TASK,
-    "stateful": False,
-    "unnormalized": False,
-    "data": "",  # fairseq would split a folder's name at a colon
-    "log_z_shift": "checkpoint",
-    "train_subset": None,
-    "model_path": None,
-    "criterion_name": None,
-    "ddp_backend": "none",
-    "save_dir": None,
-}
+_NEUTRAL: Dict[str, Any] = dict.fromkeys(("train_subset", "model_path", "criterion_name"))
+_NEUTRAL.update(_name=_TASK, stateful=False, unnormalized=False, log_z_shift="checkpoint")
+# fairseq would split a folder's name at a colon.
+_NEUTRAL.update(ddp_backend="none", save_dir=None, data="")
 
 
 class Trained(NamedTuple):

@@ -21,8 +21,8 @@ class Restored(NamedTuple):
 
     Attributes:
         path: the file.
-        state: its log Z, the digest of its dictionary, and mu_z and sigma_z of its last validation,
-            unless they belong to a reduced partition function, which training drops.
+        state: its task state, with log Z as learned, without a reduced partition function and its
+            mu_z and sigma_z, which training drops.
     """
 
     path: str
@@ -71,15 +71,13 @@ def has_adaptive_softmax(options: Any) -> bool:
 
 def _read(path: str) -> Restored:
     content = reading.load(PathManager.get_local_path(path), is_mapped=True)
-    stored, criterion = ScoringState(content.get("task_state")), content.get("criterion") or {}
-    log_z = _learned_log_z(criterion) if "learned_log_z" in criterion else stored.log_z
-    if log_z is not None:
-        required = f"a finite log_z in the task state of {path}, or a number as the flag"
-        require("--log-z", required, log_z, math.isfinite(log_z))
-    state = ScoringState()
-    state.log_z, state.dictionary_sha256 = log_z, stored.dictionary_sha256
-    if stored.reduced_partition is None:
-        state.mu_z, state.sigma_z = stored.mu_z, stored.sigma_z
+    state, criterion = ScoringState(content.get("task_state")), content.get("criterion") or {}
+    if "learned_log_z" in criterion:
+        state.log_z = _learned_log_z(criterion)
+    required = f"a finite log_z in the task state of {path}, or a number as the flag"
+    require("--log-z", required, state.log_z, math.isfinite(state.log_z or 0.0))
+    if state.reduced_partition is not None:
+        state.mu_z = state.sigma_z = state.reduced_partition = None
     return Restored(path, state)
 
 

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
     check_output(out, overwrite=False, names=())
     import torch
 
-    from fairseq_bnce.checkpoints import extending
+    from fairseq_bnce.checkpoints import dictionaries, extending
     from fairseq_bnce.scoring.new_words import ExtendingScorer
     from fairseq_bnce.state import ScoringState
 
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> None:
         state = ScoringState(content["task_state"])
         dictionary = extending.extended_dictionary(scorer.dictionary, counts)
         dictionary.save(str(result / "dict.txt"))
-        extending.update_state(state, dictionary)
+        state.data_folder, state.dictionary_sha256 = None, dictionaries.checksum(dictionary)
         torch.save(content, path)
         if state.mu_z is not None:  # measure log Z_c where new words are read, too
             options = argparse.Namespace(**{**vars(options), "path": path, "data": None})

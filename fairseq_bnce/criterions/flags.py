@@ -138,22 +138,17 @@ class NoiseOptions:
 
 
 @dataclass(frozen=True)
-class StartOptions:
-    """The values of the flags of log Z, None for auto; ``checkpoint`` has fairseq's own."""
+class Options(NoiseOptions):
+    """The values of a criterion's flags, and defaults for the flags that it does not have.
+
+    ``log_z`` is None for auto. ``self_norm_alpha`` has a number for each epoch. ``checkpoint`` is
+    fairseq's CheckpointConfig.
+    """
 
     log_z: Optional[float] = None
     learn_log_z: bool = False
     disable_validation: bool = False
-    checkpoint: Any = None  # fairseq's CheckpointConfig
-
-
-@dataclass(frozen=True)
-class Options(NoiseOptions, StartOptions):
-    """The values of a criterion's flags, and defaults for the flags that it does not have.
-
-    ``self_norm_alpha`` has a number for each epoch.
-    """
-
+    checkpoint: Any = None
     init_output_bias: str = "unigram"
     self_norm_alpha: Tuple[float, ...] = (0.0,)
     self_norm_rate: float = 1.0

@@ -41,6 +41,7 @@ from fairseq_bnce.tasks import streams
 
 logger = logging.getLogger(__name__)
 
+_Limit = Optional[int]
 Precision: Any = ChoiceEnum(["highest", "high", "medium"])
 
 
@@ -210,11 +211,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             self._carried_states[-1].gather()
 
     def get_batch_iterator(
-        self,
-        dataset: Any,
-        max_tokens: Optional[int] = None,
-        max_sentences: Optional[int] = None,
-        **kwargs: Any,
+        self, dataset: Any, max_tokens: _Limit = None, max_sentences: _Limit = None, **kwargs: Any
     ) -> Any:
         """Return fairseq's iterator or, with --stateful, batches of contiguous streams.
 

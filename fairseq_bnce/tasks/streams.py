@@ -181,31 +181,23 @@ class StreamIterator(EpochBatchIterator):
         carried: the state of the decoder that reads the batches.
         trains: whether these are the training data, which may be validation data, too.
         block: tokens of a block.
-        num_shards: ranks.
-        **kwargs: of get_batch_iterator; EpochBatchIterator gets those that it knows.
+        **kw: of get_batch_iterator, with num_shards; EpochBatchIterator gets those that it knows.
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        streams: int,
-        carried: CarriedState,
-        trains: bool,
-        block: int,
-        num_shards: int = 1,
-        **kwargs: Any,
+        self, dataset: Any, streams: int, carried: CarriedState, trains: bool, block: int, **kw: Any
     ):
         self.carried, self.trains, self.streams, self.block = carried, trains, streams, block
         self.restored: Optional[List[State]] = None
         known = inspect.signature(EpochBatchIterator).parameters  # fewer in fairseq 0.12.2
         # Without reuse_dataloader, a dropped loader would keep the next one waiting.
-        kwargs = {**kwargs, "num_shards": num_shards, "reuse_dataloader": True}
+        kw["reuse_dataloader"] = True
         super().__init__(
             dataset=dataset,
             collate_fn=dataset.collater,
-            batch_sampler=stream_batches(len(dataset), streams, num_shards),
+            batch_sampler=stream_batches(len(dataset), streams, kw.get("num_shards", 1)),
             disable_shuffling=True,
-            **{name: value for name, value in kwargs.items() if name in known},
+            **{name: value for name, value in kw.items() if name in known},
         )
 
     def state_dict(self) -> Dict[str, Any]:
