@@ -58,7 +58,10 @@ def run(options: argparse.Namespace) -> None:
     right = right_letters(questions, str(options.answers)) if options.answers else []
     if WHOLE not in corpus.parts and (options.split or options.split_by):
         raise InputError(f"--split: required a corpus without splits, got {options.corpus}")
-    settings = _build_settings(corpus, options)
+    recipe = dict(corpus.settings)
+    if options.dict:  # it replaces the recipe's vocabulary
+        recipe = {name: value for name, value in recipe.items() if name not in VOCABULARY}
+    settings = Settings(**{**recipe, **text_options.given_settings(options), "tokenized": True})
     settings.check()
     results.check_output(out, options.overwrite, names=RESULTS)
     source = find_archive(corpus, options.source, options.cache)
@@ -75,14 +78,6 @@ def run(options: argparse.Namespace) -> None:
     for what, published, found in map(dict.values, report["corpus"]["counts"]):
         differs = f"warning: {what}: {published:,} are published, but came {found:,}"
         say(f"{what}: {found:,}, as published" if published == found else differs)
-
-
-def _build_settings(corpus: Corpus, options: argparse.Namespace) -> Settings:
-    """Build prepare-text's settings: the recipe's, replaced by those of the command line."""
-    recipe = dict(corpus.settings)
-    if options.dict:  # it replaces the recipe's vocabulary
-        recipe = {name: value for name, value in recipe.items() if name not in VOCABULARY}
-    return Settings(**{**recipe, **text_options.given_settings(options), "tokenized": True})
 
 
 def _make_text(

@@ -12,18 +12,12 @@ from torch import Tensor
 
 from fairseq_bnce import ranks
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
-from fairseq_bnce.criterions.flags import (
-    RANKING_ALPHA,
-    GroupConfig,
-    NoiseOptions,
-    Options,
-    PenaltyConfig,
-)
-from fairseq_bnce.criterions.noise_source import NoiseSource
+from fairseq_bnce.criterions.flags import RANKING_ALPHA, GroupConfig, Options, PenaltyConfig
 from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import nce, ranking
-from fairseq_bnce.losses.words import Words, distinct, multiplicities
+from fairseq_bnce.losses.words import distinct, multiplicities
 
+Ranking = Optional[Callable[..., Tensor]]
 BatchObjective: Any = ChoiceEnum(["binary", "ranking"])
 
 
@@ -51,15 +45,13 @@ class BatchNCECriterion(SelfNormalizingCriterion):
         self.is_ranking = options.objective == "ranking"
 
     def make_words(self, batch: TokenBatch) -> "GroupedWords":
-        return grouped_words(batch, self.noise, self.options)
+        return grouped_words(self, batch)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        loss: Callable[..., Tensor] = nce.batch_nce
-        if self.is_ranking:
-            loss = partial(ranking.ranking_nce, alpha=self.self_norm_alpha)
-        # A target is ranked among the words that it is one of; it is no noise of its own otherwise.
-        own, options = int(self.is_ranking), {"log_z": self.known_start, "reduction": reduction}
-        return grouped_loss(batch, self.rows(batch), self.noise, loss, own, **options)
+        if not self.is_ranking:
+            return grouped_loss(self, batch, reduction)
+        rank = partial(ranking.ranking_nce, alpha=self.self_norm_alpha)
+        return grouped_loss(self, batch, reduction, rank)
 
 
 class GroupedWords(NamedTuple):
@@ -82,14 +74,14 @@ class GroupedWords(NamedTuple):
     log_p: Tensor
 
 
-def grouped_words(batch: TokenBatch, noise: NoiseSource, options: NoiseOptions) -> GroupedWords:
+def grouped_words(criterion: SelfNormalizingCriterion, batch: TokenBatch) -> GroupedWords:
     """Group the targets, add noise samples to each group, and find the distinct words.
 
     Args:
+        criterion: has the options and the source of samples.
         batch: only its targets are read.
-        noise: the source of samples.
-        options: of the noise.
     """
+    noise, options = criterion.noise, criterion.options
     target, device = batch.target, batch.target.device
     groups = [torch.arange(len(batch), device=device)]
     if options.bnce_group != "batch" and len(batch):
@@ -105,23 +97,20 @@ def grouped_words(batch: TokenBatch, noise: NoiseSource, options: NoiseOptions) 
 
 
 def grouped_loss(
-    batch: TokenBatch,
-    rows: Words,
-    noise: NoiseSource,
-    loss: Callable[..., Tensor] = nce.batch_nce,
-    own: int = 0,
-    **options: Any,
+    criterion: SelfNormalizingCriterion, batch: TokenBatch, reduction: str, rank: Ranking = None
 ) -> Tensor:
-    """Compute the ``loss`` of each group of targets: the sum, or (N,).
+    """Compute the loss of each group of targets: the sum, or (N,).
 
     Args:
+        criterion: has the rows and the noise.
         batch: its words are :class:`GroupedWords`.
-        rows: of these words.
-        loss: the core of a loss.
-        own: 1 if a target is noise of its own, else 0.
-        options: log_z and reduction.
+        reduction: "sum" or "none".
+        rank: the core of a ranking loss, instead of B-NCE's.
     """
-    words, losses = batch.words, []
+    rows, noise, words, losses = criterion.rows(batch), criterion.noise, batch.words, []
+    options = {"log_z": criterion.known_start, "reduction": reduction}
+    # A target is ranked among the words that it is one of; it is no noise of its own otherwise.
+    loss, own = rank or nce.batch_nce, int(rank is not None)
     groups, parts = words.groups, [(batch.features, words.target, *words.samples)]
     if len(groups) > 1:
         # One selection for all groups: each selection's gradient is as large as all tokens'.
@@ -138,7 +127,7 @@ def grouped_loss(
         losses.append(loss(features, group_rows, target, extra, **options))
     if len(losses) == 1:
         return losses[0]
-    if options["reduction"] == "sum":
+    if reduction == "sum":
         return torch.stack(losses).sum()
     return torch.cat(losses)[torch.cat(groups).argsort()]
 

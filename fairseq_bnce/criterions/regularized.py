@@ -1,7 +1,7 @@
 """The criteria with a penalty on log Z_c: ``nce_regularized`` and ``self_norm_softmax``."""
 
 from dataclasses import dataclass
-from typing import Any, Dict
+from typing import Any
 
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
@@ -43,14 +43,12 @@ class RegularizedNCECriterion(SampledNoiseCriterion):
         self.loss = nce.nce if self.are_fresh else nce.shared_nce
 
     def make_words(self, batch: TokenBatch) -> Any:
-        if self.is_grouped:
-            return grouped_words(batch, self.noise, self.options)
-        return super().make_words(batch)
+        grouped = self.is_grouped
+        return grouped_words(self, batch) if grouped else super().make_words(batch)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
         if self.is_grouped:
-            options: Dict[str, Any] = {"log_z": self.known_start, "reduction": reduction}
-            loss = grouped_loss(batch, self.rows(batch), self.noise, **options)
+            loss = grouped_loss(self, batch, reduction)
         else:
             loss = super().objective(batch, reduction)
         return self.with_penalty(loss, batch, reduction)
