@@ -123,7 +123,7 @@ def add_result_options(group: Any) -> None:
 
 def check_sources(args: Settings) -> None:
     """Raise InputError for inputs that cannot be read, or whose splits are not clear."""
-    given = [split for split in SPLITS if args.files(split)]
+    given = [split for split in SPLITS if getattr(args, split)]
     if bool(args.input) == bool(given) or given and not (args.train or args.dict):
         required = "one of them, or --dict with --valid or --test"
         raise InputError(f"--train, --input: required {required}, got {given + (args.input or [])}")

@@ -209,8 +209,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
 
     def target_scores(self, batch: TokenBatch) -> Tensor:
         """Compute m(w_i, i), (N,) nats."""
-        squashes = self.options.score_squashing
-        return batch.layer.target_scores(batch.features, batch.target, squashes)
+        return batch.layer.target_scores(batch.features, batch.target, self.options.score_squashing)
 
     def log_partition(self, batch: TokenBatch, tokens: Optional[Tensor] = None) -> Tensor:
         """Compute log Z_c, in nats, of the contexts with these indices, or of all."""

@@ -139,9 +139,8 @@ def article_texts(dump: IO[bytes]) -> Iterator[str]:
     """Yield the pieces between <text> and </text>, without redirections."""
     inside = False
     for piece in pieces(dump):
-        inside = inside or "<text " in piece
-        if re.search("#redirect", piece, re.I | re.A):
-            inside = False
+        is_page = not re.search("#redirect", piece, re.I | re.A)
+        inside = is_page and (inside or "<text " in piece)
         if inside:
             yield piece
             inside = "</text>" not in piece

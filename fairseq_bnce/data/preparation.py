@@ -68,13 +68,9 @@ class Settings:
     text_only: bool = False
     workers: int = 1
 
-    def files(self, split: str) -> list[str]:
-        """Return the names of a split's texts."""
-        return getattr(self, split) or []
-
     def all_files(self) -> list[str]:
         """Return the names of all texts that are read."""
-        return [name for split in ("input", *SPLITS) for name in self.files(split)]
+        return [name for split in ("input", *SPLITS) for name in getattr(self, split) or ()]
 
     def check(self) -> None:
         """Raise InputError for values that cannot be followed, whatever the text."""
@@ -107,12 +103,12 @@ def prepare(args: Settings, scratch: Path, made: TrainingText | None = None) -> 
     (result / "text").mkdir(parents=True)
     notes: Counter[str] = Counter()
     for name in ("input", *SPLITS):
-        if args.files(name):
+        if getattr(args, name):
             notes.update(_tokenize(args, name, scratch / name, own))
     if args.input:
         lines = notes["usable"] + (notes["empty"] if args.keep_empty_lines else 0)
         _split(args, scratch, lines)
-    if known is None:
+    if known is None or args.dict is None:
         known, summary = _make_vocabulary(args, scratch / "train", dictionary)
     else:
         summary = f"vocabulary: {len(known):,} words of {args.dict}"
@@ -127,12 +123,8 @@ def prepare(args: Settings, scratch: Path, made: TrainingText | None = None) -> 
     else:
         _binarise(result, splits, dictionary, args.workers)
     training_text.write(result / ("text" if args.text_only else "bin"), made)
-    report = {
-        "settings": dict(vars(args)),
-        "read": dict(notes),
-        "vocabulary": summary,
-        "splits": splits,
-    }
+    settings = dict(vars(args))
+    report = {"settings": settings, "read": dict(notes), "vocabulary": summary, "splits": splits}
     write_report(result, report)
     return report
 
@@ -142,7 +134,7 @@ def prepare(args: Settings, scratch: Path, made: TrainingText | None = None) -> 
 
 def _tokenize(args: Settings, split: str, path: Path, how: TrainingText) -> Counter[str]:
     """Write the tokenised lines of a split's files; return counts of what was read."""
-    names = args.files(split)
+    names = getattr(args, split)
     text = TextLines(names)
     # Empty lines end paragraphs: they have to stay until the text is split.
     keep_empty = args.keep_empty_lines or args.split_by == "paragraph"

@@ -131,15 +131,13 @@ def _slices(size: int) -> Iterator[range]:
 # ---------------------------------------------------------------- files
 
 
-def check_split(
-    folder: str, split: str, dictionary: Dictionary, *, combine: bool, cache: bool
-) -> None:
+def check_split(folder: str, split: str, words: Dictionary, combine: bool, cache: bool) -> None:
     """Check the binarised files of a split, before fairseq reads them.
 
     Args:
         folder: the folder of the files.
         split: name of the split.
-        dictionary: the words that the ids stand for.
+        words: that the ids stand for.
         combine: whether ``split1``, ``split2``, ... belong to the split.
         cache: whether to keep the counts of its words beside it.
 
@@ -148,7 +146,7 @@ def check_split(
     """
     prefixes = split_prefixes([folder], split) or [os.path.join(folder, split)]
     for prefix in prefixes if combine else prefixes[:1]:
-        count_tokens(prefix, dictionary, cache=cache)
+        count_tokens(prefix, words, cache=cache)
 
 
 def split_prefixes(folders: List[str], name: str) -> List[str]:

@@ -224,12 +224,7 @@ class StreamIterator(EpochBatchIterator):
             require("--stateful", required, " and ".join(map(str, now)), saved == now)
         super().load_state_dict(state_dict)
 
-    def next_epoch_itr(
-        self,
-        shuffle: bool = True,
-        fix_batches_to_gpus: bool = False,
-        set_dataset_epoch: bool = True,
-    ) -> Any:
+    def next_epoch_itr(self, *flags: bool, set_dataset_epoch: bool = True, **kw: bool) -> Any:
         """Start the decoder's state where the data start.
 
         fairseq-train sets the dataset's epoch for training, and not for validation.
@@ -239,4 +234,4 @@ class StreamIterator(EpochBatchIterator):
             self.carried.start_epoch(restored)
         else:
             self.carried.start_other_data()
-        return super().next_epoch_itr(shuffle, fix_batches_to_gpus, set_dataset_epoch)
+        return super().next_epoch_itr(*flags, set_dataset_epoch=set_dataset_epoch, **kw)

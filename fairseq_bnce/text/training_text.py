@@ -13,7 +13,7 @@ import logging
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
 
-from fairseq_bnce.errors import InputError
+from fairseq_bnce.errors import InputError, require
 from fairseq_bnce.text import tokens
 from fairseq_bnce.text.tokens import penn_words
 
@@ -55,10 +55,9 @@ class TrainingText(NamedTuple):
         built = cls(**found)
         if built.tokenizer == SACREMOSES:
             tokens.check_language("language", built.language)
-        elif built.tokenizer not in (NONE, PENN):
-            raise ValueError(f"tokenizer: required {NONE}, {SACREMOSES} or {PENN}")
-        if built.normalize not in (None, tokens.NFC, tokens.PUNCTUATION):
-            raise ValueError(f"normalize: required {tokens.NFC} or {tokens.PUNCTUATION}")
+        tokenizers, kinds = (NONE, SACREMOSES, PENN), (None, tokens.NFC, tokens.PUNCTUATION)
+        require("tokenizer", f"one of {tokenizers}", built.tokenizer, built.tokenizer in tokenizers)
+        require("normalize", f"one of {kinds}", built.normalize, built.normalize in kinds)
         return built
 
     def fields(self) -> Dict[str, Any]:
