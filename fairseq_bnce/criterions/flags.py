@@ -163,6 +163,9 @@ class Options(NoiseOptions):
 
 
 Value = TypeVar("Value")
+# The nearest optimiser under --row-sparse.
+_ROW_SPARSE = {"adam": "lazy_adam", "adagrad": "sparse_adagrad", "sgd": "sparse_sgd"}
+_ROW_SPARSE.update(nag="sparse_sgd", adamax="lazy_adam")
 # Flags that only this plugin's task obeys.
 _OF_TASK = ("row_sparse", "noise_samples_by_epoch", "self_norm_alpha_by_epoch", "score_squashing")
 
@@ -286,7 +289,7 @@ def _check_training(values: Options, config: Any, task: type, problems: _Problem
 
 
 def _check_update(values: Options, config: Any, problems: _Problems) -> None:
-    """Check what would end a training at its first update."""
+    """Check what would end a training at its first update; add the flags as they should be."""
     root = config._get_root()  # fairseq's whole configuration
 
     def chosen(field: str) -> Any:
@@ -296,14 +299,23 @@ def _check_update(values: Options, config: Any, problems: _Problems) -> None:
     problems.require("fp16", "float32 on a CPU: leave it out", "on", not no_fp16)
     if not values.row_sparse:
         return
+    better: List[str] = []
     for half in ("bf16",) if no_fp16 else ("fp16", "bf16"):
         fits = not getattr(config, half) or getattr(config, f"memory_efficient_{half}")
+        better += [] if fits else [f"--memory-efficient-{half}"]
         problems.require(half, f"--memory-efficient-{half} with --row-sparse", "on", fits)
     name = chosen("optimizer._name")
     kind = OPTIMIZER_REGISTRY.get(name, RowSparseFairseqOptimizer)
     names = "sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam with --row-sparse"
-    problems.require("optimizer", names, name, issubclass(kind, RowSparseFairseqOptimizer))
-    dense = "optimizer.weight_decay", "optimizer.momentum", "ema.store_ema", "optimization.use_bmuf"
-    for field in dense:
-        required, value = "none with --row-sparse: it passes over every row", chosen(field)
-        problems.require(field.split(".")[1], required, value, not value)
+    fits = issubclass(kind, RowSparseFairseqOptimizer)
+    better += [] if fits else [f"--optimizer {_ROW_SPARSE.get(name, 'sparse_adagrad')}"]
+    problems.require("optimizer", names, name, fits)
+    for flag_name in ("weight_decay", "momentum"):
+        value = chosen(f"optimizer.{flag_name}")
+        better += [f"--{flag_name.replace('_', '-')} 0"] if value else []
+        problems.require(flag_name, "0 with --row-sparse", value, not value)
+    for field in ("ema.store_ema", "optimization.use_bmuf"):
+        required = "off with --row-sparse: it passes over every row. Leave it out"
+        problems.require(field.split(".")[1], required, "on", not chosen(field))
+    if better:
+        problems.append(" ".join(["so, instead of these flags: --row-sparse", *better]))
