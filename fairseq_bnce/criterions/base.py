@@ -78,8 +78,8 @@ class TokenBatch:
         if make_words is not None:
             batch.words = make_words(batch)
         features = layer.features(model, sample["net_input"])
-        wanted, got = tuple(features.shape[:2]), tuple(target.shape)
-        require("target", f"shape {wanted}", got, wanted == got)
+        wanted = tuple(features.shape[:2])
+        require("target", f"shape {wanted}", tuple(target.shape), target.shape == wanted)
         features = features.flatten(0, 1)
         batch.features = features if is_whole else features.index_select(0, places)
         return batch

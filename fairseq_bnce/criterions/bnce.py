@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import torch
 from fairseq.criterions import register_criterion
@@ -108,7 +108,7 @@ def grouped_loss(
         rank: the core of a ranking loss, instead of B-NCE's.
     """
     rows, noise, words, losses = criterion.rows(batch), criterion.noise, batch.words, []
-    options = {"log_z": criterion.known_start, "reduction": reduction}
+    options: Dict[str, Any] = {"log_z": criterion.known_start, "reduction": reduction}
     # A target is ranked among the words that it is one of; it is no noise of its own otherwise.
     loss, own = rank or nce.batch_nce, int(rank is not None)
     groups, parts = words.groups, [(batch.features, words.target, *words.samples)]
