@@ -158,7 +158,6 @@ def fused(comparison: Comparison) -> List[str]:
 OPTIMIZERS = {
     "sgd": "`bnce`, `sparse_sgd`",
     "adagrad": "`bnce`, `sparse_adagrad`",
-    "stateful": "`bnce`, `sparse_adagrad`, `--stateful`",
     "road": "`bnce`, `sparse_adagrad`, `--stateful`, falling to 0",
     "adam": "`bnce`, `lazy_adam`",
     "unigram": "the softmax, from the unigram model, `adagrad`",
