@@ -52,17 +52,14 @@ scripts/bench_peers.py ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER -
 scripts/bench_peers.py novels --out peers-novels --kenlm KENLM --pieces novels-bpe4000 novels-bpe16000
 scripts/bench_peers.py novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 1000
 
-# The best road, alone and mixed with KenLM. novels/bin and every-word/bin are made by adaptive-softmax.sh.
-road() {  # DATA OUT UPDATES INTERVAL, and flags of compare.py
-    scripts/compare.py $1 --out $2 --recipe gru200 --only-train --learning-rates 0.14 "${@:5}" --criteria road=bnce \
+# The best road, alone and mixed with KenLM. novels/bin is made by adaptive-softmax.sh.
+road() {  # DATA OUT UPDATES INTERVAL
+    scripts/compare.py $1 --out $2 --recipe gru200 --only-train --learning-rates 0.14 --criteria road=bnce \
         --flags-for road "--row-sparse --optimizer sparse_adagrad" \
         -- --total-num-update $3 --max-update $3 --validate-interval-updates $4
 }
-road ptb/bin ptb-road 1162 290
-road ptb/bin ptb-seeds 1162 0 --seeds 2 3
 road ptb/bin ptb-epoch 581 290
-road ptb/bin ptb-epoch-seeds 581 0 --seeds 2 3
-for updates in 3500 7000; do road novels/bin novels-$updates $updates 0; done
-road every-word/bin every-4500 4500 0
-scripts/bench_peers.py ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-{epoch,epoch-seeds,road,seeds}/comparison.json
-scripts/bench_peers.py novels --out mixed-novels --kenlm KENLM --mix novels-{3500,7000}/comparison.json
+road ptb/bin ptb-road 1162 290
+road novels/bin novels-3500 3500 0
+scripts/bench_peers.py ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-road/comparison.json ptb-epoch/comparison.json
+scripts/bench_peers.py novels --out mixed-novels --kenlm KENLM --mix novels-3500/comparison.json
