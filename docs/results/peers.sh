@@ -53,13 +53,14 @@ scripts/bench_peers.py novels --out peers-novels --kenlm KENLM --pieces novels-b
 scripts/bench_peers.py novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 1000
 
 # The best road, alone and mixed with KenLM. novels/bin is made by adaptive-softmax.sh.
-road() {  # DATA OUT UPDATES INTERVAL
-    scripts/compare.py $1 --out $2 --recipe gru200 --only-train --learning-rates 0.14 --criteria road=bnce \
-        --flags-for road "--row-sparse --optimizer sparse_adagrad" \
-        -- --total-num-update $3 --max-update $3 --validate-interval-updates $4
+road() {  # LABEL DATA OUT UPDATES INTERVAL, and further flags
+    scripts/compare.py $2 --out $3 --recipe gru200 --only-train --learning-rates 0.14 --criteria $1=bnce \
+        --flags-for $1 "--row-sparse --optimizer sparse_adagrad" \
+        -- --total-num-update $4 --max-update $4 --validate-interval-updates $5 "${@:6}"
 }
-road ptb/bin ptb-epoch 581 290
-road ptb/bin ptb-road 1162 290
-road novels/bin novels-3500 3500 0
-scripts/bench_peers.py ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-road/comparison.json ptb-epoch/comparison.json
+road road ptb/bin ptb-epoch 581 290 --state-reset-rate 0
+road road ptb/bin ptb-road 1162 290 --state-reset-rate 0
+road reset ptb/bin ptb-reset 1162 0
+road road novels/bin novels-3500 3500 0 --state-reset-rate 0
+scripts/bench_peers.py ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-{road,epoch,reset}/comparison.json
 scripts/bench_peers.py novels --out mixed-novels --kenlm KENLM --mix novels-3500/comparison.json

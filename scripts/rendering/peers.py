@@ -53,6 +53,7 @@ def costs(*files: Dict[str, Any]) -> List[str]:
 
 
 _TEXTS = {"ptb": "PTB", "novels": "novels, V = 52,595", "every-word": "novels, every word"}
+_STARTS = {"road": "", "reset": ", streams reset"}
 _WAYS = {"running": "running text", "lines": "each line by itself"}
 _MIXED: Columns = (
     ("processor s", "processor_seconds", ".0f"),
@@ -74,7 +75,8 @@ def mixtures(*files: Dict[str, Any], unnormalised: bool = False) -> List[str]:
     for file in files:
         for way, title in _WAYS.items():
             for run in (run for run in file["mixtures"] if way in run):
-                label = f"{_TEXTS[file['text']]}, {title}, {run['updates']:,} updates"
+                start = _STARTS[run["label"].partition("@")[0]]
+                label = f"{_TEXTS[file['text']]}, {title}, {run['updates']:,} updates{start}"
                 found = run[way]["valid"]
                 values = {**run, **(found["unnormalised"] if unnormalised else found)}
                 row = lines.setdefault(label, {})
