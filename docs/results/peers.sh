@@ -56,7 +56,7 @@ scripts/bench_peers.py novels --out peers-hs --faster-rnnlm FASTER --settings "h
 road() {  # LABEL DATA OUT UPDATES INTERVAL, and further flags
     scripts/compare.py $2 --out $3 --recipe gru200 --only-train --learning-rates 0.14 --criteria $1=bnce \
         --flags-for $1 "--row-sparse --optimizer sparse_adagrad" \
-        -- --total-num-update $4 --max-update $4 --validate-interval-updates $5 "${@:6}"
+        -- --lr-scheduler polynomial_decay --total-num-update $4 --max-update $4 --validate-interval-updates $5 "${@:6}"
 }
 road road ptb/bin ptb-epoch 581 290 --state-reset-rate 0
 road road ptb/bin ptb-road 1162 290 --state-reset-rate 0

@@ -72,10 +72,10 @@ scripts/compare.py "${only[@]}" --out curve --criteria falling=bnce \
 
 # The same with the state carried over and a rate that falls to 0; 0.14 and two epochs: ptb-epoch, ptb-road of peers.sh.
 road=(ptb/bin --recipe gru200 --only-train --criteria road=bnce --flags-for road "--row-sparse --optimizer sparse_adagrad")
-epoch=(--total-num-update 581 --max-update 581 --validate-interval-updates 0 --state-reset-rate 0)
+epoch=(--lr-scheduler polynomial_decay --total-num-update 581 --max-update 581 --validate-interval-updates 0 --state-reset-rate 0)
 scripts/compare.py "${road[@]}" --out road-rates --learning-rates 0.1 0.2 -- "${epoch[@]}"
 scripts/compare.py "${road[@]}" --out road-400 --learning-rates 0.07 0.1 -- --batch-size 20 \
-    --total-num-update 2324 --max-update 2324 --validate-interval-updates 0 --state-reset-rate 0
+    --lr-scheduler polynomial_decay --total-num-update 2324 --max-update 2324 --validate-interval-updates 0 --state-reset-rate 0
 
 # Optimisers, one epoch of a transformer.
 one=(-- --max-epoch 1 --validate-interval-updates 0)

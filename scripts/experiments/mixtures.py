@@ -56,8 +56,8 @@ def _network_scores(
     checkpoint: Path, text: Path, flags: Sequence[str], exact: str = "--exact"
 ) -> Scores:
     printed = checkpoint.with_name("scores.txt")
-    command = ["-m", "fairseq_bnce.cli", "score", "--per-word", "--tokenize", "none", *flags]
-    command = [sys.executable, *command, *exact.split(), "--path", checkpoint, text]
+    command = [sys.executable, "-m", "fairseq_bnce.cli", "score", "--per-word", *exact.split()]
+    command += ["--tokenize", "none", *flags, "--path", str(checkpoint), str(text)]
     processes.run(command, printed.with_suffix(".log"), 1, printed)
     lines = printed.read_text(encoding="utf-8").splitlines()
     return [float(pair.rpartition(" ")[2]) for line in lines for pair in line.split("\t")[3:]]
