@@ -182,10 +182,14 @@ def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings
     return tqdm(disable=None if is_shown else True, file=sys.stderr, **settings)
 
 
+def _length(scored: Any) -> int:
+    return len(scored.words)
+
+
 def shown(
     items: Iterable[Any],
     bar: Any,
-    count: Callable[[Any], Tuple[int, int]] = lambda w: (len(w), sum(len(s.words) for s in w)),
+    count: Callable[[Any], Tuple[int, int]] = lambda w: (len(w), sum(map(_length, w))),
     done: Optional[Callable[[], int]] = None,
 ) -> Iterator[Any]:
     """Yield items, and show how many lines and words a second they are.

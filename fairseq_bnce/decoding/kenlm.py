@@ -61,8 +61,9 @@ class Config:
 
 
 # KenLM's values of Config.load_method and Config.arpa_complain.
-_METHODS = "LAZY POPULATE_OR_LAZY POPULATE_OR_READ READ PARALLEL_READ"
-LoadMethod = enum.IntEnum("LoadMethod", _METHODS, start=0)
+LoadMethod = enum.IntEnum(
+    "LoadMethod", "LAZY POPULATE_OR_LAZY POPULATE_OR_READ READ PARALLEL_READ", start=0
+)
 ARPALoadComplain = enum.IntEnum("ARPALoadComplain", ["ALL", "EXPENSIVE", "NONE"], start=0)
 
 

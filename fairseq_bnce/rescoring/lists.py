@@ -61,8 +61,8 @@ class NBest(NamedTuple):
 class Format(Protocol):
     """How lists of one format are read and written."""
 
-    count_sign = 1  # -1 if features are negative costs
-    metric = "bleu"  # the default of --metric
+    count_sign: int = 1  # -1 if features are negative costs
+    metric: str = "bleu"  # the default of --metric
 
     def own_features(self, costs: Dict[str, str]) -> List[str]:
         """Return the names of the scores of the system that made the lists."""

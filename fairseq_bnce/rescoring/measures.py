@@ -143,5 +143,6 @@ def compare(
     old, new = values.T
     # A resample may have no word in its references, and so no word error rate.
     low_high = np.nanpercentile([old, new, new - old], [2.5, 97.5], axis=1).T
-    intervals: List[Any] = [tuple(pair) for pair in low_high.tolist()]
-    return Comparison(measure.value(before.sum(0)), measure.value(after.sum(0)), *intervals, size)
+    one, two, both = ((low, high) for low, high in low_high.tolist())
+    means = measure.value(before.sum(0)), measure.value(after.sum(0))
+    return Comparison(means[0], means[1], one, two, both, size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Iterable, Iterator, List, Optional
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 from fairseq_bnce.errors import quoted
 from fairseq_bnce.rescoring.formats.kaldi import Kaldi
@@ -54,6 +54,7 @@ def _hypothesis(list_id: str, line: Line) -> Hypothesis:
     fields = strip_bom(line.text).split()
     if len(fields) < len(_SCORES):
         raise line.error(f"'{' '.join(_SCORES)} word ...'", quoted(line.text))
-    features = {name: (number(text, line, name),) for name, text in zip(_SCORES, fields)}
+    numbers = zip(_SCORES, fields)
+    features: Dict[str, Tuple[float, ...]] = {n: (number(text, line, n),) for n, text in numbers}
     words = [word for word in fields[len(_SCORES) :] if word not in (BOS, EOS)]
     return Hypothesis(list_id, " ".join(words), features, line)
