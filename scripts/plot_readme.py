@@ -21,7 +21,8 @@ def main() -> None:
     kenlm = mixed["systems"]["KenLM"]
     run = _results("peers/novels-adaptive.json")["runs"][0]
     curve = [(p["processor_seconds"], p["ppl"]) for p in run["train"]["curve"]]
-    ends = [(run["processor_seconds"], run["lines"]["valid"]) for run in mixed["mixtures"]]
+    road = [run for run in mixed["mixtures"] if run["label"].startswith("reset")]
+    ends = [(run["processor_seconds"], run["lines"]["valid"]) for run in road]
     last = max(seconds for seconds, _ in [*curve, *ends])
     curves = [
         ("adaptive softmax", curve),

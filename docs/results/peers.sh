@@ -62,5 +62,6 @@ road road ptb/bin ptb-epoch 581 290 --state-reset-rate 0
 road road ptb/bin ptb-road 1162 290 --state-reset-rate 0
 road reset ptb/bin ptb-reset 1162 0
 road road novels/bin novels-3500 3500 0 --state-reset-rate 0
+road reset novels/bin novels-reset 3500 0
 scripts/bench_peers.py ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-{road,epoch,reset}/comparison.json
-scripts/bench_peers.py novels --out mixed-novels --kenlm KENLM --mix novels-3500/comparison.json
+scripts/bench_peers.py novels --out mixed-novels --kenlm KENLM --mix novels-{3500,reset}/comparison.json
