@@ -13,7 +13,7 @@ This module knows no vocabulary: ``weight`` holds the rows of the U words and no
 """
 
 import math
-from typing import Any, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Protocol, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -32,10 +32,21 @@ from fairseq_bnce.losses.words import (
 _CHUNK_SCORES = {"cpu": 2**22, "gpu": 2**25, "halves": 3 * 2**22}
 _BLOCK_CHUNKS = 12  # chunks whose halves of G are multiplied together: 288 MB at most
 _ALIGNED = 64  # numbers: rows of halves start at multiples of it, or products take slow kernels
-# What an objective's fields hold for a word that changes no loss.
-_PADDING = {"offset": 0.0, "counts": 0.0, "log_weight": -math.inf}
 # torch's default of 20 would cost 2e-9 in accuracy; exp(50) is finite in float32.
 _SOFTPLUS_THRESHOLD = 50
+
+
+_Matrices = Iterator[Tuple[slice, Tensor]]
+
+
+class Objective(Protocol):
+    """Losses of contexts from their scores (n, U) with all words."""
+
+    def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
+        """The losses (n,) of a chunk of the tokens; with ``gradient``, the scores become G."""
+
+    def padded(self, more: int) -> "Objective":
+        """The same losses with ``more`` further words, which change nothing."""
 
 
 class BinaryNCE(NamedTuple):
@@ -56,7 +67,6 @@ class BinaryNCE(NamedTuple):
     left_out: Optional[Tensor] = None
 
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
-        """The losses (n,) of a chunk, whose scores become G."""
         log_odds = scores.sub_(self.offset)
         if self.left_out is not None:
             _leave_out(log_odds, self.left_out[tokens])
@@ -69,6 +79,10 @@ class BinaryNCE(NamedTuple):
             if target is not None:
                 log_odds.scatter_(1, target, -1, reduce="add")
         return loss
+
+    def padded(self, more: int) -> "BinaryNCE":
+        offset, counts = (F.pad(values, (0, more)) for values in self[:2])
+        return self._replace(offset=offset, counts=counts)
 
 
 class Ranking(NamedTuple):
@@ -90,7 +104,6 @@ class Ranking(NamedTuple):
     log_z: Union[float, Tensor]
 
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
-        """The losses (n,) of a chunk, whose scores become G."""
         target = self.target[tokens, None]
         of_target = scores.gather(1, target)[:, 0]
         log_partition = scores.add_(self.log_weight).logsumexp(dim=1)
@@ -100,6 +113,9 @@ class Ranking(NamedTuple):
             share.mul_((1 + 2 * self.alpha * deviation)[:, None])
             share.scatter_(1, target, -1, reduce="add")
         return log_partition - of_target + self.alpha * deviation.square()
+
+    def padded(self, more: int) -> "Ranking":
+        return self._replace(log_weight=F.pad(self.log_weight, (0, more), value=-math.inf))
 
 
 class OtherWords(NamedTuple):
@@ -116,7 +132,6 @@ class OtherWords(NamedTuple):
     target: Tensor
 
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
-        """The sums (n,) of a chunk, whose scores become G."""
         _leave_out(scores.add_(self.log_weight), self.target[tokens])
         total = scores.logsumexp(dim=1)
         if gradient:
@@ -124,16 +139,19 @@ class OtherWords(NamedTuple):
             scores.sub_(finite[:, None]).exp_()
         return total
 
+    def padded(self, more: int) -> "OtherWords":
+        return self._replace(log_weight=F.pad(self.log_weight, (0, more), value=-math.inf))
+
 
 def shared_loss(
-    features: Tensor, weight: Tensor, bias: Optional[Tensor], objective: Any, reduction: str
+    features: Tensor, weight: Tensor, bias: Optional[Tensor], objective: Objective, reduction: str
 ) -> Tensor:
     """The losses of an objective over the words' scores m(u, i) = h_i . W_u + b_u.
 
     Args:
         features: (N, D), in any precision.
         weight, bias: (U, D) and (U,) or None, in any precision.
-        objective: one of the classes above.
+        objective: what to compute of the scores.
         reduction: "sum" or "none".
 
     Returns:
@@ -167,7 +185,7 @@ class _SharedLoss(FirstOrderFunction):
         features: Tensor,
         weight: Tensor,
         bias: Optional[Tensor],
-        objective: Any,
+        objective: Objective,
         is_summed: bool,
         has_graph: bool,
     ) -> Tensor:
@@ -195,7 +213,7 @@ def _evaluate(
     features: Tensor,
     weight: Tensor,
     bias: Optional[Tensor],
-    objective: Any,
+    objective: Objective,
     factor: Optional[Tensor],
     gradient: bool,
 ) -> Tuple[Tensor, Optional[List[Optional[Tensor]]]]:
@@ -208,47 +226,51 @@ def _evaluate(
     h, w, b = features.to(dtype), weight.to(dtype), None if bias is None else bias.to(exact)
     is_half = dtype in HALVES
     if is_half:
-        w, b, objective = _aligned(w, b, objective)
-    device = "halves" if is_half else "cpu" if h.device.type == "cpu" else "gpu"
-    chunk = max(1, _CHUNK_SCORES[device] // max(1, len(w)))
-    block = chunk * _BLOCK_CHUNKS if is_half else chunk  # tokens whose G is held at once
+        more = -len(w) % _ALIGNED
+        w, b = F.pad(w, (0, 0, 0, more)), None if b is None else F.pad(b, (0, more))
+        objective = objective.padded(more)
     losses = h.new_empty(len(h), dtype=exact)
+
+    def matrix_of(tokens: slice) -> Tensor:
+        """G (n, U) of a chunk, whose losses are stored."""
+        scores = wide_linear(h[tokens], w, b)
+        losses[tokens] = objective(scores, tokens, gradient)
+        return scores if factor is None else scores.mul_(factor[tokens, None])
+
     sums: Optional[List[Optional[Tensor]]] = None
-    for start in range(0, max(len(h), 1), block):
-        stop = min(start + block, len(h))
-        matrix = h.new_empty(stop - start if is_half and gradient else 0, len(w))
-        for first in range(start, stop, chunk):
-            tokens = slice(first, min(first + chunk, stop))
-            scores = wide_linear(h[tokens], w, b)
-            losses[tokens] = objective(scores, tokens, gradient)
-            if factor is not None:
-                scores.mul_(factor[tokens, None])
-            if not is_half:
-                matrix = scores
-            elif gradient:
-                matrix[first - start : tokens.stop - start] = scores
-            del scores  # and matrix, below, before the next ones are made
+    matrices = _halves if is_half and gradient else _wide
+    for block, matrix in matrices(h, len(w), matrix_of):
         if gradient:
-            sums = _added(sums, h, w, b, slice(start, stop), matrix)
-        del matrix
+            sums = _added(sums, h, w, b, block, matrix)
+        del matrix  # before the next one is made
     if sums is not None:
         likes = zip(sums, (features, weight, bias))
         sums = [None if s is None or t is None else s[: len(t)].to(t.dtype) for s, t in likes]
     return losses, sums
 
 
-def _aligned(
-    weight: Tensor, bias: Optional[Tensor], objective: Any
-) -> Tuple[Tensor, Optional[Tensor], Any]:
-    """The same with words added that change nothing, so that rows of G start where they should."""
-    more = -len(weight) % _ALIGNED
-    padded = {
-        name: F.pad(getattr(objective, name), (0, more), value=_PADDING[name])
-        for name in objective._fields
-        if name in _PADDING
-    }
-    bias = None if bias is None else F.pad(bias, (0, more))
-    return F.pad(weight, (0, 0, 0, more)), bias, objective._replace(**padded)
+def _wide(h: Tensor, words: int, matrix_of: Callable[[slice], Tensor]) -> _Matrices:
+    """G of one chunk after the other, with the slice of its tokens."""
+    most = _CHUNK_SCORES["cpu" if h.device.type == "cpu" else "gpu"]
+    for tokens in _slices(0, len(h), max(1, most // max(1, words))):
+        yield tokens, matrix_of(tokens)
+
+
+def _halves(h: Tensor, words: int, matrix_of: Callable[[slice], Tensor]) -> _Matrices:
+    """G of several chunks together, rounded to halves."""
+    size = max(1, _CHUNK_SCORES["halves"] // max(1, words))
+    for block in _slices(0, len(h), size * _BLOCK_CHUNKS):
+        matrix = h.new_empty(block.stop - block.start, words)
+        for tokens in _slices(block.start, block.stop, size):
+            matrix[tokens.start - block.start : tokens.stop - block.start] = matrix_of(tokens)
+        yield block, matrix
+        del matrix
+
+
+def _slices(first: int, end: int, size: int) -> Iterator[slice]:
+    """Slices of up to ``size`` that cover a range; one of an empty range."""
+    for start in range(first, max(end, first + 1), size):
+        yield slice(start, min(start + size, end))
 
 
 def _added(
