@@ -23,7 +23,7 @@ from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor
 
 from fairseq_bnce import losses
-from fairseq_bnce.output_layer.bands import read_as_bands
+from fairseq_bnce.output_layer.conversion import read_as_bands
 
 WORDS, CUTOFFS, SIZE, FACTOR = 267_744, [20_000, 60_000], 1024, 4
 CONTEXTS, ROUNDS = 256, 5

@@ -32,7 +32,7 @@ from rendering import scoring
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.scoring import reduction
-from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis, fit_offset, summary
+from fairseq_bnce.scoring.diagnosis import Diagnosis, fit_offset, measuring, summary
 from fairseq_bnce.text.reading import sampled
 
 State = Mapping[str, Any]
@@ -84,9 +84,10 @@ def _trained(path: str, data: Optional[str], state: State) -> checkpoints.Traine
 
 
 def _model(load: Load, options: argparse.Namespace) -> Dict[str, Any]:
-    fitting = DiagnosingScorer(load({}), exact=True)
-    fitting.contexts = contexts = reduction.Contexts(options.contexts)
-    fitting.score_words(sampled(_lines(options.fit), options.contexts), tokenized=True)
+    fitting, contexts = Scorer(load({}), exact=True), reduction.Contexts(options.contexts)
+    measuring(fitting, contexts).score_words(
+        sampled(_lines(options.fit), options.contexts), tokenized=True
+    )
     mean = contexts.parts()[1][1].mean().item()
     states: Dict[int, Dict[str, Any]] = {0: {"mu_z": mean - fitting.log_z}}
     for rows in options.rows:
@@ -111,7 +112,7 @@ def _way(load: Load, options: argparse.Namespace, state: State) -> Dict[str, flo
 
 def _summary(trained: checkpoints.Trained, lines: Sequence[str]) -> Dict[str, float]:
     diagnosis = Diagnosis(worst=0)
-    list(diagnosis.fill(DiagnosingScorer(trained, exact=True), lines))
+    list(diagnosis.fill(Scorer(trained, exact=True), lines))
     return summary(diagnosis.measures)
 
 

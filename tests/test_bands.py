@@ -31,7 +31,7 @@ from two_ranks import results, trained_on_ranks
 from fairseq_bnce import Scorer, losses
 from fairseq_bnce.criterions.base import TokenBatch
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.output_layer.bands import read_as_bands
+from fairseq_bnce.output_layer.conversion import read_as_bands
 from fairseq_bnce.output_layer.layer import OutputLayer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")

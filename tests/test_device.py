@@ -35,7 +35,7 @@ from fairseq_bnce import Scorer, checkpoints, losses
 from fairseq_bnce.criterions.noise_source import seeded_generator
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.optim.registered import take_row_sparse
-from fairseq_bnce.scoring.diagnosis import DiagnosingScorer
+from fairseq_bnce.scoring.diagnosis import measuring
 from fairseq_bnce.scoring.reduction import Contexts
 
 pytestmark = [pytest.mark.modern, pytest.mark.usefixtures("empty_folder")]
@@ -274,18 +274,18 @@ def all_scores(scorer):
 
 def test_diagnosis(language_model):
     here, elsewhere = (checkpoints.load(str(language_model("lstm_lm"))) for _ in range(2))
-    want = diagnosed(DiagnosingScorer(here))
+    want = diagnosed(Scorer(here))
     with there():
-        got = diagnosed(DiagnosingScorer(elsewhere, device=DEVICE))
+        got = diagnosed(Scorer(elsewhere, device=DEVICE))
     for one, other in zip(got, want):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
 def diagnosed(scorer):
     """What is measured, and what rows of a partition function are fitted to."""
-    scorer.contexts = Contexts(most=200)
-    measured = np.concatenate(scorer.score_words(zipf_lines(30, seed=7)))
-    return [measured, *(part.numpy() for parts in scorer.contexts.parts() for part in parts)]
+    contexts = Contexts(most=200)
+    measured = np.concatenate(measuring(scorer, contexts).score_words(zipf_lines(30, seed=7)))
+    return [measured, *(part.numpy() for parts in contexts.parts() for part in parts)]
 
 
 @pytest.mark.parametrize("model", ["rnn_lm", *(slow("transformer_lm") if HAS_GPU else [])])

@@ -18,7 +18,6 @@ from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.cli import diagnose as command
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring.diagnosis import (
-    DiagnosingScorer,
     Diagnosis,
     Measures,
     calibration,
@@ -55,7 +54,7 @@ def diagnose(capfd):
 
 def diagnosis(path, lines=LINES, document=False, **options):
     found = Diagnosis(**options)
-    scorer = DiagnosingScorer.from_checkpoint(str(path), shift="none")
+    scorer = Scorer.from_checkpoint(str(path), shift="none")
     list(found.fill(scorer, lines, document=document))
     return found
 

@@ -12,7 +12,7 @@ from fairseq.modules import AdaptiveSoftmax
 from tools import LSTM, TRANSFORMER, call_command, evaluate, perplexity, slow, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
-from fairseq_bnce.output_layer.bands import read_as_bands
+from fairseq_bnce.output_layer.conversion import read_as_bands
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.scoring import diagnosis, reduction
 from fairseq_bnce.text.reading import sampled

@@ -10,7 +10,7 @@ from test_scoring import after, reference
 from tools import TRANSFORMER, call_command, evaluate, train, word_scores, write_lines
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.scoring.diagnosis import DiagnosingScorer, Diagnosis
+from fairseq_bnce.scoring.diagnosis import Diagnosis
 
 ROOM = [*TRANSFORMER, "--max-target-positions", "64"]
 LONGEST = {"none": 10, "eos": 13}  # the corpus's sentences have up to 12 words and </s>
@@ -78,7 +78,7 @@ def test_texts_are_read_in_blocks_of_what_training_had(mode, trained, caplog):
 
 
 def test_diagnose_reads_as_score(trained):
-    scorer = DiagnosingScorer.from_checkpoint(trained("none"), exact=True)
+    scorer = Scorer.from_checkpoint(trained("none"), exact=True)
     found = Diagnosis()
     list(found.fill(scorer, [" ".join(LINE)]))
     measures = found.measures

@@ -22,15 +22,13 @@ fitted to at most 100,000 contexts of the text, from random lines (with
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib
 import json
 import logging
 import os
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, cast
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, at_least
@@ -38,7 +36,8 @@ from fairseq_bnce.text.reading import TextLines, file_errors, sampled
 from fairseq_bnce.text.writing import Output
 
 if TYPE_CHECKING:
-    from fairseq_bnce.scoring.diagnosis import Context, DiagnosingScorer, Diagnosis, Measures
+    from fairseq_bnce.scoring import Scorer
+    from fairseq_bnce.scoring.diagnosis import Context, Diagnosis, Measures
 
 logger = logging.getLogger(__name__)
 _BINS = 80  # of a picture
@@ -68,7 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "number of contexts farthest from mu_z to print (default: 10)"
     add("--worst", text, metavar="N", type=at_least(0), default=10)
     add("--json", "print the numbers and contexts as one JSON object")
-    add("--out", "write diagnosis.json and pictures (PNG) to this folder", metavar="FOLDER")
+    text = "write diagnosis.json and pictures (PNG) to this folder"
+    add("--out", text, metavar="FOLDER", type=Path)
     text = "write a calibrated checkpoint; 'reduced-partition' (or 'offset') instead of FILE also "
     add("--calibrate", text + "sets that flag", metavar="FILE", nargs="?", const=True)
     text = "fit a reduced partition function, which --calibrate writes"
@@ -80,21 +80,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Diagnose the text."""
     from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
-    from fairseq_bnce.scoring import diagnosis, reduction
+    from fairseq_bnce.scoring import Scorer, diagnosis, reduction
     from fairseq_bnce.state import ScoringState
 
     if options.calibrate in ("reduced-partition", "offset"):
         options.calibrate, options.reduced_partition = True, options.reduced_partition or 0
     calibrated = _calibrated_path(options)
-    folder = Path(options.out) if options.out else None
-    if folder is not None:
-        _prepare_folder(folder, options)
+    if options.out:
+        _prepare_folder(options.out, options)
     with file_errors(f"--path {options.path}"):
         written = os.path.getmtime(options.path)
-    scorer = common.load_scorer(diagnosis.DiagnosingScorer, options, exact=True)
+    scorer = common.load_scorer(Scorer, options, exact=True)
     rows = options.reduced_partition
-    kept = scorer.contexts = None if rows is None else reduction.Contexts()
-    found = diagnosis.Diagnosis(options.worst)
+    kept = None if rows is None else reduction.Contexts()
+    found = diagnosis.Diagnosis(options.worst, kept=kept)
     _fill(found, scorer, options)
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **diagnosis.summary(found.measures)}
     if not scorer.is_self_normalised:
@@ -112,8 +111,8 @@ def run(options: argparse.Namespace) -> None:
     contexts = found.farthest()
     with Output() as out:
         out.write((_as_json if options.json else _as_text)(numbers, contexts))
-    if folder is not None:
-        _write_folder(folder, found, _as_json(numbers, contexts))
+    if options.out:
+        _write_folder(options.out, found, _as_json(numbers, contexts))
     if calibrated is not None:
         dictionary = KeptDictionary(None, scorer.dictionary)
         _calibrate(options.path, calibrated, {**state.entries, **dictionary.state.entries}, written)
@@ -121,10 +120,9 @@ def run(options: argparse.Namespace) -> None:
         logger.warning(f"{calibrated}: written, mu_z {state.mu_z:.4f}, sigma_z {state.sigma_z:.4f}")
 
 
-def _fill(found: Diagnosis, scorer: DiagnosingScorer, options: argparse.Namespace) -> None:
+def _fill(found: Diagnosis, scorer: Scorer, options: argparse.Namespace) -> None:
     words, text = common.model_words(options, scorer), TextLines(options.files)
-    kept = scorer.contexts
-    lines: Iterable[str] = text
+    lines, kept = cast("Iterable[str]", text), found.kept
     if kept is not None and not options.document:
         lines = sampled(text, kept.most)
     windows = found.fill(scorer, map(words, lines), document=options.document)
@@ -145,7 +143,8 @@ def _prepare_folder(folder: Path, options: argparse.Namespace) -> None:
     """Check before the work that the folder can be written and that no input is replaced."""
     inputs = [*options.files, *common.model_files(options.path, options.data)]
     common.check_outputs({"--out": str(folder / "diagnosis.json")}, inputs)
-    importlib.import_module("matplotlib")
+    import matplotlib  # noqa: F401
+
     with file_errors(f"--out {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -231,8 +230,7 @@ def _calibrate(path: str, calibrated: Path, measured: Mapping[str, Any], written
         torch.save(content, unfinished)
         os.replace(unfinished, calibrated)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
+        unfinished.unlink(missing_ok=True)
         raise InputError(f"{calibrated}: required room to write, got: {error}") from None
 
 

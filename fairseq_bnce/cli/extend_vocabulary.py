@@ -25,7 +25,7 @@ import collections
 import json
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.data.results import check_output, replaced_result
@@ -34,7 +34,7 @@ from fairseq_bnce.text.reading import TextLines, sampled
 from fairseq_bnce.text.tokens import SPECIALS
 
 if TYPE_CHECKING:
-    from fairseq_bnce.scoring.new_words import ExtendingScorer, Extension
+    from fairseq_bnce.scoring.new_words import Contexts, Extension, RowFinder
 
 _TOKENS = 250_000  # of lines with new words, and of lines without
 _LINES, _LENGTH = 200, 20  # of random words
@@ -61,43 +61,40 @@ def run(options: argparse.Namespace) -> None:
     check_output(out, overwrite=False, names=())
     import torch
 
-    from fairseq_bnce.checkpoints import dictionaries, extending
-    from fairseq_bnce.scoring.new_words import ExtendingScorer
+    from fairseq_bnce.checkpoints import extending
+    from fairseq_bnce.scoring.new_words import RowFinder
     from fairseq_bnce.state import ScoringState
 
-    scorer = common.load_scorer(ExtendingScorer, options, exact=True)
-    clean = common.model_words(options, scorer)
+    finder = common.load_scorer(RowFinder, options, exact=True)
+    old, clean = finder.scorer.dictionary, common.model_words(options, finder.scorer)
     read: Iterable[str] = TextLines(options.text) if options.text else ()
     bar = common.progress_bar(options, unit=" lines")
     text = [clean(line) for line in common.shown(read, bar, lambda line: (1, len(line.split())))]
     seen = collections.Counter(word for line in text for word in line.split())
-    words = _new_words(options, clean, scorer.dictionary, seen)
-    counts = {word: seen[word] for word in words}
-    lines = _some(text, set(words)) if text else _random_lines(scorer.dictionary)
+    counts = {word: seen[word] for word in _new_words(options, clean, old, seen)}
+    lines = _some(text, set(counts)) if text else _random_lines(old)
 
-    def shown(windows: Iterable[Any]) -> Iterator[Any]:
+    def contexts_of(model: RowFinder, words: Iterable[str] = ()) -> Contexts:
         bar = common.progress_bar(options, total=len(lines), unit=" lines")
-        return common.shown(windows, bar)
+        return model.contexts(lines, words, lambda windows: common.shown(windows, bar))
 
-    contexts = scorer.contexts(lines, {word: n for n, word in enumerate(words)}, shown)
-    found = scorer.extension(contexts, list(counts.values()), sum(seen.values()) + len(text))
+    contexts = contexts_of(finder, counts)
+    found = finder.extension(contexts, list(counts.values()), sum(seen.values()) + len(text))
     growth = {"mean": contexts.mean(found.growth), "largest": float(found.growth.max())}
-    report = {"added": len(words), "contexts": len(found.growth), "growth_of_log_z": growth}
+    report = {"added": len(counts), "contexts": len(found.growth), "growth_of_log_z": growth}
     mean = contexts.mean(contexts.log_z)
     del contexts  # gigabytes, perhaps
     with replaced_result(out, overwrite=False, names=()) as scratch:
-        result = scratch / "result"
-        result.mkdir()
-        path, content = result / "checkpoint.pt", _content(options.path, scorer, found, counts)
-        state = ScoringState(content["task_state"])
-        dictionary = extending.extended_dictionary(scorer.dictionary, counts)
-        dictionary.save(str(result / "dict.txt"))
-        state.data_folder, state.dictionary_sha256 = None, dictionaries.checksum(dictionary)
+        path = scratch / "result" / "checkpoint.pt"
+        path.parent.mkdir()
+        new = extending.extended_dictionary(old, counts)
+        new.save(str(path.with_name("dict.txt")))
+        content = _content(options.path, finder, found, new)
         torch.save(content, path)
+        state = ScoringState(content["task_state"])
         if state.mu_z is not None:  # measure log Z_c where new words are read, too
             options = argparse.Namespace(**{**vars(options), "path": path, "data": None})
-            extended = common.load_scorer(ExtendingScorer, options, exact=True)
-            contexts = extended.contexts(lines, {}, shown)
+            contexts = contexts_of(common.load_scorer(RowFinder, options, exact=True))
             state.mu_z += contexts.mean(contexts.log_z) - mean
             torch.save(content, path)
     print(json.dumps(report, indent=1))
@@ -146,19 +143,21 @@ def _random_lines(dictionary: Any) -> List[Tuple[str, float]]:
     return [(" ".join(draw.choices(words, counts, k=_LENGTH)), 1.0) for _ in range(_LINES)]
 
 
-def _content(
-    path: str, scorer: ExtendingScorer, found: Extension, counts: Dict[str, int]
-) -> Dict[str, Any]:
+def _content(path: str, finder: RowFinder, found: Extension, dictionary: Any) -> Dict[str, Any]:
     """Return the content of the checkpoint ``path`` with the new words' parameters."""
     from fairseq_bnce import checkpoints
-    from fairseq_bnce.checkpoints import extending
+    from fairseq_bnce.checkpoints import dictionaries, extending
+    from fairseq_bnce.state import ScoringState
 
     content = checkpoints.read(path)
     content.pop("last_optimizer_state", None)  # which has no such rows
-    parameters, names = content["model"], scorer.names
-    if scorer.of_unk:
-        extending.add_to_row(parameters, scorer.of_unk, scorer.dictionary.unk(), found.unk)
-    for kind in filter(names.get, names):
-        extending.append_rows(parameters, names[kind], getattr(found.rows, kind))
+    parameters, unk = content["model"], finder.scorer.dictionary.unk()
+    if finder.of_unk:
+        extending.add_to_row(parameters, finder.of_unk, unk, found.unk)
+    for kind, names in finder.names.items():
+        if names:
+            extending.append_rows(parameters, names, getattr(found, kind))
     content["task_state"] = content.get("task_state") or {}
+    state = ScoringState(content["task_state"])
+    state.data_folder, state.dictionary_sha256 = None, dictionaries.checksum(dictionary)
     return content

@@ -25,7 +25,7 @@ from fairseq_bnce.errors import FlagsError, require
 from fairseq_bnce.losses.words import Words, at_least_float32
 from fairseq_bnce.noise import NoiseDistribution
 from fairseq_bnce.optim import row_sparse
-from fairseq_bnce.output_layer import bands, initial_scores
+from fairseq_bnce.output_layer import conversion, initial_scores
 from fairseq_bnce.output_layer.layer import OutputLayer, is_squashed, squash
 
 logger = logging.getLogger(__name__)
@@ -238,8 +238,8 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             untrained: whether its output bias may be set.
         """
         if untrained:
-            bands.read_as_bands(model, may_start=True)
-        self.state.output_bands = bands.is_in_bands(model) or None
+            conversion.read_as_bands(model, may_start=True)
+        self.state.output_bands = conversion.is_in_bands(model) or None
         layer, words = OutputLayer(model), len(self.task.target_dictionary)
         required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
         got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
@@ -285,7 +285,8 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
     def _begin(self, batch: TokenBatch) -> None:
         """On the first training batch that has a token: measure log Z, and log where it starts."""
         batch.layer.check_trained_here("--criterion")
-        batch.layer.start(batch.features, self.known_start)
+        if batch.layer.kind.is_started:
+            batch.layer.kind.start(batch.features, self.known_start)
         if self.is_unknown:
             device = batch.target.device
             tokens = contexts_to_measure(len(batch), len(batch.layer), device)

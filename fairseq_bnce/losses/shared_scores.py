@@ -37,6 +37,7 @@ _SOFTPLUS_THRESHOLD = 50
 
 
 _Matrices = Iterator[Tuple[slice, Tensor]]
+_Inputs = Tuple[Tensor, Tensor, Optional[Tensor]]  # features, weight and bias
 
 
 class Objective(Protocol):
@@ -189,19 +190,18 @@ class _SharedLoss(FirstOrderFunction):
         is_summed: bool,
         has_graph: bool,
     ) -> Tensor:
-        ctx.objective = objective
-        ctx.save_for_backward(features, weight, bias)
+        ctx.objective, inputs = objective, (features, weight, bias)
+        ctx.save_for_backward(*inputs)
         gradient = is_summed and has_graph and any(ctx.needs_input_grad)
-        losses, ctx.gradients = _evaluate(features, weight, bias, objective, None, gradient)
+        losses, ctx.gradients = _evaluate(inputs, objective, None, gradient)
         return losses.sum() if is_summed else losses
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        features, weight, bias = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:  # one loss a token, or a second pass through a graph that is kept
-            factor = grad.expand(len(features))
-            _, gradients = _evaluate(features, weight, bias, ctx.objective, factor, True)
+            factor = grad.expand(len(ctx.saved_tensors[0]))
+            _, gradients = _evaluate(ctx.saved_tensors, ctx.objective, factor, True)
         else:
             for gradient in gradients:
                 if gradient is not None:
@@ -210,18 +210,14 @@ class _SharedLoss(FirstOrderFunction):
 
 
 def _evaluate(
-    features: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    objective: Objective,
-    factor: Optional[Tensor],
-    gradient: bool,
+    inputs: _Inputs, objective: Objective, factor: Optional[Tensor], gradient: bool
 ) -> Tuple[Tensor, Optional[List[Optional[Tensor]]]]:
-    """The losses (N,); and, where wanted, the gradients of features, weight and bias.
+    """The losses (N,); and, where wanted, the gradients of the inputs.
 
     Args:
         factor: (N,) the weights of the losses in the gradients; None for 1.
     """
+    features, weight, bias = inputs
     dtype, exact = product_dtype(features, weight), at_least_float32(features, weight)
     h, w, b = features.to(dtype), weight.to(dtype), None if bias is None else bias.to(exact)
     is_half = dtype in HALVES
@@ -237,16 +233,16 @@ def _evaluate(
         losses[tokens] = objective(scores, tokens, gradient)
         return scores if factor is None else scores.mul_(factor[tokens, None])
 
-    sums: Optional[List[Optional[Tensor]]] = None
+    sums: Optional[_Inputs] = None
     matrices = _halves if is_half and gradient else _wide
     for block, matrix in matrices(h, len(w), matrix_of):
         if gradient:
-            sums = _added(sums, h, w, b, block, matrix)
+            sums = _added(sums, (h, w, b), block, matrix)
         del matrix  # before the next one is made
-    if sums is not None:
-        likes = zip(sums, (features, weight, bias))
-        sums = [None if s is None or t is None else s[: len(t)].to(t.dtype) for s, t in likes]
-    return losses, sums
+    if sums is None:
+        return losses, None
+    both = zip(sums, inputs)
+    return losses, [s if s is None or t is None else s[: len(t)].to(t.dtype) for s, t in both]
 
 
 def _wide(h: Tensor, words: int, matrix_of: Callable[[slice], Tensor]) -> _Matrices:
@@ -273,22 +269,15 @@ def _slices(first: int, end: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, end))
 
 
-def _added(
-    sums: Optional[List[Optional[Tensor]]],
-    features: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    block: slice,
-    matrix: Tensor,
-) -> List[Optional[Tensor]]:
-    """The gradients of features, weight and bias: the sums so far, plus those of a block's G."""
+def _added(sums: Optional[_Inputs], inputs: _Inputs, block: slice, matrix: Tensor) -> _Inputs:
+    """The gradients of the inputs: the sums so far, plus those of a block's G."""
+    features, weight, bias = inputs
     is_lone = len(matrix) == len(features)  # else summed in float32 or better
     if sums is None:  # made when the first scores are gone, for the sake of the peak of memory
         dtype = weight.dtype if is_lone else at_least_float32(weight)
         of_bias = None if bias is None else torch.zeros_like(bias)
-        sums = [torch.empty_like(features), torch.zeros_like(weight, dtype=dtype), of_bias]
+        sums = torch.empty_like(features), torch.zeros_like(weight, dtype=dtype), of_bias
     of_features, of_weight, of_bias = sums
-    assert of_features is not None and of_weight is not None
     torch.mm(matrix, weight, out=of_features[block])
     if is_lone:
         torch.mm(matrix.t(), features, out=of_weight)

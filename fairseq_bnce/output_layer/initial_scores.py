@@ -39,10 +39,10 @@ def shrink_scores(layer: OutputLayer) -> None:
     With tied embeddings, random weights predict that words repeat themselves. A deep transformer
     unlearns this by making the features of all contexts equal, and stays there: equal features
     give a unigram model's scores. With a quarter of the gains of the last normalisation, training
-    avoids that state. Bands (bands.py) get small rows instead; other layers with an output bias
+    avoids that state. Bands (start.py) get small rows instead; other layers with an output bias
     do not change.
     """
-    layer.shrink_scores()
+    layer.kind.shrink_scores(layer.decoder)
     norm = None if layer.bias is not None else _last_norm(layer.decoder)
     if norm is not None:
         norm.weight.mul_(_QUIET)
@@ -96,11 +96,9 @@ def _make_constant(decoder: TransformerDecoderBase, norm: nn.LayerNorm) -> float
 
 def _last_norm(decoder: nn.Module) -> Optional[nn.LayerNorm]:
     """The affine layer normalisation that ends the decoder, also where layers are dropped."""
-    if not isinstance(decoder, TransformerDecoderBase):
-        return None
-    if any(
-        getattr(type(decoder), name) is not getattr(TransformerDecoderBase, name) for name in _OWN
-    ):
+    own, base = type(decoder), TransformerDecoderBase
+    are_own = all(getattr(own, name, None) is getattr(base, name) for name in _OWN)
+    if not (isinstance(decoder, TransformerDecoderBase) and are_own):
         return None
     norm = decoder.layer_norm
     if norm is None and not decoder.decoder_layerdrop and not decoder.layers[-1].normalize_before:

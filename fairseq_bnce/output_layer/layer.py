@@ -7,7 +7,7 @@ returns logits).
 """
 
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Tuple, Union
 
 import torch
 from fairseq.models.fconv import FConvDecoder
@@ -20,77 +20,13 @@ from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.losses.words import Words, distinct
 from fairseq_bnce.optim import row_sparse
-from fairseq_bnce.optim.row_sparse import gather
-from fairseq_bnce.output_layer.bands import Adaptive, Bands, Rows, Table
+from fairseq_bnce.output_layer.bands import Adaptive
+from fairseq_bnce.output_layer.conversion import Bands
+from fairseq_bnce.output_layer.rows import Plain, Rows
 
 # Of squashed scores. To be read in fairseq's own error: Unexpected key(s) in state_dict:
 # "decoder.<this>".
 SQUASHING_MARK = "score_squashing_needs_fairseq_bnce"
-
-
-class Plain:
-    """The rows of a projection whose weight is a parameter, tied, weight-normalised or neither.
-
-    Args:
-        holder, name: the module and the attribute of it that is the weight.
-
-    Raises:
-        UnsupportedModelError: for a weight under another reparametrisation.
-    """
-
-    def __init__(self, holder: nn.Module, name: str = "weight"):
-        weight: Any = getattr(holder, name)
-        self.bias: Any = getattr(holder, "bias", None)
-        # Under weight_norm, ``weight`` is stale until the module's own forward is called.
-        self._gain: Any = getattr(holder, "weight_g", None)
-        if self._gain is not None and self._gain.shape == (len(weight), 1):
-            weight = holder.weight_v
-        elif not isinstance(weight, nn.Parameter):
-            raise UnsupportedModelError(
-                f"output layer: required a {name} that is a parameter, or under weight_norm with "
-                "dim=0, got what another reparametrisation makes anew in each forward pass; "
-                "remove it, or train with --criterion cross_entropy"
-            )
-        self._weight, self.size = weight, weight.size(1)
-
-    def __len__(self) -> int:
-        return len(self._weight)
-
-    def full(self) -> Rows:
-        """All rows, (V, D) and (V,)."""
-        weight = self._weight if self._gain is None else _normalised(self._weight, self._gain)
-        return Rows(weight, self.bias)
-
-    def rows(self, ids: Tensor) -> Rows:
-        """The rows of the distinct words ``ids`` (U,)."""
-        weight = gather(self._weight, ids)
-        weight = weight if self._gain is None else _normalised(weight, gather(self._gain, ids))
-        return Rows(weight, None if self.bias is None else gather(self.bias, ids))
-
-    def word_parameters(self) -> List[nn.Parameter]:
-        """The parameters that have a row, or a number, for each word."""
-        return [p for p in (self._weight, self._gain, self.bias) if p is not None]
-
-    def tables(self) -> List[Table]:
-        """All words, scored with the features themselves."""
-        return [Table(0, self.full().weight, slice(0, self.size))]
-
-    def inputs(self, features: Tensor) -> Tensor:
-        """The features."""
-        return features
-
-    def log_partition(self, features: Tensor, squash: bool) -> Tensor:
-        """log Z_c (N,) after features (N, D)."""
-        return losses.log_partition(features, *self.full(), squash=squash)
-
-    def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
-        """Statistics of p(. | c) after features (N, D)."""
-        return losses.predictive_statistics(features, *self.full(), squash=squash)
-
-
-def _normalised(v: Tensor, g: Tensor) -> Tensor:
-    """Weight normalisation by row, as torch.nn.utils.weight_norm(dim=0) defines it."""
-    return v * (g / v.norm(dim=1, keepdim=True))
 
 
 class OutputLayer:
@@ -104,6 +40,7 @@ class OutputLayer:
 
     Attributes:
         decoder: the model's.
+        kind: what the rows are made of.
         size: D, the size of the features.
         bias: the (V,) bias parameter, or None.
 
@@ -111,23 +48,18 @@ class OutputLayer:
         UnsupportedModelError: naming what was found and the remedy.
     """
 
-    decoder: Any
-    size: int
-    bias: Optional[nn.Parameter]
-
     def __init__(self, model: nn.Module):
-        self.decoder = getattr(model, "decoder", None)
+        self.decoder: Any = getattr(model, "decoder", None)
         if not isinstance(self.decoder, nn.Module):
             raise UnsupportedModelError(
                 f"{type(model).__name__}: required a model with one decoder (a fairseq language "
                 f"model or encoder-decoder model), got decoder {type(self.decoder).__name__}"
             )
-        self._kind: Any  # Plain, Bands or Adaptive
-        self._slot, self._stand_in, self._kind = _locate(self.decoder)
-        self.size, self.bias = self._kind.size, self._kind.bias
+        self._slot, self._stand_in, self.kind = _locate(self.decoder)
+        self.size, self.bias = self.kind.size, self.kind.bias
 
     def __len__(self) -> int:
-        return len(self._kind)
+        return len(self.kind)
 
     @property
     def device(self) -> torch.device:
@@ -136,26 +68,18 @@ class OutputLayer:
 
     def full(self) -> Rows:
         """All rows, (V, D) and (V,): of bands, a new matrix of that size."""
-        return self._kind.full()
+        return self.kind.full()
 
     def rows(self, ids: Tensor) -> Rows:
         """The rows of the distinct words ``ids`` (U,).
 
         No work grows with V, except for a dense gradient where the rows are not row-sparse.
         """
-        return self._kind.rows(ids)
+        return self.kind.rows(ids)
 
     def parameters(self) -> List[nn.Parameter]:
         """The parameters from which :meth:`rows` gathers words, which can be row-sparse."""
-        return self._kind.word_parameters()
-
-    def tables(self) -> List[Table]:
-        """All rows as they are stored, to score :meth:`inputs` with, without the bias."""
-        return self._kind.tables()
-
-    def inputs(self, features: Tensor) -> Tensor:
-        """(N, D'): what :meth:`tables` score words with, after features (N, D)."""
-        return self._kind.inputs(features)
+        return self.kind.word_parameters()
 
     def target_scores(self, features: Tensor, target: Tensor, squash: bool = False) -> Tensor:
         """m(w_i, i) (N,) after features (N, D), or (N, K) for K words after each context.
@@ -166,9 +90,7 @@ class OutputLayer:
         ids, (index,) = distinct(target)
         inputs, words = Words(*self.rows(ids)).promoted(features)
         score = words.target_scores if target.dim() == 1 else words.rowwise_scores
-        scores = score(inputs, index)
-        if isinstance(self._kind, Adaptive):
-            scores = self._kind.adjusted(scores, inputs, target)
+        scores = self.kind.adjusted(score(inputs, index), inputs, target)
         return losses.squashed(scores) if squash else scores
 
     def log_partition(self, features: Tensor, squash: bool = False) -> Tensor:
@@ -178,11 +100,11 @@ class OutputLayer:
             features: (N, D).
             squash: whether scores are those of :func:`losses.squashed`.
         """
-        return self._kind.log_partition(features, squash)
+        return self.kind.log_partition(features, squash)
 
     def predictive_statistics(self, features: Tensor, squash: bool = False) -> losses.Predictive:
         """Partition function, entropy and likeliest word after features (N, D)."""
-        return self._kind.predictive_statistics(features, squash)
+        return self.kind.predictive_statistics(features, squash)
 
     def check_trained_here(self, flag: str) -> None:
         """Raise unless one of our criteria trained the layer, so that scores need no softmax.
@@ -193,34 +115,12 @@ class OutputLayer:
         Raises:
             UnsupportedModelError: for a model of adaptive_loss.
         """
-        if isinstance(self._kind, Adaptive):
+        if not self.kind.is_trained_here:
             raise UnsupportedModelError(
                 f"{flag}: required an output layer that fairseq_bnce trains, got an adaptive "
                 "softmax (--adaptive-softmax-cutoff): score it exactly, or train it on with one of "
                 "fairseq_bnce's criteria under --task language_modeling (--finetune-from-model)"
             )
-
-    @property
-    def is_started(self) -> bool:
-        """Whether :meth:`start` has to set parameters."""
-        return isinstance(self._kind, Bands) and self._kind.is_started
-
-    def start(self, features: Tensor, log_z: float) -> None:
-        """With the first batch, have scores start near those of a loaded adaptive softmax.
-
-        All ranks have to call it.
-
-        Args:
-            features: (N, D), of the first batch; N may be 0.
-            log_z: what is to be added to log-probabilities, nats.
-        """
-        if self.is_started:
-            self._kind.start(features, log_z)
-
-    def shrink_scores(self) -> None:
-        """Have random rows of bands add little to an untrained model's scores."""
-        if isinstance(self._kind, Bands):
-            self._kind.shrink_scores(self.decoder)
 
     def bypass(self) -> None:
         """Have the decoder return features from now on, for a model that only scores."""
@@ -253,9 +153,7 @@ class OutputLayer:
         Raises:
             UnsupportedModelError: if the decoder does not return features of the right size.
         """
-        features = self.run(model, **net_input)[0]
-        if isinstance(self._kind, Bands):
-            features = self._kind.dropout_module(features)
+        features = self.kind.dropped(self.run(model, **net_input)[0])
         words = getattr(self.decoder, "embed_tokens", None)
         if isinstance(words, AdaptiveInput) and ranks.count() > 1 and features.requires_grad:
             # AdaptiveInput leaves out bands of which a batch has no word; DDP would wait for them.
@@ -301,8 +199,8 @@ def squash(model: nn.Module) -> None:
         return
     layer = OutputLayer(model)
     decoder, slot = layer.decoder, layer._slot
-    if isinstance(layer._kind, Bands):
-        layer._kind.is_squashed = True
+    if isinstance(layer.kind, Bands):
+        layer.kind.is_squashed = True
     elif isinstance(getattr(decoder, slot), nn.Module):
         getattr(decoder, slot).register_forward_hook(_squashed_output)
     elif slot == "adaptive_softmax":

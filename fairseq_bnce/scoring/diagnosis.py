@@ -36,35 +36,34 @@ class Measures(NamedTuple):
     log_partition: np.ndarray
 
 
-class DiagnosingScorer(Scorer):
-    """A scorer whose ``log_probs`` are (T, 6): the columns of :class:`Measures`.
+def measuring(scorer: Scorer, contexts: Optional[Contexts] = None) -> Scorer:
+    """Return a scorer whose ``log_probs`` are (T, 6): the columns of :class:`Measures`.
 
     It does the work of exact scoring, whatever ``exact`` is, and subtracts no shift. log Z is a
     constant, or is predicted for each context by a reduced partition function.
 
-    Attributes:
+    Args:
+        scorer: of the model.
         contexts: where to add features and log Z_c of each context; None for nowhere.
+
+    Raises:
+        UnsupportedModelError: for an adaptive softmax.
     """
+    layer, squash = scorer._reader.layer, scorer._squash
+    how, _ = normalisation.unnormalised(scorer._state, layer, squash)
 
-    contexts: Optional[Contexts] = None
-
-    def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
-        layer = self._reader.layer
-        scores = layer.target_scores(features, targets, self._squash)
-        found = layer.predictive_statistics(features, squash=self._squash)
-        if self.contexts is not None:
-            self.contexts.add(features, found.log_partition)
-        how = normalisation.unnormalised(self._state, 0.0, layer, self._squash)
+    def measures(features: Tensor, targets: Tensor) -> Tensor:
+        found = layer.predictive_statistics(features, squash)
+        if contexts is not None:
+            contexts.add(features, found.log_partition)
         log_z = how.normalisers(layer, features)
-        columns = (
-            scores - log_z,
-            found.log_partition - log_z,
-            found.entropy,
-            found.best_score - log_z,
-            (found.best == targets).to(scores.dtype),
-            found.log_partition,
-        )
+        scores = layer.target_scores(features, targets, squash) - log_z
+        deviations, top_scores = found.log_partition - log_z, found.best_score - log_z
+        is_top = (found.best == targets).to(scores.dtype)
+        columns = (scores, deviations, found.entropy, top_scores, is_top, found.log_partition)
         return torch.stack(columns, dim=1)
+
+    return scorer.measuring(measures)
 
 
 class Context(NamedTuple):
@@ -89,20 +88,21 @@ class Diagnosis:
     Args:
         worst: how many of these contexts to return.
         context_words: how many of their words to return.
+        kept: see :func:`measuring`; also an attribute.
 
     Attributes:
         count, lines, oov: how many contexts, lines and unknown words there are.
     """
 
-    def __init__(self, worst: int = 20, context_words: int = 12):
-        self.worst, self.context_words = worst, context_words
+    def __init__(self, worst: int = 20, context_words: int = 12, kept: Optional[Contexts] = None):
+        self.worst, self.context_words, self.kept = worst, context_words, kept
         self._parts: List[np.ndarray] = []
         self._texts: List[str] = []
         self._is_document = False
         self.count = self.lines = self.oov = 0
 
     def fill(
-        self, scorer: DiagnosingScorer, lines: Iterable[str], *, document: bool = False
+        self, scorer: Scorer, lines: Iterable[str], *, document: bool = False
     ) -> Iterator[List[SentenceScore]]:
         """Add a text, window by window.
 
@@ -115,6 +115,7 @@ class Diagnosis:
             the scored lines of each window.
         """
         self._is_document = document
+        scorer = measuring(scorer, self.kept)
         for window in scorer.score_windows(lines, document=document, tokenized=True):
             for line in window:
                 self._parts.append(line.log_probs.astype(np.float32))
@@ -151,7 +152,7 @@ class Diagnosis:
 
 
 def fit_offset(
-    scorer: DiagnosingScorer, contexts: Contexts, rows: int = 0
+    scorer: Scorer, contexts: Contexts, rows: int = 0
 ) -> Tuple[ReducedPartition, Dict[str, Any]]:
     """Fit a reduced partition function, and measure its error.
 
@@ -160,7 +161,7 @@ def fit_offset(
 
     Args:
         scorer: of the model.
-        contexts: filled by the scorer.
+        contexts: of a text, see :func:`measuring`.
         rows: of the reduced partition function; 0 for as many as suit V.
 
     Raises:

@@ -79,9 +79,7 @@ def score_unnormalized(models: Collection[nn.Module], state: ScoringState, choic
     """
     (model,) = models  # the task refuses an ensemble before it loads one
     layer, squash = OutputLayer(model), is_squashed(model)
-    layer.check_trained_here("unnormalised scores")
-    shift = normalisation.shift(choice, state)
-    how = normalisation.unnormalised(state, shift, layer, squash)
+    how, shift = normalisation.unnormalised(state, layer, squash, choice=choice)
     _mix_in(model, how)
     log_z = f"{state.constant:g}"
     if how.reduced is not None:

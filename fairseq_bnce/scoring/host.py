@@ -32,14 +32,14 @@ class HostScores:
 
     def __init__(self, layer: OutputLayer, squash: bool, unk: int, words: int):
         self._layer, self._size = layer, len(layer)
-        self._tables = [t._replace(weight=_on_host(t.weight)) for t in layer.tables()]
+        self._tables = [t._replace(weight=_on_host(t.weight)) for t in layer.kind.tables()]
         self._firsts = [table.first for table in self._tables]
         self._bias: Optional[np.ndarray] = None if layer.bias is None else _on_host(layer.bias)
         self._squash, self._unk, self._words = squash, unk, words
 
     def inputs(self, features: Tensor) -> np.ndarray:
         """Return what words are scored with, (n, D'), after features (n, D)."""
-        return _on_host(self._layer.inputs(features))
+        return _on_host(self._layer.kind.inputs(features))
 
     def score(self, inputs: np.ndarray, word: int) -> float:
         """Return the score of one word after a context, a row (D',) of :meth:`inputs`, in nats.

@@ -20,13 +20,13 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from typing import Any, Callable, Dict, Iterable, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq.modules import AdaptiveInput
 from torch import Tensor
 
-from fairseq_bnce import losses
+from fairseq_bnce import checkpoints, losses
 from fairseq_bnce.checkpoints import Trained
 from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.scoring.reduction import minimised
@@ -71,34 +71,33 @@ class Contexts(NamedTuple):
         return float((values.double() @ self.weight.double()) / self.weight.double().sum())
 
 
-class Rows(NamedTuple):
-    """Rows of n new words: (n, d) of the output layer, (n,) biases, (n, d') embeddings."""
-
-    output: Tensor
-    bias: Tensor
-    inputs: Tensor
-
-
 class Extension(NamedTuple):
-    """Changes of a model for new words.
+    """Changes of a model for n new words.
 
     Attributes:
-        rows: of the new words. Where the layer has no bias, biases are 0.
-        unk: to be added to <unk>'s number or row of the parameters :attr:`ExtendingScorer.of_unk`.
+        output, bias, inputs: (n, d) of the output layer, (n,) biases, which are 0 where the layer
+            has none, and (n, d') embeddings.
+        unk: to be added to <unk>'s number or row of the parameters :attr:`RowFinder.of_unk`.
         growth: (N,) by how much log Z_c grows after the contexts of the text, nats, where these
             are read as before.
     """
 
-    rows: Rows
+    output: Tensor
+    bias: Tensor
+    inputs: Tensor
     unk: Any
     growth: Tensor
 
 
-class ExtendingScorer(Scorer):
-    """A scorer that finds rows for new words. Its ``log_probs`` are (T, d + 3): see Contexts.
+class RowFinder:
+    """Finds rows for new words of a model.
+
+    Args:
+        trained, options: as a :class:`Scorer` takes them.
 
     Attributes:
-        names: for each field of :class:`Rows`, the checkpoint's names of the parameter that grows.
+        scorer: of the model.
+        names: for output, bias and inputs, the checkpoint's names of the parameter that grows.
             A tied parameter is an output.
         of_unk: names of the parameter that changes for <unk>: the bias, or else rows that the
             model does not read; none of a tied model without a bias.
@@ -108,49 +107,53 @@ class ExtendingScorer(Scorer):
     """
 
     def __init__(self, trained: Trained, **options: Any):
-        stored = trained.model.state_dict(keep_vars=True)
-        super().__init__(trained, **options)
-        self._layer = layer = self._reader.layer
-        layer.check_trained_here("--path")
-        *bands, self._table = layer.tables()
-        embeddings: Any = self._reader.decoder.embed_tokens
+        stored = trained.model.state_dict(keep_vars=True)  # which lacks rows after the next line
+        self.scorer = Scorer(trained, **options)
+        reader, self._squash = self.scorer._reader, self.scorer._squash
+        self._unk, self._layer = trained.source.unk(), reader.layer
+        self._layer.check_trained_here("--path")
+        *bands, self._table = self._layer.kind.tables()
+        embeddings: Any = reader.decoder.embed_tokens
         self._first_read = 0
         if isinstance(embeddings, AdaptiveInput):
             self._first_read = [0, *embeddings.cutoff][-2]
             embeddings = embeddings.embeddings[-1][0]
         self._read: Any = getattr(embeddings, "weight", None)
-        growing = (layer.parameters()[len(bands)], layer.bias, self._read)
+        growing = (self._layer.parameters()[len(bands)], self._layer.bias, self._read)
         named = [[name for name, own in stored.items() if own is found] for found in growing]
-        if not (named[0] and named[2]) or self._targets != len(self.dictionary):
+        if not (named[0] and named[2]) or len(trained.target) != len(trained.source):
             raise UnsupportedModelError(
                 "--path: required a model with a stored row for each word that it reads and "
                 "predicts, got --output-dictionary-size, weight normalisation or character "
                 "embeddings"
             )
         self.is_tied = growing[0] is growing[2]
-        self.names = dict(zip(Rows._fields[: 2 if self.is_tied else 3], named))
+        self.names = dict(zip(Extension._fields[: 2 if self.is_tied else 3], named))
         self.of_unk = self.names["bias"] or ([] if self.is_tied else self.names["output"])
 
+    @classmethod
+    def from_checkpoint(cls, path: str, data: Optional[str] = None, **options: Any) -> RowFinder:
+        """Return that of a checkpoint, as :meth:`Scorer.from_checkpoint`."""
+        return cls(checkpoints.load(str(path), data), **options)
+
     def contexts(
-        self,
-        lines: Sequence[Tuple[str, float]],
-        words: Dict[str, int],
-        shown: Callable[[Any], Iterable[Any]] = iter,
+        self, lines: Sequence[Tuple[str, float]], words: Iterable[str], shown: Callable[..., Any]
     ) -> Contexts:
-        """Read lines, each with its weight, in which new words have the numbers ``words``.
+        """Read lines, each with its weight, in which ``words`` are the new words.
 
         ``shown`` returns the windows of scores that it gets, and may show how many there are.
         """
+        number_of = {word: number for number, word in enumerate(words)}
         parts, numbers, weights = [], [], []
-        windows = shown(self.score_windows((line for line, _ in lines), tokenized=True))
+        texts = (line for line, _ in lines)
+        windows = shown(self.scorer.measuring(self._measure).score_windows(texts, tokenized=True))
         for found, (_, weight) in zip(itertools.chain.from_iterable(windows), lines):
             parts.append(torch.from_numpy(found.log_probs).float())
-            numbers += [words.get(word, -1) for word in found.words]
+            numbers += [number_of.get(word, -1) for word in found.words]
             weights += [weight] * len(found.words)
         whole = torch.cat(parts)
-        offset, log_z, unk = whole[:, -3:].unbind(1)
-        numbers_and_weights = torch.tensor(numbers), torch.tensor(weights)
-        return Contexts(whole[:, :-3], offset, log_z, unk, *numbers_and_weights)
+        inputs, (offset, log_z, unk) = whole[:, :-3], whole[:, -3:].unbind(1)
+        return Contexts(inputs, offset, log_z, unk, torch.tensor(numbers), torch.tensor(weights))
 
     @torch.no_grad()
     def extension(self, contexts: Contexts, counts: Sequence[int], tokens: int) -> Extension:
@@ -172,26 +175,25 @@ class ExtendingScorer(Scorer):
         output, bias = fit.stored(*found)
         unk = fit.constant * shift if fit.in_rows else shift
         inputs = output if self.is_tied else self._embeddings(output)
-        return Extension(Rows(output, bias, inputs), unk, growth)
+        return Extension(output, bias, inputs, unk, growth)
 
-    def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
+    def _measure(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Return (N, d + 3): inputs, offset, log Z_c and the score of <unk>, see Contexts."""
         table, layer = self._table, self._layer
-        inputs = layer.inputs(features).float()
+        inputs, unk = layer.kind.inputs(features).float(), torch.full_like(targets, self._unk)
         offset = inputs.new_zeros(len(inputs)) if table.offset is None else inputs[:, table.offset]
-        unk = torch.full_like(targets, self.dictionary.unk())
         log_z = layer.log_partition(features, self._squash).float()
         score = layer.target_scores(features, unk).float()
-        parts = torch.stack([offset, log_z, score], dim=1)
-        return torch.cat([inputs[:, table.columns], parts], dim=1)
+        return torch.column_stack([inputs[:, table.columns], offset, log_z, score])
 
     def _first_row(self) -> Tensor:
         """Return the row of <unk>, or a mean of rare words' rows where these are shorter."""
-        rows, unk = self._table.weight.float().cpu(), self.dictionary.unk()
-        return rows[-_RAREST:].mean(0) if self._table.first else rows[unk]
+        rows = self._table.weight.float().cpu()
+        return rows[-_RAREST:].mean(0) if self._table.first else rows[self._unk]
 
     def _embeddings(self, output: Tensor) -> Tensor:
         """Return the mean embeddings of words whose output rows resemble the new ones."""
-        first = max(self._table.first, self._first_read, self.dictionary.nspecial)
+        first = max(self._table.first, self._first_read, self.scorer.dictionary.nspecial)
         old = self._table.weight[first - self._table.first :].float().cpu()
         read = self._read[first - self._first_read :].float().cpu()
         mean, most = old.mean(0), min(_NEAREST, len(old))
@@ -267,9 +269,7 @@ class _Fit:
 
     def stored(self, rows: Tensor, bias: Tensor) -> Tuple[Tensor, Tensor]:
         """Return rows and biases as the layer stores them."""
-        if self.in_rows:
-            return rows + bias[:, None] * self.constant, torch.zeros_like(bias)
-        return rows, bias
+        return rows + bias[:, None] * self.constant, bias * (not self.in_rows)
 
     def _scores(self, places: Any, rows: Tensor, bias: Tensor) -> Tensor:
         """Return m(v, c) - log Z_c after some contexts: (M, n)."""

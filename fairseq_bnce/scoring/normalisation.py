@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Dict, NamedTuple, Optional, Union
+from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -55,22 +55,24 @@ class Normalisation(NamedTuple):
 
 
 def unnormalised(
-    state: ScoringState, shift: float, layer: OutputLayer, squash: bool
-) -> Normalisation:
-    """Return the normalisation that needs no softmax.
+    state: ScoringState, layer: OutputLayer, squash: bool, **choice: Any
+) -> Tuple[Normalisation, float]:
+    """Return the normalisation that needs no softmax, and its shift.
 
     Args:
         state: the task's, as a checkpoint carries it.
-        shift: nats.
         layer: of the model.
         squash: see :class:`Normalisation`.
+        **choice: of :func:`shift`; the shift is 0 without one.
 
     Raises:
         UnsupportedModelError: for an adaptive softmax.
+        ScoringError: see :func:`shift`.
     """
     layer.check_trained_here("unnormalised scores")
+    nats = shift(state=state, **choice) if choice else 0.0
     reduced = reduction.from_state(state, layer.device)
-    return Normalisation(state.constant + shift, squash, reduced)
+    return Normalisation(state.constant + nats, squash, reduced), nats
 
 
 def shift(choice: Shift, state: ScoringState, name: str = "--log-z-shift") -> float:

@@ -22,7 +22,7 @@ _MEASURED = 10  # the error is measured on a tenth of the contexts, which are no
 _CONTEXTS_LOOKED_AT = 4096  # to find likely words
 _CONTEXTS_A_WORD = 256  # to find its line through squashed scores
 _MOST_WORDS = 2**16  # whose rows are clustered: of larger vocabularies, the likeliest
-_ROUNDS = 8  # of k-means
+_ROUNDS = 8  # of k-means: with one, sigma doubles on a layer in bands of 20,000 words
 _MOST_SCORES = 2**24  # at once: 64 MiB, at any vocabulary size
 _UPDATES = 2000
 _BATCH = 512
@@ -115,7 +115,13 @@ def fit(
     require("contexts", f"at least {needed:,} for {rows:,} rows", len(log_z), len(log_z) >= needed)
     generator = torch.Generator().manual_seed(1)
     start = _start(features, layer, rows, squash, generator)
-    return _fitted(start, features, log_z, generator)
+
+    def loss(weight: Tensor, bias: Tensor) -> Tensor:
+        some = torch.randint(len(log_z), (_BATCH,), generator=generator)
+        scores = torch.addmm(bias, features[some], weight.t())
+        return (scores.logsumexp(1) - log_z[some]).square().mean()
+
+    return ReducedPartition(*minimised(loss, start, _UPDATES, _RATE))
 
 
 def _start(
@@ -149,16 +155,8 @@ def _start(
 def _word_shares(layer: OutputLayer, features: Tensor, squash: bool) -> Tensor:
     """Return the sum (V,) of each word's probabilities after features (N, D); band by band."""
     share = torch.zeros(len(layer), device=layer.device)
-    tables = [table._replace(weight=table.weight.float()) for table in layer.tables()]
     for some in features.split(max(1, min(_BATCH, _MOST_SCORES // len(layer)))):
-        inputs = layer.inputs(some.to(layer.device)).float()
-        parts = [
-            inputs[:, table.columns] @ table.weight.t()
-            + (0 if table.offset is None else inputs[:, table.offset, None])
-            for table in tables
-        ]
-        scores = torch.cat(parts, dim=1)
-        scores = scores if layer.bias is None else scores + layer.bias
+        scores = layer.kind.scores(some.to(layer.device))
         scores = losses.squashed(scores) if squash else scores
         share += scores.softmax(1).sum(0)
     return share.cpu()
@@ -194,17 +192,6 @@ def _merged(
     total, sums = _sums(weight, (scores - top).exp(), cluster, int(cluster.max()) + 1)
     means = sums / total[:, None]
     return means, total.log() + top - means @ feature
-
-
-def _fitted(
-    start: ReducedPartition, features: Tensor, log_z: Tensor, generator: torch.Generator
-) -> ReducedPartition:
-    def loss(weight: Tensor, bias: Tensor) -> Tensor:
-        some = torch.randint(len(log_z), (_BATCH,), generator=generator)
-        scores = torch.addmm(bias, features[some], weight.t())
-        return (scores.logsumexp(1) - log_z[some]).square().mean()
-
-    return ReducedPartition(*minimised(loss, start, _UPDATES, _RATE))
 
 
 def minimised(

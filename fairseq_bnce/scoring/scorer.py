@@ -32,6 +32,7 @@ from fairseq_bnce.text.training_text import TrainingText
 AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 # A CPU's caches hold a small LSTM's states of so many words (measured there). GPUs get more.
 _BATCH_TOKENS = {"cpu": 4096}
+Measure = Callable[[Tensor, Tensor], Tensor]
 
 # A forked process has none of torch's threads, and would wait for them forever.
 os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
@@ -152,6 +153,16 @@ class Scorer(LanguageModel):
         other._set_exact(exact)
         return other
 
+    def measuring(self: AnyScorer, measure: Measure) -> AnyScorer:
+        """Return a scorer that shares the model, whose ``log_probs`` are other measures.
+
+        Args:
+            measure: returns the measures (N, M) of features (N, D) and the words (N,) after them.
+        """
+        other = copy.copy(self)
+        other._measure = measure
+        return other
+
     def is_oov(self, ids: Any) -> np.ndarray:
         """Return which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool."""
         words = np.asarray(ids, dtype=np.int64)
@@ -215,10 +226,10 @@ class Scorer(LanguageModel):
         self.exact, self.shift, layer = exact, 0.0, self._reader.layer
         self._normalisation = normalisation.Normalisation(None, self._squash)
         if not exact:
-            layer.check_trained_here("unnormalised scores")
-            self.shift = normalisation.shift(self._shift_choice, self._state, "shift")
-            how = normalisation.unnormalised(self._state, self.shift, layer, self._squash)
-            self._normalisation = how
+            self._normalisation, self.shift = normalisation.unnormalised(
+                self._state, layer, self._squash, choice=self._shift_choice, name="shift"
+            )
+        self._measure: Measure = functools.partial(self._normalisation.log_probs, layer)
 
     def _line_scorer(self, document: bool, context_window: Optional[int]) -> ScoreLines:
         if document and not self.is_causal:
@@ -291,10 +302,7 @@ class Scorer(LanguageModel):
         """Return float32 nats of words (N,) or (N, K) after features (N, D), on the host."""
         if self._targets < len(self.dictionary):  # other words are read, and not predicted
             targets = targets.masked_fill(targets >= self._targets, self.dictionary.unk())
-        return normalisation.finite(self._log_probs(features, targets).cpu().numpy())
-
-    def _log_probs(self, features: Tensor, targets: Tensor) -> Tensor:
-        return self._normalisation.log_probs(self._reader.layer, features, targets)
+        return normalisation.finite(self._measure(features, targets).cpu().numpy())
 
 
 def _device(name: Union[str, torch.device]) -> torch.device:

@@ -33,7 +33,7 @@ from fairseq_bnce.data import token_counts as data
 from fairseq_bnce.errors import require
 from fairseq_bnce.flag import flag
 from fairseq_bnce.optim import registered as optimizers
-from fairseq_bnce.output_layer import bands
+from fairseq_bnce.output_layer import conversion
 from fairseq_bnce.output_layer.layer import OutputLayer, squash
 from fairseq_bnce.scoring import eval_lm
 from fairseq_bnce.state import ScoringState
@@ -135,14 +135,14 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         own, self._loaded_state = self._loaded_state, ScoringState()
         in_bands = bool(own.output_bands) if from_checkpoint else _goes_on_in_bands(args)
         try:
-            with bands.building(args, in_bands):
+            with conversion.building(args, in_bands):
                 model = super().build_model(args, from_checkpoint)
         except (AssertionError, RuntimeError):
-            bands.check_cutoffs(args, len(self.target_dictionary))
+            conversion.check_cutoffs(args, len(self.target_dictionary))
             raise
         self._models[model] = own
         if own.output_bands:
-            bands.read_as_bands(model)
+            conversion.read_as_bands(model)
         if own.score_squashing:
             squash(model)
         if self.args.stateful:
@@ -199,7 +199,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             if self._criterion is not None and isinstance(optimizer, FP16Optimizer):
                 # It holds copies of the parameters that the first batch would set.
                 required = "--memory-efficient-fp16 or -bf16 to start from an adaptive softmax"
-                require("--fp16, --bf16", required, "none", not OutputLayer(model).is_started)
+                require("--fp16, --bf16", required, "none", not OutputLayer(model).kind.is_started)
         if not self._carried_states:
             return super().train_step(sample, model, criterion, optimizer, **kwargs)
         with self._carried_states[-1].training(is_dummy=kwargs.get("ignore_grad", False)):

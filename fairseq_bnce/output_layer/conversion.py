@@ -1,0 +1,122 @@
+"""An adaptive softmax of fairseq's, converted to bands."""
+
+import contextlib
+from typing import Any, Iterator
+
+import torch
+from fairseq import utils
+from fairseq.modules.adaptive_softmax import AdaptiveSoftmax
+from torch import Tensor, nn
+
+from fairseq_bnce import losses
+from fairseq_bnce.errors import UnsupportedModelError, require
+from fairseq_bnce.output_layer.bands import refuse
+from fairseq_bnce.output_layer.start import StartingBands
+
+
+class Bands(StartingBands, AdaptiveSoftmax):
+    """An adaptive softmax that is read as bands; :func:`read_as_bands` converts fairseq's.
+
+    Attributes:
+        may_start: whether parameters of an adaptive softmax may be loaded, which lack the bias.
+        is_started: whether such parameters were loaded, so that :meth:`start` has to be called.
+        is_squashed: whether probabilities are those of squashed scores.
+    """
+
+    may_start = is_squashed = False
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        name = f"{prefix}output_bias"
+        if self.may_start and name not in state_dict:
+            state_dict[name] = torch.zeros_like(self.output_bias)
+            self.is_started = True
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def dropped(self, features: Tensor) -> Tensor:
+        return self.dropout_module(features)
+
+    def get_log_prob(self, input: Tensor, target: Any = None) -> Tensor:
+        """(B, T, V) log-probabilities after features (B, T, D), by the softmax over all words.
+
+        fairseq's decoders call this method by its name. The whole tensor exists at once.
+        """
+        scores = self.scores(input.flatten(0, -2))
+        scores = losses.squashed(scores) if self.is_squashed else scores
+        return scores.log_softmax(dim=1).view(*input.shape[:-1], -1)
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        """Refuse adaptive_loss, which calls the module.
+
+        Raises:
+            UnsupportedModelError: always.
+        """
+        raise UnsupportedModelError(
+            "--criterion: required one of fairseq_bnce (bnce, say), or cross_entropy, for a model "
+            "whose output layer they trained in bands, got adaptive_loss, which would read it as "
+            "an adaptive softmax"
+        )
+
+
+def read_as_bands(model: nn.Module, may_start: bool = False) -> None:
+    """Read the adaptive softmax of a model's decoder, if it has one, as bands from now on.
+
+    Call it before a trainer is built and before parameters are loaded. A second call does nothing.
+
+    Args:
+        model: whose decoder has an adaptive softmax, or none.
+        may_start: whether the parameters of a model of adaptive_loss may be loaded into it.
+
+    Raises:
+        UnsupportedModelError: for one that is not as fairseq makes it.
+    """
+    found: Any = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
+    if found is None or isinstance(found, Bands):
+        return
+    if type(found) is not AdaptiveSoftmax:
+        refuse(type(found).__name__)
+    if found.q_noise:
+        refuse(f"one with quantisation noise ({found.q_noise})")
+    found.__class__ = Bands
+    table = found._bands()[0].table  # _bands() refuses layers of other kinds
+    found.may_start = may_start
+    found.register_parameter("output_bias", nn.Parameter(table.new_zeros(found.vocab_size)))
+
+
+def check_cutoffs(options: Any, words: int) -> None:
+    """Raise ValueError, naming the flag, if a model's cutoffs do not ascend within the dictionary.
+
+    Args:
+        options: of the model.
+        words: the size of the dictionary.
+    """
+    for name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff"):
+        cutoffs = utils.eval_str_list(getattr(options, name, None), type=int) or []
+        ends = [0, *cutoffs, words + 1]
+        fits = all(before < end for before, end in zip(ends, ends[1:]))
+        required = f"numbers that ascend, up to the {words:,} words of the dictionary"
+        require(f"--{name.replace('_', '-')}", required, cutoffs, fits)
+
+
+@contextlib.contextmanager
+def building(options: Any, is_wanted: bool) -> Iterator[None]:
+    """Have lstm_lm and fconv_lm build an adaptive softmax, as they do under adaptive_loss alone.
+
+    Args:
+        options: the model's; of these architectures, a Namespace with all options.
+        is_wanted: whether to build one.
+    """
+    criterion = getattr(options, "criterion", None)
+    is_named = is_wanted and isinstance(criterion, str)
+    if is_named:
+        options.criterion = "adaptive_loss"
+    try:
+        yield
+    finally:
+        if is_named:
+            options.criterion = criterion
+
+
+def is_in_bands(model: nn.Module) -> bool:
+    """Whether the output layer of a model is in bands."""
+    softmax = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
+    return isinstance(softmax, Bands)
