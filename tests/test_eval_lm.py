@@ -205,7 +205,7 @@ def of_a_language(pairs, language, folder):
 
 def test_the_model_of_a_translation_has_the_words_of_the_target(pairs, tmp_path):
     """fairseq-generate --lm-path adds probabilities by id, and the folder has both dictionaries."""
-    train_translation(pairs, tmp_path / "mt", *MODELS["transformer"], "--optimizer", "adam")
+    train_translation(pairs, tmp_path / "mt", *MODELS["lstm"], "--optimizer", "adam")
     flags = [pairs, "--user-dir", PLUGIN, "--path", tmp_path / "mt" / "checkpoint_last.pt"]
     flags += ["--gen-subset", "valid", "--beam", "2", "--cpu", "--num-workers", "0"]
     flags += ["--lm-path", of_a_language(pairs, "fr", tmp_path / "fr")]
