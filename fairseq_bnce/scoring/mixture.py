@@ -137,7 +137,8 @@ class Mixture(LanguageModel):
 
     def read_on(self, state: MixtureState, word_ids: Any) -> MixtureState:
         """Return the state after one more word (n,) each."""
-        found = zip(self.models, state.parts, self._own[:, self._checked(word_ids, state)])
+        own = self._own[:, self._checked(word_ids, state)]
+        found = zip(self.models, state.parts, own)
         return MixtureState([model.read_on(part, ids) for model, part, ids in found])
 
     def next_log_probs(self, state: MixtureState, word_ids: Any) -> np.ndarray:
