@@ -123,7 +123,7 @@ def test_there_are_blocks_of_every_kind() -> None:
 
 @pytest.mark.parametrize("block", ALL, ids=lambda block: block.place)
 def test_a_block_is_commands_or_python_or_text(block: Block) -> None:
-    assert block.language in (*SHELL, "python", DATA)
+    assert block.language in (*SHELL, "python", "diff", DATA)
     if block.language == DATA:
         assert not re.findall(r"^(?:fairseq-[\w-]+|scripts/\S+|pip) .*", block.text, re.MULTILINE)
 
