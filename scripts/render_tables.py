@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the tables of README.md and docs/ from the committed JSON results.
+"""Write the tables and marked figures of README.md and docs/ from the committed JSON results.
 
     render_tables.py            # rewrite the pages that differ
     render_tables.py --check    # only show differences (exit status 1 if any)
@@ -11,6 +11,10 @@ pattern such as ptb/**/*.json stands for all files that match:
 
     <!-- table: ptb-perplexity from ptb/comparison.json -->
     <!-- end -->
+
+A figure in a sentence has its mark right after it (all of rendering/figures.py):
+
+    The GRU was at 102.5<!-- = peers/mixed-novels.json#mixtures/updates=3500/network -->.
 """
 
 from __future__ import annotations
@@ -19,11 +23,13 @@ import argparse
 import difflib
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, List, Match, Sequence
 
 import environment  # noqa: F401
 from experiments.command import HelpFormatter, UsageError, start
+from rendering import figures
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,7 +61,7 @@ def _is_stale(page: Path, write: bool) -> bool:
 
 
 def rendered(page: Path) -> str:
-    """Return the text of a page with all its tables made from their files.
+    """Return the text of a page with its tables and figures made from their files.
 
     Args:
         page: a file in Markdown.
@@ -66,10 +72,18 @@ def rendered(page: Path) -> str:
     text = page.read_text(encoding="utf-8")
     if len(_START.findall(text)) != len(_PLACE.findall(text)):
         raise UsageError(f"{page}: required '<!-- table: NAME from FILE -->' ... '<!-- end -->'")
-    return _PLACE.sub(lambda place: _filled(place, page), text)
+    text = _PLACE.sub(lambda place: _filled(place, page), text)
+    return figures.MARK.sub(lambda mark: _figure(mark, page), text)
 
 
-def _filled(place: Any, page: Path) -> str:
+def _figure(mark: Match[str], page: Path) -> str:
+    try:
+        return figures.written(mark, lambda file: [_content(path) for path in _paths(page, file)])
+    except ValueError as error:
+        raise UsageError(f"{page}: {mark[0]}: {error}") from None
+
+
+def _filled(place: Match[str], page: Path) -> str:
     name = place["name"]
     if name not in TABLES:
         raise UsageError(f"{page}: table: required one of {', '.join(TABLES)}, got {name}")
@@ -85,6 +99,7 @@ def _paths(page: Path, file: str) -> List[Path]:
     return found
 
 
+@lru_cache(maxsize=None)
 def _content(path: Path) -> Any:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":

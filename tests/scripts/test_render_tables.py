@@ -1,4 +1,4 @@
-"""scripts/render_tables.py: the tables of the pages are those of the committed files."""
+"""scripts/render_tables.py: tables and marked figures of the pages are the committed files'."""
 
 import json
 import re
@@ -18,7 +18,7 @@ PLACE = re.compile(r"^<!-- table: .*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def test_every_table_is_that_of_its_files(capsys):
+def test_every_table_and_figure_is_that_of_its_files(capsys):
     assert render_tables.main(["--check"]) == 0, capsys.readouterr().out
 
 
@@ -35,6 +35,7 @@ def test_every_file_of_results_and_every_table_is_on_a_page():
         text = page.read_text("utf-8")
         files = [file for _, some in MARKER.findall(text) for file in some.split(",")]
         files += re.findall(r"\]\((\S+?\.json)\)", text)  # links
+        files += re.findall(r"(\S+?\.json)#", text)  # figures in sentences
         named |= {table for table, _ in MARKER.findall(text)}
         used |= {path.resolve() for one in files for path in page.parent.glob(one.strip())}
     assert named == set(TABLES)
@@ -70,6 +71,68 @@ def test_a_marker_that_cannot_be_filled_is_named(marker, named, tmp_path):
     with pytest.raises(UsageError) as error:
         render_tables.main([str(page)])
     assert str(page) in str(error.value) and named in str(error.value)
+
+
+RUNS = [
+    {"label": "bnce@0.1", "seed": 1, "ppl": 120.0, "curve": [{"update": 500, "ppl": 180.0}]},
+    {"label": "bnce@0.1", "seed": 2, "ppl": 124.0, "curve": [{"update": 500, "ppl": 190.0}]},
+    {"label": "softmax", "seed": 1, "ppl": 1100.04, "curve": None},
+]
+
+
+def sentence(folder, figure, place, kind="="):
+    """Write a page with a figure and its mark."""
+    (folder / "a.json").write_text(json.dumps({"runs": RUNS}), "utf-8")
+    page = folder / "page.md"
+    page.write_text(f"It was at {figure}<!-- {kind} {place} --> then.\n", "utf-8")
+    return page
+
+
+@pytest.mark.parametrize(
+    "figure, place, expected",
+    [
+        ("1.0", "a.json#runs/label=bnce@0.1/seed=2/ppl", "124.0"),
+        ("1", "a.json#runs/label=bnce@0.1/ppl", "122"),  # the mean
+        ("1.0", "sd a.json#runs/label=bnce@0.1/ppl", "2.8"),
+        ("1", "min a.json#runs/ppl", "120"),
+        ("1.0", "a.json#runs/label=softmax/ppl", "1,100.0"),
+        ("1.0", "a.json#runs/curve/update=500/ppl", "185.0"),
+        ("1", "a.json#runs/seed=2/curve/0/ppl", "190"),
+        ("1.0", "a.json#runs/label=softmax/ppl / #runs/label=bnce@0.1/ppl", "9.0"),
+        ("1.0", "a.json#runs/seed=2/ppl over a.json#runs/label=bnce@0.1/seed=1/ppl", "3.3"),
+        ("1", "a.json#runs/seed=2/ppl under *.json#runs/seed=2/curve/ppl", "35"),
+        ("1", "a.json#runs/seed=2/ppl of 200", "62"),
+        ("1,000", "~ a.json#runs/label=softmax/ppl", "1,000"),
+        ("1,200", "~ a.json#runs/label=softmax/ppl", "1,100"),
+        ("+1.0", "a.json#runs/seed=2/ppl under 120", "−3.3"),
+    ],
+)
+def test_a_figure_in_a_sentence_comes_from_its_file(figure, place, expected, tmp_path):
+    page = sentence(tmp_path, figure, place.lstrip("~ "), "~" if place[0] == "~" else "=")
+    changed = figure != expected
+    assert render_tables.main(["--check", str(page)]) == changed
+    assert render_tables.main([str(page)]) == 0
+    assert page.read_text("utf-8").startswith(f"It was at {expected}<!-- ")
+    assert render_tables.main(["--check", str(page)]) == 0
+
+
+@pytest.mark.parametrize(
+    "figure, place",
+    [
+        ("", "a.json#runs/seed=2/ppl"),
+        ("1", "a.json#runs/seed=3/ppl"),
+        ("1", "a.json#runs/label"),
+        ("1", "b.json#runs/ppl"),
+        ("1", "sd a.json#runs/seed=2/ppl"),
+        ("1", "a.json"),
+        ("1", "a.json#runs/flags=--lr/ppl"),  # GitHub would show such a comment
+    ],
+)
+def test_a_figure_without_a_place_is_named(figure, place, tmp_path):
+    page = sentence(tmp_path, figure, place)
+    with pytest.raises(UsageError) as error:
+        render_tables.main([str(page)])
+    assert str(page) in str(error.value) and place in str(error.value)
 
 
 # What the committed files do not show.
