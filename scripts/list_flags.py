@@ -32,9 +32,9 @@ _PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
 Row = Tuple[str, str, str]  # flag, default, help
 _HEAD = """# Flags
 
-`fairseq-train --help` stops before it knows which criterion, architecture and optimiser are asked
-for, and lists none of their flags; these are those of this plugin. `scripts/list_flags.py` writes
-this page. Presets of architectures, and the flags that they set, are in `fairseq_bnce/models`.
+These are the flags that the plugin adds to `fairseq-train`, whose `--help` does not list them.
+Defaults are in parentheses; switches are off by default. Presets of architectures, and the flags
+that they set, are in `fairseq_bnce/models`.
 """
 
 
@@ -48,11 +48,10 @@ def page() -> str:
     ):
         own = [name for name in sorted(registry) if registry[name].__module__.startswith(_OURS)]
         ours = {name: _rows(registry[name]) for name in own}
-        parts += [f"## {title}\n", f"`{flag}`: {_names(ours)}.\n", _table(ours)]
+        parts += [f"## {title}\n", f"`{flag}`: {_names(ours)}.\n", _lists(ours)]
     fairseqs = _rows(LanguageModelingConfig)
     rows = [row for row in _rows(SelfNormalizedLanguageModelingConfig) if row not in fairseqs]
-    parts += ["## The task\n", "Of `--task language_modeling`, beside fairseq's own.\n"]
-    return "\n".join([*parts, _table({"language_modeling": rows})])
+    return "\n".join([*parts, "## The task\n", _lists({"--task language_modeling": rows})])
 
 
 def _rows(config: Any) -> List[Row]:
@@ -64,27 +63,25 @@ def _rows(config: Any) -> List[Row]:
 def _row(field: Any) -> Row:
     default = getattr(field.default, "value", field.default)
     shown = f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-    shown = "" if default is None else shown
-    shown = ("off", "on")[default] if isinstance(default, bool) else shown
-    text = field.metadata.get("help", "").replace("|", "\\|")
+    is_plain = default is None or isinstance(default, bool)
+    text = field.metadata.get("help", "")
     if isinstance(field.type, type) and issubclass(field.type, Enum):
         text += f". One of {_names(choice.value for choice in field.type)}"
-    return f"`--{field.name.replace('_', '-')}`", shown, text
+    return f"`--{field.name.replace('_', '-')}`", "" if is_plain else f" ({shown})", text
 
 
-def _table(rows: Dict[str, List[Row]]) -> str:
-    """Return one line for each flag, default and help, with the names that have it."""
+def _lists(rows: Dict[str, List[Row]]) -> str:
+    """Return a line for each flag, under the names that have it, most names first."""
     owners: Dict[Row, List[str]] = {}
     for name, own in rows.items():
         for row in own:
             owners.setdefault(row, []).append(name)
-    lines = ["| flag | of | default | |", "|---|---|---|---|"]
-    # Flags that most names have come first; otherwise the order is that of the declarations.
+    groups: Dict[str, List[str]] = {}
     for row in sorted(owners, key=lambda row: -len(owners[row])):
-        flag, default, text = row
-        names = "all" if len(owners[row]) == len(rows) else _names(owners[row])
-        lines.append(f"| {flag} | {names} | {default} | {text} |")
-    return "\n".join([*lines, ""])
+        is_all = len(owners[row]) == len(rows) > 1
+        title = "All have" if is_all else f"Flags of {_names(owners[row])}"
+        groups.setdefault(title, []).append("- {}{}: {}".format(*row))
+    return "\n".join(line for title, own in groups.items() for line in (f"{title}:\n", *own, ""))
 
 
 def _names(names: Iterable[str]) -> str:
