@@ -17,9 +17,8 @@ from typing import Any, List
 __all__ = ["Scorer", "__version__", "register"]
 __version__ = "0.1.0"
 
-# Importing these modules registers their classes, or applies fixes that fairseq needs.
+# Importing these modules registers their classes.
 _MODULES = (
-    "compatibility",
     "criterions",
     "optim.registered",
     "tasks.language_modeling",
@@ -38,7 +37,7 @@ _NO_FAIRSEQ = (
 def register() -> None:
     """Make this package's criteria, task, models and optimisers known to fairseq; once is enough.
 
-    Also lets today's torch and numpy work with fairseq's checkpoints (compatibility.py).
+    Also changes what has to change in fairseq and torch (compatibility.py).
 
     Raises:
         ModuleNotFoundError: where there is no fairseq, with the command that installs it.
@@ -47,6 +46,7 @@ def register() -> None:
         raise ModuleNotFoundError(_NO_FAIRSEQ, name="fairseq")
     for module in _MODULES:
         importlib.import_module(f"fairseq_bnce.{module}")
+    importlib.import_module("fairseq_bnce.compatibility").apply()
 
 
 class _UserDirectory(List[str]):

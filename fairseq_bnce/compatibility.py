@@ -1,113 +1,62 @@
-"""Small fixes that fairseq needs with today's torch and numpy, applied at import.
+"""What this plugin changes in fairseq and torch; CONTRIBUTING.md says why, and when it can go.
 
-- torch 2.6 and later load only classes on an allow-list, and fairseq's checkpoints hold a few
-  others: an argparse.Namespace of options, omegaconf's containers (fairseq before 2022), meters
-  (fairseq up to 0.9), and numpy's arrays in the metrics of translation. None of these classes runs
-  code when it is unpickled, so they go on the list; torch's check stays on.
-- numpy 2 has no ``numpy.compat``, whose ``long`` fairseq needs for ``--sample-break-mode eos`` and
-  for translation.
-- fairseq makes its enums of choices at run time, under a name that no module has, so pickle could
-  not copy a transformer.
-- fairseq's commands take ``--bf16`` for a TPU, and stop on GPUs and CPUs without torch_xla.
+``register()`` applies all of it, and nothing else of the package changes other code for good.
 """
 
-import argparse
-import codecs
-import collections
-import contextlib
 import copyreg
 import functools
 import importlib.util
-import pickle
 import sys
 import types
-import typing
+from typing import Any
 
 import numpy
-import omegaconf
-import omegaconf.base
-import omegaconf.nodes
 import torch
-from fairseq import options
-from fairseq.data import Dictionary
+from fairseq import checkpoint_utils, options
+from fairseq.data import language_pair_dataset, token_block_dataset
 from fairseq.dataclass import constants
-from fairseq.distributed import utils as distributed
-from fairseq.logging import meters
+from fairseq.models.speech_to_text import xm_transformer
 
-# Whether torch.load(weights_only=True) is safe and its allow-list knows a class by other names.
-TORCH_CHECKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
-_METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
-_CODES = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
-_NUMBERS = {code: numpy.dtype(code) for code in _CODES}
+from fairseq_bnce.checkpoints import allowed, reading, restoring
 
 
-def allowing_arrays_of_numbers() -> typing.ContextManager:
-    """Return a context in which torch also accepts :func:`arrays_of_numbers`.
-
-    The context ends with the reading, because other code may add numpy's own functions under the
-    same names. If other code did so before, torch uses those.
-    """
-    if not TORCH_CHECKS or numpy.ndarray in torch.serialization.get_safe_globals():
-        return contextlib.nullcontext()
-    # torch fills objects of these types but must not make them: no file can have these names.
-    filled = {f"filled {kind.__name__}": kind for kind in map(type, _NUMBERS.values())}
-    named = {**arrays_of_numbers(), "filled ndarray": numpy.ndarray, **filled}
-    return torch.serialization.safe_globals(_pairs(named))
-
-
-def _pairs(named: typing.Dict[str, typing.Any]) -> typing.List[typing.Any]:
-    return [(value, name) for name, value in named.items()]
-
-
-def plain_containers() -> typing.Dict[str, typing.Any]:
-    """Return the classes in fairseq's checkpoints that run no code when unpickled.
-
-    The keys are the names in the files; some modules had another name when a file was written.
-    """
-    nodes = ("AnyNode", "StringNode", "IntegerNode", "FloatNode", "BooleanNode", "EnumNode")
-    metadata = ("Metadata", "ContainerMetadata")  # since omegaconf 2.1
-    containers = [
-        *(argparse.Namespace, collections.defaultdict, collections.OrderedDict),
-        *(dict, list, set, int, omegaconf.DictConfig, omegaconf.ListConfig),
-        *(getattr(omegaconf.base, name) for name in metadata if hasattr(omegaconf.base, name)),
-        # Marks a tensor when fairseq sends a checkpoint from rank 0 to the other ranks.
-        distributed._TensorPlaceholder,
-        *(getattr(omegaconf.nodes, name) for name in nodes),
-        *_METERS,
-        Dictionary,  # in the state of speech tasks
-    ]
-    named = {
-        f"{container.__module__}.{container.__qualname__}": container for container in containers
-    }
-    named["typing.Any"] = typing.Any
-    return {**named, **{f"fairseq.meters.{meter.__name__}": meter for meter in _METERS}}
+@functools.lru_cache(maxsize=None)  # once is enough
+def apply() -> None:
+    """Change fairseq and torch for the rest of the process."""
+    if allowed.TORCH_CHECKS:
+        torch.serialization.add_safe_globals(allowed.pairs(allowed.plain_containers()))
+    if not hasattr(numpy, "compat"):
+        long = types.SimpleNamespace(long=int)
+        for module in (token_block_dataset, language_pair_dataset):  # all that use it
+            module.np = _Changed(numpy, compat=long)
+    copyreg.pickle(constants.StrEnumMeta, _reduce_choices)
+    if importlib.util.find_spec("torch_xla") is None:
+        options.parse_args_and_arch = _parsing_without_a_tpu(options.parse_args_and_arch)
+    commands: Any = checkpoint_utils
+    for module in (commands, xm_transformer):  # all that read what fairseq-train wrote
+        module.torch = _Changed(torch, load=_load)
+    load = commands.load_model_ensemble_and_task
+    commands.load_model_ensemble_and_task = restoring.safe_loading(load)
 
 
-def arrays_of_numbers() -> typing.Dict[str, typing.Any]:
-    """Return functions that make numpy's arrays and numbers, for example the counts of --eval-bleu.
+class _Changed(types.ModuleType):
+    """A module with other members, for one of fairseq's modules that imported it."""
 
-    Most replace numpy's own functions, which would read bytes of the file as addresses of objects.
-    """
-    # The class is only an argument of _reconstruct.
-    named = {"numpy.dtype": _number_type, "numpy.ndarray": list, "_codecs.encode": codecs.encode}
-    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        named[f"{module}._reconstruct"] = _empty_array
-        named[f"{module}.scalar"] = numpy.float64().__reduce__()[0]
-    return named
+    def __init__(self, module: types.ModuleType, **members: Any):
+        super().__init__(module.__name__)
+        self.__dict__.update(members)
+        self._module = module
 
-
-def _number_type(code: typing.Any, *_: typing.Any) -> typing.Any:
-    if not isinstance(code, str) or code not in _NUMBERS:
-        raise pickle.UnpicklingError(f"Unsupported global: numpy.dtype of {code!r:.20}")
-    return _NUMBERS[code]
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
 
 
-def _empty_array(*_: typing.Any) -> typing.Any:
-    # The unpickler fills in shape, type and numbers.
-    return numpy.empty(0, numpy.int8)
+def _load(file: Any, *_: Any, **__: Any) -> Any:
+    """Load a path or an open file on the CPU, and run nothing in it."""
+    return reading.load(getattr(file, "name", file))
 
 
-def _reduce_choices(kind: typing.Any) -> typing.Any:
+def _reduce_choices(kind: Any) -> Any:
     """Let pickle write an enum of choices as the list of its choices."""
     name: str = kind.__qualname__
     if getattr(sys.modules.get(kind.__module__), name, None) is kind:
@@ -115,28 +64,15 @@ def _reduce_choices(kind: typing.Any) -> typing.Any:
     return constants.ChoiceEnum, ([choice.value for choice in kind],)
 
 
-def train_halves_without_a_tpu() -> None:
-    """Let ``--bf16`` mean a TPU only with ``--tpu`` or an installed torch_xla."""
-    parse = options.parse_args_and_arch
-    if importlib.util.find_spec("torch_xla") is not None:
-        return
+def _parsing_without_a_tpu(parse: Any) -> Any:
+    """Let ``--bf16`` mean a TPU only with ``--tpu``."""
 
     @functools.wraps(parse)
-    def parse_without_tpu(
-        parser: typing.Any, input_args: typing.Any = None, *others: typing.Any, **named: typing.Any
-    ) -> typing.Any:
-        result = parse(parser, input_args, *others, **named)
+    def parse_args_and_arch(parser: Any, input_args: Any = None, *rest: Any, **named: Any) -> Any:
+        result = parse(parser, input_args, *rest, **named)
         args = result[0] if isinstance(result, tuple) else result
         if getattr(args, "bf16", False) and "--tpu" not in (input_args or sys.argv):
             args.tpu = False
         return result
 
-    options.parse_args_and_arch = parse_without_tpu
-
-
-if TORCH_CHECKS:
-    torch.serialization.add_safe_globals(_pairs(plain_containers()))
-if not hasattr(numpy, "compat"):
-    numpy.compat = types.SimpleNamespace(long=int)  # type: ignore[attr-defined]
-copyreg.pickle(constants.StrEnumMeta, _reduce_choices)
-train_halves_without_a_tpu()
+    return parse_args_and_arch

@@ -1,23 +1,28 @@
 """Nothing in a checkpoint runs: no pickled code, no TorchScript, no text that fairseq evaluates."""
 
+import ast
 import contextlib
+import importlib
 import random
 import shutil
+import sys
 import threading
 from argparse import Namespace
+from pathlib import Path
 from types import SimpleNamespace
 
+import fairseq
 import numpy as np
 import pytest
 import torch
 from checkpoint_edits import CONTAINERS, Malicious, edited, set_options, with_torchscript
 from fairseq import checkpoint_utils, utils
-from fairseq.models import lstm_lm
 from fairseq.models.speech_to_text import xm_transformer
 from tools import modern, slow
 
-from fairseq_bnce import Scorer, compatibility
-from fairseq_bnce.checkpoints.reading import only_literals
+from fairseq_bnce import Scorer
+from fairseq_bnce.checkpoints import allowed
+from fairseq_bnce.checkpoints.literals import only_literals
 from fairseq_bnce.scoring import CheckpointError
 
 LITERALS = {
@@ -75,7 +80,7 @@ def any_torch(request, monkeypatch):
     if request.param == "torch is told not to":
         monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     if request.param == "torch has no check":
-        monkeypatch.setattr(compatibility, "TORCH_CHECKS", False)
+        monkeypatch.setattr(allowed, "TORCH_CHECKS", False)
 
 
 @pytest.mark.filterwarnings("ignore:Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
@@ -106,7 +111,7 @@ def test_torchscript(corpus, language_model, task, made, tmp_path):
     Where torch has no check, our reader takes the data.pkl and leaves the code alone.
     """
     path = with_torchscript(language_model("rnn_lm"), tmp_path / "bad.pt", made)
-    if compatibility.TORCH_CHECKS:
+    if allowed.TORCH_CHECKS:
         check_refused(path, corpus, task, "TorchScript")
     else:
         assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
@@ -149,27 +154,50 @@ def test_in_any_other_way_that_fairseq_loads(way, corpus, language_model, task, 
     elif way == "read before":
         options = {"state": checkpoint_utils.load_checkpoint_to_cpu(str(path))}
     else:
-        build = lambda options: eval(options.adaptive_softmax_cutoff)  # noqa: E731
+        build = lambda options: utils.eval_str_list(options.adaptive_softmax_cutoff)  # noqa: E731
         given = SimpleNamespace(load_state_dict=lambda state: None, build_model=build)
     with pytest.raises(CheckpointError, match="literal.*__import__"):
         checkpoint_utils.load_model_ensemble_and_task([str(named)], task=given, **options)
 
 
-def test_an_architecture_of_a_users_own(
-    corpus, language_model, task, program, tmp_path, monkeypatch
-):
-    whole = lstm_lm.LSTMLanguageModel.build_model.__func__
+OWN = """
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.lstm_lm import LSTMLanguageModel, base_architecture
 
+@register_model("own_lm")
+class OwnModel(LSTMLanguageModel):
+    @classmethod
     def build_model(cls, args, task):
-        eval(args.new_field)
-        return whole(cls, args, task)
+        from .late import evaluated  # imported while the model is built
+        evaluated(args.late), eval(args.own), eval(args.own, globals())
+        return super().build_model(args, task)
 
-    monkeypatch.setattr(lstm_lm.LSTMLanguageModel, "build_model", classmethod(build_model))
+@register_model_architecture("own_lm", "own_lm")
+def own(args):
+    eval(args.own)
+    base_architecture(args)
+"""
+
+
+def test_an_architecture_of_a_users_own(corpus, language_model, task, program, tmp_path):
+    """In its package, and in a module that is imported only while the model is built."""
+    package = tmp_path / "own_architecture"
+    package.mkdir()
+    (package / "__init__.py").write_text(OWN)
+    (package / "late.py").write_text("def evaluated(text):\n    return eval(text)\n")
+    utils.import_user_module(Namespace(user_dir=str(package)))
+    finders = list(sys.meta_path)
     checkpoint, path = language_model("lstm_lm"), tmp_path / "e.pt"
-    edited(checkpoint, path, lambda content: set_options(content, new_field=program))
-    check_refused(path, corpus, task, "literal")
-    edited(checkpoint, path, lambda content: set_options(content, new_field="[(1, 2)] * 2"))
+    named = {"arch": "own_lm", "_name": "own_lm", "own": "[(1, 2)] * 2", "late": "3"}
+    for bad in ("late", "own"):
+        sys.modules.pop("own_architecture.late", None)
+        edited(checkpoint, path, lambda content: set_options(content, **{**named, bad: program}))  # noqa: B023
+        check_refused(path, corpus, task, "literal")
+    edited(checkpoint, path, lambda content: set_options(content, **named))
     assert Scorer.from_checkpoint(path, corpus).score(["w1"]) < 0
+    late = sys.modules["own_architecture.late"]
+    assert late.evaluated("len('ab')") == 2 and not hasattr(late, "eval")
+    assert sys.meta_path == finders and late.__spec__.loader.get_source(late.__name__)
 
 
 @pytest.mark.parametrize("seed", [*range(5), *slow(*range(5, 20))])
@@ -190,10 +218,27 @@ def test_a_program_anywhere(seed, corpus, language_model, task, program, tmp_pat
         checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task)
 
 
+def evaluating_modules():
+    """All modules of fairseq that call eval() and that a registered class may lead to."""
+    for path in sorted(Path(fairseq.__file__).parent.rglob("*.py")):
+        name = ".".join(path.relative_to(Path(fairseq.__file__).parents[1]).with_suffix("").parts)
+        called = {getattr(node, "func", None) for node in ast.walk(ast.parse(path.read_text()))}
+        evaluates = any(isinstance(one, ast.Name) and one.id == "eval" for one in called)
+        if evaluates and not name.startswith("fairseq.examples."):
+            yield name
+
+
+def evaluated_in(module, source):
+    """What a function of the module gets of ``eval(source)``."""
+    names = vars(importlib.import_module(module))
+    return eval("eval(source)", names, {"source": source})
+
+
 @pytest.mark.parametrize("text", LITERALS)
 def test_literals(text):
     with only_literals("some.pt"):
-        assert eval(text) == eval(text.encode()) == LITERALS[text]
+        for source in (text, text.encode()):
+            assert evaluated_in("fairseq.utils", source) == LITERALS[text]
 
 
 @pytest.mark.parametrize("text", PROGRAMS)
@@ -201,22 +246,38 @@ def test_what_is_no_literal(text):
     array = np.frombuffer(text.encode(), dtype=np.uint8)
     for source in (text, text.encode(), bytearray(text.encode()), array):
         with pytest.raises(CheckpointError), only_literals("some.pt"):
-            eval(source)
+            evaluated_in("fairseq.utils", source)
+
+
+def test_every_module_of_fairseq_that_evaluates(program):
+    """Of models, tasks, criteria, optimisers and data, whether imported before or meanwhile."""
+    found = list(evaluating_modules())
+    assert {"fairseq.utils", "fairseq.models.fconv_lm", "fairseq.optim.adam"} <= set(found)
+    late = "fairseq.data.codedataset"
+    assert late in found
+    before = sys.modules.pop(late, None)
+    for module in found:
+        with pytest.raises(CheckpointError), only_literals("some.pt"):
+            evaluated_in(module, program)
+        assert not hasattr(sys.modules[module], "eval")
+    if before is not None:
+        sys.modules[late] = before
 
 
 def test_eval_is_what_it_was_for_others():
     before = eval
     with only_literals("some.pt"):
+        assert eval is before and "eval" not in globals()
         assert utils.eval_str_list("[1] * 2", int) == [1, 1]
-        assert eval("before", {"before": 3}) == 3  # as libraries call it
         found = []
-        other = threading.Thread(target=lambda: found.append(eval("max(3, 4)")))
+        evaluate = lambda: found.append(evaluated_in("fairseq.utils", "max(3, 4)"))  # noqa: E731
+        other = threading.Thread(target=evaluate)
         other.start()
         other.join()
         assert found == [4]
         with pytest.raises(CheckpointError), only_literals("some.pt"):
             utils.eval_bool("before")
-    assert eval("before") is before is eval
+    assert evaluated_in("fairseq.utils", "source") == "source"
 
 
 @pytest.mark.parametrize("container", ["dict", "Namespace"])

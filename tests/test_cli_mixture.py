@@ -130,6 +130,18 @@ def test_models_of_both_sides_do_not_mix(names, score, file, language_model):
     assert status == 2 and "--mix-with" in errors
 
 
+def test_errors_of_another_model_name_its_flag(score, file, language_model, tmp_path):
+    """Whichever argument of the Scorer they are of: here the path, the dictionary and the shift."""
+    (tmp_path / "archive").write_bytes(b"PK no archive")
+    edits = {"words": {"dictionary_sha256": "0" * 64}, "constant": {"log_z": None, "mu_z": None}}
+    for name, changed in edits.items():
+        edit = lambda content: content["task_state"].update(changed)  # noqa: B023, E731
+        edited(language_model("rnn_lm"), tmp_path / name, edit)
+    for other in map(tmp_path.joinpath, ("archive", *edits)):
+        status, _, errors = score(file, "--mix-with", other)
+        assert status == 2 and f": --mix-with {other}: required " in errors, errors
+
+
 def test_text_is_cut_for_the_first_model_that_says_how(score, tmp_path, language_model):
     cut = {"tokenizer": "sacremoses", "language": "en"}
     other = edited(

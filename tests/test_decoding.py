@@ -4,7 +4,6 @@ import copy
 import math
 import pickle
 import random
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -140,17 +139,6 @@ def test_speechbrain_scores_as_the_scorer(made):
     # SpeechBrain 1.1.2's builder makes keys of names so, and refuses those it has no class of.
     key = type(rescorer).__name__.lower().split("rescorer")[0]
     assert key in ("rnnlm", "transformerlm", "huggingfacelm")
-
-
-@pytest.mark.slow
-def test_a_fork_does_not_wait_for_threads_that_it_has_none_of():
-    """A pool's workers: without the hook, the product below waits for ever."""
-    program = "import os, signal, torch\nimport fairseq_bnce.scoring\n"
-    program += "torch.set_num_threads(2)\n"
-    program += "ones = torch.ones(600, 600)\nones @ ones\nif os.fork() == 0:\n"
-    program += "    signal.alarm(10)\n    ones @ ones\n    os._exit(torch.get_num_threads())\n"
-    program += "assert os.waitstatus_to_exitcode(os.wait()[1]) == 1"
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_beam_is_read_in_one_batch(made):

@@ -109,6 +109,43 @@ for order in (alone, losses_first, by_a_link, by_hand, scorer, a_criterion_first
     assert os.waitpid(child, 0)[1] == 0, order.__name__
 """
 
+# Uses the plugin as a library. What fairseq changes by itself is changed before.
+AS_IT_WAS = """
+import argparse, builtins, inspect, os, sys, types
+import numpy, torch
+from fairseq_cli import eval_lm, train
+
+register, hooks = os.register_at_fork, []
+def recorded(**functions):
+    hooks.append(sys._getframe(1).f_globals["__name__"])
+    register(**functions)
+os.register_at_fork = recorded
+
+def state():
+    modules = {builtins, argparse, numpy, numpy.random, torch.random}
+    classes = [each for _, each in inspect.getmembers(argparse, inspect.isclass)]
+    named = {(owner, name): value for owner in (*modules, *classes)
+             for name, value in vars(owner).items() if not isinstance(value, types.ModuleType)}
+    ours = [(name, "eval") for name, module in sys.modules.items()
+            if name.startswith("fairseq") and "eval" in vars(module)]
+    return named, ours, list(sys.meta_path), list(sys.path_hooks), torch.get_num_threads()
+
+before = state()
+import fairseq_bnce.losses
+from fairseq_bnce import Scorer
+from fairseq_bnce.cli import main
+scorer = Scorer.from_checkpoint(sys.argv[1])
+assert scorer.score(["w1 w2"]) < 0
+assert main(["score", "--path", sys.argv[1], "--log-z-shift", "-1e-1", sys.argv[2]]) == 0
+try:
+    Scorer.from_checkpoint(sys.argv[2])
+except ValueError:
+    pass
+for one, other in zip(before, state()):
+    assert one == other, set(one) ^ set(other)
+assert not any(name.startswith("fairseq_bnce") for name in hooks), hooks
+"""
+
 
 def test_losses_need_no_fairseq_and_fairseq_gets_the_plugin_afterwards():
     command = [sys.executable, "-c", REGISTERED + ALONE, PLUGIN]
@@ -122,3 +159,11 @@ def test_fairseq_gets_the_plugin_in_whichever_order(tmp_path):
     program.write_text(REGISTERED + ORDERS, encoding="utf-8")
     done = forks.run_alone([sys.executable, program, PLUGIN, link])
     assert done.returncode == 0, done.stdout.decode()
+
+
+def test_others_find_everything_as_it_was(language_model, tmp_path):
+    """After the plugin was imported, read a checkpoint and scored, in vain too."""
+    (tmp_path / "text").write_text("w1 w2\n")
+    command = [sys.executable, "-c", AS_IT_WAS, language_model("lstm_lm"), tmp_path / "text"]
+    done = subprocess.run(command, capture_output=True, cwd=Path(PLUGIN).parent)
+    assert done.returncode == 0, done.stderr.decode()

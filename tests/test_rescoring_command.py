@@ -457,6 +457,8 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
 
 # ---------------------------------------------------------------- refusals
 
+KALDI = ["kaldi", "--format", "kaldi"]
+
 
 @pytest.mark.parametrize(
     ("flags", "message"),
@@ -473,6 +475,10 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
         (["nbest", "--path", "m.pt", "--out", "dict.txt"], "error: --out: "),
         (["nbest", "--weights", "a=1", "--cost", "a"], "--cost: "),
         (["nbest", "--weights", "a=1", "--cost", "=nbest"], "--cost: "),
+        (["nbest", "--weights", "TM=1", "--cost", "a=nbest"], "--cost: "),
+        ([*KALDI, "--weights", "a=1", "--cost", "a=k", "--cost", "a=nbest"], "--cost: "),
+        (["nbest", "--weights", "TM=1", "--weights-out", "out"], "--weights-out: "),
+        (["nbest", "--weights", "TM=1", "--tune-features", "TM,score"], "--tune-features: "),
         (["own-score", "--weights", "score=1"], "own-score, line 1: "),
         (["nbest", "--weights", "TM=1", "--out", "link"], "error: --out: "),
         (["link", "--weights", "TM=1", "--best", "nbest"], "error: --best: "),
@@ -486,6 +492,8 @@ def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message
     write_lines(tmp_path / "out.part", LIST)
     write_lines(tmp_path / "own-score", ["0 ||| a ||| score= 5 ||| 1"])
     (tmp_path / "link").symlink_to(nbest)
+    write_lines(tmp_path / "kaldi", ["u-1 a", "u-2 b"])
+    write_lines(tmp_path / "k", ["u-1 1", "u-2 2"])
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     status, lines, errors = rescore(*flags, model=None)
     assert (status, lines) == (2, [])

@@ -16,8 +16,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_
 from scoring_models import FLAGS
 from tools import call_command, slow, train, write_lines
 
-from fairseq_bnce import Scorer, checkpoints, compatibility
-from fairseq_bnce.checkpoints import reading
+from fairseq_bnce import Scorer, checkpoints
+from fairseq_bnce.checkpoints import allowed, reading
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.scoring import CheckpointError, ScoringError
 
@@ -39,7 +39,7 @@ def test_options_of_another_version_are_left_out(name, corpus, language_model, t
 def any_torch(request, monkeypatch):
     """Both ways of reading, whichever torch is here."""
     if request.param == "by our list":
-        monkeypatch.setattr(compatibility, "TORCH_CHECKS", False)
+        monkeypatch.setattr(allowed, "TORCH_CHECKS", False)
 
 
 OLD_METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)

@@ -68,6 +68,12 @@ def test_some_streams_start_a_training_batch_from_an_empty_state(rate, corpus):
     assert (is_new ^ goes_on).all() and is_new.any() and goes_on.any() == (rate < 1)
 
 
+@pytest.mark.parametrize("rate", ["-0.1", "1.5", "nan"])
+def test_a_rate_is_a_share(rate, corpus):
+    with pytest.raises(ValueError, match="--state-reset-rate"):
+        stateful(corpus, "--state-reset-rate", rate)
+
+
 def test_an_iterator_is_made_once(corpus):
     """Each has worker processes, and one that is dropped keeps them, and the next ones waiting."""
     _, task, _ = build(corpus, *STATEFUL)

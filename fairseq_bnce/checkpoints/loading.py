@@ -15,7 +15,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_bnce.checkpoints import dictionaries, reading
+from fairseq_bnce import threads
+from fairseq_bnce.checkpoints import dictionaries, literals, reading
 from fairseq_bnce.errors import CheckpointError, InputError, ScoringError, describe_error
 from fairseq_bnce.state import ScoringState
 
@@ -58,7 +59,8 @@ def load(path: str, data: Optional[str] = None) -> Trained:
     Raises:
         CheckpointError: naming what was required and what came.
     """
-    with _naming_errors(path), reading.only_literals(path):
+    threads.use_one_after_a_fork()
+    with _naming_errors(path), literals.only_literals(path):
         content = reading.read(path)
         content.pop("last_optimizer_state", None)  # twice the size of the model
         reading.check_finite(content, path)

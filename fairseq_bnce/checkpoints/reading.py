@@ -4,43 +4,28 @@ torch 2.6 and later read plain data only, and know a class by other names, too
 (``weights_only=True`` and its allow-list). Older versions of torch do not accept the classes in
 fairseq's checkpoints that way, or let TorchScript run: for these versions this module gives torch's
 reader an unpickler that knows only the names of the same allow-list.
-
-fairseq keeps lists in strings, such as ``"[(512, 4)] * 2 + [(1024, 4)]"``, and calls ``eval()`` on
-these strings while it builds a model. In a checkpoint from anywhere such a string may be a program:
-:func:`only_literals` lets no other string through.
 """
 
 from __future__ import annotations
 
 import _compat_pickle
-import ast
-import builtins
-import contextlib
 import os
 import pickle
-import sys
-import threading
 import types
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Union
+from typing import Any, Dict, Mapping, Optional
 
 import torch
 
-from fairseq_bnce import compatibility
-from fairseq_bnce.errors import CheckpointError, describe_error, one_line, quoted
+from fairseq_bnce.checkpoints import allowed
+from fairseq_bnce.errors import CheckpointError, describe_error, one_line
 from fairseq_bnce.state import ScoringState
 
 # fairseq never initialises this buffer, nor the bias of a dynamic convolution that uses none
 # (lightconv_lm). Nothing reads their values, which may be NaN.
 _UNINITIALISED = ("._float_tensor", ".conv.conv_bias")
 _CHUNK = 2**22  # numbers, so that no large parameter is copied to float64 as a whole
-
-Source = Union[str, bytes, bytearray]  # eval() runs each of these types
-
-_VALUES = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load)
-_ARITHMETIC = (ast.UnaryOp, ast.UAdd, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult)
-_lock = threading.RLock()  # two threads must not replace eval() at the same time
 
 
 def read(path: str) -> Dict[str, Any]:
@@ -61,10 +46,10 @@ def load(path: str, is_mapped: bool = False) -> Any:
         CheckpointError: for a file that cannot be read, is damaged, or holds more than plain data.
     """
     try:
-        if not compatibility.TORCH_CHECKS:
+        if not allowed.TORCH_CHECKS:
             return _load_by_allow_list(path)
         mmap = is_mapped and zipfile.is_zipfile(path)
-        with compatibility.allowing_arrays_of_numbers():
+        with allowed.allowing():
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap or None)
     except OSError as error:
         got = error.strerror or error
@@ -95,27 +80,27 @@ def _other_checkpoints(path: str) -> str:
 
 def _load_by_allow_list(path: str) -> Any:
     # torch.load(pickle_module=...) would not do: torch 1.13 ignores that argument.
-    serialization, allowed = torch.serialization, _restricted_pickle()
+    serialization, module = torch.serialization, _restricted_pickle()
     with open(path, "rb") as file:
         if not serialization._is_zipfile(file):
-            return serialization._legacy_load(file, "cpu", allowed, encoding="utf-8")
+            return serialization._legacy_load(file, "cpu", module, encoding="utf-8")
         with serialization._open_zipfile_reader(file) as archive:
-            return serialization._load(archive, "cpu", allowed, encoding="utf-8")
+            return serialization._load(archive, "cpu", module, encoding="utf-8")
 
 
 def _restricted_pickle() -> Any:
     """Return a replacement of the module pickle that knows only the names of the allow-list."""
-    allowed: Dict[str, Any] = dict(torch._weights_only_unpickler._get_allowed_globals())
-    allowed.update({**compatibility.plain_containers(), **compatibility.arrays_of_numbers()})
+    known: Dict[str, Any] = dict(torch._weights_only_unpickler._get_allowed_globals())
+    known.update({**allowed.plain_containers(), **allowed.arrays_of_numbers()})
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
             # torch writes names as in Python 2: int is __builtin__.long.
             today = _compat_pickle.IMPORT_MAPPING.get(module, module), name
             full = ".".join(_compat_pickle.NAME_MAPPING.get((module, name), today))
-            if full not in allowed:
+            if full not in known:
                 raise pickle.UnpicklingError(f"Unsupported global: {full}")
-            return allowed[full]
+            return known[full]
 
     def load(file: Any, **kwargs: Any) -> Any:
         return Unpickler(file, **kwargs).load()
@@ -161,48 +146,3 @@ def longest_context(state: ScoringState, task_cfg: Any) -> Optional[int]:
         return state.longest_context
     is_sentences = str(getattr(task_cfg, "sample_break_mode", None)) == "eos"
     return None if is_sentences else getattr(task_cfg, "tokens_per_sample", None)
-
-
-@contextlib.contextmanager
-def only_literals(path: str) -> Iterator[None]:
-    """Let ``eval(text)`` accept only literals, for this thread, inside the ``with`` block.
-
-    A literal consists of numbers, texts, True, False, None, lists, tuples and dictionaries, and of
-    their sums, differences and products. Calls of ``eval`` with a namespace or with compiled code
-    pass unchanged: they come from libraries (namedtuple, for example), not from a configuration.
-
-    Args:
-        path: the checkpoint, for the message.
-
-    Raises:
-        CheckpointError: for any other text; the text does not run.
-    """
-    with _lock:
-        thread, original = threading.get_ident(), builtins.eval
-
-        def evaluate(source: Any, *namespaces: Any, **kwargs: Any) -> Any:
-            if namespaces or kwargs:
-                return original(source, *namespaces, **kwargs)
-            # eval() also runs the bytes of an array.
-            is_text = not isinstance(source, types.CodeType)
-            if is_text and threading.get_ident() == thread:
-                return original(_compile_literal(source, path), {"__builtins__": {}})
-            caller = sys._getframe(1)
-            return original(source, caller.f_globals, caller.f_locals)
-
-        builtins.eval = evaluate
-        try:
-            yield
-        finally:
-            builtins.eval = original
-
-
-def _compile_literal(source: Source, path: str) -> types.CodeType:
-    try:
-        tree = ast.parse(source.strip(), mode="eval")
-        if all(isinstance(node, _VALUES + _ARITHMETIC) for node in ast.walk(tree)):
-            return compile(tree, path, "eval")
-    except (AttributeError, MemoryError, RecursionError, SyntaxError, ValueError):
-        pass
-    required = "a literal (numbers, texts and lists) where fairseq evaluates a text"
-    raise CheckpointError("path", required, f"{quoted(source)}; nothing in it was run", path)

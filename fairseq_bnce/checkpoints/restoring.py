@@ -1,9 +1,8 @@
 """Safe loading for fairseq's own commands.
 
-fairseq's commands load checkpoints by functions of ``fairseq.checkpoint_utils``. When the plugin is
-imported, it replaces these functions:
+fairseq's commands load models by ``fairseq.checkpoint_utils.load_model_ensemble_and_task``, which
+``register()`` replaces (compatibility.py):
 
-- No checkpoint runs code, whichever version of torch reads the file.
 - Each text that fairseq evaluates while it builds a model must be a literal.
 - The parameters of a language model must be finite.
 - ``fairseq-generate --lm-path`` also takes a model whose words are those of the target language.
@@ -13,45 +12,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import types
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-import torch
 from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary
 from fairseq.file_io import PathManager
-from fairseq.models.speech_to_text import xm_transformer
 
-from fairseq_bnce.checkpoints import dictionaries, loading, reading
+from fairseq_bnce.checkpoints import dictionaries, literals, loading, reading
 from fairseq_bnce.state import ScoringState
 
 
-def install_safe_loading(task_class: type) -> None:
-    """Replace fairseq's functions that load checkpoints; call this once.
+def safe_loading(load: Any) -> Any:
+    """Return a replacement of ``load``, fairseq's ``load_model_ensemble_and_task``.
 
-    Args:
-        task_class: the task of this plugin. The models of other tasks are loaded without a check of
-            their parameters.
+    The models of other tasks than the plugin's are loaded without a check of their parameters.
     """
-    commands: Any = checkpoint_utils
-    for module in (commands, xm_transformer):  # all modules that read what fairseq-train wrote
-        module.torch = _Torch("torch")
-    load = commands.load_model_ensemble_and_task
-    commands.load_model_ensemble_and_task = _safe_loading(load, task_class)
-
-
-class _Torch(types.ModuleType):
-    """The module torch with another ``load``, which runs nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
-
-    def load(self, file: Any, *_: Any, **__: Any) -> Any:
-        """Load a path or an open file on the CPU."""
-        return reading.load(getattr(file, "name", file))
-
-
-def _safe_loading(load: Any, task_class: type) -> Any:
     targets: Dict[str, Dictionary] = {}  # the last translation's: its --lm-path is loaded next
 
     @functools.wraps(load)
@@ -64,7 +39,7 @@ def _safe_loading(load: Any, task_class: type) -> Any:
         num_shards: int = 1,
         state: Any = None,
     ) -> Tuple[List[Any], Any, Any]:
-        if task is not None and not isinstance(task, task_class):
+        if task is not None and not _is_ours(task):
             targets.clear()
             targets.update(_target_words(task))
         models, cfg = [], None
@@ -72,11 +47,11 @@ def _safe_loading(load: Any, task_class: type) -> Any:
             path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(
                 filename, suffix, shard_idx=0, num_shards=num_shards
             )
-            with reading.only_literals(path):
+            with literals.only_literals(path):
                 content = state
                 if content is None and num_shards == 1 and PathManager.isfile(path):
                     content = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
-                    if _is_language_model(content, task, task_class):
+                    if _is_language_model(content, task):
                         _prepare(content, path)
                         task = task or _task_for_translation(content, targets)
                 found, cfg, task = load(
@@ -88,11 +63,15 @@ def _safe_loading(load: Any, task_class: type) -> Any:
     return load_model_ensemble_and_task
 
 
-def _is_language_model(content: Dict[str, Any], task: Any, task_class: type) -> bool:
+def _is_ours(task: Any) -> bool:
+    return isinstance(task, tasks.TASK_REGISTRY["language_modeling"])
+
+
+def _is_language_model(content: Dict[str, Any], task: Any) -> bool:
     if content.get("cfg") is None:
         return False  # fairseq reports it
     if task is not None:
-        return isinstance(task, task_class)
+        return _is_ours(task)
     return loading.is_language_model(content["cfg"]["task"])
 
 

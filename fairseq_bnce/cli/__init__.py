@@ -7,6 +7,8 @@ module imports neither torch nor fairseq. Sub-commands that need them import the
 from __future__ import annotations
 
 import argparse
+import contextlib
+import decimal
 import importlib
 import logging
 import os
@@ -53,7 +55,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _exit)
     try:
-        options = _parser(arguments[0] if arguments else "").parse_args(arguments)
+        options = _parser(arguments[0] if arguments else "").parse_args([*map(_plain, arguments)])
         options.run(options)
         print(end="", flush=True)  # reports a broken pipe here, and not while the interpreter ends
         return 0
@@ -85,13 +87,20 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
         own = commands.add_parser(
             name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        own._negative_number_matcher = re.compile(r"-\.?\d")  # argparse's knows no exponents
         if name == chosen:
             module = importlib.import_module(f"fairseq_bnce.cli.{name.replace('-', '_')}")
             own.description = module.__doc__
             module.add_arguments(own)
             own.set_defaults(run=module.run)
     return parser
+
+
+def _plain(argument: str) -> str:
+    """Return a negative number without its exponent: before Python 3.14, argparse knows none."""
+    with contextlib.suppress(decimal.InvalidOperation):
+        if re.match(r"-\.?\d", argument):
+            return format(decimal.Decimal(argument), "f")
+    return argument
 
 
 def _exit(number: int, _: Any) -> None:

@@ -77,6 +77,18 @@ def add_text_flags(group: Any, default: str = "words stand between spaces") -> N
     add("--lowercase", "lower-case everything")
 
 
+def check_needs(options: argparse.Namespace, needed: str, *fields: str) -> None:
+    """Refuse flags that would be ignored without the flag of the field ``needed``.
+
+    Raises:
+        InputError: naming the first one.
+    """
+    for field in fields:
+        if getattr(options, field) and not getattr(options, needed):
+            flag, other = (f"--{name.replace('_', '-')}" for name in (field, needed))
+            raise InputError(f"{flag}: required with {other}, got it alone")
+
+
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Add FILE..., for :class:`fairseq_bnce.text.reading.TextLines`."""
     text = "UTF-8 text; standard input by default, and for -"

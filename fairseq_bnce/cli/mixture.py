@@ -8,7 +8,7 @@ from typing import Any, List, Optional, Union
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError
-from fairseq_bnce.text.reading import TextLines
+from fairseq_bnce.text.reading import TextLines, file_errors
 from fairseq_bnce.text.training_text import TrainingText
 
 logger = logging.getLogger(__name__)
@@ -29,9 +29,7 @@ def add_mixture_flags(parser: argparse.ArgumentParser) -> None:
 
 def check_mixture(options: argparse.Namespace) -> None:
     """Refuse flags that would be ignored, and an output that would replace an input."""
-    for flag in ("mix_weight", "mix_tune", "mix_weights_out"):
-        if getattr(options, flag) and not options.mix_with:
-            raise InputError(f"--{flag.replace('_', '-')}: required another model by --mix-with")
+    common.check_needs(options, "mix_with", "mix_weight", "mix_tune", "mix_weights_out")
     inputs = [options.path, options.mix_tune, *options.mix_with]
     common.check_outputs({"--mix-weights-out": options.mix_weights_out}, inputs)
 
@@ -51,11 +49,15 @@ def load_model(
     models = [common.load_scorer(Scorer, options)]
     for path in options.mix_with:
         own = argparse.Namespace(**{**vars(options), "path": path, "data": None})
+        flag = f"--mix-with {path}"
+        with file_errors(flag):
+            is_ngram = is_ngram_file(path)
         try:
-            models += [NGramModel(path) if is_ngram_file(path) else common.load_scorer(Scorer, own)]
-        except (InputError, ScoringError, UnsupportedModelError) as error:
-            found = str(error).split(f"{path}: ", 1)[-1]  # the command would say --path
-            raise InputError(f"--mix-with {path}: {found}") from None
+            models += [NGramModel(path) if is_ngram else common.load_scorer(Scorer, own)]
+        except ScoringError as error:
+            raise ScoringError(flag, error.required, error.got) from None
+        except UnsupportedModelError as error:
+            raise InputError(f"{flag}: {error}") from None
     if not options.mix_with:
         return models[0]
     weights = options.mix_weight

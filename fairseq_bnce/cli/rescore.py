@@ -127,11 +127,13 @@ def _check_flags(options: argparse.Namespace) -> None:
     has_weights = options.weights or options.tune
     if not (options.path or has_weights):
         raise InputError("--path: required a model, or --weights or --tune")
-    for flag in ("exact", "both", "count_words", "count_oov", "mix_with"):
-        if getattr(options, flag) and not options.path:
-            raise InputError(f"--{flag.replace('_', '-')}: required --path")
-    if not all(map(all, options.cost)):
-        raise InputError(f"--cost: required NAME=FILE, got {dict(options.cost)}")
+    common.check_needs(options, "path", "exact", "both", "count_words", "count_oov", "mix_with")
+    common.check_needs(options, "tune", "tune_features", "weights_out")
+    if not all(map(all, options.cost)) or len(dict(options.cost)) < len(options.cost):
+        got = " ".join(map("=".join, options.cost))
+        raise InputError(f"--cost: required NAME=FILE, another NAME each time, got {got}")
+    if options.cost and not FORMATS[options.format].has_costs:
+        raise InputError(f"--cost: required --format kaldi, got {options.format}")
     if options.best and not has_weights:
         raise InputError("--best: required --weights or --tune")
     inputs = [options.list, options.weights, *options.tune, *options.ref]

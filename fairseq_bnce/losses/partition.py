@@ -11,8 +11,8 @@ from fairseq_bnce.losses.shared_scores import reduce
 from fairseq_bnce.losses.squashing import squashed, squashing_slope
 from fairseq_bnce.losses.words import (
     HALVES,
-    FirstOrderFunction,
     at_least_float32,
+    first_order,
     product_dtype,
     wide_linear,
 )
@@ -175,10 +175,11 @@ def predictive_statistics(
     return Predictive(best_score + log_total, log_total - moment / total, best, best_score)
 
 
-class _LogPartition(FirstOrderFunction):
+class _LogPartition(torch.autograd.Function):
     """logsumexp over the vocabulary whose scores live one tile at a time, both ways."""
 
     @staticmethod
+    @first_order
     def forward(
         ctx: Any,
         features: Tensor,
@@ -205,6 +206,7 @@ class _LogPartition(FirstOrderFunction):
         return log_z
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
         features, weight, bias, *saved = ctx.saved_tensors
         # Tiles of shares are to be multiplied by the scale (N,). The scale goes to the narrow

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from fairseq_bnce.losses.words import (
     HALVES,
-    FirstOrderFunction,
     at_least_float32,
+    first_order,
     product_dtype,
     wide_linear,
 )
@@ -179,8 +179,9 @@ def softplus(x: Tensor) -> Tensor:
     return F.softplus(x, threshold=_SOFTPLUS_THRESHOLD)
 
 
-class _SharedLoss(FirstOrderFunction):
+class _SharedLoss(torch.autograd.Function):
     @staticmethod
+    @first_order
     def forward(
         ctx: Any,
         features: Tensor,
@@ -197,6 +198,7 @@ class _SharedLoss(FirstOrderFunction):
         return losses.sum() if is_summed else losses
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:  # one loss a token, or a second pass through a graph that is kept

@@ -14,6 +14,7 @@ from fairseq_bnce.losses import checks
 
 Number = Union[float, Tensor]
 HALVES = (torch.float16, torch.bfloat16)
+_ROW_NUMBERS = 2**22  # of the rows that are held at once for scores of fresh draws
 # torch 2.8 and later return the float32 sums in which a CUDA device multiplies halves.
 _HAS_WIDE_PRODUCT = "dtype" in torch.ops.aten.mm.overloads() and torch.version.hip is None
 
@@ -49,21 +50,17 @@ def wide_linear(features: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Ten
     return scores if bias is None else scores.add_(bias)
 
 
-class FirstOrderFunction(torch.autograd.Function):
-    """An autograd function that is differentiable once and ignores autocast.
+def first_order(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method of an autograd function ignore autocast and refuse second derivatives.
 
-    Autograd does not follow a backward pass that is written by hand. With ``create_graph=True``,
-    which asks for second derivatives, the backward pass raises RuntimeError.
+    For forward and backward passes that are written by hand. torch's own decorators would not do:
+    ``once_differentiable`` takes second derivatives for zero where the incoming gradient is a
+    constant, and ``custom_fwd`` leaves autocast on, or raises halves to float32.
+
+    Raises:
+        RuntimeError: in a backward pass with ``create_graph=True``.
     """
 
-    def __init_subclass__(cls, **options: Any):
-        super().__init_subclass__(**options)
-        # The subclasses' methods take other arguments than those that torch declares.
-        cls.forward = staticmethod(_guarded(cls.forward))  # type: ignore[method-assign]
-        cls.backward = staticmethod(_guarded(cls.backward))  # type: ignore[method-assign]
-
-
-def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def guarded(ctx: Any, tensor: Tensor, *rest: Any) -> Any:
         if torch.is_grad_enabled():  # in a backward pass with create_graph=True alone
@@ -139,26 +136,26 @@ class Draws(NamedTuple):
     counts: Tensor
 
 
-class _RowwiseScores(FirstOrderFunction):
-    """m(r_ik, i) = W_r . h_i, without the N x K rows of D numbers that the scores are made from.
+class _RowwiseScores(torch.autograd.Function):
+    """m(r_ik, i) = W_r . h_i, with the rows of only so many contexts at once.
 
-    torch's embedding bag sums a_ik W_r over k. Its derivative by the weights a, times h, gives the
-    scores. With the scores' gradients as weights, the bag gives the gradient of h.
+    The sum of rows W_r, weighted by the scores' gradients, is the gradient of h: torch's embedding
+    bag makes it without the N x K rows.
     """
 
     @staticmethod
+    @first_order
     def forward(ctx: Any, features: Tensor, weight: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(features, weight, ids)
-        # The operator itself, because torch.inference_mode() has no autograd.
-        count, size = ids.shape
-        bags = torch.arange(count, device=ids.device)
-        bag_of_each = bags.repeat_interleave(size, output_size=count * size)
-        scores = torch.ops.aten._embedding_bag_per_sample_weights_backward(
-            features.contiguous(), weight, ids.flatten(), bags * size, bag_of_each, 0
-        )
-        return scores.view_as(ids)
+        scores = features.new_empty(ids.shape)
+        size = max(1, _ROW_NUMBERS // max(1, ids.size(1) * features.size(1)))
+        parts = (tensor.split(size) for tensor in (features, ids, scores))
+        for some, words, out in zip(*parts):
+            torch.bmm(F.embedding(words, weight), some[:, :, None], out=out[:, :, None])
+        return scores
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, Tensor, None]:
         features, weight, ids = ctx.saved_tensors
         with torch.enable_grad():

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
-from fairseq_bnce.losses.words import HALVES, FirstOrderFunction, at_least_float32, distinct
+from fairseq_bnce.losses.words import HALVES, at_least_float32, distinct, first_order
 
 _MARK = "fairseq_bnce_row_sparse"
 # Attributes: of a parameter that fairseq's legacy_ddp leaves to its owner; of a model, the names of
@@ -139,15 +139,17 @@ def mean_over_ranks(gradient: Tensor) -> Tensor:
     return sparse_rows(merged._indices()[0], rounded, gradient.shape, is_merged=True)
 
 
-class _GatherRows(FirstOrderFunction):
+class _GatherRows(torch.autograd.Function):
     """index_select whose gradient is row-sparse, for parameters of any number of dimensions."""
 
     @staticmethod
+    @first_order
     def forward(ctx: Any, parameter: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.shape = parameter.shape
         return parameter.index_select(0, ids)
 
     @staticmethod
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, None]:
         return sparse_rows(ctx.saved_tensors[0], grad, ctx.shape, is_merged=True), None

@@ -1,7 +1,7 @@
 """An adaptive softmax of fairseq's, converted to bands."""
 
-import contextlib
-from typing import Any, Iterator
+import copy
+from typing import Any
 
 import torch
 from fairseq import utils
@@ -97,23 +97,17 @@ def check_cutoffs(options: Any, words: int) -> None:
         require(f"--{name.replace('_', '-')}", required, cutoffs, fits)
 
 
-@contextlib.contextmanager
-def building(options: Any, is_wanted: bool) -> Iterator[None]:
-    """Have lstm_lm and fconv_lm build an adaptive softmax, as they do under adaptive_loss alone.
+def with_adaptive_softmax(options: Any) -> Any:
+    """Return options by which lstm_lm and fconv_lm build one, as they do under adaptive_loss alone.
 
     Args:
-        options: the model's; of these architectures, a Namespace with all options.
-        is_wanted: whether to build one.
+        options: the model's; of these architectures with all other options.
     """
-    criterion = getattr(options, "criterion", None)
-    is_named = is_wanted and isinstance(criterion, str)
-    if is_named:
-        options.criterion = "adaptive_loss"
-    try:
-        yield
-    finally:
-        if is_named:
-            options.criterion = criterion
+    if not isinstance(getattr(options, "criterion", None), str):
+        return options
+    options = copy.copy(options)
+    options.criterion = "adaptive_loss"
+    return options
 
 
 def is_in_bands(model: nn.Module) -> bool:

@@ -63,6 +63,7 @@ class Format(Protocol):
 
     count_sign: int = 1  # -1 if features are negative costs
     metric: str = "bleu"  # the default of --metric
+    has_costs: bool = False  # whether features come in files of their own
 
     def own_features(self, costs: Dict[str, str]) -> List[str]:
         """Return the names of the scores of the system that made the lists."""

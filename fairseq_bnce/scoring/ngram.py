@@ -16,7 +16,7 @@ from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import incremental
 from fairseq_bnce.scoring.incremental import State, as_ids
 from fairseq_bnce.scoring.language_model import LanguageModel, ScoreLines, SentenceScore
-from fairseq_bnce.text.reading import file_errors, numbered_lines, readable
+from fairseq_bnce.text.reading import numbered_lines, readable
 
 _LOG_10 = math.log(10)
 _CHECKPOINTS = (b"PK\3\4", b"\x80")  # zip, and the pickles of torch before 1.6
@@ -26,7 +26,7 @@ _COUNT = slice(108, 116)  # of a binary file: the number of its words
 
 def is_ngram_file(path: str) -> bool:
     """Return whether a file is not a checkpoint; :class:`NGramModel` reads other files."""
-    with file_errors(path), open(path, "rb") as file:
+    with open(path, "rb") as file:
         return not file.read(4).startswith(_CHECKPOINTS)
 
 

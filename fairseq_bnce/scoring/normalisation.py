@@ -55,7 +55,11 @@ class Normalisation(NamedTuple):
 
 
 def unnormalised(
-    state: ScoringState, layer: OutputLayer, squash: bool, **choice: Any
+    state: ScoringState,
+    layer: OutputLayer,
+    squash: bool,
+    choice: Optional[Shift] = None,
+    name: str = "--log-z-shift",
 ) -> Tuple[Normalisation, float]:
     """Return the normalisation that needs no softmax, and its shift.
 
@@ -63,19 +67,19 @@ def unnormalised(
         state: the task's, as a checkpoint carries it.
         layer: of the model.
         squash: see :class:`Normalisation`.
-        **choice: of :func:`shift`; the shift is 0 without one.
+        choice, name: of :func:`shift`; the shift is 0 without a choice.
 
     Raises:
         UnsupportedModelError: for an adaptive softmax.
         ScoringError: see :func:`shift`.
     """
     layer.check_trained_here("unnormalised scores")
-    nats = shift(state=state, **choice) if choice else 0.0
+    nats = 0.0 if choice is None else shift(choice, state, name)
     reduced = reduction.from_state(state, layer.device)
     return Normalisation(state.constant + nats, squash, reduced), nats
 
 
-def shift(choice: Shift, state: ScoringState, name: str = "--log-z-shift") -> float:
+def shift(choice: Shift, state: ScoringState, name: str) -> float:
     """Return the nats that are subtracted from every score besides log Z.
 
     Args:

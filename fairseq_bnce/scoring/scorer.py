@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import os
 from collections.abc import Sequence
 from typing import Any, Callable, Dict, List, Optional, Type, TypeVar, Union
 
@@ -18,7 +17,7 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from fairseq_bnce import checkpoints
+from fairseq_bnce import checkpoints, threads
 from fairseq_bnce.errors import ScoringError, quoted, require
 from fairseq_bnce.output_layer.layer import is_squashed
 from fairseq_bnce.scoring import incremental, normalisation
@@ -34,16 +33,14 @@ AnyScorer = TypeVar("AnyScorer", bound="Scorer")
 _BATCH_TOKENS = {"cpu": 4096}
 Measure = Callable[[Tensor, Tensor], Tensor]
 
-# A forked process has none of torch's threads, and would wait for them forever.
-os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
-
 
 class Scorer(LanguageModel):
     """Score text, as ``fairseq-bnce score`` does.
 
     Lines are cut into words as the model's training text was cut. Threads may share a scorer, or
     scorers that share a model: scoring changes nothing. Scorers and states can be copied, pickled
-    and sent to other processes. A scorer takes the states of its copies.
+    and sent to other processes. A scorer takes the states of its copies. A forked process scores
+    with one thread of torch's.
 
     Example:
         >>> scorer = Scorer.from_checkpoint("checkpoint_best.pt", "data/bin")
@@ -90,6 +87,7 @@ class Scorer(LanguageModel):
         shift: normalisation.Shift = "checkpoint",
         batch_tokens: Optional[int] = None,
     ):
+        threads.use_one_after_a_fork()
         is_loaded = isinstance(trained, checkpoints.Trained)
         require("trained", "what Scorer.from_checkpoint loads", quoted(trained), is_loaded)
         is_float = isinstance(dtype, torch.dtype) and dtype.is_floating_point
@@ -175,6 +173,7 @@ class Scorer(LanguageModel):
         Raises:
             ScoringError: for a model that reads words on both sides.
         """
+        threads.use_one_after_a_fork()
         self._reader.block()  # raises if the model has no room for a word
         return incremental.start(self._reader, n)
 
@@ -203,7 +202,7 @@ class Scorer(LanguageModel):
 
         That is log Z and the shift; or log Z_c, the only work here that grows with the vocabulary.
         """
-        incremental.check_state(state, self._reader)
+        self._check(state)
         found = self._normalisation.normalisers(self._reader.layer, state.features)
         return normalisation.finite(found.double().cpu().numpy())
 
@@ -235,6 +234,7 @@ class Scorer(LanguageModel):
         if document and not self.is_causal:
             got = "one with --bidirectional-context; score the sentences by themselves"
             raise ScoringError("document", "a model of past words", got)
+        threads.use_one_after_a_fork()
         longest, context = self._reader.block(context_window)
         running = self._running_text(longest, context, context) if document else None
         most = math.inf if document or longest is None else longest
@@ -292,8 +292,12 @@ class Scorer(LanguageModel):
             return CarriedText(self._reader, self._log_probs_after)
         return Blocks(self._reader, self._piece_scores, longest, context, longest - unused)
 
-    def _next_ids(self, state: State, word_ids: Any, dims: int = 1) -> Tensor:
+    def _check(self, state: State) -> None:
+        threads.use_one_after_a_fork()
         incremental.check_state(state, self._reader)
+
+    def _next_ids(self, state: State, word_ids: Any, dims: int = 1) -> Tensor:
+        self._check(state)
         known = len(self.dictionary)
         return incremental.as_ids("word_ids", word_ids, len(state), known, self.device, dims)
 

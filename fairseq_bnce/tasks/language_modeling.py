@@ -25,7 +25,7 @@ from omegaconf import II
 from torch import nn
 
 from fairseq_bnce import ranks, threads
-from fairseq_bnce.checkpoints import dictionaries, origin, restoring
+from fairseq_bnce.checkpoints import dictionaries, origin
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.criterions import flags, metrics
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion
@@ -91,7 +91,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     """Language modeling with self-normalised models.
 
     Raises:
-        ValueError: for a bad ``--log-z-shift``, or an ensemble under ``--unnormalized``.
+        ValueError: for a bad ``--log-z-shift`` or ``--state-reset-rate``, or an ensemble under
+            ``--unnormalized``.
         InputError: for data that can't be used.
     """
 
@@ -114,6 +115,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             count = len(path.split(os.pathsep))
             got = f"an ensemble of {count}; score the models one by one"
             require("--unnormalized", "one model", got, count <= 1)
+        rate = getattr(args, "state_reset_rate", 0.0)
+        require("--state-reset-rate", "a share from 0 to 1", rate, 0 <= rate <= 1)
         return super().setup_task(args, **kwargs)
 
     @classmethod
@@ -134,9 +137,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
         own, self._loaded_state = self._loaded_state, ScoringState()
         in_bands = bool(own.output_bands) if from_checkpoint else _goes_on_in_bands(args)
+        options = conversion.with_adaptive_softmax(args) if in_bands else args
         try:
-            with conversion.building(args, in_bands):
-                model = super().build_model(args, from_checkpoint)
+            model = super().build_model(options, from_checkpoint)
         except (AssertionError, RuntimeError):
             conversion.check_cutoffs(args, len(self.target_dictionary))
             raise
@@ -320,6 +323,3 @@ def _goes_on_in_bands(options: Any) -> bool:
     criterion = CRITERION_REGISTRY.get(getattr(options, "criterion", None), object)
     is_ours = issubclass(criterion, SelfNormalizingCriterion)
     return is_ours and origin.has_adaptive_softmax(options)
-
-
-restoring.install_safe_loading(SelfNormalizedLanguageModelingTask)

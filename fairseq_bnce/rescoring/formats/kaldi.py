@@ -24,7 +24,7 @@ _KEY = re.compile("(.+)-(?:0|[1-9][0-9]{0,4})")
 class Kaldi(Format):
     """Reads hypotheses with their costs; writes costs, or the hypotheses' unchanged lines."""
 
-    count_sign, metric = -1, "wer"
+    count_sign, metric, has_costs = -1, "wer", True
 
     def own_features(self, costs: Dict[str, str]) -> List[str]:
         """Return the names of the costs."""
