@@ -206,7 +206,7 @@ def test_a_checkpoint_is_found_with_its_dictionary_from_any_folder(
     checkpoint = tmp_path / "run" / "checkpoint_last.pt"
     want = Scorer.from_checkpoint(language_model("rnn_lm")).score(["w1 w2"])
     assert (tmp_path / "run" / "dict.txt").read_bytes() == (corpus / "dict.txt").read_bytes()
-    assert not list((tmp_path / "run").glob("*.tmp"))
+    assert not list((tmp_path / "run").glob(".*"))
     monkeypatch.chdir(tmp_path)
     (corpus / "dict.txt").rename(corpus / "hidden")
     try:

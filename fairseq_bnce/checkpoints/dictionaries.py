@@ -21,6 +21,7 @@ from fairseq_bnce.errors import CheckpointError
 from fairseq_bnce.state import ScoringState
 from fairseq_bnce.text import training_text
 from fairseq_bnce.text.reading import BOM
+from fairseq_bnce.text.writing import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +67,8 @@ class KeptDictionary:
             path = self._place(folder)
             if not path.is_file():
                 path.parent.mkdir(exist_ok=True)
-                unfinished = path.with_name(f"{NAME}.tmp")
-                unfinished.write_bytes(self._content)
-                os.replace(unfinished, path)
+                with replacing(path) as unfinished:
+                    Path(unfinished).write_bytes(self._content)
         except OSError as error:
             logger.warning(f"dict.txt can't be kept beside the checkpoints: {error}")
 

@@ -25,7 +25,6 @@ import argparse
 import json
 import logging
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, cast
@@ -33,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, 
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, at_least
 from fairseq_bnce.text.reading import TextLines, file_errors, sampled
-from fairseq_bnce.text.writing import Output
+from fairseq_bnce.text.writing import Output, replacing
 
 if TYPE_CHECKING:
     from fairseq_bnce.scoring import Scorer
@@ -156,14 +155,12 @@ def _write_folder(folder: Path, found: Diagnosis, text: str) -> None:
     with Output(str(folder / "diagnosis.json")) as out:
         out.write(text)
     pictures = {"log-z.png": _histogram, "entropy.png": _entropy, "calibration.png": _calibration}
-    with file_errors(str(folder)), tempfile.TemporaryDirectory(dir=str(folder)) as unfinished:
-        for name, draw in pictures.items():
-            figure = Figure(figsize=(5.5, 4))
-            draw(figure.add_subplot(), found.measures)
-            figure.tight_layout()
-            figure.savefig(f"{unfinished}/{name}", dpi=120)
-        for name in pictures:
-            os.replace(f"{unfinished}/{name}", folder / name)
+    for name, draw in pictures.items():
+        figure = Figure(figsize=(5.5, 4))
+        draw(figure.add_subplot(), found.measures)
+        figure.tight_layout()
+        with file_errors(str(folder)), replacing(folder / name) as unfinished:
+            figure.savefig(unfinished, dpi=120)
 
 
 def _histogram(axes: Any, measures: Measures) -> None:
@@ -225,12 +222,10 @@ def _calibrate(path: str, calibrated: Path, measured: Mapping[str, Any], written
     if os.path.getmtime(path) != written:
         raise InputError(f"--calibrate: required the diagnosed checkpoint, got a newer {path}")
     content["task_state"] = {**(content.get("task_state") or {}), **measured}
-    unfinished = calibrated.with_name(calibrated.name + ".tmp")
     try:
-        torch.save(content, unfinished)
-        os.replace(unfinished, calibrated)
+        with replacing(calibrated) as unfinished:
+            torch.save(content, unfinished)
     except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
-        unfinished.unlink(missing_ok=True)
         raise InputError(f"{calibrated}: required room to write, got: {error}") from None
 
 

@@ -21,6 +21,7 @@ from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
 from fairseq.tasks import FairseqTask
 
 from fairseq_bnce.errors import InputError
+from fairseq_bnce.text.writing import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -240,10 +241,9 @@ def _cache_path(prefix: str) -> str:
 
 def _write_cache(prefix: str, path: str, counts: np.ndarray) -> None:
     """Keep counts in a file, if the folder may be written, and remove those of earlier content."""
-    unfinished = f"{prefix}.{os.getpid()}.tmp.npy"  # several ranks may write at once
     try:
-        np.save(unfinished, counts)
-        os.replace(unfinished, path)
+        with replacing(path) as unfinished:
+            np.save(unfinished, counts)
         for other in glob.glob(f"{glob.escape(prefix)}.target-counts-*.npy"):
             if other != path:
                 os.remove(other)

@@ -165,6 +165,7 @@ def _word_shares(layer: OutputLayer, features: Tensor, squash: bool) -> Tensor:
 def _clusters(weight: Tensor, share: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Return each word's cluster (W,), by k-means of rows (W, D); a word counts its share (W,)."""
     share = share.clamp(min=1e-9)
+    # Not scikit-learn's k-means: these few lines run on the model's device, and need no package.
     centres = weight[torch.multinomial(share, count, generator=generator)]
     for _ in range(_ROUNDS):
         squares = centres.square().sum(1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any, Iterator, Optional, Union
 
 from fairseq_bnce.text.reading import STDIN, file_errors, to_bytes
 
@@ -60,6 +62,22 @@ class Output:
         """Send what was written to the reader of a pipe."""
         with file_errors(self.name):
             self._stream.flush()
+
+
+@contextlib.contextmanager
+def replacing(path: Union[str, Path]) -> Iterator[str]:
+    """Yield the name of a new file, which takes the place of ``path`` at the end of the block.
+
+    After an error the earlier file stays, and the new one is removed.
+    """
+    folder, name = os.path.split(path)
+    unfinished = os.path.join(folder, f".{os.getpid()}.{name}")  # several ranks may write at once
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
 
 
 def is_special(name: str) -> bool:
