@@ -11,26 +11,19 @@ Sizes, counts and rectified layers are the paper's.
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 from fairseq.data import Dictionary
 from fairseq.models import register_model
 from torch import Tensor, nn
 
 from fairseq_bnce.flag import flag
-from fairseq_bnce.models.base import (
-    Activation,
-    IncrementalState,
-    NGramDecoder,
-    WordModel,
-    WordModelConfig,
-    hidden_layer,
-    register_presets,
-)
+from fairseq_bnce.models import base
+from fairseq_bnce.models.base import Activation, IncrementalState, hidden_layer
 
 
 @dataclass
-class FeedForwardConfig(WordModelConfig):
+class FeedForwardConfig(base.WordModelConfig):
     context_size: int = flag(4, "words of context: n - 1 for an n-gram model")
     decoder_hidden_size: int = flag(600, "size of a hidden layer")
     decoder_layers: int = flag(1, "hidden layers, the bottleneck not counted")
@@ -41,7 +34,7 @@ class FeedForwardConfig(WordModelConfig):
     bottleneck_activation: Activation = flag("relu", "activation function of the bottleneck")
 
 
-class FeedForwardDecoder(NGramDecoder):
+class FeedForwardDecoder(base.NGramDecoder):
     """Predict the next word from the concatenated embeddings of the last words.
 
     Args:
@@ -74,22 +67,16 @@ class FeedForwardDecoder(NGramDecoder):
 
 
 @register_model("ffnn_lm", dataclass=FeedForwardConfig)
-class FeedForwardModel(WordModel):
+class FeedForwardModel(base.WordModel):
     """An n-gram feed-forward language model."""
 
     Decoder = FeedForwardDecoder
 
 
-def _oualil(embed: int, hidden: int, bottleneck: int) -> Dict[str, Any]:
-    """The preset of one corpus."""
-    return {
-        "context_size": 4,
-        "decoder_embed_dim": embed,
-        "decoder_hidden_size": hidden,
-        "decoder_output_dim": bottleneck,
-        "dropout": 0.0,
-    }
-
-
-PRESETS = {"ffnn_lm_ltcb": _oualil(200, 600, 400), "ffnn_lm_obwb": _oualil(500, 1500, 600)}
-register_presets("ffnn_lm", PRESETS)
+_SIZES = ("decoder_embed_dim", "decoder_hidden_size", "decoder_output_dim")
+_OUALIL = {"ffnn_lm_ltcb": (200, 600, 400), "ffnn_lm_obwb": (500, 1500, 600)}
+PRESETS = {
+    name: {"context_size": 4, "dropout": 0.0, **dict(zip(_SIZES, sizes))}
+    for name, sizes in _OUALIL.items()
+}
+base.register_presets("ffnn_lm", PRESETS)

@@ -21,19 +21,14 @@ from torch import Tensor, nn
 
 from fairseq_bnce.errors import require
 from fairseq_bnce.flag import flag
-from fairseq_bnce.models.base import (
-    IncrementalState,
-    NGramDecoder,
-    WordModel,
-    WordModelConfig,
-    register_presets,
-)
+from fairseq_bnce.models import base
+from fairseq_bnce.models.base import IncrementalState
 
 Matrices: Any = ChoiceEnum(["diagonal", "full"])
 
 
 @dataclass
-class LogBilinearConfig(WordModelConfig):
+class LogBilinearConfig(base.WordModelConfig):
     context_size: int = flag(5, "words of context: past ones, or on either side")
     context_matrices: Matrices = flag("diagonal", "what the matrices C_i of the positions are")
     bidirectional_context: bool = flag(
@@ -44,7 +39,7 @@ class LogBilinearConfig(WordModelConfig):
     )
 
 
-class LogBilinearDecoder(NGramDecoder):
+class LogBilinearDecoder(base.NGramDecoder):
     """Score a word by a linear prediction of its vector.
 
     The C_i start at the identity divided by their number: r̂ starts as the context's mean.
@@ -106,24 +101,13 @@ class LogBilinearDecoder(NGramDecoder):
 
 
 @register_model("lbl_lm", dataclass=LogBilinearConfig)
-class LogBilinearModel(WordModel):
+class LogBilinearModel(base.WordModel):
     """A log-bilinear language model."""
 
     Decoder = LogBilinearDecoder
 
 
-PRESETS = {
-    "lbl_lm_ptb": {
-        "context_size": 2,
-        "decoder_embed_dim": 100,
-        "context_matrices": "full",
-        "dropout": 0.0,
-    },
-    "lbl_lm_mscc": {
-        "context_size": 10,
-        "decoder_embed_dim": 300,
-        "context_matrices": "diagonal",
-        "dropout": 0.0,
-    },
-}
-register_presets("lbl_lm", PRESETS)
+_FIELDS = ("context_size", "decoder_embed_dim", "context_matrices", "dropout")
+_VALUES = {"lbl_lm_ptb": (2, 100, "full", 0.0), "lbl_lm_mscc": (10, 300, "diagonal", 0.0)}
+PRESETS = {name: dict(zip(_FIELDS, values)) for name, values in _VALUES.items()}
+base.register_presets("lbl_lm", PRESETS)

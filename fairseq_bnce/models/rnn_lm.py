@@ -42,15 +42,8 @@ from fairseq.models import register_model
 from torch import Tensor, nn
 
 from fairseq_bnce.flag import flag
-from fairseq_bnce.models.base import (
-    Activation,
-    IncrementalState,
-    WordDecoder,
-    WordModel,
-    WordModelConfig,
-    hidden_layer,
-    register_presets,
-)
+from fairseq_bnce.models import base
+from fairseq_bnce.models.base import Activation, IncrementalState, hidden_layer
 
 _CELLS: Dict[str, Callable[..., nn.RNNBase]] = {
     "lstm": nn.LSTM,
@@ -64,7 +57,7 @@ State = Tuple[Tensor, ...]
 
 
 @dataclass
-class RecurrentConfig(WordModelConfig):
+class RecurrentConfig(base.WordModelConfig):
     rnn_cell: Cell = flag(
         "lstm", "recurrent layers: Elman's are those of a simple RNN, tanh or ReLU"
     )
@@ -91,7 +84,7 @@ class RecurrentConfig(WordModelConfig):
     )
 
 
-class RecurrentDecoder(WordDecoder):
+class RecurrentDecoder(base.WordDecoder):
     """Predict the next word from the state of recurrent layers.
 
     Recurrent layers start as torch has them, uniform in (-1/√H, 1/√H). A state is a tuple of (L, B,
@@ -169,7 +162,7 @@ class RecurrentDecoder(WordDecoder):
 
 
 @register_model("rnn_lm", dataclass=RecurrentConfig)
-class RecurrentModel(WordModel):
+class RecurrentModel(base.WordModel):
     """A language model of Elman, GRU or LSTM layers."""
 
     Decoder = RecurrentDecoder
@@ -177,35 +170,20 @@ class RecurrentModel(WordModel):
 
 def _oualil(embed: int, hidden: int, bottleneck: int) -> Dict[str, Dict[str, Any]]:
     """The four presets of one corpus."""
+    sizes = {"decoder_embed_dim": embed, "decoder_hidden_size": hidden, "dropout": 0.0}
+    further = {"decoder_output_dim": bottleneck, "bottleneck_activation": "relu"}
     presets = {}
     for name, cell in (("rnn", "elman"), ("lstm", "lstm")):
-        plain = {
-            "rnn_cell": cell,
-            "decoder_embed_dim": embed,
-            "decoder_hidden_size": hidden,
-            "dropout": 0.0,
-        }
-        presets[name] = plain
-        presets[f"relu_{name}"] = {
-            **plain,
-            "decoder_output_dim": bottleneck,
-            "bottleneck_activation": "relu",
-        }
+        presets[name] = {"rnn_cell": cell, **sizes}
+        presets[f"relu_{name}"] = {**presets[name], **further}
     return presets
 
 
+_GM = {"decoder_layers": 2, "dropout": 0.5, "init_range": 0.05}
 PRESETS = {
     **{f"rnn_lm_ltcb_{name}": preset for name, preset in _oualil(200, 600, 400).items()},
     **{f"rnn_lm_obwb_{name}": preset for name, preset in _oualil(500, 1500, 600).items()},
-    **{
-        f"rnn_lm_gm{size}": {
-            "decoder_embed_dim": size,
-            "decoder_layers": 2,
-            "dropout": 0.5,
-            "init_range": 0.05,
-        }
-        for size in (30, 100, 300, 650)
-    },
+    **{f"rnn_lm_gm{size}": {"decoder_embed_dim": size, **_GM} for size in (30, 100, 300, 650)},
     "rnn_lm_zoph": {"decoder_embed_dim": 2048, "decoder_layers": 4, "dropout": 0.2},
 }
-register_presets("rnn_lm", PRESETS)
+base.register_presets("rnn_lm", PRESETS)
