@@ -32,7 +32,7 @@ class ScoringError(ValueError):
         value: of the argument, to be named beside it.
     """
 
-    def __init__(self, argument: str, required: str = "", got: object = "", value: object = ""):
+    def __init__(self, argument: str, required: str, got: object, value: object = ""):
         super().__init__(argument, required, got, value)
         self.argument, self.required, self.got, self.value = argument, required, got, value
 
@@ -42,7 +42,7 @@ class ScoringError(ValueError):
     def naming(self, flags: Mapping[str, str]) -> str:
         """Return the message with the argument's flag, if it has one."""
         name = f"{flags.get(self.argument, self.argument)} {self.value}".strip()
-        return f"{name}: required {self.required}, got {self.got}" if self.required else name
+        return f"{name}: required {self.required}, got {self.got}"
 
 
 class CheckpointError(ScoringError):

@@ -42,7 +42,7 @@ from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.rescoring.formats import FORMATS
 from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.rescoring.lists import NBest, unique_lists
-from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, compare, distinct_counts
+from fairseq_bnce.rescoring.measures import Bleu, Measure, WordErrorRate, compare, distinct_counts
 from fairseq_bnce.rescoring.tuning import Lists, tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
 from fairseq_bnce.text.reading import STDIN, numbered_lines, readable
@@ -183,7 +183,7 @@ class _Rescoring:
                 lists = self._tune(lists, stack.enter_context(tempfile.TemporaryFile()))
             self._write(lists, out, best)
 
-    def _build_measure(self, references: List[str]) -> Any:
+    def _build_measure(self, references: List[str]) -> Measure:
         if (self.options.metric or self.format.metric) == "bleu":
             return Bleu(self.options.bleu_tokenize)
         if len(references) > 1:

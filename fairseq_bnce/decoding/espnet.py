@@ -46,7 +46,7 @@ class EspnetScorer(_INTERFACE):
         end = scorer.dictionary.eos_word
         tokens = [end if token in _ENDS else token for token in token_list]
         if end not in tokens:  # the end would be scored as <unk>
-            raise ScoringError(f"token_list: required {' or '.join(_ENDS)} or {end}, got none")
+            raise ScoringError("token_list", " or ".join([*_ENDS, end]), "none")
         known = DecoderWords(scorer, tokens, max_oov)
         self._ids = np.array(known.ids)
         self._offsets = known.offsets(unk_score_offset)

@@ -77,7 +77,7 @@ class FlashlightLM(_LM):
             ScoringError: for a state that is not of the last searches, or is after ``finish``.
         """
         if usr_token_idx < 0:  # it would be another word
-            raise ScoringError(f"usr_token_idx: required at least 0, got {usr_token_idx}")
+            raise ScoringError("usr_token_idx", "at least 0", usr_token_idx)
         search, after = self._search(state), state.child(usr_token_idx)
         if after not in search:
             new, log_prob = self.histories.extend(search[state][0], self._ids[usr_token_idx])
@@ -115,5 +115,5 @@ class FlashlightLM(_LM):
         for search in tuple(self._searches):
             if state in search:
                 return search
-        required = "required one that this language model's start or score gave, in one of its last"
-        raise ScoringError(f"state: {required} {self._searches.maxlen} searches, got another")
+        required = "one that this language model's start or score gave, in one of its last"
+        raise ScoringError("state", f"{required} {self._searches.maxlen} searches", "another")

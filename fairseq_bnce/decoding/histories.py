@@ -143,8 +143,8 @@ class Histories:
     def check(self, history: Any) -> History:
         """Return ``history``; raise ScoringError if it is not a history of this model."""
         if not isinstance(history, History) or history.owner != self._key:
-            got = type(history).__name__
-            raise ScoringError(f"state: required one that this language model gave, got a {got}")
+            got = f"a {type(history).__name__}"
+            raise ScoringError("state", "one that this language model gave", got)
         return history
 
     def __reduce__(self) -> Any:
@@ -225,7 +225,7 @@ def check_scorer(scorer: LanguageModel) -> None:
     """Raise ScoringError if unnormalised scores would be compared from context to context."""
     if not scorer.exact and not scorer.is_self_normalised:
         model = "a model that was not trained to normalise itself (its checkpoint has no log Z)"
-        raise ScoringError(f"exact: required True for {model}, got False")
+        raise ScoringError("exact", f"True for {model}", False)
 
 
 def _nothing() -> None:

@@ -37,7 +37,7 @@ class DecoderWords:
 
     def __init__(self, scorer: LanguageModel, words: Iterable[str], max_oov: float):
         if isinstance(words, str):  # its characters are no words
-            raise ScoringError("words: required a list of strings, got one string")
+            raise ScoringError("words", "a list of strings", "one string")
         self.words = list(words)
         self.ids = scorer.ids(self.words)
         self.is_oov = scorer.is_oov(self.ids).tolist()
@@ -48,8 +48,8 @@ class DecoderWords:
         share, some = len(lacking) / len(self.words), ", ".join(map(repr, lacking[:3]))
         found = f"{len(lacking):,} of {len(self.words):,} ({share:.1%}): {some}, ..."
         if share > max_oov:
-            required = f"required a model with {1 - max_oov:.0%} of the decoder's words (max_oov)"
-            raise ScoringError(f"words: {required}, got a model that lacks {found}")
+            required = f"a model with {1 - max_oov:.0%} of the decoder's words (max_oov)"
+            raise ScoringError("words", required, f"a model that lacks {found}")
         logger.warning("words of the decoder that the model lacks, scored as %s: %s", unk, found)
 
     def offsets(self, unk_score_offset: float) -> np.ndarray:

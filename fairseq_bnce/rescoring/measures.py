@@ -6,7 +6,7 @@ Koehn 2004).
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -15,7 +15,17 @@ from fairseq_bnce.errors import InputError
 ORDER = 4  # of BLEU's n-grams
 
 
-class _Measure:
+class Measure:
+    """A measure.
+
+    Attributes:
+        sign: 1 if a higher value is better, else -1.
+        description: for messages.
+    """
+
+    sign: int
+    description: str
+
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """Return (hypotheses, C) int64 counts, for one sentence with one or more references."""
         return np.array([self._count(text, references) for text in hypotheses], dtype=np.int64)
@@ -28,7 +38,7 @@ class _Measure:
     _count: Callable[[str, Sequence[str]], List[int]]
 
 
-class Bleu(_Measure):
+class Bleu(Measure):
     """BLEU, 0 to 100, with sacrebleu's counts and formula.
 
     A sentence's counts are: hypothesis and reference length, matched n-grams (1 to 4), n-grams.
@@ -73,7 +83,7 @@ class Bleu(_Measure):
         return [score.sys_len, score.ref_len, *score.counts, *score.totals]
 
 
-class WordErrorRate(_Measure):
+class WordErrorRate(Measure):
     """Word error rate, per cent, with jiwer's counts: errors, words of the reference."""
 
     sign = -1
@@ -98,7 +108,9 @@ class WordErrorRate(_Measure):
         return [errors, found.hits + found.substitutions + found.deletions]
 
 
-def distinct_counts(measure: Any, words: Sequence[str], references: Sequence[str]) -> np.ndarray:
+def distinct_counts(
+    measure: Measure, words: Sequence[str], references: Sequence[str]
+) -> np.ndarray:
     """Return ``measure.counts`` of hypotheses, computed once for each distinct hypothesis."""
     numbers: Dict[str, int] = {}
     rows = [numbers.setdefault(text, len(numbers)) for text in words]
@@ -124,7 +136,7 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    before: np.ndarray, after: np.ndarray, measure: Any, *, resamples: int = 1000, seed: int = 1
+    before: np.ndarray, after: np.ndarray, measure: Measure, *, resamples: int = 1000, seed: int = 1
 ) -> Comparison:
     """Compare two choices by their counts (sentences, C).
 

@@ -12,6 +12,7 @@ from typing import Any, Callable, List, NamedTuple, Tuple
 
 import numpy as np
 
+from fairseq_bnce.rescoring.measures import Measure
 from fairseq_bnce.rescoring.weights import totals
 
 SMALLEST_GAIN = 1e-9  # of the measure; a smaller gain is rounding
@@ -47,7 +48,7 @@ class Lists(NamedTuple):
         return self.counts[self.best(weights)].sum(0)
 
 
-def best_step(lists: Lists, weights: np.ndarray, direction: np.ndarray, measure: Any) -> float:
+def best_step(lists: Lists, weights: np.ndarray, direction: np.ndarray, measure: Measure) -> float:
     """Return the best γ for weights + γ·direction: the middle of the widest of the best intervals.
 
     Args:
@@ -134,7 +135,7 @@ class Tuned(NamedTuple):
 def tune(
     lists: Lists,
     start: np.ndarray,
-    measure: Any,
+    measure: Measure,
     restarts: int = 10,
     seed: int = 1,
     on_line: Callable[[], Any] = lambda: None,
@@ -159,7 +160,7 @@ def tune(
     return max(found, key=lambda tuned: measure.sign * tuned.value)
 
 
-def climb(lists: Lists, weights: np.ndarray, measure: Any, on_line: Callable[[], Any]) -> Tuned:
+def climb(lists: Lists, weights: np.ndarray, measure: Measure, on_line: Callable[[], Any]) -> Tuned:
     """Search along one coordinate after the other, until no coordinate gains."""
     weights = _normalised(weights)
     value = measure.value(lists.sums(weights))

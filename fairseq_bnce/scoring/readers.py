@@ -28,6 +28,7 @@ from fairseq_bnce.models.rnn_lm import RecurrentDecoder
 from fairseq_bnce.output_layer.layer import OutputLayer
 
 logger = logging.getLogger(__name__)
+Context = Any  # see above; its form is the decoder's own
 
 _MAX_WORDS = 4096  # words read at once, where a decoder has no limit of its own
 _MASK = "buffered_future_mask"  # a method of transformers' decoders
@@ -122,11 +123,11 @@ class Reader:
         """Return features (B, T, D) of texts (B, T), padded on the right."""
         return self.layer.checked(self.model(tokens, src_lengths=lengths))[0]
 
-    def start(self, count: int) -> Any:
+    def start(self, count: int) -> Context:
         """Return the context of ``count`` texts without words."""
         return torch.zeros(count, 0, dtype=torch.int64, device=self.layer.device)
 
-    def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
+    def read_on(self, context: Context, tokens: Tensor) -> Tuple[Tensor, Context]:
         """Return features (B, T, D) of the next words (B, T), and the context after them.
 
         T is 1, except for readers of any number of words.
@@ -135,11 +136,11 @@ class Reader:
         lengths = torch.full((len(words),), words.size(1), device=words.device)
         return self.read(words, lengths)[:, -1:], words
 
-    def length(self, context: Any) -> int:
+    def length(self, context: Context) -> int:
         """Return how many words were read; 0 where texts of any lengths are read on together."""
         return 0 if self._reads_any_number else context.size(1) - len(self.first) + 1
 
-    def shortened(self, context: Any) -> Any:
+    def shortened(self, context: Context) -> Context:
         """Return a full context without the first half of its words."""
         longest, count = self.block()
         self.log_cut(longest)
@@ -194,23 +195,23 @@ class RecurrentReader(Reader):
     def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return self._features(tokens, None)[0]
 
-    def start(self, count: int) -> Any:
+    def start(self, count: int) -> Context:
         like = self.decoder.embed_tokens.weight
         zero = like.new_zeros(count, self._rnn.num_layers, self._rnn.hidden_size)
         return (zero, zero) if isinstance(self._rnn, nn.LSTM) else (zero,)
 
-    def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
+    def read_on(self, context: Context, tokens: Tensor) -> Tuple[Tensor, Context]:
         state = tuple(part.transpose(0, 1).contiguous() for part in context)
         features, state = self._features(tokens, state)
         return features, tuple(part.transpose(0, 1) for part in state)
 
-    def _features(self, tokens: Tensor, state: Any) -> Tuple[Tensor, Any]:
+    def _features(self, tokens: Tensor, state: Any) -> Tuple[Tensor, Context]:
         is_step = state and tokens.size(1) == 1 and len(tokens) <= _FEW and not tokens.is_cuda
         run = self._step if is_step and self._cells else self._run
         outputs, state = run(self.decoder.embed_tokens(tokens.t()), state)
         return self._last(outputs.transpose(0, 1)), state
 
-    def _step(self, inputs: Tensor, state: Any) -> Tuple[Tensor, Any]:
+    def _step(self, inputs: Tensor, state: Any) -> Tuple[Tensor, Context]:
         """Read a word (1, B, D) of a few texts by the cells.
 
         On a CPU, oneDNN rearranges all weights in each call of the fused layers. For a few texts
@@ -233,14 +234,14 @@ class NGramReader(Reader):
         self.is_causal = not getattr(self.decoder, "is_bidirectional", False)
         self.order = self.decoder.context_size + 1
 
-    def start(self, count: int) -> Any:
+    def start(self, count: int) -> Context:
         if not self.is_causal:
             got = "one with --bidirectional-context; score whole sentences"
             raise ScoringError("model", "one of past words to extend hypotheses", got)
         shape = (count, self.decoder.context_size - 1)
         return torch.full(shape, self.decoder.eos, device=self.layer.device)
 
-    def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
+    def read_on(self, context: Context, tokens: Tensor) -> Tuple[Tensor, Context]:
         words = torch.cat([context, tokens], dim=1)
         known = context.size(1)
         if tokens.size(1) == 1:
@@ -257,20 +258,20 @@ class TransformerReader(Reader):
 
     sees_padding = False  # padding comes after all words, and a mask would cost time
 
-    def start(self, count: int) -> Any:
+    def start(self, count: int) -> Context:
         return super().start(count), {}
 
-    def read_on(self, context: Any, tokens: Tensor) -> Tuple[Tensor, Any]:
+    def read_on(self, context: Context, tokens: Tensor) -> Tuple[Tensor, Context]:
         words = torch.cat([context[0], tokens], dim=1)
         # fairseq puts new tensors into these dicts, and changes no tensor.
         cache = {layer: dict(entry) for layer, entry in context[1].items()}
         features = self.model(words, incremental_state=cache)[0]
         return features, (words, cache)
 
-    def length(self, context: Any) -> int:
+    def length(self, context: Context) -> int:
         return super().length(context[0])
 
-    def shortened(self, context: Any) -> Any:
+    def shortened(self, context: Context) -> Context:
         """Read the words again, because keys and values depend on their positions."""
         words = super().shortened(context[0])
         context = self.start(len(words))
