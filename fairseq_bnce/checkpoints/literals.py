@@ -81,7 +81,8 @@ class _Guard:
             self._entered.append(names)
 
     def leave(self) -> None:
-        """Take it from all modules again."""
+        """Take it from all modules again; what was kept of it evaluates as Python does."""
+        self._thread = -1
         for names in self._entered:
             names.pop("eval", None)
 
@@ -90,8 +91,8 @@ class _Guard:
         if not self.covers(name):
             return None
         others = sys.meta_path[sys.meta_path.index(self) + 1 :]  # type: ignore[arg-type]
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec: Any = next(filter(None, found), None)
+        find = (getattr(finder, "find_spec", None) for finder in others)
+        spec: Any = next(filter(None, (one(name, path, target) for one in find if one)), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self)
         return spec
