@@ -90,7 +90,7 @@ class _Guard:
         """Find a module by the other finders."""
         if not self.covers(name):
             return None
-        others = sys.meta_path[sys.meta_path.index(self) + 1 :]  # type: ignore[arg-type]
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         find = (getattr(finder, "find_spec", None) for finder in others)
         spec: Any = next(filter(None, (one(name, path, target) for one in find if one)), None)
         if spec is not None and spec.loader is not None:
