@@ -1,7 +1,8 @@
 """Checkpoints: read them without running anything in them, and build their models.
 
-``reading`` reads a file and checks what it holds, ``dictionaries`` finds the dict.txt, and
-``loading`` builds a model. ``origin`` finds the checkpoint that a training continues from.
+``reading`` reads a file and checks what it holds, by the list of ``allowed`` classes.
+``dictionaries`` finds the dict.txt, and ``loading`` builds a model, for which fairseq may evaluate
+``literals`` only. ``origin`` finds the checkpoint that a training continues from.
 ``restoring`` makes fairseq's own commands load in the same way.
 """
 
