@@ -113,6 +113,7 @@ for order in (alone, losses_first, by_a_link, by_hand, scorer, a_criterion_first
 AS_IT_WAS = """
 import argparse, builtins, inspect, os, sys, types
 import numpy, torch
+from fairseq import checkpoint_utils, options
 from fairseq_cli import eval_lm, train
 
 register, hooks = os.register_at_fork, []
@@ -130,8 +131,14 @@ def state():
             if name.startswith("fairseq") and "eval" in vars(module)]
     return named, ours, list(sys.meta_path), list(sys.path_hooks), torch.get_num_threads()
 
-before = state()
+def of_fairseq():
+    safe = getattr(torch.serialization, "get_safe_globals", list)()
+    return len(safe), checkpoint_utils.torch, options.parse_args_and_arch
+
+before, unchanged = state(), of_fairseq()
 import fairseq_bnce.losses
+from fairseq_bnce import checkpoints
+assert checkpoints.read(sys.argv[1])["model"] and of_fairseq() == unchanged
 from fairseq_bnce import Scorer
 from fairseq_bnce.cli import main
 scorer = Scorer.from_checkpoint(sys.argv[1])
