@@ -40,18 +40,6 @@ _SCORING: Columns = (
 )
 
 
-def grid(*comparisons: Dict[str, Any]) -> List[str]:
-    """Tabulate validation perplexity of every method with every learning rate, the best in bold."""
-    runs, lines = _runs(comparisons), []
-    update, rates = _common_update(runs), sorted({rate for _, rate in runs}, key=float)
-    for method in _methods(runs):
-        cells = {rate: _at(runs.get((method, rate), []), update) for rate in rates}
-        best = _best(runs, method, update)[1]
-        cells[best] = f"**{cells[best]}**"
-        lines.append([METHODS[method], *cells.values()])
-    return table([f"validation PPL after {update:,} updates, lr", *rates], lines)
-
-
 def batches(*comparisons: Dict[str, Any]) -> List[str]:
     """Tabulate the best rate for each size of the batch, after the same number of targets."""
     files: Dict[int, List[Dict[str, Any]]] = {}

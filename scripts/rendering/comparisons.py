@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping
 
-from .cells import SOFTMAX, SPEED, Column, Columns, measured, number, over, table
+from .cells import SOFTMAX, SPEED, Column, Columns, measured, over
 
 Comparison = Dict[str, Any]
 
@@ -18,13 +18,12 @@ PTB = {
     "shared_nce": "shared_nce, K = 100",
     "nce_regularized": "nce_regularized, α = 10, γ = 0.1",
 }
-BEST = "r0.2+last"
 RANKING = {
     SOFTMAX: SOFTMAX,
     "dev0.2": "self_norm_softmax, α = 0.2",
     "r0.1+800": "ranking, α = 0.1, 800 noise samples",
     "r0.15+last": "ranking, α = 0.15, 800, 800, 4,000 noise samples",
-    BEST: "ranking, α = 0.2, 800, 800, 4,000 noise samples",
+    "r0.2+last": "ranking, α = 0.2, 800, 800, 4,000 noise samples",
 }
 SAMPLED = {
     SOFTMAX: SOFTMAX,
@@ -40,12 +39,6 @@ _COLUMNS: Columns = (
     ("valid PPL^f", "valid_ppl", ".2f"),
     ("over softmax", "over", ""),
     ("σ_z", "sigma_z", ".3f"),
-)
-_PROFILE: Columns = (
-    ("features ms", "features_ms", ".1f"),
-    ("output layer ms", "layer_ms", ".1f"),
-    ("clipping and optimiser ms", "optimiser_ms", ".1f"),
-    ("all ms", "all_ms", ".1f"),
 )
 
 
@@ -74,85 +67,6 @@ def perplexities(
 def _means(comparison: Comparison, label: str) -> Dict[str, Any]:
     """Return every measurement of a label, averaged over its seeds."""
     return {name: one["mean"] for name, one in comparison["summary"].get(label, {}).items()}
-
-
-def profiles(comparison: Comparison) -> List[str]:
-    """Tabulate where the time of an update goes."""
-    lines = []
-    for label, title in PTB.items():
-        found = _means(comparison, label)
-        found["layer_ms"] = found["criterion_ms"] - found["features_ms"]
-        found["all_ms"] = found["criterion_ms"] + found["optimiser_ms"]
-        lines.append(([title], found))
-    return measured(["criterion"], _PROFILE, lines)
-
-
-def noise_counts(ptb: Comparison, novels_actual: Comparison, novels: Comparison) -> List[str]:
-    """Tabulate validation perplexity by how often noise words count.
-
-    Args:
-        ptb: with both ways under labels of their own.
-        novels_actual, novels: one way each.
-    """
-    lines = []
-    for label, title in (("bnce", "`bnce`"), ("ranking", "`bnce --objective ranking`")):
-        found = {}
-        for name, comparison, own in (
-            ("ptb_actual", ptb, label),
-            ("ptb", ptb, f"{label}-expected"),
-            ("novels_actual", novels_actual, label),
-            ("novels", novels, label),
-        ):
-            runs = [r for r in comparison["runs"] if r["label"] == f"{own}@0.05"]
-            found[name] = [run["valid_ppl"] for run in runs]
-        lines.append(([title], found))
-    columns = (
-        ("PTB, actual", "ptb_actual", ".1f"),
-        ("expected", "ptb", ".1f"),
-        ("novels, actual", "novels_actual", ".1f"),
-        ("expected", "novels", ".1f"),
-    )
-    return measured(["valid PPL"], columns, lines)
-
-
-def epochs(comparison: Comparison) -> List[str]:
-    """Tabulate validation perplexity after each epoch, of the first seed."""
-    runs = {run["label"]: run for run in reversed(comparison["runs"])}
-    flags = [*comparison["recipe"]["training"], *comparison["flags"]]
-    count = int(dict(zip(flags, flags[1:]))["--max-epoch"])  # the last one counts
-    lines = []
-    for label, title in RANKING.items():
-        curve = {point["update"]: point["ppl"] for point in runs[label]["train"]["curve"]}
-        ends = [runs[label]["updates"] * epoch // count for epoch in range(1, count + 1)]
-        lines.append([title, *(number(curve[end], ".1f") for end in ends)])
-    return table(["valid PPL^f after epoch", *map(str, range(1, count + 1))], lines)
-
-
-def seeds(comparison: Comparison) -> List[str]:
-    """Tabulate the best ranking beside the softmax, seed by seed."""
-    found = {(run["label"], str(run["seed"])): run for run in comparison["runs"]}
-    found.update({(label, "mean"): _means(comparison, label) for label in (SOFTMAX, BEST)})
-    lines = []
-    for seed in [*sorted({str(run["seed"]) for run in comparison["runs"]}), "mean"]:
-        softmax, own = found[SOFTMAX, seed]["valid_ppl"], found[BEST, seed]
-        distance = over(own["valid_ppl"], softmax, ".1f")
-        lines.append(([seed], {**own, "softmax": softmax, "over": distance}))
-    columns = (("softmax, valid PPL^f", "softmax", ".2f"), ("ranking", "valid_ppl", ".2f"))
-    return measured(["seed"], (*columns, *_COLUMNS[1:]), lines)
-
-
-def fused(comparison: Comparison) -> List[str]:
-    """Tabulate rnn_lm beside lstm_lm; labels are ARCH-SENTENCESxWORDS-UNITS."""
-    runs = {run["label"]: run["words_per_processor_second"] for run in comparison["runs"]}
-    titles = ["sentences × words", "units", "`rnn_lm`, words/processor s", "`lstm_lm`", "ratio"]
-    lines = []
-    for label, fast in runs.items():
-        arch, batch, units = label.split("-")
-        if arch == "rnn_lm":
-            slow = runs[f"lstm_lm-{batch}-{units}"]
-            speeds = [number(fast, ",.0f"), number(slow, ",.0f"), number(fast / slow, ".1f")]
-            lines.append([batch.replace("x", " × "), units, *speeds])
-    return table(titles, lines)
 
 
 OPTIMIZERS = {

@@ -74,18 +74,3 @@ def speech(found: Dict[str, Any]) -> List[str]:
         differences = [difference(found, f"{name} - {one}") for one in ("first", "trigram")]
         lines.append([title, interval(found["wer"][name], ".2f"), *differences])
     return table(titles, lines)
-
-
-def ways(*found: Dict[str, Any]) -> List[str]:
-    """Tabulate several runs: the normaliser of unnormalised scores, and its effect on errors."""
-    titles = ["model, and what is subtracted", "validation PPL^f", "σ_z, nats"]
-    titles += ["WER, exact", "unnormalised − exact"]
-    lines = []
-    for one in found:
-        model, rows = one["model"], one["model"].get("rows")
-        constant = "log Z" if rows is None else "a constant"
-        line = [f"{model.get('kind', 'ranking')}, {f'{rows:,} rows' if rows else constant}"]
-        line += [number(model["ppl"], ".1f"), number(model["sigma_z"], ".3f")]
-        line.append(interval(one["wer"]["exact"], ".2f"))
-        lines.append([*line, difference(one, "unnormalized - exact")])
-    return table(titles, lines)

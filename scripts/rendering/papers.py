@@ -9,40 +9,25 @@ import math
 import statistics
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
-from .cells import PROCESSOR_SPEED, SOFTMAX, Columns, measured, over, ratio, spread, table
+from .cells import PROCESSOR_SPEED, SOFTMAX, Columns, measured, over, spread, table
 
 Row = Dict[str, Any]
-OFF = "shift_off"  # the distance of the shifted perplexity from the exact one, in per cent
 
 PTB: Columns = (
     ("valid PPL^f", "valid_ppl", ".1f"),
     ("σ_z", "sigma_z", ".3f"),
 )
 _TEST = ("test PPL^f", "test_ppl", ".1f")
-PTB_TEST: Columns = (_TEST, ("off %", OFF, ".2f"), PROCESSOR_SPEED)
 NOISE: Columns = (_TEST, ("shifted", "test_u_ppl_shifted", ".1f"), PTB[1], PROCESSOR_SPEED)
-COMPLETION: Columns = (
-    ("right, exact %", "accuracy", ".1f"),
-    ("unnormalised %", "u_accuracy", ".1f"),
-    *PTB,
-)
 
 
 def ptb(*recipes: Dict[str, Any]) -> List[str]:
-    """Tabulate Goldberger & Melamud on PTB, tables 1 to 3 and 5: rows of every size with a run.
+    """Tabulate Goldberger & Melamud on PTB, tables 1 to 3 and 5: the rows with a run.
 
     Args:
         recipes: of gm2018_table1 to 5, which share rows.
     """
-    rows = sorted(_rows(recipes), key=_size)
-    sizes = {_size(row) for row in rows if row.get("ours")}
-    return beside(PTB, [row for row in rows if _size(row) in sizes])
-
-
-def ptb_test(*recipes: Dict[str, Any]) -> List[str]:
-    """Tabulate the same, table 4: the test text, for the rows with a run."""
-    rows = sorted(_rows(recipes), key=_size)
-    return beside(PTB_TEST, [row for row in rows if row.get("ours")])
+    return beside(PTB, sorted(_rows(recipes), key=_size))
 
 
 def ptb_seeds(*recipes: Dict[str, Any]) -> List[str]:
@@ -80,11 +65,6 @@ def noise(*recipes: Dict[str, Any]) -> List[str]:
     return measured([""], NOISE, lines)
 
 
-def completion(*recipes: Dict[str, Any]) -> List[str]:
-    """Tabulate sentence completion: gm2018_mscc and mt2012_mscc."""
-    return beside(COMPLETION, _rows(recipes))
-
-
 def _by_label(recipes: Iterable[Dict[str, Any]]) -> Dict[str, List[Row]]:
     """Return the rows with a run, of recipes with different seeds."""
     found: Dict[str, List[Row]] = {}
@@ -94,12 +74,12 @@ def _by_label(recipes: Iterable[Dict[str, Any]]) -> Dict[str, List[Row]]:
 
 
 def _rows(recipes: Iterable[Dict[str, Any]]) -> List[Row]:
-    """Return every row with a number, once: of the first seed that ran."""
+    """Return every row with a run, once: of the first seed that ran."""
     found: Dict[str, Row] = {}
     for row in (row for recipe in recipes for row in recipe["rows"]):
         best = (found.get(row["label"], row), row)
         found[row["label"]] = min(best, key=lambda r: r["seed"] if r.get("ours") else math.inf)
-    return [row for row in found.values() if row.get("ours") or row["paper"]]
+    return [row for row in found.values() if row.get("ours")]
 
 
 def _size(row: Row) -> int:
@@ -126,9 +106,5 @@ def beside(columns: Columns, rows: Sequence[Row]) -> List[str]:
 def _ours(row: Row, name: str) -> Optional[float]:
     """Return our number; raw scores of a softmax have no unnormalised perplexity."""
     ours = row.get("ours") or {}
-    if ("u_ppl" in name or name == OFF) and row["criterion"] == SOFTMAX:
-        return None
-    if name == OFF:
-        part = ratio(ours.get("test_u_ppl_shifted"), ours.get("test_ppl"))
-        return None if part is None else 100 * abs(part - 1)
-    return ours.get(name)
+    is_raw = "u_ppl" in name and row["criterion"] == SOFTMAX
+    return None if is_raw else ours.get(name)
