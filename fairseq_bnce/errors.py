@@ -9,7 +9,7 @@ import argparse
 from typing import Callable, Mapping, Sequence
 
 _QUOTED = 80  # characters of a quoted value: enough to find it again
-_MESSAGE = 600  # of a message; another library's may hold thousands of names
+_MESSAGE = 600  # characters; another library's message may hold thousands of names
 
 
 class InputError(ValueError):

@@ -56,12 +56,12 @@ class ScoringState:
 
     @property
     def is_self_normalised(self) -> bool:
-        """Whether scores need no softmax."""
+        """Return whether scores need no softmax."""
         return self.log_z is not None or self.reduced_partition is not None
 
     @property
     def constant(self) -> float:
-        """The constant log Z, nats; 0 without one, or with a reduced partition function."""
+        """Return the constant log Z, nats; 0 without one, or with a reduced partition function."""
         return 0.0 if self.reduced_partition is not None else float(self.log_z or 0.0)
 
     def numbers(self) -> Dict[str, Any]:

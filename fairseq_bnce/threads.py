@@ -15,7 +15,7 @@ import threading
 
 import torch
 
-_CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # of the user
+_CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # set by the user
 _GRAIN = 2**15  # numbers for which torch uses a thread
 _kept = threading.Event()  # never set
 _has_begun = False

@@ -61,7 +61,7 @@ def restored(options: Any) -> Optional[Restored]:
 
 
 def has_adaptive_softmax(options: Any) -> bool:
-    """Whether the model that the training goes on from was built with an adaptive softmax."""
+    """Return whether the model that training goes on from was built with an adaptive softmax."""
     path = chosen(options)
     if path is None:
         return False

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fairseq_bnce.scoring.diagnosis import Context, Diagnosis, Measures
 
 logger = logging.getLogger(__name__)
-_BINS = 80  # of a picture
+_BINS = 80  # bins of a picture's histogram
 _SHOWN = (
     ("contexts", "contexts", ",d"),
     ("mu_z (nats)", "mu_z", ".4f"),

@@ -36,8 +36,8 @@ from fairseq_bnce.text.tokens import SPECIALS
 if TYPE_CHECKING:
     from fairseq_bnce.scoring.new_words import Contexts, Extension, RowFinder
 
-_TOKENS = 250_000  # of lines with new words, and of lines without
-_LINES, _LENGTH = 200, 20  # of random words
+_TOKENS = 250_000  # tokens of lines with new words, and of lines without
+_LINES, _LENGTH = 200, 20  # lines of random words, and words a line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -150,7 +150,7 @@ def _content(path: str, finder: RowFinder, found: Extension, dictionary: Any) ->
     from fairseq_bnce.state import ScoringState
 
     content = checkpoints.read(path)
-    content.pop("last_optimizer_state", None)  # which has no such rows
+    content.pop("last_optimizer_state", None)  # the optimiser has no rows of new words
     parameters, unk = content["model"], finder.scorer.dictionary.unk()
     if finder.of_unk:
         extending.add_to_row(parameters, finder.of_unk, unk, found.unk)

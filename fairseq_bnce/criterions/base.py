@@ -123,7 +123,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         try:
             options = flags.read(cfg, getattr(cls, "__dataclass"), type(task) if trains else None)
         except FlagsError as error:
-            if hasattr(sys.modules["__main__"], "cli_main"):  # a command of fairseq
+            if hasattr(sys.modules["__main__"], "cli_main"):  # fairseq's commands define it
                 sys.exit(str(error))  # without a traceback
             raise
         return cls(task, options)
@@ -283,7 +283,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         initial_scores.set_to(layer, log_q + (self.start.value or 0.0), squashes)
 
     def _begin(self, batch: TokenBatch) -> None:
-        """On the first training batch that has a token: measure log Z, and log where it starts."""
+        """Measure log Z on the first training batch with a token, and log where it starts."""
         batch.layer.check_trained_here("--criterion")
         if batch.layer.kind.is_started:
             batch.layer.kind.start(batch.features, self.known_start)

@@ -22,7 +22,7 @@ from fairseq_bnce.errors import require
 from fairseq_bnce.state import ScoringState
 
 _MOST_CONTEXTS, _FEWEST_CONTEXTS = 1024, 32
-_MOST_SCORES = 2**27  # in the measurement: seconds on one core at any vocabulary size
+_MOST_SCORES = 2**27  # the measurement takes seconds on one core at any vocabulary size
 
 
 class Start(NamedTuple):
@@ -85,7 +85,7 @@ class CriterionWithLogZ(FairseqCriterion):
 
     @property
     def log_z(self) -> float:
-        """The constant log Z, nats; 0 until it is known, and for losses that do not normalise."""
+        """Return the constant log Z, nats; 0 until known, and for losses that do not normalise."""
         learned = 0.0 if self.learned_log_z is None else self.learned_log_z.item()
         return self.known_start + learned
 
@@ -96,7 +96,7 @@ class CriterionWithLogZ(FairseqCriterion):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether log Z has to be measured."""
+        """Return whether log Z has to be measured."""
         return self.normalises_itself and self.start.value is None
 
     def _keep_normaliser(self) -> None:

@@ -20,7 +20,7 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 # fairseq prints no name with a leading underscore.
-_BITS, _U_BITS = "_bits", "_u_bits"  # a token; the loss may be a sentence's
+_BITS, _U_BITS = "_bits", "_u_bits"  # logged for each token; the loss may be a sentence's
 _MEAN_SQUARE = "_z_square"  # (log Z_c - log Z)^2, for sigma_z
 _LEFT_OUT, _SAMPLED = "_left_out", "_sampled"  # N / M - 1, and M sampled contexts, for ppl_se
 

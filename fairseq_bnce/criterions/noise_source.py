@@ -43,7 +43,7 @@ class NoiseSource:
         # Only language modeling cuts running text, unless a flag says otherwise.
         self.has_sentences = str(getattr(args, "sample_break_mode", None)) != "none"
         dictionary, has_starts = task.target_dictionary, getattr(args, "add_bos_token", False)
-        self._marks = [dictionary.eos(), *[dictionary.bos()] * has_starts]  # once a sentence
+        self._marks = [dictionary.eos(), *[dictionary.bos()] * has_starts]  # one each a sentence
         if options.bnce_group == "time" and (self.has_sentences or has_starts):
             logger.warning(
                 "--bnce-group time is for --sample-break-mode none without --add-bos-token: the "
@@ -56,12 +56,12 @@ class NoiseSource:
 
     @functools.cached_property
     def unigram(self) -> NoiseDistribution:
-        """The distribution of the training targets."""
+        """Return the distribution of the training targets."""
         return NoiseDistribution(self._counts)
 
     @functools.cached_property
     def distribution(self) -> NoiseDistribution:
-        """The distribution that noise is sampled from."""
+        """Return the distribution that noise is sampled from."""
         kind, power = KINDS[self._options.noise], self._options.noise_power
         if kind.make is NoiseDistribution and power == 1:
             return self.unigram

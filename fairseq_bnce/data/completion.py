@@ -156,7 +156,7 @@ class Accuracy(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share of correct answers, from 0 to 1."""
+        """Return the share of correct answers, from 0 to 1."""
         return self.right / self.asked
 
     def interval(self) -> Tuple[float, float]:

@@ -193,7 +193,7 @@ CORPORA = {
         settings={"vocab_size": 80_000, "split": [0.8944, 0.0525, 0.0531]},
         lines=dump_sentences,
         types=80_000,
-        words=124_301_826,  # of wikifil.pl
+        words=124_301_826,  # wikifil.pl's count
     ),
     "obwb": Corpus(
         "One Billion Word Benchmark",

@@ -37,7 +37,7 @@ SPLITS = ("train", "valid", "test")
 DEFAULT_SPLIT = (0.9, 0.05, 0.05)
 CHUNK = 1000  # lines that a process tokenises at a time
 BYTES_PER_WORKER = 1 << 18  # another process takes as long to start as to read fewer
-LOOKS = {  # of lines, for the report's warnings
+LOOKS = {  # how lines may look, for the report's warnings
     "escaped": re.compile("&(?:apos|quot);"),
     "of_a_page": re.compile(r"^.{60,80}$"),
     "ended": re.compile(r"""[.!?\u2026]["'\u2019\u201d\u00bb)\]\s]*$"""),

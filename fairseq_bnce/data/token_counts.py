@@ -86,7 +86,7 @@ def _counts_of_files(task: FairseqTask, prefixes: List[str]) -> np.ndarray:
     full = task.source_dictionary if hasattr(task, "output_dictionary") else dictionary
     counts = np.sum([count_tokens(prefix, full, cache=True) for prefix in prefixes], axis=0)
     args = getattr(task, "args", None)
-    if hasattr(args, "sample_break_mode"):  # of language_modeling; others cut no blocks
+    if hasattr(args, "sample_break_mode"):  # only language_modeling cuts blocks
         _count_as_cut(counts, args, prefixes, full)
     targets, others = np.split(counts, [len(dictionary)])
     targets[dictionary.unk()] += others.sum()

@@ -229,4 +229,4 @@ def check_scorer(scorer: LanguageModel) -> None:
 
 
 def _nothing() -> None:
-    """Stands for a weak reference, in a history that was not read."""
+    """Return None, as a dead weak reference does, for a history that was not read."""

@@ -108,7 +108,7 @@ class KenlmModel:
 
     @property
     def order(self) -> int:
-        """The number of words that a score depends on; huge if unlimited."""
+        """Return the number of words that a score depends on; huge if unlimited."""
         return self.scorer.order or sys.maxsize
 
     def score(self, sentence: Text, bos: bool = True, eos: bool = True) -> float:

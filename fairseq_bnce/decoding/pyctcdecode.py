@@ -66,7 +66,7 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
 
     @property
     def order(self) -> int:
-        """The number of words that the model sees, its next word included; huge if unlimited."""
+        """Return the number of words that the model sees, with the next word; huge if unlimited."""
         return self.scorer.order or sys.maxsize
 
     def get_start_state(self) -> History:

@@ -12,7 +12,7 @@ from fairseq_bnce.scoring.language_model import LanguageModel
 
 logger = logging.getLogger(__name__)
 
-MAX_OOV = 0.5  # of a decoder's words
+MAX_OOV = 0.5  # the share of a decoder's words
 # Nats, instead of minus infinity: flashlight's tries turn that into NaN, and ESPnet may multiply
 # it by 0.
 FORBIDDEN = -1e10

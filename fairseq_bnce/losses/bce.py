@@ -42,7 +42,7 @@ def sampled_bce_loss(
     ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
-    """Binary cross-entropy of the target and of all words, sampled by K draws that tokens share.
+    """Compute the binary cross-entropy of all words, sampled by K draws that tokens share.
 
     With the score m(v, i) = h_i . W_v + b_v and the log-odds s(v, i) = m(v, i) - log_z - log a(v),
     loss_i = softplus(-s(w_i, i)) plus a sum that the estimator chooses:
@@ -107,7 +107,7 @@ def sampled_bce(
     log_z: Number,
     reduction: str,
 ) -> Tensor:
-    """The core of :func:`sampled_bce_loss`; ``target`` (N,) and ``draws`` index ``words``."""
+    """Compute :func:`sampled_bce_loss` over ``words``, which ``target`` and ``draws`` index."""
     features, words = words.promoted(features)
     ids, counts = draws
     log_expected = words.log_expected(counts.sum().double().log())  # log(K q)

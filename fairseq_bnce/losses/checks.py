@@ -75,5 +75,5 @@ def check_values(
 
 
 def _are_log_probabilities(log_q: Tensor) -> Tensor:
-    """False for probabilities and counts, which are above 0, and for words that never come."""
+    """Return False for probabilities and counts, which are above 0, and for words never drawn."""
     return log_q.isfinite() & (log_q <= _LOG_1)

@@ -26,7 +26,7 @@ def batch_nce_loss(
     ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
-    """Batch noise-contrastive estimation: the other targets of the group are the noise.
+    """Compute batch noise-contrastive estimation: the group's other targets are the noise.
 
     With the score m(v, i) = h_i . W_v + b_v, the number of noise words K = N - 1 + K0 and the
     log-odds D(v, i) = m(v, i) - log_z - log(K q(v)):
@@ -72,7 +72,7 @@ def batch_nce_loss(
 def batch_nce(
     features: Tensor, words: Words, target: Tensor, noise: Tensor, *, log_z: Number, reduction: str
 ) -> Tensor:
-    """The core of :func:`batch_nce_loss`; ``target`` (N,) and ``noise`` (K0,) index ``words``."""
+    """Compute :func:`batch_nce_loss` over ``words``, which ``target`` and ``noise`` (K0,) index."""
     count = max(len(target) - 1 + len(noise), 1)
     offset = words.log_expected(math.log(count), log_z)
     counts = multiplicities(len(words.weight), target, noise).to(offset.dtype)
@@ -92,7 +92,7 @@ def shared_nce_loss(
     ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
-    """Noise-contrastive estimation with K draws that all tokens share.
+    """Compute noise-contrastive estimation with K draws that all tokens share.
 
     With the score m(v, i) = h_i . W_v + b_v and the log-odds
     D(v, i) = m(v, i) - log_z - log(K q(v)):
@@ -132,7 +132,7 @@ def shared_nce_loss(
 def shared_nce(
     features: Tensor, words: Words, target: Tensor, draws: Draws, *, log_z: Number, reduction: str
 ) -> Tensor:
-    """The core of :func:`shared_nce_loss`; ``target`` (N,) and ``draws`` index ``words``."""
+    """Compute :func:`shared_nce_loss` over ``words``, which ``target`` (N,) and ``draws`` index."""
     features, words = words.promoted(features)
     offset = words.log_expected(draws.counts.sum().double().log(), log_z)
     data = words.target_scores(features, target) - offset[target]
@@ -153,7 +153,7 @@ def nce_loss(
     ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
-    """Noise-contrastive estimation with K fresh draws for every token (the slow baseline).
+    """Compute noise-contrastive estimation with K fresh draws for every token (slow baseline).
 
     With the score m(v, i) = h_i . W_v + b_v and the log-odds
     D(v, i) = m(v, i) - log_z - log(K q(v)):
@@ -194,7 +194,7 @@ def nce_loss(
 def nce(
     features: Tensor, words: Words, target: Tensor, draws: Tensor, *, log_z: Number, reduction: str
 ) -> Tensor:
-    """The core of :func:`nce_loss`; ``target`` (N,) and ``draws`` (N, K) index ``words``."""
+    """Compute :func:`nce_loss` over ``words``, which ``target`` (N,) and ``draws`` (N, K) index."""
     features, words = words.promoted(features)
     offset = words.log_expected(math.log(draws.size(1)), log_z)
     data = words.target_scores(features, target) - offset[target]

@@ -36,7 +36,7 @@ def partition_penalty(
     reduction: str = "sum",
     squash: bool = False,
 ) -> Tensor:
-    """alpha (log Z_c - log Z)^2 for every context: the explicit self-normalisation term.
+    """Compute alpha (log Z_c - log Z)^2 for every context, the self-normalisation term.
 
     Args:
         features: (N, D) floating point, the contexts to regularise: all of them, or a random share
@@ -75,7 +75,7 @@ def log_partition(
     chunk_tokens: Optional[int] = None,
     squash: bool = False,
 ) -> Tensor:
-    """log Z_c = logsumexp_v m(v, c) for every context c, exactly, in bounded memory.
+    """Compute log Z_c = logsumexp_v m(v, c) for every context c, exactly, in bounded memory.
 
     Scores are made tile by tile and never held together. The backward pass reads the scores of a
     lone tile, which the forward pass keeps, and makes those of several tiles again.
@@ -127,7 +127,7 @@ def predictive_statistics(
     chunk_tokens: Optional[int] = None,
     squash: bool = False,
 ) -> Predictive:
-    """Partition function, entropy and likeliest word of every context, in bounded memory.
+    """Compute log Z_c, entropy and likeliest word of every context, in bounded memory.
 
     The entropy is H_c = log Z_c - sum_v p(v | c) m(v, c). Table 5 of Goldberger & Melamud (2018)
     relates H_c to log Z_c. No gradients.
@@ -252,7 +252,7 @@ def _shares(
     chunk_tokens: Optional[int],
     squash: bool,
 ) -> Iterator[Tuple[slice, slice, Tensor]]:
-    """d log Z_c / d score, tile by tile: the softmax probabilities, times a squashing's slope."""
+    """Yield d log Z_c / d score, tile by tile: softmax probabilities, times a squashing's slope."""
     for tokens, words, scores in _tiles(features, weight, bias, chunk_tokens):
         slope = squashing_slope(scores) if squash else None
         scores = squashed(scores) if squash else scores
@@ -263,7 +263,7 @@ def _shares(
 def _tiles(
     features: Tensor, weight: Tensor, bias: Optional[Tensor], chunk_tokens: Optional[int]
 ) -> Iterator[Tuple[slice, slice, Tensor]]:
-    """Tokens, words and their scores, in tiles of bounded size that cover the score matrix."""
+    """Yield tokens, words and their scores, in tiles that cover the score matrix."""
     count, vocabulary = max(len(features), 1), max(len(weight), 1)
     limit, per_tile = _TILE_SCORES["gpu"], chunk_tokens or _TILE_TOKENS
     if features.device.type == "cpu":
@@ -282,6 +282,6 @@ def _tiles(
 
 
 def _no_words(features: Tensor, weight: Tensor) -> Tensor:
-    """log Z_c over no words: (N,), -inf."""
+    """Return log Z_c over no words: (N,), -inf."""
     dtype = at_least_float32(features, weight)
     return features.new_full((features.size(0),), -math.inf, dtype=dtype)

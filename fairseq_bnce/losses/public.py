@@ -58,7 +58,7 @@ def checked_loss(
     words = words if len(used) == len(weight) else words.select(used)
     kind = "none" if reduction == "none" else "sum"
     loss = core(features, words, place, draws, reduction=kind, **options)
-    if reduction == "mean":  # of no token as torch has it: nan, whose gradient is 0
+    if reduction == "mean":  # without a token nan with gradient 0, as torch's
         return loss / len(kept) if len(kept) else loss + math.nan
     if reduction == "none" and len(kept) < len(tensors[1]):
         return loss.new_zeros(len(tensors[1])).index_copy(0, kept, loss)

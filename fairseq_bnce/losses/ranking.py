@@ -24,7 +24,7 @@ def ranking_nce_loss(
     ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
-    """Ranking noise-contrastive estimation over the group's words, which can normalise itself.
+    """Compute ranking noise-contrastive estimation over the group's words.
 
     The group's n targets and draws together are importance samples of the partition function. With
     the score m(v, i) = h_i . W_v + b_v, over the distinct words u, each n_u times among the n:
@@ -80,7 +80,7 @@ def ranking_nce(
     log_z: Number,
     reduction: str,
 ) -> Tensor:
-    """The core of :func:`ranking_nce_loss`; ``target`` (N,) and ``noise`` (K0,) index ``words``."""
+    """Compute :func:`ranking_nce_loss` over ``words``, which ``target`` and ``noise`` index."""
     expected = words.log_expected(math.log(max(len(target) + len(noise), 1)))
     counts = multiplicities(len(words.weight), target, noise).to(expected.dtype)
     objective = Ranking(counts.log() - expected, target, alpha, log_z)
@@ -99,7 +99,7 @@ def sampled_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "sum",
 ) -> Tensor:
-    """Sampled softmax: the target is ranked against K draws that all tokens share.
+    """Compute the sampled softmax: the target is ranked against K draws that tokens share.
 
     With the score m(v, i) = h_i . W_v + b_v, over v in {w_i} and the r_k that are not w_i:
 
@@ -143,7 +143,7 @@ def sampled_softmax_loss(
 def sampled_softmax(
     features: Tensor, words: Words, target: Tensor, draws: Draws, *, log_z: Number, reduction: str
 ) -> Tensor:
-    """The core of :func:`sampled_softmax_loss`; ``target`` (N,) and ``draws`` index ``words``."""
+    """Compute :func:`sampled_softmax_loss` over ``words``, which ``target`` and ``draws`` index."""
     features, words = words.promoted(features)
     ids, counts = draws
     expected = words.log_expected()

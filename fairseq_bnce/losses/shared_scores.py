@@ -44,10 +44,10 @@ class Objective(Protocol):
     """Losses of contexts from their scores (n, U) with all words."""
 
     def __call__(self, scores: Tensor, tokens: slice, gradient: bool) -> Tensor:
-        """The losses (n,) of a chunk of the tokens; with ``gradient``, the scores become G."""
+        """Compute the losses (n,) of a chunk of tokens; with ``gradient``, the scores become G."""
 
     def padded(self, more: int) -> "Objective":
-        """The same losses with ``more`` further words, which change nothing."""
+        """Return the same objective with ``more`` further words, which change no loss."""
 
 
 class BinaryNCE(NamedTuple):
@@ -147,7 +147,7 @@ class OtherWords(NamedTuple):
 def shared_loss(
     features: Tensor, weight: Tensor, bias: Optional[Tensor], objective: Objective, reduction: str
 ) -> Tensor:
-    """The losses of an objective over the words' scores m(u, i) = h_i . W_u + b_u.
+    """Compute an objective's losses over the words' scores m(u, i) = h_i . W_u + b_u.
 
     Args:
         features: (N, D), in any precision.
@@ -170,12 +170,12 @@ def _leave_out(scores: Tensor, place: Tensor) -> None:
 
 
 def reduce(values: Tensor, reduction: str) -> Tensor:
-    """The sum or the mean of ``values``, or ``values``."""
+    """Return the sum or the mean of ``values``, or ``values``."""
     return values if reduction == "none" else getattr(values, reduction)()
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x))."""
+    """Compute log(1 + exp(x))."""
     return F.softplus(x, threshold=_SOFTPLUS_THRESHOLD)
 
 
@@ -214,7 +214,7 @@ class _SharedLoss(torch.autograd.Function):
 def _evaluate(
     inputs: _Inputs, objective: Objective, factor: Optional[Tensor], gradient: bool
 ) -> Tuple[Tensor, Optional[List[Optional[Tensor]]]]:
-    """The losses (N,); and, where wanted, the gradients of the inputs.
+    """Compute the losses (N,) and, where wanted, the gradients of the inputs.
 
     Args:
         factor: (N,) the weights of the losses in the gradients; None for 1.
@@ -230,7 +230,7 @@ def _evaluate(
     losses = h.new_empty(len(h), dtype=exact)
 
     def matrix_of(tokens: slice) -> Tensor:
-        """G (n, U) of a chunk, whose losses are stored."""
+        """Return G (n, U) of a chunk, and store its losses."""
         scores = wide_linear(h[tokens], w, b)
         losses[tokens] = objective(scores, tokens, gradient)
         return scores if factor is None else scores.mul_(factor[tokens, None])
@@ -248,14 +248,14 @@ def _evaluate(
 
 
 def _wide(h: Tensor, words: int, matrix_of: Callable[[slice], Tensor]) -> _Matrices:
-    """G of one chunk after the other, with the slice of its tokens."""
+    """Yield G of one chunk after the other, with the slice of its tokens."""
     most = _CHUNK_SCORES["cpu" if h.device.type == "cpu" else "gpu"]
     for tokens in _slices(0, len(h), max(1, most // max(1, words))):
         yield tokens, matrix_of(tokens)
 
 
 def _halves(h: Tensor, words: int, matrix_of: Callable[[slice], Tensor]) -> _Matrices:
-    """G of several chunks together, rounded to halves."""
+    """Yield G of several chunks together, rounded to halves."""
     size = max(1, _CHUNK_SCORES["halves"] // max(1, words))
     for block in _slices(0, len(h), size * _BLOCK_CHUNKS):
         matrix = h.new_empty(block.stop - block.start, words)
@@ -266,15 +266,15 @@ def _halves(h: Tensor, words: int, matrix_of: Callable[[slice], Tensor]) -> _Mat
 
 
 def _slices(first: int, end: int, size: int) -> Iterator[slice]:
-    """Slices of up to ``size`` that cover a range; one of an empty range."""
+    """Yield slices of up to ``size`` that cover a range; one for an empty range."""
     for start in range(first, max(end, first + 1), size):
         yield slice(start, min(start + size, end))
 
 
 def _added(sums: Optional[_Inputs], inputs: _Inputs, block: slice, matrix: Tensor) -> _Inputs:
-    """The gradients of the inputs: the sums so far, plus those of a block's G."""
+    """Add the inputs' gradients by a block's G to the sums so far."""
     features, weight, bias = inputs
-    is_lone = len(matrix) == len(features)  # else summed in float32 or better
+    is_lone = len(matrix) == len(features)  # several blocks are summed in float32 or better
     if sums is None:  # made when the first scores are gone, for the sake of the peak of memory
         dtype = weight.dtype if is_lone else at_least_float32(weight)
         of_bias = None if bias is None else torch.zeros_like(bias)

@@ -5,11 +5,11 @@ from torch import Tensor
 
 SQUASHED_LIMIT = 10.0  # squashed scores stay below it in absolute value
 FITTING = 9.9  # unsquashed() clamps to it, since the slope is almost 0 beyond
-SQUASHED_SCALE = 5.0  # of the scores that are squashed
+SQUASHED_SCALE = 5.0  # scores are divided by it before tanh
 
 
 def squashed(scores: Tensor) -> Tensor:
-    """10 tanh(x / 5): scores between -10 and 10.
+    """Compute 10 tanh(x / 5): scores between -10 and 10.
 
     Args:
         scores: floating point, any shape.
@@ -29,7 +29,7 @@ def squashed(scores: Tensor) -> Tensor:
 
 
 def unsquashed(scores: Tensor) -> Tensor:
-    """The x of ``squashed(x) = scores``; scores beyond 9.9 in absolute value are clamped to it.
+    """Compute the x of ``squashed(x) = scores``; scores are clamped to +-9.9.
 
     Args:
         scores: floating point, any shape.
@@ -45,5 +45,5 @@ def unsquashed(scores: Tensor) -> Tensor:
 
 
 def squashing_slope(scores: Tensor) -> Tensor:
-    """The derivative of :func:`squashed`, of the same shape."""
+    """Compute the derivative of :func:`squashed`, of the same shape."""
     return SQUASHED_LIMIT / SQUASHED_SCALE * (1 - torch.tanh(scores / SQUASHED_SCALE).square())

@@ -20,7 +20,7 @@ _HAS_WIDE_PRODUCT = "dtype" in torch.ops.aten.mm.overloads() and torch.version.h
 
 
 def at_least_float32(*tensors: Tensor) -> torch.dtype:
-    """The widest of the tensors' dtypes and float32."""
+    """Return the widest of the tensors' dtypes and float32."""
     dtype = torch.float32
     for tensor in tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
@@ -28,7 +28,7 @@ def at_least_float32(*tensors: Tensor) -> torch.dtype:
 
 
 def product_dtype(a: Tensor, b: Tensor) -> torch.dtype:
-    """The dtype in which matrix products take ``a`` and ``b``.
+    """Return the dtype in which matrix products take ``a`` and ``b``.
 
     Halves stay halves where :func:`wide_linear` multiplies them on tensor cores. All other tensors
     are raised to float32 or better.
@@ -40,7 +40,7 @@ def product_dtype(a: Tensor, b: Tensor) -> torch.dtype:
 
 
 def wide_linear(features: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """h . W_u + b_u of (N, D), (U, D) and (U,) or None: (N, U) in float32 or better.
+    """Compute h . W_u + b_u (N, U) of (N, D), (U, D) and (U,) or None, in float32 or better.
 
     The features and the weight have the :func:`product_dtype`.
     """
@@ -63,7 +63,7 @@ def first_order(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def guarded(ctx: Any, tensor: Tensor, *rest: Any) -> Any:
-        if torch.is_grad_enabled():  # in a backward pass with create_graph=True alone
+        if torch.is_grad_enabled():  # only in a backward pass with create_graph=True
             raise RuntimeError(f"{type(ctx).__name__}: required a first derivative, got a second")
         with torch.autocast(device_type=tensor.device.type, enabled=False):
             return method(ctx, tensor, *rest)
@@ -85,7 +85,7 @@ class Words(NamedTuple):
     log_q: Optional[Tensor] = None
 
     def promoted(self, features: Tensor) -> Tuple[Tensor, "Words"]:
-        """Features and words in the dtypes that products and scores take.
+        """Return features and words in the dtypes that products and scores take.
 
         Rows are raised before they are repeated, so that the gradients of a word's several uses are
         summed in that precision, and rounded to the weight's own dtype once.
@@ -95,7 +95,7 @@ class Words(NamedTuple):
         return features.to(dtype), self._replace(weight=self.weight.to(dtype), bias=bias)
 
     def log_expected(self, log_count: Number = 0.0, log_z: Number = 0.0) -> Tensor:
-        """log Z + log(K q), (U,) in float32 or better."""
+        """Compute log Z + log(K q), (U,) in float32 or better."""
         assert self.log_q is not None
         # Summed in float64: log q comes in float32, and scores may be finer than that.
         return (self.log_q.double() + (log_z + log_count)).to(at_least_float32(self.weight))
@@ -106,17 +106,17 @@ class Words(NamedTuple):
         return F.embedding(ids, self.weight), bias
 
     def select(self, ids: Tensor) -> "Words":
-        """Some of the words."""
+        """Return some of the words."""
         return Words(*self.rows(ids), None if self.log_q is None else self.log_q[ids])
 
     def target_scores(self, features: Tensor, target: Tensor) -> Tensor:
-        """m(w_i, i), (N,) of one word after each context."""
+        """Compute m(w_i, i) (N,) of one word after each context."""
         rows = F.embedding(target, self.weight.to(at_least_float32(self.weight)))
         scores = (rows * features).sum(dim=1)
         return scores if self.bias is None else scores + self.bias.index_select(0, target)
 
     def rowwise_scores(self, features: Tensor, ids: Tensor) -> Tensor:
-        """m(r_ik, i), (N, K) of K other words after each context."""
+        """Compute m(r_ik, i) (N, K) of K other words after each context."""
         exact = at_least_float32(self.weight)
         scores = _RowwiseScores.apply(features.to(exact), self.weight.to(exact), ids)
         if self.bias is None:
@@ -168,7 +168,7 @@ class _RowwiseScores(torch.autograd.Function):
 def target_scores(
     features: Tensor, target: Tensor, weight: Tensor, bias: Optional[Tensor]
 ) -> Tensor:
-    """m(w_i, i) = h_i . W_w + b_w, one dot product a token: no work or memory grows with V.
+    """Compute m(w_i, i) = h_i . W_w + b_w, one dot product a token, independent of V.
 
     Args:
         features: (N, D) floating point.
@@ -198,13 +198,13 @@ def target_scores(
 
 
 def distinct(*ids: Tensor) -> Tuple[Tensor, List[Tensor]]:
-    """The distinct words (U,) of ``ids`` (any shapes), sorted, and ``ids`` as indices into them."""
+    """Return the distinct words (U,) of ``ids`` (any shapes), sorted, and ``ids`` as indices."""
     words, indices, count = _numbered(ids)
     return words[: int(count)], indices
 
 
 def distinct_with_draws(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tensor], Draws]:
-    """The distinct words of ``draws`` and ``ids`` together, and those of the draws.
+    """Return the distinct words of ``draws`` and ``ids`` together, and those of the draws.
 
     Args:
         draws: (K,) int64, K >= 1.
@@ -222,7 +222,7 @@ def distinct_with_draws(draws: Tensor, *ids: Tensor) -> Tuple[Tensor, List[Tenso
 
 
 def _numbered(ids: Sequence[Tensor]) -> Tuple[Tensor, List[Tensor], Tensor]:
-    """The distinct ids, sorted, with anything behind them; ``ids`` as indices; how many there are.
+    """Return the distinct ids, sorted, with anything after them; ``ids`` as indices; their number.
 
     The count stays on its device, so that a caller can read it together with others.
     """
@@ -238,7 +238,7 @@ def _numbered(ids: Sequence[Tensor]) -> Tuple[Tensor, List[Tensor], Tensor]:
 
 
 def multiplicities(size: int, *ids: Tensor) -> Tensor:
-    """How often each of ``size`` words occurs in ``ids``, (size,) float32."""
+    """Count how often each of ``size`` words occurs in ``ids``, (size,) float32."""
     flat = torch.cat(ids)
     # Not bincount, for which a GPU makes the host wait; ones add up exactly in any order.
     ones = torch.ones_like(flat, dtype=torch.float32)
@@ -246,6 +246,6 @@ def multiplicities(size: int, *ids: Tensor) -> Tensor:
 
 
 def place_among(ids: Tensor, size: int) -> Tensor:
-    """Where each of ``size`` words is among the distinct ``ids``, (size,); -1 for others."""
+    """Find each of ``size`` words' place among the distinct ``ids``, (size,); -1 for others."""
     places = torch.arange(len(ids), device=ids.device)
     return ids.new_full((size,), -1).scatter_(0, ids, places)

@@ -60,7 +60,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     """
 
     rule: type
-    own_options: Mapping[str, str]  # of this rule alone: their names, and the fields that hold them
+    own_options: Mapping[str, str]  # this rule's own: their names, and the fields that hold them
     # Under --amp fairseq unscales the gradients itself, and calls torch's GradScaler.step() on
     # this object, which would unscale them again but for this attribute.
     _step_supports_amp_scaling = True
@@ -72,7 +72,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
-        """The rule's options. A resumed run takes the checkpoint's, except for the lr."""
+        """Return the rule's options. A resumed run takes the checkpoint's, except for the lr."""
         lr = self.cfg.lr
         lr = float(lr[0]) if hasattr(lr, "__getitem__") else float(lr)
         own = {name: getattr(self.cfg, field) for name, field in self.own_options.items()}
@@ -100,7 +100,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
             torch._foreach_mul_(gradients, float(c))
         elif _HAS_TENSOR_FACTOR:
             torch._foreach_mul_(gradients, c.to(gradients[0].device))
-        else:  # which would read the factor: a GPU's host would wait
+        else:  # float(c) would make a GPU's host wait
             for gradient in gradients:
                 gradient.mul_(c.to(gradient))
 
@@ -139,7 +139,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
             super().step(closure, scale, groups)
 
     def _stored_gradients(self) -> List[Tensor]:
-        """All gradients' stored numbers, not copied; a row-sparse gradient has each row once."""
+        """Return all gradients' stored numbers, not copied, with each sparse row once."""
         gradients = []
         for parameter in self.params:
             gradient = parameter.grad
@@ -190,7 +190,7 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
 def take_row_sparse(optimizer: FairseqOptimizer) -> None:
     """Let the gradients of a trainer's optimiser be row-sparse under --amp, too."""
     if isinstance(optimizer, AMPOptimizer):
-        # Its own multiplies ``grad.data``, which leaves a sparse gradient silently as it was.
+        # fairseq's method multiplies ``grad.data``, which does not change a sparse gradient.
         optimizer.multiply_grads = optimizer.fp32_optimizer.multiply_grads
 
 

@@ -60,7 +60,7 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Non
 
 
 def is_marked(parameter: Tensor) -> bool:
-    """Whether this parameter's gradients are row-sparse."""
+    """Return whether this parameter's gradients are row-sparse."""
     return getattr(parameter, _MARK, False)
 
 
@@ -83,7 +83,7 @@ class RowSparseEmbedding(nn.Embedding):
 
 
 def gather(parameter: Tensor, ids: Tensor) -> Tensor:
-    """``parameter[ids]`` (U, ...): row-sparse under grad if the parameter is marked.
+    """Return ``parameter[ids]`` (U, ...), with a row-sparse gradient if the parameter is marked.
 
     Args:
         ids: (U,) distinct, in ascending order.
@@ -95,7 +95,7 @@ def gather(parameter: Tensor, ids: Tensor) -> Tensor:
 
 
 def gradient_of(parameter: Tensor) -> Tensor:
-    """A marked parameter's gradient, row-sparse; without rows where no batch has used it."""
+    """Return a marked parameter's row-sparse gradient, without rows where no batch has used it."""
     gradient = parameter.grad
     if gradient is None:
         ids = torch.empty(0, dtype=torch.int64, device=parameter.device)
@@ -109,12 +109,12 @@ def gradient_of(parameter: Tensor) -> Tensor:
 def sparse_rows(
     ids: Tensor, rows: Tensor, shape: Tuple[int, ...], is_merged: bool = False
 ) -> Tensor:
-    """The gradient of this ``shape`` whose rows ``ids`` (U,) are ``rows`` (U, ...)."""
+    """Return the gradient of this ``shape`` whose rows ``ids`` (U,) are ``rows`` (U, ...)."""
     return _make_sparse(ids[None], rows, shape)._coalesced_(is_merged)
 
 
 def merge(gradient: Tensor) -> Tensor:
-    """The same gradient with every row once: values of a row are summed, in float32 or better."""
+    """Sum a gradient's values of each row, in float32 or better: every row comes once."""
     if gradient.is_coalesced():
         return gradient
     ids, rows = gradient._indices()[0], gradient._values()
@@ -124,7 +124,7 @@ def merge(gradient: Tensor) -> Tensor:
 
 
 def mean_over_ranks(gradient: Tensor) -> Tensor:
-    """The mean of all ranks' gradients, merged, the same bits on every rank.
+    """Return the mean of all ranks' gradients, merged, the same bits on every rank.
 
     Ranks exchange row ids (int64) and float32 rows: never a buffer of the parameter's size.
     """

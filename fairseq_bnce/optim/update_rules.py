@@ -63,11 +63,11 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         self.supports_step_with_scale = any(p.dtype in HALVES for p in parameters)
 
     def accumulators(self, group: Options) -> Sequence[str]:
-        """The names of the accumulators that the options ask for."""
+        """Return the names of the accumulators that the options ask for."""
         return ()
 
     def initial(self, value: Tensor, group: Options) -> Tensor:
-        """An accumulator before the first update: one entry or row for each row of the value."""
+        """Return an accumulator before the first update: an entry or row for each row."""
         return torch.zeros_like(value)
 
     def rule(self, parts: TensorLists, gradients: List[Tensor], step: int, group: Options) -> None:
@@ -99,7 +99,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             waiting: List[_Part] = []  # to be updated together
             kind: Any = None
-            numbers = 0  # of the waiting parts
+            numbers = 0  # how many the waiting parts have
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
@@ -134,7 +134,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             part.write()
 
     def _state(self, parameter: Tensor, group: Options) -> Dict[str, Any]:
-        """The parameter's state, completed for this update."""
+        """Return the parameter's state, completed for this update."""
         for option in self.dense_only:
             if group[option] and parameter.grad is not None and parameter.grad.is_sparse:
                 raise ValueError(
@@ -167,7 +167,7 @@ class _Part:
     def __init__(self, parameter: Tensor, state: Dict[str, Any], scale: Scale):
         self._parameter, gradient = parameter, parameter.grad
         assert gradient is not None
-        self._whole = {"value": parameter.data, **state}  # a master in the state replaces the first
+        self._whole = {"value": parameter.data, **state}  # a master replaces the parameter
         self.step: int = self._whole.pop("step")
         self.tensors, self._ids = self._whole, None
         if gradient.is_sparse:
@@ -272,7 +272,7 @@ class SparseAdagrad(RowSparseOptimizer):
         torch._foreach_addcdiv_(parts["value"], gradients, divisors, -group["lr"])
 
     def squares(self, gradients: List[Tensor]) -> List[Tensor]:
-        """The terms that gradients add to the accumulators."""
+        """Return the terms that gradients add to the accumulators."""
         return list(torch._foreach_mul(gradients, gradients))
 
 
@@ -287,7 +287,7 @@ class RowwiseAdagrad(SparseAdagrad):
     supports_flat_params = False
 
     def initial(self, value: Tensor, group: Options) -> Tensor:
-        shape = [*value.shape[:1], *[1] * (value.dim() - 1)]  # a number's is ()
+        shape = [*value.shape[:1], *[1] * (value.dim() - 1)]  # the shape of a number is ()
         return value.new_full(shape, group["initial_accumulator"])
 
     def squares(self, gradients: List[Tensor]) -> List[Tensor]:

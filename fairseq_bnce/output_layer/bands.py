@@ -74,20 +74,20 @@ class InBands(Kind):
 
     @property
     def size(self) -> int:
-        """D, the size of the features."""
+        """Return D, the size of the features."""
         return self.input_dim
 
     @property
     def bias(self) -> Optional[nn.Parameter]:
-        """The (V,) bias parameter; None for an adaptive softmax."""
+        """Return the (V,) bias parameter; None for an adaptive softmax."""
         return getattr(self, "output_bias", None)
 
     def full(self) -> Rows:
-        """All rows, (V, D) and (V,), expanded: for tests and for small vocabularies."""
+        """Return all rows, (V, D) and (V,), expanded: for tests and for small vocabularies."""
         return self.rows(torch.arange(len(self), device=self._bands()[0].table.device))
 
     def rows(self, ids: Tensor) -> Rows:
-        """The rows of the distinct words ``ids`` (U,), in ascending order, expanded.
+        """Return the rows of the distinct words ``ids`` (U,), in ascending order, expanded.
 
         A GPU makes the host wait once, for the number of words in each band.
         """
@@ -106,12 +106,12 @@ class InBands(Kind):
         return Rows(weight, None if self.bias is None else gather(self.bias, ids))
 
     def word_parameters(self) -> List[nn.Parameter]:
-        """The parameters that have a row, or a number, for each word."""
+        """Return the parameters that have a row, or a number, for each word."""
         tables = [band.table for band in self._bands()]
         return tables if self.bias is None else [*tables, self.bias]
 
     def scores(self, features: Tensor) -> Tensor:
-        """m(v, c) (N, V) of all words after features (N, D), in float32 or better."""
+        """Compute m(v, c) (N, V) of all words after features (N, D), in float32 or better."""
         with _without_autocast(features):
             parts = [
                 F.linear(p.inputs, p.weight.to(p.inputs)) + p.offset[:, None]
@@ -121,7 +121,7 @@ class InBands(Kind):
             return scores if self.bias is None else scores + self.bias
 
     def log_partition(self, features: Tensor, squash: bool) -> Tensor:
-        """log Z_c (N,) after features (N, D); no row is expanded."""
+        """Compute log Z_c (N,) after features (N, D); no row is expanded."""
         with _without_autocast(features):
             of_bands = [
                 losses.log_partition(*part[:3], squash=squash) + part.offset
@@ -131,7 +131,7 @@ class InBands(Kind):
 
     @torch.no_grad()
     def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
-        """Statistics of p(. | c) after features (N, D); no row is expanded."""
+        """Compute statistics of p(. | c) after features (N, D); no row is expanded."""
         parts = [
             (losses.predictive_statistics(*part[:3], squash=squash), part.offset)
             for part in self._parts(features, squash)
@@ -146,7 +146,7 @@ class InBands(Kind):
         return losses.Predictive(total, entropy, best.gather(0, band[None])[0], best_score)
 
     def tables(self) -> List[Table]:
-        """The bands; :meth:`inputs` has columns for each and its offset."""
+        """Return the bands; :meth:`inputs` has columns for each and its offset."""
         found, column = [], 0
         for band in self._bands():
             weight = band.table[: band.end - band.first]
@@ -156,7 +156,7 @@ class InBands(Kind):
         return found
 
     def inputs(self, features: Tensor) -> Tensor:
-        """(N, D'): for each band, the inputs of its words' scores and its offset."""
+        """Return (N, D'): for each band, the inputs of its words' scores and its offset."""
         parts = self._parts(features.to(at_least_float32(features)), False)
         return torch.cat([t for p in parts for t in (p.inputs, p.offset[:, None])], dim=1)
 
@@ -171,8 +171,8 @@ class InBands(Kind):
         ]
 
     def _class_rows(self, is_stored: bool = False) -> Tensor:
-        """The rows class_k (K, D) of all bands but the first; stored, a view to write to."""
-        first, layer = self.cutoff[0], self.head  # whose last rows they are
+        """Return the rows class_k (K, D) of all bands but the first; stored, a view to write to."""
+        first, layer = self.cutoff[0], self.head  # class rows are the head's last rows
         if isinstance(self.head, TiedHeadModule):
             first, layer = 0, self.head.class_proj
         weight = _weight(layer)
@@ -181,7 +181,7 @@ class InBands(Kind):
         return gather(weight, torch.arange(first, len(weight), device=weight.device))
 
     def _parts(self, features: Tensor, squash: bool) -> Iterator[_Part]:
-        """The terms of all bands; squashed scores have no offset, since squashing is not linear."""
+        """Yield the terms of all bands; squashed scores, which are not linear, have no offset."""
         for band in self._bands():
             yield self._part(band, features, squash)
 
@@ -220,7 +220,7 @@ class Adaptive(InBands):
         self.input_dim, self.vocab_size = softmax.input_dim, softmax.vocab_size
 
     def log_partition(self, features: Tensor, squash: bool) -> Tensor:
-        """log Z_c (N,) after features (N, D), of the head alone."""
+        """Compute log Z_c (N,) after features (N, D), of the head alone."""
         words, *tails = super()._parts(features, squash)
         scores = [losses.log_partition(*words[:3]), *(tail.offset for tail in tails)]
         return torch.stack(scores).logsumexp(dim=0)
@@ -252,7 +252,7 @@ def _without_autocast(like: Tensor) -> Any:
 
 
 def _weight(module: Any) -> nn.Parameter:
-    """The weight of a linear layer without a bias."""
+    """Return the weight of a linear layer without a bias."""
     is_plain = type(module) is nn.Linear and module.bias is None
     if not is_plain and not (type(module) is TiedLinear and not module.transpose):
         refuse(f"one with a {type(module).__name__}")
@@ -260,7 +260,7 @@ def _weight(module: Any) -> nn.Parameter:
 
 
 def _matrix(module: Any) -> Tensor:
-    """The matrix (d, D) of a linear layer; a tied one stores the transpose."""
+    """Return the matrix (d, D) of a linear layer; a tied one stores the transpose."""
     if type(module) is TiedLinear and module.transpose:
         return module.weight.t()
     return _weight(module)

@@ -36,7 +36,7 @@ class Bands(StartingBands, AdaptiveSoftmax):
         return self.dropout_module(features)
 
     def get_log_prob(self, input: Tensor, target: Any = None) -> Tensor:
-        """(B, T, V) log-probabilities after features (B, T, D), by the softmax over all words.
+        """Compute the softmax's log-probabilities (B, T, V) after features (B, T, D).
 
         fairseq's decoders call this method by its name. The whole tensor exists at once.
         """
@@ -111,6 +111,6 @@ def with_adaptive_softmax(options: Any) -> Any:
 
 
 def is_in_bands(model: nn.Module) -> bool:
-    """Whether the output layer of a model is in bands."""
+    """Return whether the output layer of a model is in bands."""
     softmax = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
     return isinstance(softmax, Bands)

@@ -25,10 +25,10 @@ _OWN = ("forward", "extract_features", "extract_features_scriptable")
 
 
 def can_be_set(layer: OutputLayer) -> bool:
-    """Whether the decoder can carry a score for every word: by a bias, or by a constant feature."""
+    """Return whether a bias or a constant feature can carry a score for every word."""
     if layer.bias is not None:
         return True
-    is_stored = isinstance(layer.full().weight, nn.Parameter)  # not so under weight_norm
+    is_stored = isinstance(layer.full().weight, nn.Parameter)  # weight_norm computes the weight
     return is_stored and _last_norm(layer.decoder) is not None
 
 
@@ -49,7 +49,7 @@ def shrink_scores(layer: OutputLayer) -> None:
 
 
 def fitting_log_z(log_q: Tensor, squash: bool) -> float:
-    """The log Z nearest to 0 with which scores can start at log q + log Z, nats.
+    """Return the log Z nearest to 0 with which scores can start at log q + log Z, nats.
 
     It is 0 unless squashed scores, which stay below 9.9, have to fit.
 
@@ -95,7 +95,7 @@ def _make_constant(decoder: TransformerDecoderBase, norm: nn.LayerNorm) -> float
 
 
 def _last_norm(decoder: nn.Module) -> Optional[nn.LayerNorm]:
-    """The affine layer normalisation that ends the decoder, also where layers are dropped."""
+    """Return the affine layer normalisation that ends the decoder, also under layer drop."""
     own, base = type(decoder), TransformerDecoderBase
     are_own = all(getattr(own, name, None) is getattr(base, name) for name in _OWN)
     if not (isinstance(decoder, TransformerDecoderBase) and are_own):

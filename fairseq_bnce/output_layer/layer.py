@@ -24,7 +24,7 @@ from fairseq_bnce.output_layer.bands import Adaptive
 from fairseq_bnce.output_layer.conversion import Bands
 from fairseq_bnce.output_layer.rows import Plain, Rows
 
-# Of squashed scores. To be read in fairseq's own error: Unexpected key(s) in state_dict:
+# Marks squashed scores. fairseq's own error shows the name: Unexpected key(s) in state_dict:
 # "decoder.<this>".
 SQUASHING_MARK = "score_squashing_needs_fairseq_bnce"
 
@@ -63,26 +63,26 @@ class OutputLayer:
 
     @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """Return where the rows are."""
         return self.parameters()[0].device
 
     def full(self) -> Rows:
-        """All rows, (V, D) and (V,): of bands, a new matrix of that size."""
+        """Return all rows, (V, D) and (V,): of bands, a new matrix of that size."""
         return self.kind.full()
 
     def rows(self, ids: Tensor) -> Rows:
-        """The rows of the distinct words ``ids`` (U,).
+        """Return the rows of the distinct words ``ids`` (U,).
 
         No work grows with V, except for a dense gradient where the rows are not row-sparse.
         """
         return self.kind.rows(ids)
 
     def parameters(self) -> List[nn.Parameter]:
-        """The parameters from which :meth:`rows` gathers words, which can be row-sparse."""
+        """Return the parameters from which :meth:`rows` gathers words, which can be row-sparse."""
         return self.kind.word_parameters()
 
     def target_scores(self, features: Tensor, target: Tensor, squash: bool = False) -> Tensor:
-        """m(w_i, i) (N,) after features (N, D), or (N, K) for K words after each context.
+        """Compute m(w_i, i) (N,) after features (N, D), or (N, K) for K words after each context.
 
         No work grows with V, except for words in the tails of an adaptive softmax, whose scores are
         normalised within the tail.
@@ -94,7 +94,7 @@ class OutputLayer:
         return losses.squashed(scores) if squash else scores
 
     def log_partition(self, features: Tensor, squash: bool = False) -> Tensor:
-        """log Z_c (N,) after features (N, D), exactly, in bounded memory: float32 nats or better.
+        """Compute log Z_c (N,) after features (N, D), exactly, in bounded memory, nats.
 
         Args:
             features: (N, D).
@@ -103,7 +103,7 @@ class OutputLayer:
         return self.kind.log_partition(features, squash)
 
     def predictive_statistics(self, features: Tensor, squash: bool = False) -> losses.Predictive:
-        """Partition function, entropy and likeliest word after features (N, D)."""
+        """Compute log Z_c, entropy and likeliest word after features (N, D)."""
         return self.kind.predictive_statistics(features, squash)
 
     def check_trained_here(self, flag: str) -> None:
@@ -212,7 +212,7 @@ def squash(model: nn.Module) -> None:
 
 
 def is_squashed(model: nn.Module) -> bool:
-    """Whether a model, not wrapped, returns squashed scores."""
+    """Return whether a model, not wrapped, returns squashed scores."""
     return hasattr(getattr(model, "decoder", None), SQUASHING_MARK)
 
 
@@ -225,17 +225,17 @@ def _add_mark(parameters: Dict[str, Tensor], prefix: str, *_: Any) -> None:
 
 
 def _squashed_output(_: nn.Module, __: Tuple, scores: Tensor) -> Tensor:
-    """A forward hook of the projection."""
+    """Squash the projection's output, as its forward hook."""
     return losses.squashed(scores)
 
 
 def _squashed_call(decoder: nn.Module, slot: str, *args: Any, **kwargs: Any) -> Tensor:
-    """A replacement for the method that projects."""
+    """Project and squash: a replacement for the method that projects."""
     return losses.squashed(getattr(type(decoder), slot)(decoder, *args, **kwargs))
 
 
 def _squashed_forward(decoder: nn.Module, *args: Any, **kwargs: Any) -> Tuple:
-    """A replacement for the forward of a decoder that projects inside it."""
+    """Run a decoder that projects inside its forward, and squash: a replacement for the forward."""
     output = type(decoder).forward(decoder, *args, **kwargs)
     if decoder.adaptive_softmax is not None:  # bypassed: features
         return output
@@ -243,7 +243,7 @@ def _squashed_forward(decoder: nn.Module, *args: Any, **kwargs: Any) -> Tuple:
 
 
 def _locate(decoder: Any) -> Tuple[str, Any, Union[Plain, Bands, Adaptive]]:
-    """The attribute between the decoder and its logits, what to put there, and the rows."""
+    """Return the attribute between decoder and logits, its replacement, and the rows."""
     softmax = getattr(decoder, "adaptive_softmax", None)
     if isinstance(softmax, Bands):  # with an adaptive softmax decoders return features
         return "adaptive_softmax", softmax, softmax

@@ -49,7 +49,7 @@ class Kind:
     is_trained_here, is_started = True, False
 
     def start(self, features: Tensor, log_z: float) -> None:
-        """With the first batch, have scores start near those of a loaded adaptive softmax.
+        """Have scores start near those of a loaded adaptive softmax, with the first batch.
 
         All ranks have to call it.
 
@@ -62,11 +62,11 @@ class Kind:
         """Have random rows of bands add little to an untrained model's scores."""
 
     def dropped(self, features: Tensor) -> Tensor:
-        """The features after the layer's own dropout."""
+        """Return the features after the layer's own dropout."""
         return features
 
     def adjusted(self, scores: Tensor, features: Tensor, ids: Tensor) -> Tensor:
-        """Scores by :meth:`rows`, (N,) or (N, K), as the layer defines them."""
+        """Adjust scores by :meth:`rows`, (N,) or (N, K), to the layer's own definition."""
         return scores
 
 
@@ -99,39 +99,39 @@ class Plain(Kind):
         return len(self._weight)
 
     def full(self) -> Rows:
-        """All rows, (V, D) and (V,)."""
+        """Return all rows, (V, D) and (V,)."""
         weight = self._weight if self._gain is None else _normalised(self._weight, self._gain)
         return Rows(weight, self.bias)
 
     def rows(self, ids: Tensor) -> Rows:
-        """The rows of the distinct words ``ids`` (U,)."""
+        """Return the rows of the distinct words ``ids`` (U,)."""
         weight = gather(self._weight, ids)
         weight = weight if self._gain is None else _normalised(weight, gather(self._gain, ids))
         return Rows(weight, None if self.bias is None else gather(self.bias, ids))
 
     def word_parameters(self) -> List[nn.Parameter]:
-        """The parameters that have a row, or a number, for each word."""
+        """Return the parameters that have a row, or a number, for each word."""
         return [p for p in (self._weight, self._gain, self.bias) if p is not None]
 
     def tables(self) -> List[Table]:
-        """All words, scored with the features themselves."""
+        """Return all words, scored with the features themselves."""
         return [Table(0, self.full().weight, slice(0, self.size))]
 
     def inputs(self, features: Tensor) -> Tensor:
-        """The features."""
+        """Return the features."""
         return features
 
     def scores(self, features: Tensor) -> Tensor:
-        """m(v, c) (N, V) of all words after features (N, D), in float32 or better."""
+        """Compute m(v, c) (N, V) of all words after features (N, D), in float32 or better."""
         h, words = Words(*self.full()).promoted(features)
         return wide_linear(h, words.weight, words.bias)
 
     def log_partition(self, features: Tensor, squash: bool) -> Tensor:
-        """log Z_c (N,) after features (N, D)."""
+        """Compute log Z_c (N,) after features (N, D)."""
         return losses.log_partition(features, *self.full(), squash=squash)
 
     def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
-        """Statistics of p(. | c) after features (N, D)."""
+        """Compute statistics of p(. | c) after features (N, D)."""
         return losses.predictive_statistics(features, *self.full(), squash=squash)
 
 

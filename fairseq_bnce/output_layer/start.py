@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from fairseq_bnce import losses, ranks
 from fairseq_bnce.output_layer.bands import Adaptive, InBands
 
-_QUIET = 0.1  # the share of random rows that is kept
-_MAX_CONTEXTS = 4096  # that an adaptive softmax's normalisers are fitted to
-_RIDGE = 0.1  # of the features' mean variance
+_QUIET = 0.1  # random rows are multiplied by it
+_MAX_CONTEXTS = 4096  # for the fit of an adaptive softmax's normalisers
+_RIDGE = 0.1  # relative to the features' mean variance
 
 
 class StartingBands(InBands):
@@ -74,7 +74,7 @@ class StartingBands(InBands):
 
 
 def _fitted(features: Tensor, values: Tensor, weights: Tensor) -> Any:
-    """Slope (D,), constant and mean of a linear function of all ranks' features, by least squares.
+    """Fit slope (D,), constant and mean of a linear function of all ranks' features.
 
     None where all weights are 0. A ridge keeps the slope out of directions without much variance.
     """

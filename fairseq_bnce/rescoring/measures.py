@@ -12,7 +12,7 @@ import numpy as np
 
 from fairseq_bnce.errors import InputError
 
-ORDER = 4  # of BLEU's n-grams
+ORDER = 4  # the longest n-grams of BLEU
 
 
 class Measure:

@@ -15,7 +15,7 @@ import numpy as np
 from fairseq_bnce.rescoring.measures import Measure
 from fairseq_bnce.rescoring.weights import totals
 
-SMALLEST_GAIN = 1e-9  # of the measure; a smaller gain is rounding
+SMALLEST_GAIN = 1e-9  # a smaller gain of the measure is rounding
 # Relative: on a narrower interval of γ the winner depends on rounding.
 NARROWEST = 1e-9
 
@@ -89,7 +89,7 @@ def error_surface(
         gammas = rise / (slopes[steeper] - slopes[winners])
         starts = np.flatnonzero(np.diff(owners[steeper], prepend=-1))
         nearest = np.minimum.reduceat(gammas, starts)
-        # Of the lines that cross the winner there, the steepest is above the others.
+        # The steepest line that crosses the winner there is above the others.
         crosses = gammas == nearest[_owners(starts, len(gammas))]
         places = _first_largest(np.where(crosses, slopes[steeper], -np.inf), starts)
         moving, following = owners[steeper[starts]], steeper[places]

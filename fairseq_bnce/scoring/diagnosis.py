@@ -13,7 +13,7 @@ from fairseq_bnce.scoring import normalisation, reduction
 from fairseq_bnce.scoring.reduction import Contexts, ReducedPartition
 from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
 
-BINS = 10  # of confidence
+BINS = 10  # bins of confidence
 
 
 class Measures(NamedTuple):
@@ -126,7 +126,7 @@ class Diagnosis:
 
     @property
     def measures(self) -> Measures:
-        """Of all contexts so far, float64."""
+        """Return the measures of all contexts so far, float64."""
         whole = np.concatenate(self._parts or [np.zeros((0, len(Measures._fields)))])
         return Measures(*whole.astype(np.float64).T)
 

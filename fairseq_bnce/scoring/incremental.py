@@ -37,7 +37,7 @@ class State:
     """
 
     def __init__(self, key: str, features: Tensor, groups: Sequence[_Group]):
-        self._key = key  # of the reader
+        self._key = key  # identifies the reader
         self.features = features  # (n, D), which score the next words
         self._groups = groups
 

@@ -36,12 +36,12 @@ class SentenceScore(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Log-probability of the line, nats."""
+        """Return the line's log-probability, nats."""
         return float(self.log_probs.sum())
 
     @property
     def oov(self) -> int:
-        """Number of words that were scored as ``<unk>``."""
+        """Return the number of words that were scored as ``<unk>``."""
         return int(self.is_oov.sum())
 
 

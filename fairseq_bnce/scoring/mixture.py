@@ -20,9 +20,9 @@ from fairseq_bnce.text.writing import Output
 
 logger = logging.getLogger(__name__)
 
-_FEW = 0.5  # of the words of two vocabularies' smaller one: the models read different text
-_LEAST = 1e-6  # a fitted weight
-_ROUNDS = 100  # of EM
+_FEW = 0.5  # a smaller share of common words: the models read different text
+_LEAST = 1e-6  # the least fitted weight
+_ROUNDS = 100  # rounds of EM
 
 
 class MixtureState:
@@ -198,7 +198,7 @@ def _weights(given: Any, count: int) -> np.ndarray:
         found = np.full(count, 1 / count) if given is None else np.array(found, dtype=np.float64)
         if found.shape == (count,) and (found > 0).all() and abs(found.sum() - 1) < _LEAST:
             return found
-    except (KeyError, OSError, TypeError, ValueError):  # a file of something else, or none
+    except (KeyError, OSError, TypeError, ValueError):  # another kind of file, or no file
         found = given
     required = f"{count} numbers above 0 whose sum is one, or a file of them"
     raise ScoringError("weights", required, found)

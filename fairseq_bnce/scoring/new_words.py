@@ -42,8 +42,8 @@ _RIDGE = 0.01
 _LEAST = 0.1  # the share of its probability that <unk> keeps at least
 _UNSEEN = 0.5  # occurrences of a word that the text lacks
 _SPLIT = 0.5  # the share of <unk>'s probability that new words get without a text
-_MOST_SCORES = 2**22  # at once, in the search for constants
-_HALVINGS = 32  # of the search's reach from a first guess, nats
+_MOST_SCORES = 2**22  # scores held at once in the search for constants
+_HALVINGS = 32  # how often the search halves its reach from a first guess
 _REACH, _SQUASHED_REACH = 64.0, float(losses.unsquashed(torch.tensor(99.0)))
 _MISSED = 0.01  # nats off a wanted probability, to be reported
 
@@ -225,7 +225,7 @@ class _Fit:
             self._ones = inputs @ self.constant
         self.in_rows = in_rows
         self.of_unk = contexts.mean(self._relative(contexts.unk).exp())
-        self._others = torch.zeros(len(inputs))  # of the old words' probability, what stays, log
+        self._others = torch.zeros(len(inputs))  # log of the share that old words keep
         self._is_new = contexts.words >= 0
         self._generator = torch.Generator().manual_seed(1)
 

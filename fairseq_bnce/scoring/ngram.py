@@ -21,7 +21,7 @@ from fairseq_bnce.text.reading import numbered_lines, readable
 _LOG_10 = math.log(10)
 _CHECKPOINTS = (b"PK\3\4", b"\x80")  # zip, and the pickles of torch before 1.6
 _BINARY = b"mmap lm http://kheafield.com"
-_COUNT = slice(108, 116)  # of a binary file: the number of its words
+_COUNT = slice(108, 116)  # where a binary file has its number of words
 
 
 def is_ngram_file(path: str) -> bool:

@@ -330,7 +330,7 @@ def _fused(cells: Sequence[nn.LSTMCell]) -> nn.LSTM:
 
 
 def _remove_weight_norm(model: nn.Module) -> None:
-    """Its hook sets ``weight`` in every forward pass, and threads would share that."""
+    """Remove weight norm: its hook sets ``weight`` in every pass, and threads would share that."""
     for module in model.modules():
         if hasattr(module, "weight_g"):
             nn.utils.remove_weight_norm(module)

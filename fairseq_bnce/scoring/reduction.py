@@ -16,17 +16,17 @@ from fairseq_bnce.errors import require
 from fairseq_bnce.output_layer.layer import OutputLayer
 from fairseq_bnce.state import ScoringState
 
-MOST_CONTEXTS = 100_000  # of a text
+MOST_CONTEXTS = 100_000  # contexts kept of a text
 _CONTEXTS_A_ROW = 10  # at least
 _MEASURED = 10  # the error is measured on a tenth of the contexts, which are not fitted to
-_CONTEXTS_LOOKED_AT = 4096  # to find likely words
-_CONTEXTS_A_WORD = 256  # to find its line through squashed scores
-_MOST_WORDS = 2**16  # whose rows are clustered: of larger vocabularies, the likeliest
-_ROUNDS = 8  # of k-means: with one, sigma doubles on a layer in bands of 20,000 words
-_MOST_SCORES = 2**24  # at once: 64 MiB, at any vocabulary size
+_CONTEXTS_LOOKED_AT = 4096  # contexts whose likely words are looked up
+_CONTEXTS_A_WORD = 256  # contexts for the line through a word's squashed scores
+_MOST_WORDS = 2**16  # only the likeliest words' rows are clustered
+_ROUNDS = 8  # rounds of k-means: one round doubles sigma on 20,000 words in bands
+_MOST_SCORES = 2**24  # held at once: 64 MiB, at any vocabulary size
 _UPDATES = 2000
 _BATCH = 512
-_RATE = 3e-3  # of Adam, down to 0
+_RATE = 3e-3  # Adam's first rate, which falls to 0
 
 
 class ReducedPartition(NamedTuple):
@@ -76,7 +76,7 @@ class Contexts:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more contexts are kept."""
+        """Return whether no more contexts are kept."""
         return self.count >= self.most
 
     def parts(self) -> Tuple[Tuple[Tensor, Tensor], Tuple[Tensor, Tensor]]:
@@ -130,7 +130,7 @@ def _start(
     some = features[torch.randperm(len(features), generator=generator)[:_CONTEXTS_LOOKED_AT]]
     share, words = _word_shares(layer, some, squash).sort(descending=True)
     share, words = share[:_MOST_WORDS], words[:_MOST_WORDS]
-    ids, order = words.sort()  # as bands need it
+    ids, order = words.sort()  # bands need ascending ids
     weight, bias = (
         torch.zeros(len(ids)) if part is None else part.float().cpu()[order.argsort()]
         for part in layer.rows(ids.to(layer.device))

@@ -131,7 +131,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     @property
     def trains(self) -> bool:
-        """Whether a model is built to be trained, and was not loaded to be validated."""
+        """Return whether a model is built to be trained, and was not loaded to be validated."""
         return not self._models or self._untrained is not None
 
     def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:

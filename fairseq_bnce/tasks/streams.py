@@ -119,7 +119,7 @@ class CarriedState:
 
     @contextmanager
     def training(self, is_dummy: bool) -> Iterator[None]:
-        """In this context the decoder reads a training batch, on from the batch before.
+        """Let the decoder read training batches inside the context, on from the batch before.
 
         A dummy batch stands in for a batch that the rank does not have: it starts from zero and
         leaves no trace.

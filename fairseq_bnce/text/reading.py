@@ -169,7 +169,7 @@ def numbered_lines(name: str) -> Iterator[Line]:
     _warn(source, bad_lines)
 
 
-@functools.lru_cache(maxsize=None)  # once, also where a text is read twice
+@functools.lru_cache(maxsize=None)  # warn once where a text is read twice
 def _warn(names: str, bad_lines: int) -> None:
     if bad_lines:
         replaced = "line(s) were not UTF-8: U+FFFD replaces the other bytes"

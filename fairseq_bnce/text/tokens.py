@@ -56,7 +56,7 @@ def normalized_words(words: list[str], how: str | None, language: str | None) ->
 def _punctuation(language: str) -> Any:
     from sacremoses import MosesPunctNormalizer
 
-    # Its rule for numbers puts a full stop or a comma for a no-break space between digits.
+    # sacremoses' rule for numbers replaces a no-break space between digits by a full stop or comma.
     return MosesPunctNormalizer(language, norm_numbers=False)
 
 

@@ -14,7 +14,6 @@ TABLES: Dict[str, Callable[..., List[str]]] = {
     "ptb-ranking": partial(_perplexities, labels=comparisons.RANKING, form=".1f"),
     "optimizers": comparisons.optimizers,
     "ptb-sampled": partial(_perplexities, labels=comparisons.SAMPLED, speed=PROCESSOR_SPEED),
-    "words-by-vocabulary": benchmarks.by_vocabulary,
     "words-by-vocabulary-exponents": partial(benchmarks.by_vocabulary, has_exponents=True),
     "processor-words-by-vocabulary": partial(benchmarks.by_vocabulary, column=PROCESSOR_SPEED),
     "memory-of-updates": partial(benchmarks.by_vocabulary, column=benchmarks.MEMORY),

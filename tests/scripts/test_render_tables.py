@@ -156,12 +156,6 @@ def test_runs_of_different_length_are_compared_at_equal_updates_and_equal_time()
     longer = [(500, 50, 160.0), (1000, 100, 140.0)]
     seeds = [run("bnce@0.05", longer), run("bnce@0.05", [*longer[:1], (1000, 110, 144.0)], seed=2)]
     files = {"runs": grid}, {"runs": [run("bnce@0.05", longer[:1]), *seeds]}
-    head, _, *lines = adaptive.grid(*files)
-    assert head == "| validation PPL after 500 updates, lr | 0.05 | 0.1 |"
-    assert lines == [
-        "| `adaptive_loss` | **180.0** | 200.0 |",
-        "| `bnce --row-sparse` | **160.0** | 170.0 |",
-    ]
     assert adaptive.leaders(*files)[2:] == [
         "| `adaptive_loss` | 0.05 | 180.0 | 150.0 |",
         "| `bnce --row-sparse` | 0.05 | 160.0 | 142.0 ± 2.8 |",

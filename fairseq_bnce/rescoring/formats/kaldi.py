@@ -16,7 +16,7 @@ from fairseq_bnce.rescoring import lists
 from fairseq_bnce.rescoring.lists import Format, Hypothesis, NBest
 from fairseq_bnce.text.reading import Line, numbered_lines, readable, strip_bom
 
-_VECTOR = re.compile(r"\[ (.+) \]")  # in Kaldi's text form
+_VECTOR = re.compile(r"\[ (.+) \]")  # a vector in Kaldi's text form
 # Ids in plain texts often end in 0000 or in a longer number: their lines are no hypotheses.
 _KEY = re.compile("(.+)-(?:0|[1-9][0-9]{0,4})")
 
