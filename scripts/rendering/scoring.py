@@ -18,6 +18,7 @@ _SPEEDS: Columns = (
     ("of processor time", "cpu_seconds", ",.0f"),
     ("× `fairseq-eval-lm`", "faster", ".1f"),
 )
+_MEMORY: Columns = (("peak memory, MiB", "peak_mib", ".0f"), ("seconds", "seconds", ".1f"))
 DIAGNOSIS: Columns = (
     ("contexts", "contexts", ",d"),
     ("µ_z, nats", "mu_z", ".4f"),
@@ -62,6 +63,12 @@ def speeds(benchmark: Dict[str, Any]) -> List[str]:
         for name, title in SYSTEMS.items()
     ]
     return measured([""], _SPEEDS, lines)
+
+
+def memory(benchmark: Dict[str, Any]) -> List[str]:
+    """Tabulate peak memory for bench_scoring.py's texts with three words a line."""
+    lines = [([f"{int(lines):,}"], found) for lines, found in benchmark["memory"].items()]
+    return measured(["lines"], _MEMORY, lines)
 
 
 def splits(*reports: Dict[str, Any]) -> List[str]:
