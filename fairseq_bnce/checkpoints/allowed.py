@@ -65,7 +65,7 @@ def plain_containers() -> typing.Dict[str, typing.Any]:
         distributed._TensorPlaceholder,
         *(getattr(omegaconf.nodes, name) for name in nodes),
         *_METERS,
-        Dictionary,  # in the state of speech tasks
+        Dictionary,  # speech tasks keep one in their state
     ]
     named = {
         f"{container.__module__}.{container.__qualname__}": container for container in containers
