@@ -36,13 +36,11 @@ scored as fairseq scores them: exactly, and in no other way.
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Sequence
 
 import environment  # noqa: F401
-from experiments import command, comparison, plot, recipes, run, training
-from experiments.run import Outcome
+from experiments import command, comparison, recipes, run, training
 
 CRITERIA = ["cross_entropy", "shared_nce", "bnce", "nce_regularized"]
 
@@ -55,8 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     recipe = recipes.RECIPES[options.recipe]
     settings = training.settings(options, recipe=recipe, training=flags)
     runs = [training.Training(settings, *one) for one in recipes.order(variants, options.seeds)]
-    found, status = run.complete_all(runs, lambda done: comparison.write(done, settings))
-    print(_draw(found, settings))
+    _, status = run.complete_all(runs, lambda done: comparison.write(done, settings))
+    print(comparison.draw(settings.out / "comparison.json"))
     return status
 
 
@@ -75,20 +73,6 @@ def _parser() -> argparse.ArgumentParser:
     training.add_questions(parser)
     add("--profile-batches", type=int, default=50, help="updates to time; 0 for no profile")
     return parser
-
-
-def _draw(found: Sequence[Outcome], settings: Any) -> str:
-    """Draw validation perplexity against training time, a line for each run."""
-    curves = []
-    for o in found:
-        curve = o.parts["train"]["curve"] if o.parts else []
-        points = [(point.get("seconds"), point.get("ppl")) for point in curve]
-        known = [(t, p) for t, p in points if None not in (t, p) and math.isfinite(p)]
-        curves.append((o.system.label, known))
-    axes = {"xlabel": "training time, validation left out (s)", "yscale": "log"}
-    axes["ylabel"] = "validation perplexity (exact)"
-    title = f"{settings.recipe.name} on {settings.data.name}"
-    return plot.lines([plot.Panel(curves, axes)], title, settings.out / "validation.png")
 
 
 if __name__ == "__main__":

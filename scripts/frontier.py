@@ -69,9 +69,9 @@ def pictures(docs: Path) -> Dict[str, Picture]:
 
 
 def _cloud(group: str, systems: Sequence[Any]) -> plot.Cloud:
+    named = [(one.sigma_z, one.ppl, one.label.partition("@")[0], one.runs) for one in systems]
     ours, papers = (
-        [(one.sigma_z, one.ppl, one.label) for one in systems if bool(one.runs) is is_own]
-        for is_own in (True, False)
+        [tuple(some) for *some, runs in named if bool(runs) is is_own] for is_own in (True, False)
     )
     return plot.Cloud(group, ours, frontier.front([(x, y) for x, y, _ in ours]), papers)
 

@@ -60,7 +60,7 @@ scripts/compare.py "${transformers[@]}" --out every-transformer-grid --learning-
     -- --max-update 200 --validate-interval-updates 200
 scripts/compare.py "${transformers[@]}" --out every-transformer --learning-rates 0.002 --seeds 1 2 3 \
     -- --max-update 3100 --validate-interval-updates 500
-scripts/bench_scoring.py --out scoring --vocab 239187 --tokens 50000 200000 --exact-tokens 2000 8000 --memory-lines
+scripts/bench.py scoring --out scoring --vocab 239187 --tokens 50000 200000 --exact-tokens 2000 8000 --memory-lines
 
 # Novels, transformer_lm.
 methods=(--recipe adam200 --criteria bnce ranking=bnce adaptive=adaptive_loss
@@ -105,5 +105,5 @@ scripts/compare.py ptb/bin --out ptb-transformer-longer "${methods[@]}" --learni
     -- --max-update 1000 --validate-interval-updates 250 --max-valid-steps 14
 
 # By vocabulary.
-scripts/bench_vocab.py --out bench --device cpu --recipe lstm200 --vocab 10000 200000 1000000 \
+scripts/bench.py vocabulary --out bench --device cpu --recipe lstm200 --vocab 10000 200000 1000000 \
     --systems bnce_sparse adaptive_loss --max-seconds 8

@@ -48,9 +48,9 @@ method=(--criteria bpe16000=self_norm_softmax --flags-for bpe16000 "--self-norm-
 train novels-bpe16000 novels-pieces16 690 60
 
 # The peers
-scripts/bench_peers.py ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER --seconds 900 --pieces ptb-bpe4000
-scripts/bench_peers.py novels --out peers-novels --kenlm KENLM --pieces novels-bpe4000 novels-bpe16000
-scripts/bench_peers.py novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 1000
+scripts/bench.py peers ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER --seconds 900 --pieces ptb-bpe4000
+scripts/bench.py peers novels --out peers-novels --kenlm KENLM --pieces novels-bpe4000 novels-bpe16000
+scripts/bench.py peers novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 1000
 
 # The best road, alone and mixed with KenLM. novels/bin is made by adaptive-softmax.sh.
 road() {  # LABEL DATA OUT UPDATES INTERVAL, and further flags
@@ -63,5 +63,5 @@ road road ptb/bin ptb-road 1162 290 --state-reset-rate 0
 road reset ptb/bin ptb-reset 1162 0
 road road novels/bin novels-3500 3500 0 --state-reset-rate 0
 road reset novels/bin novels-reset 3500 0
-scripts/bench_peers.py ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-{road,epoch,reset}/comparison.json
-scripts/bench_peers.py novels --out mixed-novels --kenlm KENLM --mix novels-{3500,reset}/comparison.json
+scripts/bench.py peers ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-{road,epoch,reset}/comparison.json
+scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix novels-{3500,reset}/comparison.json

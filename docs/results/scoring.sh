@@ -4,10 +4,10 @@
 set -eu
 
 # The reduced partition function.
-scripts/bench_offset.py lstm=checkpoint_best.pt --out offset --fit ptb/text/train.txt --text ptb/text/test.txt
-scripts/bench_offset.py softmax=checkpoint_best.pt --out offset-650-softmax --fit ptb/text/train.txt --shift ptb/text/valid.txt \
+scripts/bench.py offset lstm=checkpoint_best.pt --out offset --fit ptb/text/train.txt --text ptb/text/test.txt
+scripts/bench.py offset softmax=checkpoint_best.pt --out offset-650-softmax --fit ptb/text/train.txt --shift ptb/text/valid.txt \
     --text ptb/text/test.txt
-scripts/bench_offset.py lstm=novels_best.pt --out novels-offset --fit mscc/text/train.txt \
+scripts/bench.py offset lstm=novels_best.pt --out novels-offset --fit mscc/text/train.txt \
     --text novels/text/valid.txt --contexts 50000 --lines 300 --rows 100 250 1000
 scripts/compare.py novels/bin --out softmax --recipe adam200 --only-train --criteria softmax=cross_entropy \
     --learning-rates 0.002 -- --max-update 1500
@@ -16,4 +16,4 @@ fairseq-bnce diagnose --path softmax.pt --calibrate rows-1000.pt --reduced-parti
 fairseq-bnce complete --path rows-1000.pt questions.csv --answers answers.csv --json > rows-1000.json
 
 # Speed and memory on a free core.
-scripts/bench_scoring.py --out bench --tokens 20000 420000 --exact-tokens 5000 35000 --repeats 3
+scripts/bench.py scoring --out bench --tokens 20000 420000 --exact-tokens 5000 35000 --repeats 3

@@ -8,11 +8,11 @@ apt-get install flite
 pip install pocketsphinx jiwer flashlight-text kenlm
 pip install --no-deps pyctcdecode pygtrie
 scripts/fairseq-bnce get-data mscc --source FOLDER --out mscc
-scripts/speech_example.py --data mscc --out speech-run
+scripts/bench.py speech --data mscc --out speech-run
 
 # The same with a softmax, and its reduced partition function.
-scripts/speech_example.py --data mscc --out softmax-run --model softmax --updates 1000
+scripts/bench.py speech --data mscc --out softmax-run --model softmax --updates 1000
 
 # A first pass.
-scripts/speech_example.py --data mscc --out speech-long --updates 20000 --only draw binarise train
-scripts/first_pass_example.py --data mscc --speech speech-long --out first-pass --tuned 300
+scripts/bench.py speech --data mscc --out speech-long --updates 20000 --only draw binarise train
+scripts/bench.py first-pass --data mscc --speech speech-long --out first-pass --tuned 300

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Decode with one language model, and write what it took: measure.py OPTIONS OUT.
 
-bench_decoding.py gives the options, as JSON. A command of its own, so that its memory is that of
+bench.py decoding gives the options, as JSON. A command of its own, so that its memory is that of
 this language model.
 """
 

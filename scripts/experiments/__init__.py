@@ -6,6 +6,6 @@ describes the machine, data and versions. ``measure`` is a command for what fair
 with measures/. ``report`` and ``plot`` write results; ``command`` is shared by all command lines.
 
 The runs of each script: ``training`` and ``comparison`` (compare.py, and recipe.py, with
-``papers``), ``vocabulary`` (bench_vocab.py). ``recipes`` and ``made`` serve several scripts. Data:
-recipes.yaml, reports.yaml, ../recipes. ``gpu_run`` is a command for one GPU.
+``papers``), ``benches`` (bench.py). ``recipes`` and ``made`` serve several scripts. Data:
+benches.yaml, recipes.yaml, reports.yaml, ../recipes. ``gpu_run`` is a command for one GPU.
 """

@@ -27,19 +27,24 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
 
 
 def parser(description: str, has_device: bool = False, **out: Any) -> argparse.ArgumentParser:
-    """Return a parser with the flags of every experiment.
+    """Return a parser with the flags of every experiment: see add_common."""
+    made = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
+    add_common(made, has_device, **out)
+    return made
+
+
+def add_common(parser: argparse.ArgumentParser, has_device: bool, **out: Any) -> None:
+    """Add the flags of every experiment.
 
     Args:
         has_device: whether there is ``--device``, which run.prepare reads.
         out: argparse's arguments for ``--out``, which is required by default.
     """
-    made = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
-    add = made.add_argument
+    add = parser.add_argument
     add("--out", type=Path, help="folder for results and logs", **(out or {"required": True}))
     add("--threads", type=int, default=1, help="OMP_NUM_THREADS")
     if has_device:
         add("--device", choices=("cpu", "cuda"), help="None: cuda where there is a GPU")
-    return made
 
 
 def start(main: Callable[[Sequence[str]], int]) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import math
 import statistics
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from rendering.cells import ratio
+from rendering.frontier import CORPORA
 
-from . import report
+from . import plot, report
 from .report import MIB
 from .run import Outcome, failures
 
 SPLITS = ("valid", "test")
+_PICTURE = "validation.png"
 Stages = Mapping[str, Any]
 Measurements = Dict[str, Optional[float]]
 
@@ -72,6 +77,22 @@ def write(outcomes: Sequence[Outcome], settings: Any) -> str:
     parts = [f"# {recipe.name}: {recipe.about}"]
     parts += [*report.sections("comparison", ["criterion"], lines), *failures(outcomes)]
     return report.write(settings.out / "comparison", parts, content)
+
+
+def draw(results: Path) -> str:
+    """Draw validation perplexity against training time beside a comparison.json."""
+    content = json.loads(results.read_text(encoding="utf-8"))
+    curves: Dict[str, List[Any]] = {}
+    for one in content["runs"]:
+        points = [(p.get("seconds"), p.get("ppl")) for p in one.get("train", {}).get("curve", [])]
+        known = [(t, p) for t, p in points if None not in (t, p) and math.isfinite(p)]
+        curves.setdefault(one["label"], known)  # of several seeds, the first
+    axes = {"xlabel": "training time, validation left out (s)", "yscale": "log"}
+    axes["ylabel"] = "validation perplexity (exact)"
+    data = content["data"]
+    corpus = CORPORA.get(data["fingerprint"], data["name"])
+    title = f"{corpus}, {content['recipe']['about'].replace(' x ', ' × ')}"
+    return plot.lines([plot.Panel([*curves.items()], axes)], title, results.with_name(_PICTURE))
 
 
 def where(settings: Any) -> Dict[str, Any]:

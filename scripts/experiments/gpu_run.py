@@ -29,7 +29,6 @@ from functools import partial
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
-from unittest import mock
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -39,11 +38,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = map(str, (ROOT, ROOT / "scripts", ROOT / "tests"))
 import fairseq_bnce  # noqa: E402
 from experiments import machine  # noqa: E402
+from experiments.benches.vocabulary import RECIPES  # noqa: E402
 from experiments.made import make_data  # noqa: E402
 from experiments.measures import layers, meter, updates  # noqa: E402
-from experiments.vocabulary import RECIPES  # noqa: E402
 from fairseq_bnce import Scorer, losses  # noqa: E402
-from fairseq_bnce.scoring.normalisation import Normalisation  # noqa: E402
 
 WORK = Path("/tmp/gpu_run")  # data and a checkpoint
 # Seconds that a stage may take.
@@ -257,7 +255,7 @@ _BANDS = "--arch transformer_lm_wiki103 --lr 0.0001 --clip-norm 0.1"
 def _flags(vocabulary: int, system: str, extra: Sequence[str]) -> List[str]:
     """Return fairseq-train's flags for a system such as "bnce row-sparse tied".
 
-    The model is bench_vocab.py's transformer, or transformer_lm_wiki103 with "bands".
+    The model is bench.py vocabulary's transformer, or transformer_lm_wiki103 with "bands".
     """
     recipe, (criterion, *words) = RECIPES["transformer"], system.split()
     if "bands" in words:
@@ -336,16 +334,14 @@ def stage_scoring(rows: Rows) -> None:
         def timed(*args: Any) -> Any:
             nonlocal layer
             start = timer()
-            found = log_probs(*args)
+            found = scorer._measure(*args)
             layer += timer() - start
             return found
 
         # Again, with the output layer's share of the time: each wait for the GPU costs some.
-        log_probs = Normalisation.log_probs
-        with mock.patch.object(Normalisation, "log_probs", timed):
-            start = timer()
-            scorer.score(some, tokenized=True)
-            share = layer / (timer() - start)
+        start = timer()
+        scorer.measuring(timed).score(some, tokenized=True)
+        share = layer / (timer() - start)
         tokens = 20 * len(some)
         speeds = {"tokens_per_s": tokens / took, "layer_tokens_per_s": tokens / layer}
         return {**speeds, "layer_share": share, "sum": float(scores.sum())}

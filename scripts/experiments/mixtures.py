@@ -1,4 +1,9 @@
-"""A network and KenLM, mixed word by word: perplexities of both and of the mixture."""
+"""A network and KenLM, mixed word by word: perplexities of both and of the mixture.
+
+Not by ``fairseq_bnce.scoring.Mixture``: KenLM reads another text, with UNK for <unk>; the sum over
+an unnormalised mixture needs a network's exact and raw scores of the same words; and this process
+stays small, because its children's memory is measured.
+"""
 
 from __future__ import annotations
 

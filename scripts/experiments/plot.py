@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
+
+from rendering.cells import NAMES
 
 Points = Sequence[Tuple[float, float]]
 ACROSS = 3  # panels in a row
 _BELOW = 4  # labels of a legend below the panels; that of more stands at their right
 DIGEST = 16  # characters
 TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # in a decade
+MOST = 6  # lines of a panel
+METHODS = NAMES["colours"]
+_MODELS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#66a61e", "#a6761d")  # of clouds
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,8 @@ class Panel:
     """Lines in one pair of axes.
 
     Attributes:
-        lines: (label, points); lines of one label have one colour, in all panels.
+        lines: (label, points), of which the panel shows MOST: one of every method comes first. A
+            method has one colour in all pictures.
         axes: for matplotlib's Axes.set: title, labels and scales.
         joined: whether a line goes from point to point.
     """
@@ -94,24 +101,60 @@ def _draw(fill: Callable[[Any], None], path: Path, source: str) -> str:
     return f"{path.name}: written"
 
 
+def method(label: str) -> int:
+    """Return the place of a label's method in METHODS; of an unknown one, the place after."""
+    found = (place for place, (_, start) in enumerate(METHODS) if re.match(start, label))
+    return next(found, len(METHODS))
+
+
+def chosen(labels: Iterable[str]) -> List[str]:
+    """Return the labels that a panel shows, in the order of their methods."""
+    several: Dict[int, List[str]] = {}
+    for label in sorted(labels, key=lambda label: (len(label), label)):
+        several.setdefault(method(label), []).append(label)
+    ranks = [
+        (turn if place < len(METHODS) else 0, place, label)
+        for place, own in several.items()
+        for turn, label in enumerate(own)
+    ]
+    kept = {label for _, _, label in sorted(ranks)[:MOST]}
+    return [label for place in sorted(several) for label in several[place] if label in kept]
+
+
+def _styles(labels: Sequence[str], joined: bool) -> Dict[str, Dict[str, str]]:
+    """Return the style of every label; other labels of a method have other lines."""
+    found: Dict[str, Dict[str, str]] = {}
+    for label in labels:
+        place = method(label)
+        alike = sum(method(other) == place for other in found)
+        if place < len(METHODS):
+            colour, turn = METHODS[place][0], alike % 3
+        else:
+            colour, turn = f"C{alike % 10}", 0
+        line = ("-", "--", ":")[turn] if joined else ""
+        found[label] = {"color": colour, "linestyle": line, "marker": ".x^"[turn]}
+    return found
+
+
 def _lines(figure: Any, panels: Sequence[Panel], title: str, letters: float) -> None:
     across, down = min(len(panels), ACROSS), -(-len(panels) // ACROSS)
-    labels = list(dict.fromkeys(label for panel in panels for label, _ in panel.lines))
+    shown = [chosen(label for label, points in panel.lines if points) for panel in panels]
+    labels = list(dict.fromkeys(label for some in shown for label in some))
+    labels.sort(key=method)
     below = len(labels) <= _BELOW
     width = 5 * across + (0 if below or letters else 2)
     figure.set_size_inches(width, 4.5 * down)
     known = {}
-    for place, panel in enumerate(panels, start=1):
-        one = figure.add_subplot(down, across, place)
-        for label, points in panel.lines:
-            if points:
-                style = _style(labels.index(label), panel.joined)
-                (known[label],) = one.plot(*zip(*points), **style)
+    for place, (panel, own) in enumerate(zip(panels, shown), start=1):
+        one, styles = figure.add_subplot(down, across, place), _styles(labels, panel.joined)
+        points = dict(panel.lines)
+        for label in own:
+            (known[label],) = one.plot(*zip(*points[label]), **styles[label])
         one.set(**panel.axes)
         _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
         if letters:
-            _enlarge(one, known, [label for label, _ in panel.lines], letters)
+            _enlarge(one, known, own, letters)
     figure.suptitle(title)
     if letters:
         figure.tight_layout()
@@ -120,7 +163,8 @@ def _lines(figure: Any, panels: Sequence[Panel], title: str, letters: float) -> 
     space: Tuple[float, ...] = (0, 0, 1 - 2 / width, 1)  # of the panels: left, bottom, right, top
     if below:
         legend, space = {"loc": "lower center", "ncol": _BELOW, "fontsize": 10}, (0, 0.08, 1, 1)
-    figure.legend(list(known.values()), list(known), **legend)
+    names = [NAMES["legend"].get(label, label) for label in labels]
+    figure.legend([known[label] for label in labels], names, **legend)
     figure.tight_layout(rect=space)
 
 
@@ -128,18 +172,11 @@ def _enlarge(one: Any, known: Mapping[str, Any], labels: Sequence[str], letters:
     """Give a panel its legend and letters of this size."""
     from matplotlib.text import Text
 
-    own = list(dict.fromkeys(labels))
-    one.legend([known[label] for label in own], own, framealpha=0.6)
+    names = [NAMES["legend"].get(label, label) for label in labels]
+    one.legend([known[label] for label in labels], names, framealpha=0.6)
     one.tick_params(labelsize=letters)
     for text in one.findobj(Text):
         text.set_fontsize(letters)
-
-
-def _style(place: int, joined: bool) -> Dict[str, str]:
-    """Return the style of a label's lines; matplotlib has ten colours."""
-    more = place // 10 % 3
-    line = ("-", "--", ":")[more] if joined else ""
-    return {"color": f"C{place % 10}", "linestyle": line, "marker": ".x^"[more]}
 
 
 def _clouds(figure: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> None:
@@ -148,8 +185,9 @@ def _clouds(figure: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> Non
     figure.set_size_inches(9, 6.5)
     one = figure.add_subplot()
     named: List[Tuple[float, float, str, str]] = []
-    for place, cloud in enumerate(drawn):
-        colour = f"C{place % 10}"
+    most = sorted(drawn, key=lambda one: -len(one.points))[:MOST]
+    for place, cloud in enumerate(one for one in drawn if one in most):
+        colour = _MODELS[place]
         one.plot([x for x, _ in cloud.joined], [y for _, y in cloud.joined], color=colour, lw=1)
         for points, inside in ((cloud.hollow, "white"), (cloud.points, colour)):
             x, y = [x for x, _, _ in points], [y for _, y, _ in points]
@@ -188,14 +226,14 @@ def _write_beside(one: Any, at: Sequence[float], name: str, colour: str, taken: 
 
 
 def _plain_ticks(one: Any) -> None:
-    """Show plain numbers between powers of ten on short logarithmic axes."""
-    from matplotlib.ticker import LogLocator, MaxNLocator
+    """Show plain numbers; on short logarithmic axes between powers of ten, too."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     for axis in (one.xaxis, one.yaxis):
         low, high = axis.get_view_interval()
         if axis.get_scale() == "log" and high < 100 * low:
             few = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10])
             axis.set_major_locator(few if high < 1.8 * low else LogLocator(subs=TICKS))
-            axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter("")
             axis.set_tick_params(labelsize=8)
+        axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))

@@ -1,9 +1,7 @@
 """The parts of scripts/render_tables.py.
 
-``cells`` formats numbers and tables, ``tables`` lists every table by its name, and ``figures``
-fills in figures of sentences from their ``paths``. The other modules turn the JSON of one script or
-several into a table: ``comparisons`` and ``adaptive`` for compare.py, ``papers`` for recipe.py,
-``benchmarks`` for bench_vocab.py and gpu_run.py, ``scoring`` for scripts and commands that score
-text, ``decoding`` for speech. ``frontier`` takes the results of every training, for the pictures of
-scripts/frontier.py.
+``tables.yaml`` has every table: its columns, and where its rows are. ``tables`` renders it,
+``cells`` formats its numbers, and ``rows`` and ``trainings`` return the rows that no file has as
+they are shown. ``figures`` fills in figures of sentences. ``paths`` finds numbers in JSON, for
+both. ``frontier`` takes the results of every training, for the pictures of scripts/frontier.py.
 """

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import statistics
+from pathlib import Path
 from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+import yaml  # a dependency of omegaconf, which fairseq needs
+
+from .paths import calculate, values
+
+NAMES = yaml.safe_load(Path(__file__).with_name("names.yaml").read_text(encoding="utf-8"))
 NONE = "–"
 SOFTMAX = "cross_entropy"  # the criterion that the others are compared with
-Column = Tuple[str, str, str]  # (title, name of the measurement, format)
+# Title; name of the measurement, its path or what paths.calculate takes; format. A format in
+# brackets is that of a value with the ends of its interval, one before " %" that of per cents.
+Column = Tuple[str, str, str]
 Columns = Sequence[Column]
 SPEED: Column = ("words/s", "words_per_second", ",.0f")
 PROCESSOR_SPEED: Column = ("words/processor s", "words_per_processor_second", ",.0f")
@@ -18,12 +26,9 @@ def number(value: Any, form: str) -> str:
     """Return a number with a typographic minus, a dash for None, and a text unchanged."""
     if value is None or isinstance(value, str):
         return NONE if value is None else value
+    if form.endswith(" %"):
+        return number(value, form[:-2]) + " %"
     return format(value, form).replace("-", "−")
-
-
-def over(value: Optional[float], reference: Optional[float], form: str = ".2f") -> str:
-    """Return by how many per cent a value exceeds a reference."""
-    return number(100 * (value / reference - 1), form) + " %" if value and reference else NONE
 
 
 def ratio(above: Optional[float], below: Optional[float]) -> Optional[float]:
@@ -31,22 +36,8 @@ def ratio(above: Optional[float], below: Optional[float]) -> Optional[float]:
     return above / below if above is not None and below else None
 
 
-def interval(numbers: Optional[Sequence[float]], form: str) -> str:
-    """Return a value with the ends of its interval; a dash for None."""
-    if numbers is None:
-        return NONE
-    value, low, high = (number(one, form) for one in numbers)
-    return f"{value} [{low}, {high}]"
-
-
-def difference(found: Mapping[str, Any], name: str) -> str:
-    """Return a named difference of word error rates with its interval."""
-    return interval(found["differences"].get(name), "+.2f")
-
-
-def spread(values: Iterable[Optional[float]], form: str) -> str:
+def spread(known: Sequence[Any], form: str) -> str:
     """Return mean and standard deviation; one number if all values agree, a dash for no value."""
-    known = [value for value in values if value is not None]
     if len(set(known)) < 2:
         return number(known[0] if known else None, form)
     return f"{number(statistics.fmean(known), form)} ± {number(statistics.stdev(known), form)}"
@@ -58,22 +49,46 @@ def table(titles: Sequence[str], lines: Iterable[Sequence[str]], text: int = 1) 
     return [_line(titles), f"|{'|'.join(aligned)}|", *map(_line, lines)]
 
 
-def measured(titles: Sequence[str], columns: Columns, lines: Iterable[Line]) -> List[str]:
+def measured(
+    titles: Sequence[str],
+    columns: Columns,
+    lines: Iterable[Line],
+    files: Sequence[Any] = (),
+) -> List[str]:
     """Return a table of measurements.
 
     Args:
         titles: of the label columns.
-        columns: of the numbers.
+        columns: of the numbers; a path that begins with a slash begins at the files, and has the
+            row's own text "{}" in the place of {}.
         lines: one for each row.
     """
-    rows = [[*labels, *cells(found, columns)] for labels, found in lines]
-    return table([*titles, *(title for title, _, _ in columns)], rows, max(len(titles), 1))
+    known = []
+    for labels, found in lines:
+        cells = [cell(found, column, files) for column in columns]
+        # Files need not have everything that tables.yaml names.
+        if "{}" not in found or set(cells) != {NONE}:
+            known.append([*labels, *cells])
+    return table([*titles, *(title for title, _, _ in columns)], known, max(len(titles), 1))
 
 
-def cells(found: Mapping[str, Any], columns: Columns) -> List[str]:
-    """Return the numbers of one line. A list of values becomes mean and standard deviation."""
-    values: Iterable[Any] = ((found.get(name), form) for _, name, form in columns)
-    return [(spread if isinstance(one, list) else number)(one, form) for one, form in values]
+def cell(row: Any, column: Column, files: Sequence[Any] = ()) -> str:
+    """Return a number of a row, or mean and standard deviation of several."""
+    _, place, form = column
+    place = place.replace("{}", row.get("{}", "{}"))
+    first, operator, second = place.partition(" over ")
+    if operator and first == second:  # the reference itself
+        return ""
+
+    def read(path: str) -> List[Any]:
+        return values(list(files), path[1:]) if path[:1] == "/" else values(row, path)
+
+    found = calculate(place, read)
+    if form[:1] == "[":
+        value, *ends = (number(one, form[1:-1]) for one in (found or [[None]])[0])
+        return f"{value} [{', '.join(ends)}]" if ends else value
+    flat = [v for one in found for v in (one if isinstance(one, list) else [one]) if v is not None]
+    return spread(flat, form)
 
 
 def _line(line: Sequence[str]) -> str:

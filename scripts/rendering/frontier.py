@@ -1,6 +1,6 @@
 """Perplexity against the spread of log Z_c, and against processor time, over all results.
 
-The systems come from the JSON of compare.py, recipe.py and bench_offset.py, with numbers of papers
+The systems come from the JSON of compare.py, recipe.py and bench.py offset, with numbers of papers
 beside ours. Models of one size that were trained equally long are a group; groups that belong side
 by side are a family. A system counts when it is scored: σ_z is then over all validation contexts.
 It has a curve if at least three validations have processor times.
@@ -13,18 +13,17 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
+from .cells import NAMES
+
 Content = Dict[str, Any]
 Points = Sequence[Tuple[float, float]]
-# By the fingerprint of the data, or the number of words, where a file says nothing else.
-CORPORA = {
-    **dict.fromkeys(("843bee06371f", 10008), "PTB"),
-    **dict.fromkeys(("2e5455782f16", "030cefd015bc", 52600), "novels"),
-    "e58e0ba076be": "novels, every word",
-}
+CORPORA, MODELS, OPTIMIZERS = (NAMES[name] for name in ("corpora", "models", "rules"))
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
 _NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--max-valid-steps"}
 _NOT_TOLD |= {"--log-interval", "--lr", "--lr-scheduler", "--optimizer"}
+_NOT_TOLD |= {"--force-anneal", "--lr-shrink", "--warmup-updates"}
 _NOT_TOLD |= {"--save-interval-updates", "--keep-interval-updates"}
+_WARM, _WITH = "--warmup-updates", "with a warm-up"
 _REDUCED = ", reduced partition function"
 _AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
 
@@ -81,23 +80,36 @@ def _of_several(found: Dict[str, Dict[str, Any]], merge: Callable[[Any], Any]) -
 
 def trainings(contents: Iterable[Any]) -> Iterator[System]:
     """Yield every system with its curve, and the paper's; a training in two files comes twice."""
-    for content in contents:
-        if not isinstance(content, dict):
-            continue
-        if "recipe" in content and "runs" in content:
-            yield from _compared(content)
-        elif "rows" in content and "title" in content:
-            yield from _reproduced(content)
-        elif any("ways" in model for model in content.get("models", {}).values()):
-            yield from _offsets(content)
+    found = [one for content in contents if isinstance(content, dict) for one in _systems(content)]
+    # The adaptive softmax of a group may go without the others' warm-up.
+    cold = {one.group for one in found if (_WARM, "0") in zip(one.flags, one.flags[1:])}
+    for one in found:
+        is_own = one.group in cold and one.group.endswith(_WITH)
+        yield replace(one, group=one.group.replace(_WITH, f"bnce {_WITH}")) if is_own else one
+
+
+def _systems(content: Content) -> Iterator[System]:
+    if "recipe" in content and "runs" in content:
+        yield from _compared(content)
+    elif "rows" in content and "title" in content:
+        yield from _reproduced(content)
+    elif any("ways" in model for model in content.get("models", {}).values()):
+        yield from _offsets(content)
 
 
 def _compared(content: Content) -> Iterator[System]:
     """Yield the systems of compare.py."""
-    family, recipe = _corpus(content["data"]["fingerprint"]), content["recipe"]["name"]
+    family, recipe = _corpus(content["data"]["fingerprint"]), content["recipe"]
+    model = MODELS.get(recipe["name"], recipe["name"])
+    flags = [*recipe.get("training", []), *content["flags"]]
+    last = dict(zip(flags, flags[1:]))
+    rule = last.get("--optimizer", "").replace("sparse_", "").replace("lazy_", "")
+    more = [OPTIMIZERS[rule]] if rule in OPTIMIZERS else []
+    told = _other(content["flags"])
+    told += [_WITH] * (_WARM in content["flags"])
     for run in content["runs"]:
         if "failed" not in run:
-            group = ", ".join([recipe, f"{run['updates']:,} updates", *_other(content["flags"])])
+            group = ", ".join([model, *more, f"{run['updates']:,} updates", *told])
             scored = run if "test_ppl" in run else {}
             yield _training(family, group, run, scored, run["train"])
 
@@ -105,7 +117,7 @@ def _compared(content: Content) -> Iterator[System]:
 def _other(flags: Sequence[str]) -> List[str]:
     """Return the flags of all runs, without those of length, logs and learning rate."""
     each = re.split(r" (?=--)", " ".join(flags)) if flags else []
-    return [flag for flag in each if flag.split(" ")[0] not in _NOT_TOLD]
+    return [flag.lstrip("-") for flag in each if flag.split(" ")[0] not in _NOT_TOLD]
 
 
 def _reproduced(content: Content) -> Iterator[System]:
@@ -115,7 +127,7 @@ def _reproduced(content: Content) -> Iterator[System]:
     for row in content["rows"]:
         flags = [*content["flags"], *row["flags"]]
         arch = flags[len(flags) - flags[::-1].index("--arch")]
-        place, theirs = (family, arch), row["paper"]
+        place, theirs = (family, MODELS.get(arch, arch)), row["paper"]
         named = {**row, "label": _without_size(row["label"], arch)}
         if BOTH_SIDES in flags:
             continue
@@ -141,7 +153,7 @@ def _training(family: str, group: str, run: Content, scored: Content, training: 
 
 
 def _offsets(content: Content) -> Iterator[System]:
-    """Yield the systems of bench_offset.py: a model by rows of its partition function."""
+    """Yield the systems of bench.py offset: a model by rows of its partition function."""
     for name, model in content["models"].items():
         for way in model["ways"]:
             numbers = {"ppl": way["ppl"], "sigma_z": way["sigma_z"]}
@@ -190,12 +202,14 @@ def curves(contents: Iterable[Any]) -> Dict[str, Dict[str, Dict[str, Points]]]:
     """Return the best perplexity by processor time: {family: {group: {method: points}}}.
 
     Of a method that was trained at several learning rates (METHOD@RATE), over all of them; of
-    several seeds, the first. A group's runs are those of one processor's name.
+    several seeds, the first. A group's runs are those of one processor's name, which the group's
+    name has if there are others.
     """
     found: Dict[str, Dict[str, Dict[str, List[Tuple[float, float]]]]] = {}
-    for one in trainings(contents):
-        if one.curve and one.seed == 1:
-            groups = found.setdefault(one.family, {})
-            methods = groups.setdefault(f"{one.group}, {one.machine}", {})
-            methods.setdefault(one.label.partition("@")[0], []).extend(one.curve)
+    drawn = [one for one in trainings(contents) if one.curve and one.seed == 1]
+    has_others = len({one.machine for one in drawn}) > 1
+    for one in drawn:
+        groups = found.setdefault(one.family, {})
+        methods = groups.setdefault(one.group + f", {one.machine}" * has_others, {})
+        methods.setdefault(one.label.partition("@")[0], []).extend(one.curve)
     return _of_several(found, lambda methods: {name: front(p) for name, p in methods.items()})

@@ -1,49 +1,47 @@
-"""Every table by the name that the pages' markers call it."""
+"""Every table, as tables.yaml describes it."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict, List
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Union
 
-from . import adaptive, benchmarks, comparisons, decoding, papers, peers, scoring
-from .cells import PROCESSOR_SPEED
+import yaml  # a dependency of omegaconf, which fairseq needs
 
-_perplexities = comparisons.perplexities
+from . import rows, trainings
+from .cells import cell, measured, table
+
+
+def _function(name: str) -> Callable[..., Any]:
+    return getattr(rows, name, None) or getattr(trainings, name)
+
+
+def _rendered(about: Union[str, Dict[str, Any]], *files: Any) -> List[str]:
+    """Return the lines of a table."""
+    if isinstance(about, str):
+        return _function(about)(*files)
+    heads, named, columns = (
+        about.get("heads", [""]),
+        about.get("rows", {}),
+        about.get("columns", []),
+    )
+    if isinstance(columns, str):
+        columns = _function(columns)(*files)
+    if "by_vocabulary" in about:
+        columns = [*rows.by_vocabulary(*about["by_vocabulary"], *files), *columns]
+    if "lines" in about:
+        return table(heads, [[column[0], cell(files[0], column)] for column in columns])
+    if "beside" in about:
+        return rows.beside(columns, _function(about["beside"])(*files))
+    if isinstance(named, str):
+        lines = _function(named)(*files)
+    else:
+        labels = {name: [one] if isinstance(one, str) else one for name, one in named.items()}
+        lines = [(label, {"{}": name}) for name, label in labels.items()]
+    return measured(heads, columns, lines, files)
+
+
+_ABOUT = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 TABLES: Dict[str, Callable[..., List[str]]] = {
-    "ptb-perplexity": partial(_perplexities, labels=comparisons.PTB, title="criterion"),
-    "ptb-ranking": partial(_perplexities, labels=comparisons.RANKING, form=".1f"),
-    "optimizers": comparisons.optimizers,
-    "ptb-sampled": partial(_perplexities, labels=comparisons.SAMPLED, speed=PROCESSOR_SPEED),
-    "words-by-vocabulary-exponents": partial(benchmarks.by_vocabulary, has_exponents=True),
-    "processor-words-by-vocabulary": partial(benchmarks.by_vocabulary, column=PROCESSOR_SPEED),
-    "memory-of-updates": partial(benchmarks.by_vocabulary, column=benchmarks.MEMORY),
-    "vocabulary-batches": benchmarks.batches,
-    "network-100000": partial(benchmarks.network, vocab=100_000),
-    "network-1000000": partial(benchmarks.network, vocab=1_000_000),
-    "gpu-layer": benchmarks.gpu_layer,
-    "gpu-training": benchmarks.gpu_training,
-    "gpu-errors": benchmarks.gpu_errors,
-    "quickstart": scoring.quickstart,
-    "scoring-speed": scoring.speeds,
-    "scoring-printed": scoring.printed,
-    "scoring-completion": scoring.completed,
-    "diagnosis": scoring.diagnosis,
-    "offsets": scoring.offsets,
-    "extension": scoring.extension,
-    "speech": decoding.speech,
-    "corpus-splits": scoring.splits,
-    "papers-ptb": papers.ptb,
-    "papers-ptb-seeds": papers.ptb_seeds,
-    "papers-noise": papers.noise,
-    "decoding-speed": decoding.speeds,
-    "first-pass": decoding.first_pass,
-    "adaptive-batches": adaptive.batches,
-    "adaptive-leaders": adaptive.leaders,
-    "adaptive-equal-time": adaptive.equal_time,
-    "adaptive-speed": adaptive.speed,
-    "adaptive-scoring": adaptive.scoring,
-    "peers": peers.perplexities,
-    "peers-costs": peers.costs,
-    "peers-mixtures": peers.mixtures,
-    "peers-unnormalised": partial(peers.mixtures, unnormalised=True),
+    name: partial(_rendered, about) for name, about in _ABOUT.items()
 }

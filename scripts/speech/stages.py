@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional
 
-from experiments import command, processes
+from experiments import processes
 
 Steps = Dict[str, Callable[["Run"], Any]]
 say = functools.partial(print, flush=True)
@@ -32,22 +31,13 @@ class Run:
         processes.run([sys.executable, *arguments], self.folder / "log", self.threads, printed)
 
 
-def parser(about: str, steps: Steps, out: str) -> argparse.ArgumentParser:
-    """Return a parser with the flags of both examples; ``out`` is the default of ``--out``."""
-    made = command.parser(about, default=Path(out))
-    add = made.add_argument
-    add("--data", type=Path, required=True, help="folder that fairseq-bnce get-data mscc made")
-    add("--only", nargs="+", choices=steps, metavar="STAGE", help=", ".join(steps))
-    return made
-
-
-def run_all(options: argparse.Namespace, steps: Steps) -> int:
-    """Run the chosen stages, or all of them, and return 0."""
-    run = Run(options)
+def run_all(options: argparse.Namespace, steps: Steps) -> Optional[Dict[str, Any]]:
+    """Run the chosen stages, or all of them, and return what the last stage found."""
+    run, found = Run(options), None
     for name in options.only or steps:
         say(name)
-        steps[name](run)
-    return 0
+        found = steps[name](run)
+    return found
 
 
 def lines_of(path: Path) -> Iterator[str]:
@@ -60,9 +50,3 @@ def lines_of(path: Path) -> Iterator[str]:
 def write(path: Path, lines: Iterable[str]) -> None:
     """Write the lines of a file."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def write_json(path: Path, found: Any) -> None:
-    """Write JSON, and print it."""
-    write(path, [json.dumps(found, indent=1)])
-    say(path.read_text(encoding="utf-8"))

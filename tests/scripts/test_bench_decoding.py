@@ -1,14 +1,15 @@
-"""scripts/bench_decoding.py: its lexicon, emissions and trigram, its systems, a small run."""
+"""bench.py decoding: its lexicon, emissions and trigram, its systems, a small run."""
 
 import json
 
-import bench_decoding
+import bench
 import numpy as np
 import pytest
 from decoders import made, measure, ngrams
 from flashlight.lib.text.decoder.kenlm import KenLM
 from flashlight.lib.text.dictionary import Dictionary
-from rendering import decoding
+from rendering.rows import SEARCHED
+from rendering.tables import TABLES
 from tools import write_lines
 
 
@@ -80,10 +81,10 @@ def test_kenlm_decodes(measured):
 @pytest.mark.slow
 def test_a_small_run(tmp_path, capsys):
     """The printed table is that of the file."""
-    arguments = ["--out", str(tmp_path), "--vocab", "200", "--tokens", "4000"]
+    arguments = ["decoding", "--out", str(tmp_path), "--vocab", "200", "--tokens", "4000"]
     arguments += ["--lexicon", "150", "--utterances", "3", "--length", "3", "--repeats", "1"]
-    assert bench_decoding.main(arguments) == 0
+    assert bench.main(arguments) == 0
     found = json.loads((tmp_path / "decoding.json").read_text(encoding="utf-8"))
-    assert capsys.readouterr().out.splitlines() == decoding.speeds(found)
-    assert [run["system"] for run in found["runs"]] == list(decoding.SYSTEMS)
+    assert "\n".join(TABLES["decoding-speed"](found)) in capsys.readouterr().out
+    assert [run["system"] for run in found["runs"]] == list(SEARCHED)
     assert all(run["utterances"] == 2 and run["peak_mib"] > 50 for run in found["runs"])

@@ -1,16 +1,17 @@
-"""scripts/bench_offset.py."""
+"""bench.py offset."""
 
 import json
 
 import forks
 import pytest
 from conftest import zipf_lines
+from rendering.tables import TABLES
 from tools import write_lines
 
 
 def command(*arguments):
     """Return the exit status and the output."""
-    return forks.script("bench_offset.py", *arguments)
+    return forks.script("bench.py", "offset", *arguments)
 
 
 @pytest.fixture
@@ -35,4 +36,4 @@ def test_the_command(language_model, texts, tmp_path):
     for way in ways:
         assert way["u_ppl"] == pytest.approx(way["ppl"], rel=0.05)
         assert way["u_ppl_other_mean"] == pytest.approx(way["ppl"], rel=1e-9) != way["u_ppl"]
-    assert (tmp_path / "out" / "offset.md").read_text("utf-8") in output
+    assert "\n".join(TABLES["offsets"](found)) in output

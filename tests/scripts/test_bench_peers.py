@@ -1,11 +1,12 @@
-"""scripts/bench_peers.py, with a stand-in for the trained programs."""
+"""bench.py peers, with a stand-in for the trained programs."""
 
 import json
 import math
 import shutil
 
-import bench_peers
+import bench
 import numpy as np
+from experiments.benches import peers
 from pytest import approx
 
 EPOCHS = """\
@@ -16,7 +17,7 @@ valid:  9.0  elapsed: 50.0s+20.0s\tAwful: Nnet rejected
 
 
 def test_a_rejected_epoch_leaves_the_perplexity_of_the_model_before(tmp_path):
-    for split in bench_peers.SPLITS:
+    for split in peers.SPLITS:
         (tmp_path / f"{split}.txt").write_text("a <unk> b\n", "utf-8")
     (tmp_path / "epochs").write_text(EPOCHS, "utf-8")
     program = tmp_path / "rnnlm"
@@ -24,7 +25,7 @@ def test_a_rejected_epoch_leaves_the_perplexity_of_the_model_before(tmp_path):
     program.chmod(0o755)
     out = tmp_path / "out"
     flags = ["--out", out, "--faster-rnnlm", program, "--settings", "NCE"]
-    assert bench_peers.main([str(tmp_path), *map(str, flags)]) == 0
+    assert bench.main(["peers", str(tmp_path), *map(str, flags)]) == 0
     found = json.loads((out / "peers.json").read_text("utf-8"))
     curve = found["systems"]["faster-rnnlm, NCE"]["curve"]
     assert [point["seconds"] for point in curve] == [40, 100, 150]
@@ -37,7 +38,7 @@ def test_a_network_is_mixed_with_kenlm_word_by_word(language_model, made, corpus
     for folder in (text, kenlm, runs / "one" / "checkpoints"):
         folder.mkdir(parents=True)
     shutil.copy(checkpoint, runs / "one" / "checkpoints" / "checkpoint_last.pt")
-    for split in bench_peers.SPLITS:
+    for split in peers.SPLITS:
         shutil.copy(corpus.parent / f"{split}.txt", text)
     run = {"label": "a", "seed": 1, "updates": 2, "processor_seconds": 3, "folder": "one"}
     (runs / "comparison.json").write_text(json.dumps({"runs": [run]}), "utf-8")
@@ -51,7 +52,7 @@ def test_a_network_is_mixed_with_kenlm_word_by_word(language_model, made, corpus
         program.chmod(0o755)
     out = tmp_path / "out"
     flags = ["--out", out, "--kenlm", kenlm, "--mix", runs / "comparison.json", "--running"]
-    assert bench_peers.main([str(text), *map(str, flags)]) == 0
+    assert bench.main(["peers", str(text), *map(str, flags)]) == 0
     found = json.loads((out / "peers.json").read_text("utf-8"))["mixtures"][0]
     lines = (text / "valid.txt").read_text("utf-8").splitlines()
     for way, is_document in (("lines", False), ("running", True)):

@@ -1,23 +1,22 @@
-"""scripts/bench_scoring.py: a small run."""
+"""bench.py scoring: a small run."""
 
 import json
 
-import bench_scoring
+import bench
 import pytest
-from rendering import scoring
+from rendering.rows import SCORERS
+from rendering.tables import TABLES
 
 
 @pytest.mark.slow
 def test_a_small_run(tmp_path, capsys):
     """The tables of the report are those of the file."""
-    arguments = ["--out", tmp_path, "--vocab", 50, "--tokens", 300, 400, "--exact-tokens", 200, 300]
-    arguments += ["--memory-lines", 20, "--repeats", 1, "--device", "cpu"]
-    assert bench_scoring.main(list(map(str, arguments))) == 0
+    flags = f"scoring --out {tmp_path} --vocab 50 --tokens 300 400 --exact-tokens 200 300"
+    flags += " --memory-lines 20 --repeats 1 --device cpu"
+    assert bench.main(flags.split()) == 0
     found = json.loads((tmp_path / "scoring.json").read_text(encoding="utf-8"))
-    printed = capsys.readouterr().out.splitlines()
-    for lines in (scoring.speeds(found), scoring.memory(found)):
-        assert set(lines) <= set(printed)
-    assert [speed["system"] for speed in found["speeds"]] == list(scoring.SYSTEMS)
+    assert "\n".join(TABLES["scoring-speed"](found)) in capsys.readouterr().out
+    assert [speed["system"] for speed in found["speeds"]] == list(SCORERS)
     for speed in found["speeds"]:
         is_exact = speed["system"] in ("fairseq-bnce score --exact", "fairseq-eval-lm")
         assert speed["tokens"] == ([200, 300] if is_exact else [300, 400])

@@ -1,4 +1,4 @@
-"""scripts/bench_vocab.py: its data, its measures, and the command."""
+"""bench.py vocabulary: its data, its measures, and the command."""
 
 import json
 import math
@@ -6,12 +6,13 @@ import shutil
 import subprocess
 from types import SimpleNamespace
 
-import bench_vocab
+import bench
 import forks
 import numpy as np
 import pytest
 import torch
-from experiments import gpu_run, logs, processes, vocabulary
+from experiments import gpu_run, logs, processes
+from experiments.benches import vocabulary
 from experiments.measures import data, layers, meter
 from fairseq.data import Dictionary, data_utils
 
@@ -140,13 +141,13 @@ def or_dead(command, log, threads):
 def benchmark(tmp_path_factory):
     """Run a benchmark with a training that dies: (arguments, folder, exit status)."""
     out = tmp_path_factory.mktemp("benchmark")
-    arguments = ["--out", str(out), "--device", "cpu", "--vocab", str(VOCAB), "--updates", "10"]
-    arguments += ["--max-seconds", "1", "--sentences", "5"]
-    arguments += ["--systems", "cross_entropy", "bnce", "bnce_sparse", "shared_nce"]
+    flags = f"vocabulary --out {out} --device cpu --vocab {VOCAB} --updates 10 --max-seconds 1"
+    flags += " --sentences 5 --systems cross_entropy bnce bnce_sparse shared_nce"
+    arguments = flags.split()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", forks.Popen)
         patch.setattr(processes, "run", or_dead)
-        return arguments, out, bench_vocab.main(arguments)
+        return arguments, out, bench.main(arguments)
 
 
 def runs_of(out):
@@ -190,7 +191,7 @@ def test_a_second_call_makes_only_missing_runs(benchmark, tmp_path, monkeypatch)
 
     monkeypatch.setattr(subprocess, "Popen", forks.Popen)
     monkeypatch.setattr(processes, "run", counted)
-    assert bench_vocab.main([str(copy) if word == str(out) else word for word in arguments]) == 0
+    assert bench.main([str(copy) if word == str(out) else word for word in arguments]) == 0
     assert made == ["train.log"]
     after = runs_of(copy)
     assert after["bnce"] == runs_of(out)["bnce"] and "failed" not in after["shared_nce"]

@@ -140,7 +140,8 @@ def test_making_data_imports_neither_torch_nor_fairseq(command: str) -> None:
 
 def test_what_measures_its_childrens_memory_stays_small() -> None:
     """Linux counts what the parent held as its child's peak."""
-    program = "import sys, bench_decoding, bench_scoring, bench_vocab, compare, recipe\n"
+    program = "import sys, bench, compare, recipe\n"
+    program += "from experiments.benches import decoding, scoring, vocabulary\n"
     program += "print(sorted({'torch', 'numpy', 'fairseq'} & set(sys.modules)))"
     env = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
     assert subprocess.check_output([sys.executable, "-c", program], env=env) == b"[]\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import frontier
 import pytest
+from experiments import plot
 from rendering import frontier as systems
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,11 +64,15 @@ def test_systems_of_one_corpus_model_and_length_are_a_group():
     runs += [run("unscored"), {"label": "dead", "seed": 1, "flags": [], "failed": "lost"}]
     pair = runs[:2]
     contents = [compared(*runs), compared(*pair, data=NOVELS)]
-    contents.append(compared(*pair, flags=["--lr", "0.1", "--warmup-updates", "100"]))
+    contents.append(compared(*pair, flags=["--lr", "0.1", "--dropout", "0.3"]))
+    warm = ["--optimizer", "sparse_adagrad", "--warmup-updates", "100"]
+    cold = run("b", 80.0, 0.9, flags=["--warmup-updates", "0"], updates=3000)
+    contents += [compared(run("a", 90.0, 0.5, updates=3000), cold, flags=warm)]
     contents += [[1, 2], {"speeds": []}, {"models": {"m": {"exact": {}}}}]  # other results
-    both, name = [("a", True), ("b", True)], "rnn200, 1,000 updates"
+    both, name = [("a", True), ("b", True)], "fused LSTM 2 × 200, 1,000 updates"
+    warmed = "fused LSTM 2 × 200, Adagrad, 3,000 updates, bnce with a warm-up"
     assert labels(contents) == {
-        "PTB": {name: both, f"{name}, --warmup-updates 100": both},
+        "PTB": {name: both, f"{name}, dropout 0.3": both, warmed: both},
         "novels": {name: both},
     }
 
@@ -104,3 +109,12 @@ def test_pictures_are_drawn_again_when_a_number_changes(tmp_path, capsys):
     assert frontier.main(["--check", *docs]) == 1
     named = re.findall(r"\S+\.png", capsys.readouterr().out)
     assert sorted(named) == [names[0], names[2]]  # the curves did not change
+
+
+def test_a_panel_shows_six_lines_and_a_method_has_one_colour():
+    many = ["bnce", "bnce+800", "nce", "dev", "dev0.1", "dev10", "ranking", "softmax", "and"]
+    assert plot.chosen(many) == ["softmax", "bnce", "ranking", "nce", "dev", "and"]
+    assert plot.chosen(["b", "a"]) == ["a", "b"]
+    alike = ("cross_entropy", "softmax"), ("bnce", "bnce_sparse", "bnce+800"), ("dev", "dev0.1")
+    places = [{plot.method(label) for label in labels} for labels in alike]
+    assert all(len(one) == 1 for one in places) and len(set.union(*places)) == 3

@@ -1,15 +1,4 @@
-#!/usr/bin/env python3
-"""Measure what two machines exchange in an update, and how long an update takes on a slow line.
-
-    sudo scripts/bench_network.py --out FOLDER
-
-The machines are two network namespaces of this one (Linux, root), joined by a veth pair, with a
-process of one thread each. Every system is trained by fairseq-train with gloo and legacy_ddp, which
-fairseq has for CPUs. tc changes the line's rate while a training runs, so that each training is
-measured at every rate. Bytes are those that the first machine sends, headers included.
-
-FOLDER gets network.json, data/ and logs/. A second call makes no finished run again.
-"""
+"""What two machines exchange in an update, and how long an update takes on a slow line."""
 
 from __future__ import annotations
 
@@ -23,11 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
-import environment  # noqa: F401
-from experiments import command, machine
-from experiments.made import make_data
-from experiments.measures import meter
-from experiments.vocabulary import RECIPES, SYSTEMS
+from .. import command, machine
+from ..made import make_data
+from ..measures import meter
+from .vocabulary import RECIPES
 
 MACHINES = ("bnce-a", "bnce-b")
 _ADDRESS = "10.77.0.{}"
@@ -37,20 +25,12 @@ _MOST, _SECONDS = 20, 10  # timed updates at a rate: as many as fit into the sec
 _RECIPE = RECIPES["lstm200"]
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    sizes = [10_000, 100_000, 1_000_000]
-    add("--vocab", nargs="+", type=int, default=sizes, metavar="V", help="types, with the specials")
-    systems = ["bnce_sparse", "bnce", "adaptive_loss", "cross_entropy"]
-    add("--systems", nargs="+", choices=SYSTEMS, default=systems, metavar="NAME")
-    rates = [10, 1, 0.1]
-    add("--rates", nargs="+", type=float, default=rates, metavar="R", help="of the line, Gbit/s")
-    options = parser.parse_args(arguments)
+def measure(options: Any) -> Dict[str, Any]:
+    """Measure all systems that network.json lacks."""
     if os.geteuid():
         raise command.UsageError("required root, who may make network namespaces")
     results = options.out / "network.json"
-    found: Dict[str, Any] = {"machine": machine.record(), "model": _RECIPE._asdict(), "runs": []}
+    found: Dict[str, Any] = {"model": _RECIPE._asdict(), "runs": []}
     if results.is_file():
         found = json.loads(results.read_text(encoding="utf-8"))
     done = {(run["system"], run["vocab"]) for run in found["runs"]}
@@ -63,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
                     measured = _train(options, system, vocab, data)
                 found["runs"].append({"system": system, "vocab": vocab, "rates": measured})
                 results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return found
 
 
 @contextlib.contextmanager
@@ -155,7 +135,3 @@ def _next(updates: Iterator[str]) -> None:
     """Wait for the next update."""
     if next(updates, None) is None:
         raise command.UsageError("the training ended before it was measured: see logs/")
-
-
-if __name__ == "__main__":
-    command.start(main)

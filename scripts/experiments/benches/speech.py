@@ -1,32 +1,18 @@
-#!/usr/bin/env python3
-"""A real rescoring: sentences are spoken and recognised, and B-NCE scores the recogniser's lists.
-
-    fairseq-bnce get-data mscc --source FOLDER --out mscc
-    python scripts/speech_example.py --data mscc --out speech-run
-
-flite speaks held-out sentences of the novels, and pocketsphinx recognises them with its own models.
-A language model trained on the other sentences scores the 100-best lists. Weights are tuned on one
-half of the sentences; word error rates are those of the other half. With ``--model softmax`` the
-model is a stock transformer_lm, trained by cross_entropy. fairseq-bnce diagnose then adds a reduced
-partition function to the checkpoint. ``--only`` repeats, or goes on with, some of the stages.
-OUT/log has the output of the commands, and OUT/speech.json the results.
-
-Needs: apt-get install flite; pip install pocketsphinx jiwer, for the Python with fairseq.
-"""
+"""A real rescoring: sentences are spoken and recognised, and B-NCE scores the lists."""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Iterable, Iterator, List, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
-import environment  # noqa: F401
 import numpy as np
-from experiments import command, machine, report
-from experiments.recipes import words
 from speech import errors as word_errors
 from speech import sentences, sound, stages
 from speech.stages import Run, Steps, lines_of, write
+
+from .. import machine, report
+from ..recipes import words
 
 LISTS = ("tune", "test")
 SIZE = 100  # hypotheses of a list
@@ -190,8 +176,8 @@ def tune(run: Run) -> None:
 # ---------------------------------------------------------------- results
 
 
-def write_report(run: Run) -> None:
-    """Write speech.json: errors, weights, and the model on its validation text."""
+def results(run: Run) -> Dict[str, Any]:
+    """Return errors, weights, and the model on its validation text."""
     options, text = run.options, run.folder / "text" / "valid.txt"
     printed = run.folder / "model.json"
     flags = ["--json", "--threads", run.threads, text]
@@ -201,15 +187,13 @@ def write_report(run: Run) -> None:
     if options.model == SOFTMAX:  # the default rows of fairseq-bnce diagnose
         types = machine.vocabulary_size(run.folder / "data" / "bin")
         kind["rows"] = min(types // 50, 1_000)
-    found = {
-        "machine": machine.record(),
+    return {
         "data": run.data.name,
         "sentences": options.sentences,
         **errors(run),
         "weights": {name: weights(run, name) for name in CHOSEN},
         "model": {**kind, **{name: model[name] for name in MODEL}},
     }
-    stages.write_json(run.folder / "speech.json", found)
 
 
 def errors(run: Run) -> Dict[str, Any]:
@@ -246,19 +230,9 @@ STAGES: Steps = {
     "recognise": recognise,
     "score": score,
     "tune": tune,
-    "report": write_report,
+    "report": results,
 }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run all stages, or those of ``--only``, and return 0."""
-    flags = stages.parser(__doc__, STAGES, "speech-run")
-    add = flags.add_argument
-    add("--sentences", type=int, default=500, help="of each half")
-    add("--updates", type=int, default=5_000, help="of the model")
-    add("--model", choices=sorted(RECIPE["models"]), default="ranking")
-    return stages.run_all(flags.parse_args(arguments), STAGES)
-
-
-if __name__ == "__main__":
-    command.start(main)
+def measure(options: Any) -> Optional[Dict[str, Any]]:
+    return stages.run_all(options, STAGES)

@@ -1,18 +1,4 @@
-#!/usr/bin/env python3
-"""Train KenLM and faster-rnnlm on a text, for the page that compares them with fairseq's models.
-
-    bench_peers.py TEXT --out FOLDER --kenlm BIN --faster-rnnlm PROGRAM
-    bench_peers.py TEXT --out FOLDER --kenlm BIN --mix run/comparison.json
-
-TEXT is a folder with train.txt, valid.txt and test.txt. Words that the models must not know are
-<unk> there; both peers get the word UNK instead, because they skip <unk>. BIN has KenLM's lmplz,
-build_binary and query. faster-rnnlm runs with one thread, until its validation after an epoch stops
-it, or --seconds are over. A second call trains nothing again. --mix mixes every network of
-compare.py with KenLM, word by word.
-
-FOLDER gets peers.json: perplexities (</s> counted), processor seconds, peak memory, size on disk,
-words scored a second of processor time, and how many words, or pieces of words, valid.txt has.
-"""
+"""KenLM and faster-rnnlm on a text, and networks of compare.py mixed with KenLM."""
 
 from __future__ import annotations
 
@@ -21,10 +7,9 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List
 
-import environment  # noqa: F401
-from experiments import command, machine, mixtures, processes
+from .. import command, mixtures, processes
 
 SPLITS = ("train", "valid", "test")
 # The shapes and rates of faster-rnnlm's own pages.
@@ -36,38 +21,19 @@ _EPOCH = re.compile(r"valid:\s+([\d.]+)\s+elapsed: ([\d.]+)([smh])\+")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    add("text", type=Path, help="folder with train.txt, valid.txt and test.txt")
-    add("--kenlm", type=Path, metavar="BIN", help="folder of its programs")
-    add("--order", type=int, default=5, help="of KenLM's n-grams")
-    add("--faster-rnnlm", type=Path, metavar="PROGRAM", help="its rnnlm")
-    layers = "its output layer: " + ", ".join(map(repr, _SETTINGS))
-    known = list(_SETTINGS)
-    add("--settings", nargs="+", choices=known, default=known, metavar="NAME", help=layers)
-    add("--seconds", type=int, default=600, help="for one training and its validations")
-    add(
-        "--pieces", type=Path, nargs="+", default=[], metavar="TEXT", help="in subwords: count them"
-    )
-    add("--mix", type=Path, nargs="+", default=[], metavar="JSON", help="of compare.py, with runs/")
-    add("--running", action="store_true", help="mix while reading running text, too")
-    options = parser.parse_args(arguments)
+def measure(options: Any) -> Dict[str, Any]:
     if options.mix and not options.kenlm:
-        parser.error("--mix: required --kenlm, got none")
-    out = options.out
-    texts = {split: _written(options.text / f"{split}.txt", out) for split in SPLITS}
-    found: Dict[str, Any] = {"text": options.text.name, "machine": machine.record(), "systems": {}}
+        raise command.UsageError("--mix: required --kenlm, got none")
+    texts = {split: _written(options.text / f"{split}.txt", options.out) for split in SPLITS}
     folders = {"words": options.text, **{path.name: path for path in options.pieces}}
-    found["tokens"] = {name: _count(path / "valid.txt") for name, path in folders.items()}
+    tokens = {name: _count(path / "valid.txt") for name, path in folders.items()}
+    found: Dict[str, Any] = {"text": options.text.name, "tokens": tokens, "systems": {}}
     if options.kenlm:
         found["systems"]["KenLM"] = _kenlm(options, texts)
         found["mixtures"] = _mixtures(options, texts)
     for name in options.settings if options.faster_rnnlm else []:
         found["systems"][f"faster-rnnlm, {name}"] = _faster_rnnlm(options, name, texts)
-    text = json.dumps(found, indent=1)
-    (out / "peers.json").write_text(f"{text}\n", encoding="utf-8")
-    return 0
+    return found
 
 
 def _written(path: Path, out: Path) -> Path:
@@ -172,7 +138,3 @@ def _curve(log: Path) -> List[Dict[str, float]]:
         least = min(least, 2 ** float(bits))  # a worse model is rejected
         found.append({"seconds": total, "ppl": least})
     return found
-
-
-if __name__ == "__main__":
-    command.start(main)

@@ -1,19 +1,4 @@
-#!/usr/bin/env python3
-"""Speech in one pass: a small character model of sound, and language models inside its decoder.
-
-    speech_example.py --data mscc --out speech-run
-    first_pass_example.py --data mscc --speech speech-run --out first-pass
-
-flite speaks other sentences of the novels than those that speech_example.py drew, and a CTC model
-learns their letters. Its emissions of the drawn sentences are decoded greedily and by flashlight
-and pyctcdecode: without a language model, with a trigram of the novels, and with the model that
-speech_example.py trained, unnormalised and exact. Weights are tuned on sentences of one half; word
-error rates are those of the other half. ``--only`` repeats, or goes on with, some of the stages.
-OUT/first-pass.json has the results.
-
-Needs: apt-get install flite; pip install jiwer flashlight-text pyctcdecode kenlm, for the Python
-with fairseq.
-"""
+"""Speech in one pass: a small character model of sound, and language models in its decoder."""
 
 from __future__ import annotations
 
@@ -22,15 +7,12 @@ import gc
 import itertools
 import re
 import time
-from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-import environment  # noqa: F401
 import numpy as np
 import torch
 from decoders import ngrams
-from experiments import command, machine
-from rendering.decoding import DECODERS, MODELS
+from rendering.rows import DECODERS, MODELS
 from speech import acoustics, errors, searches, sentences, sound, stages
 from speech.stages import Run, Steps, lines_of, say
 
@@ -128,8 +110,8 @@ def tune(search: searches.Search, system: str, heard: Sequence[Any], words: Any)
     return {"lm_weight": best[0], "word_score": best[1], "tried": error.cache_info().currsize}
 
 
-def decode_all(run: Run) -> None:
-    """Write first-pass.json: errors, times and weights of all systems.
+def decode_all(run: Run) -> Dict[str, Any]:
+    """Return errors, times and weights of all systems.
 
     Exact scores have the weights of unnormalised ones, so that nothing else differs.
     """
@@ -155,8 +137,7 @@ def decode_all(run: Run) -> None:
         times = {"processor_seconds": seconds, "real_time": seconds / test.seconds}
         systems[system] = {"wer": errors.rate(counts[system]), **found, **times}
         say(f"{system}: {systems[system]['wer']}")
-    written = {
-        "machine": machine.record(),
+    return {
         "data": run.data.name,
         "sentences": len(test.words),
         "words": sum(len(words.split()) for words in test.words),
@@ -166,7 +147,6 @@ def decode_all(run: Run) -> None:
         "systems": systems,
         "differences": differences(counts),
     }
-    stages.write_json(run.folder / "first-pass.json", written)
 
 
 def of_acoustics(run: Run, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]:
@@ -196,18 +176,6 @@ def differences(counts: Mapping[str, np.ndarray]) -> Dict[str, List[float]]:
 STAGES: Steps = {"speak": speak, "train": train, "trigram": trigram, "decode": decode_all}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run all stages, or those of ``--only``, and return 0."""
-    flags = stages.parser(__doc__, STAGES, "first-pass")
-    add = flags.add_argument
-    add("--speech", type=Path, required=True, help="folder that speech_example.py made")
-    add("--spoken", type=int, default=8_000, help="sentences that the CTC model learns from")
-    add("--updates", type=int, default=3_000, help="of the CTC model")
-    add("--tuned", type=int, default=150, help="sentences for weights")
-    options = flags.parse_args(arguments)
+def measure(options: Any) -> Optional[Dict[str, Any]]:
     torch.set_num_threads(options.threads)
     return stages.run_all(options, STAGES)
-
-
-if __name__ == "__main__":
-    command.start(main)

@@ -1,16 +1,4 @@
-#!/usr/bin/env python3
-"""Measure fairseq-bnce extend-vocabulary: hold words out of a training, and add them afterwards.
-
-    bench_extension.py TEXT --out FOLDER
-
-TEXT is a folder with train.txt, valid.txt and test.txt, words between spaces. Random words of 20 to
-30 occurrences in train.txt become <unk>, and an rnn_lm (LSTM, 2 x 200) is trained on that text. The
-words are then added: without a text, and with train.txt, which keeps 20 of their sentences each.
-The training goes on with these sentences and twice as many others. Perplexities are exact, on
-valid.txt and test.txt.
-
-FOLDER gets extension.json, the data and the models.
-"""
+"""fairseq-bnce extend-vocabulary: words held out of a training, and added afterwards."""
 
 from __future__ import annotations
 
@@ -20,27 +8,17 @@ import math
 import random
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Set
+from typing import Any, Dict, List, Set
 
-import environment  # noqa: F401
-from experiments import command, machine, recipes, report
-from experiments.processes import run
+from .. import command, machine, recipes, report
+from ..processes import run
 
 _SPLITS = ("train", "valid", "test")
 _RANGE = (20, 30)  # occurrences of a word that is held out
 _TRAINING = recipes.words(report.load("recipes")["extension"])
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    add("text", type=Path, help="folder with train.txt, valid.txt and test.txt")
-    add("--words", type=int, default=500, help="words to hold out")
-    add("--sentences", type=int, default=20, help="of each word, to add it with")
-    add("--updates", type=int, default=200, help="of the training that goes on")
-    add("--rate", type=float, default=0.001, help="its learning rate")
-    add("--whole", action="store_true", help="train a model with all words from the start, too")
-    options = parser.parse_args(arguments)
+def measure(options: Any) -> Dict[str, Any]:
     paths = {split: options.text / f"{split}.txt" for split in _SPLITS}
     lines = {split: path.read_text("utf-8").splitlines() for split, path in paths.items()}
     counts = collections.Counter(word for line in lines["train"] for word in line.split())
@@ -48,21 +26,14 @@ def main(arguments: Sequence[str]) -> int:
     new = set(random.Random(1).sample(few, options.words))
     _write_texts(options, lines, new)
     models, unseen = _models(options), lines["valid"] + lines["test"]
-    flags = {name: getattr(options, name) for name in ("words", "sentences", "updates", "rate")}
-    result = {
-        "machine": machine.record(),
-        "flags": flags,
+    return {
         "report": json.loads((options.out / "added.json").read_text("utf-8")),
         "perplexity": {name: _perplexities(path, unseen, new) for name, path in models.items()},
     }
-    text = json.dumps(result, indent=1)
-    (options.out / "extension.json").write_text(f"{text}\n", encoding="utf-8")
-    return 0
 
 
 def _write_texts(options: Any, lines: Dict[str, List[str]], new: Set[str]) -> None:
     """Write the text without new words, the text to add them with, and the text to go on with."""
-    options.out.mkdir(parents=True, exist_ok=True)
     seen: Any = collections.Counter()
     shown, others = [], []
     for line in lines["train"]:
@@ -140,7 +111,3 @@ def _perplexities(path: Path, lines: List[str], new: Set[str]) -> Dict[str, floa
             nats[kind].append(log_prob)
         nats["old_lines"] += [] if new & set(score.words) else score.log_probs.tolist()
     return {name: math.exp(-sum(some) / len(some)) for name, some in nats.items()}
-
-
-if __name__ == "__main__":
-    command.start(main)

@@ -1,34 +1,20 @@
-#!/usr/bin/env python3
-"""Measure how fast plain text is scored, and in how much memory.
-
-    bench_scoring.py --out FOLDER
-
-An lstm_lm over Zipf-distributed words is trained for a moment. fairseq-bnce score reads text, and
-fairseq-eval-lm the same text binarised, both as a user would call them, exactly and unnormalised.
-What a sentence takes is the difference between a long and a short text, so that starting Python and
-loading the model is not in it, nor for fairseq-eval-lm the binarising. Times are those of the
-processes: by the clock, and of the processor, which other processes lengthen less.
-
-FOLDER gets scoring.md and scoring.json, and data, model and logs, which a second call does not make
-again.
-"""
+"""How fast plain text is scored, and in how much memory."""
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict
 
-import environment  # noqa: F401
-from experiments import command, machine, processes, report, run
-from experiments.made import Workshop, eval_lm
-from experiments.recipes import words
-from rendering import scoring
+from rendering.rows import SCORERS
 
-_COMMAND = Path(__file__).with_name("fairseq-bnce")
+from .. import command, processes, report, run
+from ..made import Workshop, eval_lm
+from ..recipes import words
+
+_COMMAND = Path(__file__).parents[2] / "fairseq-bnce"
 
 
 class Bench(Workshop):
@@ -38,7 +24,7 @@ class Bench(Workshop):
         options: of the command line.
     """
 
-    def __init__(self, options: argparse.Namespace):
+    def __init__(self, options: Any):
         super().__init__(options.out, options.threads)
         self.options, self.flags = options, run.device_flags(options.device)
         vocab, tokens = options.vocab, options.tokens[1]
@@ -81,32 +67,10 @@ class Bench(Workshop):
         return self.run(*eval_lm(data, self.checkpoint, "train", *way), printed=Path(os.devnull))
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure all systems, and return 0."""
-    options = _parser().parse_args(arguments)
-    flags = {name: str(value) for name, value in vars(options).items() if name != "out"}
+def measure(options: Any) -> Dict[str, Any]:
     bench = Bench(run.prepare(options))
-    where = {**machine.record(), "load": os.getloadavg()}
-    where.update(device=options.device, device_name=options.device_name)
-    speeds = [bench.speed(system) for system in scoring.SYSTEMS]
-    memory = {lines: bench.memory(lines) for lines in options.memory_lines}
-    found = {"flags": flags, "machine": where, "memory": memory, "speeds": speeds}
-    parts = ["\n".join(lines) for lines in (scoring.speeds(found), scoring.memory(found))]
-    print(report.write(options.out / "scoring", parts, found))
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command.parser(__doc__, has_device=True)
-    add = parser.add_argument
-    add("--vocab", type=int, default=50_000, help="types")
-    sizes: Dict[str, Any] = {"type": int, "nargs": 2, "metavar": ("SHORT", "LONG")}
-    add("--tokens", default=[100_000, 600_000], help="of texts scored unnormalised", **sizes)
-    add("--exact-tokens", default=[10_000, 40_000], help="of texts scored exactly", **sizes)
-    add("--memory-lines", type=int, nargs="*", default=[10_000, 100_000], metavar="LINES")
-    add("--repeats", type=int, default=2, help="of each; the fastest counts")
-    return parser
-
-
-if __name__ == "__main__":
-    command.start(main)
+    return {
+        "device_name": options.device_name,
+        "speeds": [bench.speed(system) for system in SCORERS],
+        "memory": {lines: bench.memory(lines) for lines in options.memory_lines},
+    }

@@ -1,27 +1,16 @@
-#!/usr/bin/env python3
-"""Time and memory of the exact log Z_c by bands, beside a plain output layer of full size.
-
-    bench_bands.py --out docs/results/bands/partition.json
-
-The sizes are those of fairseq's transformer_lm_wiki103. The work by bands is the sum of V_k d_k,
-the work of a plain layer V D.
-"""
+"""Time and memory of the exact log Z_c by bands, beside a plain output layer of full size."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict
 
-import environment  # noqa: F401
 import torch
-from experiments.measures import meter
 from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor
 
+from experiments.measures import meter
 from fairseq_bnce import losses
 from fairseq_bnce.output_layer.conversion import read_as_bands
 
@@ -29,11 +18,8 @@ WORDS, CUTOFFS, SIZE, FACTOR = 267_744, [20_000, 60_000], 1024, 4
 CONTEXTS, ROUNDS = 256, 5
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(options: Any) -> Dict[str, Any]:
+    torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     features = torch.randn(CONTEXTS, SIZE)
     ways = {"bands": bands(features), "plain": plain(features)}
@@ -44,9 +30,8 @@ def main() -> None:
         for name, way in ways.items():
             rows[name]["peak_bytes"] = meter.peak_bytes(way, cuda=False)
             rows[name]["median"] = statistics.median(rows[name]["seconds"])
-    found: Dict[str, Any] = {"words": WORDS, "cutoffs": CUTOFFS, "size": SIZE, "factor": FACTOR}
-    found.update(contexts=CONTEXTS, threads=1, torch=torch.__version__, rows=rows)
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    found = {"words": WORDS, "cutoffs": CUTOFFS, "size": SIZE, "factor": FACTOR}
+    return {**found, "contexts": CONTEXTS, "rows": rows}
 
 
 def bands(features: Tensor) -> Callable[[], Tensor]:
@@ -59,7 +44,3 @@ def bands(features: Tensor) -> Callable[[], Tensor]:
 def plain(features: Tensor) -> Callable[[], Tensor]:
     weight, bias = torch.randn(WORDS, SIZE) / SIZE**0.5, torch.zeros(WORDS)
     return lambda: losses.log_partition(features, weight, bias)
-
-
-if __name__ == "__main__":
-    main()

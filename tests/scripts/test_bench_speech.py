@@ -1,11 +1,12 @@
-"""scripts/speech_example.py: its parts, and all of it with a stub of a voice and a recogniser."""
+"""bench.py speech: its parts, and all of it with a stub of a voice and a recogniser."""
 
 import json
 import math
 
 import forks
 import pytest
-import speech_example
+from experiments.benches import speech as speech_bench
+from rendering.tables import TABLES
 from speech import lattice, sentences, sound
 from stubs_of_speech import stub_voice, write_novels
 
@@ -157,7 +158,7 @@ def test_hypotheses_have_sound_and_trigram_apart(voice):
 
 def test_a_sentence_without_hypotheses_keeps_its_place():
     entries = [[sound.Entry("a b", -2.0, -1.0)], [], [sound.Entry("c", -3.0, -1.0)]]
-    lines = list(speech_example.moses(entries))
+    lines = list(speech_bench.moses(entries))
     assert lines == [
         "0 ||| a b ||| Acoustic= -2.0000 Trigram= -1.0000 Words= 2 ||| -11.5000",
         "1 |||  ||| Acoustic= 0.0000 Trigram= 0.0000 Words= 0 ||| 0.0000",
@@ -176,7 +177,7 @@ def novels(tmp_path):
 def example(novels, *arguments):
     """(exit status, what it printed)"""
     flags = ["--data", novels, "--out", novels.parent / "run", "--sentences", 8, "--updates", 3]
-    return forks.script("speech_example.py", *flags, *arguments, cwd=novels.parent)
+    return forks.script("bench.py", "speech", *flags, *arguments, cwd=novels.parent)
 
 
 def test_the_example_from_novels_to_the_table(novels, voice):
@@ -184,7 +185,7 @@ def test_the_example_from_novels_to_the_table(novels, voice):
     assert status == 0, output + (novels.parent / "run" / "log").read_text("utf-8")
     run = novels.parent / "run"
     found = json.loads((run / "speech.json").read_text("utf-8"))
-    assert json.loads(output[output.index("{") :]) == found
+    assert "\n".join(TABLES["speech"](found)) in output
     training = set((run / "text" / "train.txt").read_text("utf-8").splitlines())
     references = (run / "text" / "test.ref").read_text("utf-8").splitlines()
     assert len(references) == found["sentences"] == 8 and not training & set(references)
@@ -193,9 +194,9 @@ def test_the_example_from_novels_to_the_table(novels, voice):
     rates = {name: value for name, (value, *_) in found["wer"].items()}
     assert rates["first"] == pytest.approx(100 * wrong / sum(lengths))
     assert rates["oracle"] == 0 and found["words"] == sum(lengths)
-    assert all(0 <= rates[variant] <= 100 for variant in speech_example.VARIANTS)
-    assert set(found["weights"]["exact-half"]) == {*speech_example.EXACT.split(",")}
-    assert len(found["differences"]) == len(speech_example.COMPARED)
+    assert all(0 <= rates[variant] <= 100 for variant in speech_bench.VARIANTS)
+    assert set(found["weights"]["exact-half"]) == {*speech_bench.EXACT.split(",")}
+    assert len(found["differences"]) == len(speech_bench.COMPARED)
     for name, (value, low, high) in found["differences"].items():
         after, before = name.split(" - ")
         assert value == pytest.approx(rates[after] - rates[before]) and low <= value <= high

@@ -1,23 +1,24 @@
-"""The runs and the report of bench_vocab.py: output layers at several vocabulary sizes."""
+"""What the size of the vocabulary costs: runs and report."""
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import statistics
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from rendering.cells import SOFTMAX, ratio
 
-from . import logs, machine, plot, report, run
-from .command import UsageError
-from .made import make_data
-from .processes import CommandFailed
-from .recipes import ADAPTIVE, adaptive_cutoffs, criterion_flags, words
-from .report import MIB
-from .run import Measured, Outcome, Part, Run
+from .. import logs, machine, plot, report, run
+from ..command import UsageError
+from ..made import make_data
+from ..processes import CommandFailed
+from ..recipes import adaptive_cutoffs, criterion_flags, words
+from ..report import MIB
+from ..run import Measured, Outcome, Part, Run
 
-PARTS = ("update", "train")
 LEAST_UPDATES = 10  # timed updates of a training, however long they take
 _INTERVALS = 10  # timed intervals; each is a line of the training log
 _WARM_INTERVALS = 2
@@ -29,8 +30,6 @@ _COMMON = """
 --required-batch-size-multiple 1 --distributed-world-size 1 --seed 1
 --log-format json --no-progress-bar
 """
-_KINDS = ("", _SPARSE, _BANDS)
-SYSTEMS = (SOFTMAX, ADAPTIVE, *(f"{name}{kind}" for name in _OWN for kind in _KINDS))
 _PANELS = {"update_ms": "training update (ms)", "update_mib": "memory of an update (MiB)"}
 Numbers = Dict[str, Optional[float]]
 
@@ -86,12 +85,28 @@ RECIPES: Dict[str, Recipe] = {
 }
 
 
+def measure(options: Any) -> int:
+    """Return the exit status: 1 if a run failed."""
+    if options.recipe not in RECIPES:
+        raise UsageError(f"--recipe: required one of {', '.join(RECIPES)}, got {options.recipe}")
+    recipe = RECIPES[options.recipe]
+    if options.sentences is not None:
+        recipe = recipe._replace(batch=(options.sentences, recipe.batch[1]))
+    settings = run.prepare(options, recipe=recipe)
+    # All sizes of a system in a row: a drift of the machine would blur their fine ratios most.
+    systems, vocabs = (dict.fromkeys(some) for some in (options.systems, options.vocab))
+    runs = [Benchmark(settings, system, vocab) for system in systems for vocab in vocabs]
+    _, status = run.complete_all(runs, lambda done: write(done, settings))
+    print(draw(settings.out / "benchmark.json"))
+    return status
+
+
 class Benchmark(Run):
     """A system with a vocabulary: phases of an update, and words/s of a training.
 
     Args:
-        settings: those of run.prepare, and ``recipe``, ``parts`` (of PARTS), ``updates`` (timed
-            updates of a training) and ``max_seconds`` (for each part of a run).
+        settings: those of run.prepare, and ``recipe``, ``parts``, ``updates`` (timed updates of
+            a training) and ``max_seconds`` (for each part of a run).
     """
 
     def __init__(self, settings: Any, system: str, vocab: int):
@@ -225,14 +240,16 @@ def write(outcomes: Sequence[Outcome], settings: Any) -> str:
     return report.write(settings.out / "benchmark", parts, content)
 
 
-def draw(outcomes: Sequence[Outcome], settings: Any) -> str:
-    """Draw time and memory against V; return what was done, or why it was not."""
-    panels = []
+def draw(results: Path) -> str:
+    """Draw time and memory against V beside a benchmark.json; return what was done."""
+    content, panels = json.loads(results.read_text(encoding="utf-8")), []
     for name, label in _PANELS.items():
-        lines: Dict[str, List[Any]] = {o.system: [] for o in outcomes}
-        for o, own in zip(outcomes, numbers(outcomes)):
-            lines[o.system] += [(o.case, own[name])] if own.get(name) else []
+        lines: Dict[str, List[Any]] = {}
+        for one in content["runs"]:
+            lines.setdefault(one["system"], [])
+            lines[one["system"]] += [(one["vocab"], one[name])] if one.get(name) else []
         axes = {"xscale": "log", "yscale": "log", "xlabel": "vocabulary V", "ylabel": label}
         panels.append(plot.Panel([(name, sorted(line)) for name, line in lines.items()], axes))
-    title = f"{settings.recipe.about}, {settings.device_name}"
-    return plot.lines(panels, title, settings.out / "benchmark.png")
+    settings = content["settings"]
+    title = f"{settings['recipe']['about'].replace(' x ', ' × ')}, {settings['device_name']}"
+    return plot.lines(panels, title, results.with_name("benchmark.png"))

@@ -1,14 +1,15 @@
-"""scripts/first_pass_example.py: features, CTC training, searches, and the stages with a stub."""
+"""bench.py first-pass: features, CTC training, searches, and the stages with a stub."""
 
 import json
 from functools import partial
 
-import first_pass_example
+import bench
 import forks
 import numpy as np
 import pytest
 from decoders import ngrams
-from rendering import decoding
+from experiments.benches import first_pass as first_pass
+from rendering.tables import TABLES
 from speech import acoustics, searches
 from stubs_of_speech import stub_voice, write_flite, write_novels
 
@@ -104,7 +105,7 @@ def test_what_was_said_clearly_is_found(make, model, files):
 
 @pytest.fixture
 def example(tmp_path, monkeypatch):
-    """The stages of the example for some systems, after speech_example.py's of the model."""
+    """The stages of the example for some systems, after the bench speech's of the model."""
     novels, voice = write_novels(tmp_path), stub_voice(tmp_path, monkeypatch)
     write_flite(voice.parent / "bin", voice, rate=acoustics.RATE, times=400)
     flags = [
@@ -119,15 +120,15 @@ def example(tmp_path, monkeypatch):
         "binarise",
         "train",
     ]
-    status, output = forks.script("speech_example.py", "--data", novels, *flags, cwd=tmp_path)
+    status, output = forks.script("bench.py", "speech", "--data", novels, *flags, cwd=tmp_path)
     assert status == 0, output
 
     def run(systems):
         chosen = dict.fromkeys(systems, ((1.0, 0.5), (0.0,)))
-        monkeypatch.setattr(first_pass_example, "SYSTEMS", chosen)
+        monkeypatch.setattr(first_pass, "SYSTEMS", chosen)
         flags = ["--data", novels, "--speech", tmp_path / "run", "--out", tmp_path / "first"]
         flags += ["--spoken", 40, "--updates", 2, "--tuned", 3]
-        assert first_pass_example.main(list(map(str, flags))) == 0
+        assert bench.main(["first-pass", *map(str, flags)]) == 0
         return json.loads((tmp_path / "first" / "first-pass.json").read_text("utf-8"))
 
     return run
@@ -149,7 +150,7 @@ def test_the_example_without_a_language_model(example, tmp_path):
 def test_the_example_to_the_table(example):
     pytest.importorskip("flashlight.lib.text")
     pytest.importorskip("pyctcdecode")
-    systems = [name for name in first_pass_example.SYSTEMS if name != "pyctcdecode kenlm"]
+    systems = [name for name in first_pass.SYSTEMS if name != "pyctcdecode kenlm"]
     found = example(systems)
     assert list(found["systems"]) == systems
     for name, system in found["systems"].items():
@@ -162,4 +163,4 @@ def test_the_example_to_the_table(example):
         after, before = name.split(" - ")
         rates = [found["systems"][one]["wer"][0] for one in (before, after)]
         assert value == pytest.approx(rates[1] - rates[0]) and low <= value <= high
-    assert len(decoding.first_pass(found)) == 2 + len(found["systems"])
+    assert len(TABLES["first-pass"](found)) == 2 + len(found["systems"])

@@ -1,0 +1,1 @@
+"""What scripts/bench.py measures: ``measure`` returns numbers, or an exit status."""
