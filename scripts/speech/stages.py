@@ -26,9 +26,13 @@ class Run:
         (self.folder / folder).mkdir(parents=True, exist_ok=True)
         return self.folder / folder / name
 
-    def python(self, *arguments: Any, printed: Optional[Path] = None) -> None:
-        """Run a command of this Python. Its output goes to OUT/log, or to ``printed``."""
-        processes.run([sys.executable, *arguments], self.folder / "log", self.threads, printed)
+    def command(self, *command: Any, printed: Optional[Path] = None) -> processes.Ended:
+        """Run a command. Its output goes to OUT/log, or to ``printed``."""
+        return processes.run(command, self.folder / "log", self.threads, printed)
+
+    def python(self, *arguments: Any, printed: Optional[Path] = None) -> processes.Ended:
+        """Run a command of this Python."""
+        return self.command(sys.executable, *arguments, printed=printed)
 
 
 def run_all(options: argparse.Namespace, steps: Steps) -> Optional[Dict[str, Any]]:

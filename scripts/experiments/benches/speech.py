@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from speech import errors as word_errors
@@ -32,17 +32,23 @@ VARIANTS = {
     "unnormalized-half": (UNNORMALIZED, HALF),
     "exact-half": (EXACT, HALF),
 }
+WITH_NGRAMS = {
+    "kenlm": (f"{FIRST_PASS},KenLM,BNCEOOV", ""),
+    "mixed": (f"{FIRST_PASS},Mixed,BNCEOOV", ""),
+    "both": (f"{FIRST_PASS},BNCE,KenLM,BNCEOOV", ""),
+}
 EXCHANGED = "exchanged"
-CHOSEN = (*VARIANTS, EXCHANGED)
+_CHOSEN = (*VARIANTS, *WITH_NGRAMS, EXCHANGED)
 MODEL = ("contexts", "ppl", "mu_z", "sigma_z")  # reported numbers of fairseq-bnce diagnose
 SOFTMAX = "softmax"
 # (before, after), of the same sentences
 COMPARED = (
-    *(("first", variant) for variant in CHOSEN),
-    *(("trigram", variant) for variant in CHOSEN if variant != "trigram"),
+    *(("first", variant) for variant in _CHOSEN),
+    *(("trigram", variant) for variant in _CHOSEN if variant != "trigram"),
     ("exact", "unnormalized"),
     ("exact-half", "unnormalized-half"),
     ("exact", EXCHANGED),
+    *((variant, "mixed") for variant in ("unnormalized", "kenlm", "both")),
 )
 
 
@@ -71,9 +77,19 @@ def training_text(lines: Iterable[str], apart: Dict[str, sentences.Sentence]) ->
             yield text
 
 
-def bnce(run: Run, *arguments: Any, **printed: Any) -> None:
+def variants(run: Run) -> Dict[str, Tuple[str, str]]:
+    """Return the features that get weights, and the suffix of their lists."""
+    return {**VARIANTS, **WITH_NGRAMS} if run.options.kenlm else VARIANTS
+
+
+def chosen(run: Run) -> List[str]:
+    """Return the names of all answers to the test sentences that the model had a part in."""
+    return [*variants(run), EXCHANGED]
+
+
+def bnce(run: Run, *arguments: Any, **printed: Any) -> Any:
     """Run a sub-command of fairseq-bnce."""
-    run.python("-m", "fairseq_bnce.cli", *arguments, **printed)
+    return run.python("-m", "fairseq_bnce.cli", *arguments, **printed)
 
 
 def binarise(run: Run) -> None:
@@ -95,6 +111,18 @@ def train(run: Run) -> None:
         flags = ["--calibrate", model_flags(run)[1], "--overwrite", "--reduced-partition"]
         flags += ["--threads", run.threads, run.folder / "text" / "train.txt"]
         bnce(run, "diagnose", *best, *flags)
+
+
+def ngrams(run: Run) -> None:
+    """Write lm/kenlm.bin, with --kenlm."""
+    if run.options.kenlm:
+        text, arpa = run.at("lm", "kenlm.txt"), run.at("lm", "kenlm.arpa")
+        source = lines_of(run.folder / "data" / "text" / "train.txt")
+        write(text, (line.replace(sentences.UNKNOWN, "UNK") for line in source))
+        flags = ["-o", 5, "-S", "4G", "-T", run.at("lm", "kenlm-"), "--text", text, "--arpa", arpa]
+        run.command(run.options.kenlm / "lmplz", *flags)
+        run.command(run.options.kenlm / "build_binary", arpa, run.at("lm", "kenlm.bin"))
+        arpa.unlink()
 
 
 def model_flags(run: Run) -> List[Any]:
@@ -138,8 +166,23 @@ def score(run: Run) -> None:
         write(masked, (mask(line, common) for line in lines_of(lists)))
         for some, out in ((lists, run.at("scored", name)), (masked, run.at("masked", name))):
             bnce(run, "rescore", *flags, "--out", out, some)
+        if run.options.kenlm:
+            add_mixture(run, name)
         halves = map(with_words_of, lines_of(run.at("masked", name)), lines_of(lists))
         write(run.at("scored", name + HALF), halves)
+
+
+def add_mixture(run: Run, name: str) -> None:
+    """Add the scores of KenLM, and of its mixture with the model, to scored/NAME."""
+    flags = [*model_flags(run), "--threads", run.threads]
+    flags += ["--mix-with", run.folder / "lm" / "kenlm.bin"]
+    fitted = ["--mix-tune", run.folder / "text" / "valid.txt"]
+    # A mixture has no weight of 0; this one changes no score by 1e-6 nats.
+    for feature, weight in (("KenLM", ["--mix-weight", "1e-9"]), ("Mixed", fitted)):
+        lists, out = run.at("scored", name), run.at("scored", f"{name}.mixed")
+        ended = bnce(run, "rescore", *flags, *weight, "--feature", feature, "--out", out, lists)
+        os.replace(out, lists)
+        write(run.at("seconds", f"{name}.{feature}"), [json.dumps(ended.cpu_seconds)])
 
 
 def mask(line: str, known: Iterable[str]) -> str:
@@ -160,14 +203,14 @@ def tune(run: Run) -> None:
 
     The last variant weighs exact scores as unnormalised ones: what does normalising alone change?
     """
-    for variant, (features, lists) in VARIANTS.items():
+    for variant, (features, lists) in variants(run).items():
         flags = ["--tune", run.folder / "text" / "tune.ref", "--tune-features", features]
         flags += ["--metric", "wer", "--weights-out", run.at("weights", variant)]
         bnce(run, "rescore", *flags, "--out", os.devnull, run.folder / "scored" / f"tune{lists}")
     lines = lines_of(run.at("weights", "unnormalized"))
     write(run.at("weights", EXCHANGED), (line.replace("BNCE=", "BNCEExact=") for line in lines))
-    for variant in CHOSEN:
-        lists = VARIANTS.get(variant, ("", ""))[1]
+    for variant in chosen(run):
+        lists = variants(run).get(variant, ("", ""))[1]
         flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
         flags += ["--best", run.at("best", variant), run.folder / "scored" / f"test{lists}"]
         bnce(run, "rescore", *flags)
@@ -191,7 +234,7 @@ def results(run: Run) -> Dict[str, Any]:
         "data": run.data.name,
         "sentences": options.sentences,
         **errors(run),
-        "weights": {name: weights(run, name) for name in CHOSEN},
+        "weights": {name: weights(run, name) for name in chosen(run)},
         "model": {**kind, **{name: model[name] for name in MODEL}},
     }
 
@@ -199,9 +242,11 @@ def results(run: Run) -> Dict[str, Any]:
 def errors(run: Run) -> Dict[str, Any]:
     """Return word error rates, per cent, with the ends of their intervals, and differences."""
     references = list(lines_of(run.folder / "text" / "test.ref"))
-    chosen = {"first": run.folder / "lists" / "test.first"}
-    chosen.update((variant, run.folder / "best" / variant) for variant in CHOSEN)
-    counts = {name: word_errors.counts(lines_of(path), references) for name, path in chosen.items()}
+    answers = {"first": run.folder / "lists" / "test.first"}
+    answers.update((name, run.folder / "best" / name) for name in chosen(run))
+    counts = {
+        name: word_errors.counts(lines_of(path), references) for name, path in answers.items()
+    }
     lists: List[List[str]] = [[] for _ in references]
     for line in lines_of(run.folder / "lists" / "test.nbest"):
         number, text, *_ = line.split(" ||| ")
@@ -214,6 +259,7 @@ def errors(run: Run) -> Dict[str, Any]:
         "differences": {
             f"{after} - {before}": word_errors.difference(counts[before], counts[after])
             for before, after in COMPARED
+            if {before, after} <= set(counts)
         },
     }
 
@@ -227,6 +273,7 @@ STAGES: Steps = {
     "draw": draw,
     "binarise": binarise,
     "train": train,
+    "ngrams": ngrams,
     "recognise": recognise,
     "score": score,
     "tune": tune,
