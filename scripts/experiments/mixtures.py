@@ -30,12 +30,17 @@ def ngram_scores(query: Path, binary: Path, text: Path, out: Path) -> Scores:
 
 
 def measure(
-    checkpoint: Path, texts: Mapping[str, Path], ngrams: Mapping[str, Scores], ways: Sequence[str]
+    checkpoint: Path,
+    texts: Mapping[str, Path],
+    ngrams: Mapping[str, Scores],
+    ways: Sequence[str],
+    is_normalised: bool,
 ) -> Dict[str, Any]:
     """Mix a network with n-grams, and return perplexities by way of reading and split.
 
     The weight of the network is the one that EM finds for the other split. The sum is that of an
-    unnormalised network's probabilities mixed with KenLM's: its mean and standard deviation.
+    unnormalised network's probabilities mixed with KenLM's: its mean and standard deviation. Only a
+    network that normalises itself has one.
     """
     found: Dict[str, Any] = {}
     for way in ways:
@@ -51,9 +56,10 @@ def measure(
                 "network": _perplexity(own[split]),
                 "ngrams": _perplexity(ngrams[split]),
             }
-        raw = _network_scores(checkpoint, texts["valid"], flags, "")
-        sums = _sums(weights["test"], raw, own["valid"], ngrams["valid"])
-        found[way]["valid"]["unnormalised"] = sums
+        if is_normalised:
+            raw = _network_scores(checkpoint, texts["valid"], flags, "")
+            sums = _sums(weights["test"], raw, own["valid"], ngrams["valid"])
+            found[way]["valid"]["unnormalised"] = sums
     return found
 
 

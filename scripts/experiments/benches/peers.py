@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from .. import command, mixtures, processes
+from ..training import NORMALISED
 
 SPLITS = ("train", "valid", "test")
 # The shapes and rates of faster-rnnlm's own pages.
@@ -97,7 +98,8 @@ def _mixtures(options: Any, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
             stored, checkpoint = folder / "mixed.json", folder / "checkpoints/checkpoint_last.pt"
             if not stored.exists():
                 command.say(f"{path.parent.name}: {run['label']}, seed {run['seed']}")
-                measured = mixtures.measure(checkpoint, own, ngrams, ways)
+                is_normalised = run["criterion"] not in NORMALISED
+                measured = mixtures.measure(checkpoint, own, ngrams, ways, is_normalised)
                 stored.write_text(json.dumps(measured), encoding="utf-8")
             about = {key: run[key] for key in ("label", "seed", "updates", "processor_seconds")}
             found.append({**about, **json.loads(stored.read_text(encoding="utf-8"))})
