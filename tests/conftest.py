@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 
+import composing
 import espnet_interface
 import forks
 import pytest
 import torch
+from fairseq.dataclass import utils
 from scoring_models import FLAGS
-from tools import binarise, build, compose_once, train, write_lines
+from tools import LSTM, binarise, build, call_command, composed, train, write_lines
 
 import fairseq_bnce
 
@@ -42,7 +44,9 @@ torch.set_num_threads(1)
 # What torch's optimisers import late: once here, not for seconds in every fork.
 with contextlib.suppress(ImportError):  # torch 1.13 has none
     importlib.import_module("torch._dynamo")
-compose_once()
+utils.compose = composing.compose
+# For what hydra and inspect keep of the first time: a tenth of a second less a fork.
+composed(["", "--task", "language_modeling", *LSTM])
 # A million objects that stay: no collection need look at them, nor a fork copy their pages.
 gc.freeze()
 
@@ -117,6 +121,18 @@ def made(language_model):
         return Scorer.from_checkpoint(language_model(name), **options)
 
     return make
+
+
+@pytest.fixture
+def command(language_model, capfd):
+    """Run a command of ``fairseq-bnce`` in this process: (exit status, its output, its errors)."""
+
+    def call(name, *arguments, model="rnn_lm"):
+        path = ["--path", language_model(model)] if model else []
+        capfd.readouterr()
+        return (call_command(name, *path, *arguments), *capfd.readouterr())
+
+    return call
 
 
 @pytest.fixture

@@ -4,9 +4,14 @@ import re
 import sys
 from pathlib import Path
 
+import composing
 import pytest
 import tools
 import torch
+from architectures import SEQ2SEQ
+from fairseq.dataclass import utils
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
 from hydra_plugins import fairseq_bnce as plugin
 
@@ -122,3 +127,28 @@ def test_other_commands_are_left_alone(monkeypatch, program, user_dir, imported)
     monkeypatch.setattr(sys, "argv", ["program", f"common.user_dir={user_dir}"])
     plugin.FairseqBnceNames().manipulate_search_path(None)
     assert found == imported
+
+
+SPARSE = ["--optimizer", "lazy_adam", "--row-sparse", "--lr", "0.1,0.2", "--save-dir", "it's"]
+ERRORS = (HydraException, OmegaConfBaseException, OSError)
+COSINE = ["--lr-scheduler", "cosine", "--warmup-updates", "3", "--max-update", "9"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [*tools.LSTM, "--task", "language_modeling", "--criterion", "nce", *SPARSE],
+        [*tools.TRANSFORMER, "--task", "language_modeling", *COSINE, "--fp16"],
+        [*SEQ2SEQ, "--criterion", "bnce"],
+    ],
+)
+def test_tests_compose_as_hydra_does(flags, monkeypatch):
+    """Values and their types; and what fits no field is an error in both."""
+    found = []
+    for compose in (composing.by_hydra, composing.compose):
+        monkeypatch.setattr(utils, "compose", compose)
+        found.append(repr(tools.composed(["data", *flags])))
+        for wrong in ("optimization.max_update=x", "common.nothing=1", "task=nothing"):
+            with pytest.raises(ERRORS), utils.initialize(config_path="../config"):
+                compose("config", overrides=[wrong], strict=False)
+    assert found[0] == found[1]
