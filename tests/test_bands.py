@@ -1,7 +1,6 @@
 """The output layer in bands: fairseq's adaptive softmax, trained with noise and scored as one."""
 
 import itertools
-import math
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -193,29 +192,6 @@ def test_eval_lm_says_what_the_training_said(checkpoint, corpus):
     assert perplexity(raw) == pytest.approx(stats["u_ppl"], abs=0.02)
     again = re.findall(r" loss ([\d.]+)", validate(corpus, file))[-1]
     assert float(again) == pytest.approx(stats["loss"], abs=0.002)
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_scorer(exact, checkpoint):
-    """Whole sentences, state by state, and single words on the host."""
-    scorer = Scorer.from_checkpoint(checkpoint[0], exact=exact)
-    words = ["w3", "w40", "w0", "w59", "w12"]
-    (want,) = scorer.score_words([" ".join(words)])
-    ids, state, found = [*scorer.ids(words), scorer.dictionary.eos()], scorer.start(), []
-    host = scorer.host_scores()
-    for word in ids:
-        (inputs,) = host.inputs(state.features)
-        raw = host.score(inputs, word)
-        (several,) = scorer.next_log_probs(state, [[word, 5, 60]])
-        (normaliser,) = scorer.normalisers(state)
-        assert raw - normaliser == pytest.approx(several[0], abs=1e-4)
-        assert host.scores(inputs, [word, 5, 60]) - normaliser == pytest.approx(several, abs=1e-4)
-        state, (log_prob,) = scorer.extend(state, [word])
-        found.append(log_prob)
-    assert found == pytest.approx(list(want), abs=1e-4)
-    if exact:
-        every = scorer.next_log_probs(scorer.start(), [list(range(64))])
-        assert math.fsum(math.exp(score) for score in every[0]) == pytest.approx(1, abs=1e-5)
 
 
 def test_fairseq_alone_refuses_the_checkpoint(checkpoint, corpus):

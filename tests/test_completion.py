@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,14 +67,8 @@ def put(tmp_path):
 
 
 @pytest.fixture
-def complete(language_model, capfd):
-    """Run the command in this process: (exit status, output, errors)."""
-
-    def call(*arguments, model="rnn_lm"):
-        path = language_model(model) if model else "none"
-        return (call_command("complete", "--path", path, *arguments), *capfd.readouterr())
-
-    return call
+def complete(command):
+    return partial(command, "complete")
 
 
 def test_a_path_with_a_colon(complete, put, language_model, tmp_path):
@@ -314,22 +309,3 @@ def test_without_answers_the_choices_are_printed(complete, put, tmp_path):
 def test_of_equals_the_first_is_chosen(complete, put):
     (row,) = rows(complete(put("q", "id,question,a,b,c,d,e\n1,_____,zx,zy,zx,zy,zx\n"))[1])
     assert row["exact"] == row["unnormalized"] == "a"
-
-
-@pytest.mark.parametrize("name", ["q", "m.pt"])
-def test_the_table_replaces_nothing_that_is_read(complete, put, tmp_path, name):
-    """By whatever name."""
-    put("q", MACHINE), put("m.pt", "a model")
-    (tmp_path / "here").symlink_to(tmp_path)
-    before = (tmp_path / name).read_bytes()
-    flags = ["--path", tmp_path / "m.pt", "--out", tmp_path / "here" / name]
-    status, output, errors = complete(tmp_path / "q", *flags, model=None)
-    assert (status, output) == (2, "") and "--out: " in errors
-    assert (tmp_path / name).read_bytes() == before
-
-
-def test_a_checkpoint_that_is_not_there(complete, put, tmp_path):
-    out = tmp_path / "out.csv"
-    status, _, errors = complete(put("q", MACHINE), "--out", out, model=None)
-    assert status == 2 and "none" in errors and "Traceback" not in errors
-    assert not out.exists() and not (tmp_path / "out.csv.part").exists()

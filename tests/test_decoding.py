@@ -16,7 +16,7 @@ from flashlight.lib.text.decoder import LMState
 from ngrams import write_arpa
 from pyctcdecode.language_model import LanguageModel
 from scoring_models import CAUSAL
-from tools import LSTM, build, slow, train
+from tools import LSTM, build, refusing, slow, train
 
 from fairseq_bnce import Scorer, decoding
 from fairseq_bnce.decoding import FlashlightLM, KenlmModel, PyctcdecodeLM, SpeechbrainRescorer
@@ -346,7 +346,7 @@ def test_a_model_that_does_not_normalise_itself(corpus, tmp_path):
     scorer = Scorer.from_checkpoint(path, shift=0.0)
     flashlight = partial(FlashlightLM, words=WORDS)
     for adapter in (flashlight, PyctcdecodeLM, SpeechbrainRescorer):
-        with pytest.raises(ScoringError, match="exact: "):
+        with refusing("exact"):
             adapter(scorer)
     model = KenlmModel(str(path), exact=True)
     assert model.score("w1") == pytest.approx(scorer.with_exact(True).score(["w1"])[0] / LN_10)
@@ -358,8 +358,8 @@ def test_words_that_the_model_lacks(made, caplog):
     FlashlightLM(scorer, lacking)
     assert "2 of 6 (33.3%): 'un', 'heard', ..." in caplog.text
     for adapter in (FlashlightLM, PyctcdecodeLM):
-        for words, named in ((lacking, "max_oov"), ("w1 w2", "words: ")):
-            with pytest.raises(ScoringError, match=named):
+        for words in (lacking, "w1 w2"):
+            with refusing("words"):
                 adapter(scorer, words, max_oov=0.3)
 
 
@@ -380,7 +380,7 @@ def test_states_that_an_adapter_does_not_have(made, language_model):
     another.BeginSentenceWrite(begun)
     calls += [partial(model.BaseScore, state, "w1", after) for state in (begun, unset)]
     for call in calls:
-        with pytest.raises(ScoringError, match="^state: "):
+        with refusing("state"):
             call()
     with pytest.raises(ScoringError):
         lm.score(lm.start(False), -1)  # it would be another word

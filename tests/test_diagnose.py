@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import forks
@@ -12,7 +13,7 @@ import torch
 from conftest import zipf_lines
 from fairseq.data import Dictionary
 from scoring_models import FEW_TARGETS
-from tools import call_command, evaluate, full_disk, modern, perplexity, train, write_lines
+from tools import evaluate, full_disk, modern, perplexity, train, write_lines
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.cli import diagnose as command
@@ -43,13 +44,8 @@ def checkpoint(language_model, tmp_path):
 
 
 @pytest.fixture
-def diagnose(capfd):
-    """Run the command in this process: (exit status, standard output, its errors)."""
-
-    def call(*arguments):
-        return (call_command("diagnose", *arguments), *capfd.readouterr())
-
-    return call
+def diagnose(command):
+    return partial(command, "diagnose", model=None)
 
 
 def diagnosis(path, lines=LINES, document=False, **options):
@@ -228,19 +224,6 @@ def test_a_checkpoint_written_since_is_not_calibrated(
         assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt", "text"]
 
 
-def test_the_diagnosis_replaces_no_text(diagnose, checkpoint, tmp_path):
-    write_lines(tmp_path / "diagnosis.json", LINES)
-    given = ["--out", tmp_path, tmp_path / "diagnosis.json"]
-    status, _, errors = diagnose("--path", checkpoint, *given)
-    assert status == 2 and "--out: required" in errors
-    assert (tmp_path / "diagnosis.json").read_text().splitlines() == LINES
-
-
-def test_no_checkpoint_is_named_with_its_flag(diagnose, text, tmp_path):
-    status, output, errors = diagnose("--path", tmp_path / "none.pt", text)
-    assert (status, output) == (2, "") and f"--path {tmp_path / 'none.pt'}: required" in errors
-
-
 def test_a_file_that_is_there_is_not_written_over(diagnose, checkpoint, text):
     before = checkpoints.read(str(checkpoint))["task_state"]
     status, _, errors = diagnose("--path", checkpoint, "--calibrate", checkpoint, text)
@@ -248,18 +231,6 @@ def test_a_file_that_is_there_is_not_written_over(diagnose, checkpoint, text):
     overwrite = ["--calibrate", checkpoint, "--overwrite"]
     assert diagnose("--path", checkpoint, *overwrite, text)[0] == 0
     assert checkpoints.read(str(checkpoint))["task_state"] != before
-
-
-def test_what_calibrate_cannot_write_is_refused_before_the_work(
-    diagnose, checkpoint, text, tmp_path
-):
-    """A text behind --calibrate is taken for the name of the new checkpoint."""
-    before = text.read_bytes()
-    for wrong in (text, tmp_path / "none" / "x.pt", tmp_path):
-        flags = ["--calibrate", wrong, "--overwrite", text]
-        status, output, errors = diagnose("--path", checkpoint, *flags)
-        assert (status, output) == (2, "") and f"--calibrate {wrong}: required" in errors
-    assert text.read_bytes() == before
 
 
 def test_a_stock_checkpoint_can_be_calibrated(diagnose, corpus, tmp_path):

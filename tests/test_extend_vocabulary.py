@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
-from scoring_models import ADAPTIVE, FEW_TARGETS, FLAGS
+from scoring_models import FLAGS
 from tools import call_command, modern, train, write_lines
 
 from fairseq_bnce import Scorer
@@ -176,30 +176,6 @@ def test_training_goes_on_with_the_new_words(with_unk, text, tmp_path):
     further = Scorer.from_checkpoint(tmp_path / "run/checkpoint_last.pt", exact=True)
     lines = text.read_text().splitlines()
     assert _scores(further, lines).mean() > _scores(added, lines).mean()
-
-
-@pytest.mark.parametrize(
-    ("name", "words", "flag"),
-    [
-        ("rnn_lm", ["w1"], "--words"),
-        ("rnn_lm", ["two words"], "--words"),
-        ("rnn_lm", ["--tokenize", "en", "don't"], "--words"),
-        *modern((FEW_TARGETS, ["new"], "--path"), (ADAPTIVE, ["new"], "--path")),
-    ],
-)
-def test_refused(name, words, flag, language_model, tmp_path, capsys):
-    *more, word = words
-    write_lines(tmp_path / "words", [word])
-    flags = ["--path", language_model(name), "--words", tmp_path / "words", *more]
-    assert call_command("extend-vocabulary", *flags, "--out", tmp_path / "out") == 2
-    assert flag in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_nothing_is_replaced(with_unk, text, capsys):
-    flags = ["--path", with_unk, "--text", text, "--out", with_unk.parent]
-    assert call_command("extend-vocabulary", *flags) == 2
-    assert "--out" in capsys.readouterr().err
 
 
 def test_of_two_commands_at_once_one_fails(language_model, tmp_path, monkeypatch):

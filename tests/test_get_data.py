@@ -322,35 +322,6 @@ def test_sentence_completion(tmp_path, capsys) -> None:
         assert [dictionary.string(row) for row in rows] == text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["ptb", "--source", "{tmp}/none"], "{tmp}/none"),
-        (["ptb", "--source", "{tmp}/wrong.tgz"], "{tmp}/wrong.tgz"),
-        (["ptb", "--source", "{tmp}/cut-off.tgz"], "{tmp}/cut-off.tgz"),
-        (["mscc"], "Holmes_Training_Data.tar.xz"),
-        (["ptb", "--source", "{tmp}", "--out", "{tmp}"], "--out"),
-        (["mscc", "--questions", "{tmp}/x"], "{tmp}/x"),
-        (["mscc", "--questions", "{tmp}/q.csv", "--answers", "{tmp}/a.csv"], "a.csv"),
-        (["ptb", "--split", "1", "0", "0"], "--split"),
-    ],
-)
-def test_what_is_refused(tmp_path, capsys, monkeypatch, arguments, named) -> None:
-    monkeypatch.chdir(tmp_path)
-    make_tar(tmp_path / "wrong.tgz", {"b.txt": "x"})
-    cut_off = make_tar(tmp_path / "cut-off.tgz", {"ptb.train.txt": "a b\n" * 50_000})
-    cut_off.write_bytes(cut_off.read_bytes()[:-100])
-    questions(tmp_path)
-    (tmp_path / "a.csv").write_text("id,answer\n1,a\n")  # of two
-    arguments = [argument.format(tmp=tmp_path) for argument in arguments]
-    defaults = [] if "--out" in arguments else ["--out", str(tmp_path / "out")]
-    assert call_command("get-data", arguments[0], *defaults, *arguments[1:]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("fairseq-bnce: error: ")
-    assert named.format(tmp=tmp_path) in error
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_dictionary_stands_for_the_vocabulary_of_the_recipe(tmp_path) -> None:
     (tmp_path / "dict.txt").write_text("ran 5\n")
     extra = ("--dict", tmp_path / "dict.txt", "--split", 0.8, 0.1, 0.1)

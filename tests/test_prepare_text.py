@@ -197,26 +197,6 @@ def test_vocabulary_comes_from_the_train_share_alone(tmp_path, capsys) -> None:
     assert "train has no <unk>" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("content", "place"),
-    [
-        ("a 3\n<unk> 5\n", ", line 2"),
-        ("a 3\na 2\n", ", line 2"),
-        ("a three\n", ", line 1"),
-        ("", ", line 1"),
-        ("\ufeffa 3\n", ": "),
-        ("\u00e9 3\n".encode("latin-1"), ": "),
-        ("a 3\n".encode("utf-16"), ": "),
-    ],
-)
-def test_bad_dictionaries_are_refused(tmp_path, capsys, content: str | bytes, place: str) -> None:
-    content = content.encode() if isinstance(content, str) else content
-    (tmp_path / "dict.txt").write_bytes(content)
-    flags = ["--test", corpus(tmp_path / "a"), "--dict", tmp_path / "dict.txt", "--text-only"]
-    assert run(*flags, "--out", tmp_path / "out") == 2
-    assert f"--dict {tmp_path / 'dict.txt'}{place}" in capsys.readouterr().err
-
-
 # ---------------------------------------------------------------- the report
 
 
@@ -248,33 +228,6 @@ def test_file_names_that_are_not_utf8(tmp_path, capsys) -> None:
 
 
 # ---------------------------------------------------------------- refusals
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ([], "--train"),
-        (["--train", "{tmp}/none"], "{tmp}/none"),
-        (["--train", "{tmp}/a", "--valid", "{tmp}/blank"], "--valid"),
-        (["--train", "{tmp}/a", "--input", "{tmp}/a"], "--input"),
-        (["--valid", "{tmp}/a"], "--train"),
-        (["--input", "{tmp}/a", "--split", "0.5", "0.2", "0.2"], "--split:"),
-        (["--input", "{tmp}/one"], "--split:"),
-        (["--train", "{tmp}/a", "--dict", "{tmp}/none"], "{tmp}/none"),
-        (["--train", "{tmp}/a", "--language", "xx"], "--language"),
-        (["--train", "{tmp}/a", "--out", "{tmp}/a"], "--out"),
-        (["--train", "{tmp}/a", "--out", "{tmp}"], "--out"),
-    ],
-)
-def test_what_is_refused(tmp_path, capsys, arguments, named) -> None:
-    (tmp_path / "a").write_text("a b\nc\n")
-    (tmp_path / "one").write_text("a b\n")
-    (tmp_path / "blank").write_text("\n \n")
-    before = sorted(os.listdir(tmp_path))
-    arguments = [argument.format(tmp=tmp_path) for argument in arguments]
-    assert run("--text-only", "--out", tmp_path / "out", *arguments) == 2
-    assert named.format(tmp=tmp_path) in capsys.readouterr().err.splitlines()[-1]
-    assert sorted(os.listdir(tmp_path)) == before
 
 
 # ---------------------------------------------------------------- the earlier result

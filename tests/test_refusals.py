@@ -66,7 +66,7 @@ def test_unnormalized(corpus, language_model, tmp_path):
         output = evaluate(corpus, checkpoint, "--unnormalized", *shift, check=False)
         assert "adaptive" in output and "Perplexity" not in output
         assert "reduced-partition" not in output  # which does not fit it either
-    with pytest.raises(UnsupportedModelError, match="adaptive"):
+    with pytest.raises(UnsupportedModelError):
         Scorer.from_checkpoint(checkpoint)
     assert "Perplexity" in evaluate(corpus, checkpoint)  # fairseq's own way still works
     for path, shift, name in (

@@ -1,7 +1,6 @@
 """fairseq-bnce rescore: lists in and out, weights tuned and applied, and all that is refused."""
 
 import contextlib
-import csv
 import gzip
 import json
 import random
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import sacrebleu
 from pages import BLOCKS
-from scoring_models import ADAPTIVE
 from tools import call_command, write_lines
 
 from fairseq_bnce import Scorer
@@ -118,31 +116,6 @@ def test_exact_scores_both_and_counts(rescore, nbest, scorer):
     assert (scores(both, "XWords"), scores(both, "XOOV")) == ([3, 3, 0], [0, 1, 0])
 
 
-@pytest.mark.parametrize(
-    ("name", "exact"),
-    [("transformer_lm bands", False), ("transformer_lm bands", True), (ADAPTIVE, True)],
-)
-def test_words_of_several_sizes(rescore, capfdbinary, language_model, tmp_path, name, exact):
-    """rescore and complete give the scores of the command score."""
-    texts = [f"w1 {word} w59" for word in ("w1", "w20", "w50", "w3", "oov")]
-    write_lines(tmp_path / "text", texts)
-    write_lines(tmp_path / "nbest", [f"0 ||| {text} |||  ||| 0" for text in texts])
-    gaps = [f"1{letter}) w1 [{text.split()[1]}] w59" for letter, text in zip("abcde", texts)]
-    write_lines(tmp_path / "questions", gaps)
-    flags = ["--exact"] if exact else []
-    path = ["--path", language_model(name), *flags]
-    assert call_command("score", *path, tmp_path / "text") == 0
-    want = [float(line.split()[0]) for line in capfdbinary.readouterr().out.splitlines()]
-    status, lines, _ = rescore(*flags, tmp_path / "nbest", model=name)
-    assert status == 0
-    np.testing.assert_allclose(scores(lines), want, atol=2e-6)
-    assert call_command("complete", *path, "--tokenized", tmp_path / "questions") == 0
-    (row,) = csv.DictReader(capfdbinary.readouterr().out.decode().splitlines())
-    kind = "exact" if exact else "unnormalized"
-    got = [float(row[f"{kind}_{letter}"]) for letter in "abcde"]
-    np.testing.assert_allclose(got, want, atol=2e-6)
-
-
 def test_bytes_that_are_no_utf8_stay(rescore, nbest):
     content = b"0 ||| w1 \xff ||| TM= 1 ||| 2 ||| \xfe \xe2\x80\xa8\r\n"
     nbest.write_bytes(content)
@@ -173,8 +146,6 @@ def test_words_are_made_of_hypotheses_as_of_text(rescore, nbest, scorer):
 def test_no_lists_at_all(rescore, nbest):
     nbest.write_bytes(b"")
     assert rescore(nbest) == (0, [], "")
-    status, _, errors = rescore(nbest, "--tune", nbest)
-    assert status == 2 and "nbest: required" in errors
 
 
 def test_lists_of_nematus(rescore, nbest, scorer):
@@ -457,49 +428,6 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
 
 # ---------------------------------------------------------------- refusals
 
-KALDI = ["kaldi", "--format", "kaldi"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["nbest"], "--path"),
-        (["nbest", "--exact", "--weights", "TM=1"], "--exact"),
-        (["nbest", "--path", "x", "--best", "x"], "--best"),
-        (["nbest", "--weights", "TM=1 2"], "--weights"),
-        (["nbest", "--weights", "weights"], "weights, line 2"),
-        (["nbest", "--tune", "none"], "none"),
-        (["nbest", "--weights", "a=1", "--out", "out", "--best", "./out"], "error: --best: "),
-        (["out.part", "--weights", "a=1", "--out", "out"], "error: --out: "),
-        (["nbest", "--tune", "out", "--weights-out", "out"], "error: --weights-out: "),
-        (["nbest", "--path", "m.pt", "--out", "dict.txt"], "error: --out: "),
-        (["nbest", "--weights", "a=1", "--cost", "a"], "--cost: "),
-        (["nbest", "--weights", "a=1", "--cost", "=nbest"], "--cost: "),
-        (["nbest", "--weights", "TM=1", "--cost", "a=nbest"], "--cost: "),
-        ([*KALDI, "--weights", "a=1", "--cost", "a=k", "--cost", "a=nbest"], "--cost: "),
-        (["nbest", "--weights", "TM=1", "--weights-out", "out"], "--weights-out: "),
-        (["nbest", "--weights", "TM=1", "--tune-features", "TM,score"], "--tune-features: "),
-        (["own-score", "--weights", "score=1"], "own-score, line 1: "),
-        (["nbest", "--weights", "TM=1", "--out", "link"], "error: --out: "),
-        (["link", "--weights", "TM=1", "--best", "nbest"], "error: --best: "),
-        (["nbest", "--tune", "weights", "--weights-out", "link"], "error: --weights-out: "),
-    ],
-)
-def test_what_makes_no_sense_is_refused(rescore, nbest, tmp_path, flags, message, monkeypatch):
-    """Or would be read or written twice."""
-    monkeypatch.chdir(tmp_path)
-    write_lines(tmp_path / "weights", ["# tuned", "TM= 1 # of two"])
-    write_lines(tmp_path / "out.part", LIST)
-    write_lines(tmp_path / "own-score", ["0 ||| a ||| score= 5 ||| 1"])
-    (tmp_path / "link").symlink_to(nbest)
-    write_lines(tmp_path / "kaldi", ["u-1 a", "u-2 b"])
-    write_lines(tmp_path / "k", ["u-1 1", "u-2 2"])
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    status, lines, errors = rescore(*flags, model=None)
-    assert (status, lines) == (2, [])
-    assert message in errors.splitlines()[-1]
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
 
 def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
     """In the first or another: lists in another order are ranked alike."""
@@ -514,43 +442,6 @@ def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
         status, _, errors = rescore(nbest, *flags, model=None)
         assert status == 2 and "'MT'" in errors
         assert not any(path.exists() for path in outputs[1::2])
-    flags = ["--tune", nbest, "--tune-features", "score,LM,MT", "--weights", "MT=1"]
-    status, _, errors = rescore(nbest, *flags, model=None)
-    assert status == 2 and "'MT'" in errors
-
-
-@pytest.mark.parametrize(
-    ("flag", "last"),
-    [
-        ("--tune", "1 ||| a ||| TM= -1 ||| -1"),
-        ("--weights", "0 ||| a ||| TM= -1"),
-        ("--weights", "0 ||| a ||| TM= nan ||| 1"),
-    ],
-)
-def test_lists_are_read_to_their_end_before_the_model_is_loaded(
-    flag, last, rescore, nbest, tmp_path
-):
-    """One without a reference, or a line that is none, would else end hours of scoring."""
-    write_lines(tmp_path / "ref", ["w1"])
-    write_lines(nbest, ["0 ||| w1 ||| TM= -1 ||| -1", last])
-    flags = ["--tune", tmp_path / "ref"]
-    if flag == "--weights":
-        flags = ["--weights", "BNCE=1,TM=1", "--ref", tmp_path / "ref"]
-    status, lines, errors = rescore(nbest, *flags, "--path", tmp_path / "none", model=None)
-    assert (status, lines) == (2, []) and "line 2" in errors and "none" not in errors
-
-
-def test_what_cannot_be_tuned_is_refused_before_the_model_is_loaded(rescore, nbest, tmp_path):
-    write_lines(tmp_path / "words", ["u-1 w1 w2"])
-    write_lines(tmp_path / "text", ["u w1 w2"])
-    kaldi = ["--format", "kaldi", "--tune", tmp_path / "text", tmp_path / "words"]
-    for flags, message in {
-        (nbest, "--metric", "wer", "--tune", nbest, "--tune", nbest): "--metric",
-        tuple(kaldi): "--tune: required",
-        (nbest, "--tune", nbest, "--tune-features", "score"): ("--tune"),
-    }.items():
-        status, _, errors = rescore("--path", tmp_path / "nowhere.pt", *flags, model=None)
-        assert status == 2 and message in errors
 
 
 def test_a_malformed_line_is_named_and_what_was_before_it_is_kept(rescore, nbest, tmp_path):
@@ -619,15 +510,6 @@ def test_several_weights_after_one_flag(rescore, nbest, tmp_path, monkeypatch, s
         assert rescore(*flags, model=None) == want
     stdin(nbest)
     assert rescore(*weights, "-", model=None) == want
-    status, _, errors = rescore(nbest, *weights, nbest, model=None)
-    assert status == 2 and "--weights: " in errors
     write_lines(nbest, ["0 ||| w1 ||| TM= 1 2 ||| 0"])
     status, (line,), _ = rescore("--weights", "TM=0.5", "-2", "score=1", nbest, model=None)
     assert status == 0 and line.endswith("||| -3.5")
-
-
-def test_the_best_are_known_to_be_writable_first(rescore, nbest, tmp_path):
-    """Not after the tuning: --path is not even looked at."""
-    for bad in (tmp_path / "none" / "file", tmp_path):
-        status, lines, errors = rescore(nbest, "--tune", nbest, "--path", "x", "--best", bad)
-        assert (status, lines) == (2, []) and f"{bad}: required" in errors

@@ -92,7 +92,7 @@ def test_a_dictionary_in_a_tasks_state_loads(any_torch, tmp_path):
 def test_arrays_of_objects_do_not(code, any_torch, tmp_path):
     """numpy would take numbers of the file for the addresses of objects."""
     torch.save(Reduced(np.dtype, (code, False, True)), tmp_path / "arrays.pt")
-    with pytest.raises(CheckpointError, match="numpy.dtype"):
+    with pytest.raises(CheckpointError):
         checkpoints.reading.load(str(tmp_path / "arrays.pt"))
 
 

@@ -7,10 +7,9 @@ import pytest
 from checkpoint_edits import edited
 from conftest import zipf_lines
 from test_scoring import after, reference
-from tools import TRANSFORMER, call_command, evaluate, train, word_scores, write_lines
+from tools import TRANSFORMER, evaluate, train, word_scores
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.scoring.diagnosis import Diagnosis
 
 ROOM = [*TRANSFORMER, "--max-target-positions", "64"]
 LONGEST = {"none": 10, "eos": 13}  # the corpus's sentences have up to 12 words and </s>
@@ -75,23 +74,6 @@ def test_texts_are_read_in_blocks_of_what_training_had(mode, trained, caplog):
     np.testing.assert_allclose(found.log_probs, at_once, rtol=0, atol=1e-5)
     (document,) = scorer.score_stream([" ".join(LINE)], document=True, context_window=1)
     assert abs(document.log_probs - want).max() > 1e-3
-
-
-def test_diagnose_reads_as_score(trained):
-    scorer = Scorer.from_checkpoint(trained("none"), exact=True)
-    found = Diagnosis()
-    list(found.fill(scorer, [" ".join(LINE)]))
-    measures = found.measures
-    want = in_blocks(trained("none"), 10, 5, [*LINE, "</s>"])
-    got = measures.scores - measures.deviations
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
-
-
-def test_the_command_says_it_once(trained, tmp_path, capsys):
-    write_lines(tmp_path / "text", [" ".join(LINE)] * 2)
-    assert call_command("score", "--path", trained("none"), tmp_path / "text") == 0
-    errors = capsys.readouterr().err
-    assert errors.count("10 words") == 1 and errors.count("\n") == 1
 
 
 def eval_lm(corpus, checkpoint, *flags, block=None, **options):

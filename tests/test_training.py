@@ -14,15 +14,14 @@ from tools import (
     binarise,
     build,
     evaluate,
-    goes_on_from,
     loss_bits,
     parameters,
     perplexity,
+    resumed,
     slow,
     train,
     valid_stats,
     validate,
-    word_scores,
     write_lines,
 )
 
@@ -111,20 +110,6 @@ def test_stock_fairseq_reads_the_checkpoint(architecture, corpus, trained):
     assert loss_bits(stock) == pytest.approx(loss_bits(ours), abs=1e-4)
 
 
-def test_word_scores_and_context_window(corpus, trained):
-    checkpoint, _ = trained("bnce", "transformer_lm tied")
-    output = evaluate(corpus, checkpoint, "--unnormalized", "--output-word-probs")
-    scores = [score for _, score in word_scores(output)]
-    bits = -sum(scores) / len(scores) / math.log(2)
-    assert bits == pytest.approx(loss_bits(output), abs=1e-3)
-    window = ["--context-window", "8"]
-    exact, unnormalised = (
-        evaluate(corpus, checkpoint, *window, *flags) for flags in ([], ["--unnormalized"])
-    )
-    assert loss_bits(unnormalised) == pytest.approx(loss_bits(exact), rel=0.02)
-    assert loss_bits(exact) != loss_bits(evaluate(corpus, checkpoint))
-
-
 def test_blocks_longer_than_the_model_takes_are_cut_not_skipped(corpus, trained):
     """fairseq itself evaluates no token then, and reports a perplexity of 1."""
     checkpoint, _ = trained("bnce", "lstm_lm")
@@ -189,18 +174,21 @@ def _is_a_result(name):
     return name.rsplit("_", 1)[-1] in ("loss", "ppl", "gnorm", "updates", "epoch", "lr")
 
 
-@pytest.mark.parametrize("criterion", ["shared_nce", *slow("nce_regularized")])
-def test_resumed_run_repeats_the_uninterrupted_one(criterion, corpus, tmp_path):
-    flags = [*LSTM, "--criterion", criterion, *CRITERIA[criterion], "--dropout", "0.2"]
-    flags += ["--save-interval-updates", "5", "--max-epoch", "2"]
-    whole = train(corpus, tmp_path / "whole", *flags, "--max-update", "12")
-    train(corpus, tmp_path / "parts", *flags, "--max-update", "5")
-    resumed = train(corpus, tmp_path / "parts", *flags, "--max-update", "12")
-    assert goes_on_from(resumed, 5)
-    assert valid_stats(resumed)["loss"] == valid_stats(whole)["loss"]
-    want = parameters(tmp_path / "whole" / "checkpoint_last.pt")
-    got = parameters(tmp_path / "parts" / "checkpoint_last.pt")
-    assert all(torch.equal(got[name], value) for name, value in want.items())
+SHARED = [*LSTM, "--criterion", "shared_nce", *CRITERIA["shared_nce"], "--dropout", "0.2"]
+REGULARIZED = ["--criterion", "nce_regularized", *CRITERIA["nce_regularized"]]
+ROW_SPARSE = [*TIED_TRANSFORMER, "--criterion", "bnce", "--row-sparse", "--log-z", "4"]
+ROW_SPARSE += ["--lr", "0.01", "--noise-samples", "3", "--clip-norm", "0.1", "--optimizer"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [SHARED, [*ROW_SPARSE, "lazy_adam"], *slow([*SHARED, *REGULARIZED])]
+    + slow([*ROW_SPARSE, "rowwise_adagrad"]),
+)
+def test_resumed_run_repeats_the_uninterrupted_one(flags, corpus, tmp_path):
+    flags = [*flags, "--save-interval-updates", "5", "--max-epoch", "2"]
+    whole, parts = resumed(corpus, tmp_path, *flags, after=5, until=12)
+    assert valid_stats(parts)["loss"] == valid_stats(whole)["loss"]
 
 
 @pytest.mark.modern
@@ -226,19 +214,6 @@ def test_a_value_by_epoch(criterion, flag, values, corpus, tmp_path):
     want = parameters(tmp_path / "parts" / "checkpoint_last.pt")
     got = parameters(tmp_path / "whole" / "checkpoint_last.pt")
     assert all(torch.equal(got[name], value) for name, value in want.items())
-
-
-@pytest.mark.modern
-def test_learned_log_z_travels_in_the_checkpoint(corpus, tmp_path):
-    """It moves, and scoring takes it."""
-    flags = [*LSTM, "--criterion", "bnce", "--learn-log-z", "--log-z", "1"]
-    stats = valid_stats(train(corpus, tmp_path, *flags))
-    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
-    learned = state["criterion"]["learned_log_z"].item()
-    assert learned != 0 and state["task_state"]["log_z"] == 1 + learned
-    checkpoint = tmp_path / "checkpoint_last.pt"
-    output = evaluate(corpus, checkpoint, "--unnormalized", "--log-z-shift", "none")
-    assert perplexity(output) == pytest.approx(stats["u_ppl"], rel=1e-3)
 
 
 @pytest.mark.modern
@@ -284,24 +259,6 @@ def test_sentences_end_where_they_end(objective, tmp_path):
     scorer = Scorer.from_checkpoint(tmp_path / "checkpoint_last.pt", exact=True)
     ends = [scorer.score_words([f"w{word}"])[0][-1] for word in range(20)]
     assert np.exp(ends).mean() == pytest.approx(0.5, abs=0.07)  # softmax has 0.56
-
-
-@pytest.mark.modern
-@pytest.mark.parametrize("group", ["time", *slow("7")])
-def test_groups_and_other_flags(group, corpus, tmp_path):
-    flags = ["--bnce-group", group, "--noise-samples", "5", "--noise", "uniform"]
-    flags += ["--sentence-avg", "--update-freq", "2", "--clip-norm", "1", "--lr", "0.1"]
-    stats = valid_stats(train(corpus, tmp_path, *LSTM, "--criterion", "bnce", *flags))
-    assert stats["ppl"] == pytest.approx(2 ** stats["nll_loss"], rel=2e-3)
-
-
-def test_checkpoints_that_hold_omegaconf_objects(tmp_path):
-    """As fairseq saved them before 2022; torch's check of their contents stays on."""
-    from omegaconf import OmegaConf
-
-    cfg = OmegaConf.create({"model": {"arch": "x", "sizes": [1, 2.5, None, True]}})
-    torch.save({"cfg": cfg}, tmp_path / "old.pt")
-    assert torch.load(tmp_path / "old.pt")["cfg"] == cfg
 
 
 @pytest.mark.parametrize("flags", [["bnce"], ["self_norm_softmax", "--score-squashing"]])
