@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure this plugin on one GPU: stages, each a child process with its own time limit.
 
-    gpu_run.py --out FOLDER                    all stages, about six minutes
+    gpu_run.py --out FOLDER                    all stages, about eight minutes
     gpu_run.py --out FOLDER --stages layer     some of them
     gpu_run.py --out FOLDER --skip liger       without some heads of the layer stage
     gpu_run.py --out FOLDER --tiny             a rehearsal, on a CPU too
@@ -10,7 +10,8 @@ Every row of a result is on disk, in FOLDER/STAGE.json, as soon as it is known. 
 has all results, and FOLDER/STAGE.log the output of a stage. The exit status is 1 if a stage failed,
 ran out of time or measured nothing, or if a row failed. Stages: probe (the card's own speeds),
 errors (losses and gradients against float64), layer (the output layer alone), training (words/s),
-scoring, profile (kernels and waits of an update), bands (word tables of several sizes).
+scoring, profile (kernels and waits of an update), bands (word tables of several sizes), tests
+(those marked for a GPU, two ranks on it among them).
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ STAGES = {
     "scoring": 70,
     "profile": 35,
     "bands": 90,
+    "tests": 120,
 }
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TINY = "--tiny" in sys.argv
@@ -374,6 +376,21 @@ def stage_bands(rows: Rows) -> None:
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
         flags = _flags(vocabulary, f"{system} bands", _HALVES)
         rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, MOST))
+
+
+def stage_tests(rows: Rows) -> None:
+    """Run the tests marked for a GPU; a rehearsal only collects them."""
+
+    def run() -> Row:
+        chosen = ["-m", "gpu", "-o", "filterwarnings=default", *["--collect-only"] * TINY]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
+        ended = subprocess.run([*command, "tests"], cwd=ROOT, capture_output=True, text=True)
+        print(ended.stdout, ended.stderr)
+        if ended.returncode:
+            raise RuntimeError(ended.stdout[-200:])
+        return {"passed": ended.stdout.splitlines()[-1]}
+
+    rows.add(["marked for a GPU"], run)
 
 
 if __name__ == "__main__":
