@@ -6,7 +6,8 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, List, Tuple
 
 import environment  # noqa: F401
 from experiments import plot
@@ -19,16 +20,13 @@ LETTERS = 15  # legible where the picture is 390 pixels wide
 def main() -> None:
     mixed = _results("peers/mixed-novels.json")
     kenlm = mixed["systems"]["KenLM"]
-    run = _results("peers/novels-adaptive.json")["runs"][0]
-    curve = [(p["processor_seconds"], p["ppl"]) for p in run["train"]["curve"]]
-    road = [run for run in mixed["mixtures"] if run["label"].startswith("reset")]
-    ends = [(run["processor_seconds"], run["lines"]["valid"]) for run in road]
-    last = max(seconds for seconds, _ in [*curve, *ends])
+    ends = _ends(mixed, "reset@0.14")
+    last = ends[-1][0] + kenlm["seconds"]
     curves = [
-        ("adaptive softmax", curve),
+        ("adaptive softmax", [point[:2] for point in _ends(mixed, "adaptive@0.1")]),
         ("KenLM", [(kenlm["seconds"], kenlm["valid_ppl"]), (last, kenlm["valid_ppl"])]),
-        ("bnce, GRU", sorted((seconds, found["network"]) for seconds, found in ends)),
-        ("with KenLM", sorted((s + kenlm["seconds"], found["mixed"]) for s, found in ends)),
+        ("bnce, GRU", [point[:2] for point in ends]),
+        ("with KenLM", [(seconds + kenlm["seconds"], both) for seconds, _, both in ends]),
     ]
     axes = {"xlabel": "processor seconds", "ylabel": "validation perplexity"}
     left = plot.Panel(curves, {**axes, "title": "522 novels, 52,595 words"})
@@ -39,6 +37,19 @@ def main() -> None:
     axes = {"xlabel": "vocabulary size", "ylabel": "words/s", "title": "training, one CPU core"}
     right = plot.Panel(speeds, {**axes, "xscale": "log", "yscale": "log"})
     print(plot.lines([left, right], "", DOCS / "readme.png", letters=LETTERS))
+
+
+def _ends(mixed: Any, label: str) -> List[Tuple[float, float, float]]:
+    """Return the seconds, and perplexities alone and mixed, of trainings of each length."""
+    runs = [run for run in mixed["mixtures"] if run["label"] == label]
+    found = []
+    for updates in sorted({run["updates"] for run in runs}):
+        same = [run for run in runs if run["updates"] == updates]
+        valid = [run["lines"]["valid"] for run in same]
+        seconds = fmean(run["processor_seconds"] for run in same)
+        alone, both = (fmean(one[name] for one in valid) for name in ("network", "mixed"))
+        found.append((seconds, alone, both))
+    return found
 
 
 def _results(name: str) -> Any:

@@ -52,16 +52,35 @@ scripts/bench.py peers ptb --out peers-ptb --kenlm KENLM --faster-rnnlm FASTER -
 scripts/bench.py peers novels --out peers-novels --kenlm KENLM --pieces novels-bpe4000 novels-bpe16000
 scripts/bench.py peers novels --out peers-hs --faster-rnnlm FASTER --settings "hierarchical softmax" --seconds 1000
 
-# The best road, alone and mixed with KenLM. novels/bin is made by adaptive-softmax.sh.
-road() {  # LABEL DATA OUT UPDATES INTERVAL, and further flags
-    scripts/compare.py $2 --out $3 --recipe gru200 --only-train --learning-rates 0.14 --criteria $1=bnce \
-        --flags-for $1 "--row-sparse --optimizer sparse_adagrad" \
-        -- --lr-scheduler polynomial_decay --total-num-update $4 --max-update $4 --validate-interval-updates $5 "${@:6}"
+# The best road, alone and mixed with KenLM. novels/bin and every-word/bin are made by adaptive-softmax.sh.
+seeds=1
+road() {  # LABEL DATA OUT UPDATES, and further flags
+    scripts/compare.py $2/bin --out $3 --recipe gru200 --only-train --learning-rates ${rates:-0.14} --seeds $seeds \
+        --criteria $1=bnce --flags-for $1 "--row-sparse --optimizer sparse_adagrad" \
+        -- --lr-scheduler polynomial_decay --total-num-update $4 --max-update $4 --validate-interval-updates 0 "${@:5}"
 }
-road road ptb/bin ptb-epoch 581 290 --state-reset-rate 0
-road road ptb/bin ptb-road 1162 290 --state-reset-rate 0
-road reset ptb/bin ptb-reset 1162 0
-road road novels/bin novels-3500 3500 0 --state-reset-rate 0
-road reset novels/bin novels-reset 3500 0
+road road ptb ptb-epoch 581 --state-reset-rate 0
+road road ptb ptb-road 1162 --state-reset-rate 0
+road reset ptb ptb-reset 1162
+road road novels novels-3500 3500 --state-reset-rate 0
+road reset novels novels-3000 3000
+road reset novels novels-10000 10000
+road reset every-word words-4400 4400
+road reset every-word words-8000 8000
+seeds="1 2 3"
+road reset novels novels-6000 6000
+seeds=1
+scripts/compare.py novels/bin --out novels-adaptive --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
+    --learning-rates 0.1 -- --decoder-layers 1 --clip-norm 1 --lr-scheduler polynomial_decay --total-num-update 2000 \
+    --max-update 2000 --validate-interval-updates 0
 scripts/bench.py peers ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-{road,epoch,reset}/comparison.json
-scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix novels-{3500,reset}/comparison.json
+scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix novels-{3000,6000,10000,3500,adaptive}/comparison.json
+mkdir -p text/every-word
+cp mscc-all/text/train.txt text/every-word/
+for split in valid test; do awk 'NR % 15 == 1' mscc-all/text/$split.txt > text/every-word/$split.txt; done
+scripts/bench.py peers text/every-word --out mixed-words --kenlm KENLM --mix words-{4400,8000}/comparison.json
+
+# Rates, sizes and batches, five minutes each.
+rates="0.14 0.2" road road novels novels-rates 3000
+road road novels novels-256 2400 --decoder-hidden-size 256 --decoder-embed-dim 256
+road road novels novels-800 5600 --batch-size 40

@@ -225,3 +225,8 @@ def mixtures(*files: Json) -> Iterator[Line]:
                 row["runs"].append(run)
                 row["valid"].append(run[way]["valid"])
     return (([label], row) for label, row in lines.items())
+
+
+def unnormalised_mixtures(*files: Json) -> Iterator[Line]:
+    """Yield those of :func:`mixtures` whose network normalises itself."""
+    return (line for line in mixtures(*files) if "unnormalised" in line[1]["valid"][0])
