@@ -136,7 +136,7 @@ KINDS: Dict[str, NoiseKind] = {
 
 def _checked(given: Any) -> Tensor:
     """Return the counts in float64."""
-    counts = torch.as_tensor(given).to(torch.float64)
+    counts = torch.as_tensor(given, dtype=torch.float64)
     require("counts", "constants", "ones with a gradient", not counts.requires_grad)
     has_words = counts.dim() == 1 and counts.numel() > 0
     require("counts", "shape (V,), V > 0", f"shape {tuple(counts.shape)}", has_words)

@@ -50,6 +50,7 @@ def seeded(seed):
 
 
 COUNTS, RANKS = torch.tensor([3, 0, 8, 500, 8]), torch.tensor([3.0, 4.0, 1.0, 0.0, 2.0])
+# A power, or a constructor of COUNTS; and the shares, not normalised.
 OF_COUNTS = [
     *((power, (COUNTS + 1).double() ** power) for power in (1.0, 0.75, 0.5, 2.0, 0.0)),
     (NoiseDistribution.log_uniform, torch.log((RANKS + 2) / (RANKS + 1))),
@@ -59,7 +60,7 @@ OF_COUNTS = [
 
 @pytest.mark.parametrize("kind, want", OF_COUNTS)
 def test_log_q(kind, want):
-    """In proportion to count^power, to the ranks' shares or to 1; normalised, in float32."""
+    """In proportion to the shares of the kind; normalised, in float32."""
     is_power = isinstance(kind, float)
     log_q = (NoiseDistribution(COUNTS + 1, power=kind) if is_power else kind(COUNTS)).log_q
     assert log_q.dtype == torch.float32 and log_q.shape == (5,)

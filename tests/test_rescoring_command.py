@@ -293,9 +293,12 @@ def test_other_formats(name, score, best, rescore, nbest, tmp_path, scorer):
     texts, reference = ["w1 w2", BEST], tmp_path / "reference"
     write_lines(tmp_path / "u", [f"-{n} -1 1 <s> {text} </s>" for n, text in enumerate(texts)])
     each = [{"text": text, "score": -n} for n, text in enumerate(texts)]
-    is_json = name == "jsonl"
-    write_lines(nbest, [json.dumps({"id": "u", "nbest": each}) if is_json else f"{tmp_path}/u"])
-    write_lines(reference, [json.dumps({"id": "u", "text": BEST}) if is_json else f"u {BEST}"])
+    forms = {
+        "jsonl": (json.dumps({"id": "u", "nbest": each}), json.dumps({"id": "u", "text": BEST})),
+        "srilm": (f"{tmp_path}/u", f"u {BEST}"),
+    }
+    for path, line in zip((nbest, reference), forms[name]):
+        write_lines(path, [line])
     flags = ["--format", name, nbest]
     status, lines, _ = rescore(*flags)
     found = [float(value) for value in re.findall(r"-\d+\.\d+", " ".join(lines))]
@@ -304,6 +307,12 @@ def test_other_formats(name, score, best, rescore, nbest, tmp_path, scorer):
     status, _, errors = rescore(*flags, "--metric", "bleu", "--count-words")
     assert status == 0 and "after 100.00" in errors
     assert (tmp_path / "best").read_text() == f"{best}\n"
+
+
+def test_a_value_of_a_list_is_not_overwritten(rescore, nbest):
+    write_lines(nbest, [json.dumps({"id": "u", "nbest": [{"text": "w1", "score": -1}]})])
+    status, lines, errors = rescore("--format", "jsonl", "--feature", "text", nbest)
+    assert status == 2 and not lines and "'text'" in errors
 
 
 # ---------------------------------------------------------------- weights

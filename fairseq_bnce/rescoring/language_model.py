@@ -77,9 +77,9 @@ def add_features(lists: Iterable[NBest], added: Added, window: int = WINDOW) -> 
 def _added(lists: List[NBest], added: Added) -> List[NBest]:
     hypotheses = [hypothesis for nbest in lists for hypothesis in nbest.hypotheses]
     for hypothesis in hypotheses:
-        for name in hypothesis.features.keys() & set(added.names()):
-            required = f"no feature {name!r} (or another --feature), since it would be added"
-            raise hypothesis.line.error(required, "one")
+        for name in filter(hypothesis.has, added.names()):
+            required = f"a list without {name!r}, which is to be added (or another --feature)"
+            raise hypothesis.line.error(required, "a list that has it")
     distinct = dict.fromkeys(hypothesis.words for hypothesis in hypotheses)
     texts = {words: added.make_words(readable(words)) for words in distinct}
     features = _features(list(dict.fromkeys(texts.values())), added)

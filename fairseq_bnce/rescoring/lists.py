@@ -24,7 +24,7 @@ class Hypothesis:
         words: its words, separated by spaces; bytes that are not UTF-8 are lone surrogates.
         features: the values of each feature in the list; a higher value is better.
         line: the line that it was read from.
-        parts: what its format keeps of the line.
+        parts: what its format keeps of the line; a dictionary has all values by their names.
         added: the value of each added feature, in order; a higher value is better.
     """
 
@@ -34,6 +34,10 @@ class Hypothesis:
     line: Line
     parts: Any = None
     added: Dict[str, float] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        """Return whether the list has a feature, or another value, with this name."""
+        return name in self.features or isinstance(self.parts, dict) and name in self.parts
 
     def values(self, name: str) -> Tuple[float, ...]:
         """Return the values of a feature, added or not; empty if it has no such feature."""
@@ -46,7 +50,8 @@ class NBest(NamedTuple):
     Attributes:
         list_id: the name of the list.
         hypotheses: see above.
-        head: what the list's format keeps for the whole list.
+        head: what the list's format keeps for the whole list. Lists keep their order, so that the
+            head of the first list may hold a header of the file.
     """
 
     list_id: str
@@ -59,7 +64,11 @@ class NBest(NamedTuple):
 
 
 class Format(Protocol):
-    """How lists of one format are read and written."""
+    """How lists of one format are read and written.
+
+    ``group`` makes lists of neighbouring hypotheses, ``common`` references, ``number`` and
+    ``format_number`` read and write numbers, and ``Line.error`` makes errors.
+    """
 
     count_sign: int = 1  # -1 if features are negative costs
     metric: str = "bleu"  # the default of --metric
@@ -74,7 +83,7 @@ class Format(Protocol):
 
         Args:
             lines: of the file of lists.
-            costs: the file of each feature's costs; only for Kaldi's lists.
+            costs: the file of each feature's costs; other formats than Kaldi's have none.
 
         Raises:
             InputError: naming the line, for one of another form.
@@ -85,13 +94,17 @@ class Format(Protocol):
         return [*nbest.head, *map(self.entry, nbest.hypotheses, totals or repeat(None))]
 
     def entry(self, hypothesis: Hypothesis, total: Optional[float]) -> Any:
-        """Return what :meth:`written` has of one hypothesis."""
+        """Return a hypothesis as :meth:`written` has it: with its added features.
+
+        Args:
+            total: replaces the list's own score; None keeps that score.
+        """
 
     def best(self, hypothesis: Hypothesis, total: float) -> str:
         """Return what --best writes of the first hypothesis of a list."""
 
     def references(self, names: Sequence[str]) -> Dict[str, List[str]]:
-        """Return one reference of each file, by the ids of the lists that all files have."""
+        """Return the references of each list, one from each file, if all files have its id."""
 
 
 def group(hypotheses: Iterable[Hypothesis]) -> Iterator[NBest]:

@@ -7,10 +7,10 @@ of their own; other keys stay.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_bnce.errors import quoted
-from fairseq_bnce.rescoring.lists import SCORE, Format, Hypothesis, NBest, common
+from fairseq_bnce.rescoring.lists import SCORE, Features, Format, Hypothesis, NBest, common
 from fairseq_bnce.text.reading import Line, numbered_lines, readable, strip_bom
 
 _LISTS = '{"id": ..., "nbest": [{"text": "...", "score": ...}, ...]}'
@@ -62,7 +62,5 @@ def _parsed(line: Line, key: str, kind: type, form: str) -> Dict[str, Any]:
 
 
 def _hypothesis(list_id: str, found: Dict[str, Any], line: Line) -> Hypothesis:
-    features: Dict[str, Tuple[float, ...]] = {
-        key: (float(v),) for key, v in found.items() if type(v) in (int, float)
-    }
+    features: Features = {key: (float(v),) for key, v in found.items() if type(v) in (int, float)}
     return Hypothesis(list_id, " ".join(found["text"].split()), features, line, found)
