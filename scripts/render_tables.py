@@ -14,7 +14,7 @@ pattern such as ptb/**/*.json stands for all files that match:
 
 A figure in a sentence has its mark right after it (all of rendering/figures.py):
 
-    The GRU was at 102.5<!-- = peers/mixed-novels.json#mixtures/updates=3500/network -->.
+    The GRU was at 102.5<!-- = peers/novels.json#runs/valid_ppl -->.
 """
 
 from __future__ import annotations

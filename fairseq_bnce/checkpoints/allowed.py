@@ -42,7 +42,9 @@ def allowing() -> typing.ContextManager:
         # torch fills objects of these types but must not make them: no file can have these names.
         filled = {f"filled {kind.__name__}": kind for kind in map(type, _NUMBERS.values())}
         named.update({**arrays_of_numbers(), "filled ndarray": numpy.ndarray, **filled})
-    return torch.serialization.safe_globals(pairs(named))
+    # When a context ends, torch also forgets what was allowed before.
+    before = torch.serialization.get_safe_globals()
+    return torch.serialization.safe_globals([pair for pair in pairs(named) if pair not in before])
 
 
 def pairs(named: typing.Dict[str, typing.Any]) -> typing.List[typing.Any]:

@@ -98,7 +98,7 @@ def _mixtures(options: Any, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
             stored, checkpoint = folder / "mixed.json", folder / "checkpoints/checkpoint_last.pt"
             if not stored.exists():
                 command.say(f"{path.parent.name}: {run['label']}, seed {run['seed']}")
-                is_normalised = run["criterion"] not in NORMALISED
+                is_normalised = run.get("criterion") not in NORMALISED
                 measured = mixtures.measure(checkpoint, own, ngrams, ways, is_normalised)
                 stored.write_text(json.dumps(measured), encoding="utf-8")
             about = {key: run[key] for key in ("label", "seed", "updates", "processor_seconds")}
