@@ -101,3 +101,6 @@ twenty=(--learning-rates 0.07 -- --optimizer adagrad --lr-scheduler fixed --forc
     --warmup-updates 100 --dropout 0.3 --validate-interval-updates 0)
 scripts/compare.py "${only[@]}" --out twenty-bnce --criteria bnce --flags-for bnce "--row-sparse --optimizer sparse_adagrad" "${twenty[@]}"
 scripts/compare.py "${only[@]}" --out twenty-softmax --criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0" "${twenty[@]}"
+
+# Batches of sentences.
+scripts/bench.py shares ptb/bin --out shares --updates 1162 --variants none marks 10
