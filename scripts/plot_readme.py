@@ -28,7 +28,7 @@ def main() -> None:
         ("bnce, GRU", [point[:2] for point in ends]),
         ("with KenLM", [(seconds + kenlm["seconds"], both) for seconds, _, both in ends]),
     ]
-    axes = {"xlabel": "processor seconds", "ylabel": "validation perplexity"}
+    axes = {"xlabel": "processor seconds", "ylabel": "validation perplexity", "ylim": (60, 200)}
     left = plot.Panel(curves, {**axes, "title": "522 novels, 52,595 words"})
     runs, speeds = _results("vocabulary/lstm200/benchmark.json")["runs"], []
     for system, name in SYSTEMS.items():

@@ -70,11 +70,13 @@ road reset every-word words-8000 8000
 seeds="1 2 3"
 road reset novels novels-6000 6000
 seeds=1
-scripts/compare.py novels/bin --out novels-adaptive --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
-    --learning-rates 0.1 -- --decoder-layers 1 --clip-norm 1 --lr-scheduler polynomial_decay --total-num-update 2000 \
-    --max-update 2000 --validate-interval-updates 0
+for updates in 1000 2000; do
+    scripts/compare.py novels/bin --out novels-adaptive-$updates --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
+        --learning-rates 0.1 -- --decoder-layers 1 --clip-norm 1 --lr-scheduler polynomial_decay --total-num-update $updates \
+        --max-update $updates --validate-interval-updates 0
+done
 scripts/bench.py peers ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-{road,epoch,reset}/comparison.json
-scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix novels-{3000,6000,10000,3500,adaptive}/comparison.json
+scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix novels-{3000,6000,10000,3500,adaptive-1000,adaptive-2000}/comparison.json
 mkdir -p text/every-word
 cp mscc-all/text/train.txt text/every-word/
 for split in valid test; do awk 'NR % 15 == 1' mscc-all/text/$split.txt > text/every-word/$split.txt; done
