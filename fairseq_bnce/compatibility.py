@@ -8,7 +8,7 @@ import functools
 import importlib.util
 import sys
 import types
-from typing import Any
+from typing import Any, Callable, Tuple, Union
 
 import numpy
 import torch
@@ -51,12 +51,12 @@ class _Changed(types.ModuleType):
         return getattr(self._module, name)
 
 
-def _load(file: Any, *_: Any, **__: Any) -> Any:
+def _load(file: Any, *_: object, **__: object) -> Any:
     """Load a path or an open file on the CPU, and run nothing in it."""
     return reading.load(getattr(file, "name", file))
 
 
-def _reduce_choices(kind: Any) -> Any:
+def _reduce_choices(kind: constants.StrEnumMeta) -> Union[str, Tuple]:
     """Let pickle write an enum of choices as the list of its choices."""
     name: str = kind.__qualname__
     if getattr(sys.modules.get(kind.__module__), name, None) is kind:
@@ -64,7 +64,7 @@ def _reduce_choices(kind: Any) -> Any:
     return constants.ChoiceEnum, ([choice.value for choice in kind],)
 
 
-def _parsing_without_a_tpu(parse: Any) -> Any:
+def _parsing_without_a_tpu(parse: Callable) -> Callable:
     """Let ``--bf16`` mean a TPU only with ``--tpu``."""
 
     @functools.wraps(parse)

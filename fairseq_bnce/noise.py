@@ -1,7 +1,7 @@
 """The noise distribution q over the vocabulary: its log-probabilities and draws from it."""
 
 import math
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -134,7 +134,7 @@ KINDS: Dict[str, NoiseKind] = {
 }
 
 
-def _checked(given: Any) -> Tensor:
+def _checked(given: object) -> Tensor:
     """Return the counts in float64."""
     counts = torch.as_tensor(given, dtype=torch.float64)
     require("counts", "constants", "ones with a gradient", not counts.requires_grad)

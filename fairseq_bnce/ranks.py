@@ -1,10 +1,12 @@
 """Exchange between the ranks of a training on several processes (torch.distributed)."""
 
-from typing import Any, List, Optional
+from typing import List, Optional, TypeVar
 
 import torch
 import torch.distributed
 from torch import Tensor
+
+Value = TypeVar("Value")
 
 
 def count() -> int:
@@ -41,7 +43,7 @@ def total(tensor: Tensor) -> Tensor:
     return torch.stack(_gather(tensor)).sum(dim=0) if count() > 1 else tensor
 
 
-def from_first(value: Any) -> Any:
+def from_first(value: Value) -> Value:
     """Return the first rank's value on all ranks."""
     if count() == 1:
         return value

@@ -47,7 +47,7 @@ class ScoringState:
     output_bands = _Entry[bool]()
     reduced_partition = _Entry[Dict[str, Tensor]]()
     longest_context = _Entry[int]()
-    training_text = _Entry[Dict[str, Any]]()
+    training_text = _Entry[Dict[str, object]]()
     dictionary_sha256 = _Entry[str]()
     data_folder = _Entry[str]()
 
@@ -64,7 +64,7 @@ class ScoringState:
         """Return the constant log Z, nats; 0 without one, or with a reduced partition function."""
         return 0.0 if self.reduced_partition is not None else float(self.log_z or 0.0)
 
-    def numbers(self) -> Dict[str, Any]:
+    def numbers(self) -> Dict[str, object]:
         """Return the numbers that scoring subtracts from scores, by their names."""
         reduced = {f"reduced_partition.{k}": v for k, v in (self.reduced_partition or {}).items()}
         found = {"log_z": self.log_z, "mu_z": self.mu_z, "sigma_z": self.sigma_z, **reduced}

@@ -47,12 +47,12 @@ def allowing() -> typing.ContextManager:
     return torch.serialization.safe_globals([pair for pair in pairs(named) if pair not in before])
 
 
-def pairs(named: typing.Dict[str, typing.Any]) -> typing.List[typing.Any]:
+def pairs(named: typing.Dict[str, object]) -> typing.List[typing.Any]:
     """Return the list that torch takes."""
     return [(value, name) for name, value in named.items()]
 
 
-def plain_containers() -> typing.Dict[str, typing.Any]:
+def plain_containers() -> typing.Dict[str, object]:
     """Return the classes in fairseq's checkpoints that run no code when unpickled.
 
     The keys are the names in the files; some modules had another name when a file was written.
@@ -76,7 +76,7 @@ def plain_containers() -> typing.Dict[str, typing.Any]:
     return {**named, **{f"fairseq.meters.{meter.__name__}": meter for meter in _METERS}}
 
 
-def arrays_of_numbers() -> typing.Dict[str, typing.Any]:
+def arrays_of_numbers() -> typing.Dict[str, object]:
     """Return functions that make numpy's arrays and numbers, for example the counts of --eval-bleu.
 
     Most replace numpy's own functions, which would read bytes of the file as addresses of objects.
@@ -89,12 +89,12 @@ def arrays_of_numbers() -> typing.Dict[str, typing.Any]:
     return named
 
 
-def _number_type(code: typing.Any, *_: typing.Any) -> typing.Any:
+def _number_type(code: object, *_: object) -> object:
     if not isinstance(code, str) or code not in _NUMBERS:
         raise pickle.UnpicklingError(f"Unsupported global: numpy.dtype of {code!r:.20}")
     return _NUMBERS[code]
 
 
-def _empty_array(*_: typing.Any) -> typing.Any:
+def _empty_array(*_: object) -> numpy.ndarray:
     # The unpickler fills in shape, type and numbers.
     return numpy.empty(0, numpy.int8)

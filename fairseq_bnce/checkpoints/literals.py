@@ -73,7 +73,7 @@ class _Guard:
         """Return whether a module has the other ``eval`` during the block."""
         return name.partition(".")[0] in self._packages
 
-    def enter(self, module: Any) -> None:
+    def enter(self, module: object) -> None:
         """Give a module the other ``eval``, unless it has a function of this name."""
         names = getattr(module, "__dict__", {})
         if "eval" not in names:
@@ -86,7 +86,7 @@ class _Guard:
         for names in self._entered:
             names.pop("eval", None)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         """Find a module by the other finders."""
         if not self.covers(name):
             return None

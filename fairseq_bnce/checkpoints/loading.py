@@ -12,8 +12,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-from omegaconf import OmegaConf
-from torch import nn
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
 
 from fairseq_bnce import threads
 from fairseq_bnce.checkpoints import dictionaries, literals, reading
@@ -23,7 +23,7 @@ from fairseq_bnce.state import ScoringState
 _TASK = "language_modeling"
 _STREAMS = "truncated_bptt_lm"  # fairseq's examples/truncated_bptt: the same words and dict.txt
 # The task that builds the model, and its options that only training or fairseq-eval-lm use.
-_NEUTRAL: Dict[str, Any] = dict.fromkeys(("train_subset", "model_path", "criterion_name"))
+_NEUTRAL = dict.fromkeys(("train_subset", "model_path", "criterion_name"))
 _NEUTRAL.update(_name=_TASK, stateful=False, unnormalized=False, log_z_shift="checkpoint")
 # fairseq would split a folder's name at a colon.
 _NEUTRAL.update(ddp_backend="none", save_dir=None, data="")
@@ -83,7 +83,7 @@ def load(path: str, data: Optional[str] = None) -> Trained:
     )
 
 
-def is_language_model(task_cfg: Any) -> bool:
+def is_language_model(task_cfg: object) -> bool:
     """Return whether ``language_modeling`` or fairseq's ``truncated_bptt_lm`` trained the model."""
     return _task_name(task_cfg) in (_TASK, _STREAMS)
 
@@ -105,7 +105,7 @@ def _naming_errors(path: str) -> Iterator[None]:
         raise CheckpointError("path", required, describe_error(error), path) from None
 
 
-def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
+def _configurations(content: reading.Content, path: str) -> Tuple[Any, Any]:
     """Return (task, model); fairseq before 2021 saved one Namespace of all options."""
     if content.get("args") is not None:
         content = checkpoint_utils._upgrade_state_dict(content)
@@ -120,8 +120,8 @@ def _configurations(content: Dict[str, Any], path: str) -> Tuple[Any, Any]:
     return task, model
 
 
-def _check_names(task: Any, model: Any, path: str) -> None:
-    architecture: Any = getattr(model, "_name", None) or getattr(model, "arch", None)
+def _check_names(task: object, model: object, path: str) -> None:
+    architecture = getattr(model, "_name", None) or getattr(model, "arch", None)
     if not is_language_model(task):
         raise CheckpointError("path", f"--task {_TASK}", _task_name(task), path)
     if architecture not in {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}:
@@ -129,12 +129,12 @@ def _check_names(task: Any, model: Any, path: str) -> None:
         raise CheckpointError("path", required, architecture, path)
 
 
-def _task_name(task_cfg: Any) -> Any:
+def _task_name(task_cfg: object) -> Optional[str]:
     return getattr(task_cfg, "_name", None) or getattr(task_cfg, "task", None)
 
 
 def _dictionary(
-    path: str, data: Optional[str], cfg: Any, parameters: Dict[str, Any], state: ScoringState
+    path: str, data: Optional[str], cfg: object, parameters: Dict[str, Tensor], state: ScoringState
 ) -> Dictionary:
     """Return the first dictionary that fits the model."""
     stored = getattr(cfg, "data", None)
@@ -159,7 +159,7 @@ def _dictionary(
     raise CheckpointError("data", required, "; ".join(problems))
 
 
-def _set_up_task(cfg: Any, dictionary: Dictionary) -> Any:
+def _set_up_task(cfg: DictConfig, dictionary: Dictionary) -> tasks.FairseqTask:
     if OmegaConf.is_config(cfg):  # other versions have other options
         known = {field.name for field in dataclasses.fields(tasks.TASK_DATACLASS_REGISTRY[_TASK])}
         for name in set(cfg) - known:

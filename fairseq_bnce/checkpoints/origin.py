@@ -6,8 +6,9 @@ file here, and the file is chosen by fairseq's own rule.
 
 import math
 import os
-from typing import Any, Dict, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
+from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.file_io import PathManager
 
 from fairseq_bnce import ranks
@@ -29,7 +30,7 @@ class Restored(NamedTuple):
     state: ScoringState
 
 
-def chosen(options: Any) -> Optional[str]:
+def chosen(options: CheckpointConfig) -> Optional[str]:
     """Return the file that fairseq-train will load, or None if it starts from nothing.
 
     Args:
@@ -44,7 +45,7 @@ def chosen(options: Any) -> Optional[str]:
     return path if path and PathManager.isfile(path) else None
 
 
-def restored(options: Any) -> Optional[Restored]:
+def restored(options: CheckpointConfig) -> Optional[Restored]:
     """Read the checkpoint that a training continues from, see :func:`chosen`; None without one.
 
     The first rank reads the file, as in fairseq, and all ranks get the same facts.
@@ -60,7 +61,7 @@ def restored(options: Any) -> Optional[Restored]:
     return ranks.from_first(found)
 
 
-def has_adaptive_softmax(options: Any) -> bool:
+def has_adaptive_softmax(options: CheckpointConfig) -> bool:
     """Return whether the model that training goes on from was built with an adaptive softmax."""
     path = chosen(options)
     if path is None:
@@ -81,7 +82,7 @@ def _read(path: str) -> Restored:
     return Restored(path, state)
 
 
-def _learned_log_z(criterion: Dict[str, Any]) -> Optional[float]:
+def _learned_log_z(criterion: reading.Content) -> Optional[float]:
     """Return log Z under --learn-log-z; None if it was saved before the first batch."""
     start = (criterion.get("_extra_state") or {}).get("initial_log_z", 0.0)
     return None if start is None else start + criterion["learned_log_z"].item()

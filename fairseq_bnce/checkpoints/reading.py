@@ -14,7 +14,7 @@ import pickle
 import types
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Optional
 
 import torch
 
@@ -25,10 +25,11 @@ from fairseq_bnce.state import ScoringState
 # fairseq never initialises this buffer, nor the bias of a dynamic convolution that uses none
 # (lightconv_lm). Nothing reads their values, which may be NaN.
 _UNINITIALISED = ("._float_tensor", ".conv.conv_bias")
+Content = Dict[str, Any]  # of a checkpoint: fairseq's own entries
 _CHUNK = 2**22  # numbers, so that no large parameter is copied to float64 as a whole
 
 
-def read(path: str) -> Dict[str, Any]:
+def read(path: str) -> Content:
     """Return the content of a checkpoint of fairseq-train; see :func:`load`."""
     return load(path, is_mapped=True)
 
@@ -88,7 +89,7 @@ def _load_by_allow_list(path: str) -> Any:
             return serialization._load(archive, "cpu", module, encoding="utf-8")
 
 
-def _restricted_pickle() -> Any:
+def _restricted_pickle() -> types.SimpleNamespace:
     """Return a replacement of the module pickle that knows only the names of the allow-list."""
     known: Dict[str, Any] = dict(torch._weights_only_unpickler._get_allowed_globals())
     known.update({**allowed.plain_containers(), **allowed.arrays_of_numbers()})
@@ -108,7 +109,7 @@ def _restricted_pickle() -> Any:
     return types.SimpleNamespace(Unpickler=Unpickler, load=load, __name__="restricted_pickle")
 
 
-def check_finite(content: Mapping[str, Any], path: str) -> None:
+def check_finite(content: Content, path: str) -> None:
     """Check that all parameters, and the numbers subtracted from scores, are finite.
 
     A single NaN would make every score NaN.
@@ -121,20 +122,20 @@ def check_finite(content: Mapping[str, Any], path: str) -> None:
         CheckpointError: naming the first parameter that has NaN or infinite numbers.
     """
     numbers = ScoringState(content.get("task_state")).numbers()
-    found: Dict[str, Any] = {f"model.{name}": values for name, values in content["model"].items()}
+    found = {f"model.{name}": values for name, values in content["model"].items()}
     found.update({f"task_state.{name}": values for name, values in numbers.items()})
     for name, values in found.items():
         if not name.endswith(_UNINITIALISED) and not _is_finite(values):
             raise CheckpointError("path", f"finite numbers in {name}", "others", path)
 
 
-def _is_finite(values: Any) -> bool:
+def _is_finite(values: object) -> bool:
     # float64 holds the sum of any float32 numbers.
     chunks = torch.as_tensor(values).detach().flatten().split(_CHUNK)
     return all(torch.isfinite(chunk.sum(dtype=torch.float64)) for chunk in chunks)
 
 
-def longest_context(state: ScoringState, task_cfg: Any) -> Optional[int]:
+def longest_context(state: ScoringState, task_cfg: object) -> Optional[int]:
     """Return how many words a model read at once in training, at most; None if unknown.
 
     Args:

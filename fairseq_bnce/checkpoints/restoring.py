@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from fairseq import checkpoint_utils, tasks
 from fairseq.data import Dictionary
@@ -22,7 +22,7 @@ from fairseq_bnce.checkpoints import dictionaries, literals, loading, reading
 from fairseq_bnce.state import ScoringState
 
 
-def safe_loading(load: Any) -> Any:
+def safe_loading(load: Callable) -> Callable:
     """Return a replacement of ``load``, fairseq's ``load_model_ensemble_and_task``.
 
     The models of other tasks than the plugin's are loaded without a check of their parameters.
@@ -33,12 +33,12 @@ def safe_loading(load: Any) -> Any:
     def load_model_ensemble_and_task(
         filenames: List[str],
         arg_overrides: Optional[Dict[str, Any]] = None,
-        task: Any = None,
+        task: Optional[tasks.FairseqTask] = None,
         strict: bool = True,
         suffix: str = "",
         num_shards: int = 1,
-        state: Any = None,
-    ) -> Tuple[List[Any], Any, Any]:
+        state: Optional[reading.Content] = None,
+    ) -> Tuple:
         if task is not None and not _is_ours(task):
             targets.clear()
             targets.update(_target_words(task))
@@ -63,11 +63,11 @@ def safe_loading(load: Any) -> Any:
     return load_model_ensemble_and_task
 
 
-def _is_ours(task: Any) -> bool:
+def _is_ours(task: tasks.FairseqTask) -> bool:
     return isinstance(task, tasks.TASK_REGISTRY["language_modeling"])
 
 
-def _is_language_model(content: Dict[str, Any], task: Any) -> bool:
+def _is_language_model(content: reading.Content, task: Optional[tasks.FairseqTask]) -> bool:
     if content.get("cfg") is None:
         return False  # fairseq reports it
     if task is not None:
@@ -75,14 +75,14 @@ def _is_language_model(content: Dict[str, Any], task: Any) -> bool:
     return loading.is_language_model(content["cfg"]["task"])
 
 
-def _target_words(task: Any) -> Dict[str, Dictionary]:
+def _target_words(task: tasks.FairseqTask) -> Dict[str, Dictionary]:
     """Return a task's target dictionary by its data, or nothing where the task has none."""
     with contextlib.suppress(AttributeError, NotImplementedError):
         return {(getattr(task, "args", None) or task.cfg).data: task.target_dictionary}
     return {}
 
 
-def _task_for_translation(content: Dict[str, Any], targets: Mapping[str, Dictionary]) -> Any:
+def _task_for_translation(content: reading.Content, targets: Mapping[str, Dictionary]) -> Any:
     """Set up the model's task with the words of a translation's target.
 
     fairseq-generate adds the model's probabilities to those of the target's words by id.
@@ -103,7 +103,7 @@ def _task_for_translation(content: Dict[str, Any], targets: Mapping[str, Diction
     return None
 
 
-def _prepare(content: Dict[str, Any], path: str) -> None:
+def _prepare(content: reading.Content, path: str) -> None:
     reading.check_finite(content, path)
     content["args"] = None  # fairseq would read the configuration from here again
     loading.ignore_embedding_file(content["cfg"]["model"])

@@ -15,7 +15,7 @@ import os
 import re
 import signal
 import sys
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
 from fairseq_bnce import __version__
 from fairseq_bnce.errors import InputError, ScoringError, UnsupportedModelError, one_line
@@ -103,7 +103,7 @@ def _plain(argument: str) -> str:
     return argument
 
 
-def _exit(number: int, _: Any) -> None:
+def _exit(number: int, _: object) -> None:
     """Exit on a signal, so that scratch folders and child processes are removed."""
     signal.signal(number, signal.SIG_IGN)  # coreutils' timeout sends SIGTERM twice
     sys.exit(_SIGNALLED + number)

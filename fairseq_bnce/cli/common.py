@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional, TypeVar
 
 from fairseq_bnce.errors import InputError, at_least
 from fairseq_bnce.text.reading import STDIN, file_errors
@@ -14,16 +14,24 @@ from fairseq_bnce.text.tokens import NFC, PUNCTUATION, check_language
 from fairseq_bnce.text.training_text import NONE, SACREMOSES, ModelWords, TrainingText
 from fairseq_bnce.text.writing import is_special, part_of
 
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from fairseq_bnce.scoring.language_model import LanguageModel, SentenceScore
+
+Item = TypeVar("Item")
+Flags = argparse._ActionsContainer  # a parser or a group of its flags
+
 # ---------------------------------------------------------------- flags
 
 
-def flag_adder(group: Any) -> Callable[..., Any]:
+def flag_adder(group: Flags) -> Callable[..., argparse.Action]:
     """Return ``add(name, help, **settings)`` for a parser or a group.
 
     Settings are those of argparse's ``add_argument``. A flag without settings is a switch.
     """
 
-    def add(name: str, text: str, **settings: Any) -> Any:
+    def add(name: str, text: str, **settings: Any) -> argparse.Action:
         return group.add_argument(name, help=text, **(settings or {"action": "store_true"}))
 
     return add
@@ -51,16 +59,16 @@ def add_model_flags(
         text = "nats to subtract: a number, 'none', or 'checkpoint' (default) for its mu_z"
         add("--log-z-shift", text, metavar="SHIFT", default="checkpoint")
     add("--device", "cpu (default), cuda, cuda:1, ...", default="cpu")
-    half: Dict[str, Any] = {"action": "store_const", "dest": "dtype", "default": "float32"}
+    half = {"action": "store_const", "dest": "dtype", "default": "float32"}
     add("--fp16", "model in float16, scores in float32", const="float16", **half)
     add("--bf16", "model in bfloat16, scores in float32", const="bfloat16", **half)
-    count: Dict[str, Any] = {"metavar": "N", "type": at_least(1)}
+    count = {"metavar": "N", "type": at_least(1)}
     add("--batch-tokens", "words in a batch, padding included", **count)
     add("--quiet", "show no progress on standard error")
     add("--threads", "torch's threads on the CPU (default: OMP_NUM_THREADS, or all cores)", **count)
 
 
-def add_text_flags(group: Any, default: str = "words stand between spaces") -> None:
+def add_text_flags(group: Flags, default: str = "words stand between spaces") -> None:
     """Add --tokenize, --normalize and --lowercase.
 
     Args:
@@ -125,7 +133,7 @@ def load_scorer(kind: Any, options: argparse.Namespace, **settings: Any) -> Any:
 
 
 def model_words(
-    options: argparse.Namespace, scorer: Any, default: Optional[TrainingText] = None
+    options: argparse.Namespace, scorer: LanguageModel, default: Optional[TrainingText] = None
 ) -> ModelWords:
     """Return what cuts lines as the command line and the checkpoint say.
 
@@ -156,12 +164,12 @@ def model_words(
 # ---------------------------------------------------------------- outputs
 
 
-def model_files(path: str, data: Optional[str]) -> List[str]:
+def model_files(path: str, data: Optional[str]) -> list[str]:
     """Return the names of a model's files, for :func:`check_outputs`."""
     return [path, os.path.join(data or os.path.dirname(path), "dict.txt")]
 
 
-def check_outputs(outputs: Dict[str, Optional[str]], inputs: Iterable[Optional[str]]) -> None:
+def check_outputs(outputs: dict[str, Optional[str]], inputs: Iterable[Optional[str]]) -> None:
     """Refuse an output that would replace an input or another output, itself or its ``.part``.
 
     Args:
@@ -180,13 +188,13 @@ def check_outputs(outputs: Dict[str, Optional[str]], inputs: Iterable[Optional[s
             used |= {path, part_of(path)}
 
 
-def without_nan(numbers: Dict[str, Any]) -> Dict[str, Any]:
+def without_nan(numbers: Mapping[str, object]) -> dict[str, object]:
     """Replace NaN and infinity, which JSON lacks, by None."""
     lacking = {k for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)}
     return {**numbers, **dict.fromkeys(lacking)}
 
 
-def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings: Any) -> Any:
+def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings: Any) -> tqdm:
     """Return a tqdm bar, silent with --quiet, or unless standard error is a terminal."""
     from tqdm import tqdm
 
@@ -194,16 +202,16 @@ def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings
     return tqdm(disable=None if is_shown else True, file=sys.stderr, **settings)
 
 
-def _length(scored: Any) -> int:
+def _length(scored: SentenceScore) -> int:
     return len(scored.words)
 
 
 def shown(
-    items: Iterable[Any],
-    bar: Any,
-    count: Callable[[Any], Tuple[int, int]] = lambda w: (len(w), sum(map(_length, w))),
+    items: Iterable[Item],
+    bar: tqdm,
+    count: Callable[[Any], tuple[int, int]] = lambda w: (len(w), sum(map(_length, w))),
     done: Optional[Callable[[], int]] = None,
-) -> Iterator[Any]:
+) -> Iterator[Item]:
     """Yield items, and show how many lines and words a second they are.
 
     Args:

@@ -105,10 +105,10 @@ def _write_table(out: Output, names: List[str], scores: Scores, right: List[str]
     csv.writer(out, lineterminator="").writerows([columns, *zip(*columns.values())])
 
 
-def _accuracies(scores: Scores, right: Sequence[str]) -> Dict[str, Dict[str, Any]]:
+def _accuracies(scores: Scores, right: Sequence[str]) -> Dict[str, Dict[str, float]]:
     """Return each score's share of right choices with its interval, and how often they differ."""
     letters = {name: completion.chosen(values) for name, values in scores.items()}
-    found: Dict[str, Dict[str, Any]] = {}
+    found: Dict[str, Dict[str, float]] = {}
     for name, choices in letters.items():
         one = completion.Accuracy(sum(map(operator.eq, choices, right)), len(right))
         low, high = one.interval()
@@ -119,7 +119,7 @@ def _accuracies(scores: Scores, right: Sequence[str]) -> Dict[str, Dict[str, Any
     return found
 
 
-def _as_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+def _as_text(found: Mapping[str, Mapping[str, float]]) -> str:
     right = "{name}: {right} of {asked} right, {share:.1f} % [{low:.1f}, {high:.1f}]"
     differ = "choices that differ: {count} of {asked}, {share:.1f} %"
     lines = []

@@ -35,6 +35,8 @@ from fairseq_bnce.text.reading import TextLines, file_errors, sampled
 from fairseq_bnce.text.writing import Output, replacing
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from fairseq_bnce.scoring import Scorer
     from fairseq_bnce.scoring.diagnosis import Context, Diagnosis, Measures
 
@@ -163,7 +165,7 @@ def _write_folder(folder: Path, found: Diagnosis, text: str) -> None:
             figure.savefig(unfinished, dpi=120)
 
 
-def _histogram(axes: Any, measures: Measures) -> None:
+def _histogram(axes: Axes, measures: Measures) -> None:
     mean, deviation = measures.deviations.mean(), measures.deviations.std()
     axes.hist(measures.deviations, bins=_BINS)
     axes.axvline(mean, color="black", linewidth=1)
@@ -171,14 +173,14 @@ def _histogram(axes: Any, measures: Measures) -> None:
     axes.set_title(f"µ_z = {mean:.3f}, σ_z = {deviation:.3f}")
 
 
-def _entropy(axes: Any, measures: Measures) -> None:
+def _entropy(axes: Axes, measures: Measures) -> None:
     from matplotlib.colors import LogNorm
 
     axes.hist2d(measures.entropies, measures.deviations, bins=_BINS, norm=LogNorm())
     axes.set(xlabel="entropy of the prediction (nats)", ylabel="log Z_c − log Z (nats)")
 
 
-def _calibration(axes: Any, measures: Measures) -> None:
+def _calibration(axes: Axes, measures: Measures) -> None:
     from fairseq_bnce.scoring import diagnosis
 
     axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
@@ -207,7 +209,7 @@ def _calibrated_path(options: argparse.Namespace) -> Optional[Path]:
     return path
 
 
-def _calibrate(path: str, calibrated: Path, measured: Mapping[str, Any], written: float) -> None:
+def _calibrate(path: str, calibrated: Path, measured: Mapping[str, object], written: float) -> None:
     """Write the checkpoint ``path`` with ``measured`` in its task's state as ``calibrated``.
 
     Raises:
@@ -249,12 +251,12 @@ def _as_text(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
     return "\n".join(lines)
 
 
-def _table(numbers: Mapping[str, Any]) -> List[str]:
+def _table(numbers: Mapping[str, object]) -> List[str]:
     width = max(len(title) for title, *_ in _SHOWN)
     shown = [one for one in _SHOWN if one[1] in numbers]
     return [f"{title:{width}}  {numbers[name]:{form}}" for title, name, form in shown]
 
 
-def _as_json(numbers: Dict[str, Any], contexts: Sequence[Context]) -> str:
+def _as_json(numbers: Mapping[str, object], contexts: Sequence[Context]) -> str:
     found = {**common.without_nan(numbers), "farthest": [one._asdict() for one in contexts]}
     return json.dumps(found, indent=1, ensure_ascii=False)

@@ -25,7 +25,7 @@ import collections
 import json
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Sequence, Set, Tuple
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.data.results import check_output, replaced_result
@@ -34,6 +34,8 @@ from fairseq_bnce.text.reading import TextLines, sampled
 from fairseq_bnce.text.tokens import SPECIALS
 
 if TYPE_CHECKING:
+    from fairseq.data import Dictionary
+
     from fairseq_bnce.scoring.new_words import Contexts, Extension, RowFinder
 
 _TOKENS = 250_000  # tokens of lines with new words, and of lines without
@@ -101,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _new_words(
-    options: argparse.Namespace, clean: Any, dictionary: Any, seen: Mapping[str, int]
+    options: argparse.Namespace, clean: Callable, dictionary: Dictionary, seen: Mapping[str, int]
 ) -> List[str]:
     """Return the words to add, the most frequent ones first."""
     if options.words is None:
@@ -136,14 +138,14 @@ def _some(text: Sequence[str], new: Set[str]) -> List[Tuple[str, float]]:
     return found
 
 
-def _random_lines(dictionary: Any) -> List[Tuple[str, float]]:
+def _random_lines(dictionary: Dictionary) -> List[Tuple[str, float]]:
     """Return lines of words drawn by their counts in dict.txt."""
     draw, first = random.Random(1), dictionary.nspecial
     words, counts = dictionary.symbols[first:], [max(1, c) for c in dictionary.count[first:]]
     return [(" ".join(draw.choices(words, counts, k=_LENGTH)), 1.0) for _ in range(_LINES)]
 
 
-def _content(path: str, finder: RowFinder, found: Extension, dictionary: Any) -> Dict[str, Any]:
+def _content(path: str, finder: RowFinder, found: Extension, dictionary: Dictionary) -> Dict:
     """Return the content of the checkpoint ``path`` with the new words' parameters."""
     from fairseq_bnce import checkpoints
     from fairseq_bnce.checkpoints import dictionaries, extending

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from fairseq_bnce.cli import prepare_text as text_options
 from fairseq_bnce.cli.common import flag_adder
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _make_text(
     options: argparse.Namespace, settings: Settings, source: Path, scratch: Path
-) -> dict[str, Any]:
+) -> results.Report:
     """Make the result in ``scratch / "result"``; return the report."""
     corpus, raw = CORPORA[options.corpus], scratch / "raw"
     raw.mkdir()
@@ -100,7 +99,7 @@ def _make_text(
     return report
 
 
-def _counts(corpus: Corpus, splits: dict[str, dict[str, int]]) -> list[dict[str, Any]]:
+def _counts(corpus: Corpus, splits: dict[str, dict[str, int]]) -> list[dict[str, object]]:
     """Return each published count beside the count here."""
     found = []
     if corpus.types is not None:

@@ -36,7 +36,7 @@ def check_mixture(options: argparse.Namespace) -> None:
 
 def load_model(
     options: argparse.Namespace, default: Optional[TrainingText] = None, **settings: Any
-) -> Any:
+) -> common.LanguageModel:
     """Load the model of :func:`common.add_model_flags`, and mix it with others if asked to.
 
     Args:
@@ -46,7 +46,7 @@ def load_model(
     from fairseq_bnce.scoring import Mixture, NGramModel, Scorer  # imports torch and fairseq
     from fairseq_bnce.scoring.ngram import is_ngram_file
 
-    models = [common.load_scorer(Scorer, options)]
+    models: List[common.LanguageModel] = [common.load_scorer(Scorer, options)]
     for path in options.mix_with:
         own = argparse.Namespace(**{**vars(options), "path": path, "data": None})
         flag = f"--mix-with {path}"

@@ -21,7 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fairseq_bnce.cli.common import flag_adder
+from fairseq_bnce.cli.common import Flags, flag_adder
 from fairseq_bnce.data import results
 from fairseq_bnce.data.preparation import DEFAULT_SPLIT, SPLITS, Settings, prepare
 from fairseq_bnce.errors import InputError, at_least
@@ -71,12 +71,12 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in found if value is not None and value is not False}
 
 
-def add_split_options(group: Any) -> None:
+def add_split_options(group: Flags) -> None:
     """Add --split, --split-by and --seed."""
     add = flag_adder(group)
     text = "their shares of the lines of --input, adding up to 1; a split with share 0 is not made "
     text += f"(default: {' '.join(map(str, DEFAULT_SPLIT))})"
-    shares: Any = {"nargs": 3, "type": float, "metavar": ("TRAIN", "VALID", "TEST")}
+    shares = {"nargs": 3, "type": float, "metavar": ("TRAIN", "VALID", "TEST")}
     add("--split", text, **shares)
     text = "block (default): train is the first part of the text, test the last, so that no valid "
     text += "or test line stood beside a train line; paragraph: paragraphs (ended by an empty "
@@ -86,7 +86,7 @@ def add_split_options(group: Any) -> None:
     add("--seed", "of those random draws (1)", type=int)
 
 
-def add_line_options(group: Any) -> None:
+def add_line_options(group: Flags) -> None:
     """Add --lowercase and --keep-empty-lines."""
     add = flag_adder(group)
     add("--lowercase", "lower-case everything")
@@ -94,7 +94,7 @@ def add_line_options(group: Any) -> None:
     add("--keep-empty-lines", text)
 
 
-def add_vocabulary_options(group: Any) -> None:
+def add_vocabulary_options(group: Flags) -> None:
     """Add --vocab-size, --min-count, --dict and --padding-factor."""
     add = flag_adder(group)
     text = f"keep the N commonest types, {EOS} and {UNK} among them"
@@ -108,7 +108,7 @@ def add_vocabulary_options(group: Any) -> None:
     add("--padding-factor", text, metavar="N", type=at_least(1))
 
 
-def add_result_options(group: Any) -> None:
+def add_result_options(group: Flags) -> None:
     """Add --out, --overwrite, --text-only and --workers."""
     add = flag_adder(group)
     text = "gets text/, bin/ and report.json; text.json beside dict.txt says how words were made"

@@ -32,7 +32,7 @@ import os
 import pickle
 import tempfile
 from contextlib import ExitStack
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import IO, Any, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -72,7 +72,7 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
     add("list", text, metavar="NBEST", nargs="?", default=STDIN)
     add("--format", "of NBEST (default: moses)", choices=tuple(FORMATS), default="moses")
     text = "costs of a Kaldi list, 'utterance-n cost' in the list's order, as the feature NAME"
-    costs: Dict[str, Any] = {"type": lambda text: text.partition("=")[::2], "action": "append"}
+    costs = {"type": lambda text: text.partition("=")[::2], "action": "append"}
     add("--cost", text, metavar="NAME=FILE", default=[], **costs)
     add = common.flag_adder(parser.add_argument_group("features"))
     text = "name of the added score (default: BNCE)"
@@ -86,7 +86,7 @@ def _add_weight_flags(parser: argparse.ArgumentParser) -> None:
     add = common.flag_adder(parser.add_argument_group("weights"))
     text = "weights to sort the lists by; with --tune, the start of the search"
     add("--weights", text, metavar=("FILE|NAME=V", "NAME=V"), nargs="+")
-    references: Dict[str, Any] = {"metavar": "REF", "action": "append", "default": []}
+    references = {"metavar": "REF", "action": "append", "default": []}
     add("--tune", "fit the weights to these references", **references)
     add("--ref", "measure --weights by these references", **references)
     text = "features that get weights (default: the list's own; the added ones; --weights)"
@@ -95,7 +95,7 @@ def _add_weight_flags(parser: argparse.ArgumentParser) -> None:
     add("--metric", "default: bleu; for lists of Kaldi and SRILM wer", choices=("bleu", "wer"))
     text = "sacrebleu's tokeniser (default: none; lists and references are cut alike)"
     add("--bleu-tokenize", text, metavar="NAME", default="none")
-    count: Dict[str, Any] = {"metavar": "N", "type": at_least(0)}
+    count = {"metavar": "N", "type": at_least(0)}
     add("--restarts", "number of random starts (default: 10)", default=10, **count)
     text = "number of resamples of the bootstrap (default: 1000)"
     add("--resamples", text, metavar="N", type=at_least(1), default=1000)
@@ -240,7 +240,7 @@ class _Rescoring:
         yield from common.shown(add_features(lists, added), bar, lambda nbest: (1, nbest.words()))
         words.end()
 
-    def _tune(self, lists: Iterator[NBest], scratch: Any) -> Iterator[NBest]:
+    def _tune(self, lists: Iterator[NBest], scratch: IO[bytes]) -> Iterator[NBest]:
         """Fit the weights, with the lists in a temporary file; return the lists."""
         features: List[np.ndarray] = []
         counts: List[np.ndarray] = []

@@ -33,7 +33,7 @@ import json
 import math
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Deque, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -237,7 +237,7 @@ def _rows(number: int, score: SentenceScore, options: argparse.Namespace) -> Ite
 def _json_object(score: SentenceScore, whole: SentenceScore, options: argparse.Namespace) -> str:
     """Return the line of a score, as JSON; ``whole`` has whole words."""
     unit = _UNITS[options.base]
-    found: Dict[str, Any] = {"log_prob": round(score.total / unit, 6)}
+    found: Dict[str, object] = {"log_prob": round(score.total / unit, 6)}
     found.update(tokens=len(score.words), oov=score.oov)
     if options.per_word:
         found.update(words=whole.words, log_probs=(whole.log_probs / unit).round(6).tolist())
@@ -245,9 +245,9 @@ def _json_object(score: SentenceScore, whole: SentenceScore, options: argparse.N
     return json.dumps(found, ensure_ascii=False)
 
 
-def _summary(sums: Dict[str, Dict[str, Any]], options: argparse.Namespace) -> str:
+def _summary(sums: Mapping[str, Mapping[str, float]], options: argparse.Namespace) -> str:
     """Return the summary of a text, as JSON or as KenLM's query prints it."""
-    found: Dict[str, Any] = {}
+    found: Dict[str, float] = {}
     for unit, counts in sums.items():
         total, tokens, oov = counts["total"], counts["tokens"], counts["oov"]
         known, known_total = tokens - oov, total - counts["oov_total"]

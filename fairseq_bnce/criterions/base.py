@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
-from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from fairseq_bnce.checkpoints import dictionaries
@@ -28,6 +27,8 @@ from fairseq_bnce.optim import row_sparse
 from fairseq_bnce.output_layer import conversion, initial_scores
 from fairseq_bnce.output_layer.layer import OutputLayer, is_squashed, squash
 
+Sample = Dict[str, Any]  # a batch of fairseq's data
+Step = Tuple[Tensor, int, Dict[str, Any]]  # loss, sample size, what is logged
 logger = logging.getLogger(__name__)
 
 
@@ -51,11 +52,7 @@ class TokenBatch:
 
     @classmethod
     def from_sample(
-        cls,
-        model: nn.Module,
-        sample: Dict[str, Any],
-        pad: int,
-        make_words: Optional[Callable[["TokenBatch"], Any]] = None,
+        cls, model: nn.Module, sample: Sample, pad: int, make_words: Optional[Callable] = None
     ) -> "TokenBatch":
         """Run the model on ``sample`` up to its output projection.
 
@@ -109,9 +106,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         self._has_begun = False
 
     @classmethod
-    def build_criterion(
-        cls, cfg: FairseqDataclass, task: FairseqTask
-    ) -> "SelfNormalizingCriterion":
+    def build_criterion(cls, cfg: DictConfig, task: FairseqTask) -> "SelfNormalizingCriterion":
         """Check the flags and build the criterion.
 
         Raises:
@@ -128,9 +123,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
             raise
         return cls(task, options)
 
-    def forward(
-        self, model: nn.Module, sample: Dict[str, Any], reduce: bool = True
-    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+    def forward(self, model: nn.Module, sample: Sample, reduce: bool = True) -> Step:
         """Compute the loss (nats, summed over tokens), the sample size and what is logged.
 
         In training mode, the loss is the objective; in evaluation mode, the exact NLL. With
@@ -157,7 +150,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         }
         return loss, sample_size, logging_output
 
-    def make_words(self, batch: TokenBatch) -> Any:
+    def make_words(self, batch: TokenBatch) -> object:
         """Sample the noise of a batch, and find its distinct words: ``batch.words``."""
         return None
 
@@ -314,7 +307,7 @@ def random_share(batch: TokenBatch, rate: float, generator: torch.Generator) -> 
     return chosen.sort().values.to(batch.target.device)
 
 
-def _first_id(sample: Dict[str, Any]) -> int:
+def _first_id(sample: Sample) -> int:
     """Return a seed from the batch, so that each validation samples the same contexts."""
     ids = torch.as_tensor(sample.get("id", 0)).flatten()  # a number in fairseq's dummy tasks
     return int(ids[0]) if len(ids) else 0

@@ -18,7 +18,7 @@ from fairseq_bnce.losses import nce, ranking
 from fairseq_bnce.losses.words import distinct, multiplicities
 
 Ranking = Optional[Callable[..., Tensor]]
-BatchObjective: Any = ChoiceEnum(["binary", "ranking"])
+BatchObjective: ChoiceEnum = ChoiceEnum(["binary", "ranking"])
 
 
 @dataclass

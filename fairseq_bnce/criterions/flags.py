@@ -11,9 +11,9 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.configs import CheckpointConfig, FairseqConfig
 from fairseq.optim import OPTIMIZER_REGISTRY
-from omegaconf import II, OmegaConf
+from omegaconf import II, DictConfig, OmegaConf
 
 from fairseq_bnce.errors import FlagsError
 from fairseq_bnce.flag import flag
@@ -22,9 +22,9 @@ from fairseq_bnce.optim.registered import RowSparseFairseqOptimizer
 
 RANKING_ALPHA = 0.1  # the default --self-norm-alpha of --objective ranking
 
-# fairseq makes flags with choices of these types. mypy takes each for Any.
-OutputBias: Any = ChoiceEnum(["none", "uniform", "unigram"])
-Noise: Any = ChoiceEnum(list(KINDS))
+# fairseq makes flags with choices of these types.
+OutputBias: ChoiceEnum = ChoiceEnum(["none", "uniform", "unigram"])
+Noise: ChoiceEnum = ChoiceEnum(list(KINDS))
 
 
 @dataclass
@@ -148,7 +148,7 @@ class Options(NoiseOptions):
     log_z: Optional[float] = None
     learn_log_z: bool = False
     disable_validation: bool = False
-    checkpoint: Any = None
+    checkpoint: Optional[CheckpointConfig] = None
     init_output_bias: str = "unigram"
     self_norm_alpha: Tuple[float, ...] = (0.0,)
     self_norm_rate: float = 1.0
@@ -179,7 +179,7 @@ class _Problems(List[str]):
             self.append(f"--{name.replace('_', '-')}: required {required}, got {got}")
 
 
-def read(config: Any, kind: type, task: Optional[type] = None) -> Options:
+def read(config: FairseqDataclass, kind: type, task: Optional[type] = None) -> Options:
     """Return the values of a criterion's flags.
 
     Args:
@@ -210,7 +210,7 @@ def read(config: Any, kind: type, task: Optional[type] = None) -> Options:
     return values
 
 
-def completed(config: Any, name: str) -> Any:
+def completed(config: FairseqDataclass, name: str) -> DictConfig:
     """Return ``config`` as the part ``name`` of fairseq's configuration, if it is not a part yet.
 
     A dataclass made from a Namespace holds strings such as ``${optimization.sentence_avg}``: they
@@ -229,11 +229,11 @@ def value_at(values: Sequence[Value], epoch: int) -> Value:
     return values[min(epoch, len(values)) - 1]
 
 
-def _by_epoch(value: Any, text: Optional[str], kind: Callable[[str], Any]) -> Tuple[Any, ...]:
+def _by_epoch(value: object, text: Optional[str], kind: Callable[[str], float]) -> Tuple:
     return (value,) if text is None else tuple(_number(part, kind) for part in text.split(","))
 
 
-def _number(text: str, kind: Callable[[str], Any]) -> Any:
+def _number(text: str, kind: Callable[[str], float]) -> float:
     """Return the number that a text is; NaN for any other text."""
     try:
         return kind(text)
@@ -241,7 +241,7 @@ def _number(text: str, kind: Callable[[str], Any]) -> Any:
         return math.nan
 
 
-def _check_ranges(values: Options, config: Any, kind: type, problems: _Problems) -> None:
+def _check_ranges(values: Options, config: DictConfig, kind: type, problems: _Problems) -> None:
     """Check what changes the loss silently."""
     fits = values.log_z is None or math.isfinite(values.log_z)
     problems.require("log_z", "a finite number or 'auto'", config.log_z, fits)
@@ -263,7 +263,7 @@ def _check_ranges(values: Options, config: Any, kind: type, problems: _Problems)
         problems.require(name, f"finite numbers of at least {least}", got, fits)
 
 
-def _check_training(values: Options, config: Any, task: type, problems: _Problems) -> None:
+def _check_training(values: Options, config: DictConfig, task: type, problems: _Problems) -> None:
     """Check what makes a training fail later, or go on without a flag that was given."""
     for name in _OF_TASK:
         fits = hasattr(task, "trains") or not getattr(config, name, None)
@@ -288,7 +288,7 @@ def _check_training(values: Options, config: Any, task: type, problems: _Problem
     problems.require("row_sparse", required, "on", not is_on)
 
 
-def _check_update(values: Options, config: Any, problems: _Problems) -> None:
+def _check_update(values: Options, config: DictConfig, problems: _Problems) -> None:
     """Check what would end a training at its first update; add the flags as they should be."""
     root = config._get_root()  # fairseq's whole configuration
 

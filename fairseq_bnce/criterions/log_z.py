@@ -128,7 +128,7 @@ class CriterionWithLogZ(FairseqCriterion):
         if self.normalises_itself and not self.is_unknown:
             self.state.log_z = float(self.log_z)
 
-    def get_extra_state(self) -> Dict[str, Any]:
+    def get_extra_state(self) -> Dict[str, Optional[float]]:
         """Return what is saved beside the parameters.
 
         A checkpoint's task state is saved after it: other tasks learn of log Z here.
@@ -136,16 +136,14 @@ class CriterionWithLogZ(FairseqCriterion):
         self.save_log_z()
         return {"initial_log_z": self.start.value}
 
-    def set_extra_state(self, state: Dict[str, Any]) -> None:
+    def set_extra_state(self, state: Dict[str, Optional[float]]) -> None:
         """Go on from a checkpoint with a learned log Z."""
         start = state["initial_log_z"]
         if start is not None:  # None if it was saved before the first batch
             self.start_at(start, f"learned in the checkpoint, from {start:g} on")
             self._keep_normaliser()
 
-    def load_state_dict(
-        self, state_dict: Optional[Dict[str, Any]], *args: Any, **kwargs: Any
-    ) -> Any:
+    def load_state_dict(self, state_dict: Optional[Dict], *args: object, **kwargs: object) -> Any:
         """Load a checkpoint's state; None, of a training that learned no log Z, changes nothing.
 
         Old checkpoints hold no start: their ``learned_log_z`` is log Z itself.

@@ -1,7 +1,6 @@
 """The criteria with a penalty on log Z_c: ``nce_regularized`` and ``self_norm_softmax``."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
@@ -16,7 +15,7 @@ from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import nce
 from fairseq_bnce.losses.shared_scores import reduce
 
-BaseLoss: Any = ChoiceEnum(["bnce", "shared_nce", "nce"])
+BaseLoss: ChoiceEnum = ChoiceEnum(["bnce", "shared_nce", "nce"])
 
 
 @dataclass
@@ -42,7 +41,7 @@ class RegularizedNCECriterion(SampledNoiseCriterion):
         self.is_grouped, self.are_fresh = options.nce_base == "bnce", options.nce_base == "nce"
         self.loss = nce.nce if self.are_fresh else nce.shared_nce
 
-    def make_words(self, batch: TokenBatch) -> Any:
+    def make_words(self, batch: TokenBatch) -> object:
         grouped = self.is_grouped
         return grouped_words(self, batch) if grouped else super().make_words(batch)
 

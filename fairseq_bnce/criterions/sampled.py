@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, NamedTuple, Union
+from typing import Callable, NamedTuple, Union
 
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
@@ -15,7 +15,7 @@ from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import bce, nce, ranking
 from fairseq_bnce.losses.words import Draws, distinct, distinct_with_draws
 
-Estimator: Any = ChoiceEnum(["complementary", "is", "cps"])
+Estimator: ChoiceEnum = ChoiceEnum(["complementary", "is", "cps"])
 _DEFAULT_SAMPLES = 100
 
 
@@ -35,7 +35,7 @@ class SampledNoiseCriterion(SelfNormalizingCriterion):
     loss: Callable[..., Tensor]
     are_fresh = False  # whether every token has samples of its own
 
-    def make_words(self, batch: TokenBatch) -> Any:
+    def make_words(self, batch: TokenBatch) -> object:
         count = _DEFAULT_SAMPLES if self.noise.samples is None else self.noise.samples
         shape = (len(batch), count) if self.are_fresh else (count,)
         sampled = self.noise.sample(batch.target.device, *shape)

@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections import Counter
 from pathlib import Path
-from typing import IO, Any, Callable, Collection, Iterable, Iterator, Mapping, NamedTuple, Tuple
+from typing import IO, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 from tqdm import tqdm
 
@@ -95,7 +95,7 @@ def _download(corpus: Corpus, cache: Path) -> Path:
     return cache / name
 
 
-def archive_members(source: Path, left_out: Collection[Path]) -> Iterator[Tuple[str, Any]]:
+def archive_members(source: Path, left_out: Sequence[Path]) -> Iterator[Tuple[str, Any]]:
     """Yield (name, stream) for each file of a folder, a zip or tar archive, or for a plain file.
 
     Read a stream before you ask for the next one. Files below ``left_out`` are skipped.
@@ -114,9 +114,7 @@ def archive_members(source: Path, left_out: Collection[Path]) -> Iterator[Tuple[
                     yield path.name, stream
 
 
-def write_texts(
-    corpus: Corpus, source: Path, folder: Path, left_out: Collection[Path] = ()
-) -> None:
+def write_texts(corpus: Corpus, source: Path, folder: Path, left_out: Sequence[Path] = ()) -> None:
     """Write the texts of a corpus into ``folder``, a file for each part.
 
     Raises:

@@ -21,11 +21,11 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import AbstractSet, Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, AbstractSet, Callable, Iterable, Iterator, Mapping, Sequence
 
 from tqdm import tqdm
 
-from fairseq_bnce.data.results import write_report
+from fairseq_bnce.data.results import Report, write_report
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text import training_text
 from fairseq_bnce.text.reading import BOM, TextLines
@@ -84,7 +84,7 @@ class Settings:
             importlib.import_module("fairseq_cli")  # fairseq-preprocess binarises
 
 
-def prepare(args: Settings, scratch: Path, made: TrainingText | None = None) -> dict[str, Any]:
+def prepare(args: Settings, scratch: Path, made: TrainingText | None = None) -> Report:
     """Make the result in ``scratch / "result"`` and return its report.
 
     Args:
@@ -149,7 +149,7 @@ def _tokenize(args: Settings, split: str, path: Path, how: TrainingText) -> Coun
     return notes
 
 
-def _map_lines(function: Any, text: TextLines, workers: int, label: str) -> Iterator[Any]:
+def _map_lines(function: Callable, text: TextLines, workers: int, label: str) -> Iterator:
     """Yield ``function(lines)`` for each chunk of lines, in the order of the text."""
     workers = _max_workers(workers, text.total_bytes)
     ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the parent ends
@@ -162,7 +162,7 @@ def _map_lines(function: Any, text: TextLines, workers: int, label: str) -> Iter
             bar.update(text.read_bytes - bar.n)
 
 
-def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+def _batches(items: Iterable, size: int) -> Iterator[list]:
     items = iter(items)
     return iter(lambda: list(itertools.islice(items, size)), [])
 
@@ -171,7 +171,7 @@ def _max_workers(workers: int, size: int | None) -> int:
     return workers if size is None else min(workers, 1 + size // BYTES_PER_WORKER)
 
 
-def _open(path: Path, mode: str = "r") -> Any:
+def _open(path: Path, mode: str = "r") -> IO[str]:
     return path.open(mode, encoding="utf-8", newline="\n")
 
 

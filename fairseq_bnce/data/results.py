@@ -8,12 +8,13 @@ import os
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Dict, Iterable, Iterator, Mapping, Sequence
 
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.tokens import BOS, EOS, PAD, UNK
 from fairseq_bnce.text.writing import say
 
+Report = Dict[str, Any]  # of a result
 REPORT = "report.json"
 RESULTS = ("text", "bin", REPORT)
 # The shares of lines above or below which a text looks escaped, wrapped, or not cut at sentences.
@@ -89,13 +90,13 @@ def replaced_result(
 # ---------------------------------------------------------------- the report
 
 
-def write_report(folder: Path, report: Mapping[str, Any]) -> None:
+def write_report(folder: Path, report: Report) -> None:
     """Write report.json. Bytes of a file's name that are not UTF-8 are escaped."""
     text = json.dumps(report, indent=1, default=str, ensure_ascii=False)
     (folder / REPORT).write_text(text + "\n", "utf-8", errors="backslashreplace")
 
 
-def print_report(report: Mapping[str, Any], out: Path) -> None:
+def print_report(report: Report, out: Path) -> None:
     """Print the counts of a result, notes and warnings about its text, and its folders."""
     say(f"split{'lines':>14}{'types':>14}{'tokens':>14}{UNK:>14}{'rate':>9}")
     for split, found in report["splits"].items():

@@ -15,7 +15,7 @@ from typing import Any, Iterable, Iterator, List, Tuple
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from fairseq.data.token_block_utils_fast import _get_slice_indices_fast
 from fairseq.tasks import FairseqTask
@@ -70,7 +70,7 @@ def training_target_counts(task: FairseqTask, subset: str = "train") -> torch.Te
     return torch.from_numpy(counts)
 
 
-def _target_names(config: Any, subset: str) -> Tuple[List[str], List[str]]:
+def _target_names(config: object, subset: str) -> Tuple[List[str], List[str]]:
     """Return the folders and the names of binarised targets, which need not exist."""
     data = getattr(config, "data", None)
     source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
@@ -115,7 +115,7 @@ def _loaded_targets(task: FairseqTask, subset: str) -> Iterator[np.ndarray]:
 
     Yields nothing for a data set that is not loaded, or whose batches hold several languages.
     """
-    dataset: Any = task.datasets.get(subset)
+    dataset: FairseqDataset = task.datasets.get(subset)
     for numbers in _slices(len(dataset or ())):
         if dataset.supports_prefetch:
             dataset.prefetch(numbers)

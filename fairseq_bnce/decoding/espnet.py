@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Any, Iterable, List, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -14,11 +14,10 @@ from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.language_model import LanguageModel
 
-_INTERFACE: Any = BatchPartialScorerInterface
 _ENDS = ("<sos/eos>", "<eos>")  # ESPnet's names of </s>
 
 
-class EspnetScorer(_INTERFACE):
+class EspnetScorer(BatchPartialScorerInterface):
     """A partial scorer: scores the tokens that the other scorers of a beam search have picked.
 
     Args:
@@ -55,7 +54,7 @@ class EspnetScorer(_INTERFACE):
         """Return the state before anything was read."""
         return None
 
-    def select_state(self, state: Any, i: int, new_id: Optional[int] = None) -> Any:
+    def select_state(self, state: Any, i: int, new_id: Optional[int] = None) -> Optional[History]:
         """Return the state of hypothesis ``i`` of a batch."""
         return state[i] if isinstance(state, list) else state
 
@@ -67,7 +66,7 @@ class EspnetScorer(_INTERFACE):
         return self._scores(history, next_tokens.cpu().numpy()).to(y.device), history
 
     def batch_score_partial(
-        self, ys: Tensor, next_tokens: Optional[Tensor], states: List[Any], xs: Tensor
+        self, ys: Tensor, next_tokens: Optional[Tensor], states: List[Optional[History]], xs: Tensor
     ) -> Tuple[Tensor, List[History]]:
         """Return the scores (B, V) after ys (B, T), in nats, and the states of ys.
 
@@ -81,7 +80,7 @@ class EspnetScorer(_INTERFACE):
             scores[row, tokens] = self._scores(history, tokens)
         return scores.to(ys.device), histories
 
-    def _read(self, ys: Tensor, states: List[Any]) -> List[History]:
+    def _read(self, ys: Tensor, states: List[Optional[History]]) -> List[History]:
         """Return the histories of ys, read in one batch."""
         pairs = zip(states, self._ids[ys[:, -1].cpu().numpy()].tolist())
         start, after = self.histories.start, self.histories.after
@@ -89,6 +88,6 @@ class EspnetScorer(_INTERFACE):
         self.histories.read(found)
         return found
 
-    def _scores(self, history: History, tokens: Any) -> Tensor:
+    def _scores(self, history: History, tokens: Union[slice, np.ndarray]) -> Tensor:
         found = self.histories.scores(history, self._ids[tokens]) + self._offsets[tokens]
         return torch.from_numpy(found).float()

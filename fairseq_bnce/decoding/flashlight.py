@@ -14,13 +14,12 @@ from fairseq_bnce.decoding.words import FORBIDDEN, MAX_OOV, DecoderWords
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring.language_model import LanguageModel
 
-_LM: Any = LM
 _END = -1  # the index of the child state that finish returns
 # By the decoder's state: its words (None after finish), and the score of its last word.
-_Search = Dict[Any, Tuple[Any, float]]
+_Search = Dict[LMState, Tuple[Any, float]]
 
 
-class FlashlightLM(_LM):
+class FlashlightLM(LM):
     """A language model over words: ``LexiconDecoder(options, trie, lm, ..., is_token_lm=False)``.
 
     Scores are in nats; flashlight's own KenLM has log10. The decoder does not keep this object
@@ -60,17 +59,17 @@ class FlashlightLM(_LM):
         options.update(unk_score_offset=unk_score_offset, max_oov=max_oov, searches=searches)
         self._copy = functools.partial(type(self), **options), (scorer, known.words)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> Tuple:
         """Copy and pickle all but the searches, whose states belong to the decoder."""
         return self._copy
 
-    def start(self, start_with_nothing: bool) -> Any:
+    def start(self, start_with_nothing: bool) -> LMState:
         """Return the state of a sentence's beginning, whatever the argument says."""
-        state: Any = LMState()
+        state = LMState()
         self._searches.appendleft({state: (self.histories.start(), 0.0)})
         return state
 
-    def score(self, state: Any, usr_token_idx: int) -> Tuple[Any, float]:
+    def score(self, state: LMState, usr_token_idx: int) -> Tuple[LMState, float]:
         """Return the state after a word, and the word's log-probability in nats.
 
         Raises:
@@ -84,14 +83,14 @@ class FlashlightLM(_LM):
             search[after] = new, log_prob + self._offsets[usr_token_idx]
         return after, search[after][1]
 
-    def finish(self, state: Any) -> Tuple[Any, float]:
+    def finish(self, state: LMState) -> Tuple[LMState, float]:
         """Return a last state, and the log-probability of ``</s>`` in nats; see :meth:`score`."""
         search, after = self._search(state), state.child(_END)
         if after not in search:
             search[after] = None, self.histories.end(search[state][0])
         return after, search[after][1]
 
-    def updateCache(self, states: Iterable[Any]) -> None:  # noqa: N802 - flashlight's name
+    def updateCache(self, states: Iterable[LMState]) -> None:  # noqa: N802 - flashlight's name
         """Read all states of a beam in one batch.
 
         The decoders of flashlight-text 0.0.7 do not call this method: states are then read when
@@ -110,7 +109,7 @@ class FlashlightLM(_LM):
         unknown = self.histories.scores(self.histories.start(), [scorer.dictionary.unk()])
         return np.where(self._is_oov, unknown, found) + np.array(self._offsets)
 
-    def _search(self, state: Any) -> _Search:
+    def _search(self, state: LMState) -> _Search:
         """Return the search of a state."""
         for search in tuple(self._searches):
             if state in search:

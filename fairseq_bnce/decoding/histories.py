@@ -55,10 +55,10 @@ class History:
             history = history.parent
         return tuple(reversed(found))
 
-    def __deepcopy__(self, memo: Any) -> History:
+    def __deepcopy__(self, memo: object) -> History:
         return self
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> Tuple:
         """Pickle the words only; the model reads them again."""
         return _history, (self.owner, self.words())
 
@@ -96,7 +96,7 @@ class Histories:
         # Histories that were read together, a row each.
         self._batches: collections.OrderedDict[NextWords, None] = collections.OrderedDict()
         self._kept = 0
-        self._waiting: collections.deque[Any] = collections.deque(maxlen=_WAITING)
+        self._waiting: collections.deque[weakref.ref[History]] = collections.deque(maxlen=_WAITING)
         self.counts = [0, 0, 0]
         # Always kept: all searches begin here.
         self._first = self._next_words(scorer.start(1))
@@ -140,14 +140,14 @@ class Histories:
         with self._lock:
             self._read(list(map(self.check, histories)))
 
-    def check(self, history: Any) -> History:
+    def check(self, history: object) -> History:
         """Return ``history``; raise ScoringError if it is not a history of this model."""
         if not isinstance(history, History) or history.owner != self._key:
             got = f"a {type(history).__name__}"
             raise ScoringError("state", "one that this language model gave", got)
         return history
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> Tuple:
         """Copy and pickle neither the lock nor the states."""
         kept: Dict[str, Any] = {"cached": self.cached, "read_ahead": self.read_ahead}
         return functools.partial(Histories, **kept, _key=self._key), (self.scorer,)

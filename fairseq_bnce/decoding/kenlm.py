@@ -35,7 +35,7 @@ class State:
         """Return the ids of the words."""
         return () if self.history is None else self.history.words()
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> bool:
         return self.words() == other.words() if isinstance(other, State) else NotImplemented
 
     def __hash__(self) -> int:
@@ -88,7 +88,7 @@ class KenlmModel:
     def __init__(
         self,
         path: Union[Text, language_model.LanguageModel],
-        config: Any = None,
+        config: object = None,
         *,
         unk_score_offset: float = 0.0,
         cached: int = 2048,
@@ -164,7 +164,7 @@ class KenlmModel:
     def __repr__(self) -> str:
         return f"<Model from {os.path.basename(os.fsdecode(self.path))}>"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> Tuple:
         return self._copy, (self._given,)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Callable, List, Sequence
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class RNNLMRescorer:
         check_scorer(scorer)
         self.scorer, self.normalize_text = scorer, normalize_text
 
-    def preprocess_func(self, topk_hyps: Sequence[Sequence[str]]) -> Any:
+    def preprocess_func(self, topk_hyps: Sequence[Sequence[str]]) -> List[str]:
         """Return all hypotheses in one list, as the model reads them."""
         return [self.normalize_text(hypothesis) for some in topk_hyps for hypothesis in some]
 
@@ -39,7 +39,7 @@ class RNNLMRescorer:
         found = self.scorer.score(self.preprocess_func(topk_hyps), tokenized=True)
         return torch.from_numpy(found)
 
-    def to_device(self, device: Any = None) -> None:
+    def to_device(self, device: object = None) -> None:
         """Do nothing: a scorer stays on its device."""
 
 

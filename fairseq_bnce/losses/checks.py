@@ -1,6 +1,6 @@
 """What the public losses require of their arguments: each check raises ValueError naming it."""
 
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Dict, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ def check_options(reduction: str, alpha: Union[float, Tensor] = 0.0) -> None:
     require("alpha", "at least 0", alpha, bool(alpha >= 0))
 
 
-def check_constants(**arguments: Any) -> None:
+def check_constants(**arguments: object) -> None:
     """Require arguments without a gradient, which a loss would lose, all of it or in part."""
     for name, value in arguments.items():
         is_learned = torch.is_tensor(value) and value.requires_grad and torch.is_grad_enabled()

@@ -50,7 +50,7 @@ def wide_linear(features: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Ten
     return scores if bias is None else scores.add_(bias)
 
 
-def first_order(method: Callable[..., Any]) -> Callable[..., Any]:
+def first_order(method: Callable) -> Callable:
     """Let a method of an autograd function ignore autocast and refuse second derivatives.
 
     For forward and backward passes that are written by hand. torch's own decorators would not do:
@@ -62,7 +62,7 @@ def first_order(method: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(method)
-    def guarded(ctx: Any, tensor: Tensor, *rest: Any) -> Any:
+    def guarded(ctx: object, tensor: Tensor, *rest: object) -> object:
         if torch.is_grad_enabled():  # only in a backward pass with create_graph=True
             raise RuntimeError(f"{type(ctx).__name__}: required a first derivative, got a second")
         with torch.autocast(device_type=tensor.device.type, enabled=False):

@@ -29,7 +29,7 @@ _ACTIVATIONS: Dict[str, Type[nn.Module]] = {
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
 }
-Activation: Any = ChoiceEnum(list(_ACTIVATIONS))
+Activation: ChoiceEnum = ChoiceEnum(list(_ACTIVATIONS))
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
@@ -103,7 +103,7 @@ class WordDecoder(FairseqIncrementalDecoder):
     def forward(
         self,
         prev_output_tokens: Tensor,
-        encoder_out: Any = None,
+        encoder_out: object = None,
         incremental_state: IncrementalState = None,
         src_lengths: Optional[Tensor] = None,
         features_only: bool = False,
@@ -132,14 +132,14 @@ class WordDecoder(FairseqIncrementalDecoder):
     def extract_features(
         self,
         prev_output_tokens: Tensor,
-        encoder_out: Any = None,
+        encoder_out: object = None,
         incremental_state: IncrementalState = None,
         **kwargs: Any,
     ) -> Tuple[Tensor, None]:
         """Compute :meth:`forward` without the projection."""
         return self.features(prev_output_tokens, incremental_state, **kwargs), None
 
-    def output_layer(self, features: Tensor, **_: Any) -> Tensor:
+    def output_layer(self, features: Tensor, **_: object) -> Tensor:
         """Project features (..., D) to scores (..., V)."""
         return self.output_projection(features)
 
@@ -191,7 +191,7 @@ def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> 
     return nn.Sequential(linear, _ACTIVATIONS[activation](), nn.Dropout(dropout))
 
 
-def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> None:
+def register_presets(model: str, presets: Mapping[str, Mapping[str, object]]) -> None:
     """Register architectures of ``model``: names and the values of flags that they set.
 
     fairseq registers models with hydra, but not architectures; here both are (``model=NAME``, and
@@ -208,7 +208,7 @@ def register_presets(model: str, presets: Mapping[str, Mapping[str, Any]]) -> No
         ConfigStore.instance().store(name=name, group="model", node=node, provider="fairseq")
 
 
-def _fill(values: Mapping[str, Any], args: Any) -> None:
+def _fill(values: Mapping[str, object], args: object) -> None:
     """Set the values where the command line has not set them."""
     for name, value in values.items():
         setattr(args, name, getattr(args, name, value))

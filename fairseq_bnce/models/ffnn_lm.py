@@ -11,7 +11,7 @@ Sizes, counts and rectified layers are the paper's.
 """
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 from fairseq.data import Dictionary
 from fairseq.models import register_model
@@ -45,7 +45,7 @@ class FeedForwardDecoder(base.NGramDecoder):
         ValueError: naming the flag, what was required and what came.
     """
 
-    def __init__(self, source: Dictionary, target: Dictionary, options: Any):
+    def __init__(self, source: Dictionary, target: Dictionary, options: FeedForwardConfig):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
         super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
         sizes = [options.context_size * options.decoder_embed_dim]

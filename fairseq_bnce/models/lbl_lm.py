@@ -11,7 +11,6 @@ Presets: the first has that paper's context on PTB; all else is this project's c
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -24,7 +23,7 @@ from fairseq_bnce.flag import flag
 from fairseq_bnce.models import base
 from fairseq_bnce.models.base import IncrementalState
 
-Matrices: Any = ChoiceEnum(["diagonal", "full"])
+Matrices: ChoiceEnum = ChoiceEnum(["diagonal", "full"])
 
 
 @dataclass
@@ -52,7 +51,7 @@ class LogBilinearDecoder(base.NGramDecoder):
         ValueError: naming the flag, what was required and what came.
     """
 
-    def __init__(self, source: Dictionary, target: Dictionary, options: Any):
+    def __init__(self, source: Dictionary, target: Dictionary, options: LogBilinearConfig):
         size = options.decoder_embed_dim
         super().__init__(source, target, options, size)
         self.is_bidirectional = options.bidirectional_context

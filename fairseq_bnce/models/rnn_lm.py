@@ -52,7 +52,7 @@ _CELLS: Dict[str, Callable[..., nn.RNNBase]] = {
     "elman_relu": partial(nn.RNN, nonlinearity="relu"),
 }
 
-Cell: Any = ChoiceEnum(list(_CELLS))
+Cell: ChoiceEnum = ChoiceEnum(list(_CELLS))
 State = Tuple[Tensor, ...]
 
 
@@ -106,7 +106,7 @@ class RecurrentDecoder(base.WordDecoder):
 
     cache, batch_dim = "state", 1
 
-    def __init__(self, source: Dictionary, target: Dictionary, options: Any):
+    def __init__(self, source: Dictionary, target: Dictionary, options: RecurrentConfig):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
         hidden = options.decoder_embed_dim if hidden is None else hidden
         super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)

@@ -8,7 +8,7 @@ accumulator a row; ``lazy_adam`` differs from Adam (see there).
 
 import ast
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -66,7 +66,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     _step_supports_amp_scaling = True
     found_inf: Optional[Tensor] = None
 
-    def __init__(self, cfg: FairseqDataclass, params: Any):
+    def __init__(self, cfg: FairseqDataclass, params: Iterable[nn.Parameter]):
         super().__init__(cfg)
         self._optimizer = self.rule(params, **self.optimizer_config)
 
@@ -91,7 +91,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
                 gradient = row_sparse.gradient_of(parameter)
                 parameter.grad = row_sparse.mean_over_ranks(gradient)
 
-    def multiply_grads(self, c: Any) -> None:
+    def multiply_grads(self, c: Union[float, Tensor]) -> None:
         """Multiply all gradients by a number, or by a tensor of one number."""
         gradients = self._stored_gradients()
         if not gradients:
@@ -125,7 +125,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         return norm
 
     def step(
-        self, closure: Any = None, scale: float = 1.0, groups: Any = None, **scaler: Any
+        self, closure: object = None, scale: float = 1.0, groups: object = None, **scaler: Any
     ) -> None:
         """Update the parameters, unless --amp's scaler found a gradient that is not finite.
 

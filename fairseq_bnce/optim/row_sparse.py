@@ -106,9 +106,7 @@ def gradient_of(parameter: Tensor) -> Tensor:
     return sparse_rows(ids, gradient[ids], gradient.shape, is_merged=True)
 
 
-def sparse_rows(
-    ids: Tensor, rows: Tensor, shape: Tuple[int, ...], is_merged: bool = False
-) -> Tensor:
+def sparse_rows(ids: Tensor, rows: Tensor, shape: torch.Size, is_merged: bool = False) -> Tensor:
     """Return the gradient of this ``shape`` whose rows ``ids`` (U,) are ``rows`` (U, ...)."""
     return _make_sparse(ids[None], rows, shape)._coalesced_(is_merged)
 

@@ -18,6 +18,7 @@ from fairseq_bnce.losses.words import HALVES
 from fairseq_bnce.optim import row_sparse
 
 Options = Dict[str, Any]
+State = Dict[str, Any]  # of a parameter: how many updates it has had, and its accumulators
 TensorLists = Dict[str, List[Tensor]]
 Scale = Union[float, Tensor]
 
@@ -82,7 +83,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
     @torch.no_grad()
-    def step(self, closure: Optional[Callable[[], Any]] = None, scale: Scale = 1.0) -> Any:
+    def step(self, closure: Optional[Callable[[], float]] = None, scale: Scale = 1.0) -> Any:
         """Update every parameter that has a gradient.
 
         Args:
@@ -98,7 +99,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             waiting: List[_Part] = []  # to be updated together
-            kind: Any = None
+            kind: object = None
             numbers = 0  # how many the waiting parts have
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -133,7 +134,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         for part in parts:
             part.write()
 
-    def _state(self, parameter: Tensor, group: Options) -> Dict[str, Any]:
+    def _state(self, parameter: Tensor, group: Options) -> State:
         """Return the parameter's state, completed for this update."""
         for option in self.dense_only:
             if group[option] and parameter.grad is not None and parameter.grad.is_sparse:
@@ -164,7 +165,7 @@ class _Part:
         step: how many updates the parameter has had, this one included.
     """
 
-    def __init__(self, parameter: Tensor, state: Dict[str, Any], scale: Scale):
+    def __init__(self, parameter: Tensor, state: State, scale: Scale):
         self._parameter, gradient = parameter, parameter.grad
         assert gradient is not None
         self._whole = {"value": parameter.data, **state}  # a master replaces the parameter
@@ -191,7 +192,7 @@ class _Part:
             data.index_copy_(0, self._ids, value.to(data.dtype))
 
 
-def _follow_weights(state: Dict[str, Any], parameter: Tensor) -> None:
+def _follow_weights(state: State, parameter: Tensor) -> None:
     """Drop a loaded master where the parameter is not what the master was rounded to.
 
     Weights may have changed meanwhile, for example by averaging checkpoints. Called at the first

@@ -247,7 +247,7 @@ class Adaptive(InBands):
             yield part
 
 
-def _without_autocast(like: Tensor) -> Any:
+def _without_autocast(like: Tensor) -> torch.autocast:
     return torch.autocast(device_type=like.device.type, enabled=False)
 
 

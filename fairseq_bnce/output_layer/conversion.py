@@ -1,10 +1,10 @@
 """An adaptive softmax of fairseq's, converted to bands."""
 
 import copy
-from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.dataclass import FairseqDataclass
 from fairseq.modules.adaptive_softmax import AdaptiveSoftmax
 from torch import Tensor, nn
 
@@ -25,7 +25,7 @@ class Bands(StartingBands, AdaptiveSoftmax):
 
     may_start = is_squashed = False
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: object) -> None:
         name = f"{prefix}output_bias"
         if self.may_start and name not in state_dict:
             state_dict[name] = torch.zeros_like(self.output_bias)
@@ -35,7 +35,7 @@ class Bands(StartingBands, AdaptiveSoftmax):
     def dropped(self, features: Tensor) -> Tensor:
         return self.dropout_module(features)
 
-    def get_log_prob(self, input: Tensor, target: Any = None) -> Tensor:
+    def get_log_prob(self, input: Tensor, target: object = None) -> Tensor:
         """Compute the softmax's log-probabilities (B, T, V) after features (B, T, D).
 
         fairseq's decoders call this method by its name. The whole tensor exists at once.
@@ -44,7 +44,7 @@ class Bands(StartingBands, AdaptiveSoftmax):
         scores = losses.squashed(scores) if self.is_squashed else scores
         return scores.log_softmax(dim=1).view(*input.shape[:-1], -1)
 
-    def forward(self, *_: Any, **__: Any) -> Any:
+    def forward(self, *_: object, **__: object) -> None:
         """Refuse adaptive_loss, which calls the module.
 
         Raises:
@@ -69,7 +69,7 @@ def read_as_bands(model: nn.Module, may_start: bool = False) -> None:
     Raises:
         UnsupportedModelError: for one that is not as fairseq makes it.
     """
-    found: Any = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
+    found = getattr(getattr(model, "decoder", None), "adaptive_softmax", None)
     if found is None or isinstance(found, Bands):
         return
     if type(found) is not AdaptiveSoftmax:
@@ -82,7 +82,7 @@ def read_as_bands(model: nn.Module, may_start: bool = False) -> None:
     found.register_parameter("output_bias", nn.Parameter(table.new_zeros(found.vocab_size)))
 
 
-def check_cutoffs(options: Any, words: int) -> None:
+def check_cutoffs(options: FairseqDataclass, words: int) -> None:
     """Raise ValueError, naming the flag, if a model's cutoffs do not ascend within the dictionary.
 
     Args:
@@ -97,7 +97,7 @@ def check_cutoffs(options: Any, words: int) -> None:
         require(f"--{name.replace('_', '-')}", required, cutoffs, fits)
 
 
-def with_adaptive_softmax(options: Any) -> Any:
+def with_adaptive_softmax(options: FairseqDataclass) -> FairseqDataclass:
     """Return options by which lstm_lm and fconv_lm build one, as they do under adaptive_loss alone.
 
     Args:

@@ -7,9 +7,10 @@ returns logits).
 """
 
 from functools import partial
-from typing import Any, Callable, Dict, List, Tuple, Union
+from typing import Callable, Dict, List, Tuple, Union
 
 import torch
+from fairseq.models import FairseqDecoder
 from fairseq.models.fconv import FConvDecoder
 from fairseq.models.lightconv import LightConvDecoder
 from fairseq.models.lstm import LSTMDecoder
@@ -49,7 +50,7 @@ class OutputLayer:
     """
 
     def __init__(self, model: nn.Module):
-        self.decoder: Any = getattr(model, "decoder", None)
+        self.decoder: FairseqDecoder = getattr(model, "decoder", None)
         if not isinstance(self.decoder, nn.Module):
             raise UnsupportedModelError(
                 f"{type(model).__name__}: required a model with one decoder (a fairseq language "
@@ -126,7 +127,7 @@ class OutputLayer:
         """Have the decoder return features from now on, for a model that only scores."""
         setattr(self.decoder, self._slot, self._stand_in)
 
-    def run(self, model: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuple:
+    def run(self, model: Callable, *args: object, **kwargs: object) -> Tuple:
         """Call ``model``, whose decoder returns features (B, T, D) instead of logits meanwhile.
 
         Raises:
@@ -145,7 +146,7 @@ class OutputLayer:
                 delattr(decoder, slot)  # uncovers the class's method
         return self.checked(output)
 
-    def features(self, model: nn.Module, net_input: Dict[str, Any]) -> Tensor:
+    def features(self, model: nn.Module, net_input: Dict[str, object]) -> Tensor:
         """Run ``model(**net_input)`` up to the projection: h (B, T, D).
 
         In training, --adaptive-softmax-dropout is applied to them.
@@ -161,7 +162,7 @@ class OutputLayer:
             features = features + 0 * torch.stack([p[0, 0] for p in dense]).sum()
         return features
 
-    def checked(self, output: Any) -> Tuple:
+    def checked(self, output: object) -> Tuple:
         """Return ``output`` as a tuple, after checking that it starts with features."""
         first = output[0] if isinstance(output, (tuple, list)) else output
         if not torch.is_tensor(first) or first.dim() != 3 or first.size(-1) != self.size:
@@ -174,7 +175,7 @@ class OutputLayer:
         return output if isinstance(output, tuple) else (first,)
 
 
-def _identity(features: Tensor, **_: Any) -> Tensor:
+def _identity(features: Tensor, **_: object) -> Tensor:
     return features
 
 
@@ -216,7 +217,7 @@ def is_squashed(model: nn.Module) -> bool:
     return hasattr(getattr(model, "decoder", None), SQUASHING_MARK)
 
 
-def _add_mark(parameters: Dict[str, Tensor], prefix: str, *_: Any) -> None:
+def _add_mark(parameters: Dict[str, Tensor], prefix: str, *_: object) -> None:
     """Add the mark to an older checkpoint, where the task state alone says so."""
     parameters.setdefault(prefix + SQUASHING_MARK, torch.ones(()))
 
@@ -229,12 +230,12 @@ def _squashed_output(_: nn.Module, __: Tuple, scores: Tensor) -> Tensor:
     return losses.squashed(scores)
 
 
-def _squashed_call(decoder: nn.Module, slot: str, *args: Any, **kwargs: Any) -> Tensor:
+def _squashed_call(decoder: nn.Module, slot: str, *args: object, **kwargs: object) -> Tensor:
     """Project and squash: a replacement for the method that projects."""
     return losses.squashed(getattr(type(decoder), slot)(decoder, *args, **kwargs))
 
 
-def _squashed_forward(decoder: nn.Module, *args: Any, **kwargs: Any) -> Tuple:
+def _squashed_forward(decoder: nn.Module, *args: object, **kwargs: object) -> Tuple:
     """Run a decoder that projects inside its forward, and squash: a replacement for the forward."""
     output = type(decoder).forward(decoder, *args, **kwargs)
     if decoder.adaptive_softmax is not None:  # bypassed: features
@@ -242,7 +243,7 @@ def _squashed_forward(decoder: nn.Module, *args: Any, **kwargs: Any) -> Tuple:
     return (losses.squashed(output[0]), *output[1:])
 
 
-def _locate(decoder: Any) -> Tuple[str, Any, Union[Plain, Bands, Adaptive]]:
+def _locate(decoder: FairseqDecoder) -> Tuple[str, object, Union[Plain, Bands, Adaptive]]:
     """Return the attribute between decoder and logits, its replacement, and the rows."""
     softmax = getattr(decoder, "adaptive_softmax", None)
     if isinstance(softmax, Bands):  # with an adaptive softmax decoders return features

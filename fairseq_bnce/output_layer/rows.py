@@ -82,9 +82,9 @@ class Plain(Kind):
 
     def __init__(self, holder: nn.Module, name: str = "weight"):
         weight: Any = getattr(holder, name)
-        self.bias: Any = getattr(holder, "bias", None)
+        self.bias: Optional[nn.Parameter] = getattr(holder, "bias", None)
         # Under weight_norm, ``weight`` is stale until the module's own forward is called.
-        self._gain: Any = getattr(holder, "weight_g", None)
+        self._gain: Optional[nn.Parameter] = getattr(holder, "weight_g", None)
         if self._gain is not None and self._gain.shape == (len(weight), 1):
             weight = holder.weight_v
         elif not isinstance(weight, nn.Parameter):

@@ -124,7 +124,7 @@ def score(scorer: Any, texts: Sequence[str]) -> List[Scored]:
 
 def share_prefixes(texts: Sequence[str]) -> bool:
     """Return whether sentences begin alike enough for scores by prefixes to be faster."""
-    found: List[Any] = []
+    found: List[object] = []
     for text in texts:
         found += itertools.accumulate([*text.split(), "</s>"], lambda *pair: hash(pair))
     return len(found) >= LEAST_GAIN * max(1, len(set(found)))

@@ -8,7 +8,7 @@ of all lists merged, the summed counts, and so the measure, are known exactly be
 from __future__ import annotations
 
 from itertools import cycle
-from typing import Any, Callable, List, NamedTuple, Tuple
+from typing import Callable, List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -138,7 +138,7 @@ def tune(
     measure: Measure,
     restarts: int = 10,
     seed: int = 1,
-    on_line: Callable[[], Any] = lambda: None,
+    on_line: Callable[[], object] = lambda: None,
 ) -> Tuned:
     """Return the best weights found by searches from ``start`` and from random weights.
 
@@ -160,7 +160,7 @@ def tune(
     return max(found, key=lambda tuned: measure.sign * tuned.value)
 
 
-def climb(lists: Lists, weights: np.ndarray, measure: Measure, on_line: Callable[[], Any]) -> Tuned:
+def climb(lists: Lists, weights: np.ndarray, measure: Measure, on_line: Callable) -> Tuned:
     """Search along one coordinate after the other, until no coordinate gains."""
     weights = _normalised(weights)
     value = measure.value(lists.sums(weights))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -153,7 +153,7 @@ class Diagnosis:
 
 def fit_offset(
     scorer: Scorer, contexts: Contexts, rows: int = 0
-) -> Tuple[ReducedPartition, Dict[str, Any]]:
+) -> Tuple[ReducedPartition, Dict[str, float]]:
     """Fit a reduced partition function, and measure its error.
 
     It is fitted to nine tenths of the contexts. On the others, mean (mu_z), standard deviation
@@ -227,7 +227,7 @@ class Bin(NamedTuple):
     accuracy: float
 
 
-def calibration(measures: Measures, shift: Any = None) -> List[Bin]:
+def calibration(measures: Measures, shift: Optional[float] = None) -> List[Bin]:
     """Return confidence in the likeliest word and how often it comes, in bins of equal width.
 
     Args:

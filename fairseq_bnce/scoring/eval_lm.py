@@ -10,10 +10,12 @@ import contextlib
 import logging
 import math
 import sys
-from typing import Any, Collection, Dict, Mapping, Tuple
+from typing import Any, Collection, Dict, Mapping, Optional, Tuple
 
 import torch
-from fairseq.tasks.language_modeling import LanguageModelingConfig
+from fairseq.data import FairseqDataset
+from fairseq.models import FairseqDecoder
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from torch import Tensor, nn
 
 from fairseq_bnce.errors import UnsupportedModelError, require
@@ -29,14 +31,12 @@ class _Scoring(nn.Module):
     """Mixed into a model's own class."""
 
     normalisation: Normalisation
-    decoder: Any
+    decoder: FairseqDecoder
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tuple:
+    def forward(self, *args: object, **kwargs: object) -> Tuple:
         return OutputLayer(self).run(super().forward, *args, **kwargs)
 
-    def get_normalized_probs(
-        self, net_output: Tuple, log_probs: bool, sample: Dict[str, Any]
-    ) -> Tensor:
+    def get_normalized_probs(self, net_output: Tuple, log_probs: bool, sample: Dict) -> Tensor:
         """Return (B, T, V) whose every entry along V is the target's (log-)probability."""
         layer = OutputLayer(self)
         features, target = net_output[0], sample["target"]
@@ -105,13 +105,13 @@ def make_exact(model: nn.Module) -> None:
 
 
 def in_blocks(
-    task: Any,
-    dataset: Any,
+    task: LanguageModelingTask,
+    dataset: FairseqDataset,
     states: Mapping[nn.Module, ScoringState],
-    max_positions: Any = None,
+    max_positions: Optional[float] = None,
     context_window: int = 0,
-    **_: Any,
-) -> Any:
+    **_: object,
+) -> FairseqDataset:
     """Return a task's dataset in blocks that the models take.
 
     fairseq would silently skip longer blocks. Without --tokens-per-sample, a block is also cut to

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.losses.squashing import SQUASHED_LIMIT, SQUASHED_SCALE
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.scoring.language_model import NextWords
+from fairseq_bnce.scoring.language_model import AnyState, Ids, NextWords
 from fairseq_bnce.scoring.normalisation import finite
 
 
@@ -59,7 +59,7 @@ class HostScores:
             score = SQUASHED_LIMIT * math.tanh(score / SQUASHED_SCALE)
         return score if math.isfinite(score) else float(finite(np.array([score]))[0])
 
-    def scores(self, inputs: np.ndarray, words: Union[Sequence[int], np.ndarray]) -> np.ndarray:
+    def scores(self, inputs: np.ndarray, words: Ids) -> np.ndarray:
         """Return the scores (n,) of n words after a context, a row of :meth:`inputs`: float32."""
         ids = np.asarray(words, dtype=np.int64)
         for word in (ids.min(), ids.max()) if ids.size else ():
@@ -90,14 +90,14 @@ class HostWords(NextWords):
         normalisers: (n,) what is subtracted from raw scores.
     """
 
-    def __init__(self, raw: HostScores, state: Any, normalisers: np.ndarray):
+    def __init__(self, raw: HostScores, state: AnyState, normalisers: np.ndarray):
         self.state, self._raw, self._normalisers = state, raw, normalisers.tolist()
         self.inputs = raw.inputs(state.features)
 
     def score(self, row: int, word: int) -> float:
         return self._raw.score(self.inputs[row], word) - self._normalisers[row]
 
-    def scores(self, row: int, words: Any) -> np.ndarray:
+    def scores(self, row: int, words: Ids) -> np.ndarray:
         return self._raw.scores(self.inputs[row], words).astype(np.float64) - self._normalisers[row]
 
 

@@ -6,14 +6,16 @@ in any order and number, and extends each by a word.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.scoring.readers import Reader
+from fairseq_bnce.scoring.readers import Context, Reader
+
+Ids = Union[Sequence[int], np.ndarray, Tensor]
 
 
 class _Group(NamedTuple):
@@ -27,7 +29,7 @@ class _Group(NamedTuple):
 
     rows: Tensor
     length: int
-    context: Any
+    context: Context
 
 
 class State:
@@ -44,7 +46,7 @@ class State:
     def __len__(self) -> int:
         return len(self.features)
 
-    def select(self, indices: Sequence[int]) -> State:
+    def select(self, indices: Ids) -> State:
         """Return the state of some hypotheses, in any order; one may be chosen several times.
 
         Args:
@@ -119,7 +121,7 @@ def read_on(state: State, reader: Reader, words: Tensor) -> State:
     return State(state._key, torch.cat(features)[order], _merged(groups))
 
 
-def check_state(state: Any, reader: Any) -> None:
+def check_state(state: object, reader: Any) -> None:
     """Raise ScoringError unless the reader or n-gram model, or a copy of it, made the state.
 
     The features of another model would give scores that mix two models.
@@ -130,7 +132,7 @@ def check_state(state: Any, reader: Any) -> None:
 
 
 def as_ids(
-    name: str, values: Any, count: Optional[int], below: int, device: Any = "cpu", dims: int = 1
+    name: str, values: Ids, count: Optional[int], below: int, device: Any = "cpu", dims: int = 1
 ) -> Tensor:
     """Return integers from 0 to ``below`` - 1 as int64 (n,), or (n, K) if ``dims`` is 2.
 
@@ -170,11 +172,11 @@ def _joined(*groups: _Group) -> _Group:
     return _Group(rows, lengths[0], context)
 
 
-def _chosen(context: Any, rows: Tensor) -> Any:
+def _chosen(context: Context, rows: Tensor) -> Context:
     return _map(lambda part: part.index_select(0, rows), context)
 
 
-def _map(function: Callable[..., Tensor], *contexts: Any) -> Any:
+def _map(function: Callable[..., Tensor], *contexts: Context) -> Context:
     """Return a context of ``function`` of the tensors at the same place of each context."""
     first = contexts[0]
     if isinstance(first, dict):

@@ -12,8 +12,10 @@ import numpy as np
 from fairseq.data import Dictionary
 
 from fairseq_bnce.errors import ScoringError
+from fairseq_bnce.scoring.incremental import Ids
 from fairseq_bnce.text.training_text import ModelWords, TrainingText
 
+AnyState = Any  # a State, or a MixtureState
 # Batches in a window of lines: enough lines for batches of similar lengths.
 _WINDOW = 8
 
@@ -57,14 +59,14 @@ class NextWords:
         state: of n hypotheses; also an attribute.
     """
 
-    def __init__(self, model: LanguageModel, state: Any):
+    def __init__(self, model: LanguageModel, state: AnyState):
         self._model, self.state = model, state
 
     def score(self, row: int, word: int) -> float:
         """Return the log-probability of a word after one hypothesis."""
         return float(self.scores(row, [word])[0])
 
-    def scores(self, row: int, words: Any) -> np.ndarray:
+    def scores(self, row: int, words: Ids) -> np.ndarray:
         """Return the log-probabilities (K,) of K words after one hypothesis: float64."""
         state = self.state.select([row])
         return self._model.next_log_probs(state, np.asarray(words, dtype=np.int64)[None])[0]
@@ -94,19 +96,19 @@ class LanguageModel:
     exact = is_self_normalised = is_causal = True
     order: Optional[int] = None
     batch_tokens = 4096
-    with_exact: Callable[[bool], Any]
-    start: Callable[..., Any]
-    read_on: Callable[[Any, Any], Any]
-    next_log_probs: Callable[[Any, Any], np.ndarray]
+    with_exact: Callable[[bool], LanguageModel]
+    start: Callable[..., AnyState]
+    read_on: Callable[[AnyState, Ids], AnyState]
+    next_log_probs: Callable[[AnyState, Ids], np.ndarray]
     unigram_log_probs: Callable[[], np.ndarray]
     _is_oov: np.ndarray  # (V,)
     _line_scorer: Callable[[bool, Optional[int]], ScoreLines]
 
-    def is_oov(self, ids: Any) -> np.ndarray:
+    def is_oov(self, ids: Ids) -> np.ndarray:
         """Return which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool."""
         return self._is_oov[np.asarray(ids, dtype=np.int64)]
 
-    def next_words(self) -> Callable[[Any], NextWords]:
+    def next_words(self) -> Callable[[AnyState], NextWords]:
         """Return what makes :class:`NextWords` of a state, for thousands of single words."""
         return functools.partial(NextWords, self)
 
@@ -194,7 +196,7 @@ class LanguageModel:
         # The word <pad> in a text is an unknown word, and no padding.
         return ids if pad not in ids else [unk if word == pad else word for word in ids]
 
-    def extend(self, state: Any, word_ids: Any) -> Tuple[Any, np.ndarray]:
+    def extend(self, state: AnyState, word_ids: Ids) -> Tuple[AnyState, np.ndarray]:
         """Extend each hypothesis by a word.
 
         Args:

@@ -8,17 +8,18 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Union
 
 import numpy as np
 
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.scoring.incremental import as_ids
+from fairseq_bnce.scoring.incremental import Ids, State, as_ids
 from fairseq_bnce.scoring.language_model import LanguageModel, NextWords, ScoreLines, SentenceScore
 from fairseq_bnce.text.training_text import NONE
 from fairseq_bnce.text.writing import Output
 
 logger = logging.getLogger(__name__)
+Weights = Union[None, str, Sequence[float], np.ndarray]
 
 _FEW = 0.5  # a smaller share of common words: the models read different text
 _LEAST = 1e-6  # the least fitted weight
@@ -28,13 +29,13 @@ _ROUNDS = 100  # rounds of EM
 class MixtureState:
     """The states of each model, of the same n hypotheses; see :class:`incremental.State`."""
 
-    def __init__(self, parts: Sequence[Any]):
+    def __init__(self, parts: Sequence[State]):
         self.parts = parts
 
     def __len__(self) -> int:
         return len(self.parts[0])
 
-    def select(self, indices: Any) -> MixtureState:
+    def select(self, indices: Ids) -> MixtureState:
         """Return the state of some hypotheses, in any order."""
         return MixtureState([part.select(indices) for part in self.parts])
 
@@ -74,7 +75,7 @@ class Mixture(LanguageModel):
 
     _is_apart = False  # whether scores of lines are (M, T), of each model
 
-    def __init__(self, models: Iterable[LanguageModel], weights: Any = None):
+    def __init__(self, models: Iterable[LanguageModel], weights: Weights = None):
         models = list(models)
         if len(models) < 2 or not all(isinstance(model, LanguageModel) for model in models):
             raise ScoringError("models", "several scorers or n-gram models", models)
@@ -135,13 +136,13 @@ class Mixture(LanguageModel):
         """Return the state of n hypotheses without words."""
         return MixtureState([model.start(n) for model in self.models])
 
-    def read_on(self, state: MixtureState, word_ids: Any) -> MixtureState:
+    def read_on(self, state: MixtureState, word_ids: Ids) -> MixtureState:
         """Return the state after one more word (n,) each."""
         own = self._own[:, self._checked(word_ids, state)]
         found = zip(self.models, state.parts, own)
         return MixtureState([model.read_on(part, ids) for model, part, ids in found])
 
-    def next_log_probs(self, state: MixtureState, word_ids: Any) -> np.ndarray:
+    def next_log_probs(self, state: MixtureState, word_ids: Ids) -> np.ndarray:
         """Return float64 nats of next words, (n,) or (n, K)."""
         ids = self._checked(word_ids, state, dims=2)
         found = zip(self.models, state.parts, self._own[:, ids])
@@ -156,7 +157,7 @@ class Mixture(LanguageModel):
         self.exact = all(model.exact for model in models)
         self.is_self_normalised = all(model.exact or model.is_self_normalised for model in models)
 
-    def _checked(self, word_ids: Any, state: Any, dims: int = 1) -> np.ndarray:
+    def _checked(self, word_ids: Ids, state: object, dims: int = 1) -> np.ndarray:
         if not isinstance(state, MixtureState) or len(state.parts) != len(self.models):
             got = f"a {type(state).__name__}"
             raise ScoringError("state", "a state of this mixture's models", got)
@@ -181,17 +182,17 @@ class Mixture(LanguageModel):
 
 
 class _MixedWords(NextWords):
-    def __init__(self, mixture: Mixture, makers: Sequence[Any], state: MixtureState):
+    def __init__(self, mixture: Mixture, makers: Sequence[Callable], state: MixtureState):
         self._mixture, self.state = mixture, state
         self._parts = [make(part) for make, part in zip(makers, state.parts)]
 
-    def scores(self, row: int, words: Any) -> np.ndarray:
+    def scores(self, row: int, words: Ids) -> np.ndarray:
         ids = as_ids("word", words, None, len(self._mixture.dictionary)).numpy()
         found = zip(self._parts, self._mixture._own[:, ids])
         return self._mixture._mixed([part.scores(row, own) for part, own in found], ids)
 
 
-def _weights(given: Any, count: int) -> np.ndarray:
+def _weights(given: Weights, count: int) -> np.ndarray:
     """Return weights (M,); raise ScoringError for others."""
     try:
         found = json.loads(Path(given).read_text())["weights"] if isinstance(given, str) else given

@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq.modules import AdaptiveInput
@@ -85,7 +85,7 @@ class Extension(NamedTuple):
     output: Tensor
     bias: Tensor
     inputs: Tensor
-    unk: Any
+    unk: Union[float, Tensor]
     growth: Tensor
 
 
@@ -113,7 +113,7 @@ class RowFinder:
         self._unk, self._layer = trained.source.unk(), reader.layer
         self._layer.check_trained_here("--path")
         *bands, self._table = self._layer.kind.tables()
-        embeddings: Any = reader.decoder.embed_tokens
+        embeddings = reader.decoder.embed_tokens
         self._first_read = 0
         if isinstance(embeddings, AdaptiveInput):
             self._first_read = [0, *embeddings.cutoff][-2]
@@ -271,13 +271,13 @@ class _Fit:
         """Return rows and biases as the layer stores them."""
         return rows + bias[:, None] * self.constant, bias * (not self.in_rows)
 
-    def _scores(self, places: Any, rows: Tensor, bias: Tensor) -> Tensor:
+    def _scores(self, places: Tensor, rows: Tensor, bias: Tensor) -> Tensor:
         """Return m(v, c) - log Z_c after some contexts: (M, n)."""
         inputs, offset = (part[places] for part in self._contexts[:2])
         scores = inputs @ rows.t() + self._ones[places, None] * bias + offset[:, None]
         return self._relative(scores, places)
 
-    def _relative(self, scores: Tensor, places: Any = slice(None)) -> Tensor:
+    def _relative(self, scores: Tensor, places: Union[Tensor, slice] = slice(None)) -> Tensor:
         """Return m - log Z_c of scores before squashing, (M,) or (M, n), after some contexts."""
         scores = losses.squashed(scores) if self._squash else scores
         return (scores.t() - self._contexts.log_z[places]).t()

@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import incremental
-from fairseq_bnce.scoring.incremental import State, as_ids
+from fairseq_bnce.scoring.incremental import Ids, State, as_ids
 from fairseq_bnce.scoring.language_model import LanguageModel, ScoreLines, SentenceScore
 from fairseq_bnce.text.reading import numbered_lines, readable
 
@@ -68,7 +68,7 @@ class NGramModel(LanguageModel):
         for special in (self.dictionary.bos(), self.dictionary.pad(), self.dictionary.unk()):
             self._names[special], self._is_oov[special] = "<unk>", True
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> Tuple:
         return NGramModel, (self.path,)
 
     def with_exact(self, exact: bool) -> NGramModel:
@@ -85,13 +85,13 @@ class NGramModel(LanguageModel):
         words = torch.full((n, self._model.order - 1), self.dictionary.eos())
         return incremental.of_words(self.key, words)
 
-    def read_on(self, state: State, word_ids: Any) -> State:
+    def read_on(self, state: State, word_ids: Ids) -> State:
         """Return the state after one more word (n,) each."""
         ids = self._ids(state, word_ids)
         words = torch.cat([state.features, ids[:, None]], dim=1)
         return incremental.of_words(self.key, words[:, 1:])
 
-    def next_log_probs(self, state: State, word_ids: Any) -> np.ndarray:
+    def next_log_probs(self, state: State, word_ids: Ids) -> np.ndarray:
         """Return float64 nats of next words, (n,) or (n, K)."""
         ids = self._ids(state, word_ids, dims=2)
         rows = zip(state.features.tolist(), ids.reshape(len(state), -1).tolist())
@@ -126,7 +126,7 @@ class NGramModel(LanguageModel):
                 self._model.BeginSentenceWrite(state)
         return state, found
 
-    def _ids(self, state: State, word_ids: Any, dims: int = 1) -> torch.Tensor:
+    def _ids(self, state: State, word_ids: Ids, dims: int = 1) -> torch.Tensor:
         incremental.check_state(state, self)
         return as_ids("word_ids", word_ids, len(state), len(self._names), dims=dims)
 

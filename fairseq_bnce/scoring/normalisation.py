@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Dict, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -114,7 +114,7 @@ def shift(choice: Shift, state: ScoringState, name: str) -> float:
             "this checkpoint was saved before any validation: no mu_z, shift 0; fairseq-bnce "
             "diagnose --calibrate measures mu_z on a text and writes it into a checkpoint"
         )
-    known: Dict[Any, float] = {"checkpoint": state.mu_z or 0.0, "none": 0.0}
+    known: Dict[Shift, float] = {"checkpoint": state.mu_z or 0.0, "none": 0.0}
     return float(known.get(choice, choice))
 
 

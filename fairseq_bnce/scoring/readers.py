@@ -13,17 +13,17 @@ from __future__ import annotations
 import logging
 import math
 import uuid
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import torch
-from fairseq.models import BaseFairseqModel
+from fairseq.models import BaseFairseqModel, FairseqDecoder
 from fairseq.models.lstm import LSTMDecoder
 from fairseq.models.transformer import TransformerDecoder
 from torch import Tensor, nn
 
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.models.base import NGramDecoder
+from fairseq_bnce.models.base import IncrementalState, NGramDecoder
 from fairseq_bnce.models.rnn_lm import RecurrentDecoder
 from fairseq_bnce.output_layer.layer import OutputLayer
 
@@ -112,7 +112,7 @@ class Reader:
         self, model: nn.Module, layer: OutputLayer, first: np.ndarray, trained: Optional[int]
     ):
         self.model, self.layer, self.first = model, layer, first
-        self.decoder: Any = layer.decoder
+        self.decoder: FairseqDecoder = layer.decoder
         self.key = uuid.uuid4().hex
         if not self._reads_any_number:
             self.positions = self.longest = _positions(model) - (len(first) - 1)
@@ -205,13 +205,13 @@ class RecurrentReader(Reader):
         features, state = self._features(tokens, state)
         return features, tuple(part.transpose(0, 1) for part in state)
 
-    def _features(self, tokens: Tensor, state: Any) -> Tuple[Tensor, Context]:
+    def _features(self, tokens: Tensor, state: Context) -> Tuple[Tensor, Context]:
         is_step = state and tokens.size(1) == 1 and len(tokens) <= _FEW and not tokens.is_cuda
         run = self._step if is_step and self._cells else self._run
         outputs, state = run(self.decoder.embed_tokens(tokens.t()), state)
         return self._last(outputs.transpose(0, 1)), state
 
-    def _step(self, inputs: Tensor, state: Any) -> Tuple[Tensor, Context]:
+    def _step(self, inputs: Tensor, state: Context) -> Tuple[Tensor, Context]:
         """Read a word (1, B, D) of a few texts by the cells.
 
         On a CPU, oneDNN rearranges all weights in each call of the fused layers. For a few texts
@@ -245,7 +245,7 @@ class NGramReader(Reader):
         words = torch.cat([context, tokens], dim=1)
         known = context.size(1)
         if tokens.size(1) == 1:
-            cache: Dict[str, Any] = {}
+            cache: IncrementalState = {}
             self.decoder.set_incremental_state(cache, "past", {"words": context})
             features = self.model(tokens, incremental_state=cache)[0]
         else:
@@ -301,7 +301,7 @@ def make_reader(model: nn.Module, first: np.ndarray, trained: Optional[int] = No
 
 def has_positions(model: nn.Module) -> bool:
     """Return whether a decoder depends on the words' positions, or attends to all words."""
-    decoder: Any = getattr(model, "decoder", None)
+    decoder: FairseqDecoder = getattr(model, "decoder", None)
     is_transformer = isinstance(decoder, TransformerDecoder)
     return is_transformer or getattr(decoder, "embed_positions", None) is not None
 

@@ -22,7 +22,7 @@ from fairseq_bnce.errors import ScoringError, quoted, require
 from fairseq_bnce.output_layer.layer import is_squashed
 from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores, HostWords
-from fairseq_bnce.scoring.incremental import State
+from fairseq_bnce.scoring.incremental import Ids, State
 from fairseq_bnce.scoring.language_model import LanguageModel, NextWords, ScoreLines, SentenceScore
 from fairseq_bnce.scoring.readers import Piece, batches, collate, make_reader
 from fairseq_bnce.scoring.texts import Blocks, CarriedText
@@ -161,7 +161,7 @@ class Scorer(LanguageModel):
         other._measure = measure
         return other
 
-    def is_oov(self, ids: Any) -> np.ndarray:
+    def is_oov(self, ids: Ids) -> np.ndarray:
         """Return which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool."""
         words = np.asarray(ids, dtype=np.int64)
         return (words == self.dictionary.unk()) | (words >= self._targets)
@@ -177,7 +177,7 @@ class Scorer(LanguageModel):
         self._reader.block()  # raises if the model has no room for a word
         return incremental.start(self._reader, n)
 
-    def next_log_probs(self, state: State, word_ids: Any) -> np.ndarray:
+    def next_log_probs(self, state: State, word_ids: Ids) -> np.ndarray:
         """Return log-probabilities of possible next words, which are not read.
 
         Args:
@@ -191,7 +191,7 @@ class Scorer(LanguageModel):
         return self._log_probs_after(state.features, ids).astype(np.float64)
 
     @torch.no_grad()
-    def read_on(self, state: State, word_ids: Any) -> State:
+    def read_on(self, state: State, word_ids: Ids) -> State:
         """Return the state after a word for each of n hypotheses, unscored; see :meth:`extend`."""
         ids = self._next_ids(state, word_ids)
         return incremental.read_on(state, self._reader, ids)
@@ -296,7 +296,7 @@ class Scorer(LanguageModel):
         threads.use_one_after_a_fork()
         incremental.check_state(state, self._reader)
 
-    def _next_ids(self, state: State, word_ids: Any, dims: int = 1) -> Tensor:
+    def _next_ids(self, state: State, word_ids: Ids, dims: int = 1) -> Tensor:
         self._check(state)
         known = len(self.dictionary)
         return incremental.as_ids("word_ids", word_ids, len(state), known, self.device, dims)

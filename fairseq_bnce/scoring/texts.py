@@ -6,13 +6,13 @@ have it.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, List, Sequence
+from typing import Callable, Iterator, List, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_bnce.scoring.readers import Piece, Reader
+from fairseq_bnce.scoring.readers import Context, Piece, Reader
 
 Scores = Callable[[Sequence[Piece]], List[np.ndarray]]
 _MAX_WORDS = 1024  # words of a text that is carried over, read at once
@@ -66,7 +66,7 @@ class CarriedText:
 
     def __init__(self, reader: Reader, score: Callable[[Tensor, Tensor], np.ndarray]):
         self._reader, self._score = reader, score
-        self._context: Any = reader.start(1)
+        self._context: Context = reader.start(1)
         self._unread = reader.first
 
     def log_probs(self, words: np.ndarray) -> np.ndarray:

@@ -11,24 +11,24 @@ It takes the registry's place of ``language_modeling``, with the same flags and 
 import logging
 import os
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
-from fairseq.data import Dictionary, TruncatedDictionary
+from fairseq.data import Dictionary, FairseqDataset, TruncatedDictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.optim import FP16Optimizer
 from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
-from omegaconf import II
+from omegaconf import II, DictConfig
 from torch import nn
 
 from fairseq_bnce import ranks, threads
 from fairseq_bnce.checkpoints import dictionaries, origin
 from fairseq_bnce.checkpoints.dictionaries import KeptDictionary
 from fairseq_bnce.criterions import flags, metrics
-from fairseq_bnce.criterions.base import SelfNormalizingCriterion
+from fairseq_bnce.criterions.base import Sample, SelfNormalizingCriterion, Step
 from fairseq_bnce.data import token_counts as data
 from fairseq_bnce.errors import require
 from fairseq_bnce.flag import flag
@@ -42,7 +42,7 @@ from fairseq_bnce.tasks import streams
 logger = logging.getLogger(__name__)
 
 _Limit = Optional[int]
-Precision: Any = ChoiceEnum(["highest", "high", "medium"])
+Precision: ChoiceEnum = ChoiceEnum(["highest", "high", "medium"])
 
 
 @dataclass
@@ -96,7 +96,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         InputError: for data that can't be used.
     """
 
-    def __init__(self, args: Any, *rest: Any, **kwargs: Any):
+    def __init__(self, args: DictConfig, *rest: Any, **kwargs: Any):
         super().__init__(args, *rest, **kwargs)
         # The task states of the next model's checkpoint and of each model: fairseq merges them.
         self._loaded_state = ScoringState()
@@ -108,7 +108,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._kept_dictionary: Optional[KeptDictionary] = None
 
     @classmethod
-    def setup_task(cls, args: Any, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
+    def setup_task(cls, args: DictConfig, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
         args = flags.completed(args, "task")
         path = getattr(args, "model_path", None) or ""
         if getattr(args, "unnormalized", False) and not os.path.isfile(path):
@@ -121,7 +121,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     @classmethod
     def setup_dictionary(
-        cls, args: Any, dictionary: Optional[Dictionary] = None, **kwargs: Any
+        cls, args: DictConfig, dictionary: Optional[Dictionary] = None, **kwargs: Any
     ) -> Tuple[Dictionary, Dictionary]:
         """Return the dictionaries of the words that are read and of those that are predicted."""
         if dictionary is None:
@@ -134,7 +134,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """Return whether a model is built to be trained, and was not loaded to be validated."""
         return not self._models or self._untrained is not None
 
-    def build_model(self, args: Any, from_checkpoint: bool = False) -> nn.Module:
+    def build_model(self, args: DictConfig, from_checkpoint: bool = False) -> nn.Module:
         own, self._loaded_state = self._loaded_state, ScoringState()
         in_bands = bool(own.output_bands) if from_checkpoint else _goes_on_in_bands(args)
         options = conversion.with_adaptive_softmax(args) if in_bands else args
@@ -153,7 +153,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._untrained = None if from_checkpoint else model
         return model
 
-    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+    def build_criterion(self, cfg: DictConfig, from_checkpoint: bool = False) -> nn.Module:
         """Build the criterion, which prepares the model, before there is a trainer.
 
         The model may be trained already: fairseq-validate builds a criterion, too.
@@ -192,8 +192,8 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         return state
 
     def train_step(
-        self, sample: Any, model: nn.Module, criterion: nn.Module, optimizer: Any, **kwargs: Any
-    ) -> Any:
+        self, sample: Sample, model: nn.Module, criterion: nn.Module, optimizer: Any, **kwargs: Any
+    ) -> Step:
         """Run fairseq's step, with the recurrent state of the batch before under --stateful."""
         if not self._is_checked:
             self._is_checked = True
@@ -215,7 +215,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     def get_batch_iterator(
         self, dataset: Any, max_tokens: _Limit = None, max_sentences: _Limit = None, **kwargs: Any
-    ) -> Any:
+    ) -> streams.EpochBatchIterator:
         """Return fairseq's iterator or, with --stateful, batches of contiguous streams.
 
         Raises:
@@ -271,7 +271,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         super().begin_valid_epoch(epoch, model)
         self._is_measured = False
 
-    def post_validate(self, model: nn.Module, stats: Dict[str, Any], meters: Mapping) -> None:
+    def post_validate(self, model: nn.Module, stats: Mapping[str, object], meters: Mapping) -> None:
         """Keep mu_z and sigma_z of the first validation subset; fairseq-train calls this."""
         if self._is_measured:
             return
@@ -280,7 +280,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         found = metrics.normaliser(meters) if "mu_z" in meters else (None, None)
         state.mu_z, state.sigma_z = found
 
-    def eval_lm_dataloader(self, dataset: Any, **kwargs: Any) -> Any:
+    def eval_lm_dataloader(self, dataset: FairseqDataset, **kwargs: Any) -> Iterator:
         """Make the loaded models score, exactly or not; only fairseq-eval-lm calls this.
 
         Not in :meth:`build_model`, whose models fairseq-validate and fairseq-generate use too.
@@ -314,7 +314,7 @@ def _let_threads_sleep() -> None:
         )
 
 
-def _goes_on_in_bands(options: Any) -> bool:
+def _goes_on_in_bands(options: DictConfig) -> bool:
     """Return whether one of our criteria trains a checkpoint that has an adaptive softmax or bands.
 
     Args:

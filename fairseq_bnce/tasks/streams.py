@@ -166,7 +166,7 @@ class CarriedState:
     def _as_parameters(self, part: Tensor) -> Tensor:
         return part.to(next(self.decoder.parameters()))
 
-    def _after(self, decoder: Any, inputs: Tuple, output: Any) -> None:
+    def _after(self, decoder: Any, inputs: Tuple, output: object) -> None:
         decoder.carried_state = decoder.final_state
         if self._is_training:
             self._training = decoder.final_state
@@ -224,7 +224,7 @@ class StreamIterator(EpochBatchIterator):
             require("--stateful", required, " and ".join(map(str, now)), saved == now)
         super().load_state_dict(state_dict)
 
-    def next_epoch_itr(self, *flags: bool, set_dataset_epoch: bool = True, **kw: bool) -> Any:
+    def next_epoch_itr(self, *flags: bool, set_dataset_epoch: bool = True, **kw: bool) -> Iterator:
         """Start the decoder's state where the data start.
 
         fairseq-train sets the dataset's epoch for training, and not for validation.

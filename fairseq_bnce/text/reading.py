@@ -23,7 +23,7 @@ import stat
 import sys
 import zlib
 from collections import deque
-from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import IO, Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 from fairseq_bnce.errors import InputError
 
@@ -48,7 +48,7 @@ def file_errors(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_text(name: str) -> Iterator[Any]:
+def open_text(name: str) -> Iterator[IO[bytes]]:
     """Open a text as bytes, decompressed if it begins like a gzip, bzip2 or xz file.
 
     Args:

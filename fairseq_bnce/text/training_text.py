@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
+from typing import Dict, List, NamedTuple, Optional, Set, Union
 
 from fairseq_bnce.errors import InputError, require
 from fairseq_bnce.text import tokens
@@ -44,7 +44,7 @@ class TrainingText(NamedTuple):
     normalize: Optional[str] = None
 
     @classmethod
-    def of(cls, found: Any) -> TrainingText:
+    def of(cls, found: object) -> TrainingText:
         """Build from the fields in a file or a checkpoint.
 
         Raises:
@@ -60,7 +60,7 @@ class TrainingText(NamedTuple):
         require("normalize", f"one of {kinds}", built.normalize, built.normalize in kinds)
         return built
 
-    def fields(self) -> Dict[str, Any]:
+    def fields(self) -> Dict[str, object]:
         """Return the fields to keep, for :meth:`of` of earlier versions without ``normalize``."""
         return {k: value for k, value in self._asdict().items() if k != "normalize" or value}
 

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any, Iterator, Optional, Union
+from typing import Iterator, Optional, Union
 
 from fairseq_bnce.text.reading import STDIN, file_errors, to_bytes
 
@@ -40,7 +40,7 @@ class Output:
     def __enter__(self) -> Output:
         return self
 
-    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         with file_errors(self.name):
             self._stream.flush()
             if self._is_stdout:

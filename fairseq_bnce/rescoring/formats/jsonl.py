@@ -35,7 +35,7 @@ class JsonLines(Format):
         entries = super().written(nbest._replace(head=()), totals)
         return [json.dumps({**nbest.head, "nbest": entries}, ensure_ascii=False)]
 
-    def entry(self, hypothesis: Hypothesis, total: Optional[float]) -> Dict[str, Any]:
+    def entry(self, hypothesis: Hypothesis, total: Optional[float]) -> Dict[str, object]:
         """Return the object of a hypothesis."""
         score = {} if total is None else {SCORE: round(total, 6)}
         return {**hypothesis.parts, **hypothesis.added, **score}
