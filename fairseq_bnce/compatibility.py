@@ -42,7 +42,7 @@ def apply() -> None:
 class _Changed(types.ModuleType):
     """A module with other members, for one of fairseq's modules that imported it."""
 
-    def __init__(self, module: types.ModuleType, **members: Any):
+    def __init__(self, module: types.ModuleType, **members: object):
         super().__init__(module.__name__)
         self.__dict__.update(members)
         self._module = module

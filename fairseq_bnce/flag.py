@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 
-def flag(default: Any, text: str, **metadata: Any) -> Any:
+def flag(default: object, text: str, **metadata: object) -> Any:
     """Return the field of a flag.
 
     Args:

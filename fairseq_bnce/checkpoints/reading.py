@@ -79,7 +79,7 @@ def _other_checkpoints(path: str) -> str:
     return f"; other checkpoints, newest first (fairseq-train --restore-file): {listed}"
 
 
-def _load_by_allow_list(path: str) -> Any:
+def _load_by_allow_list(path: str) -> object:
     # torch.load(pickle_module=...) would not do: torch 1.13 ignores that argument.
     serialization, module = torch.serialization, _restricted_pickle()
     with open(path, "rb") as file:
@@ -91,11 +91,11 @@ def _load_by_allow_list(path: str) -> Any:
 
 def _restricted_pickle() -> types.SimpleNamespace:
     """Return a replacement of the module pickle that knows only the names of the allow-list."""
-    known: Dict[str, Any] = dict(torch._weights_only_unpickler._get_allowed_globals())
+    known: Dict[str, object] = dict(torch._weights_only_unpickler._get_allowed_globals())
     known.update({**allowed.plain_containers(), **allowed.arrays_of_numbers()})
 
     class Unpickler(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
+        def find_class(self, module: str, name: str) -> object:
             # torch writes names as in Python 2: int is __builtin__.long.
             today = _compat_pickle.IMPORT_MAPPING.get(module, module), name
             full = ".".join(_compat_pickle.NAME_MAPPING.get((module, name), today))
@@ -103,7 +103,7 @@ def _restricted_pickle() -> types.SimpleNamespace:
                 raise pickle.UnpicklingError(f"Unsupported global: {full}")
             return known[full]
 
-    def load(file: Any, **kwargs: Any) -> Any:
+    def load(file: Any, **kwargs: Any) -> object:
         return Unpickler(file, **kwargs).load()
 
     return types.SimpleNamespace(Unpickler=Unpickler, load=load, __name__="restricted_pickle")

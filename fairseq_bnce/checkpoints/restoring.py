@@ -32,7 +32,7 @@ def safe_loading(load: Callable) -> Callable:
     @functools.wraps(load)
     def load_model_ensemble_and_task(
         filenames: List[str],
-        arg_overrides: Optional[Dict[str, Any]] = None,
+        arg_overrides: Optional[Dict[str, object]] = None,
         task: Optional[tasks.FairseqTask] = None,
         strict: bool = True,
         suffix: str = "",

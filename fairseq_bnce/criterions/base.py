@@ -131,7 +131,7 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         """
         make_words = self.make_words if model.training else None
         batch = TokenBatch.from_sample(model, sample, self.padding_idx, make_words)
-        logged: Dict[str, Any] = {}
+        logged: Dict[str, float] = {}
         if model.training:
             if not self._has_begun:
                 self._begin(batch)

@@ -13,7 +13,7 @@ In training, ``loss`` is the objective in bits, and there is no perplexity.
 """
 
 import math
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple, Union
 
 from fairseq import utils
 from fairseq.logging import metrics
@@ -49,7 +49,7 @@ def evaluation_sums(target_log_odds: Tensor, deviations: Tensor) -> Dict[str, fl
     }
 
 
-def reduce(logging_outputs: List[Dict[str, Any]]) -> None:
+def reduce(logging_outputs: List[Dict[str, Union[float, Tensor]]]) -> None:
     """Log the sums of one update or validation batch over all ranks."""
     # Tensors stay on their device: fairseq reads a training loss only when it prints one.
     keys = ("loss", "sample_size", "ntokens")
@@ -71,7 +71,7 @@ def normaliser(meters: Mapping[str, Any]) -> Tuple[float, float]:
     return mean, math.sqrt(max(variance, 0.0))
 
 
-def _log_evaluation(logging_outputs: List[Dict[str, Any]]) -> None:
+def _log_evaluation(logging_outputs: List[Dict[str, Union[float, Tensor]]]) -> None:
     keys = ("target_count", "z_count", "u_nll", "loss", "z_sum", "z_square_sum", "left_out")
     total = {key: sum(output.get(key, 0) for output in logging_outputs) for key in keys}
     targets, contexts = total["target_count"], total["z_count"]

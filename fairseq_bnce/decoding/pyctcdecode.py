@@ -60,7 +60,7 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
         self._words = {word for word, is_oov in zip(known.words, known.is_oov) if not is_oov}
         self._beginnings = {word[:end] for word in self._words for end in range(len(word) + 1)}
 
-    def reset_params(self, **params: Any) -> None:
+    def reset_params(self, **params: object) -> None:
         """Set alpha, beta, unk_score_offset or score_boundary; None leaves a value unchanged."""
         self.__dict__.update({name: value for name, value in params.items() if value is not None})
 

@@ -71,7 +71,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         self._optimizer = self.rule(params, **self.optimizer_config)
 
     @property
-    def optimizer_config(self) -> Dict[str, Any]:
+    def optimizer_config(self) -> Dict[str, object]:
         """Return the rule's options. A resumed run takes the checkpoint's, except for the lr."""
         lr = self.cfg.lr
         lr = float(lr[0]) if hasattr(lr, "__getitem__") else float(lr)
@@ -183,7 +183,7 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
     own_options = {"eps": "adam_eps"}
 
     @property
-    def optimizer_config(self) -> Dict[str, Any]:
+    def optimizer_config(self) -> Dict[str, object]:
         return {**super().optimizer_config, "betas": _betas(str(self.cfg.adam_betas))}
 
 

@@ -96,7 +96,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         InputError: for data that can't be used.
     """
 
-    def __init__(self, args: DictConfig, *rest: Any, **kwargs: Any):
+    def __init__(self, args: DictConfig, *rest: object, **kwargs: object):
         super().__init__(args, *rest, **kwargs)
         # The task states of the next model's checkpoint and of each model: fairseq merges them.
         self._loaded_state = ScoringState()
@@ -108,7 +108,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         self._kept_dictionary: Optional[KeptDictionary] = None
 
     @classmethod
-    def setup_task(cls, args: DictConfig, **kwargs: Any) -> "SelfNormalizedLanguageModelingTask":
+    def setup_task(cls, args: DictConfig, **kwargs: object) -> "SelfNormalizedLanguageModelingTask":
         args = flags.completed(args, "task")
         path = getattr(args, "model_path", None) or ""
         if getattr(args, "unnormalized", False) and not os.path.isfile(path):
@@ -121,7 +121,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
 
     @classmethod
     def setup_dictionary(
-        cls, args: DictConfig, dictionary: Optional[Dictionary] = None, **kwargs: Any
+        cls, args: DictConfig, dictionary: Optional[Dictionary] = None, **kwargs: object
     ) -> Tuple[Dictionary, Dictionary]:
         """Return the dictionaries of the words that are read and of those that are predicted."""
         if dictionary is None:
@@ -169,7 +169,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
                 criterion.prepare(model, untrained=model is self._untrained)
         return criterion
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Dict[str, object]) -> None:
         """Take the task state of a checkpoint, before its model is built.
 
         Raises:
@@ -179,7 +179,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         dictionaries.check(self.source_dictionary, self._loaded_state, self.args.data)
         super().load_state_dict(state_dict)
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> Dict[str, object]:
         """Return the state for a checkpoint, and put dict.txt beside the checkpoint."""
         if self._criterion is not None:
             self._criterion.save_log_z()

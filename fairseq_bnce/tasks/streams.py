@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.models import FairseqDecoder
 from torch import Tensor, nn
 
 from fairseq_bnce import ranks
@@ -63,7 +64,7 @@ def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]
     ]
 
 
-def eval_lm_options(context_window: int = 0, **kwargs: Any) -> Dict[str, Any]:
+def eval_lm_options(context_window: int = 0, **kwargs: object) -> Dict[str, object]:
     """Return eval-lm's options for streams: one stream by default.
 
     eval-lm's default of --max-tokens would make more streams.
@@ -87,7 +88,7 @@ class CarriedState:
     """
 
     def __init__(self, model: nn.Module, reset_rate: float = 0.0):
-        self.decoder: Any = model.decoder
+        self.decoder: FairseqDecoder = model.decoder
         self._reset_rate = reset_rate
         required = "an architecture that carries its recurrent state (rnn_lm and its presets)"
         got = type(self.decoder).__name__
@@ -152,7 +153,7 @@ class CarriedState:
         states = self._all_ranks if ranks.count() > 1 else [self._training]
         return [None if state is None else tuple(part.cpu() for part in state) for state in states]
 
-    def _before(self, decoder: Any, inputs: Tuple) -> None:
+    def _before(self, decoder: FairseqDecoder, inputs: Tuple) -> None:
         """Drop the streams that have ended, which are the last ones; start some from zero."""
         if decoder.carried_state is None:
             return
@@ -166,7 +167,7 @@ class CarriedState:
     def _as_parameters(self, part: Tensor) -> Tensor:
         return part.to(next(self.decoder.parameters()))
 
-    def _after(self, decoder: Any, inputs: Tuple, output: object) -> None:
+    def _after(self, decoder: FairseqDecoder, inputs: Tuple, output: object) -> None:
         decoder.carried_state = decoder.final_state
         if self._is_training:
             self._training = decoder.final_state
@@ -200,7 +201,7 @@ class StreamIterator(EpochBatchIterator):
             **{name: value for name, value in kw.items() if name in known},
         )
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> Dict[str, object]:
         state = super().state_dict()
         if state["iterations_in_epoch"]:
             state["carried_state"] = self.carried.states()
