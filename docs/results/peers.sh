@@ -67,7 +67,7 @@ road reset novels novels-3000 3000
 road reset novels novels-10000 10000
 road reset every-word words-4400 4400
 road reset every-word words-8000 8000
-seeds="1 2 3"
+seeds="1 2"
 road reset novels novels-6000 6000
 seeds=1
 for updates in 1000 2000; do
