@@ -103,4 +103,4 @@ scripts/compare.py "${only[@]}" --out twenty-bnce --criteria bnce --flags-for bn
 scripts/compare.py "${only[@]}" --out twenty-softmax --criteria unigram=self_norm_softmax --flags-for unigram "--self-norm-alpha 0" "${twenty[@]}"
 
 # Batches of sentences.
-scripts/bench.py shares ptb/bin --out shares --updates 1162 --variants none marks 10
+scripts/bench.py shares ptb/bin --out shares --updates 1162 --seeds 1 2 3 --variants none 10
