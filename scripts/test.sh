@@ -42,7 +42,7 @@ run_tests() {
 
 # Files whose tests meet what differs between versions of Python, torch and fairseq.
 compatibility=(tests/test_{architectures,autograd,bands,checkpoint_programs,criterions,diagnose,distributed}.py)
-compatibility+=(tests/test_{eval_lm,hydra,import,losses,models,optimizers,other_tasks,restoring,row_sparse}.py)
+compatibility+=(tests/test_{eval_lm,flags,hydra,import,losses,models,optimizers,other_tasks,restoring,row_sparse}.py)
 compatibility+=(tests/test_{scoring,scoring_checkpoints,scoring_incremental,streams,training}.py)
 
 # The compatibility set, less what is marked modern; all such tests with STOCK=all or arguments.

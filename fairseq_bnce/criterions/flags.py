@@ -293,7 +293,8 @@ def _check_update(values: Options, config: DictConfig, problems: _Problems) -> N
     root = config._get_root()  # fairseq's whole configuration
 
     def chosen(field: str) -> Any:
-        return OmegaConf.select(root, field)
+        group, name = field.split(".")  # a group is None where a criterion is built without fairseq
+        return getattr(getattr(root, group, None), name, None)
 
     no_fp16 = config.fp16 and (chosen("common.cpu") or not torch.cuda.is_available())
     problems.require("fp16", "float32 on a CPU: leave it out", "on", not no_fp16)
