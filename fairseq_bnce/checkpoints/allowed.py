@@ -37,13 +37,12 @@ def allowing() -> typing.ContextManager:
     """
     if not TORCH_CHECKS:
         return contextlib.nullcontext()
-    named = plain_containers()
-    if numpy.ndarray not in torch.serialization.get_safe_globals():
+    named, before = plain_containers(), torch.serialization.get_safe_globals()
+    if numpy.ndarray not in before:
         # torch fills objects of these types but must not make them: no file can have these names.
         filled = {f"filled {kind.__name__}": kind for kind in map(type, _NUMBERS.values())}
         named.update({**arrays_of_numbers(), "filled ndarray": numpy.ndarray, **filled})
-    # When a context ends, torch also forgets what was allowed before.
-    before = torch.serialization.get_safe_globals()
+    # When a context ends, torch forgets its entries, also those that were allowed before.
     return torch.serialization.safe_globals([pair for pair in pairs(named) if pair not in before])
 
 
