@@ -18,6 +18,7 @@ FILES = {
     "kaldi": "u-1 w1 w2\n",
     "costs": "u-1 1\n",
     "reference": "u w1 w2\n",
+    "json": '{"id": 7, "nbest": [{"text": "w1"}]}\n',
     "weights": "# tuned\nTM= 1 # of two\n",
     "out.part": "0 ||| a ||| TM= 1 ||| 1\n",
     "diagnosis.json": "w1 w2\n",
@@ -62,6 +63,9 @@ SCORE = [
 RESCORE = [
     ("nbest", "--path"),
     ("nbest --exact --weights TM=1", "--exact"),
+    # A value of a list is not written over.
+    ("nbest --path RNN --feature TM", "'TM'"),
+    ("json --path RNN --format jsonl --feature text", "'text'"),
     ("nbest --path x --best x", "--best"),
     ("nbest --weights 'TM=1 2'", "--weights"),
     ("nbest --weights weights", "weights, line 2"),
@@ -72,10 +76,7 @@ RESCORE = [
     ("out.part --weights a=1 --out out", "error: --out: "),
     ("nbest --tune out --weights-out out", "error: --weights-out: "),
     ("nbest --path m.pt --out dict.txt", "error: --out: "),
-    ("nbest --weights a=1 --cost a", "--cost: "),
-    ("nbest --weights a=1 --cost =nbest", "--cost: "),
     ("nbest --weights TM=1 --cost a=nbest", "--cost: "),
-    ("kaldi --format kaldi --weights a=1 --cost a=costs --cost a=nbest", "--cost: "),
     ("nbest --weights TM=1 --weights-out out", "--weights-out: "),
     ("nbest --weights TM=1 --tune-features TM,score", "--tune-features: "),
     ("given --weights score=1", "given, line 1: ", "0 ||| a ||| score= 5 ||| 1\n"),
@@ -92,6 +93,7 @@ RESCORE = [
             ("--tune one", "1 ||| a ||| TM= -1 ||| -1"),
             ("--weights BNCE=1,TM=1 --ref one", "0 ||| a ||| TM= -1"),
             ("--weights BNCE=1,TM=1 --ref one", "0 ||| a ||| TM= nan ||| 1"),
+            ("--weights BNCE=1,TM=1", "1 ||| a ||| TM= 1 2 ||| 1"),
         )
     ),
     ("nbest --path none.pt --metric wer --tune nbest --tune nbest", "--metric"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import sacrebleu
 from pages import BLOCKS
-from tools import call_command, write_lines
+from tools import write_lines
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.rescoring.measures import Bleu, compare
@@ -25,15 +25,12 @@ LIST = [
 
 
 @pytest.fixture
-def rescore(language_model, capfdbinary):
+def rescore(command):
     """Run the command in this process: (exit status, lines of its output, its errors)."""
 
-    def call(*arguments, model="rnn_lm"):
-        path = ["--path", language_model(model)] if model else []
-        status = call_command("rescore", *path, *arguments)
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        return status, out.decode("utf-8", "surrogateescape").split("\n")[:-1], err.decode()
+    def call(*arguments, **model):
+        status, output, errors = command("rescore", *arguments, **model)
+        return status, output.split("\n")[:-1], errors
 
     return call
 
@@ -98,10 +95,7 @@ def test_the_score_is_that_of_the_scorer(rescore, nbest, scorer):
     assert (status, errors) == (0, "")
     want = scorer.score(["w1 w2 w3", "w1 oov w3", ""])
     np.testing.assert_allclose(scores(lines), want, atol=2e-6)
-    assert [re.sub(r" BNCE= \S+", "", line) for line in lines] == [
-        *LIST[:2],
-        "1 |||  ||| TM= -3 ||| -3 ||| 0-0",
-    ]
+    assert [re.sub(r" BNCE= \S+", "", line) for line in lines] == LIST
 
 
 def test_exact_scores_both_and_counts(rescore, nbest, scorer):
@@ -116,13 +110,12 @@ def test_exact_scores_both_and_counts(rescore, nbest, scorer):
     assert (scores(both, "XWords"), scores(both, "XOOV")) == ([3, 3, 0], [0, 1, 0])
 
 
-def test_bytes_that_are_no_utf8_stay(rescore, nbest):
+def test_bytes_that_are_no_utf8_stay(rescore, nbest, tmp_path):
     content = b"0 ||| w1 \xff ||| TM= 1 ||| 2 ||| \xfe \xe2\x80\xa8\r\n"
     nbest.write_bytes(content)
-    status, (line,), errors = rescore(nbest)
-    found = (line + "\n").encode("utf-8", "surrogateescape")
+    status, _, errors = rescore(nbest, "--out", tmp_path / "out")
     assert status == 0 and f"{nbest}: 1 line(s) were not UTF-8" in errors
-    assert re.sub(rb" BNCE= \S+", b"", found) == content
+    assert re.sub(rb" BNCE= \S+", b"", (tmp_path / "out").read_bytes()) == content
 
 
 def test_standard_input_gzip_and_a_file_out(rescore, nbest, tmp_path, stdin):
@@ -309,12 +302,6 @@ def test_other_formats(name, score, best, rescore, nbest, tmp_path, scorer):
     assert (tmp_path / "best").read_text() == f"{best}\n"
 
 
-def test_a_value_of_a_list_is_not_overwritten(rescore, nbest):
-    write_lines(nbest, [json.dumps({"id": "u", "nbest": [{"text": "w1", "score": -1}]})])
-    status, lines, errors = rescore("--format", "jsonl", "--feature", "text", nbest)
-    assert status == 2 and not lines and "'text'" in errors
-
-
 # ---------------------------------------------------------------- weights
 
 
@@ -366,7 +353,7 @@ def test_tuning_reports_what_sacrebleu_says(rescore, tmp_path):
         np.concatenate([counts([text], [ref]) for text, ref in zip(texts, trial.references)])
         for texts in (first, (tmp_path / "best").read_text().splitlines())
     ]
-    low, high = compare(*sums, Bleu(), resamples=1000, seed=1).gain_interval
+    _, low, high = compare(*sums, Bleu(), resamples=1000, seed=1)[2]
     assert f"difference {after - before:+.2f} [{low:+.2f}, {high:+.2f}] (95" in errors
     assert "1,000 resamples of 30 sentences, seed 1" in errors
     # The weights that were written do the same again, without and with references.
@@ -440,11 +427,11 @@ def test_word_error_rate_of_kaldi_lists(rescore, tmp_path):
 
 def test_a_feature_with_a_weight_is_in_some_list(rescore, nbest, tmp_path):
     """In the first or another: lists in another order are ranked alike."""
-    lines = ["0 ||| a ||| TM= -1 ||| -1", "0 ||| b ||| TM= -2 ||| -2", "1 ||| c ||| LM= 3 ||| 0"]
+    lines = ["0 ||| a ||| TM= -1 ||| -1", "0 ||| b ||| TM= -2 ||| -2", "1 ||| c ||| LM= 3 4 ||| 0"]
     for order in (lines, [*lines[2:], *lines[:2]]):
         write_lines(nbest, order)
-        status, found, _ = rescore(nbest, "--weights", "TM=1,LM=2", model=None)
-        assert status == 0 and sorted(line.split(" ||| ")[3] for line in found) == ["-1", "-2", "6"]
+        status, found, _ = rescore(nbest, "--weights", "TM=1,LM=2 0.5", model=None)
+        assert status == 0 and sorted(line.split(" ||| ")[3] for line in found) == ["-1", "-2", "8"]
     outputs = ["--out", tmp_path / "out", "--best", tmp_path / "best"]
     for model in ([], ["--path", tmp_path / "none.pt"]):
         flags = ["--weights", "TM=1,MT=1", *outputs, *model]

@@ -43,14 +43,6 @@ def read(tmp_path, content, name="list"):
     return reading.numbered_lines(str(path))
 
 
-def test_lines_are_cut_at_line_feeds_and_come_back_byte_for_byte(tmp_path):
-    content = "a\u2028b\r\n".encode() + b"\xff\xfe x\n" + "\ufeffé".encode()
-    found = list(read(tmp_path, content))
-    assert [one.number for one in found] == [1, 2, 3]
-    assert [reading.to_bytes(one.text) for one in found] == content.split(b"\n")
-    assert reading.readable(found[1].text) == "\ufffd\ufffd x"
-
-
 # ---------------------------------------------------------------- formats
 
 PLAIN = "0 ||| a b ||| LM0= -1.5 TM0= 1 2 ||| -7.25"
@@ -242,19 +234,6 @@ def test_every_distinct_hypothesis_is_scored_once():
     assert values == [[-3.0, -3.123457, -3.0], [-3.0, -1.0], [-2.0]]
 
 
-def test_counts_and_several_scores():
-    added = Added({"LM": FakeScorer(), "LMExact": FakeScorer()}, "N", "OOV", count_sign=-1)
-    (found,) = add_features(nbests("a oov oov"), added)
-    values = found.hypotheses[0].added
-    assert list(values) == added.names() == ["LM", "LMExact", "N", "OOV"]
-    assert (values["N"], values["OOV"]) == (-3.0, -2.0)
-
-
-def test_a_feature_that_is_there_already():
-    with pytest.raises(InputError):
-        list(add_features(nbests("a"), Added({"x": None})))
-
-
 def test_few_lists_are_read_ahead():
     taken = []
 
@@ -303,26 +282,6 @@ def test_features_as_columns_and_back():
     vector = space.vector({"x": (0.5, 0.25), "score": (1.0,)})
     np.testing.assert_array_equal(vector, [1, 0.5, 0.25, 0])
     assert space.weights(vector) == {"score": (1.0,), "x": (0.5, 0.25), "s": (0.0,)}
-    for features in ("x= 1", "x= 1 nan", "x= 1 s= 2 3"):
-        with pytest.raises(InputError, match="line 7: "):
-            space.matrix(lists.NBest("1", [parse(f"1 ||| a ||| {features} ||| 3", 7)]))
-    with pytest.raises(InputError):
-        space.vector({"x": (1.0,)})  # of two
-    with pytest.raises(InputError):
-        weights.Space(["y"], first)
-
-
-def test_a_feature_that_the_first_list_lacks_has_the_size_of_its_weights():
-    first = lists.NBest("0", [parse("0 ||| a ||| x= 1 ||| 3")])
-    second = lists.NBest("1", [parse("1 ||| a ||| x= 1 s= 4 5 ||| 3")])
-    given = {"x": (1.0,), "s": (0.5, 0.25)}
-    space = weights.Space(["x", "s"], first, given)
-    np.testing.assert_array_equal(space.vector(given), [1, 0.5, 0.25])
-    np.testing.assert_array_equal(space.matrix(first), [[1, 0, 0]])
-    with pytest.raises(InputError):
-        space.check_met()
-    np.testing.assert_array_equal(space.matrix(second), [[1, 4, 5]])
-    space.check_met()
 
 
 def test_ranking_keeps_the_order_of_equals():

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from scoring_models import FEW_TARGETS
 
 from fairseq_bnce import Scorer
 from fairseq_bnce.rescoring import language_model as prefixes
@@ -22,7 +23,7 @@ def similar(seed=1, lists=3, size=25):
     return list(found)
 
 
-@pytest.mark.parametrize("name", ["transformer_lm", "lstm_lm"])
+@pytest.mark.parametrize("name", ["transformer_lm", "lstm_lm", FEW_TARGETS])
 def test_scores_are_those_of_whole_sentences(language_model, name, monkeypatch):
     scorer = Scorer.from_checkpoint(language_model(name), exact=True)
     scorer.batch_tokens = 100  # in several groups
@@ -36,21 +37,6 @@ def test_scores_are_those_of_whole_sentences(language_model, name, monkeypatch):
     assert [one.words for one in found] == [len(one.words) - 1 for one in whole]
     assert [one.oov for one in found] == [one.oov for one in whole]
     assert max(one.oov for one in found) > 0
-
-
-def test_words_beyond_the_output_dictionary_are_not_known(language_model):
-    scorer = Scorer.from_checkpoint(language_model("rnn_lm"), exact=True)
-    beyond = scorer.ids(["w1"])[0]
-
-    class Smaller:
-        def __getattr__(self, name):
-            return getattr(scorer, name)
-
-        def is_oov(self, ids):
-            return scorer.is_oov(ids) | (np.asarray(ids) == beyond)
-
-    texts = [f"w1 w2 w3 w4 unheard w{number}" for number in (1, 5, 6, 7)]
-    assert [one.oov for one in prefixes.score(Smaller(), texts)] == [3, 2, 2, 2]
 
 
 def test_no_prefix_is_read_twice(language_model):
@@ -78,15 +64,16 @@ def test_it_is_done_where_it_pays():
     assert prefixes.share_prefixes(similar())
 
 
-def test_models_of_both_sides_words(language_model):
-    scorer = Scorer.from_checkpoint(language_model("lbl_lm both sides"), exact=True)
-    found = [one.total for one in prefixes.score(scorer, similar())]
-    np.testing.assert_allclose(found, scorer.score(similar()), atol=1e-9)
-
-
-def test_sentences_longer_than_the_model_reads(language_model):
-    scorer = Scorer.from_checkpoint(language_model("transformer_lm"), exact=True)
-    texts = [f"{'w1 w2 w3 ' * 30}{end}" for end in ("w4", "w5 w6", "", "w7")]
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("lbl_lm both sides", similar()),
+        # Longer than the model reads.
+        ("transformer_lm", [f"{'w1 w2 w3 ' * 30}{end}" for end in ("w4", "w5 w6", "", "w7")]),
+    ],
+)
+def test_what_cannot_be_scored_by_prefixes(name, texts, language_model):
+    scorer = Scorer.from_checkpoint(language_model(name), exact=True)
     found = [one.total for one in prefixes.score(scorer, texts)]
     assert prefixes.share_prefixes(texts)
     np.testing.assert_allclose(found, scorer.score(texts), atol=1e-4)

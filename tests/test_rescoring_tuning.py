@@ -182,17 +182,16 @@ def best_of_grid(lists, measure, steps=120):
 def test_tuning_finds_what_a_grid_finds(seed):
     lists, measure = problem(seed, features=2), Hits()
     found = tuning.tune(lists, np.array([1.0, 0]), measure, restarts=5)
-    assert found.value >= best_of_grid(lists, measure) - 1e-12
-    assert measure.value(decoded(lists, found.weights)) == pytest.approx(found.value, abs=1e-15)
-    assert np.abs(found.weights).sum() == pytest.approx(1)
+    assert measure.value(decoded(lists, found)) >= best_of_grid(lists, measure) - 1e-12
+    assert np.abs(found).sum() == pytest.approx(1)
 
 
 def test_tuning_is_the_same_for_the_same_seed_and_never_worse_than_its_start():
     lists, start = problem(3, size=30, features=4), np.array([1.0, 0.2, 0, -0.5])
-    first, again = (tuning.tune(lists, start, Hits(), restarts=4, seed=7) for _ in range(2))
-    np.testing.assert_array_equal(first.weights, again.weights)
-    alone = tuning.tune(lists, start, Hits(), restarts=0)
-    assert Hits().value(lists.sums(start)) < alone.value <= first.value
+    *both, alone = (tuning.tune(lists, start, Hits(), restarts, seed=7) for restarts in (4, 4, 0))
+    np.testing.assert_array_equal(*both)
+    before, after, most = (Hits().value(decoded(lists, one)) for one in (start, alone, both[0]))
+    assert before < after <= most
 
 
 def test_a_start_of_zeros_is_not_taken_for_weights():
@@ -201,32 +200,16 @@ def test_a_start_of_zeros_is_not_taken_for_weights():
     lists.counts[:] = [0, 9]
     lists.counts[lists.starts] = [9, 9]
     found = tuning.tune(lists, np.zeros(3), Hits(), restarts=3)
-    assert np.abs(found.weights).sum() == pytest.approx(1)
-    assert found.value == Hits().value(decoded(lists, found.weights)) < 1
+    assert np.abs(found).sum() == pytest.approx(1)
+    assert Hits().value(decoded(lists, found)) < 1
 
 
 def test_starts_fit_features_of_any_scale():
     """Scaling a feature scales its weight, and changes nothing else."""
     lists, start = problem(5, size=30), np.array([1.0, 0, 0])
     scaled = lists._replace(features=lists.features * [1, 2.0**20, 2.0**-20])
-    one, other = (tuning.tune(some, start, Hits()) for some in (lists, scaled))
-    assert one.value == other.value
-
-
-def test_bleu_after_tuning_is_sacrebleus():
-    """From texts to weights: the measure that tuning reports is that of the chosen texts."""
-    rng = np.random.default_rng(0)
-    references = sentences(25, 9)
-    lists = [sentences(6, 100 + i) + [reference[: 3 + i]] for i, reference in enumerate(references)]
-    measure = Bleu()
-    counts = [measure.counts(texts, [r]) for texts, r in zip(lists, references)]
-    together = Lists.join([rng.normal(size=(7, 3)) for _ in lists], counts)
-    found = tuning.tune(together, np.ones(3), measure)
-    texts = [text for some in lists for text in some]
-    chosen = [texts[number] for number in together.best(found.weights)]
-    want = sacrebleu.corpus_bleu(chosen, [references], tokenize="none", force=True).score
-    assert found.value == pytest.approx(want, rel=1e-12)
-    assert want > measure.value(together.sums(np.ones(3)))
+    one, other = (decoded(some, tuning.tune(some, start, Hits())) for some in (lists, scaled))
+    np.testing.assert_array_equal(one, other)
 
 
 # ---------------------------------------------------------------- bootstrap
@@ -237,27 +220,16 @@ def test_intervals_of_a_mean_are_those_of_the_normal_distribution():
     before = np.stack([rng.integers(0, 2, 400), np.ones(400, dtype=int)], 1)
     after = before.copy()
     after[:40, 0] = 1
-    found = compare(before, after, Hits(), resamples=2000, seed=3)
-    assert (found.before, found.after) == (before[:, 0].mean(), after[:, 0].mean())
-    for counts, interval in ((before, found.before_interval), (after, found.after_interval)):
-        half = 1.96 * counts[:, 0].std() / 20
-        want = [counts[:, 0].mean() - half, counts[:, 0].mean() + half]
-        np.testing.assert_allclose(interval, want, atol=0.006)
-    gains = after[:, 0] - before[:, 0]
-    half = 1.96 * gains.std() / 20
-    np.testing.assert_allclose(
-        found.gain_interval, [gains.mean() - half, gains.mean() + half], atol=0.004
+    found, again, other = (
+        compare(before, after, Hits(), resamples=2000, seed=seed) for seed in (3, 3, 4)
     )
-    assert found.sentences == 400
-
-
-def test_resamples_are_the_same_for_both_and_for_the_same_seed():
-    counts = problem(1, size=50).counts
-    same = compare(counts, counts, Hits(), resamples=150)
-    assert same.gain_interval == (0, 0) and same.before_interval == same.after_interval
-    other = counts[::-1].copy()
-    assert compare(counts, other, Hits(), seed=2) == compare(counts, other, Hits(), seed=2)
-    assert compare(counts, other, Hits(), seed=2) != compare(counts, other, Hits(), seed=3)
+    for row, values in zip(found, (before[:, 0], after[:, 0], after[:, 0] - before[:, 0])):
+        half = 1.96 * values.std() / 20
+        mean = values.mean()
+        np.testing.assert_allclose(row, [mean, mean - half, mean + half], atol=0.006)
+        assert row[0] == pytest.approx(mean, abs=1e-12)
+    np.testing.assert_array_equal(found, again)
+    assert (found != other).any()
 
 
 def test_resamples_without_words_in_the_references_do_not_count():
@@ -265,5 +237,4 @@ def test_resamples_without_words_in_the_references_do_not_count():
     empty = [[0, 0]] * 4
     before, after = np.array([[1, 4], *empty]), np.array([[0, 4], *empty])
     found = compare(before, after, WordErrorRate(), resamples=300)
-    assert (found.before, found.after) == (25, 0)
-    assert found.before_interval == (25, 25) and found.gain_interval == (-25, -25)
+    assert found.tolist() == [[25, 25, 25], [0, 0, 0], [-25, -25, -25]]

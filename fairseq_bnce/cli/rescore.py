@@ -129,9 +129,6 @@ def _check_flags(options: argparse.Namespace) -> None:
         raise InputError("--path: required a model, or --weights or --tune")
     common.check_needs(options, "path", "exact", "both", "count_words", "count_oov", "mix_with")
     common.check_needs(options, "tune", "tune_features", "weights_out")
-    if not all(map(all, options.cost)) or len(dict(options.cost)) < len(options.cost):
-        got = " ".join(map("=".join, options.cost))
-        raise InputError(f"--cost: required NAME=FILE, another NAME each time, got {got}")
     if options.cost and not FORMATS[options.format].has_costs:
         raise InputError(f"--cost: required --format kaldi, got {options.format}")
     if options.best and not has_weights:
@@ -261,7 +258,7 @@ class _Rescoring:
         start = space.vector(self.weights or own)
         with common.progress_bar(options, unit=" lines searched") as bar:
             found = tune(lists, start, self.measure, options.restarts, options.seed, bar.update)
-        self.weights = space.weights(found.weights)
+        self.weights = space.weights(found)
         lines = weight_lines(self.weights)
         logger.warning("weights: " + ", ".join(lines))
         if options.weights_out:
@@ -296,14 +293,12 @@ class _Rescoring:
         """Log the measure of the lists' first entries and of the best ones."""
         options = self.options
         found = compare(before, after, self.measure, resamples=options.resamples, seed=options.seed)
-        form, signed = "{:.2f} [{:.2f}, {:.2f}]", "{:+.2f} [{:+.2f}, {:+.2f}]"
-        first = form.format(found.before, *found.before_interval)
-        last = form.format(found.after, *found.after_interval)
-        gain = signed.format(found.after - found.before, *found.gain_interval)
+        forms = *["{:.2f} [{:.2f}, {:.2f}]"] * 2, "{:+.2f} [{:+.2f}, {:+.2f}]"
+        first, last, gain = (form.format(*row) for form, row in zip(forms, found))
         logger.warning(
             f"{self.measure.description}: before {first} (each list's first entry), after {last}, "
             f"difference {gain} (95 % intervals, paired bootstrap: {options.resamples:,} "
-            f"resamples of {found.sentences:,} sentences, seed {options.seed})"
+            f"resamples of {len(before):,} sentences, seed {options.seed})"
         )
         if len(before) < len(self.references):
             logger.warning(f"{len(before):,} of {len(self.references):,} references have a list")

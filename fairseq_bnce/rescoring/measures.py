@@ -6,7 +6,7 @@ Koehn 2004).
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, List, Sequence
 
 import numpy as np
 
@@ -117,44 +117,28 @@ def distinct_counts(
     return measure.counts(list(numbers), references)[rows]
 
 
-class Comparison(NamedTuple):
-    """The measure of two choices of hypotheses for the same sentences, with 95 % intervals.
-
-    Attributes:
-        before, after: the measure.
-        before_interval, after_interval: percentiles 2.5 and 97.5 of the resamples.
-        gain_interval: the same of after - before in each resample.
-        sentences: the number of sentences.
-    """
-
-    before: float
-    after: float
-    before_interval: Tuple[float, float]
-    after_interval: Tuple[float, float]
-    gain_interval: Tuple[float, float]
-    sentences: int
-
-
 def compare(
     before: np.ndarray, after: np.ndarray, measure: Measure, *, resamples: int = 1000, seed: int = 1
-) -> Comparison:
-    """Compare two choices by their counts (sentences, C).
+) -> np.ndarray:
+    """Compare two choices of hypotheses for the same sentences by their counts (sentences, C).
 
     Args:
         before, after: int64 counts of ``measure`` for each sentence.
         measure: :class:`Bleu` or :class:`WordErrorRate`.
         resamples: number of resamples; both choices share them.
         seed: of the resamples.
+
+    Returns:
+        (3, 3) the measure before, after and its difference, each with a 95 % interval: percentiles
+        2.5 and 97.5 of the resamples.
     """
-    generator = np.random.default_rng(seed)
-    size = len(before)
-    values = np.empty((resamples, 2))
-    for resample in range(resamples):
+    generator, size = np.random.default_rng(seed), len(before)
+    sums = [before.sum(0), after.sum(0)]
+    for _ in range(resamples):
         times = np.bincount(generator.integers(size, size=size), minlength=size)
-        values[resample] = measure.values(np.stack([times @ before, times @ after]))
-    old, new = values.T
+        sums += [times @ before, times @ after]
+    old, new = measure.values(np.stack(sums)).reshape(-1, 2).T
+    found = np.stack([old, new, new - old])
     # A resample may have no word in its references, and so no word error rate.
-    low_high = np.nanpercentile([old, new, new - old], [2.5, 97.5], axis=1).T
-    one, two, both = ((low, high) for low, high in low_high.tolist())
-    means = measure.value(before.sum(0)), measure.value(after.sum(0))
-    return Comparison(means[0], means[1], one, two, both, size)
+    intervals = np.nanpercentile(found[:, 1:], [2.5, 97.5], axis=1)
+    return np.column_stack([found[:, 0], *intervals])

@@ -39,13 +39,9 @@ class Lists(NamedTuple):
         sizes = [len(rows) for rows in features]
         return cls(np.concatenate(features), np.concatenate(counts), np.cumsum([0, *sizes[:-1]]))
 
-    def best(self, weights: np.ndarray) -> np.ndarray:
-        """Return (S,) the first hypothesis with the highest total in each list."""
-        return _first_largest(totals(self.features, weights), self.starts)
-
     def sums(self, weights: np.ndarray) -> np.ndarray:
-        """Return (C,) the summed counts of the hypotheses that these weights choose."""
-        return self.counts[self.best(weights)].sum(0)
+        """Return (C,) the summed counts of each list's first hypothesis with the highest total."""
+        return self.counts[_first_largest(totals(self.features, weights), self.starts)].sum(0)
 
 
 def best_step(lists: Lists, weights: np.ndarray, direction: np.ndarray, measure: Measure) -> float:
@@ -125,13 +121,6 @@ def _intervals(corners: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
     return (edges[1:] + edges[:-1]) / 2, np.diff(edges)
 
 
-class Tuned(NamedTuple):
-    """Weights (F,), and the measure of the hypotheses that they choose."""
-
-    weights: np.ndarray
-    value: float
-
-
 def tune(
     lists: Lists,
     start: np.ndarray,
@@ -139,7 +128,7 @@ def tune(
     restarts: int = 10,
     seed: int = 1,
     on_line: Callable[[], object] = lambda: None,
-) -> Tuned:
+) -> np.ndarray:
     """Return the best weights found by searches from ``start`` and from random weights.
 
     Args:
@@ -151,17 +140,23 @@ def tune(
         on_line: called after every line search.
 
     Returns:
-        Weights whose absolute values sum to 1.
+        (F,) weights whose absolute values sum to 1.
     """
     generator = np.random.default_rng(seed)
     starts = [start if start.any() else np.eye(len(start))[0]]
     starts += list(generator.uniform(-1, 1, (restarts, len(start))) / _spread(lists))
     found = [climb(lists, weights, measure, on_line) for weights in starts]
-    return max(found, key=lambda tuned: measure.sign * tuned.value)
+    return max(found, key=lambda pair: measure.sign * pair[0])[1]
 
 
-def climb(lists: Lists, weights: np.ndarray, measure: Measure, on_line: Callable) -> Tuned:
-    """Search along one coordinate after the other, until no coordinate gains."""
+def climb(
+    lists: Lists, weights: np.ndarray, measure: Measure, on_line: Callable
+) -> Tuple[float, np.ndarray]:
+    """Search along one coordinate after the other, until no coordinate gains.
+
+    Returns:
+        the measure and the weights.
+    """
     weights = _normalised(weights)
     value = measure.value(lists.sums(weights))
     idle = 0  # searches in a row without a gain
@@ -175,7 +170,7 @@ def climb(lists: Lists, weights: np.ndarray, measure: Measure, on_line: Callable
         on_line()
         if idle == len(weights):
             break
-    return Tuned(weights, value)
+    return value, weights
 
 
 def _normalised(weights: np.ndarray) -> np.ndarray:

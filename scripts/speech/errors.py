@@ -17,11 +17,9 @@ def counts(texts: Iterable[str], references: Iterable[str]) -> np.ndarray:
 
 def rate(found: np.ndarray) -> List[float]:
     """Return the rate of counts, and its interval."""
-    compared = compare(found, found, WordErrorRate())
-    return [compared.after, *compared.after_interval]
+    return compare(found, found, WordErrorRate())[1].tolist()
 
 
 def difference(before: np.ndarray, after: np.ndarray) -> List[float]:
     """Return the change from one's counts to another's of the same sentences, and its interval."""
-    compared = compare(before, after, WordErrorRate())
-    return [compared.after - compared.before, *compared.gain_interval]
+    return compare(before, after, WordErrorRate())[2].tolist()
