@@ -97,8 +97,8 @@ class KenlmModel:
     ):
         kept: Dict[str, Any] = {"cached": cached, "read_ahead": read_ahead}
         self._offset = unk_score_offset
-        self._copy = functools.partial(KenlmModel, unk_score_offset=self._offset, **kept, **options)
-        self._given = path
+        copy = functools.partial(type(self), unk_score_offset=unk_score_offset, **kept, **options)
+        self._copy = copy, (path,)
         if isinstance(path, language_model.LanguageModel):
             self.path, self.scorer = type(path).__name__.encode(), path
         else:
@@ -165,7 +165,7 @@ class KenlmModel:
         return f"<Model from {os.path.basename(os.fsdecode(self.path))}>"
 
     def __reduce__(self) -> Tuple:
-        return self._copy, (self._given,)
+        return self._copy
 
 
 Model = LanguageModel = KenlmModel  # as KenLM calls it

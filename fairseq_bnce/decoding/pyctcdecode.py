@@ -102,6 +102,5 @@ class PyctcdecodeLM(_LANGUAGE_MODEL):
 
     def save_to_dir(self, filepath: str) -> None:
         """Raise ScoringError: pyctcdecode would load the saved folder as an n-gram model."""
-        hint = "Keep the checkpoint, and make the decoder anew: BeamSearchDecoderCTC(alphabet, lm)"
-        got = f"a {type(self).__name__}. {hint}"
-        raise ScoringError("save_to_dir", "a language model that pyctcdecode can load again", got)
+        required = "a language model that pyctcdecode can load again"
+        raise ScoringError("save_to_dir", required, "a checkpoint's, which stays where it is")

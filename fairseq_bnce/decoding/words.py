@@ -36,8 +36,6 @@ class DecoderWords:
     """
 
     def __init__(self, scorer: LanguageModel, words: Iterable[str], max_oov: float):
-        if isinstance(words, str):  # its characters are no words
-            raise ScoringError("words", "a list of strings", "one string")
         self.words = list(words)
         self.ids = scorer.ids(self.words)
         self.is_oov = scorer.is_oov(self.ids).tolist()
