@@ -29,7 +29,7 @@ FILES = {
     "blank": "\n \n",
 }
 SOME = FILES["nbest"].splitlines()[0]
-OUTPUTS = ["--per-word --summary", "--summary --table", "--table --json", "--out text"]
+OUTPUTS = ["--per-word --summary", "--summary --table", "--out text"]
 SCORE = [
     ("none", "none"),
     ("here", "here"),

@@ -15,7 +15,7 @@ from checkpoint_edits import edited
 from tools import call_command
 
 from fairseq_bnce import Scorer
-from fairseq_bnce.data.completion import Accuracy, Question, read_questions, right_letters
+from fairseq_bnce.data.completion import Question, accuracy, read_questions, right_letters
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.tokens import novel_words
 
@@ -200,7 +200,8 @@ def test_lines_that_are_no_utf8_are_reported_with_their_file(put, kind, caplog):
     [(10, 20, 0.299298, 0.700702), (0, 10, 0.0, 0.277533), (10, 10, 0.722467, 1.0)],
 )
 def test_wilsons_interval(right, asked, low, high):
-    assert Accuracy(right, asked).interval() == pytest.approx((low, high), abs=1e-6)
+    found = accuracy(right, asked)
+    assert (found["low"], found["high"]) == pytest.approx((low, high), abs=1e-6)
 
 
 # ---------------------------------------------------------------- the command
@@ -290,10 +291,9 @@ def test_as_json(complete, put):
     flags = [put("q", MACHINE), "--answers", put("a", MACHINE_ANSWERS), "--exact"]
     text, found = complete(*flags)[1], json.loads(complete(*flags, "--json")[1])
     one = found["exact"]
-    low, high = Accuracy(one["right"], 2).interval()
-    assert (one["low"], one["high"]) == (low, high) and found["path"].endswith(".pt")
-    interval = f"{100 * one['share']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
-    assert text == f"exact: {one['right']} of 2 right, {interval}\n"
+    assert one == accuracy(one["right"], 2) and found["path"].endswith(".pt")
+    share, low, high = (f"{100 * one[key]:.1f}" for key in ("share", "low", "high"))
+    assert text == f"exact: {one['right']} of 2 right, {share} % [{low}, {high}]\n"
 
 
 def test_without_answers_the_choices_are_printed(complete, put, tmp_path):

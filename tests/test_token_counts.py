@@ -114,17 +114,6 @@ def test_targets_of_all_files_and_folders_are_counted(flags, corpus, tmp_path):
         task.load_dataset("train", epoch=2, combine=True)
 
 
-@pytest.mark.parametrize("dtype, got", [(b"\x08", 65535), (b"\x03", -1)], ids=["uint16", "int16"])
-def test_ids_that_no_dictionary_has_are_refused(dtype, got, data):
-    dictionary, index = Dictionary.load(str(data / "dict.txt")), data / "train.idx"
-    tokens = np.memmap(data / "train.bin", mode="r+", dtype=np.uint16)
-    tokens[7] = 2**16 - 1
-    tokens.flush()
-    index.write_bytes(index.read_bytes().replace(b"\x08", dtype, 1))
-    with pytest.raises(InputError, match=f"train: .* {got}"):
-        count_tokens(str(data / "train"), dictionary)
-
-
 @pytest.mark.parametrize("part", ["idx", "bin"])
 @pytest.mark.parametrize("size", [0, 500, None])
 def test_damaged_or_missing_files_are_named(part, size, data):

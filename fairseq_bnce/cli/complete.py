@@ -108,11 +108,8 @@ def _write_table(out: Output, names: List[str], scores: Scores, right: List[str]
 def _accuracies(scores: Scores, right: Sequence[str]) -> Dict[str, Dict[str, float]]:
     """Return each score's share of right choices with its interval, and how often they differ."""
     letters = {name: completion.chosen(values) for name, values in scores.items()}
-    found: Dict[str, Dict[str, float]] = {}
-    for name, choices in letters.items():
-        one = completion.Accuracy(sum(map(operator.eq, choices, right)), len(right))
-        low, high = one.interval()
-        found[name] = {**one._asdict(), "share": one.share, "low": low, "high": high}
+    rights = {name: sum(map(operator.eq, one, right)) for name, one in letters.items()}
+    found = {name: completion.accuracy(count, len(right)) for name, count in rights.items()}
     if len(letters) == 2:
         count = sum(map(operator.ne, *letters.values()))
         found["differ"] = {"count": count, "asked": len(right), "share": count / len(right)}

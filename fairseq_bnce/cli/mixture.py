@@ -66,7 +66,7 @@ def load_model(
     mixture = Mixture(models, weights)
     if options.mix_tune:
         words = common.model_words(options, mixture, default)
-        mixture.fit(map(words, TextLines([options.mix_tune])), **{"tokenized": True, **settings})
+        mixture.fit(map(words, TextLines([options.mix_tune])), tokenized=True, **settings)
         found = ",".join(f"{weight:.4f}" for weight in mixture.weights)
         logger.warning(f"--mix-weight {found} fits {options.mix_tune} best")
     if options.mix_weights_out:

@@ -90,8 +90,6 @@ def run(options: argparse.Namespace) -> None:
     """Score the text."""
     if options.shard and options.document:
         raise InputError("--shard: required lines that are scored by themselves, got --document")
-    if options.table and options.json:
-        raise InputError("--table: required one form of output, got --json too")
     check_mixture(options)
     models = [*common.model_files(options.path, options.data), *options.mix_with, options.mix_tune]
     common.check_outputs({"--out": options.out}, [*options.files, *models])
@@ -102,7 +100,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     """Write the scores of the text."""
-    scorer = load_model(options, **_blocks(options))
+    blocks = {"document": options.document, "context_window": options.context_window}
+    scorer = load_model(options, **blocks)
     words = common.model_words(options, scorer)
     if options.given and not scorer.is_causal:
         raise InputError("--given: required a model of past words, got --bidirectional-context")
@@ -120,7 +119,7 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     sums: Dict[str, Any] = {unit: collections.Counter() for unit in units}
     # Lines of scores on the same terminal show the progress.
     has_bar = options.summary or options.out or not (sys.stdout and sys.stdout.isatty())
-    windows = scorer.score_windows(lines, is_ready=text.is_ready, **_blocks(options))
+    windows = scorer.score_windows(lines, tokenized=True, is_ready=text.is_ready, **blocks)
     bar = common.progress_bar(options, has_bar, **text.bar())
     for window in common.shown(windows, bar, done=lambda: text.read_bytes):
         for score in window:
@@ -143,11 +142,6 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     if options.summary:
         out.write(_summary(sums, options))
     words.end()
-
-
-def _blocks(options: argparse.Namespace) -> Dict[str, Any]:
-    blocks = {"document": options.document, "context_window": options.context_window}
-    return {"tokenized": True, **blocks}
 
 
 def shard(text: str) -> Tuple[int, int]:

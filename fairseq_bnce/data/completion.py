@@ -148,24 +148,18 @@ def _filled(question: str, choice: str, where: str) -> str:
 # ---------------------------------------------------------------- accuracy
 
 
-class Accuracy(NamedTuple):
-    """How many of the questions are answered correctly."""
+def accuracy(right: int, asked: int) -> Dict[str, float]:
+    """Return the share of correct answers, from 0 to 1, and its 95 % interval (Wilson 1927).
 
-    right: int
-    asked: int
-
-    @property
-    def share(self) -> float:
-        """Return the share of correct answers, from 0 to 1."""
-        return self.right / self.asked
-
-    def interval(self) -> Tuple[float, float]:
-        """Return the 95 % confidence interval of the share (Wilson 1927)."""
-        square = Z95**2
-        middle = (self.right + square / 2) / (self.asked + square)
-        spread = self.share * (1 - self.share) / self.asked + square / (4 * self.asked**2)
-        half = Z95 * math.sqrt(spread) * self.asked / (self.asked + square)
-        return max(0.0, middle - half), min(1.0, middle + half)
+    Returns:
+        right, asked, share, low and high, by these names.
+    """
+    share, square = right / asked, Z95**2
+    middle = (right + square / 2) / (asked + square)
+    spread = share * (1 - share) / asked + square / (4 * asked**2)
+    half = Z95 * math.sqrt(spread) * asked / (asked + square)
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    return {"right": right, "asked": asked, "share": share, "low": low, "high": high}
 
 
 def chosen(scores: Sequence[np.ndarray]) -> List[str]:

@@ -123,8 +123,8 @@ def prepare(args: Settings, scratch: Path, made: TrainingText | None = None) -> 
     else:
         _binarise(result, splits, dictionary, args.workers)
     training_text.write(result / ("text" if args.text_only else "bin"), made)
-    settings = dict(vars(args))
-    report = {"settings": settings, "read": dict(notes), "vocabulary": summary, "splits": splits}
+    report = {"settings": dict(vars(args)), "read": dict(notes)}
+    report.update(vocabulary=summary, splits=splits)
     write_report(result, report)
     return report
 

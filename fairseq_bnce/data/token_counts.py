@@ -193,11 +193,10 @@ def _count_words(parts: Iterable[np.ndarray], name: str, dictionary: Dictionary)
     """Count the word ids in arrays, (V,) int64."""
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for part in filter(len, parts):
-        for word in (int(part.min()), int(part.max())):
-            if not 0 <= word < len(counts):
-                required = f"word ids from 0 and below {len(counts)}, the size of dict.txt"
-                advice = "binarise all splits with one dictionary (fairseq-preprocess --srcdict)"
-                raise InputError(f"{name}: required {required}, got id {word}; {advice}")
+        if part.max() >= len(counts):
+            required = f"word ids below {len(counts)}, the size of dict.txt"
+            advice = "binarise all splits with one dictionary (fairseq-preprocess --srcdict)"
+            raise InputError(f"{name}: required {required}, got id {part.max()}; {advice}")
         counts += np.bincount(part.astype(np.int64), minlength=len(counts))
     return counts
 
