@@ -29,7 +29,6 @@ FILES = {
     "blank": "\n \n",
 }
 SOME = FILES["nbest"].splitlines()[0]
-OUTPUTS = ["--per-word --summary", "--summary --table", "--out text"]
 SCORE = [
     ("none", "none"),
     ("here", "here"),
@@ -41,10 +40,9 @@ SCORE = [
     ("text --user-dir none", "--user-dir"),
     ("text --tokenize elvish", "'elvish'"),
     ("text --batch-tokens 0", "--batch-tokens:"),
-    ("text --threads 0", "--threads:"),
     ("text --path BOTH --document", "--document: "),
     ("text --path TRANSFORMER --document --context-window 99", "--context-window: "),
-    *((f"text {flags}", flags.split()[0]) for flags in OUTPUTS),
+    ("text --out text", "--out"),
     ("--shard 1/2 -", "--shard"),
     ("--shard 1/2 --document text", "--shard"),
     ("--given given", "line 2", "w1\tw2\nw1 w2\n"),

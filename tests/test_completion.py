@@ -1,7 +1,6 @@
 """fairseq-bnce complete: questions in three forms, choices by score, accuracy and its interval."""
 
 import csv
-import gzip
 import json
 import os
 import shutil
@@ -27,31 +26,19 @@ TABLE = '''id,question,a),b),c),d),e)
 12,w1 _____ w2,w3,w4,w5 w6,W7,zzz
 '''
 ANSWERS = "id,answer\n1,c\n12,d\n13,a\n"
-MACHINE = """1a) "I [w1], it's w3" .
-1b) "I [w2], it's w3" .
-1c) "I [w3], it's w3" .
-1d) "I [w4], it's w3" .
-1e) "I [w5], it's w3" .
-12a) w1 [w3] w2
-12b) w1 [w4] w2
-12c) w1 [w5 w6] w2
-12d) w1 [W7] w2
-12e) w1 [zzz] w2
-"""
-HUMAN = """1) "I _____, it's w3" .
-\ta) w1
-\tb) w2
-\tc) w3
-\td) w4
-\te) w5
-
-12) w1 _____ w2
-        a) w3
-        b) w4
-        c) w5 w6
-        d) W7
-        e) zzz
-"""
+# By names: sentences, and their choices from a to e.
+QUESTIONS = {"1": ('"I {}, it\'s w3" .', ["w1", "w2", "w3", "w4", "w5"])}
+QUESTIONS["12"] = ("w1 {} w2", ["w3", "w4", "w5 w6", "W7", "zzz"])
+MACHINE = "".join(
+    f"{name}{letter}) {form.format(f'[{choice}]')}\n"
+    for name, (form, choices) in QUESTIONS.items()
+    for letter, choice in zip("abcde", choices)
+)
+HUMAN = "\n".join(
+    f"{name}) {form.format('_____')}\n"
+    + "".join(f"\t{letter}) {choice}\n" for letter, choice in zip("abcde", choices))
+    for name, (form, choices) in QUESTIONS.items()
+)
 HUMAN_ANSWERS = "1) [c] w3\n12) [d] W7\n"
 MACHINE_ANSWERS = """1c) "I [w3], it's w3" .\n12d) w1 [W7] w2\n"""
 
@@ -74,15 +61,11 @@ def complete(command):
 def test_a_path_with_a_colon(complete, put, language_model, tmp_path):
     """Which also stands between several checkpoints."""
     (tmp_path / "12:30").mkdir()
-    model = language_model("rnn_lm")
-    for name in (model.name, "dict.txt"):
-        shutil.copy(model.with_name(name), tmp_path / "12:30" / name)
-    path = tmp_path / "12:30" / model.name
-    assert call_command("complete", "--path", path, put("q.csv", TABLE)) == 0
-    edited(path, path, lambda content: content["cfg"]["task"].update(data="gone"))
-    assert call_command("complete", "--path", path, put("q.csv", TABLE)) == 0
-    given = ["--data", tmp_path / "12:30"]
-    assert call_command("complete", "--path", path, *given, put("q.csv", TABLE)) == 0
+    model, path = language_model("rnn_lm"), tmp_path / "12:30" / "model.pt"
+    shutil.copy(model.with_name("dict.txt"), path.parent)
+    edited(model, path, lambda content: content["cfg"]["task"].update(data="gone"))
+    for given in ([], ["--data", path.parent]):
+        assert call_command("complete", "--path", path, *given, put("q.csv", TABLE)) == 0
 
 
 def rows(text):
@@ -182,15 +165,6 @@ def test_what_is_no_question_or_answer(put, read, content, named):
         read(put("q", content))
 
 
-@pytest.mark.parametrize("kind", [bytes, gzip.compress])
-def test_lines_that_are_no_utf8_are_reported_with_their_file(put, kind, caplog):
-    """And compressed files are read whatever they are called."""
-    content = b"id,question,a),b),c),d),e)\n1,\xff _____,1,2,3,4,5\n"
-    (question,) = read_questions(put("q", kind(content)))
-    assert question.sentences[0] == "\ufffd 1"
-    assert "q: 1 line(s) were not UTF-8" in caplog.text
-
-
 # ---------------------------------------------------------------- accuracy
 
 
@@ -215,8 +189,7 @@ def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, language_mode
     scorer = Scorer.from_checkpoint(language_model("rnn_lm"))
     sentences = [novel_words(s) for q in read_questions(questions) for s in q.sentences]
     found = rows(out.read_text())
-    assert [row["id"] for row in found] == ["1", "12"]
-    assert [row["answer"] for row in found] == ["c", "d"]
+    assert [(row["id"], row["answer"]) for row in found] == [("1", "c"), ("12", "d")]
     choices = {}
     for name, one in (("unnormalized", scorer), ("exact", scorer.with_exact(True))):
         want = one.score(sentences).reshape(2, 5)
@@ -226,10 +199,8 @@ def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, language_mode
         assert [row[name] for row in found] == choices[name]
         right = sum(a == b for a, b in zip(choices[name], "cd"))
         assert f"{name}: {right} of 2 right, {50 * right:.1f} % [" in output
-    differing = sum(a != b for a, b in zip(*choices.values()))
-    assert output.splitlines()[2:] == [
-        f"choices that differ: {differing} of 2, {50 * differing:.1f} %"
-    ]
+    differ = sum(a != b for a, b in zip(*choices.values()))
+    assert output.endswith(f"\nchoices that differ: {differ} of 2, {50 * differ:.1f} %\n")
     assert "out of the vocabulary" in errors
 
 
@@ -280,11 +251,6 @@ def test_a_question_of_fewer_choices(complete, put, language_model, tmp_path):
     values = [found[f"unnormalized_{letter}"] for letter in "abcde"]
     np.testing.assert_allclose([*map(float, values[:2])], want, atol=2e-6)
     assert values[2:] == ["", "", ""] and found["unnormalized"] == "ab"[want.argmax()]
-    for missing in ("13,c", ""):  # of two choices, and none
-        answers = put("a", f"id,answer\n1,a\n12,a\n{missing}\n")
-        status, output, errors = complete(questions, "--answers", answers)
-        assert (status, output) == (2, "")
-        assert errors.startswith(f"fairseq-bnce: error: {answers}: ") and "'13'" in errors
 
 
 def test_as_json(complete, put):

@@ -197,49 +197,29 @@ def test_the_look_ahead_is_the_unigram_distribution(made):
     assert found["unheard"] == pytest.approx(unk - 3, abs=1e-5)
 
 
-def test_words_out_of_the_vocabulary(made, language_model):
-    """They score as <unk> plus the offset, in each decoder's unit."""
+@pytest.mark.parametrize("offset", [-3.0, -math.inf])
+def test_words_out_of_the_vocabulary(offset, made, language_model):
+    """They score as <unk> plus the offset, in each decoder's unit, or are ruled out."""
     scorer = made("lstm_lm")
-    unk, known, end = scorer.score_words(["unheard w1"])[0]
-    lm = FlashlightLM(scorer, WORDS, unk_score_offset=-3.0)
-    state, score = lm.score(lm.start(False), WORDS.index("unheard"))
-    assert score == pytest.approx(unk - 3)
-    assert lm.score(state, WORDS.index("w1"))[1] == pytest.approx(known)
-    lm = PyctcdecodeLM(scorer, WORDS[1:30])
-    for word in ("unheard", "w31"):  # the second is in the model, and none of the unigrams
+    flashlight = FlashlightLM(scorer, WORDS, unk_score_offset=offset)
+    assert np.isfinite(flashlight.unigram_scores()).all()
+    lm = PyctcdecodeLM(scorer, WORDS[1:30], unk_score_offset=offset)
+    model = KenlmModel(str(language_model("lstm_lm")), unk_score_offset=offset)
+    begin, after = kenlm_look_alike.State(), kenlm_look_alike.State()
+    model.BeginSentenceWrite(begin)
+    for word, off in (("unheard", offset), ("w1", 0.0)):
         nats = scorer.score_words([word])[0][0]
-        score, _ = lm.score(lm.get_start_state(), word)
-        assert score == pytest.approx(0.5 * (nats - 10 * LN_10) + 1.5)
-    model = KenlmModel(str(language_model("lstm_lm")), unk_score_offset=-2.0)
-    found = list(model.full_scores("unheard w1"))
-    assert [score for score, _, _ in found] == pytest.approx(
-        [unk / LN_10 - 2, known / LN_10, end / LN_10]
-    )
-    assert [(length, oov) for _, length, oov in found] == [(2, True), (3, False), (4, False)]
-
-
-def test_words_out_of_the_vocabulary_may_be_ruled_out(made, language_model):
-    """0 times infinity is no number: the others keep their scores."""
-    scorer = made("lstm_lm")
-    unheard, known = WORDS.index("unheard"), WORDS.index("w1")
-    lm, plain = FlashlightLM(scorer, WORDS, unk_score_offset=-math.inf), FlashlightLM(scorer, WORDS)
-    start = lm.start(False)
-    assert lm.score(start, unheard)[1] < -9e9
-    assert lm.score(start, known)[1] == plain.score(plain.start(False), known)[1]
-    found, want = lm.unigram_scores(), plain.unigram_scores()
-    assert -math.inf < found[unheard] < -9e9 and found[known] == want[known]
-    lm = PyctcdecodeLM(scorer, unk_score_offset=-math.inf, beta=0.0)
-    assert lm.score(lm.get_start_state(), "unheard")[0] == -math.inf
-    assert math.isfinite(lm.score(lm.get_start_state(), "w1")[0])
-    lm.reset_params(alpha=0.0)
-    assert lm.score(lm.get_start_state(), "unheard")[0] == 0
-    model = KenlmModel(str(language_model("lstm_lm")), unk_score_offset=-math.inf)
-    scores = [score for score, _, _ in model.full_scores("unheard w1")]
-    assert scores[0] == -math.inf and math.isfinite(scores[1])
-    first, after = kenlm_look_alike.State(), kenlm_look_alike.State()
-    model.BeginSentenceWrite(first)
-    assert math.isfinite(model.BaseScore(first, "w1", after))
-    assert model.BaseScore(first, "unheard", after) == -math.inf
+        _, found = flashlight.score(flashlight.start(False), WORDS.index(word))
+        assert found == pytest.approx(nats + max(off, -1e10))
+        want = 0.5 * (nats + off * LN_10) + 1.5
+        assert lm.score(lm.get_start_state(), word)[0] == pytest.approx(want)
+        want = pytest.approx(nats / LN_10 + off)
+        assert model.BaseScore(begin, word, after) == want == next(model.full_scores(word))[0]
+    # In the model, and none of the unigrams:
+    want = 0.5 * (scorer.score_words(["w31"])[0][0] + offset * LN_10) + 1.5
+    assert lm.score(lm.get_start_state(), "w31")[0] == pytest.approx(want)
+    lm.reset_params(alpha=0.0)  # 0 times infinity is no number
+    assert lm.score(lm.get_start_state(), "unheard")[0] == 1.5
 
 
 class Unigrams:

@@ -19,7 +19,6 @@ from fairseq.data import Dictionary, data_utils
 from tools import call_command, write_lines
 
 from fairseq_bnce.data import preparation
-from fairseq_bnce.text import tokens
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = ["line 1", *(f"{i} 1" for i in range(200))]  # a dict.txt for numbered()
@@ -61,18 +60,6 @@ def text_only(tmp_path: Path, *arguments) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "language", "words"),
-    [
-        ("It's Mr. Smith's \"dog & cat\".", "en", "It 's Mr. Smith 's \" dog & cat \" ."),
-        ("l'ami", "fr", "l' ami"),
-        ("the <unk>, (<unk>) and <unk>.", "en", "the <unk> , ( <unk> ) and <unk> ."),
-    ],
-)
-def test_raw_text_is_tokenised(text: str, language: str, words: str) -> None:
-    assert tokens.words_of(text, language) == words.split()
-
-
-@pytest.mark.parametrize(
     ("text", "flags", "expected"),
     [
         (b"a b\n\nc", [], ["a b", "c"]),
@@ -95,11 +82,18 @@ def test_lines_become_words(tmp_path, text: bytes, flags: list[str], expected: l
     assert read(text_only(tmp_path, "--train", tmp_path / "a", *flags) / "train.txt") == expected
 
 
-def test_lower_casing_does_not_hide_the_ends_of_sentences(tmp_path) -> None:
-    write_lines(tmp_path / "a", ["It works. Despite that"])
-    flags = ["--train", tmp_path / "a", "--lowercase", "--text-only", "--out", tmp_path / "out"]
-    assert run(*flags) == 0
-    assert read(tmp_path / "out" / "text" / "train.txt") == ["it works . despite that"]
+@pytest.mark.parametrize(
+    ("text", "flags", "expected"),
+    [
+        # Lower-cased first, the full stop would not end a sentence.
+        ("It works. Despite that", ["--lowercase"], "it works . despite that"),
+        ("l'ami <unk>.", ["--language", "fr"], "l' ami <unk> ."),
+    ],
+)
+def test_raw_text_is_tokenised(tmp_path, text: str, flags: list[str], expected: str) -> None:
+    write_lines(tmp_path / "a", [text])
+    assert run("--train", tmp_path / "a", "--text-only", "--out", tmp_path / "out", *flags) == 0
+    assert read(tmp_path / "out" / "text" / "train.txt") == [expected]
 
 
 def test_several_processes_give_the_same_text(tmp_path, monkeypatch) -> None:
@@ -225,9 +219,6 @@ def test_file_names_that_are_not_utf8(tmp_path, capsys) -> None:
     assert capsys.readouterr().out.endswith("out\\udcff/text\n")
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
     assert report["settings"]["train"] == [str(name)]
-
-
-# ---------------------------------------------------------------- refusals
 
 
 # ---------------------------------------------------------------- the earlier result
