@@ -1,20 +1,14 @@
 """Random inputs by seed, a few for each door: an answer that another way confirms, or an error."""
 
-import argparse
-import contextlib
 import copy
 import csv
 import io
 import random
-from dataclasses import fields
 
 import numpy as np
 import pytest
-from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.tokenizer import tokenize_line
-from omegaconf import OmegaConf
-from tools import build, call_command
+from tools import call_command
 
 from fairseq_bnce import Scorer, checkpoints
 
@@ -134,45 +128,3 @@ def test_damaged_files(command, make, check, run, path, tmp_path):
         if output is not None:
             check(output, content, scorer)
     assert any(ends)
-
-
-# ---------------------------------------------------------------- the flags of fairseq-train
-
-
-VALUES = {
-    float: ["0", "1", "-1", "0.5", "1e39", "nan", "inf", "x"],
-    int: ["0", "1", "7", "-1", "9" * 20, "x", "1.5"],
-    None: ["batch", "2", "\xb2", "-1", "", "auto", "3,0", "(0.9,0.99)", "(nan,0.9)", "None", "{}"],
-}
-
-
-def test_flags_of_training(corpus):
-    """Every criterion builds with what its flags take, or an error names one of the flags."""
-    cfg, task, _ = build(corpus, "--arch", "rnn_lm", "--criterion", "bnce", "--lr", "0.1")
-    ends = []
-    for name, config in sorted(CRITERION_DATACLASS_REGISTRY.items()):
-        if not config.__module__.startswith("fairseq_bnce"):
-            continue
-        rng = random.Random(name)
-        parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, add_help=False)
-        gen_parser_from_dataclass(parser, config(), delete_default=True)
-        own = {field.name for field in fields(config)}
-        flags = [a for a in parser._actions if a.dest in own and a.nargs != 0]
-        for action in rng.sample(flags, min(len(flags), 4)):
-            value = rng.choice(list(action.choices or VALUES.get(action.type, VALUES[None])))
-            section = OmegaConf.structured(config)
-            section._set_parent(cfg)  # where its interpolations look
-            OmegaConf.set_struct(section, False)
-            said = io.StringIO()
-            try:
-                with contextlib.redirect_stderr(said):
-                    given = vars(parser.parse_args([f"{action.option_strings[0]}={value}"]))
-                    section._name = name
-                    section.update({key: one for key, one in given.items() if one is not None})
-                    assert task.build_criterion(section) is not None
-                ends.append(True)
-            except (ValueError, SystemExit) as error:
-                text = f"{error} {said.getvalue()}"
-                assert action.option_strings[0] in text, (name, action.option_strings, value, text)
-                ends.append(False)
-    assert ends.count(True) > 5 and ends.count(False) > 5

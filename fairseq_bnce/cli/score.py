@@ -115,6 +115,7 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     table = csv.writer(out, "excel-tab", lineterminator="")
     if options.table and (options.shard or (1,))[0] == 1:
         table.writerow(["line", "position", "word", "log_prob", "is_oov"])
+    unit = _UNITS[options.base]
     units = ("", "word_") if options.join_subwords else ("",)
     sums: Dict[str, Any] = {unit: collections.Counter() for unit in units}
     # Lines of scores on the same terminal show the progress.
@@ -127,13 +128,14 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
             if options.given or options.no_eos:
                 first = contexts.popleft() if options.given else 0
                 score = _words(score, first, -1 if options.no_eos else None)
+            score = score._replace(log_probs=score.log_probs / unit)
             whole = _joined(score, options.join_subwords)
             if options.nemo:
-                out.write(_rescored(*beams.popleft(), score, options))
+                out.write(_rescored(*beams.popleft(), score.total, *options.nemo))
             elif options.table:
-                table.writerows(_rows(next(numbers), whole, options))
+                table.writerows(_rows(next(numbers), whole))
             elif not options.summary:
-                out.write(form(score, whole, options))
+                out.write(form(score, whole, options.per_word))
             for counts, one in zip(sums.values(), (score, whole)):
                 oov_total = float(one.log_probs[one.is_oov].sum())
                 counts.update(lines=1, tokens=len(one.words), oov=one.oov, oov_total=oov_total)
@@ -206,35 +208,31 @@ def _bad_line(required: str, number: int, line: str) -> InputError:
     return InputError(f"{required}, got {quoted(line)} (line {number:,} of the input)")
 
 
-def _rescored(text: str, before: float, score: SentenceScore, options: argparse.Namespace) -> str:
+def _rescored(text: str, before: float, total: float, alpha: float, beta: float) -> str:
     """Return the line of a beam, as NeMo's eval_neural_rescorer.py computes it."""
-    alpha, beta = options.nemo
-    after = before + alpha * score.total / _UNITS[options.base] + beta * len(text)
-    return f"{text}\t{after:.6f}"
+    return f"{text}\t{before + alpha * total + beta * len(text):.6f}"
 
 
-def _columns(score: SentenceScore, whole: SentenceScore, options: argparse.Namespace) -> str:
+def _columns(score: SentenceScore, whole: SentenceScore, per_word: bool) -> str:
     """Return the line of a score, columns separated by tabs; ``whole`` has whole words."""
-    unit = _UNITS[options.base]
-    line = f"{score.total / unit:.6f}\t{len(score.words)}\t{score.oov}"
-    pairs = zip(whole.words, (whole.log_probs / unit).tolist()) if options.per_word else ()
+    line = f"{score.total:.6f}\t{len(score.words)}\t{score.oov}"
+    pairs = zip(whole.words, whole.log_probs.tolist()) if per_word else ()
     return line + "".join([f"\t{word} {log_prob:.6f}" for word, log_prob in pairs])
 
 
-def _rows(number: int, score: SentenceScore, options: argparse.Namespace) -> Iterator[Tuple]:
+def _rows(number: int, score: SentenceScore) -> Iterator[Tuple]:
     """Yield the rows of a table, one for each word of a line."""
-    log_probs = score.log_probs / _UNITS[options.base]
-    for place, (word, log_prob) in enumerate(zip(score.words, log_probs)):
-        yield number, place + 1, word, f"{log_prob:.6f}", int(score.is_oov[place])
+    each = zip(score.words, score.log_probs.tolist(), score.is_oov.tolist())
+    for place, (word, log_prob, is_oov) in enumerate(each, 1):
+        yield number, place, word, f"{log_prob:.6f}", int(is_oov)
 
 
-def _json_object(score: SentenceScore, whole: SentenceScore, options: argparse.Namespace) -> str:
+def _json_object(score: SentenceScore, whole: SentenceScore, per_word: bool) -> str:
     """Return the line of a score, as JSON; ``whole`` has whole words."""
-    unit = _UNITS[options.base]
-    found: Dict[str, object] = {"log_prob": round(score.total / unit, 6)}
+    found: Dict[str, object] = {"log_prob": round(score.total, 6)}
     found.update(tokens=len(score.words), oov=score.oov)
-    if options.per_word:
-        found.update(words=whole.words, log_probs=(whole.log_probs / unit).round(6).tolist())
+    if per_word:
+        found.update(words=whole.words, log_probs=whole.log_probs.round(6).tolist())
         found["is_oov"] = whole.is_oov.tolist()
     return json.dumps(found, ensure_ascii=False)
 
@@ -242,14 +240,17 @@ def _json_object(score: SentenceScore, whole: SentenceScore, options: argparse.N
 def _summary(sums: Mapping[str, Mapping[str, float]], options: argparse.Namespace) -> str:
     """Return the summary of a text, as JSON or as KenLM's query prints it."""
     found: Dict[str, float] = {}
+    nats = _UNITS[options.base]
     for unit, counts in sums.items():
         total, tokens, oov = counts["total"], counts["tokens"], counts["oov"]
         known, known_total = tokens - oov, total - counts["oov_total"]
-        found[f"{unit}ppl_with_oov"] = math.exp(-total / tokens) if tokens else math.nan
-        found[f"{unit}ppl_without_oov"] = math.exp(-known_total / known) if known else math.nan
-        found.update({f"{unit}oov": oov, f"{unit}tokens": tokens})
+        found[f"{unit}ppl_with_oov"] = math.exp(-nats * total / tokens) if tokens else math.nan
+        without = math.exp(-nats * known_total / known) if known else math.nan
+        found.update(
+            {f"{unit}ppl_without_oov": without, f"{unit}oov": oov, f"{unit}tokens": tokens}
+        )
     if options.json:
-        found.update(lines=sums[""]["lines"], log_prob=sums[""]["total"] / _UNITS[options.base])
+        found.update(lines=sums[""]["lines"], log_prob=sums[""]["total"])
         return json.dumps(common.without_nan(found))
     text = "\n".join(_FORMS[unit] for unit in sums).format(*found.values())
     return text.replace("\tnan", "\tnone")  # without words
