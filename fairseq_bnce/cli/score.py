@@ -115,9 +115,9 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
     table = csv.writer(out, "excel-tab", lineterminator="")
     if options.table and (options.shard or (1,))[0] == 1:
         table.writerow(["line", "position", "word", "log_prob", "is_oov"])
-    unit = _UNITS[options.base]
     units = ("", "word_") if options.join_subwords else ("",)
     sums: Dict[str, Any] = {unit: collections.Counter() for unit in units}
+    nats = _UNITS[options.base]
     # Lines of scores on the same terminal show the progress.
     has_bar = options.summary or options.out or not (sys.stdout and sys.stdout.isatty())
     windows = scorer.score_windows(lines, tokenized=True, is_ready=text.is_ready, **blocks)
@@ -128,7 +128,7 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
             if options.given or options.no_eos:
                 first = contexts.popleft() if options.given else 0
                 score = _words(score, first, -1 if options.no_eos else None)
-            score = score._replace(log_probs=score.log_probs / unit)
+            score = score._replace(log_probs=score.log_probs / nats)
             whole = _joined(score, options.join_subwords)
             if options.nemo:
                 out.write(_rescored(*beams.popleft(), score.total, *options.nemo))
@@ -246,9 +246,8 @@ def _summary(sums: Mapping[str, Mapping[str, float]], options: argparse.Namespac
         known, known_total = tokens - oov, total - counts["oov_total"]
         found[f"{unit}ppl_with_oov"] = math.exp(-nats * total / tokens) if tokens else math.nan
         without = math.exp(-nats * known_total / known) if known else math.nan
-        found.update(
-            {f"{unit}ppl_without_oov": without, f"{unit}oov": oov, f"{unit}tokens": tokens}
-        )
+        found[f"{unit}ppl_without_oov"] = without
+        found.update({f"{unit}oov": oov, f"{unit}tokens": tokens})
     if options.json:
         found.update(lines=sums[""]["lines"], log_prob=sums[""]["total"])
         return json.dumps(common.without_nan(found))
