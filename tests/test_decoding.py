@@ -385,7 +385,9 @@ def test_kenlm_word_by_word_is_the_sentence(language_model):
         after = kenlm_look_alike.State()
         found.append(tuple(model.BaseFullScore(state, word, after)))
         state = after
-    (scores, *rest), (wanted, *others) = map(zip, *()) if False else (zip(*found), zip(*[]))
+    (scores, *rest), (want, *others) = zip(*found), zip(*model.full_scores(sentence))
+    assert scores == pytest.approx(want, abs=1e-5) and rest == others
+    assert rest[0] == (2, 3, 4, 4, 4, 4)
 
 
 def _code_for_kenlm(kenlm, path):

@@ -42,7 +42,7 @@ from fairseq_bnce.errors import InputError, at_least, quoted
 from fairseq_bnce.rescoring.formats import FORMATS
 from fairseq_bnce.rescoring.language_model import Added, add_features
 from fairseq_bnce.rescoring.lists import NBest, unique_lists
-from fairseq_bnce.rescoring.measures import Bleu, Measure, WordErrorRate, compare, distinct_counts
+from fairseq_bnce.rescoring.measures import Bleu, Measure, WordErrorRate, compare
 from fairseq_bnce.rescoring.tuning import Lists, tune
 from fairseq_bnce.rescoring.weights import Space, Weights, ranking, read_weights, weight_lines
 from fairseq_bnce.text.reading import STDIN, numbered_lines, readable
@@ -244,7 +244,7 @@ class _Rescoring:
         for nbest, space in self._weighted(lists, self.tuned):
             features.append(space.matrix(nbest))
             words = [readable(hypothesis.words) for hypothesis in nbest.hypotheses]
-            counts.append(distinct_counts(self.measure, words, self._reference(nbest)))
+            counts.append(self.measure.counts(words, self._reference(nbest)))
             pickle.dump(nbest, scratch)
         if not features:
             raise InputError(f"{self.options.list}: required n-best lists, got nothing")
@@ -285,7 +285,7 @@ class _Rescoring:
                 best.write(self.format.best(ranked[0], totals[order[0]]))
             if self.measure is not None and self.weights:
                 pair = [readable(nbest.hypotheses[0].words), readable(ranked[0].words)]
-                counts.append(distinct_counts(self.measure, pair, self._reference(nbest)))
+                counts.append(self.measure.counts(pair, self._reference(nbest)))
         if counts:
             self._report(*np.array(counts).swapaxes(0, 1))
 

@@ -6,7 +6,7 @@ Koehn 2004).
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, List, Sequence
 
 import numpy as np
 
@@ -28,7 +28,8 @@ class Measure:
 
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """Return (hypotheses, C) int64 counts, for one sentence with one or more references."""
-        return np.array([self._count(text, references) for text in hypotheses], dtype=np.int64)
+        rows = {text: self._count(text, references) for text in dict.fromkeys(hypotheses)}
+        return np.array([rows[text] for text in hypotheses], dtype=np.int64)
 
     def value(self, sums: np.ndarray) -> float:
         """Return the measure of summed counts (C,)."""
@@ -106,15 +107,6 @@ class WordErrorRate(Measure):
         found = self._process(reference, hypothesis)
         errors = found.substitutions + found.deletions + found.insertions
         return [errors, found.hits + found.substitutions + found.deletions]
-
-
-def distinct_counts(
-    measure: Measure, words: Sequence[str], references: Sequence[str]
-) -> np.ndarray:
-    """Return ``measure.counts`` of hypotheses, computed once for each distinct hypothesis."""
-    numbers: Dict[str, int] = {}
-    rows = [numbers.setdefault(text, len(numbers)) for text in words]
-    return measure.counts(list(numbers), references)[rows]
 
 
 def compare(
