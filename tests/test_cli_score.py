@@ -81,15 +81,16 @@ def test_per_word_as_columns_and_json(base, unit, score, file, scorer):
     objects = [json.loads(line) for line in score(*flags, "--json")[1].splitlines()]
     scored = list(scorer.with_exact(True).score_stream(LINES))
     assert len(found) == len(objects) == len(scored)
-    for row, line, want in zip(found, objects, scored):
-        words, scores = zip(*(column.split(" ") for column in row[3:]))
-        assert list(words) == want.words
-        np.testing.assert_allclose(np.array(scores, dtype=float), want.log_probs / unit, atol=1e-6)
-        assert float(row[0]) == pytest.approx(want.total / unit, abs=1e-5)
-        assert line.pop("log_probs") == pytest.approx(want.log_probs / unit, abs=1e-6)
-        assert line.pop("log_prob") == pytest.approx(want.total / unit, abs=1e-6)
-        assert line.pop("is_oov") == want.is_oov.tolist() and line.pop("words") == want.words
-        assert line == {"tokens": len(want.words), "oov": want.oov}
+    for (total, _, _, *pairs), line, want in zip(found, objects, scored):
+        words, scores = zip(*(pair.split(" ") for pair in pairs))
+        log_probs = pytest.approx((want.log_probs / unit).tolist(), abs=2e-6)
+        assert list(words) == want.words and [*map(float, scores)] == log_probs
+        assert float(total) == pytest.approx(want.total / unit, abs=1e-5)
+        assert line == {
+            **{"log_prob": pytest.approx(want.total / unit, abs=1e-5), "log_probs": log_probs},
+            **{"words": want.words, "is_oov": want.is_oov.tolist()},
+            **{"tokens": len(want.words), "oov": want.oov},
+        }
 
 
 @pytest.mark.parametrize(
@@ -102,15 +103,17 @@ def test_a_table_has_a_row_for_each_word(flags, end, unit, score, tmp_path, scor
     status, output, _ = score(tmp_path / "text", "--table", *flags)
     header, *found = csv.reader(output.splitlines(), "excel-tab")
     assert status == 0 and header == ["line", "position", "word", "log_prob", "is_oov"]
-    want = [
-        (number, position, *row)
-        for number, one in enumerate(scorer.score_stream(lines), 1)
-        for position, row in enumerate([*zip(one.words, one.log_probs, one.is_oov)][:end], 1)
+    *found, log_probs, is_oov = zip(*found)
+    scored = list(scorer.score_stream(lines))
+    cells = [
+        (str(number), str(position), word)
+        for number, one in enumerate(scored, 1)
+        for position, word in enumerate(one.words[:end], 1)
     ]
-    for row, (*place, word, log_prob, is_oov) in zip(found, want):
-        assert [*map(int, row[:2]), row[2], int(row[4])] == [*place, word, is_oov]
-        assert float(row[3]) == pytest.approx(log_prob / unit, abs=2e-6)
-    assert len(found) == len(want)
+    assert found == list(zip(*cells))
+    want = np.concatenate([one.log_probs[:end] for one in scored]) / unit
+    np.testing.assert_allclose(np.array(log_probs, dtype=float), want, atol=2e-6)
+    assert [*map(int, is_oov)] == [one for s in scored for one in s.is_oov[:end]]
     out = tmp_path / "out"
     assert score(tmp_path / "text", "--table", *flags, "--out", out)[1] == ""
     assert out.read_text(encoding="utf-8") == output

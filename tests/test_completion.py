@@ -94,35 +94,33 @@ def test_all_forms_give_the_same_answers(put, answers):
     assert right_letters(read_questions(put("q", TABLE)), put("a", answers)) == ["c", "d"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        """id,question,a,b,c
+GAPS = """id,question,a,b,c
 1,I _____ it.,like,lost,
 2,_____ _____ me.,He .. saw,She is at home and not with me.,
 2b,"_____, not _____, is_____.",a b / c / d,e . . f... g,h…i…j
-""",
-        """1a) I [like] it.
+"""
+GAPS_MACHINE = """1a) I [like] it.
 1b) I [lost] it.
 2a) [He] [saw] me.
 2b) [She is at home] [and not with] me.
-""",
-        """1) I _____ it.
+"""
+GAPS_HUMAN = """1) I _____ it.
 a) like
 b) lost
 2) _____ _____ me.
 a) He ... saw
 b) She is at home / and not with
-""",
-    ],
-)
+"""
+
+
+@pytest.mark.parametrize("text", [GAPS, GAPS_MACHINE, GAPS_HUMAN])
 def test_other_numbers_of_choices_and_gaps(put, text):
     """A choice may also be the whole sentence."""
     one, two, *more = read_questions(put("q", text))
     assert one == Question("1", ("I like it.", "I lost it."))
     assert two.sentences == ("He saw me.", "She is at home and not with me.")
-    if more:
-        assert more[0].sentences == ("a b, not c, isd.", "e, not f, isg.", "h, not i, isj.")
+    for each in more:
+        assert each.sentences == ("a b, not c, isd.", "e, not f, isg.", "h, not i, isj.")
 
 
 def test_tables_as_spreadsheets_save_them(put):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -10,7 +11,7 @@ import sys
 import tarfile
 import threading
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import forks
@@ -53,20 +54,12 @@ def make_zip(path: Path, files: dict[str, str]) -> Path:
 
 
 @pytest.fixture
-def url(monkeypatch):
+def url(monkeypatch, tmp_path):
     """The address of CONTENT, and no proxy, which this machine may have for all addresses."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(CONTENT)
-
-        def log_message(self, *_) -> None:
-            pass
-
+    (tmp_path / "a.zip").write_bytes(CONTENT)
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
         threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{http.server_address[1]}/a.zip"
         http.shutdown()

@@ -160,7 +160,7 @@ def test_kaldi_costs(rescore, tmp_path, scorer):
     keys, costs = zip(*(line.split(" ") for line in rescore(*kaldi)[1]))
     want = -scorer.score(["w1 w2", "w1", "", "w3"])
     assert keys == ("u-1", "u-2", "u-3", "v-1")
-    np.testing.assert_allclose(np.array(costs, dtype=float), want, atol=2e-6)
+    assert [*map(float, costs)] == pytest.approx(want.tolist(), abs=2e-6)
     write_lines(tmp_path / "vectors", rescore(*kaldi, "--both", "--count-words")[1])
     lines = (tmp_path / "vectors").read_text().splitlines()
     assert [line.split()[2:5:2] for line in lines] == [[c, n] for c, n in zip(costs, "2101")]
@@ -171,8 +171,6 @@ def test_kaldi_costs(rescore, tmp_path, scorer):
     order = [f"u-{1 + place}" for place in np.argsort(totals[:3])]
     assert [line.split()[0] for line in ranked] == [*order, "v-1"]
     pytest.importorskip("jiwer")
-    tuned = rescore(*kaldi, "--tune", tmp_path / "text", "--tune-features", "lm,x", model=None)
-    assert tuned[0] == 2 and "'x'" in tuned[2]
     write_lines(tmp_path / "x", [f"{line.split()[0]} 1" for line in lines])
     kaldi += ["--cost", f"x={tmp_path / 'x'}"]
     assert rescore(*kaldi, "--tune", tmp_path / "text", model=None)[0] == 0

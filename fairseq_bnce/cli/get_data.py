@@ -101,16 +101,12 @@ def _make_text(
 
 def _counts(corpus: Corpus, splits: dict[str, dict[str, int]]) -> list[dict[str, object]]:
     """Return each published count beside the count here."""
-    found = []
-    if corpus.types is not None:
-        found.append(("types", corpus.types, splits["train"]["types"] + corpus.markers))
-    for split, tokens in corpus.tokens.items():
-        if split in splits:
-            found.append((f"{split} tokens", tokens, splits[split]["tokens"]))
-    if corpus.words is not None:
-        words = sum(split["tokens"] - split["lines"] for split in splits.values())
-        found.append(("words in all splits", corpus.words, words))
-    return [dict(zip(("what", "published", "here"), values)) for values in found]
+    train, words = splits["train"], sum(s["tokens"] - s["lines"] for s in splits.values())
+    found = {"types": (corpus.types, train["types"] + corpus.markers)}
+    found.update((f"{s} tokens", (n, splits[s]["tokens"])) for s, n in corpus.tokens.items())
+    found["words in all splits"] = corpus.words, words
+    each = [(what, *both) for what, both in found.items() if both[0] is not None]
+    return [dict(zip(("what", "published", "here"), values)) for values in each]
 
 
 def _make_questions(options: argparse.Namespace, scratch: Path, questions: list[Question]) -> None:

@@ -116,9 +116,8 @@ def add_result_options(group: Flags) -> None:
     text = "replace what an earlier run of this command left in a FOLDER that has data in it"
     add("--overwrite", text)
     add("--text-only", "write the text (and dict.txt beside it) without running fairseq-preprocess")
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     text = "processes (default: the processors there are)"
-    add("--workers", text, metavar="N", type=at_least(1), default=workers or 1)
+    add("--workers", text, metavar="N", type=at_least(1), default=len(os.sched_getaffinity(0)))
 
 
 def check_sources(args: Settings) -> None:
