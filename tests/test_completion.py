@@ -13,7 +13,6 @@ import pytest
 from checkpoint_edits import edited
 from tools import call_command
 
-from fairseq_bnce import Scorer
 from fairseq_bnce.data.completion import Question, accuracy, read_questions, right_letters
 from fairseq_bnce.errors import InputError
 from fairseq_bnce.text.tokens import novel_words
@@ -46,9 +45,8 @@ MACHINE_ANSWERS = """1c) "I [w3], it's w3" .\n12d) w1 [W7] w2\n"""
 @pytest.fixture
 def put(tmp_path):
     def make(name, content):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return str(path)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        return str(tmp_path / name)
 
     return make
 
@@ -179,12 +177,12 @@ def test_wilsons_interval(right, asked, low, high):
 # ---------------------------------------------------------------- the command
 
 
-def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, language_model, tmp_path):
+def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, made, tmp_path):
     out = tmp_path / "out.csv"
     questions, answers = put("q.csv", TABLE), put("a.csv", ANSWERS)
     status, output, errors = complete(questions, "--answers", answers, "--out", out)
     assert status == 0
-    scorer = Scorer.from_checkpoint(language_model("rnn_lm"))
+    scorer = made("rnn_lm")
     sentences = [novel_words(s) for q in read_questions(questions) for s in q.sentences]
     found = rows(out.read_text())
     assert [(row["id"], row["answer"]) for row in found] == [("1", "c"), ("12", "d")]
@@ -202,7 +200,7 @@ def test_the_likeliest_sentence_is_chosen_both_ways(complete, put, language_mode
     assert "out of the vocabulary" in errors
 
 
-def test_words_may_be_cut_as_prepare_text_cuts_them(complete, put, language_model):
+def test_words_may_be_cut_as_prepare_text_cuts_them(complete, put, made):
     """Which splits no negation as the challenge's novels do, and keeps letters as they are."""
     table = put("q.csv", "id,question,a,b,c,d,e\n1,I don't _____ it.,W1,w2,w3,w4,w5\n")
     expected = {
@@ -215,7 +213,7 @@ def test_words_may_be_cut_as_prepare_text_cuts_them(complete, put, language_mode
     for flags, words in expected.items():
         status, output, _ = complete(table, *flags)
         assert status == 0
-        scorer = Scorer.from_checkpoint(language_model("rnn_lm"))
+        scorer = made("rnn_lm")
         want = scorer.score([words])[0]
         assert float(rows(output)[0]["unnormalized_a"]) == pytest.approx(want, abs=2e-6), flags
 
@@ -237,13 +235,13 @@ def test_several_models_add_their_scores(complete, put, language_model):
     assert status == 2 and "no.pt: required" in errors
 
 
-def test_a_question_of_fewer_choices(complete, put, language_model, tmp_path):
+def test_a_question_of_fewer_choices(complete, put, made, tmp_path):
     """Its other cells in the table are empty."""
     questions = put("q", MACHINE + "13a) w1 [w2]\n13b) w2 [w1] [w3]\n")
     answers = put("a", "id,answer\n1,c\n12,d\n13,b\n")
     status, output, _ = complete(questions, "--answers", answers, "--out", tmp_path / "out")
     assert status == 0 and " of 3 right" in output
-    scorer = Scorer.from_checkpoint(language_model("rnn_lm"))
+    scorer = made("rnn_lm")
     want = scorer.score(["w1 w2", "w2 w1 w3"])
     found = rows((tmp_path / "out").read_text())[2]
     values = [found[f"unnormalized_{letter}"] for letter in "abcde"]

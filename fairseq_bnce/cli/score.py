@@ -134,12 +134,11 @@ def _score(text: TextLines, out: Output, options: argparse.Namespace) -> None:
                 out.write(_rescored(*beams.popleft(), score.total, *options.nemo))
             elif options.table:
                 table.writerows(_rows(next(numbers), whole))
-            elif not options.summary:
+            elif options.summary:
+                for counts, one in zip(sums.values(), (score, whole)):
+                    counts.update(_counts(one))
+            else:
                 out.write(form(score, whole, options.per_word))
-            for counts, one in zip(sums.values(), (score, whole)):
-                oov_total = float(one.log_probs[one.is_oov].sum())
-                counts.update(lines=1, tokens=len(one.words), oov=one.oov, oov_total=oov_total)
-                counts["total"] += one.total
         out.flush()
     if options.summary:
         out.write(_summary(sums, options))
@@ -235,6 +234,12 @@ def _json_object(score: SentenceScore, whole: SentenceScore, per_word: bool) -> 
         found.update(words=whole.words, log_probs=whole.log_probs.round(6).tolist())
         found["is_oov"] = whole.is_oov.tolist()
     return json.dumps(found, ensure_ascii=False)
+
+
+def _counts(score: SentenceScore) -> Dict[str, float]:
+    """Return what a summary adds up over lines."""
+    found: Dict[str, float] = {"lines": 1, "tokens": len(score.words), "total": score.total}
+    return {**found, "oov": score.oov, "oov_total": float(score.log_probs[score.is_oov].sum())}
 
 
 def _summary(sums: Mapping[str, Mapping[str, float]], options: argparse.Namespace) -> str:
