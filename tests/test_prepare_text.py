@@ -264,18 +264,17 @@ def test_a_failure_leaves_the_earlier_result(tmp_path, monkeypatch, step) -> Non
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_of_two_runs_at_once_one_fails(tmp_path, exists) -> None:
+def test_of_two_runs_at_once_one_fails(tmp_path, start_process, exists) -> None:
     out = tmp_path / "out"
     if exists:
         out.mkdir()
-    pipes = dict.fromkeys(("stdin", "stderr"), subprocess.PIPE)
-    command = [*COMMAND, "--train", "-", "--text-only", "--workers", "1", "--out", str(out)]
-    with forks.Popen(command, **pipes) as process:
-        while not list(tmp_path.glob("**/.out.*.tmp")):  # it has begun
-            time.sleep(0.01)
-        text_only(tmp_path, "--train", corpus(tmp_path / "a"))
-        before = (out / "text" / "train.txt").read_bytes()
-        _, errors = process.communicate(b"x y\n", timeout=60)
+    flags = ["--train", "-", "--text-only", "--workers", 1, "--out", out]
+    process = start_process([*COMMAND, *flags])
+    while not list(tmp_path.glob("**/.out.*.tmp")):  # it has begun
+        time.sleep(0.01)
+    text_only(tmp_path, "--train", corpus(tmp_path / "a"))
+    before = (out / "text" / "train.txt").read_bytes()
+    _, errors = process.communicate(b"x y\n", timeout=60)
     assert process.returncode == 2 and b"--out" in errors
     assert (out / "text" / "train.txt").read_bytes() == before
 
@@ -283,21 +282,21 @@ def test_of_two_runs_at_once_one_fails(tmp_path, exists) -> None:
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 )
-def test_an_interrupted_run_leaves_the_earlier_result(tmp_path, number, status) -> None:
+def test_an_interrupted_run_leaves_the_earlier_result(
+    tmp_path, start_process, number, status
+) -> None:
     """While two workers wait for more of a text that has no end."""
     text = text_only(tmp_path, "--train", corpus(tmp_path / "a"))
     before = (text / "train.txt").read_bytes()
     flags = ["--train", "-", "--text-only", "--workers", 2, "--overwrite", "--out", "out"]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
     def hang_up() -> None:  # under nohup, too
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-    command = list(map(str, [*COMMAND, *flags]))
-    with forks.Popen(command, cwd=tmp_path, preexec_fn=hang_up, **pipes) as process:
-        process.stdin.write(b"a b c\n" * 200_000)
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+    process = start_process([*COMMAND, *flags], cwd=tmp_path, preexec_fn=hang_up)
+    process.stdin.write(b"a b c\n" * 200_000)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == status and b"Traceback" not in errors
     assert (text / "train.txt").read_bytes() == before
     assert sorted(os.listdir(tmp_path / "out")) == ["report.json", "text"]

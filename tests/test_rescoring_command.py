@@ -56,21 +56,18 @@ def scorer(language_model):
 class Trial:
     """Lists whose best hypotheses are found by features that are told apart by noise alone."""
 
-    def __init__(self, folder, lists=30, size=8, seed=1, features="A B"):
+    def __init__(self, folder, seed=1):
         rng = random.Random(seed)
         self.nbest, self.reference = folder / f"nbest{seed}", folder / f"reference{seed}"
         self.references, lines = [], []
-        for number in range(lists):
+        for number in range(30):
             words = [f"w{rng.randrange(9)}" for _ in range(rng.randint(4, 9))]
             self.references.append(" ".join(words))
-            for _ in range(size):
+            for _ in range(8):
                 wrong = rng.randint(0, 4)
-                text = [
-                    word if i >= wrong else f"w{rng.randrange(9)}" for i, word in enumerate(words)
-                ]
-                values = [-wrong + rng.gauss(0, 1), -wrong + rng.gauss(0, 1)]
-                own = " ".join(f"{n}= {v:.4f}" for n, v in zip(features.split(), values))
-                lines.append(f"{number} ||| {' '.join(text)} ||| {own} ||| {values[0]:.4f}")
+                text = [f"w{rng.randrange(9)}" for _ in words[:wrong]] + words[wrong:]
+                a, b = (-wrong + rng.gauss(0, 1) for _ in "AB")
+                lines.append(f"{number} ||| {' '.join(text)} ||| A= {a:.4f} B= {b:.4f} ||| {a:.4f}")
         write_lines(self.nbest, lines)
         write_lines(self.reference, self.references)
 
