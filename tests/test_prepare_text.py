@@ -282,9 +282,7 @@ def test_of_two_runs_at_once_one_fails(tmp_path, start_process, exists) -> None:
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 )
-def test_an_interrupted_run_leaves_the_earlier_result(
-    tmp_path, start_process, number, status
-) -> None:
+def test_an_interrupted_run_changes_nothing(tmp_path, start_process, number, status) -> None:
     """While two workers wait for more of a text that has no end."""
     text = text_only(tmp_path, "--train", corpus(tmp_path / "a"))
     before = (text / "train.txt").read_bytes()
