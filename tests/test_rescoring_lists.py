@@ -18,7 +18,7 @@ Score = namedtuple("Score", "words total oov")
 
 
 class FakeScorer:
-    """-1 nat a word, -1 for </s>, and -0.1234567 more for each <unk>; remembers what it scored."""
+    """-1.1234567 nats a word, also for </s>; remembers what it scored."""
 
     exact = False
 
@@ -29,18 +29,11 @@ class FakeScorer:
         for sentence in sentences:
             self.scored.append(sentence)
             words = [*sentence.split(), "</s>"]
-            oov = sentence.split().count("oov")
-            yield Score(words, -len(words) - 0.1234567 * oov, oov)
+            yield Score(words, -1.1234567 * len(words), 0)
 
 
-def parse(text, number=1):
-    return moses.parse(reading.Line(text, "list", number))
-
-
-def read(tmp_path, content, name="list"):
-    path = tmp_path / name
-    path.write_bytes(content)
-    return reading.numbered_lines(str(path))
+def parse(text):
+    return moses.parse(reading.Line(text, "list", 1))
 
 
 # ---------------------------------------------------------------- formats
@@ -96,11 +89,11 @@ def test_all_but_the_addition_stays_as_it_was(before, after):
 
 def nbest_lists(tmp_path, name, text, files):
     """Of a format, from a file ``list`` with this text, the other files being Kaldi's costs."""
-    for file, content in files.items():
+    text = text.format(folder=tmp_path) if name == "srilm" else text
+    for file, content in {"list": text, **files}.items():
         (tmp_path / file).write_text(content)
     costs = {file: str(tmp_path / file) for file in files if name == "kaldi"}
-    content = text.format(folder=tmp_path) if name == "srilm" else text
-    return list(FORMATS[name].read(read(tmp_path, content.encode()), costs))
+    return list(FORMATS[name].read(reading.numbered_lines(str(tmp_path / "list")), costs))
 
 
 KALDI = ("kaldi", "u-a-1 x  y\nu-a-2 x\n", {"ac": "u-a-1 3\nu-a-2 4\n", "lm": "u-a-1 1\nu-a-2 2\n"})
@@ -231,7 +224,7 @@ def test_every_distinct_hypothesis_is_scored_once():
     found = list(add_features(nbests("A b/a oov/a B", "a  b/", "\udcff"), added))
     assert Counter(scorer.scored) == Counter(["a b", "a oov", "", "\ufffd"])
     values = [[one.added["LM"] for one in nbest.hypotheses] for nbest in found]
-    assert values == [[-3.0, -3.123457, -3.0], [-3.0, -1.0], [-2.0]]
+    assert values == [[-3.37037] * 3, [-3.37037, -1.123457], [-2.246913]]
 
 
 def test_few_lists_are_read_ahead():
