@@ -17,7 +17,7 @@ from fairseq_bnce.text.writing import is_special, part_of
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from fairseq_bnce.scoring.language_model import LanguageModel, SentenceScore
+    from fairseq_bnce.scoring.language_model import LanguageModel
 
 Item = TypeVar("Item")
 Flags = argparse._ActionsContainer  # a parser or a group of its flags
@@ -202,14 +202,10 @@ def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings
     return tqdm(disable=None if is_shown else True, file=sys.stderr, **settings)
 
 
-def _length(scored: SentenceScore) -> int:
-    return len(scored.words)
-
-
 def shown(
     items: Iterable[Item],
     bar: tqdm,
-    count: Callable[[Any], tuple[int, int]] = lambda w: (len(w), sum(map(_length, w))),
+    count: Callable[[Any], tuple[int, int]] = lambda w: (len(w), sum(len(s.words) for s in w)),
     done: Optional[Callable[[], int]] = None,
 ) -> Iterator[Item]:
     """Yield items, and show how many lines and words a second they are.

@@ -27,7 +27,7 @@ import logging
 import os
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, cast
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from fairseq_bnce.cli import common
 from fairseq_bnce.errors import InputError, at_least
@@ -99,16 +99,14 @@ def run(options: argparse.Namespace) -> None:
     numbers: Dict[str, Any] = {"log_z": scorer.log_z, **diagnosis.summary(found.measures)}
     if not scorer.is_self_normalised:
         del numbers["u_ppl"]  # no log Z makes probabilities of its scores
-    state = ScoringState()
-    state.mu_z, state.sigma_z = numbers["mu_z"], numbers["sigma_z"]
+    state, measured = ScoringState(), numbers
     if kept is not None:
         try:
             reduced, measured = diagnosis.fit_offset(scorer, kept, rows)
         except ValueError as error:
             raise InputError(f"--reduced-partition: {error}") from None
-        numbers["offset"] = measured
-        state.mu_z, state.sigma_z = measured["mu_z"], measured["sigma_z"]
-        state.reduced_partition = reduced._asdict()
+        numbers["offset"], state.reduced_partition = measured, reduced._asdict()
+    state.mu_z, state.sigma_z = measured["mu_z"], measured["sigma_z"]
     contexts = found.farthest()
     with Output() as out:
         out.write((_as_json if options.json else _as_text)(numbers, contexts))
@@ -123,9 +121,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _fill(found: Diagnosis, scorer: Scorer, options: argparse.Namespace) -> None:
     words, text = common.model_words(options, scorer), TextLines(options.files)
-    lines, kept = cast("Iterable[str]", text), found.kept
-    if kept is not None and not options.document:
-        lines = sampled(text, kept.most)
+    kept = found.kept
+    lines: Iterable[str] = text if kept is None or options.document else sampled(text, kept.most)
     windows = found.fill(scorer, map(words, lines), document=options.document)
     bar = common.progress_bar(options, **text.bar())
     for _ in common.shown(windows, bar, done=lambda: text.read_bytes):

@@ -195,7 +195,10 @@ class Histories:
         return [h for h in dict.fromkeys(histories) if self._batch_of(h) is None]
 
     def _read_on(self, histories: Sequence[History]) -> NextWords:
-        """Read one batch of histories whose parents were read."""
+        """Read one batch of histories whose parents were read, and keep it.
+
+        The batches used longest ago are forgotten if there are too many.
+        """
         by_batch: Dict[Any, List[History]] = {}
         for history in histories:
             by_batch.setdefault(self._batch_of(history.parent), []).append(history)
@@ -203,17 +206,13 @@ class Histories:
         states = [batch.state.select(own) for batch, own in rows.items()]
         together = [history for some in by_batch.values() for history in some]
         words = [history.word for history in together]
-        read = self.scorer.read_on(states[0].concatenate(states), words)
-        return self._keep(self._next_words(read), together)
-
-    def _keep(self, batch: NextWords, histories: Sequence[History]) -> NextWords:
-        """Keep a batch; forget the batches used longest ago if there are too many."""
+        batch = self._next_words(self.scorer.read_on(states[0].concatenate(states), words))
         link = weakref.ref(batch)
-        for row, history in enumerate(histories):
+        for row, history in enumerate(together):
             history._batch, history._row = link, row
         self._batches[batch] = None
-        self._kept += len(histories)
-        self.counts[1] += len(histories)
+        self._kept += len(together)
+        self.counts[1] += len(together)
         self.counts[2] += 1
         while self._kept > self.cached and len(self._batches) > 1:
             oldest, _ = self._batches.popitem(last=False)
