@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_decoders import TENS, UNITS, WORDS, best, emissions
+from test_decoders import WORDS, best, emissions
 from tools import write_lines
 
 from fairseq_bnce import Scorer
@@ -47,15 +47,8 @@ def printed(name, capsys):
 
 
 def test_every_example_is_run_here():
-    assert set(EXAMPLES) == {
-        "flashlight",
-        "torchaudio",
-        "pyctcdecode",
-        "KenLM's interface",
-        "ESPnet",
-        "SpeechBrain",
-    }
-    assert len(TENS) == len(UNITS) == 4
+    names = "ESPnet, KenLM's interface, SpeechBrain, flashlight, pyctcdecode, torchaudio"
+    assert ", ".join(sorted(EXAMPLES)) == names
 
 
 @pytest.mark.parametrize("name", ["flashlight", "pyctcdecode"])
