@@ -1,7 +1,6 @@
 """fairseq-bnce rescore: lists in and out, weights tuned and applied, and all that is refused."""
 
 import contextlib
-import gzip
 import json
 import random
 import re
@@ -107,14 +106,10 @@ def test_bytes_that_are_no_utf8_stay(rescore, nbest, tmp_path):
     assert re.sub(rb" BNCE= \S+", b"", (tmp_path / "out").read_bytes()) == content
 
 
-def test_standard_input_gzip_and_a_file_out(rescore, nbest, tmp_path, stdin):
+def test_standard_input(rescore, nbest, stdin):
     _, want, _ = rescore(nbest)
     stdin(nbest)
     assert rescore() == (0, want, "")
-    (tmp_path / "nbest.gz").write_bytes(gzip.compress(nbest.read_bytes()))
-    out = tmp_path / "out"
-    assert rescore(tmp_path / "nbest.gz", "--out", out) == (0, [], "")
-    assert out.read_text().splitlines() == want
 
 
 def test_words_are_made_of_hypotheses_as_of_text(rescore, nbest, scorer):

@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 
 from fairseq_bnce.rescoring import tuning
-from fairseq_bnce.rescoring.measures import Bleu, WordErrorRate, compare
+from fairseq_bnce.rescoring.measures import Bleu, Measure, WordErrorRate, compare
 from fairseq_bnce.rescoring.tuning import Lists, best_step, error_surface
 
 
@@ -31,7 +31,7 @@ def problem(seed, size=12, features=3, ties=False):
     return Lists.join(rows, counts)
 
 
-class Hits:
+class Hits(Measure):
     """Not additive over sentences, like BLEU: hits by trials, trials being counted too."""
 
     def __init__(self, sign=1):
@@ -39,9 +39,6 @@ class Hits:
 
     def values(self, sums):
         return sums[:, 0] / sums[:, 1]
-
-    def value(self, sums):
-        return sums[0] / sums[1]
 
 
 # ---------------------------------------------------------------- measures
