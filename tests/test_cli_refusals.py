@@ -75,6 +75,7 @@ RESCORE = [
     ("nbest --tune out --weights-out out", "error: --weights-out: "),
     ("nbest --path m.pt --out dict.txt", "error: --out: "),
     ("nbest --weights TM=1 --cost a=nbest", "--cost: "),
+    ("kaldi --format kaldi --weights a=1 --cost costs", "--cost: "),
     ("nbest --weights TM=1 --weights-out out", "--weights-out: "),
     ("nbest --weights TM=1 --tune-features TM,score", "--tune-features: "),
     ("given --weights score=1", "given, line 1: ", "0 ||| a ||| score= 5 ||| 1\n"),

@@ -72,14 +72,19 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
     add("list", text, metavar="NBEST", nargs="?", default=STDIN)
     add("--format", "of NBEST (default: moses)", choices=tuple(FORMATS), default="moses")
     text = "costs of a Kaldi list, 'utterance-n cost' in the list's order, as the feature NAME"
-    costs = {"type": lambda text: text.partition("=")[::2], "action": "append"}
-    add("--cost", text, metavar="NAME=FILE", default=[], **costs)
+    add("--cost", text, metavar="NAME=FILE", type=_cost, action="append", default=[])
     add = common.flag_adder(parser.add_argument_group("features"))
     text = "name of the added score (default: BNCE)"
     add("--feature", text, metavar="NAME", default="BNCE")
     add("--both", "add unnormalised scores, and those of the softmax as NAMEExact")
     add("--count-words", "add the number of the hypothesis' words as NAMEWords")
     add("--count-oov", "add the number of words that the model does not know as NAMEOOV")
+
+
+def _cost(text: str) -> Tuple[str, str]:
+    """Return NAME and FILE of ``NAME=FILE``: a type for argparse."""
+    name, file = text.split("=", 1)
+    return name, file
 
 
 def _add_weight_flags(parser: argparse.ArgumentParser) -> None:
