@@ -67,6 +67,13 @@ RESCORE = [
     ("nbest --path x --best x", "--best"),
     ("nbest --weights 'TM=1 2'", "--weights"),
     ("nbest --weights weights", "weights, line 2"),
+    *(
+        (f"nbest --weights {given}", named)
+        for given, named in (
+            *(("TM=1,LM=x", "line 2"), ("TM=nan", "line 1"), ("=1", "line 1"), ("none", "none: ")),
+            *(("'TM=1 LM=2'", "line 1"), ("#=", "--weights: ")),
+        )
+    ),
     ("nbest --tune none", "none"),
     ("nbest --tune nbest --path x --best none/file", "none/file: required"),
     ("nbest --tune nbest --path x --best here", "here: required"),

@@ -217,22 +217,10 @@ def test_words_out_of_the_vocabulary(offset, made, language_model):
     assert lm.score(lm.get_start_state(), "unheard")[0] == 1.5
 
 
-class Unigrams:
-    """What pyctcdecode's n-gram class asks of a kenlm.Model."""
-
-    order = 1
-
-    def __init__(self, words):
-        self.words = set(words)
-
-    def __contains__(self, word):
-        return word in self.words
-
-
 def test_partial_words_as_the_n_gram_class_has_them(made):
     words = [f"w{number}" for number in range(0, 60, 3)]
     ours = PyctcdecodeLM(made("lstm_lm"), words, unk_score_offset=-7.0)
-    theirs = LanguageModel(Unigrams(words), words, unk_score_offset=-7.0)
+    theirs = LanguageModel(KenlmModel(made("lstm_lm")), words, unk_score_offset=-7.0)
     for beginning in ("w", "w1", "w12", "w13", "x", "w123456789", "wwwwwwwwwww"):
         assert ours.score_partial_token(beginning) == theirs.score_partial_token(beginning)
     without_unigrams = PyctcdecodeLM(made("lstm_lm"))

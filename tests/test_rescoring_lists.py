@@ -252,22 +252,6 @@ def test_weights_of_a_command_and_of_a_file(tmp_path):
     assert weights.read_weights(str(tmp_path / "w")) == want
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ("LM=1,TM=x", "line 2: "),
-        ("LM=nan", "line 1: "),
-        ("=1", "line 1: "),
-        ("TM=1 LM=2", "line 1: "),
-        ("none", "none: "),
-        ("#=", "--weights: "),
-    ],
-)
-def test_weights_that_are_none(given, named):
-    with pytest.raises(InputError, match=named):
-        weights.read_weights(given)
-
-
 def test_features_as_columns_and_back():
     first = lists.NBest("0", [parse("0 ||| a ||| x= 1 2 ||| 3"), parse("0 ||| b ||| s=4 ||| 5")])
     space = weights.Space(["score", "x", "s"], first)
