@@ -82,6 +82,7 @@ RESCORE = [
     ("nbest --tune out --weights-out out", "error: --weights-out: "),
     ("nbest --path m.pt --out dict.txt", "error: --out: "),
     ("nbest --weights TM=1 --cost a=nbest", "--cost: "),
+    ("nbest --format srilm --weights ascore=1 --cost a=costs", "--cost: "),
     ("kaldi --format kaldi --weights a=1 --cost costs", "--cost: "),
     ("nbest --weights TM=1 --weights-out out", "--weights-out: "),
     ("nbest --weights TM=1 --tune-features TM,score", "--tune-features: "),

@@ -166,7 +166,7 @@ class _Rescoring:
         # The names of the added features, by flags.
         flags = [flag for flag in _SUFFIXES if getattr(options, flag)]
         self.added = {flag: options.feature + _SUFFIXES[flag] for flag in flags}
-        self.own = self.format.own_features(self.costs)
+        self.own = [*self.costs, *self.format.own_features]
         self.tuned = self._tuned_names() if options.tune else []
         weighted = {*self.tuned, *self.weights}
         if self.added and weighted and weighted.isdisjoint(self.added.values()):

@@ -73,10 +73,7 @@ class Format(Protocol):
     count_sign: int = 1  # -1 if features are negative costs
     metric: str = "bleu"  # the default of --metric
     has_costs: bool = False  # whether features come in files of their own
-
-    def own_features(self, costs: Dict[str, str]) -> List[str]:
-        """Return the names of the scores of the system that made the lists."""
-        return [SCORE]
+    own_features: Sequence[str] = (SCORE,)  # scores of the system, in the lists themselves
 
     def read(self, lines: Iterable[Line], costs: Dict[str, str]) -> Iterator[NBest]:
         """Yield the lists.

@@ -25,10 +25,7 @@ class Kaldi(Format):
     """Reads hypotheses with their costs; writes costs, or the hypotheses' unchanged lines."""
 
     count_sign, metric, has_costs = -1, "wer", True
-
-    def own_features(self, costs: Dict[str, str]) -> List[str]:
-        """Return the names of the costs."""
-        return list(costs)
+    own_features: Sequence[str] = ()
 
     def read(self, lines: Iterable[Line], costs: Dict[str, str]) -> Iterator[NBest]:
         """Yield the lists.

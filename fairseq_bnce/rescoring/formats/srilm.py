@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, Optional, Tuple
 
 from fairseq_bnce.errors import quoted
 from fairseq_bnce.rescoring.formats.kaldi import Kaldi
@@ -23,11 +23,7 @@ _SCORES = ["ascore", "lscore", "nwords"]
 class Srilm(Kaldi):
     """Reads hypotheses; writes scores alone, or unchanged lines. References are as Kaldi's."""
 
-    count_sign = 1
-
-    def own_features(self, costs: Dict[str, str]) -> List[str]:
-        """Return the names of the columns."""
-        return _SCORES
+    count_sign, has_costs, own_features = 1, False, _SCORES
 
     def read(self, lines: Iterable[Line], costs: Dict[str, str]) -> Iterator[NBest]:
         """Yield the list of each file; raise InputError for a line of another form."""
