@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Optional, Tuple, Union
+from typing import Any, Iterable, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -62,8 +62,8 @@ class EspnetScorer(BatchPartialScorerInterface):
         self, y: Tensor, next_tokens: Tensor, state: Optional[History], x: Tensor
     ) -> Tuple[Tensor, History]:
         """Return the scores (n,) of n tokens after y (T,), in nats, and the state of y."""
-        (history,) = self._read(y[None], [state])
-        return self._scores(history, next_tokens.cpu().numpy()).to(y.device), history
+        scores, (history,) = self.batch_score_partial(y[None], next_tokens[None], [state], x)
+        return scores[0, next_tokens], history
 
     def batch_score_partial(
         self, ys: Tensor, next_tokens: Optional[Tensor], states: List[Optional[History]], xs: Tensor
@@ -73,21 +73,13 @@ class EspnetScorer(BatchPartialScorerInterface):
         If ``next_tokens`` (B, n) is given, other tokens are ruled out, as ESPnet's own CTC scorer
         does it.
         """
-        histories = self._read(ys, states)
+        pairs = zip(states, self._ids[ys[:, -1].cpu().numpy()].tolist())
+        start, after = self.histories.start, self.histories.after
+        histories = [start() if state is None else after(state, last) for state, last in pairs]
+        self.histories.read(histories)  # in one batch
         scores = torch.full((len(ys), len(self._ids)), FORBIDDEN)
         for row, history in enumerate(histories):
             tokens = slice(None) if next_tokens is None else next_tokens[row].cpu().numpy()
-            scores[row, tokens] = self._scores(history, tokens)
+            found = self.histories.scores(history, self._ids[tokens]) + self._offsets[tokens]
+            scores[row, tokens] = torch.from_numpy(found).float()
         return scores.to(ys.device), histories
-
-    def _read(self, ys: Tensor, states: List[Optional[History]]) -> List[History]:
-        """Return the histories of ys, read in one batch."""
-        pairs = zip(states, self._ids[ys[:, -1].cpu().numpy()].tolist())
-        start, after = self.histories.start, self.histories.after
-        found = [start() if state is None else after(state, last) for state, last in pairs]
-        self.histories.read(found)
-        return found
-
-    def _scores(self, history: History, tokens: Union[slice, np.ndarray]) -> Tensor:
-        found = self.histories.scores(history, self._ids[tokens]) + self._offsets[tokens]
-        return torch.from_numpy(found).float()
