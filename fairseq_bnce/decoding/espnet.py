@@ -79,7 +79,7 @@ class EspnetScorer(BatchPartialScorerInterface):
         self.histories.read(histories)  # in one batch
         scores = torch.full((len(ys), len(self._ids)), FORBIDDEN)
         for row, history in enumerate(histories):
-            tokens = slice(None) if next_tokens is None else next_tokens[row].cpu().numpy()
+            tokens: Any = slice(None) if next_tokens is None else next_tokens[row].cpu().numpy()
             found = self.histories.scores(history, self._ids[tokens]) + self._offsets[tokens]
             scores[row, tokens] = torch.from_numpy(found).float()
         return scores.to(ys.device), histories
