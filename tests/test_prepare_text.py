@@ -235,21 +235,15 @@ def test_overwrite_replaces_its_own_and_nothing_else(tmp_path, capsys) -> None:
     assert (text / "train.txt").read_bytes() == before
 
 
-@pytest.mark.parametrize("step", ["write the report", "move the result"])
-def test_a_failure_leaves_the_earlier_result(tmp_path, monkeypatch, step) -> None:
-    def fail(*_, **__) -> None:
-        raise OSError(28, "No space left on device")
-
+def test_a_failure_to_move_the_result_leaves_the_earlier_one(tmp_path, monkeypatch) -> None:
     def fail_to_move(path: Path, target: Path) -> Path:
-        return fail() if path.parts[-2:] == ("result", "text") else rename(path, target)
+        if path.parts[-2:] == ("result", "text"):
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
 
-    text = text_only(tmp_path, "--train", corpus(tmp_path / "a"))
+    text, rename = text_only(tmp_path, "--train", corpus(tmp_path / "a")), Path.rename
     before = {path: path.read_bytes() for path in text.iterdir()}
-    rename = Path.rename
-    if step == "write the report":
-        monkeypatch.setattr(preparation, "write_report", fail)
-    else:
-        monkeypatch.setattr(Path, "rename", fail_to_move)
+    monkeypatch.setattr(Path, "rename", fail_to_move)
     flags = ["--tokenized", "--text-only", "--train", tmp_path / "a", "--overwrite", "--out"]
     assert run(*flags, tmp_path / "out") == 2
     assert {path: path.read_bytes() for path in text.iterdir()} == before
