@@ -202,10 +202,14 @@ def progress_bar(options: argparse.Namespace, is_wanted: bool = True, **settings
     return tqdm(disable=None if is_shown else True, file=sys.stderr, **settings)
 
 
+def _lines_and_words(window: Any) -> tuple[int, int]:
+    return len(window), sum(len(score.words) for score in window)
+
+
 def shown(
     items: Iterable[Item],
     bar: tqdm,
-    count: Callable[[Any], tuple[int, int]] = lambda w: (len(w), sum(len(s.words) for s in w)),
+    count: Callable[[Any], tuple[int, int]] = _lines_and_words,
     done: Optional[Callable[[], int]] = None,
 ) -> Iterator[Item]:
     """Yield items, and show how many lines and words a second they are.

@@ -123,7 +123,7 @@ def prepare(args: Settings, scratch: Path, made: TrainingText | None = None) -> 
     else:
         _binarise(result, splits, dictionary, args.workers)
     training_text.write(result / ("text" if args.text_only else "bin"), made)
-    report = {"settings": dict(vars(args)), "read": dict(notes)}
+    report: Report = {"settings": dict(vars(args)), "read": dict(notes)}
     report.update(vocabulary=summary, splits=splits)
     write_report(result, report)
     return report
