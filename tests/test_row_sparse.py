@@ -108,6 +108,24 @@ def test_same_as_dense(architecture, optimizer, corpus):
     assert max(dense_norms) > 0.004
 
 
+def test_dense_parameters_have_a_rate_of_their_own(corpus):
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "sparse_sgd", "--row-sparse"]
+    start, whole, half = (
+        trained(corpus, *flags, "--lr", "0.5", "--dense-lr-scale", scale, updates=updates)[0]
+        for scale, updates in (("1", 0), ("1", 1), ("0.5", 1))
+    )
+    for name, value in start.items():
+        is_rows = "embed_tokens" in name or "fc_out" in name
+        moved = (half[name] - value) / (1 if is_rows else 0.5)
+        assert torch.allclose(moved, whole[name] - value) and moved.any(), name
+
+
+def test_the_rate_of_dense_parameters_needs_rows(corpus):
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "sparse_sgd", "--dense-lr-scale", "0.5"]
+    with pytest.raises(ValueError, match="--dense-lr-scale"):
+        trained(corpus, *flags)
+
+
 @pytest.mark.parametrize("optimizer", SAME)
 def test_dense_is_as_fairseqs_own(optimizer, corpus):
     """With its clipping, which is in float32: to that precision."""

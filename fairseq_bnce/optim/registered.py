@@ -31,6 +31,9 @@ class RuleConfig(FairseqDataclass):
     weight_decay: float = flag(
         0.0, "weight decay; must be 0 with --row-sparse", argparse_alias="--wd"
     )
+    dense_lr_scale: float = flag(
+        1.0, "with --row-sparse: what --lr is multiplied by for all parameters that are not rows"
+    )
     lr: List[float] = II("optimization.lr")
 
 
@@ -56,7 +59,7 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
 
     Args:
         cfg: the optimiser's configuration.
-        params: dense and row-sparse parameters together.
+        params: dense and row-sparse parameters together. With --dense-lr-scale they are two groups.
     """
 
     rule: type
@@ -68,7 +71,16 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
 
     def __init__(self, cfg: FairseqDataclass, params: Iterable[nn.Parameter]):
         super().__init__(cfg)
-        self._optimizer = self.rule(params, **self.optimizer_config)
+        scale = getattr(cfg, "dense_lr_scale", 1.0)
+        own: List[nn.Parameter] = []
+        scaled: List[nn.Parameter] = []
+        for parameter in params:
+            is_own = scale == 1 or row_sparse.is_marked(parameter)
+            (own if is_own else scaled).append(parameter)
+        require("--dense-lr-scale", "1 without --row-sparse", scale, bool(own))
+        groups = [{"params": own}, {"params": scaled, "lr_scale": scale}][: 1 + bool(scaled)]
+        self._optimizer = self.rule(groups, **self.optimizer_config)
+        self.set_lr(self.get_lr())
 
     @property
     def optimizer_config(self) -> Dict[str, object]:
@@ -77,6 +89,11 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         lr = float(lr[0]) if hasattr(lr, "__getitem__") else float(lr)
         own = {name: getattr(self.cfg, field) for name, field in self.own_options.items()}
         return {"lr": lr, "weight_decay": self.cfg.weight_decay, **own}
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate of rows, and its multiple for other parameters."""
+        for group in self.param_groups:
+            group["lr"] = lr * group.get("lr_scale", 1.0)
 
     def all_reduce_grads(self, module: nn.Module) -> None:
         """Average gradients over the ranks: dense ones by the wrapper, row-sparse ones here."""
