@@ -3,12 +3,12 @@
 ``runs/label=bnce@0.07/train/curve/update=500/ppl`` goes into ``runs``, keeps the entries with the
 label ``bnce@0.07``, and of their curves the points after 500 updates. A path may lead to several
 values, as to those of several seeds. A number chooses an entry of a list by its place, ``a|b``
-several names, and ``*`` any text of a choice; a choice of a list is its texts with commas.
+several names or places, and ``*`` any text of a choice; a choice of a list is its texts with commas.
 
-:func:`calculate` also takes a word before a path, ``mean``, ``sd``, ``min`` or ``max`` of several
-values, and between two paths, or a path and a number,
+:func:`calculate` also takes a word before a path, ``mean``, ``sd``, ``count``, ``min`` or ``max`` of
+several values, and between two paths, or a path and a number,
 
-- ``/``: how many times the second is in the first;
+- ``/`` and ``times``: the quotient and the product;
 - ``over``, ``under``: by how many per cent the first is above or below the second;
 - ``of``: how many per cent the first is of the second.
 """
@@ -23,11 +23,13 @@ from typing import Any, Callable, Dict, Iterable, List, Sequence
 _OF_SEVERAL: Dict[str, Callable[[Sequence[float]], float]] = {
     "mean": statistics.fmean,
     "sd": statistics.stdev,
+    "count": len,
     "min": min,
     "max": max,
 }
 _OF_TWO: Dict[str, Callable[[float, float], float]] = {
     "/": lambda one, other: one / other,
+    "times": lambda one, other: one * other,
     "over": lambda one, other: 100 * (one / other - 1),
     "under": lambda one, other: 100 * (1 - one / other),
     "of": lambda one, other: 100 * one / other,
@@ -70,8 +72,8 @@ def _operand(text: str, read: Callable[[str], List[Any]]) -> List[Any]:
 
 def _step(value: Any, part: str) -> Iterable[Any]:
     if isinstance(value, list):
-        if part.isdigit():
-            return value[int(part) : int(part) + 1]
+        if part.replace("|", "").isdigit():
+            return [value[int(place)] for place in part.split("|") if int(place) < len(value)]
         return [found for one in value for found in _step(one, part)]
     if not isinstance(value, dict):
         return []

@@ -20,25 +20,13 @@ def _rendered(about: Union[str, Dict[str, Any]], *files: Any) -> List[str]:
     """Return the lines of a table."""
     if isinstance(about, str):
         return _function(about)(*files)
-    heads, named, columns = (
-        about.get("heads", [""]),
-        about.get("rows", {}),
-        about.get("columns", []),
-    )
-    if isinstance(columns, str):
-        columns = _function(columns)(*files)
-    if "by_vocabulary" in about:
-        columns = [*rows.by_vocabulary(*about["by_vocabulary"], *files), *columns]
+    heads, columns = about.get("heads", [""]), about["columns"]
     if "lines" in about:
         return table(heads, [[column[0], cell(files[0], column)] for column in columns])
-    if "beside" in about:
-        return rows.beside(columns, _function(about["beside"])(*files))
-    if isinstance(named, str):
-        lines = _function(named)(*files)
-    else:
-        labels = {name: [one] if isinstance(one, str) else one for name, one in named.items()}
-        lines = [(label, {"{}": name}) for name, label in labels.items()]
-    return measured(heads, columns, lines, files)
+    if isinstance(about["rows"], str):
+        return measured(heads, columns, _function(about["rows"])(*files))
+    named = [([label], {"{}": name}) for name, label in about["rows"].items()]
+    return measured(heads, columns, named, files)
 
 
 _ABOUT = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
