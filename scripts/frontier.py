@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draw docs/results/frontier/*.png from all committed JSON of results.
+"""Draw docs/results/frontier/*.png and README's picture from all committed JSON of results.
 
     frontier.py            # draw the pictures whose numbers have changed
     frontier.py --check    # only name these pictures (exit status 1 if any)
@@ -19,6 +19,7 @@ import textwrap
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Callable, Dict, Sequence, Tuple
 
 import environment  # noqa: F401
@@ -30,6 +31,15 @@ DOCS = Path(__file__).resolve().parents[1] / "docs" / "results"
 SPREAD = {"xlabel": "σ_z (nats)", "ylabel": "exact perplexity"}
 TIME = {"xlabel": "processor seconds", "ylabel": "validation perplexity", "yscale": "log"}
 WIDTH = 50  # characters of a panel's title in one line
+# README's: curves of trainings by their label, alone or mixed with KenLM; systems by their names.
+MIXED, SPEEDS = "peers/mixed-novels.json", "vocabulary/lstm200/benchmark.json"
+CURVES = {
+    "adaptive softmax": ("adaptive@0.1", "network"),
+    "bnce, GRU": ("reset@0.14", "network"),
+    "with KenLM": ("reset@0.14", "mixed"),
+}
+SYSTEMS = {"cross_entropy": "cross_entropy", "bnce": "bnce", "bnce_sparse": "bnce --row-sparse"}
+LETTERS = 15  # legible where the picture is 390 pixels wide
 # What is shown, and the function that draws it and says what it did: (path, digest) -> message.
 Picture = Tuple[Any, Callable[[Path, str], str]]
 
@@ -41,31 +51,68 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--docs", type=Path, default=DOCS, help="default: this checkout's")
     chosen = parser.parse_args(arguments)
     folder, expected = chosen.docs / "frontier", pictures(chosen.docs)
-    differ = [path.name for path in sorted(folder.glob("*.png")) if path.name not in expected]
+    differ = [path.name for path in sorted(folder.glob("*.png")) if path not in expected]
     for name in differ:
         print(f"{name}: of results that are gone")
-    for name, (shown, draw) in expected.items():
+    for path, (shown, draw) in expected.items():
         text = json.dumps(shown, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[: plot.DIGEST]
-        if plot.source_of(folder / name) != digest:
-            differ.append(name)
-            print(f"{name}: to draw" if chosen.check else draw(folder / name, digest))
+        if plot.source_of(path) != digest:
+            differ.append(path.name)
+            print(f"{path.name}: to draw" if chosen.check else draw(path, digest))
     return 1 if chosen.check and differ else 0
 
 
-def pictures(docs: Path) -> Dict[str, Picture]:
-    """Return all pictures of docs/results/frontier by their names."""
-    contents = [json.loads(path.read_text("utf-8")) for path in sorted(docs.rglob("*.json"))]
-    found: Dict[str, Picture] = {}
-    for family, groups in frontier.families(contents).items():
+def pictures(docs: Path) -> Dict[Path, Picture]:
+    """Return all pictures of docs/results/frontier, and README's, by their paths."""
+    found = {path: json.loads(path.read_text("utf-8")) for path in sorted(docs.rglob("*.json"))}
+    drawn: Dict[Path, Picture] = {}
+    for family, groups in frontier.families(found.values()).items():
         clouds, axes = [_cloud(*group) for group in groups.items()], {**SPREAD, "title": family}
         shown = [axes, *map(asdict, clouds)]
-        found[f"{_slug(family)}.png"] = shown, partial(plot.clouds, clouds, axes)
-    for family, curves in frontier.curves(contents).items():
+        drawn[docs / f"frontier/{_slug(family)}.png"] = shown, partial(plot.clouds, clouds, axes)
+    for family, curves in frontier.curves(found.values()).items():
         panels = [_panel(*one) for one in curves.items()]
-        shown = list(map(asdict, panels))
-        found[f"{_slug(family)}-time.png"] = shown, partial(plot.lines, panels, family)
-    return found
+        drawn[docs / f"frontier/{_slug(family)}-time.png"] = _lines(panels, family)
+    if docs / MIXED in found:
+        panels = [_mixtures(found[docs / MIXED]), _speeds(found[docs / SPEEDS])]
+        drawn[docs.parent / "readme.png"] = _lines(panels, "", letters=LETTERS)
+    return drawn
+
+
+def _lines(panels: Sequence[plot.Panel], title: str, **size: float) -> Picture:
+    return list(map(asdict, panels)), partial(plot.lines, panels, title, **size)
+
+
+def _mixtures(mixed: Any) -> plot.Panel:
+    """Return perplexities of trainings of each length, alone and mixed with KenLM."""
+    kenlm, lines = mixed["systems"]["KenLM"], []
+    for name, (label, way) in CURVES.items():
+        more = kenlm["seconds"] if way == "mixed" else 0
+        runs = [run for run in mixed["mixtures"] if run["label"] == label]
+        points: Dict[int, Any] = {}
+        for run in runs:
+            own = run["processor_seconds"] + more, run["lines"]["valid"][way]
+            points.setdefault(run["updates"], []).append(own)
+        lines.append((name, [tuple(map(fmean, zip(*points[one]))) for one in sorted(points)]))
+    last = max(seconds for seconds, _ in lines[-1][1])
+    ngrams = [(seconds, kenlm["valid_ppl"]) for seconds in (kenlm["seconds"], last)]
+    axes = {**TIME, "yscale": "linear", "ylim": (60, 200), "title": "522 novels, 52,595 words"}
+    return plot.Panel([*lines, ("KenLM", ngrams)], axes)
+
+
+def _speeds(benchmark: Any) -> plot.Panel:
+    lines = [
+        (
+            name,
+            sorted(
+                (r["vocab"], r["words_per_second"]) for r in benchmark["runs"] if r["system"] == one
+            ),
+        )
+        for one, name in SYSTEMS.items()
+    ]
+    axes = {"xlabel": "vocabulary size", "ylabel": "words/s", "title": "training, one CPU core"}
+    return plot.Panel(lines, {**axes, "xscale": "log", "yscale": "log"})
 
 
 def _cloud(group: str, systems: Sequence[Any]) -> plot.Cloud:

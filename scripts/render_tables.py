@@ -12,9 +12,14 @@ pattern such as ptb/**/*.json stands for all files that match:
     <!-- table: ptb-perplexity from ptb/comparison.json -->
     <!-- end -->
 
-A figure in a sentence has its mark right after it (all of rendering/figures.py):
+A figure in a sentence has its mark right after it:
 
-    The GRU was at 102.5<!-- = peers/novels.json#runs/valid_ppl -->.
+    It was at 102.5<!-- = peers/mixed-novels.json#mixtures/seed=1/network -->.
+
+The figure keeps its decimals. Behind the file stands what rendering/paths.py describes; a second
+path needs no file if it is in the same. The mean counts where there are several values, in one file
+or in all that match a pattern. ~ instead of = rounds to the zeros at the figure's end, as in
+11,000.
 """
 
 from __future__ import annotations
@@ -23,13 +28,15 @@ import argparse
 import difflib
 import json
 import re
+import statistics
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, List, Match, Sequence
 
 import environment  # noqa: F401
 from experiments.command import HelpFormatter, UsageError, start
-from rendering import figures
+from rendering.cells import number
+from rendering.paths import calculate, values
 from rendering.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +45,7 @@ _PLACE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _START = re.compile(r"^<!-- table: .*$", re.MULTILINE)
+_MARK = re.compile(r"(?P<figure>[−+]?\d[\d,.]*)?<!-- (?P<kind>[=~]) (?P<place>.+?) -->")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,36 +75,55 @@ def rendered(page: Path) -> str:
         page: a file in Markdown.
 
     Raises:
-        UsageError: for a marker that is incomplete, or names no known table or file.
+        UsageError: for a marker that is incomplete, names no known table or file, or is of a figure
+            for which there is no number.
     """
     text = page.read_text(encoding="utf-8")
     if len(_START.findall(text)) != len(_PLACE.findall(text)):
         raise UsageError(f"{page}: required '<!-- table: NAME from FILE -->' ... '<!-- end -->'")
-    text = _PLACE.sub(lambda place: _filled(place, page), text)
-    return figures.MARK.sub(lambda mark: _figure(mark, page), text)
+    text = _PLACE.sub(lambda place: _table(place, page), text)
+    return _MARK.sub(lambda mark: _figure(mark, page), text)
 
 
-def _figure(mark: Match[str], page: Path) -> str:
-    try:
-        return figures.written(mark, lambda file: [_content(path) for path in _paths(page, file)])
-    except ValueError as error:
-        raise UsageError(f"{page}: {mark[0]}: {error}") from None
-
-
-def _filled(place: Match[str], page: Path) -> str:
+def _table(place: Match[str], page: Path) -> str:
     name = place["name"]
     if name not in TABLES:
         raise UsageError(f"{page}: table: required one of {', '.join(TABLES)}, got {name}")
-    files = [path for file in place["files"].split(",") for path in _paths(page, file.strip())]
-    lines = "".join(f"{line}\n" for line in TABLES[name](*map(_content, files)))
+    files = [one for file in place["files"].split(",") for one in _contents(page, file.strip())]
+    lines = "".join(f"{line}\n" for line in TABLES[name](*files))
     return f"{place['start']}\n{lines}<!-- end -->"
 
 
-def _paths(page: Path, file: str) -> List[Path]:
-    found = sorted(page.parent.glob(file))
+def _figure(mark: Match[str], page: Path) -> str:
+    figure, file = mark["figure"], ""
+    # GitHub shows a comment with -- in it.
+    if not figure or "--" in mark["place"]:
+        raise UsageError(f"{page}: required a figure and a mark without --, got {mark[0]}")
+
+    def read(place: str) -> List[Any]:
+        nonlocal file
+        name, hash_sign, path = place.partition("#")
+        file = name or file
+        return values(_contents(page, file), path) if hash_sign else []
+
+    try:
+        value = statistics.fmean(calculate(mark["place"], read))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{page}: {mark[0]}: required a path to numbers, got {error}") from None
+    digits = figure.replace(",", "")
+    decimals = len(digits.partition(".")[2])
+    if mark["kind"] == "~":
+        value = round(value, decimals or len(digits.rstrip("0")) - len(digits))
+    sign = "+" * figure.startswith("+")
+    return number(value, f"{sign},.{decimals}f") + mark[0][len(figure) :]
+
+
+def _contents(page: Path, pattern: str) -> List[Any]:
+    """Return what is in the files of a page that match a pattern."""
+    found = sorted(page.parent.glob(pattern))
     if not found:
-        raise UsageError(f"{page}: required {file}, got no such file")
-    return found
+        raise UsageError(f"{page}: required {pattern}, got no such file")
+    return [_content(path) for path in found]
 
 
 @lru_cache(maxsize=None)

@@ -1,28 +1,15 @@
-#!/usr/bin/env python3
-"""Decode with one language model, and write what it took: measure.py OPTIONS OUT.
-
-bench.py decoding gives the options, as JSON. A command of its own, so that its memory is that of
-this language model.
-"""
+"""Decode with one language model, in a process of its own: its memory is this model's."""
 
 from __future__ import annotations
 
 import gc
-import json
-import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[1:3])  # scripts/, and the checkout
-from decoders import made, ngrams, search  # noqa: E402
+from . import made, ngrams, search
 
 BEAM = 50  # hypotheses
-
-
-def main(arguments: Sequence[str]) -> None:
-    options, out = arguments
-    Path(out).write_text(json.dumps(measure(**json.loads(options))) + "\n", encoding="utf-8")
 
 
 def measure(
@@ -63,7 +50,3 @@ def measure(
         "processor_seconds": spent,
         "texts": [" ".join(words[w] for w in one.words if w >= 0) for one in results],
     }
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

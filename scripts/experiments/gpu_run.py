@@ -29,7 +29,7 @@ import traceback
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -40,8 +40,8 @@ sys.path[:0] = map(str, (ROOT, ROOT / "scripts", ROOT / "tests"))
 import fairseq_bnce  # noqa: E402
 from experiments import machine  # noqa: E402
 from experiments.benches.vocabulary import RECIPES  # noqa: E402
-from experiments.made import make_data  # noqa: E402
 from experiments.measures import layers, meter, updates  # noqa: E402
+from experiments.workshop import make_data  # noqa: E402
 from fairseq_bnce import Scorer, losses  # noqa: E402
 
 WORK = Path("/tmp/gpu_run")  # data and a checkpoint
@@ -64,6 +64,7 @@ WARM, LEAST, MOST = 4, 5, 100  # updates: before the timed ones, and timed
 # New tokens for every update of the longest training, and for a last batch that is not full.
 TOKENS = BATCH * (WARM + MOST + 2)
 Row = Dict[str, Any]
+Stage = Iterator[Tuple[Sequence[Any], Callable[[], Row]]]  # keys of rows, and what makes them
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -77,7 +78,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
-        globals()[f"stage_{options.child}"](Rows(options.child, options))
+        _make_rows(globals()[f"stage_{options.child}"](options), options)
         return 0
     if not (options.tiny or DEVICE == "cuda"):
         parser.error("required a GPU, or --tiny; got neither")
@@ -112,15 +113,10 @@ def _child(name: str, out: Path) -> subprocess.Popen:
         )
 
 
-class Rows:
-    """The rows of a stage's result; a failed row has the reason."""
-
-    def __init__(self, stage: str, options: argparse.Namespace):
-        self.out, self._path = options.out, options.out / f"{stage}.json"
-        self.skipped = options.skip
-        self._rows: List[Row] = []
-
-    def add(self, key: Sequence[Any], make: Callable[[], Row]) -> None:
+def _make_rows(stage: Stage, options: argparse.Namespace) -> None:
+    """Write the rows of a stage's result, one after the other; a failed row has the reason."""
+    rows: List[Row] = []
+    for key, make in stage:
         began = time.time()
         if DEVICE == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -129,8 +125,8 @@ class Rows:
         except Exception as error:
             traceback.print_exc()
             row = {"failed": f"{type(error).__name__}: {error}"[:300]}
-        self._rows.append({"key": list(key), **row, "took": round(time.time() - began, 2)})
-        self._path.write_text(json.dumps(self._rows, indent=1))
+        rows.append({"key": list(key), **row, "took": round(time.time() - began, 2)})
+        (options.out / f"{options.child}.json").write_text(json.dumps(rows, indent=1))
         gc.collect()
         torch.cuda.empty_cache()
 
@@ -146,15 +142,18 @@ def _data(vocabulary: int) -> str:
     return str(WORK / "data" / f"{vocabulary}-{TOKENS}")
 
 
-def stage_data(rows: Rows) -> None:
+def stage_data(options: Any) -> Stage:
+    def make(size: int) -> Row:
+        return {"folder": str(make_data(Path(_data(size)), 1, size, TOKENS))}
+
     for size in SIZES:
-        make_data(Path(_data(size)), threads=1, vocab=size, tokens=TOKENS)
+        yield [size], partial(make, size)
 
 
-def stage_probe(rows: Rows) -> None:
+def stage_probe(options: Any) -> Stage:
     size = 256 if TINY else 8192
     name = torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"
-    rows.add(["versions"], lambda: {"torch": torch.__version__, "card": name})
+    yield ["versions"], lambda: {"torch": torch.__version__, "card": name}
 
     def multiply() -> Row:
         a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in "ab")
@@ -167,11 +166,11 @@ def stage_probe(rows: Rows) -> None:
         found = _times(lambda: b.copy_(a))
         return {**found, "tb_per_s": 8 * a.numel() / found["ms"] / 1e9}
 
-    rows.add(["product of bf16"], multiply)
-    rows.add(["copy"], copy)
+    yield ["product of bf16"], multiply
+    yield ["copy"], copy
 
 
-def stage_errors(rows: Rows) -> None:
+def stage_errors(options: Any) -> Stage:
     """Compare losses and gradients on the device with float64 on the CPU, for the same numbers."""
     cases: Any = importlib.import_module("loss_cases")
     count = 33 if TINY else 1500
@@ -189,10 +188,10 @@ def stage_errors(rows: Rows) -> None:
         return {k: float((got[k] - want[k]).norm() / want[k].norm()) for k in want}
 
     for name, dtype in product(cases.ROWS, (torch.float32, torch.float16, torch.bfloat16)):
-        rows.add([name, str(dtype)], partial(compare, name, dtype))
+        yield [name, str(dtype)], partial(compare, name, dtype)
 
 
-def stage_layer(rows: Rows) -> None:
+def stage_layer(options: Any) -> Stage:
     """Measure the output layer alone, forward and backward."""
     main = "64x32x500" if TINY else "8192x4096x131072"
     shapes = {main: list(layers.HEADS)}
@@ -209,10 +208,10 @@ def stage_layer(rows: Rows) -> None:
 
     for text, chosen in shapes.items():
         problem = layers.make_problem(text, torch.bfloat16, torch.device(DEVICE))
-        for head in (head for head in chosen if head not in rows.skipped):
-            rows.add([head, text, "torch.bfloat16"], partial(one, head, problem))
+        for head in (head for head in chosen if head not in options.skip):
+            yield [head, text, "torch.bfloat16"], partial(one, head, problem)
         if text == main:
-            _profile(layers.make_head("bnce_sparse", problem), rows.out / "profile-layer.txt")
+            _profile(layers.make_head("bnce_sparse", problem), options.out / "profile-layer.txt")
         del problem
 
 
@@ -292,7 +291,7 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
     return {**found, "updates": len(words), "tokens": sum(words) / len(words), "peak_gb": peak}
 
 
-def stage_training(rows: Rows) -> None:
+def stage_training(options: Any) -> Stage:
     _fast_inits()
     small, middle, large = SIZES
     ours, softmax = "bnce row-sparse", "cross_entropy"
@@ -302,10 +301,10 @@ def stage_training(rows: Rows) -> None:
     plan += [(system, size) for size in (small, large) for system in (softmax, "adaptive_loss")]
     for system, vocabulary in plan:
         flags = _flags(vocabulary, system, _HALVES)
-        rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags))
+        yield [system, vocabulary, *_HALVES], partial(_words_per_second, flags)
 
 
-def stage_scoring(rows: Rows) -> None:
+def stage_scoring(options: Any) -> Stage:
     """Score text exactly and unnormalised, with a model of random rows."""
     from fairseq_cli import train as fairseq_train
 
@@ -320,7 +319,7 @@ def stage_scoring(rows: Rows) -> None:
         fairseq_train.cli_main()
         return {}
 
-    rows.add(["a checkpoint"], train)
+    yield ["a checkpoint"], train
     words = [f"w{1 + i % 997}" for i in range(2000 if TINY else 200_000)]
     lines = [" ".join(words[i : i + 19]) for i in range(0, len(words), 19)]
 
@@ -350,10 +349,10 @@ def stage_scoring(rows: Rows) -> None:
 
     for dtype, exact in product((torch.float32, torch.bfloat16), (False, True)):
         name = "exact" if exact else "unnormalised"
-        rows.add([str(dtype), name, vocabulary], partial(score, exact, dtype))
+        yield [str(dtype), name, vocabulary], partial(score, exact, dtype)
 
 
-def stage_profile(rows: Rows) -> None:
+def stage_profile(options: Any) -> Stage:
     """Count the kernels of an update, and how often the host waits."""
     _fast_inits()
     vocabulary = SIZES[1]
@@ -365,20 +364,20 @@ def stage_profile(rows: Rows) -> None:
         return _profile(lambda: trainer.train_step(next(batches)), path)
 
     for number, system in enumerate(("bnce row-sparse", "cross_entropy")):
-        path = rows.out / f"profile-update-{number}.txt"
-        rows.add([system, vocabulary, *_HALVES], partial(one, system, path))
+        path = options.out / f"profile-update-{number}.txt"
+        yield [system, vocabulary, *_HALVES], partial(one, system, path)
 
 
-def stage_bands(rows: Rows) -> None:
+def stage_bands(options: Any) -> Stage:
     """Train transformer_lm_wiki103 in its own size, for a hundred updates at most."""
     _fast_inits()
     vocabulary = SIZES[1]
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
         flags = _flags(vocabulary, f"{system} bands", _HALVES)
-        rows.add([system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, MOST))
+        yield [system, vocabulary, *_HALVES], partial(_words_per_second, flags, 15.0, MOST)
 
 
-def stage_tests(rows: Rows) -> None:
+def stage_tests(options: Any) -> Stage:
     """Run the tests marked for a GPU; a rehearsal only collects them."""
 
     def run() -> Row:
@@ -390,7 +389,7 @@ def stage_tests(rows: Rows) -> None:
             raise RuntimeError(ended.stdout[-200:])
         return {"passed": ended.stdout.splitlines()[-1]}
 
-    rows.add(["marked for a GPU"], run)
+    yield ["marked for a GPU"], run
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from rendering.cells import NAMES
 
 Points = Sequence[Tuple[float, float]]
 ACROSS = 3  # panels in a row
-_BELOW = 4  # labels of a legend below the panels; that of more stands at their right
 DIGEST = 16  # characters
 TICKS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # in a decade
 MOST = 6  # lines of a panel
@@ -30,12 +29,10 @@ class Panel:
         lines: (label, points), of which the panel shows MOST: one of every method comes first. A
             method has one colour in all pictures.
         axes: for matplotlib's Axes.set: title, labels and scales.
-        joined: whether a line goes from point to point.
     """
 
     lines: Sequence[Tuple[str, Points]]
     axes: Mapping[str, Any]
-    joined: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,18 +53,18 @@ class Cloud:
 
 
 def lines(
-    panels: Sequence[Panel], title: str, path: Path, source: str = "", letters: float = 0
+    panels: Sequence[Panel], title: str, path: Path, source: str = "", letters: float = 9
 ) -> str:
-    """Write a picture of panels side by side, with one legend.
+    """Write a picture of panels side by side, each with a legend.
 
     Args:
         source: a digest of the numbers, for the metadata.
-        letters: their size, for small screens; every panel then has a legend of its own.
+        letters: their size.
 
     Returns:
         what was done, or why it was not.
     """
-    return _draw(partial(_lines, panels=panels, title=title, letters=letters), path, source)
+    return _draw(partial(_lines, panels=panels, title=title), path, source, letters)
 
 
 def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: str = "") -> str:
@@ -80,7 +77,7 @@ def clouds(drawn: Sequence[Cloud], axes: Mapping[str, str], path: Path, source: 
     Returns:
         what was done, or why it was not.
     """
-    return _draw(partial(_clouds, drawn=drawn, axes=axes), path, source)
+    return _draw(partial(_clouds, drawn=drawn, axes=axes), path, source, letters=10)
 
 
 def source_of(path: Path) -> str:
@@ -90,14 +87,16 @@ def source_of(path: Path) -> str:
     return text.partition(b"tEXtSource\0")[2][:DIGEST].decode("ascii", "replace")
 
 
-def _draw(fill: Callable[[Any], None], path: Path, source: str) -> str:
+def _draw(fill: Callable[[Any], None], path: Path, source: str, letters: float) -> str:
     if importlib.util.find_spec("matplotlib") is None:
         return f"{path.name}: skipped, matplotlib is not installed (pip install matplotlib)"
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure()  # no display, and none of pyplot's global state
-    fill(figure)
-    figure.savefig(str(path), dpi=120, metadata={"Source": source} if source else None)
+    with rc_context({"font.size": letters}):
+        figure = Figure()  # no display, and none of pyplot's global state
+        fill(figure)
+        figure.savefig(str(path), dpi=120, metadata={"Source": source} if source else None)
     return f"{path.name}: written"
 
 
@@ -121,62 +120,33 @@ def chosen(labels: Iterable[str]) -> List[str]:
     return [label for place in sorted(several) for label in several[place] if label in kept]
 
 
-def _styles(labels: Sequence[str], joined: bool) -> Dict[str, Dict[str, str]]:
+def _styles(labels: Sequence[str]) -> Dict[str, Dict[str, str]]:
     """Return the style of every label; other labels of a method have other lines."""
     found: Dict[str, Dict[str, str]] = {}
     for label in labels:
         place = method(label)
         alike = sum(method(other) == place for other in found)
-        if place < len(METHODS):
-            colour, turn = METHODS[place][0], alike % 3
-        else:
-            colour, turn = f"C{alike % 10}", 0
-        line = ("-", "--", ":")[turn] if joined else ""
-        found[label] = {"color": colour, "linestyle": line, "marker": ".x^"[turn]}
+        is_known = place < len(METHODS)
+        turn = alike % 3 if is_known else 0
+        colour = METHODS[place][0] if is_known else f"C{alike % 10}"
+        found[label] = {"color": colour, "linestyle": ("-", "--", ":")[turn], "marker": ".x^"[turn]}
     return found
 
 
-def _lines(figure: Any, panels: Sequence[Panel], title: str, letters: float) -> None:
+def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
     across, down = min(len(panels), ACROSS), -(-len(panels) // ACROSS)
-    shown = [chosen(label for label, points in panel.lines if points) for panel in panels]
-    labels = list(dict.fromkeys(label for some in shown for label in some))
-    labels.sort(key=method)
-    below = len(labels) <= _BELOW
-    width = 5 * across + (0 if below or letters else 2)
-    figure.set_size_inches(width, 4.5 * down)
-    known = {}
-    for place, (panel, own) in enumerate(zip(panels, shown), start=1):
-        one, styles = figure.add_subplot(down, across, place), _styles(labels, panel.joined)
-        points = dict(panel.lines)
-        for label in own:
-            (known[label],) = one.plot(*zip(*points[label]), **styles[label])
+    figure.set_size_inches(5 * across, 4.5 * down)
+    for place, panel in enumerate(panels, start=1):
+        one, points = figure.add_subplot(down, across, place), dict(panel.lines)
+        styles = _styles(chosen(label for label, some in panel.lines if some))
+        for label, style in styles.items():
+            one.plot(*zip(*points[label]), label=NAMES["legend"].get(label, label), **style)
         one.set(**panel.axes)
         _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
-        if letters:
-            _enlarge(one, known, own, letters)
+        one.legend(framealpha=0.6)
     figure.suptitle(title)
-    if letters:
-        figure.tight_layout()
-        return
-    legend: Dict[str, Any] = {"loc": "center right", "fontsize": 8}
-    space: Tuple[float, ...] = (0, 0, 1 - 2 / width, 1)  # of the panels: left, bottom, right, top
-    if below:
-        legend, space = {"loc": "lower center", "ncol": _BELOW, "fontsize": 10}, (0, 0.08, 1, 1)
-    names = [NAMES["legend"].get(label, label) for label in labels]
-    figure.legend([known[label] for label in labels], names, **legend)
-    figure.tight_layout(rect=space)
-
-
-def _enlarge(one: Any, known: Mapping[str, Any], labels: Sequence[str], letters: float) -> None:
-    """Give a panel its legend and letters of this size."""
-    from matplotlib.text import Text
-
-    names = [NAMES["legend"].get(label, label) for label in labels]
-    one.legend([known[label] for label in labels], names, framealpha=0.6)
-    one.tick_params(labelsize=letters)
-    for text in one.findobj(Text):
-        text.set_fontsize(letters)
+    figure.tight_layout()
 
 
 def _clouds(figure: Any, drawn: Sequence[Cloud], axes: Mapping[str, str]) -> None:
@@ -235,5 +205,4 @@ def _plain_ticks(one: Any) -> None:
             few = MaxNLocator(8, steps=[1, 2, 2.5, 5, 10])
             axis.set_major_locator(few if high < 1.8 * low else LogLocator(subs=TICKS))
             axis.set_minor_formatter("")
-            axis.set_tick_params(labelsize=8)
         axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))

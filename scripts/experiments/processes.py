@@ -10,9 +10,10 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 STARTED = "=== started "
+_CALL = Path(__file__).with_name("call.py")
 _ERROR = re.compile(r"^(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|.*\berror: .*)$")
 _LONGEST = 300  # characters of an error line in a table
 
@@ -59,6 +60,22 @@ def run(command: Sequence[Any], log: Path, threads: int, printed: Optional[Path]
     if ended.status:
         raise CommandFailed(f"{_reason(ended.status, log)} (see {log.name})")
     return ended
+
+
+def call(name: str, out: Path, threads: int, **arguments: Any) -> Tuple[Any, Ended]:
+    """Call a function in a process of its own, by call.py.
+
+    Args:
+        name: MODULE.FUNCTION.
+        out: file for what it returns; a log stands beside it.
+        arguments: of the function; paths arrive as texts.
+
+    Returns:
+        what it returned, and how the process ended.
+    """
+    given = json.dumps(arguments, default=str)
+    ended = run([sys.executable, _CALL, name, out, given], out.with_suffix(".log"), threads)
+    return json.loads(out.read_text(encoding="utf-8")), ended
 
 
 def last_attempt(log: Path) -> List[str]:

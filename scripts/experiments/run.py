@@ -15,8 +15,7 @@ from . import logs, machine, processes
 
 Measured = Tuple[Any, processes.Ended]
 Part = Tuple[str, Callable[[], Measured]]  # name, and the function that makes the value
-HERE = Path(__file__).resolve().parent
-TRAIN = HERE / "train.py"
+TRAIN = Path(__file__).with_name("train.py")
 
 
 class Outcome(NamedTuple):
@@ -80,11 +79,12 @@ class Run:
         place = str(self.folder.relative_to(self.settings.out))
         return Outcome(self.system, self.case, place, parts, error)
 
-    def measure(self, name: str, *arguments: Any) -> Measured:
-        """Run a measure of measure.py."""
-        return measure(name, self.folder / f"{name}.json", self.settings.threads, *arguments)
+    def measure(self, name: str, **arguments: Any) -> Measured:
+        """Call a function of measures/."""
+        out, function = self.folder / f"{name}.json", f"experiments.measures.{name}"
+        return processes.call(function, out, self.settings.threads, **arguments)
 
-    def training(self, *arguments: Any, warm_up: int = logs.WARM_UP) -> Tuple[Any, processes.Ended]:
+    def training(self, *arguments: Any, warm_up: int = logs.WARM_UP) -> Measured:
         """Train afresh with ``--log-format json``; return what train.py logs, and how it ended."""
         log = self.folder / "train.log"
         log.unlink(missing_ok=True)
@@ -106,13 +106,6 @@ class Run:
         part.replace(self._results)
 
 
-def measure(name: str, found: Path, threads: int, *arguments: Any) -> Measured:
-    """Return the content of the file ``found``, which measure.py writes, and how that ended."""
-    command = [sys.executable, HERE / "measure.py", name, "--out", found, *arguments]
-    ended = processes.run(command, found.with_suffix(".log"), threads)
-    return json.loads(found.read_text(encoding="utf-8")), ended
-
-
 def prepare(options: argparse.Namespace, **others: Any) -> argparse.Namespace:
     """Complete the options of a command line; make the folder of ``--out``.
 
@@ -125,7 +118,8 @@ def prepare(options: argparse.Namespace, **others: Any) -> argparse.Namespace:
     options.out.mkdir(parents=True, exist_ok=True)
     gpu = None
     if options.device != "cpu":
-        gpu = measure("device", options.out / "device.json", options.threads)[0]["cuda"]
+        out = options.out / "device.json"
+        gpu, _ = processes.call("experiments.measures.meter.device", out, options.threads)
     options.device = "cpu" if gpu is None else "cuda"
     options.device_name = gpu or str(machine.hardware()["processor"])
     vars(options).update(others)

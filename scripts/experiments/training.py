@@ -104,10 +104,10 @@ class Training(Run):
     def _score(self) -> Measured:
         """Measure the normaliser, and score each split with fairseq-eval-lm."""
         settings = self.settings
-        ways = ["--exact-only"] if self.system.criterion in NORMALISED else []
-        flags = ["--path", self.checkpoint, "--no-progress-bar", *ways, "--num-workers", "0"]
+        flags = ["--path", self.checkpoint, "--no-progress-bar", "--num-workers", "0"]
         flags += [*device_flags(settings.device), *inherited(self.flags), *settings.recipe.scoring]
-        found, ended = self.measure("score", *self._places, *flags)
+        is_normalised, arguments = self.system.criterion in NORMALISED, [*self._places, *flags]
+        found, ended = self.measure("models.score", arguments=arguments, exact_only=is_normalised)
         score = {
             split: {way: logs.read_scoring(lines) for way, lines in ways.items()}
             for split, ways in found["printed"].items()
@@ -116,8 +116,8 @@ class Training(Run):
 
     def _profile(self) -> Measured:
         """Time the parts of an update; the criterion's are features and output layer."""
-        limits = ["--updates", self.settings.profile_batches]
-        found, ended = self.measure("update", *limits, *self._places, *self.flags, "--no-save")
+        flags, updates = [*self._places, *self.flags, "--no-save"], self.settings.profile_batches
+        found, ended = self.measure("updates.update", flags=flags, updates=updates)
         ms = found["milliseconds"]
         return {**ms, "criterion": ms["features"] + ms["layer"]}, ended
 

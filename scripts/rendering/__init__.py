@@ -2,6 +2,6 @@
 
 ``tables.yaml`` has every table: its columns, and where its rows are. ``tables`` renders it,
 ``cells`` formats its numbers, and ``rows`` and ``trainings`` return the rows that no file has as
-they are shown. ``figures`` fills in figures of sentences. ``paths`` finds numbers in JSON, for
-both. ``frontier`` takes the results of every training, for the pictures of scripts/frontier.py.
+they are shown. ``paths`` finds numbers in JSON. ``frontier`` takes the results of every training,
+for the pictures of scripts/frontier.py.
 """

@@ -3,10 +3,10 @@
 ``runs/label=bnce@0.07/train/curve/update=500/ppl`` goes into ``runs``, keeps the entries with the
 label ``bnce@0.07``, and of their curves the points after 500 updates. A path may lead to several
 values, as to those of several seeds. A number chooses an entry of a list by its place, ``a|b``
-several names or places, and ``*`` any text of a choice; a choice of a list is its texts with commas.
+several names or places, and ``*`` any text of a choice. A list's choice is its texts with commas.
 
-:func:`calculate` also takes a word before a path, ``mean``, ``sd``, ``count``, ``min`` or ``max`` of
-several values, and between two paths, or a path and a number,
+:func:`calculate` also takes a word before a path, ``mean``, ``sd``, ``count``, ``min`` or ``max``
+of several values, and between two paths, or a path and a number,
 
 - ``/`` and ``times``: the quotient and the product;
 - ``over``, ``under``: by how many per cent the first is above or below the second;

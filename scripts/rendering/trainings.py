@@ -8,15 +8,16 @@ trained for longest.
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from .cells import NAMES, Line, measured, spread, table
+from .cells import NAMES, Line, measured
 
 Json = Dict[str, Any]
 Key = Tuple[str, str]  # (method, learning rate)
 Runs = Dict[Key, List[Json]]  # a run for each seed
 Points = Sequence[Tuple[float, float]]  # seconds of training, perplexity
 METHODS, OPTIMIZERS = NAMES["methods"], NAMES["optimizers"]
+_AFTER = "runs/train/curve/update=%d/ppl"
 
 
 def batches(*comparisons: Json) -> List[str]:
@@ -25,28 +26,27 @@ def batches(*comparisons: Json) -> List[str]:
     for comparison in comparisons:
         files.setdefault(_targets(comparison), []).append(comparison)
     sizes = {size: _runs(some) for size, some in sorted(files.items())}
-    targets = [size * _common_update(runs) for size, runs in sizes.items()]
-    shown = " to ".join(f"{count:,}" for count in dict.fromkeys((min(targets), max(targets))))
+    last = {size: max(_common(sum(runs.values(), []))) for size, runs in sizes.items()}
     lines = []
     for method in _methods(sizes[min(sizes)]):
         for size, runs in sizes.items():
-            update = _common_update(runs)
-            best = _best(runs, method, update)
-            lines.append([METHODS[method], f"{size:,}", best[1], _at(runs[best], update)])
-    titles = [f"after {shown} targets", "targets a batch", "best lr", "validation PPL"]
-    return table(titles, lines)
+            best = _best(runs, method, last[size])
+            end = [point["ppl"] for run in runs[best] for point in _curve(run, last[size])]
+            lines.append(([METHODS[method]], {"size": size, "rate": best[1], "end": end}))
+    targets = [size * update for size, update in last.items()]
+    shown = " to ".join(f"{count:,}" for count in dict.fromkeys((min(targets), max(targets))))
+    columns = [("targets a batch", "size", ","), ("best lr", "rate", "")]
+    columns += [("validation PPL", "end", ".1f")]
+    return measured([f"after {shown} targets"], columns, lines)
 
 
 def leaders(*comparisons: Json) -> List[str]:
     """Tabulate perplexity at equal updates, of every method with its best rate."""
     chosen = _leaders(comparisons)
-    updates = _milestones([run for runs in chosen.values() for run in runs])
-    titles = ["", "lr", *(f"valid PPL after {update:,} updates" for update in updates)]
-    lines = [
-        [METHODS[method], rate, *(_at(runs, update) for update in updates)]
-        for (method, rate), runs in chosen.items()
-    ]
-    return table(titles, lines)
+    updates = _milestones(sum(chosen.values(), []))
+    columns = [(f"valid PPL after {one:,} updates", _AFTER % one, ".1f") for one in updates]
+    lines = [([METHODS[method]], {"lr": lr, "runs": runs}) for (method, lr), runs in chosen.items()]
+    return measured([""], [("lr", "lr", ""), *columns], lines)
 
 
 def equal_time(*comparisons: Json) -> List[str]:
@@ -96,7 +96,7 @@ def _targets(comparison: Json) -> int:
     return int(last["--batch-size"]) * int(last["--tokens-per-sample"])
 
 
-def _runs(comparisons: Iterable[Json], is_scored: bool = False) -> Runs:
+def _runs(comparisons: Sequence[Json], is_scored: bool = False) -> Runs:
     """Return the longest run of every label and seed, among all runs or the scored ones."""
     longest: Dict[Tuple[str, int], Json] = {}
     for run in (run for comparison in comparisons for run in comparison["runs"]):
@@ -114,19 +114,23 @@ def _methods(runs: Runs) -> List[str]:
     return [method for method in METHODS if any(key[0] == method for key in runs)]
 
 
-def _curve(run: Json) -> Dict[int, float]:
-    return {point["update"]: point["ppl"] for point in run["train"]["curve"]}
+def _curve(run: Json, update: int) -> List[Json]:
+    """Return the validation after so many updates, if there was one."""
+    return [point for point in run["train"]["curve"] if point["update"] == update]
 
 
-def _common_update(runs: Runs) -> int:
-    """Return the last update at which every run was validated."""
-    return max(set.intersection(*(set(_curve(run)) for some in runs.values() for run in some)))
+def _common(runs: Sequence[Json]) -> Set[int]:
+    """Return the updates at which every run was validated."""
+    return set.intersection(*({point["update"] for point in run["train"]["curve"]} for run in runs))
 
 
 def _best(runs: Runs, method: str, update: int) -> Key:
     """Return the key of a method whose first seed is best after so many updates."""
-    keys = [key for key in runs if key[0] == method]
-    return min(keys, key=lambda key: _curve(runs[key][0]).get(update, math.inf))
+
+    def end(key: Key) -> float:
+        return next((point["ppl"] for point in _curve(runs[key][0], update)), math.inf)
+
+    return min((key for key in runs if key[0] == method), key=end)
 
 
 def _leaders(comparisons: Sequence[Json]) -> Runs:
@@ -141,15 +145,9 @@ def _leaders(comparisons: Sequence[Json]) -> Runs:
 
 def _milestones(runs: Sequence[Json]) -> List[int]:
     """Return the last updates, validated in all runs, within a quarter, a half and all of a run."""
-    known = set.intersection(*(set(_curve(run)) for run in runs))
-    wanted = [max(_curve(run)) // part for run in runs for part in (4, 2, 1)]
+    known = _common(runs)
+    wanted = [run["train"]["curve"][-1]["update"] // part for run in runs for part in (4, 2, 1)]
     return sorted({max(u for u in known if u <= most) for most in wanted if most >= min(known)})
-
-
-def _at(runs: Sequence[Json], update: int) -> str:
-    """Return the perplexity after so many updates."""
-    found = [_curve(run).get(update) for run in runs]
-    return spread([one for one in found if one is not None], ".1f")
 
 
 def _times(run: Json) -> Points:
@@ -177,32 +175,22 @@ def peers(*files: Json) -> Iterator[Line]:
         tokens.update(file.get("tokens", {}))
     for file in files:
         for run in file.get("runs", []):
-            yield _of_fairseq(run, tokens)
-        for name, system in file.get("systems", {}).items():
-            yield _of_peer(name, system)
-
-
-def _of_fairseq(run: Json, tokens: Dict[str, int]) -> Line:
-    label = run["label"].partition("@")[0]
-    pieces = next((count for name, count in tokens.items() if name.endswith(f"-{label}")), None)
-    ratio = pieces / tokens["words"] if pieces else 1.0  # pieces of a word
-    points = [(seconds, ppl**ratio) for seconds, ppl in _times(run)]
-    costs = {"peak": run["peak_mib"] * 2**20, "disk": 4 * run["parameters"]}
-    for way in ("exact", "unnormalised"):
-        speed = run.get(f"{way}_tokens_per_second")
-        costs[way] = speed and speed / ratio
-    return [_PEERS[label]], {**costs, **_limits(points)}
-
-
-def _of_peer(name: str, found: Json) -> Line:
-    points = [(point["seconds"], point["ppl"]) for point in found.get("curve", [])]
-    way = "unnormalised" if name.endswith("NCE") else "exact"
-    costs = {"peak": found["peak_bytes"], "disk": found["disk_bytes"]}
-    costs[way] = found["words_per_processor_second"]
-    return [_PEERS.get(name, name)], {
-        **costs,
-        **_limits(points or [(found["seconds"], found["valid_ppl"])]),
-    }
+            label = run["label"].partition("@")[0]
+            pieces = [count for name, count in tokens.items() if name.endswith(f"-{label}")]
+            ratio = pieces[0] / tokens["words"] if pieces else 1.0  # pieces of a word
+            points = [(seconds, ppl**ratio) for seconds, ppl in _times(run)]
+            costs = {"peak": run["peak_mib"] * 2**20, "disk": 4 * run["parameters"]}
+            for way in ("exact", "unnormalised"):
+                speed = run.get(f"{way}_tokens_per_second")
+                costs[way] = speed and speed / ratio
+            yield [_PEERS[label]], {**costs, **_limits(points)}
+        for name, found in file.get("systems", {}).items():
+            points = [(point["seconds"], point["ppl"]) for point in found.get("curve", [])]
+            points = points or [(found["seconds"], found["valid_ppl"])]
+            costs = {"peak": found["peak_bytes"], "disk": found["disk_bytes"]}
+            way = "unnormalised" if name.endswith("NCE") else "exact"
+            costs[way] = found["words_per_processor_second"]
+            yield [_PEERS.get(name, name)], {**costs, **_limits(points)}
 
 
 def _limits(points: Points) -> Dict[str, Optional[float]]:

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional
 
-from experiments import processes
+from experiments.workshop import Workshop
 
 Steps = Dict[str, Callable[["Run"], Any]]
 say = functools.partial(print, flush=True)
 
 
-class Run:
-    """The folder of results, and its commands."""
+class Run(Workshop):
+    """The folder of results, its commands, and the data."""
 
     def __init__(self, options: argparse.Namespace):
-        self.options, self.threads = options, options.threads
-        self.data, self.folder = options.data.resolve(), options.out.resolve()
-
-    def at(self, folder: str, name: str) -> Path:
-        """Return the path of a file, and make its folder."""
-        (self.folder / folder).mkdir(parents=True, exist_ok=True)
-        return self.folder / folder / name
-
-    def command(self, *command: Any, printed: Optional[Path] = None) -> processes.Ended:
-        """Run a command. Its output goes to OUT/log, or to ``printed``."""
-        return processes.run(command, self.folder / "log", self.threads, printed)
-
-    def python(self, *arguments: Any, printed: Optional[Path] = None) -> processes.Ended:
-        """Run a command of this Python."""
-        return self.command(sys.executable, *arguments, printed=printed)
+        super().__init__(options)
+        self.data, self.folder = options.data.resolve(), self.out
 
 
 def run_all(options: argparse.Namespace, steps: Steps) -> Optional[Dict[str, Any]]:

@@ -22,7 +22,7 @@ VOCAB = 200
 @pytest.fixture(scope="module")
 def zipf(tmp_path_factory):
     folder = tmp_path_factory.mktemp("zipf") / "data"
-    data.main(["--out", str(folder), "--vocab", str(VOCAB), "--tokens", "40000"])
+    data.make(str(folder), VOCAB, 40_000)
     return folder
 
 

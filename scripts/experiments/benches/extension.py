@@ -6,12 +6,11 @@ import collections
 import json
 import math
 import random
-import sys
 from pathlib import Path
 from typing import Any, Dict, List, Set
 
-from .. import command, machine, recipes, report
-from ..processes import run
+from .. import command, recipes, report
+from ..workshop import Workshop
 
 _SPLITS = ("train", "valid", "test")
 _RANGE = (20, 30)  # occurrences of a word that is held out
@@ -25,7 +24,7 @@ def measure(options: Any) -> Dict[str, Any]:
     few = sorted(word for word, count in counts.items() if _RANGE[0] <= count <= _RANGE[1])
     new = set(random.Random(1).sample(few, options.words))
     _write_texts(options, lines, new)
-    models, unseen = _models(options), lines["valid"] + lines["test"]
+    models, unseen = _models(Workshop(options)), lines["valid"] + lines["test"]
     return {
         "report": json.loads((options.out / "added.json").read_text("utf-8")),
         "perplexity": {name: _perplexities(path, unseen, new) for name, path in models.items()},
@@ -58,45 +57,41 @@ def _write_texts(options: Any, lines: Dict[str, List[str]], new: Set[str]) -> No
         (options.out / f"{name}.txt").write_text(text, encoding="utf-8")
 
 
-def _models(options: Any) -> Dict[str, Path]:
+def _models(shop: Workshop) -> Dict[str, Path]:
     """Return the models before words were added, afterwards, and of a training with the words."""
-    out = options.out
-    old, added, further = out / "old", out / "added", out / "further"
-    trained, whole = (folder / "checkpoint_last.pt" for folder in (old, out / "whole"))
-    for path in (trained, whole) if options.whole else (trained,):
+    options, out = shop.options, shop.out
+    added, further = out / "added", out / "further"
+    names = ("old", "whole") if options.whole else ("old",)
+    trained = {name: out / name / "checkpoint_last.pt" for name in names}
+    for name, path in trained.items():
         if not path.is_file():
-            _prepare(options, path.parent, path.parent.name)
-            _train(options, path.parent, "--lr", "0.008", "--max-epoch", "1")
+            _prepare(shop, name)
+            _train(shop, name, "--lr", "0.008", "--max-epoch", "1")
     texts = {"listed": [], "added": ["--text", out / "added.txt"]}
     for name, flags in texts.items():
         if not (out / name).exists():
-            given = ["--path", trained, "--words", out / "new.txt", *flags, "--out", out / name]
+            given = ["--path", trained["old"], "--words", out / "new.txt", *flags]
             printed = out / f"{name}.json"
-            _run(options, "fairseq_bnce.cli", "extend-vocabulary", *given, file=printed)
-    _prepare(options, further, "further", "--dict", added / "dict.txt")
-    goes_on = ["--finetune-from-model", added / "checkpoint.pt", "--max-update", options.updates]
-    (further / "checkpoint_last.pt").unlink(missing_ok=True)
-    _train(options, further, "--lr", options.rate, *goes_on)
+            shop.bnce("extend-vocabulary", *given, "--out", out / name, printed=printed)
+    _prepare(shop, "further", "--dict", added / "dict.txt")
     last = further / "checkpoint_last.pt"
+    last.unlink(missing_ok=True)
+    goes_on = ["--finetune-from-model", added / "checkpoint.pt", "--max-update", options.updates]
+    _train(shop, "further", "--lr", options.rate, *goes_on)
     found = {name: out / name / "checkpoint.pt" for name in texts}
-    found = {"before": trained, **found, "further": last}
-    return {**found, "whole": whole} if options.whole else found
+    return {"before": trained.pop("old"), **found, "further": last, **trained}
 
 
-def _prepare(options: Any, folder: Path, name: str, *flags: Any) -> None:
-    texts = [options.out / f"{name}.{split}.txt" for split in ("train", "valid")]
-    given = ["--train", texts[0], "--valid", texts[1], *flags, "--out", folder / "data"]
-    _run(options, "fairseq_bnce.cli", "prepare-text", "--tokenized", "--overwrite", *given)
+def _prepare(shop: Workshop, name: str, *flags: Any) -> None:
+    texts = [shop.out / f"{name}.{split}.txt" for split in ("train", "valid")]
+    given = ["--train", texts[0], "--valid", texts[1], *flags, "--out", shop.out / name / "data"]
+    shop.bnce("prepare-text", "--tokenized", "--overwrite", *given)
 
 
-def _train(options: Any, folder: Path, *flags: Any) -> None:
-    places = [folder / "data/bin", "--user-dir", machine.PLUGIN, "--save-dir", folder]
-    _run(options, "fairseq_cli.train", *places, *_TRAINING, *flags)
-
-
-def _run(options: Any, module: str, *flags: Any, file: Any = None) -> None:
-    command.say(f"{module} {flags[0]}")
-    run([sys.executable, "-m", module, *flags], options.out / "log", options.threads, printed=file)
+def _train(shop: Workshop, name: str, *flags: Any) -> None:
+    folder = shop.out / name
+    command.say(f"training {name}")
+    shop.fairseq("train", folder / "data/bin", "--save-dir", folder, *_TRAINING, *flags)
 
 
 def _perplexities(path: Path, lines: List[str], new: Set[str]) -> Dict[str, float]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence
 
 from .. import command, machine
-from ..made import make_data
 from ..measures import meter
+from ..workshop import make_data
 from .vocabulary import RECIPES
 
 MACHINES = ("bnce-a", "bnce-b")

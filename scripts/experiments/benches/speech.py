@@ -87,17 +87,12 @@ def chosen(run: Run) -> List[str]:
     return [*variants(run), EXCHANGED]
 
 
-def bnce(run: Run, *arguments: Any, **printed: Any) -> Any:
-    """Run a sub-command of fairseq-bnce."""
-    return run.python("-m", "fairseq_bnce.cli", *arguments, **printed)
-
-
 def binarise(run: Run) -> None:
     """Write data/, with the 50,000 commonest words."""
     text = run.folder / "text"
     flags = ["--tokenized", "--train", text / "train.txt", "--valid", text / "valid.txt"]
     flags += ["--vocab-size", 50_000, "--overwrite", "--out", run.folder / "data"]
-    bnce(run, "prepare-text", *flags)
+    run.bnce("prepare-text", *flags)
 
 
 def train(run: Run) -> None:
@@ -105,12 +100,12 @@ def train(run: Run) -> None:
     data, options = run.folder / "data" / "bin", run.options
     flags = [*words([RECIPE["training"], RECIPE["models"][options.model]])]
     flags += ["--max-update", options.updates, "--save-dir", run.folder / "lm"]
-    run.python("-m", "fairseq_cli.train", data, "--user-dir", machine.PLUGIN, *flags)
+    run.fairseq("train", data, *flags)
     if options.model == SOFTMAX:
         best = ["--path", run.folder / "lm" / "checkpoint_best.pt", "--data", data]
         flags = ["--calibrate", model_flags(run)[1], "--overwrite", "--reduced-partition"]
         flags += ["--threads", run.threads, run.folder / "text" / "train.txt"]
-        bnce(run, "diagnose", *best, *flags)
+        run.bnce("diagnose", *best, *flags)
 
 
 def ngrams(run: Run) -> None:
@@ -165,7 +160,7 @@ def score(run: Run) -> None:
         lists, masked = run.folder / "lists" / f"{name}.nbest", run.at("masked", f"{name}.nbest")
         write(masked, (mask(line, common) for line in lines_of(lists)))
         for some, out in ((lists, run.at("scored", name)), (masked, run.at("masked", name))):
-            bnce(run, "rescore", *flags, "--out", out, some)
+            run.bnce("rescore", *flags, "--out", out, some)
         if run.options.kenlm:
             add_mixture(run, name)
         halves = map(with_words_of, lines_of(run.at("masked", name)), lines_of(lists))
@@ -180,7 +175,7 @@ def add_mixture(run: Run, name: str) -> None:
     # A mixture has no weight of 0; this one changes no score by 1e-6 nats.
     for feature, weight in (("KenLM", ["--mix-weight", "1e-9"]), ("Mixed", fitted)):
         lists, out = run.at("scored", name), run.at("scored", f"{name}.mixed")
-        ended = bnce(run, "rescore", *flags, *weight, "--feature", feature, "--out", out, lists)
+        ended = run.bnce("rescore", *flags, *weight, "--feature", feature, "--out", out, lists)
         os.replace(out, lists)
         write(run.at("seconds", f"{name}.{feature}"), [json.dumps(ended.cpu_seconds)])
 
@@ -206,14 +201,14 @@ def tune(run: Run) -> None:
     for variant, (features, lists) in variants(run).items():
         flags = ["--tune", run.folder / "text" / "tune.ref", "--tune-features", features]
         flags += ["--metric", "wer", "--weights-out", run.at("weights", variant)]
-        bnce(run, "rescore", *flags, "--out", os.devnull, run.folder / "scored" / f"tune{lists}")
+        run.bnce("rescore", *flags, "--out", os.devnull, run.folder / "scored" / f"tune{lists}")
     lines = lines_of(run.at("weights", "unnormalized"))
     write(run.at("weights", EXCHANGED), (line.replace("BNCE=", "BNCEExact=") for line in lines))
     for variant in chosen(run):
         lists = variants(run).get(variant, ("", ""))[1]
         flags = ["--weights", run.folder / "weights" / variant, "--out", os.devnull]
         flags += ["--best", run.at("best", variant), run.folder / "scored" / f"test{lists}"]
-        bnce(run, "rescore", *flags)
+        run.bnce("rescore", *flags)
 
 
 # ---------------------------------------------------------------- results
@@ -224,7 +219,7 @@ def results(run: Run) -> Dict[str, Any]:
     options, text = run.options, run.folder / "text" / "valid.txt"
     printed = run.folder / "model.json"
     flags = ["--json", "--threads", run.threads, text]
-    bnce(run, "diagnose", *model_flags(run), *flags, printed=printed)
+    run.bnce("diagnose", *model_flags(run), *flags, printed=printed)
     model = json.loads(printed.read_text(encoding="utf-8"))
     kind = {"kind": options.model, "updates": options.updates}
     if options.model == SOFTMAX:  # the default rows of fairseq-bnce diagnose

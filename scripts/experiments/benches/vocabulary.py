@@ -13,11 +13,11 @@ from rendering.cells import SOFTMAX, ratio
 
 from .. import logs, machine, plot, report, run
 from ..command import UsageError
-from ..made import make_data
 from ..processes import CommandFailed
 from ..recipes import adaptive_cutoffs, criterion_flags, words
 from ..report import MIB
 from ..run import Measured, Outcome, Part, Run
+from ..workshop import make_data
 
 LEAST_UPDATES = 10  # timed updates of a training, however long they take
 _INTERVALS = 10  # timed intervals; each is a line of the training log
@@ -131,8 +131,8 @@ class Benchmark(Run):
             yield "train", self._train
 
     def _update(self) -> Measured:
-        limits = ["--updates", self.settings.updates, "--seconds", self.settings.max_seconds]
-        return self.measure("update", *limits, *self._arguments())
+        limits = {"updates": self.settings.updates, "seconds": self.settings.max_seconds}
+        return self.measure("updates.update", flags=self._arguments(), **limits)
 
     def _train(self) -> Measured:
         interval = self._interval()

@@ -1,6 +1,5 @@
-"""What is measured in processes of their own, which import torch: measure.py starts them.
+"""What is measured in processes of their own, which import torch: processes.call starts them.
 
-``models`` measures a trained model, ``updates`` a training update; ``layers`` has bare output
-layers, for gpu_run.py; ``meter`` takes times and memory. ``data``, which makes a corpus, is a
-command of its own.
+``models`` measures a trained model, ``updates`` a training update; ``data`` makes a corpus;
+``layers`` has bare output layers, for gpu_run.py; ``meter`` takes times and memory.
 """

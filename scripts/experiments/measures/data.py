@@ -1,19 +1,13 @@
-#!/usr/bin/env python3
 """Make Zipf-distributed data, as text and as fairseq-preprocess --only-source binarises text.
-
-    data.py --out FOLDER --vocab V [--tokens N --seed S]
 
 The word of rank r has a probability proportional to 1 / (r + 2.7)^1.1 (Zipf-Mandelbrot);
 words are independent of each other. The dictionary has exactly V types, fairseq's four specials
 counted in. The same arguments make the same data.
 """
 
-import argparse
 import os
 import shutil
-import sys
 from pathlib import Path
-from typing import List
 
 import numpy as np
 import torch
@@ -31,9 +25,7 @@ def probabilities(words: int) -> np.ndarray:
     return weights / weights.sum()
 
 
-def tokens(
-    rng: np.random.Generator, count: int, dictionary: Dictionary, p: np.ndarray
-) -> np.ndarray:
+def draw(rng: np.random.Generator, count: int, dictionary: Dictionary, p: np.ndarray) -> np.ndarray:
     """Return (count,) int64 word ids in sentences that end in </s>, the last one too."""
     cumulative = np.cumsum(p)
     ranks = np.searchsorted(cumulative, rng.random(count) * cumulative[-1], side="right")
@@ -54,35 +46,23 @@ def write_split(prefix: Path, ids: np.ndarray, dictionary: Dictionary) -> None:
     builder.finalize(index_file_path(str(prefix)))
 
 
-def make(options: argparse.Namespace, out: Path) -> None:
-    """Write the dictionary, with the counts of the training data, and the three splits."""
-    dictionary = Dictionary()
-    p = probabilities(options.vocab - len(dictionary))
-    rng = np.random.default_rng(options.seed)
-    training = tokens(rng, options.tokens, dictionary, p)
-    counts = np.bincount(training, minlength=options.vocab)[len(dictionary) :]
-    for rank, count in enumerate(counts.tolist(), start=1):
-        dictionary.add_symbol(f"w{rank}", n=count)
-    dictionary.save(str(out / "dict.txt"))
-    write_split(out / "train", training, dictionary)
-    for split in ("valid", "test"):
-        write_split(out / split, tokens(rng, _OTHER_SPLITS, dictionary, p), dictionary)
+def make(folder: str, vocab: int, tokens: int) -> None:
+    """Write the dictionary, with the counts of the training data, and the three splits.
 
-
-def main(arguments: List[str]) -> None:
-    """Write the folder after ``--out``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--vocab", type=int, required=True)
-    parser.add_argument("--tokens", type=int, default=400_000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(arguments)
-    unfinished = options.out.with_name(options.out.name + ".tmp")
+    They appear all at once: an interruption leaves no folder of this name.
+    """
+    unfinished = Path(f"{folder}.tmp")
     shutil.rmtree(str(unfinished), ignore_errors=True)
     unfinished.mkdir(parents=True)
-    make(options, unfinished)
-    os.replace(str(unfinished), str(options.out))  # all at once: an interruption leaves none
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    dictionary = Dictionary()
+    p = probabilities(vocab - len(dictionary))
+    rng = np.random.default_rng(1)
+    training = draw(rng, tokens, dictionary, p)
+    counts = np.bincount(training, minlength=vocab)[len(dictionary) :]
+    for rank, count in enumerate(counts.tolist(), start=1):
+        dictionary.add_symbol(f"w{rank}", n=count)
+    dictionary.save(str(unfinished / "dict.txt"))
+    write_split(unfinished / "train", training, dictionary)
+    for split in ("valid", "test"):
+        write_split(unfinished / split, draw(rng, _OTHER_SPLITS, dictionary, p), dictionary)
+    os.replace(str(unfinished), folder)

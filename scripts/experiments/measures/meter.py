@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, List, Optional
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -13,9 +13,9 @@ LEAST_CALLS = 3
 WARM_SHARE = 0.1  # of calls and time
 
 
-def device(arguments: List[str]) -> Dict[str, Optional[str]]:
+def device() -> Optional[str]:
     """Return the GPU's name, None without one."""
-    return {"cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None}
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 def seconds(action: Callable[[], object]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import logging.handlers
 import sys
@@ -14,26 +13,23 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 
-def score(arguments: List[str]) -> Dict[str, Any]:
+def score(arguments: List[str], exact_only: bool) -> Dict[str, Any]:
     """Return what fairseq-eval-lm prints for valid and test: exact, raw and shifted scores.
 
     Its own entry point is called once for each of the six, in this one process: importing torch
     and fairseq takes longer than many an evaluation. The shift is mu_z of the validation data.
 
     Args:
-        arguments: fairseq-eval-lm's, the split left out; after ``--exact-only``, for a model whose
-            raw scores are no log-probabilities.
+        arguments: fairseq-eval-lm's, the split left out.
+        exact_only: for a model whose raw scores are no log-probabilities.
 
     Returns:
         ``normaliser`` (empty for an adaptive softmax, which has none), and the messages as
         ``printed[split][way]``.
     """
-    parser = argparse.ArgumentParser(prog="measure.py score", allow_abbrev=False)
-    parser.add_argument("--exact-only", action="store_true")
-    options, arguments = parser.parse_known_args(arguments)
     found = normaliser([*arguments, "--gen-subset", "valid"])
     ways: Dict[str, List[str]] = {"exact": []}
-    if not options.exact_only:
+    if not exact_only:
         ways["raw"] = ["--unnormalized", "--log-z-shift=none"]
         ways["shifted"] = ["--unnormalized", f"--log-z-shift={found['mu_z']!r}"]
     printed = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 import sys
@@ -73,7 +72,7 @@ class Clock:
             setattr(optimizer, name, self.during("optimiser", getattr(optimizer, name)))
 
 
-def update(arguments: List[str]) -> Dict[str, Any]:
+def update(flags: List[str], updates: int, seconds: float = 60.0) -> Dict[str, Any]:
     """Measure the phases of fairseq's own train_step, and its peak memory.
 
     Milliseconds are medians over updates after a warm-up, of each phase and of the whole: features
@@ -82,12 +81,9 @@ def update(arguments: List[str]) -> Dict[str, Any]:
     included, from the moment at which the last update's gradients are gone.
 
     Args:
-        arguments: limits, data and flags of fairseq-train.
+        flags: data and flags of fairseq-train.
+        updates, seconds: limits.
     """
-    parser = argparse.ArgumentParser(prog="measure.py update", allow_abbrev=False)
-    parser.add_argument("--updates", type=int, default=400)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    options, flags = parser.parse_known_args(arguments)
     trainer, batches = build_trainer(flags)
     clock = Clock()
     clock.watch(trainer)
@@ -104,8 +100,8 @@ def update(arguments: List[str]) -> Dict[str, Any]:
         trainer.zero_grad()
         return meter.peak_bytes(lambda: trainer.train_step(samples, raise_oom=True), trainer.cuda)
 
-    times = meter.after_warm_up(timed_update, options.updates, options.seconds)
-    peaks = meter.repeat(traced_update, MOST_TRACED, meter.WARM_SHARE * options.seconds, 1)
+    times = meter.after_warm_up(timed_update, updates, seconds)
+    peaks = meter.repeat(traced_update, MOST_TRACED, meter.WARM_SHARE * seconds, 1)
     return {
         "milliseconds": {p: 1000 * statistics.median(t[p] for t in times) for p in PHASES},
         "update_ms": 1000 * statistics.median(sum(t.values()) for t in times),
