@@ -85,7 +85,7 @@ def train(data: Path, folder: Path, criterion: str, flags: Sequence[str]) -> Val
     for epoch, point in enumerate(training.curve(), 1):
         print(f"  epoch {epoch}: validation perplexity {point['ppl']:.2f}")
     update = training.validations[-1]["update"]
-    speed = (training.words_at(update) or 0.0) / training.processor[update]
+    speed = (training.up_to(update, "words") or 0.0) / training.processor[update]
     return {"ppl": evaluate(data, folder, flags), "words": speed}
 
 

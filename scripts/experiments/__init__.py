@@ -7,7 +7,7 @@ machine, data and versions. ``report`` and ``plot`` write results; ``command`` i
 command lines.
 
 The runs of each script: ``training`` and ``comparison`` (compare.py, and recipe.py, with
-``papers``), ``benches`` (bench.py). A ``workshop`` is a bench's folder with data, models and results. ``recipes`` serves several
-scripts. Data:
-benches.yaml, recipes.yaml, reports.yaml, ../recipes. ``gpu_run`` is a command for one GPU.
+``papers``), ``benches`` (bench.py). A ``workshop`` is a bench's folder with data, models and
+results. ``recipes`` serves several scripts. Data: benches.yaml, recipes.yaml, reports.yaml,
+../recipes. ``gpu_run`` is a command for one GPU.
 """

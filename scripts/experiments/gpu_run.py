@@ -330,22 +330,8 @@ def stage_scoring(options: Any) -> Stage:
         scorer.score(some[:200], tokenized=True)
         start = timer()
         scores = scorer.score(some, tokenized=True)
-        took, layer = timer() - start, 0.0
-
-        def timed(*args: Any) -> Any:
-            nonlocal layer
-            start = timer()
-            found = scorer._measure(*args)
-            layer += timer() - start
-            return found
-
-        # Again, with the output layer's share of the time: each wait for the GPU costs some.
-        start = timer()
-        scorer.measuring(timed).score(some, tokenized=True)
-        share = layer / (timer() - start)
-        tokens = 20 * len(some)
-        speeds = {"tokens_per_s": tokens / took, "layer_tokens_per_s": tokens / layer}
-        return {**speeds, "layer_share": share, "sum": float(scores.sum())}
+        speed = 20 * len(some) / (timer() - start)
+        return {"tokens_per_s": speed, "sum": float(scores.sum())}
 
     for dtype, exact in product((torch.float32, torch.bfloat16), (False, True)):
         name = "exact" if exact else "unnormalised"

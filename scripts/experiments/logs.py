@@ -6,7 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional
 
 from .processes import CommandFailed
 from .train import CLOCK
@@ -54,10 +54,6 @@ class TrainingLog(NamedTuple):
     parameters: int
     processor: Dict[int, float]
 
-    def words_at(self, update: int) -> Optional[float]:
-        """Return training targets up to an update; None without any interval."""
-        return self._up_to(update, lambda interval: interval.words)
-
     def words_per_second(self) -> Optional[float]:
         """Return words/s over the steady intervals, or over all if none is steady."""
         steady = [i for i in self.intervals if i.steady]
@@ -68,20 +64,21 @@ class TrainingLog(NamedTuple):
         """Return every validation: update, training and processor seconds, logged statistics."""
         found = []
         for point in self.validations:
-            times = {"seconds": self._up_to(point["update"], lambda interval: interval.seconds)}
-            if point["update"] in self.processor:
-                times["processor_seconds"] = self.processor[point["update"]]
+            update = point["update"]
+            times = {"seconds": self.up_to(update, "seconds")}
+            if update in self.processor:
+                times["processor_seconds"] = self.processor[update]
             found.append({**times, **point})
         return found
 
-    def _up_to(self, update: int, value: Callable[[Interval], float]) -> Optional[float]:
+    def up_to(self, update: int, name: str) -> Optional[float]:
         """Sum a number of the intervals; past the last line, at the pace of its interval."""
         spans = [i for i in self.intervals if i.first < update]
         if not spans:
             return None
         last = spans[-1]
         share = (update - last.first) / (last.last - last.first)
-        return sum(map(value, spans[:-1])) + share * value(last)
+        return sum(getattr(i, name) for i in spans[:-1]) + share * getattr(last, name)
 
 
 def read_training(log: Path, warm_up: int = WARM_UP) -> TrainingLog:
@@ -94,33 +91,31 @@ def read_training(log: Path, warm_up: int = WARM_UP) -> TrainingLog:
     parameters = _PARAMETERS.search(text)
     if parameters is None:
         raise CommandFailed(f"{log.name} holds no 'num. shared model params' line")
-    count, lines = int(parameters.group(1).replace(",", "")), text.splitlines()
-    found = TrainingLog([], [], count, _processor(lines))
+    found = TrainingLog([], [], int(parameters[1].replace(",", "")), {})
     position, exact = 0, True
-    for tag, stats in filter(None, map(_statistics, lines)):
-        if tag == "train_inner":
+    spent = clock = mark = 0.0  # processor seconds: of training alone, now, at the last mark
+    for line in text.splitlines():
+        if line.startswith(CLOCK):
+            clock = float(line[len(CLOCK) :])
+            continue
+        if clock and (_WORKED.search(line) or _STARTS.search(line)):
+            spent += clock - mark if _WORKED.search(line) and mark else 0.0
+            mark = clock
+        logged = _STATS.search(line)
+        if logged is None:
+            continue
+        # fairseq prints numbers as strings.
+        known = json.loads(logged[2]).items()
+        stats = {name: float(value) for name, value in known if value is not None}
+        if logged[1] == "train_inner":
             found.intervals.append(_interval(position, stats, exact, warm_up))
             position, exact = found.intervals[-1].last, True
         elif "valid_num_updates" in stats:
             own = {k[len("valid_") :]: v for k, v in stats.items() if k.startswith("valid_")}
             found.validations.append({"update": int(own.pop("num_updates")), **own})
             exact = False
-    return found
-
-
-def _processor(lines: Sequence[str]) -> Dict[int, float]:
-    """Return the processor seconds of training alone, up to each update with a line."""
-    found: Dict[int, float] = {}
-    spent, clock, mark = 0.0, 0.0, 0.0
-    for line in lines:
-        if line.startswith(CLOCK):
-            clock = float(line[len(CLOCK) :])
-        elif clock and (_WORKED.search(line) or _STARTS.search(line)):
-            spent += clock - mark if _WORKED.search(line) and mark else 0.0
-            mark = clock
-            stats = _statistics(line)
-            for name in {"num_updates", "valid_num_updates"} & set(stats[1] if stats else ()):
-                found[int(stats[1][name])] = spent
+        for name in {"num_updates", "valid_num_updates"} & set(stats if clock else ()):
+            found.processor[int(stats[name])] = spent
     return found
 
 
@@ -143,15 +138,6 @@ def read_scoring(lines: Iterable[str]) -> Dict[str, float]:
     bits = float(loss.group(1))
     ppl = 2**bits if bits < 1024 else math.inf
     return {"ppl": ppl, "tokens": tokens, "seconds": tokens / rate if rate else 0.0}
-
-
-def _statistics(line: str) -> Any:
-    """Return (tag, numbers) of a line of statistics, or None; fairseq prints numbers as strings."""
-    found = _STATS.search(line)
-    if found is None:
-        return None
-    stats = json.loads(found.group(2))
-    return found.group(1), {name: float(v) for name, v in stats.items() if v is not None}
 
 
 def _interval(first: int, stats: Dict[str, float], exact: bool, warm_up: int) -> Interval:

@@ -94,7 +94,7 @@ class Training(Run):
             "words_per_second": training.words_per_second(),
             "seconds": last.get("seconds"),
             "processor_seconds": last.get("processor_seconds"),
-            "words": training.words_at(last["update"]) if last else None,
+            "words": training.up_to(last["update"], "words") if last else None,
             "updates": last.get("update"),
             "parameters": training.parameters,
             "peak_bytes": ended.peak_bytes,

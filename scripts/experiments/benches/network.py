@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import itertools
 import os
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 from .. import command, machine
 from ..measures import meter
-from ..workshop import make_data
+from ..workshop import Workshop, make_data
 from .vocabulary import RECIPES
 
 MACHINES = ("bnce-a", "bnce-b")
@@ -26,24 +26,15 @@ _RECIPE = RECIPES["lstm200"]
 
 
 def measure(options: Any) -> Dict[str, Any]:
-    """Measure all systems that network.json lacks."""
+    """Measure all systems that have not been measured."""
     if os.geteuid():
         raise command.UsageError("required root, who may make network namespaces")
-    results = options.out / "network.json"
-    found: Dict[str, Any] = {"model": _RECIPE._asdict(), "runs": []}
-    if results.is_file():
-        found = json.loads(results.read_text(encoding="utf-8"))
-    done = {(run["system"], run["vocab"]) for run in found["runs"]}
-    for vocab in options.vocab:
-        data = make_data(options.out / "data" / f"V{vocab}", 1, vocab=vocab, tokens=400_000)
-        for system in options.systems:
-            if (system, vocab) not in done:
-                command.say(f"{system}, V = {vocab:,}")
-                with _line():
-                    measured = _train(options, system, vocab, data)
-                found["runs"].append({"system": system, "vocab": vocab, "rates": measured})
-                results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+    shop, runs = Workshop(options), []
+    for vocab, system in itertools.product(options.vocab, options.systems):
+        data = make_data(shop.out / "data" / f"V{vocab}", 1, vocab=vocab, tokens=400_000)
+        measured = shop.once(f"{system}-V{vocab}", partial(_train, shop, system, vocab, data))
+        runs.append({"system": system, "vocab": vocab, "rates": measured})
+    return {"model": _RECIPE._asdict(), "runs": runs}
 
 
 @contextlib.contextmanager
@@ -88,29 +79,26 @@ def _sent_bytes() -> int:
     return int(subprocess.check_output(["ip", "netns", "exec", MACHINES[0], "cat", path]))
 
 
-def _train(options: Any, system: str, vocab: int, data: Path) -> List[Dict[str, float]]:
+def _train(shop: Workshop, system: str, vocab: int, data: Path) -> List[Dict[str, float]]:
     """Train on two machines, and measure the updates at each rate."""
-    folder = options.out / "logs" / f"{system}-V{vocab}"
-    folder.mkdir(parents=True, exist_ok=True)
     flags = [*_RECIPE.flags(), "--cpu", *_RECIPE.system_flags(system, vocab)]
     flags += ["--distributed-world-size", "2", "--distributed-backend", "gloo"]
     flags += ["--distributed-init-method", f"tcp://{_ADDRESS.format(1)}:{_PORT}"]
     flags += ["--distributed-no-spawn", "--ddp-backend", "legacy_ddp", "--log-interval", "1"]
-    ranks: List[Any] = []
-    for rank, name in enumerate(MACHINES):
-        inside = ["ip", "netns", "exec", name, sys.executable, "-m", "fairseq_cli.train"]
-        own = ["--user-dir", machine.PLUGIN, *flags, "--distributed-rank", rank]
-        full = list(map(str, [*inside, data, *own]))
-        variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "line"}
-        with (folder / f"rank{rank}.err").open("w") as errors:
-            pipes: Any = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
-            ranks.append(subprocess.Popen(full, env=variables, **pipes))
-    try:
-        return list(_measured(ranks[0], options.rates))
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_line())
+        ranks: List[Any] = []
+        for rank, name in enumerate(MACHINES):
+            inside = ["ip", "netns", "exec", name, sys.executable, "-m", "fairseq_cli.train"]
+            own = ["--user-dir", machine.PLUGIN, *flags, "--distributed-rank", rank]
+            full = list(map(str, [*inside, data, *own]))
+            variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "line"}
+            with shop.at("logs", f"{system}-V{vocab}-rank{rank}.err").open("w") as errors:
+                pipes: Any = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+                ranks.append(subprocess.Popen(full, env=variables, **pipes))
+            stack.callback(ranks[-1].wait)
+            stack.callback(ranks[-1].kill)
+        return list(_measured(ranks[0], shop.options.rates))
 
 
 def _measured(first: Any, rates: Sequence[float]) -> Iterator[Dict[str, float]]:

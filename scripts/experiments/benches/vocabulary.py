@@ -31,7 +31,7 @@ _COMMON = """
 --log-format json --no-progress-bar
 """
 _PANELS = {"update_ms": "training update (ms)", "update_mib": "memory of an update (MiB)"}
-Numbers = Dict[str, Optional[float]]
+Numbers = Dict[str, Any]
 
 
 class Recipe(NamedTuple):
@@ -178,35 +178,38 @@ def speeds(intervals: Sequence[logs.Interval], processor: Dict[int, float]) -> N
 
 
 def numbers(outcomes: Sequence[Outcome]) -> List[Numbers]:
-    """Return the numbers of each run, with ratios to other systems at the same V."""
-    own: Dict[Any, Numbers] = {}
+    """Return each run with its numbers, and ratios to other systems at the same V."""
+    found: List[Numbers] = []
     for o in outcomes:
-        found = own[o.system, o.case] = dict(
-            o.parts["train"]["value"] if "train" in o.parts else {}
-        )
+        row = {"system": o.system, "vocab": o.case, "folder": o.folder}
+        row.update({"failed": o.error} if o.error else {})
+        row.update(o.parts["train"]["value"] if "train" in o.parts else {})
         if "update" in o.parts:
-            found["update_mib"] = o.parts["update"]["value"]["peak_bytes"] / MIB
-    for (system, vocab), found in own.items():
-        dense = _split(system)[0] if system.endswith(_SPARSE) else None
+            row["update_mib"] = o.parts["update"]["value"]["peak_bytes"] / MIB
+        found.append(row)
+    speeds = {(row["system"], row["vocab"]): row.get("words_per_second") for row in found}
+    for row in found:
+        dense = _split(row["system"])[0] if row["system"].endswith(_SPARSE) else None
         for name, other in (("x_softmax", SOFTMAX), ("x_dense", dense)):
-            reference = own.get((other, vocab), {}).get("words_per_second")
-            if found:
-                found[name] = ratio(found.get("words_per_second"), reference)
-    return list(own.values())
+            row[name] = ratio(row.get("words_per_second"), speeds.get((other, row["vocab"])))
+    return found
 
 
-def growth(outcomes: Sequence[Outcome]) -> Dict[str, Numbers]:
+def growth(runs: Sequence[Numbers]) -> Dict[str, Numbers]:
     """Return the growth of each system with V: a fit, and the largest V against the smallest."""
-    found: Dict[str, Dict[int, Numbers]] = {}
-    for outcome, one in zip(outcomes, numbers(outcomes)):
-        found.setdefault(outcome.system, {})[outcome.case] = one
     grown: Dict[str, Numbers] = {}
-    for system, own in found.items():
-        first, last = own[min(own)], own[max(own)]
+    for system in dict.fromkeys(one["system"] for one in runs):
+        own = [one for one in runs if one["system"] == system]
+        own.sort(key=lambda one: one["vocab"])
+        costs = [(one["vocab"], one.get("update_ms")) for one in own]
+        ends = {
+            name: ratio(own[-1].get(name), own[0].get(name))
+            for name in ("words_per_second", "update_mib")
+        }
         grown[system] = {
-            "update_exponent": exponent([(v, one.get("update_ms")) for v, one in own.items()]),
-            "speed_kept": ratio(last.get("words_per_second"), first.get("words_per_second")),
-            "memory_growth": ratio(last.get("update_mib"), first.get("update_mib")),
+            "update_exponent": exponent(costs),
+            "speed_kept": ends["words_per_second"],
+            "memory_growth": ends["update_mib"],
         }
     return grown
 
@@ -225,14 +228,14 @@ def write(outcomes: Sequence[Outcome], settings: Any) -> str:
     """Write ``benchmark.md`` and ``benchmark.json``, and return the former."""
     names = ("updates", "max_seconds", "device", "device_name", "threads", "parts")
     chosen = {name: getattr(settings, name) for name in names}
-    runs, lines = [], []
-    for o, own in zip(outcomes, numbers(outcomes)):
-        failed = {"failed": o.error} if o.error else {}
-        named = {"system": o.system, "vocab": o.case, "folder": o.folder}
-        runs.append({**named, **failed, **own, "parts": o.parts})
-        lines.append(([o.system, f"{o.case:,}"], own))
-    recipe, grown = settings.recipe, growth(outcomes)
-    content = {"settings": {**chosen, "recipe": recipe._asdict()}, "growth": grown, "runs": runs}
+    recipe, runs = settings.recipe, numbers(outcomes)
+    grown = growth(runs)
+    content = {
+        "settings": {**chosen, "recipe": recipe._asdict()},
+        "growth": grown,
+        "runs": [{**one, "parts": o.parts} for one, o in zip(runs, outcomes)],
+    }
+    lines = [([one["system"], f"{one['vocab']:,}"], one) for one in runs]
     growing = [([system], found) for system, found in grown.items()]
     parts = [f"# Cost by vocabulary, {recipe.name}: {recipe.about}"]
     parts += report.sections("vocabulary", ["system", "V"], lines)
@@ -246,8 +249,8 @@ def draw(results: Path) -> str:
     for name, label in _PANELS.items():
         lines: Dict[str, List[Any]] = {}
         for one in content["runs"]:
-            lines.setdefault(one["system"], [])
-            lines[one["system"]] += [(one["vocab"], one[name])] if one.get(name) else []
+            points = lines.setdefault(one["system"], [])
+            points += [(one["vocab"], one[name])] if one.get(name) else []
         axes = {"xscale": "log", "yscale": "log", "xlabel": "vocabulary V", "ylabel": label}
         panels.append(plot.Panel([(name, sorted(line)) for name, line in lines.items()], axes))
     settings = content["settings"]
