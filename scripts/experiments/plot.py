@@ -93,7 +93,8 @@ def _draw(fill: Callable[[Any], None], path: Path, source: str, letters: float) 
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context({"font.size": letters}):
+    tight = {"legend.labelspacing": 0.2, "legend.handlelength": 1.4, "legend.borderpad": 0.2}
+    with rc_context({"font.size": letters, "axes.titlesize": "medium", **tight}):
         figure = Figure()  # no display, and none of pyplot's global state
         fill(figure)
         figure.savefig(str(path), dpi=120, metadata={"Source": source} if source else None)
@@ -145,7 +146,8 @@ def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
         _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
         one.legend(framealpha=0.6)
-    figure.suptitle(title)
+    if title:
+        figure.suptitle(title)
     figure.tight_layout()
 
 

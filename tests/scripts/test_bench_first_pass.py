@@ -8,7 +8,7 @@ import forks
 import numpy as np
 import pytest
 from decoders import ngrams
-from experiments.benches import first_pass as first_pass
+from experiments.benches import first_pass
 from rendering.tables import TABLES
 from speech import acoustics, searches
 from stubs_of_speech import stub_voice, write_flite, write_novels
@@ -108,18 +108,8 @@ def example(tmp_path, monkeypatch):
     """The stages of the example for some systems, after the bench speech's of the model."""
     novels, voice = write_novels(tmp_path), stub_voice(tmp_path, monkeypatch)
     write_flite(voice.parent / "bin", voice, rate=acoustics.RATE, times=400)
-    flags = [
-        "--out",
-        "run",
-        "--sentences",
-        6,
-        "--updates",
-        3,
-        "--only",
-        "draw",
-        "binarise",
-        "train",
-    ]
+    flags = ["--out", "run", "--sentences", 6, "--updates", 3]
+    flags += ["--only", "draw", "binarise", "train"]
     status, output = forks.script("bench.py", "speech", "--data", novels, *flags, cwd=tmp_path)
     assert status == 0, output
 

@@ -115,15 +115,6 @@ def test_a_stage_that_measures_nothing_is_a_failure(rows, status, tmp_path, monk
     assert found["layer"] == rows
 
 
-@pytest.mark.parametrize(
-    "flags", [["--skip", "float"], ["--stages", "layers"], ["--stage", "layer"]]
-)
-def test_a_wrong_flag_starts_nothing(flags, tmp_path):
-    with pytest.raises(SystemExit):
-        gpu_run.main(["--out", str(tmp_path / "out"), "--tiny", *flags])
-    assert not (tmp_path / "out").exists()
-
-
 # ---------------------------------------------------------------- the command
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
@@ -16,18 +15,11 @@ from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.diagnosis import Diagnosis, fit_offset, measuring, summary
 from fairseq_bnce.text.reading import sampled
 
-State = Mapping[str, Any]
-Load = Callable[[State], checkpoints.Trained]
-
 
 def measure(options: Any) -> Dict[str, Any]:
     torch.set_num_threads(options.threads)
     pairs = (model.partition("=")[::2] for model in options.models)
-    return {
-        "models": {
-            name: _model(partial(_trained, path, options.data), options) for name, path in pairs
-        }
-    }
+    return {"models": {name: _model(path, options) for name, path in pairs}}
 
 
 def _lines(path: Path, count: Optional[int] = None) -> List[str]:
@@ -36,44 +28,42 @@ def _lines(path: Path, count: Optional[int] = None) -> List[str]:
         return [line.strip() for line in itertools.islice(lines, count)]
 
 
-def _trained(path: str, data: Optional[str], state: State) -> checkpoints.Trained:
-    """Load a model, which a scorer changes, with the rows of ``state`` only."""
-    trained = checkpoints.load(path, data)
-    trained.state.reduced_partition = None
-    trained.state.entries.update(state)
-    return trained
+def _model(path: str, options: Any) -> Dict[str, Any]:
+    lines = _lines(options.text, options.lines)
 
+    def load(exact: bool, **state: Any) -> Scorer:
+        """Load the model, which a scorer changes, with the rows of ``state`` only."""
+        trained = checkpoints.load(path, options.data)
+        trained.state.reduced_partition = None
+        trained.state.entries.update(state)
+        return Scorer(trained, exact=exact)
 
-def _model(load: Load, options: Any) -> Dict[str, Any]:
-    fitting, contexts = Scorer(load({}), exact=True), reduction.Contexts(options.contexts)
-    measuring(fitting, contexts).score_words(
-        sampled(_lines(options.fit), options.contexts), tokenized=True
-    )
+    def way(rows: int, state: Dict[str, Any]) -> Dict[str, float]:
+        numbers = _summary(load(True, **state), lines)
+        found = {"rows": rows, **{name: numbers[name] for name in ("sigma_z", "ppl")}}
+        found["u_ppl"] = numbers["u_ppl"] * math.exp(state["mu_z"])
+        if options.shift is not None:
+            mean = _summary(load(True, **state), _lines(options.shift))["mu_z"]
+            found["u_ppl_other_mean"] = numbers["u_ppl"] * math.exp(mean)
+        found["speed"] = _speed(load(False, **state), lines)
+        return found
+
+    fitting, contexts = load(True), reduction.Contexts(options.contexts)
+    text = sampled(_lines(options.fit), options.contexts)
+    measuring(fitting, contexts).score_words(text, tokenized=True)
     mean = contexts.parts()[1][1].mean().item()
     states: Dict[int, Dict[str, Any]] = {0: {"mu_z": mean - fitting.log_z}}
     for rows in options.rows:
         reduced, measured = fit_offset(fitting, contexts, rows)
         states[rows] = {"mu_z": measured["mu_z"], "reduced_partition": reduced._asdict()}
-    ways = [{"rows": rows, **_way(load, options, state)} for rows, state in states.items()]
-    speed = _speed(Scorer(load({}), exact=True), _lines(options.text, options.lines))
+    ways = [way(*state) for state in states.items()]
+    speed = _speed(load(True), lines)
     return {"words": len(fitting.dictionary), "exact_speed": speed, "ways": ways}
 
 
-def _way(load: Load, options: Any, state: State) -> Dict[str, float]:
-    lines = _lines(options.text, options.lines)
-    numbers = _summary(load(state), lines)
-    found = {name: numbers[name] for name in ("sigma_z", "ppl")}
-    found["u_ppl"] = numbers["u_ppl"] * math.exp(state["mu_z"])
-    if options.shift is not None:
-        mean = _summary(load(state), _lines(options.shift))["mu_z"]
-        found["u_ppl_other_mean"] = numbers["u_ppl"] * math.exp(mean)
-    found["speed"] = _speed(Scorer(load(state)), lines)
-    return found
-
-
-def _summary(trained: checkpoints.Trained, lines: Sequence[str]) -> Dict[str, float]:
+def _summary(exact: Scorer, lines: Sequence[str]) -> Dict[str, float]:
     diagnosis = Diagnosis(worst=0)
-    list(diagnosis.fill(Scorer(trained, exact=True), lines))
+    list(diagnosis.fill(exact, lines))
     return summary(diagnosis.measures)
 
 
