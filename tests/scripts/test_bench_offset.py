@@ -9,24 +9,16 @@ from rendering.tables import TABLES
 from tools import write_lines
 
 
-def command(*arguments):
-    """Return the exit status and the output."""
-    return forks.script("bench.py", "offset", *arguments)
-
-
-@pytest.fixture
-def texts(tmp_path):
+def test_the_command(language_model, tmp_path):
+    """The mean of the measured text itself leaves no mean."""
     for name, seed in (("fit", 3), ("text", 4)):
         write_lines(tmp_path / name, zipf_lines(300, seed=seed))
-    return ["--fit", tmp_path / "fit", "--text", tmp_path / "text", "--out", tmp_path / "out"]
-
-
-def test_the_command(language_model, texts, tmp_path):
-    """The mean of the measured text itself leaves no mean."""
     write_lines(tmp_path / "shift", zipf_lines(300, seed=4)[:40])
-    options = [*texts, "--rows", "4", "16", "--contexts", "1500", "--lines", "40"]
-    options += ["--shift", tmp_path / "shift"]
-    status, output = command(f"mine={language_model('rnn_lm')}", *options)
+    options = ["--out", tmp_path / "out", "--rows", 4, 16, "--contexts", 1500, "--lines", 40]
+    for name in ("fit", "text", "shift"):
+        options += [f"--{name}", tmp_path / name]
+    model = f"mine={language_model('rnn_lm')}"
+    status, output = forks.script("bench.py", "offset", model, *options)
     assert status == 0, output
     found = json.loads((tmp_path / "out" / "offset.json").read_text("utf-8"))
     ways = found["models"]["mine"]["ways"]

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import subprocess
 from types import SimpleNamespace
 
@@ -118,27 +117,22 @@ def test_a_stage_that_measures_nothing_is_a_failure(rows, status, tmp_path, monk
 # ---------------------------------------------------------------- the command
 
 
-run_process = processes.run
-
-
-def or_dead(command, log, threads):
-    """Run a process; the training of shared_nce dies."""
-    if any(str(word).endswith("train.py") for word in command) and "shared_nce" in command:
-        raise processes.CommandFailed("killed by signal 9")
-    return run_process(command, log, threads)
-
-
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory):
-    """Run a benchmark with a training that dies: (arguments, folder, exit status)."""
-    out = tmp_path_factory.mktemp("benchmark")
+    """Run a benchmark with a training that dies: (folder, exit status)."""
+    out, run_process = tmp_path_factory.mktemp("benchmark"), processes.run
+
+    def or_dead(command, log, threads):
+        if any(str(word).endswith("train.py") for word in command) and "shared_nce" in command:
+            raise processes.CommandFailed("killed by signal 9")
+        return run_process(command, log, threads)
+
     flags = f"vocabulary --out {out} --device cpu --vocab {VOCAB} --updates 10 --max-seconds 1"
     flags += " --sentences 5 --systems cross_entropy bnce bnce_sparse shared_nce"
-    arguments = flags.split()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", forks.Popen)
         patch.setattr(processes, "run", or_dead)
-        return arguments, out, bench.main(arguments)
+        return out, bench.main(flags.split())
 
 
 def runs_of(out):
@@ -147,7 +141,7 @@ def runs_of(out):
 
 
 def test_a_benchmark_has_every_number(benchmark):
-    found = runs_of(benchmark[1])
+    found = runs_of(benchmark[0])
     numbers = ("words_per_second", "words_per_processor_second", "update_mib")
     for name in ("cross_entropy", "bnce"):
         row = found[name]
@@ -161,7 +155,7 @@ def test_a_benchmark_has_every_number(benchmark):
 
 
 def test_the_report_has_tables_a_picture_and_the_failed_run(benchmark):
-    _, out, status = benchmark
+    out, status = benchmark
     text = (out / "benchmark.md").read_text(encoding="utf-8")
     assert text.count("| bnce | 200 |") == 2
     assert (out / "benchmark.png").read_bytes().startswith(b"\x89PNG")
@@ -169,20 +163,3 @@ def test_the_report_has_tables_a_picture_and_the_failed_run(benchmark):
     assert status == 1 and dead["failed"] == "killed by signal 9"
     assert dead["update_mib"] > 0 and "words_per_second" not in dead
     assert "runs/shared_nce-V200-" in text and "failed: killed by signal 9" in text
-
-
-def test_a_second_call_makes_only_missing_runs(benchmark, tmp_path, monkeypatch):
-    arguments, out, _ = benchmark
-    copy = shutil.copytree(out, tmp_path / "copy")
-    made = []
-
-    def counted(command, log, threads):
-        made.append(log.name)
-        return run_process(command, log, threads)
-
-    monkeypatch.setattr(subprocess, "Popen", forks.Popen)
-    monkeypatch.setattr(processes, "run", counted)
-    assert bench.main([str(copy) if word == str(out) else word for word in arguments]) == 0
-    assert made == ["train.log"]
-    after = runs_of(copy)
-    assert after["bnce"] == runs_of(out)["bnce"] and "failed" not in after["shared_nce"]
