@@ -18,11 +18,8 @@ from .cells import NAMES
 Content = Dict[str, Any]
 Points = Sequence[Tuple[float, float]]
 CORPORA, MODELS, OPTIMIZERS = (NAMES[name] for name in ("corpora", "models", "rules"))
+_Groups = Dict[Tuple[str, str], Any]  # by family and group
 BOTH_SIDES = "--bidirectional-context"  # who knows what follows has no language model's perplexity
-_NOT_TOLD = {"--max-update", "--max-epoch", "--validate-interval-updates", "--max-valid-steps"}
-_NOT_TOLD |= {"--log-interval", "--lr", "--lr-scheduler", "--optimizer"}
-_NOT_TOLD |= {"--force-anneal", "--lr-shrink", "--warmup-updates"}
-_NOT_TOLD |= {"--save-interval-updates", "--keep-interval-updates"}
 _WARM, _WITH = "--warmup-updates", "with a warm-up"
 _REDUCED = ", reduced partition function"
 _AFTER_YEAR = re.compile(r"(?<=\(\d{4}\)).*")
@@ -61,20 +58,19 @@ def families(contents: Iterable[Any]) -> Dict[str, Dict[str, List[System]]]:
     Args:
         contents: of JSON files; those of other results are passed over.
     """
-    found: Dict[str, Dict[str, List[System]]] = {}
+    found: _Groups = {}
     for one in dict.fromkeys(trainings(contents)):
         if one.sigma_z is not None:
-            found.setdefault(one.family, {}).setdefault(one.group, []).append(one)
+            found.setdefault((one.family, one.group), []).append(one)
     return _of_several(found, _means)
 
 
-def _of_several(found: Dict[str, Dict[str, Any]], merge: Callable[[Any], Any]) -> Dict[str, Any]:
+def _of_several(found: _Groups, merge: Callable[[Any], Any]) -> Dict[str, Any]:
     """Return the merged groups of two systems or more by family; numbers in names are in order."""
     several: Dict[str, Dict[str, Any]] = {}
-    for family, groups in found.items():
-        for name, group in sorted(groups.items(), key=_natural):
-            if len(group) > 1:
-                several.setdefault(family, {})[name] = merge(group)
+    for (family, name), group in sorted(found.items(), key=lambda item: _natural(item[0][1])):
+        if len(group) > 1:
+            several.setdefault(family, {})[name] = merge(group)
     return several
 
 
@@ -105,19 +101,14 @@ def _compared(content: Content) -> Iterator[System]:
     last = dict(zip(flags, flags[1:]))
     rule = last.get("--optimizer", "").replace("sparse_", "").replace("lazy_", "")
     more = [OPTIMIZERS[rule]] if rule in OPTIMIZERS else []
-    told = _other(content["flags"])
+    each = re.split(r" (?=--)", " ".join(content["flags"]))
+    told = [flag.lstrip("-") for flag in each if flag and flag.split(" ")[0] not in NAMES["untold"]]
     told += [_WITH] * (_WARM in content["flags"])
     for run in content["runs"]:
         if "failed" not in run:
             group = ", ".join([model, *more, f"{run['updates']:,} updates", *told])
             scored = run if "test_ppl" in run else {}
             yield _training(family, group, run, scored, run["train"])
-
-
-def _other(flags: Sequence[str]) -> List[str]:
-    """Return the flags of all runs, without those of length, logs and learning rate."""
-    each = re.split(r" (?=--)", " ".join(flags)) if flags else []
-    return [flag.lstrip("-") for flag in each if flag.split(" ")[0] not in _NOT_TOLD]
 
 
 def _reproduced(content: Content) -> Iterator[System]:
@@ -183,9 +174,9 @@ def _means(systems: Sequence[System]) -> List[System]:
     return found
 
 
-def _natural(one: Tuple[Any, ...]) -> List[Any]:
+def _natural(name: str) -> List[Any]:
     """Return a key that sorts a name's numbers as numbers."""
-    words = re.split(r"(\d+)", str(one[0]))
+    words = re.split(r"(\d+)", name)
     return [int(word) if word.isdigit() else word for word in words]
 
 
@@ -205,11 +196,11 @@ def curves(contents: Iterable[Any]) -> Dict[str, Dict[str, Dict[str, Points]]]:
     several seeds, the first. A group's runs are those of one processor's name, which the group's
     name has if there are others.
     """
-    found: Dict[str, Dict[str, Dict[str, List[Tuple[float, float]]]]] = {}
+    found: _Groups = {}
     drawn = [one for one in trainings(contents) if one.curve and one.seed == 1]
     has_others = len({one.machine for one in drawn}) > 1
     for one in drawn:
-        groups = found.setdefault(one.family, {})
-        methods = groups.setdefault(one.group + f", {one.machine}" * has_others, {})
+        group = one.group + f", {one.machine}" * has_others
+        methods = found.setdefault((one.family, group), {})
         methods.setdefault(one.label.partition("@")[0], []).extend(one.curve)
     return _of_several(found, lambda methods: {name: front(p) for name, p in methods.items()})
