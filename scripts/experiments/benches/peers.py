@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List
 
-from .. import command, mixtures, processes
+from .. import command, processes
 from ..training import NORMALISED
 
 SPLITS = ("train", "valid", "test")
@@ -63,17 +63,21 @@ def _kenlm(options: Any, texts: Dict[str, Path]) -> Dict[str, Any]:
         }
         stored.write_text(json.dumps(costs), encoding="utf-8")
     costs = json.loads(stored.read_text(encoding="utf-8"))
-    return {**costs, **_kenlm_scores(options, texts, binary)}
+    return {**costs, **_kenlm_scores(options, texts)}
 
 
-def _kenlm_scores(options: Any, texts: Dict[str, Path], binary: Path) -> Dict[str, float]:
+def _query(options: Any, way: str, text: Path, printed: Path) -> processes.Ended:
+    query = [options.kenlm / "query", "-v", way, options.out / "kenlm.bin"]
+    # query reads standard input.
+    shell = ["sh", "-c", f'"$@" < "{text}"', "query", *query]
+    return processes.run(shell, options.out / "kenlm.log", options.threads, printed)
+
+
+def _kenlm_scores(options: Any, texts: Dict[str, Path]) -> Dict[str, float]:
     found = {}
     for split in SPLITS[1:]:
         printed = options.out / f"kenlm.{split}"
-        query = [options.kenlm / "query", "-v", "summary", binary]
-        # query reads standard input.
-        shell = ["sh", "-c", f'"$@" < "{texts[split]}"', "query", *query]
-        ended = processes.run(shell, options.out / "kenlm.log", options.threads, printed)
+        ended = _query(options, "summary", texts[split], printed)
         text = printed.read_text(encoding="utf-8")
         found[f"{split}_ppl"] = float(re.search(r"including OOVs:\s+(\S+)", text)[1])  # type: ignore
         words = int(re.search(r"Tokens:\s+(\d+)", text)[1])  # type: ignore
@@ -85,12 +89,11 @@ def _mixtures(options: Any, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
     """Mix the networks of compare.py with KenLM."""
     if not options.mix:
         return []
-    binary, query = options.out / "kenlm.bin", options.kenlm / "query"
-    ways = list(mixtures.WAYS)[: 1 + options.running]
-    own, ngrams = {}, {}
-    for split in SPLITS[1:]:
-        own[split], words = options.text / f"{split}.txt", options.out / f"kenlm.{split}.words"
-        ngrams[split] = mixtures.ngram_scores(query, binary, texts[split], words)
+    own = {split: options.text / f"{split}.txt" for split in SPLITS[1:]}
+    ngrams = {split: options.out / f"kenlm.{split}.words" for split in own}
+    for split, printed in ngrams.items():
+        _query(options, "word", texts[split], printed)
+    task = {"texts": own, "ngrams": ngrams, "ways": ["lines", "running"][: 1 + options.running]}
     found = []
     for path in options.mix:
         for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
@@ -98,9 +101,9 @@ def _mixtures(options: Any, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
             stored, checkpoint = folder / "mixed.json", folder / "checkpoints/checkpoint_last.pt"
             if not stored.exists():
                 command.say(f"{path.parent.name}: {run['label']}, seed {run['seed']}")
-                is_normalised = run.get("criterion") not in NORMALISED
-                measured = mixtures.measure(checkpoint, own, ngrams, ways, is_normalised)
-                stored.write_text(json.dumps(measured), encoding="utf-8")
+                task.update(checkpoint=checkpoint)
+                task.update(is_normalised=run.get("criterion") not in NORMALISED)
+                processes.call("experiments.mixtures.measure", stored, options.threads, **task)
             about = {key: run[key] for key in ("label", "seed", "updates", "processor_seconds")}
             found.append({**about, **json.loads(stored.read_text(encoding="utf-8"))})
     return found
