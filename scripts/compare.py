@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     recipe = recipes.RECIPES[options.recipe]
     settings = training.settings(options, recipe=recipe, training=flags)
     runs = [training.Training(settings, *one) for one in recipes.order(variants, options.seeds)]
-    _, status = run.complete_all(runs, lambda done: comparison.write(done, settings))
+    status = run.complete_all(runs, lambda done: comparison.write(done, settings))
     print(comparison.draw(settings.out / "comparison.json"))
     return status
 

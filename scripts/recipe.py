@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     parts = {"only_train": False, "profile_batches": 0}
     settings = training.settings(options, recipe=table.regime, training=flags, **parts)
     runs = [Training(settings, variants[label], options.seed) for label in chosen]
-    return run.complete_all(runs, lambda done: papers.write(name, table, done, settings))[1]
+    return run.complete_all(runs, lambda done: papers.write(name, table, done, settings))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -131,16 +131,14 @@ def device_flags(device: str) -> List[str]:
     return ["--cpu"] if device == "cpu" else []
 
 
-def complete_all(
-    runs: Sequence[Run], write: Callable[[List[Outcome]], str]
-) -> Tuple[List[Outcome], int]:
+def complete_all(runs: Sequence[Run], write: Callable[[List[Outcome]], str]) -> int:
     """Complete one run after the other; a failed run is an outcome, too.
 
     Args:
         write: writes the report after every run, and returns its text; the last is printed.
 
     Returns:
-        the outcomes, and the exit status: 1 if a run failed.
+        the exit status: 1 if a run failed.
     """
     found: List[Outcome] = []
     text = ""
@@ -149,7 +147,7 @@ def complete_all(
         found.append(run.complete())
         text = write(found)
     print(text)
-    return found, int(any(outcome.error for outcome in found))
+    return int(any(outcome.error for outcome in found))
 
 
 def failures(outcomes: Sequence[Outcome]) -> List[str]:

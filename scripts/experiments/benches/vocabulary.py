@@ -96,7 +96,7 @@ def measure(options: Any) -> int:
     # All sizes of a system in a row: a drift of the machine would blur their fine ratios most.
     systems, vocabs = (dict.fromkeys(some) for some in (options.systems, options.vocab))
     runs = [Benchmark(settings, system, vocab) for system in systems for vocab in vocabs]
-    _, status = run.complete_all(runs, lambda done: write(done, settings))
+    status = run.complete_all(runs, lambda done: write(done, settings))
     print(draw(settings.out / "benchmark.json"))
     return status
 
