@@ -145,7 +145,8 @@ def _lines(figure: Any, panels: Sequence[Panel], title: str) -> None:
         one.set(**panel.axes)
         _plain_ticks(one)
         one.grid(True, which="both", alpha=0.3)
-        one.legend(framealpha=0.6)
+        if styles:
+            one.legend(framealpha=0.6)
     if title:
         figure.suptitle(title)
     figure.tight_layout()
