@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 import numpy as np
 from experiments.measures.data import probabilities
@@ -12,38 +12,31 @@ TOKENS = ["-", "|", *string.ascii_lowercase]  # blank and silence first
 BLANK, SILENCE = 0, 1
 _LETTERS = len(string.ascii_lowercase)
 _LONGEST = 12  # letters of a word
+Spellings = List[List[int]]
 _NOISE = 2.0  # standard deviation of what is added to emissions
 
 
-class Made(NamedTuple):
-    """What is decoded.
-
-    Attributes:
-        spellings: token ids of each word of the lexicon, silence last.
-        emissions: (T, tokens) float32 log-probabilities of each utterance.
-        counts: of each word in a million.
-    """
-
-    spellings: List[List[int]]
-    emissions: List[np.ndarray]
-    counts: np.ndarray
-
-
-def make(words: int, utterances: int, length: int) -> Made:
+def make(
+    words: int, utterances: int, length: int
+) -> Tuple[Spellings, List[np.ndarray], np.ndarray]:
     """Make emissions of ``utterances`` sentences of ``length`` Zipf-distributed words.
 
     Args:
         words: of the lexicon.
+
+    Returns:
+        the token ids of each word of the lexicon, silence last; the emissions (T, tokens) of each
+        utterance, float32 log-probabilities; and the counts of each word in a million.
     """
     rng = np.random.default_rng(1)
     spellings = spell(words, rng)
     p = probabilities(words)
     chosen = rng.choice(words, size=(utterances, length), p=p)
     emissions = [emit([spellings[word] for word in sentence], rng) for sentence in chosen]
-    return Made(spellings, emissions, 1e6 * p)
+    return spellings, emissions, 1e6 * p
 
 
-def spell(count: int, rng: np.random.Generator) -> List[List[int]]:
+def spell(count: int, rng: np.random.Generator) -> Spellings:
     """Return distinct spellings, silence last; with common letters, many words begin alike."""
     p = 1 / (np.arange(_LETTERS) + 3.0)
     found: Dict[Tuple[int, ...], None] = {}

@@ -30,16 +30,16 @@ def measure(
     if not Path(arpa).is_file():
         ngrams.write_arpa(Path(arpa), map(str.split, text.splitlines()), words)
     words = words[:lexicon]
-    task = made.make(len(words), **size)
+    spellings, emitted, counts = made.make(len(words), **size)
     model = search.make_system(system, Path(checkpoint), words, Path(arpa))
-    trie = search.smeared_trie(task.spellings, task.counts.tolist(), len(made.TOKENS), model)
+    trie = search.smeared_trie(spellings, counts.tolist(), len(made.TOKENS), model)
     decoder = search.decoder(trie, model, BEAM)
     gc.freeze()  # torch's and fairseq's objects stay: no collection need look at them
-    decoder.decode(task.emissions[0].ctypes.data, *task.emissions[0].shape)
+    decoder.decode(emitted[0].ctypes.data, *emitted[0].shape)
     model.end_utterance()
     results: List[Any] = []
     start = time.process_time()
-    for emissions in task.emissions[1:]:
+    for emissions in emitted[1:]:
         results.append(decoder.decode(emissions.ctypes.data, *emissions.shape)[0])
         model.end_utterance()
         if time.process_time() - start > seconds:

@@ -78,6 +78,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
+        _fast_inits()
         _make_rows(globals()[f"stage_{options.child}"](options), options)
         return 0
     if not (options.tiny or DEVICE == "cuda"):
@@ -292,7 +293,6 @@ def _words_per_second(flags: List[str], seconds: float = 3.0, most: int = 40) ->
 
 
 def stage_training(options: Any) -> Stage:
-    _fast_inits()
     small, middle, large = SIZES
     ours, softmax = "bnce row-sparse", "cross_entropy"
     plan = [(system, middle) for system in (ours, softmax, "adaptive_loss", "bnce")]
@@ -308,7 +308,6 @@ def stage_scoring(options: Any) -> Stage:
     """Score text exactly and unnormalised, with a model of random rows."""
     from fairseq_cli import train as fairseq_train
 
-    _fast_inits()
     fairseq_bnce.register()
     folder, vocabulary = str(WORK / "checkpoints"), SIZES[1]
 
@@ -340,7 +339,6 @@ def stage_scoring(options: Any) -> Stage:
 
 def stage_profile(options: Any) -> Stage:
     """Count the kernels of an update, and how often the host waits."""
-    _fast_inits()
     vocabulary = SIZES[1]
 
     def one(system: str, path: Path) -> Row:
@@ -356,7 +354,6 @@ def stage_profile(options: Any) -> Stage:
 
 def stage_bands(options: Any) -> Stage:
     """Train transformer_lm_wiki103 in its own size, for a hundred updates at most."""
-    _fast_inits()
     vocabulary = SIZES[1]
     for system in ("bnce row-sparse", "adaptive_loss", "bnce"):
         flags = _flags(vocabulary, f"{system} bands", _HALVES)

@@ -14,13 +14,13 @@ from tools import write_lines
 
 
 def test_what_is_made():
-    one, again = (made.make(500, utterances=3, length=5) for _ in range(2))
-    assert one.spellings == again.spellings and len(set(map(tuple, one.spellings))) == 500
-    for emissions, other in zip(one.emissions, again.emissions):
+    (spellings, one, _), (again, others, _) = (made.make(500, 3, 5) for _ in range(2))
+    assert spellings == again and len(set(map(tuple, spellings))) == 500
+    for emissions, other in zip(one, others):
         np.testing.assert_array_equal(emissions, other)
         np.testing.assert_allclose(np.exp(emissions).sum(axis=1), 1, rtol=1e-5)
-    emissions = made.emit(one.spellings[:5], np.random.default_rng(2))
-    tokens = [token for spelling in one.spellings[:5] for token in spelling]
+    emissions = made.emit(spellings[:5], np.random.default_rng(2))
+    tokens = [token for spelling in spellings[:5] for token in spelling]
     assert emissions.shape == (2 * len(tokens), len(made.TOKENS))
     assert (emissions.argmax(axis=1)[::2] == tokens).mean() > 0.5
 

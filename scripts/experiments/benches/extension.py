@@ -44,14 +44,14 @@ def _write_texts(options: Any, lines: Dict[str, List[str]], new: Set[str]) -> No
         seen.update(own)
     further = [*shown, *random.Random(2).sample(others, min(len(others), 2 * len(shown)))]
     random.Random(3).shuffle(further)
-    hidden = {
-        name: [" ".join("<unk>" if w in new else w for w in line.split()) for line in lines[name]]
-        for name in ("train", "valid")
-    }
-    texts = {"old.train": hidden["train"], "old.valid": hidden["valid"], "new": sorted(new)}
-    texts["added"] = shown + others
+
+    def hidden(name: str) -> List[str]:
+        return [" ".join("<unk>" if w in new else w for w in line.split()) for line in lines[name]]
+
+    texts = {"old.train": hidden("train"), "old.valid": hidden("valid"), "new": sorted(new)}
+    texts.update({"added": shown + others, "further.train": further})
     texts.update({"whole.train": lines["train"], "whole.valid": lines["valid"]})
-    texts.update({"further.train": further, "further.valid": lines["valid"]})
+    texts["further.valid"] = lines["valid"]
     for name, content in texts.items():
         text = "".join(f"{line}\n" for line in content)
         (options.out / f"{name}.txt").write_text(text, encoding="utf-8")
