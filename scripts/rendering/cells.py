@@ -17,8 +17,6 @@ SOFTMAX = "cross_entropy"  # the criterion that the others are compared with
 # brackets is that of a value with the ends of its interval, one before " %" that of per cents.
 Column = Tuple[str, str, str]
 Columns = Sequence[Column]
-SPEED: Column = ("words/s", "words_per_second", ",.0f")
-PROCESSOR_SPEED: Column = ("words/processor s", "words_per_processor_second", ",.0f")
 Line = Tuple[Sequence[str], Mapping[str, Any]]  # labels, and numbers by name
 
 
