@@ -72,7 +72,9 @@ def pictures(docs: Path) -> Dict[Path, Picture]:
         shown = [axes, *map(asdict, clouds)]
         drawn[docs / f"frontier/{_slug(family)}.png"] = shown, partial(plot.clouds, clouds, axes)
     for family, curves in frontier.curves(found.values()).items():
-        panels = [_panel(*one) for one in curves.items()]
+        fill = partial(textwrap.fill, width=WIDTH, break_on_hyphens=False)
+        groups = [(fill(name), [*lines.items()]) for name, lines in curves.items()]
+        panels = [plot.Panel(lines, {**TIME, "title": title}) for title, lines in groups]
         drawn[docs / f"frontier/{_slug(family)}-time.png"] = _lines(panels, family)
     if docs / MIXED in found:
         panels = [_mixtures(found[docs / MIXED]), _speeds(found[docs / SPEEDS])]
@@ -121,11 +123,6 @@ def _cloud(group: str, systems: Sequence[Any]) -> plot.Cloud:
         [tuple(some) for *some, runs in named if bool(runs) is is_own] for is_own in (True, False)
     )
     return plot.Cloud(group, ours, frontier.front([(x, y) for x, y, _ in ours]), papers)
-
-
-def _panel(name: str, lines: Dict[str, Any]) -> plot.Panel:
-    title = textwrap.fill(name, WIDTH, break_on_hyphens=False)
-    return plot.Panel([*lines.items()], {**TIME, "title": title})
 
 
 def _slug(family: str) -> str:

@@ -9,9 +9,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.benchmark import timer  # waits for the GPU, where there is one
 
-LEAST_CALLS = 3
-WARM_SHARE = 0.1  # of calls and time
-
 
 def device() -> Optional[str]:
     """Return the GPU's name, None without one."""
@@ -23,19 +20,6 @@ def seconds(action: Callable[[], object]) -> float:
     start = timer()
     action()
     return timer() - start
-
-
-def after_warm_up(action: Callable[[], Any], most: int, limit: float) -> List[Any]:
-    """Return the results of ``action`` in each call after a warm-up.
-
-    Args:
-        most: calls, if they take no longer than ``limit`` seconds; LEAST_CALLS in any case.
-    """
-    start = timer()
-    warm = repeat(action, int(WARM_SHARE * most), WARM_SHARE * limit, 1)
-    if timer() - start > limit:  # one so slow needs none
-        return warm
-    return repeat(action, most, limit, LEAST_CALLS)
 
 
 def repeat(action: Callable[[], Any], most: int, limit: float, least: int) -> List[Any]:

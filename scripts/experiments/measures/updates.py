@@ -18,6 +18,7 @@ from fairseq.trainer import Trainer
 from . import meter
 
 PHASES = ("features", "layer", "optimiser", "other")
+LEAST_CALLS = 3
 MOST_TRACED = 10  # updates whose memory is traced
 
 
@@ -100,8 +101,11 @@ def update(flags: List[str], updates: int, seconds: float = 60.0) -> Dict[str, A
         trainer.zero_grad()
         return meter.peak_bytes(lambda: trainer.train_step(samples, raise_oom=True), trainer.cuda)
 
-    times = meter.after_warm_up(timed_update, updates, seconds)
-    peaks = meter.repeat(traced_update, MOST_TRACED, meter.WARM_SHARE * seconds, 1)
+    start = meter.timer()
+    times = meter.repeat(timed_update, updates // 10, seconds / 10, 1)  # to warm up
+    if meter.timer() - start <= seconds:  # one so slow needs none
+        times = meter.repeat(timed_update, updates, seconds, LEAST_CALLS)
+    peaks = meter.repeat(traced_update, MOST_TRACED, seconds / 10, 1)
     return {
         "milliseconds": {p: 1000 * statistics.median(t[p] for t in times) for p in PHASES},
         "update_ms": 1000 * statistics.median(sum(t.values()) for t in times),
