@@ -93,7 +93,11 @@ def _mixtures(options: Any, texts: Dict[str, Path]) -> List[Dict[str, Any]]:
     ngrams = {split: options.out / f"kenlm.{split}.words" for split in own}
     for split, printed in ngrams.items():
         _query(options, "word", texts[split], printed)
-    task = {"texts": own, "ngrams": ngrams, "ways": ["lines", "running"][: 1 + options.running]}
+    task: Dict[str, Any] = {
+        "texts": own,
+        "ngrams": ngrams,
+        "ways": ["lines", "running"][: 1 + options.running],
+    }
     found = []
     for path in options.mix:
         for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
