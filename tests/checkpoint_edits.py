@@ -1,10 +1,10 @@
 """Checkpoints with something changed in them, in any container that fairseq has used."""
 
 import os
+import shutil
 import warnings
 import zipfile
 from argparse import Namespace
-from typing import Tuple
 
 import omegaconf
 import torch
@@ -34,41 +34,19 @@ class Malicious:
         return os.mkdir, (str(self.made),)
 
 
-class _Writes(torch.nn.Module):
-    """Loading it, as TorchScript, writes a file."""
-
-    def __init__(self, made: str):
-        super().__init__()
-        self.made = made
-
-    @torch.jit.export
-    def __getstate__(self) -> Tuple[str, bool]:
-        return self.made, self.training
-
-    @torch.jit.export
-    def __setstate__(self, state: Tuple[str, bool]):
-        self.made, self.training = state
-        torch.save(torch.zeros(1), self.made)
-
-    def forward(self):
-        return self.made
-
-
-def with_torchscript(checkpoint, path, made):
-    """The same archive, with constants for TorchScript, whose loading writes a file ``made``."""
+def with_torchscript(checkpoint, path):
+    """The same archive, with code and constants of TorchScript."""
     script = path.with_name("script.pt")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that TorchScript is deprecated
-        torch.jit.save(torch.jit.script(_Writes(str(made))), str(script))
-    with zipfile.ZipFile(checkpoint) as source, zipfile.ZipFile(script) as code:
-        folder = source.namelist()[0].partition("/")[0]
-        with zipfile.ZipFile(path, "w") as out:
-            for name in source.namelist():
-                out.writestr(name, source.read(name))
-            for name in code.namelist():
-                if name.startswith("script/code/"):
-                    out.writestr(name.replace("script", folder, 1), code.read(name))
-            out.writestr(f"{folder}/constants.pkl", code.read("script/data.pkl"))
+        torch.jit.save(torch.jit.script(torch.nn.Identity()), str(script))
+    shutil.copy(checkpoint, path)
+    with zipfile.ZipFile(script) as code, zipfile.ZipFile(path, "a") as out:
+        folder = out.namelist()[0].partition("/")[0]
+        for name in code.namelist():
+            if name.startswith("script/code/"):
+                out.writestr(name.replace("script", folder, 1), code.read(name))
+        out.writestr(f"{folder}/constants.pkl", code.read("script/data.pkl"))
     return path
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import inspect
-import io
 import logging
 import multiprocessing
 import os
@@ -15,7 +14,7 @@ import tempfile
 import traceback
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, TextIO, Tuple
 
 import torch
 
@@ -140,39 +139,28 @@ def _is_open(descriptor: int) -> bool:
 
 def _look_new(environment: Dict[str, str]) -> None:
     # CUDA works in no fork of a process that has used it, and fairseq asks for it under --cpu too.
-    if "torch" in sys.modules:
-        sys.modules["torch"].cuda.is_available = lambda: False
+    torch.cuda.is_available = lambda: False
+    # torch would format the stack for each kind of device that there may be.
+    torch.manual_seed = torch.default_generator.manual_seed
     os.environ.clear()
     os.environ.update(environment)
     encoding = environment.get("PYTHONIOENCODING", "utf-8")
-    sys.stdin = _input(encoding)
-    sys.stdout = _output(1, encoding, "strict")
-    sys.stderr = _output(2, encoding, "backslashreplace")
+    sys.stdin = _stream(0, "r", encoding)
+    sys.stdout = _stream(1, "w", encoding)
+    sys.stderr = _stream(2, "w", encoding, errors="backslashreplace", buffering=1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    _forget_logging()
-    subprocess.Popen = Popen
-
-
-def _input(encoding: str) -> Optional[io.TextIOWrapper]:
-    if not _is_open(0):
-        return None
-    return io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding=encoding)
-
-
-def _output(descriptor: int, encoding: str, errors: str) -> Optional[io.TextIOWrapper]:
-    if not _is_open(descriptor):
-        return None
-    lines = descriptor == 2 or os.isatty(descriptor)
-    binary = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
-    return io.TextIOWrapper(binary, encoding=encoding, errors=errors, line_buffering=lines)
-
-
-def _forget_logging() -> None:
-    """pytest's handlers and levels; fairseq's commands set up their own."""
+    # pytest's handlers and levels; fairseq's commands set up their own.
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
     logging.disable(logging.NOTSET)
+    subprocess.Popen = Popen
+
+
+def _stream(descriptor: int, mode: str, encoding: str, **options: Any) -> Optional[TextIO]:
+    if not _is_open(descriptor):
+        return None
+    return open(descriptor, mode, encoding=encoding, closefd=False, **options)
 
 
 def _exit_status(main: Callable[[], Any]) -> int:

@@ -1,14 +1,9 @@
 """The architectures that scoring is tested with, small and hardly trained."""
 
+from architectures import FCONV, LIGHTCONV
 from tools import LSTM, TRANSFORMER, modern
 
 BNCE = ["--criterion", "bnce", "--sample-break-mode", "eos", "--optimizer", "adam", "--lr", "0.02"]
-_FCONV = ["--arch", "fconv_lm", "--decoder-embed-dim", "12", "--decoder-out-embed-dim", "10"]
-_FCONV += ["--decoder-layers", "[(10, 3)] * 2", "--decoder-attention", "False"]
-_LIGHTCONV = ["--arch", "lightconv_lm", "--decoder-embed-dim", "16", "--decoder-layers", "2"]
-_LIGHTCONV += ["--decoder-ffn-embed-dim", "16", "--decoder-attention-heads", "2"]
-_LIGHTCONV += ["--decoder-kernel-size-list", "[3, 3]", "--decoder-conv-type", "lightweight"]
-_LIGHTCONV += ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
 _BANDS = ["--arch", "transformer_lm_wiki103", *TRANSFORMER[2:]]
 for _part in ("input", "softmax"):
     _BANDS += [f"--adaptive-{_part}-cutoff", "12,30", f"--adaptive-{_part}-factor", "2"]
@@ -21,8 +16,8 @@ FLAGS = {
     "lstm_lm bottleneck tied": [*LSTM, "--decoder-hidden-size", "24", *_TIED, *BNCE],
     "transformer_lm": [*TRANSFORMER, *_TWO, *BNCE],
     "transformer_lm bands": [*_BANDS, *BNCE],
-    "lightconv_lm": [*_LIGHTCONV, *BNCE],
-    "fconv_lm": [*_FCONV, *BNCE],
+    "lightconv_lm": [*LIGHTCONV, *BNCE],
+    "fconv_lm": [*FCONV, *BNCE],
     "rnn_lm": ["--arch", "rnn_lm_gm30", *BNCE],
     "rnn_lm gru tied": ["--arch", "rnn_lm", "--rnn-cell", "gru", *_TIED, *BNCE],
     "ffnn_lm": ["--arch", "ffnn_lm_ltcb", "--context-size", "3", *BNCE],

@@ -12,13 +12,11 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.modules import AdaptiveSoftmax
 from test_row_sparse import assert_same, trained
 from tools import (
-    TRANSFORMER,
     build,
     evaluate,
     first_batch,
     loss_bits,
     perplexity,
-    refused,
     slow,
     train,
     valid_stats,
@@ -150,9 +148,8 @@ def test_row_sparse_is_dense(optimizer, architecture, corpus):
     flags += ["--adaptive-softmax-dropout", "0", "--attention-dropout", "0"]
     models = []
     dense, _ = trained(corpus, *flags, frequency=2)
-    sparse, _ = trained(
-        corpus, *flags, "--row-sparse", frequency=2, seen=lambda m, _: models.append(m)
-    )
+    seen = lambda trainer, _: models.append(trainer.get_model())  # noqa: E731
+    sparse, _ = trained(corpus, *flags, "--row-sparse", frequency=2, seen=seen)
     assert_same(sparse, dense)
     tables = r"embed_tokens.weight|embeddings.\d.0|tail.\d.2|head.weight|word_proj|output_bias"
     kinds = [p.grad.is_sparse for n, p in models[0].named_parameters() if re.search(tables, n)]
@@ -327,10 +324,3 @@ def test_bands_under_another_task_are_refused(pairs):
     criterion = task.build_criterion(cfg.criterion)
     with pytest.raises(UnsupportedModelError):
         criterion(model, first_batch(task))
-
-
-@pytest.mark.parametrize("cutoffs", ["20,10", "10,9999"])
-def test_cutoffs_that_no_dictionary_has(cutoffs, corpus, tmp_path):
-    flags = [*TRANSFORMER, "--criterion", "bnce", "--adaptive-softmax-cutoff", cutoffs]
-    output = refused(corpus, tmp_path, *flags)
-    assert "--adaptive-softmax-cutoff: required" in output

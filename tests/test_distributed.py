@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from criteria import prepared
-from tools import LSTM, TIED_TRANSFORMER, build, first_batch, run, slow, write_lines
+from tools import LSTM, TIED_TRANSFORMER, binarise, build, first_batch, slow, write_lines
 from two_ranks import (
     on_two_ranks,
     results,
@@ -43,8 +43,12 @@ IN_FLOAT64 = {"IN_FLOAT64": "1"}
 
 
 def test_a_rank_that_dies(corpus, tmp_path):
-    """The other one stops; the same command goes on, and ends as without the accident."""
-    flags = [*LSTM, *ROW_SPARSE, "--ddp-backend", "legacy_ddp", "--save-interval-updates", "4"]
+    """The other one stops; the same command goes on, and ends as without the accident.
+
+    Each rank has its own recurrent state, which goes on, too.
+    """
+    flags = ["--arch", "rnn_lm_gm30", "--stateful", *ROW_SPARSE, "--ddp-backend", "legacy_ddp"]
+    flags += ["--state-reset-rate", "0", "--batch-size", "4", "--save-interval-updates", "4"]
     trained_on_ranks(corpus, tmp_path / "whole", *flags)
     statuses, _ = train_on_ranks(corpus, tmp_path / "again", *flags, env={"DIES_AT": "6"})
     assert 0 not in statuses
@@ -87,12 +91,8 @@ def test_a_million_types_are_not_exchanged(tmp_path):
     # All of a batch's words differ, which real text's don't: as many rows as there can be.
     chosen = random.Random(1).sample(names, 4000)
     lines = [" ".join(chosen[i : i + 20]) for i in range(0, len(chosen), 20)]
-    for split in ("train", "valid"):
-        write_lines(tmp_path / f"{split}.txt", lines)
-    data = tmp_path / "data"
-    prefixes = ["--trainpref", tmp_path / "train.txt", "--validpref", tmp_path / "valid.txt"]
-    source = ["--only-source", "--srcdict", tmp_path / "words.txt", "--destdir", data]
-    run("fairseq_cli.preprocess", *source, *prefixes)
+    write_lines(tmp_path / "train.txt", lines)
+    data = binarise(tmp_path, tmp_path / "data", "--srcdict", tmp_path / "words.txt")
     flags = [*LSTM, "--max-update", str(updates), "--disable-validation", "--no-save"]
     flags += ["--batch-size", "20", "--tokens-per-sample", "20", "--ddp-backend", "legacy_ddp"]
     for part in ("embed-dim", "hidden-size", "out-embed-dim"):

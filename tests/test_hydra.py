@@ -1,8 +1,7 @@
 """fairseq-hydra-train knows this plugin's names, from its command line and from a file."""
 
-import re
 import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import composing
 import pytest
@@ -13,7 +12,7 @@ from fairseq.dataclass import utils
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from hydra_plugins import fairseq_bnce as plugin
+from hydra_plugins.fairseq_bnce import FairseqBnceNames
 
 FLAGS = ["common.cpu=true", "dataset.batch_size=4", "dataset.num_workers=0"]
 FLAGS += ["optimization.max_epoch=1"]
@@ -29,9 +28,8 @@ task:
   tokens_per_sample: 16
   stateful: true
 model:
-  _name: rnn_lm
-  decoder_embed_dim: 16
-  decoder_hidden_size: 16
+  _name: rnn_lm_gm30
+  dropout: 0.1
 criterion:
   _name: nce_regularized
   nce_base: shared_nce
@@ -43,90 +41,59 @@ optimization:
 lr_scheduler:
   _name: fixed
 """
+NAMES = ["task=language_modeling", "criterion=bnce", "optimizer=lazy_adam", "model=rnn_lm_gm30"]
+NAMES += ["lr_scheduler=fixed", "criterion.noise_samples=20", "criterion.row_sparse=true"]
+NAMES += ["model.dropout=0.1", "task.stateful=true", "optimization.lr=[0.01]"]
+NAMES += [f"common.user_dir={tools.PLUGIN}"]
 
 
-def train(data: Path, save_dir: Path, *flags: str) -> str:
+@pytest.mark.parametrize("place", ["command line", "file"])
+def test_trained(place, corpus, tmp_path):
+    """A preset has its values, and the checkpoint evaluates like one of fairseq-train's."""
+    (tmp_path / "lm.yaml").write_text(FILE)
+    file = ["--config-dir", tmp_path, "--config-name", "lm"]
+    places = [f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}"]
+    flags = [*(file if place == "file" else NAMES), *FLAGS, f"task.data={corpus}", *places]
     # Fresh: in a fork of this process the plugin would have been imported already.
-    places = [f"task.data={data}", f"checkpoint.save_dir={save_dir}", f"hydra.run.dir={save_dir}"]
-    return tools.run("fairseq_cli.hydra_train", *flags, *FLAGS, *places, plugin=False)
-
-
-def check_scoring(data: Path, save_dir: Path) -> None:
-    """The checkpoint evaluates like one of fairseq-train's."""
-    checkpoint = save_dir / "checkpoint_best.pt"
-    exact = tools.perplexity(tools.evaluate(data, checkpoint))
-    shifted = tools.perplexity(tools.evaluate(data, checkpoint, "--unnormalized"))
+    tools.run("fairseq_cli.hydra_train", *flags, plugin=False)
+    checkpoint = tmp_path / "checkpoint_best.pt"
+    found = torch.load(checkpoint, weights_only=False)
+    model = found["cfg"]["model"]
+    assert (model["_name"], model["decoder_embed_dim"]) == ("rnn_lm_gm30", 30)
+    assert model["dropout"] == 0.1
+    assert found["model"]["decoder.rnn.weight_hh_l1"].shape == (120, 30)
+    exact = tools.perplexity(tools.evaluate(corpus, checkpoint))
+    shifted = tools.perplexity(tools.evaluate(corpus, checkpoint, "--unnormalized"))
     assert exact < 33  # the unigram model has 35
     assert shifted == pytest.approx(exact, rel=0.02)  # validation's own shift, on its own data
 
 
-def test_groups_of_the_command_line(corpus, tmp_path):
-    names = ["task=language_modeling", "criterion=bnce", "optimizer=sparse_sgd", "model=rnn_lm"]
-    names += ["lr_scheduler=fixed"]
-    fields = ["criterion.noise_samples=20", "criterion.row_sparse=true", "task.stateful=true"]
-    sizes = ["model.decoder_embed_dim=16", "model.decoder_hidden_size=16", "optimization.lr=[8]"]
-    user_dir = f"common.user_dir={tools.PLUGIN}"
-    train(corpus, tmp_path, user_dir, *names, *fields, *sizes)
-    check_scoring(corpus, tmp_path)
-
-
-@pytest.mark.parametrize("place", ["command line", "file"])
-def test_a_preset_has_its_values(place, corpus, tmp_path):
-    names = ["task=language_modeling", "criterion=bnce", "optimizer=sparse_sgd"]
-    names += ["lr_scheduler=fixed", "model=rnn_lm_gm30", f"common.user_dir={tools.PLUGIN}"]
-    if place == "file":
-        preset = re.sub("rnn_lm\n.*\n.*\n", "rnn_lm_gm30\n  dropout: 0.1\n", FILE)
-        (tmp_path / "lm.yaml").write_text(preset)
-        names = ["--config-dir", tmp_path, "--config-name", "lm"]
-    names += ["optimization.max_update=1", "optimization.lr=[1]", "dataset.disable_validation=true"]
-    train(corpus, tmp_path, *names, "model.dropout=0.4")
-    found = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
-    model = found["cfg"]["model"]
-    assert (model["_name"], model["decoder_embed_dim"]) == ("rnn_lm_gm30", 30)
-    assert model["dropout"] == 0.4
-    assert found["model"]["decoder.rnn.weight_hh_l1"].shape == (120, 30)
-
-
-def test_configuration_file(corpus, tmp_path):
-    (tmp_path / "lm.yaml").write_text(FILE)
-    train(corpus, tmp_path, "--config-dir", tmp_path, "--config-name", "lm")
-    check_scoring(corpus, tmp_path)
+OURS, TRAIN = "somewhere/fairseq_bnce/", "fairseq_cli.hydra_train"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    "program, arguments, imported",
     [
-        (["criterion=bnce"], None),
-        (["+common.user_dir='a b/fairseq_bnce'", "task=x"], "a b/fairseq_bnce"),
-        (["common.user_dir=x", "++common.user_dir=y"], "y"),
-        (["-c", "job", "--config-dir", "FOLDER", "--config-name", "lm"], "from/file"),
-        (["-cd=FOLDER", "-cn", "lm.yaml", "common.user_dir=given"], "given"),
-        (["--config-dir", "FOLDER", "--config-name", "absent"], None),
+        (TRAIN, "criterion=bnce", None),
+        (TRAIN, "common.user_dir=somewhere/else", None),
+        (TRAIN, f"+common.user_dir='{OURS}' task=x", OURS),
+        (TRAIN, f"common.user_dir=x ++common.user_dir={OURS}", OURS),
+        (TRAIN, "-c job --config-dir FOLDER --config-name lm", "from/file/fairseq_bnce"),
+        (TRAIN, f"-cd=FOLDER -cn lm.yaml common.user_dir={OURS}", OURS),
+        (TRAIN, "--config-dir FOLDER --config-name absent", None),
+        ("another.program", f"common.user_dir={OURS}", None),
     ],
 )
-def test_named_user_dir(tmp_path, arguments, expected):
-    (tmp_path / "lm.yaml").write_text("common:\n  user_dir: from/file\n")
-    arguments = [argument.replace("FOLDER", str(tmp_path)) for argument in arguments]
-    assert plugin.named_user_dir(arguments) == expected
-
-
-@pytest.mark.parametrize(
-    ("program", "user_dir", "imported"),
-    [
-        ("fairseq_cli.hydra_train", "somewhere/fairseq_bnce/", ["somewhere/fairseq_bnce/"]),
-        ("fairseq_cli.hydra_train", "somewhere/else", []),
-        ("another.program", "somewhere/fairseq_bnce", []),
-    ],
-)
-def test_other_commands_are_left_alone(monkeypatch, program, user_dir, imported):
+def test_the_user_dir_is_imported_before(program, arguments, imported, monkeypatch, tmp_path):
+    """Where fairseq-hydra-train names ours; other commands are left alone."""
+    (tmp_path / "lm.yaml").write_text("common:\n  user_dir: from/file/fairseq_bnce\n")
     found = []
-    monkeypatch.setattr(
-        "fairseq.utils.import_user_module", lambda args: found.append(args.user_dir)
-    )
-    monkeypatch.setattr(plugin, "_main_module", lambda: program)
-    monkeypatch.setattr(sys, "argv", ["program", f"common.user_dir={user_dir}"])
-    plugin.FairseqBnceNames().manipulate_search_path(None)
-    assert found == imported
+    remember = lambda args: found.append(args.user_dir)  # noqa: E731
+    monkeypatch.setattr("fairseq.utils.import_user_module", remember)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=program))
+    monkeypatch.setattr(sys, "argv", [program, *arguments.replace("FOLDER", str(tmp_path)).split()])
+    FairseqBnceNames().manipulate_search_path(None)
+    assert found == [imported] * (imported is not None)
 
 
 SPARSE = ["--optimizer", "lazy_adam", "--row-sparse", "--lr", "0.1,0.2", "--save-dir", "it's"]

@@ -7,54 +7,21 @@ from pathlib import Path
 import forks
 from tools import PLUGIN
 
-# What fairseq has been told, by the plugin's own names.
-REGISTERED = """
-import argparse
-import importlib
-import sys
-
-MODULES = ("", ".losses", ".noise", ".optim.row_sparse", ".optim.update_rules")
-
-def user_dir(folder):
-    from fairseq.utils import import_user_module
-    import_user_module(argparse.Namespace(user_dir=folder))
-
-def registered():
-    from fairseq import criterions, models, optim, tasks
-    named = {
-        "bnce" in criterions.CRITERION_REGISTRY,
-        "rnn_lm" in models.MODEL_REGISTRY and "rnn_lm" in models.ARCH_MODEL_REGISTRY,
-        "lazy_adam" in optim.OPTIMIZER_REGISTRY,
-        tasks.TASK_REGISTRY["language_modeling"].__module__.startswith("fairseq_bnce."),
-    }
-    assert len(named) == 1, named
-    return named.pop()
-"""
-
-ALONE = '''
-import warnings
+# As where there is no fairseq, nor what comes with it.
+ALONE = """
+import importlib, sys, warnings
 import numpy
 import torch
-
-class Without:
-    """A finder that does not find fairseq and what comes with it."""
-
-    def __init__(self, finder):
-        self.finder = finder
-
-    def find_spec(self, name, path=None, target=None):
-        is_hidden = name.split(".")[0] in ("fairseq", "omegaconf", "hydra")
-        return None if is_hidden else self.finder.find_spec(name, path, target)
 
 def state():
     safe = getattr(torch.serialization, "get_safe_globals", list)()
     return hasattr(numpy, "compat"), len(safe), len(sys.meta_path), len(sys.path_hooks)
 
-before, finders = state(), list(sys.meta_path)
-sys.meta_path[:] = map(Without, finders)
+before = state()
+sys.modules.update(dict.fromkeys(("fairseq", "omegaconf", "hydra")))
 with warnings.catch_warnings():
     warnings.simplefilter("error")
-    for name in MODULES:
+    for name in ("", ".losses", ".noise", ".optim.row_sparse", ".optim.update_rules"):
         importlib.import_module("fairseq_bnce" + name)
 import fairseq_bnce
 assert "Scorer" in dir(fairseq_bnce)
@@ -66,15 +33,26 @@ for ask in (fairseq_bnce.register, lambda: fairseq_bnce.Scorer):
     else:
         raise AssertionError("no error")
 assert state() == before, (before, state())
-sys.meta_path[:] = finders
-user_dir(sys.argv[1])
-assert registered()
-'''
+"""
 
 # In a process that has fairseq and not the plugin; each order in a fork of it.
 ORDERS = """
-import os
+import argparse, importlib, os, sys
 import fairseq.utils
+from fairseq import criterions, models, optim, tasks
+
+def user_dir(folder):
+    fairseq.utils.import_user_module(argparse.Namespace(user_dir=folder))
+
+def registered():
+    named = {
+        "bnce" in criterions.CRITERION_REGISTRY,
+        "rnn_lm" in models.MODEL_REGISTRY and "rnn_lm" in models.ARCH_MODEL_REGISTRY,
+        "lazy_adam" in optim.OPTIMIZER_REGISTRY,
+        tasks.TASK_REGISTRY["language_modeling"].__module__.startswith("fairseq_bnce."),
+    }
+    assert len(named) == 1, named
+    return named.pop()
 
 def alone():
     user_dir(sys.argv[1])
@@ -109,7 +87,7 @@ for order in (alone, losses_first, by_a_link, by_hand, scorer, a_criterion_first
     assert os.waitpid(child, 0)[1] == 0, order.__name__
 """
 
-# Uses the plugin as a library. What fairseq changes by itself is changed before.
+# In such a process, too: uses the plugin as a library. What fairseq changes is changed before.
 AS_IT_WAS = """
 import argparse, builtins, inspect, os, sys, types
 import numpy, torch
@@ -154,23 +132,26 @@ assert not any(name.startswith("fairseq_bnce") for name in hooks), hooks
 """
 
 
-def test_losses_need_no_fairseq_and_fairseq_gets_the_plugin_afterwards():
-    command = [sys.executable, "-c", REGISTERED + ALONE, PLUGIN]
+def test_losses_need_no_fairseq():
+    command = [sys.executable, "-c", ALONE]
     done = subprocess.run(command, capture_output=True, cwd=Path(PLUGIN).parent)
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_fairseq_gets_the_plugin_in_whichever_order(tmp_path):
-    link, program = tmp_path / "fairseq_bnce", tmp_path / "orders.py"
-    link.symlink_to(PLUGIN)
-    program.write_text(REGISTERED + ORDERS, encoding="utf-8")
-    done = forks.run_alone([sys.executable, program, PLUGIN, link])
+def run_alone(folder, program, *arguments):
+    path = folder / "program.py"
+    path.write_text(program, encoding="utf-8")
+    done = forks.run_alone([sys.executable, path, *arguments])
     assert done.returncode == 0, done.stdout.decode()
+
+
+def test_fairseq_gets_the_plugin_in_whichever_order(tmp_path):
+    link = tmp_path / "fairseq_bnce"
+    link.symlink_to(PLUGIN)
+    run_alone(tmp_path, ORDERS, PLUGIN, link)
 
 
 def test_others_find_everything_as_it_was(language_model, tmp_path):
     """After the plugin was imported, read a checkpoint and scored, in vain too."""
     (tmp_path / "text").write_text("w1 w2\n")
-    command = [sys.executable, "-c", AS_IT_WAS, language_model("lstm_lm"), tmp_path / "text"]
-    done = subprocess.run(command, capture_output=True, cwd=Path(PLUGIN).parent)
-    assert done.returncode == 0, done.stderr.decode()
+    run_alone(tmp_path, AS_IT_WAS, language_model("lstm_lm"), tmp_path / "text")

@@ -1,31 +1,18 @@
 """The plugin's optimisers: every flag that adds a parameter, what they refuse, and other states."""
 
-import inspect
+from functools import partial
 
 import pytest
 import torch
 from fairseq import optim
-from fairseq.trainer import Trainer
 from test_row_sparse import trained
 from tools import LSTM, build, slow, subclasses
 
 from fairseq_bnce.optim import update_rules
-from fairseq_bnce.optim.registered import RowSparseFairseqOptimizer
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 
-OURS = {
-    "sparse_sgd": update_rules.SparseSGD,
-    "sparse_adagrad": update_rules.SparseAdagrad,
-    "rowwise_adagrad": update_rules.RowwiseAdagrad,
-    "lazy_adam": update_rules.LazyAdam,
-}
-
-
-def test_all_of_ours_are_in_the_table():
-    names = {optimizer.rule for optimizer in subclasses(RowSparseFairseqOptimizer)}
-    assert names == set(OURS.values())
-
+OURS = list(subclasses(update_rules.RowSparseOptimizer))
 
 # --learn-log-z adds a parameter to the model's.
 LEARNED = [
@@ -37,49 +24,29 @@ LEARNED = [
 
 
 @pytest.mark.parametrize("optimizer, flags", LEARNED)
-def test_parameters_that_flags_add_are_trained(optimizer, flags, corpus, monkeypatch):
-    criteria = []
-
-    def trainer(cfg, task, model, criterion):
-        criteria.append(criterion)
-        return Trainer(cfg, task, model, criterion)
-
-    monkeypatch.setattr("test_row_sparse.Trainer", trainer)
+def test_parameters_that_flags_add_are_trained(optimizer, flags, corpus):
+    trainers = []
     arguments = [*LSTM, *flags, "--learn-log-z", "--optimizer", optimizer, "--lr", "0.1"]
-    trained(corpus, *arguments, updates=2, dtype=torch.float32)
-    (log_z,) = criteria[0].parameters()
+    seen = lambda trainer, _: trainers.append(trainer)  # noqa: E731
+    trained(corpus, *arguments, updates=2, dtype=torch.float32, seen=seen)
+    (log_z,) = trainers[0].criterion.parameters()
     assert log_z.numel() == 1 and torch.isfinite(log_z) and log_z.item() != 0
 
 
 # ---- what is refused ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["0.9", "(1,1)", "x"])
-def test_bad_betas(text, corpus):
-    """They are text, and never evaluated."""
+def test_betas_are_never_evaluated(corpus):
     cfg, _, model = build(corpus, *LSTM, "--criterion", "bnce", "--optimizer", "lazy_adam")
-    cfg.optimizer.adam_betas = text
-    with pytest.raises(ValueError, match="--adam-betas"):
+    cfg.optimizer.adam_betas = "(len('a') / 2, 0.9)"
+    with pytest.raises(ValueError):
         optim.build_optimizer(cfg.optimizer, list(model.parameters()))
 
 
-@pytest.mark.parametrize("rule", OURS.values())
-@pytest.mark.parametrize(
-    "option, value",
-    [
-        *(
-            (name, -1.0)
-            for name in ("lr", "weight_decay", "momentum", "eps", "initial_accumulator")
-        ),
-        ("lr", float("nan")),
-        *(("betas", value) for value in ((1.0, 0.9), (0.9, 1.0), (-0.1, 0.9))),
-    ],
-)
-def test_values_that_can_only_be_mistakes(rule, option, value):
-    """As torch.optim refuses them."""
-    if option in inspect.signature(rule).parameters:
-        with pytest.raises(ValueError, match=option):
-            rule([torch.nn.Parameter(torch.ones(2))], **{"lr": 0.1, option: value})
+@pytest.mark.parametrize("rule", OURS)
+def test_an_option_of_another_rule(rule):
+    with pytest.raises(ValueError, match="options"):
+        rule([torch.nn.Parameter(torch.ones(2))], lr=0.1, epsilon=1e-8)
 
 
 # ---- states of other runs ----------------------------------------------------------------------
@@ -111,11 +78,16 @@ def test_momentum_may_come_by_an_override(dtype):
     updated(update_rules.SparseSGD, dtype, after.state_dict(), momentum=0.0)
 
 
-@pytest.mark.parametrize("rule", OURS.values())
+@pytest.mark.parametrize("rule", OURS)
 @pytest.mark.parametrize(
-    "before, after", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)]
+    "before, after",
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.float32),
+        (torch.bfloat16, torch.bfloat16),
+    ],
 )
-def test_a_state_of_another_precision_trains(rule, before, after):
+def test_a_state_of_any_precision_trains(rule, before, after):
     """Updates of 1e-3 or less, each lost on 1 in bfloat16, add up in a float32 master."""
     _, started = updated(rule, before, updates=1)
     parameter, optimizer = updated(rule, after, started.state_dict(), updates=100)
@@ -123,7 +95,9 @@ def test_a_state_of_another_precision_trains(rule, before, after):
     exact, _ = updated(rule, torch.float32, usual.state_dict(), updates=100)
     assert exact[0, 0] < 0.99
     assert (parameter.float() - exact).abs().max() < 0.01
-    assert after == torch.float32 or optimizer.state[parameter]["value"].dtype == torch.float32
+    state = optimizer.state[parameter]
+    assert after == torch.float32 or state["value"].dtype == torch.float32
+    assert all(each.dtype == torch.float32 for each in state.values() if torch.is_tensor(each))
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
@@ -189,13 +163,19 @@ HALVES = [
 @pytest.mark.modern
 @pytest.mark.parametrize("flag, dtype, optimizer", HALVES)
 def test_trainings_in_halves_end_where_float32_does(flag, dtype, optimizer, corpus):
-    """After many updates: what one leaves behind in fairseq's wrapper is seen in the next."""
+    """After many updates: what one leaves behind in fairseq's wrapper is seen in the next.
+
+    Where that goes, with tied row-sparse gradients that add up over two batches.
+    """
     flags = [*LSTM, "--criterion", "bnce", "--optimizer", optimizer, "--clip-norm", "0.1"]
     flags += ["--lr", {"sparse_sgd": "5"}.get(optimizer, "0.01")]
-    start, _ = trained(corpus, *flags, dtype=torch.float32, updates=0)
-    want, norms = trained(corpus, *flags, dtype=torch.float32)
+    is_sparse = flag.startswith("--memory-efficient")
+    flags += ["--share-decoder-input-output-embed", "--row-sparse"] if is_sparse else []
+    run = partial(trained, corpus, *flags, frequency=1 + is_sparse)
+    start, _ = run(dtype=torch.float32, updates=0)
+    want, norms = run(dtype=torch.float32)
     halves = [flag, flag.replace("memory-efficient-", ""), "--fp16-no-flatten-grads"]
-    got, norms_of_halves = trained(corpus, *flags, *halves, dtype=dtype)
+    got, norms_of_halves = run(*halves, dtype=dtype)
     assert norms_of_halves == pytest.approx(norms, rel=0.3)
     assert distance(got, want) < 0.2 * distance(start, want)
 

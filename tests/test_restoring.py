@@ -5,13 +5,11 @@ import os
 import shutil
 
 import pytest
-import torch
 from architectures import SEQ2SEQ
 from checkpoint_edits import edited
 from fairseq import checkpoint_utils
 from scoring_models import FLAGS
-from tools import run as run_command
-from tools import train, train_translation, write_lines
+from tools import binarise, train, train_translation, write_lines
 
 from fairseq_bnce.scoring import CheckpointError
 
@@ -83,11 +81,7 @@ def other_words(corpus, tmp_path):
     """The same text binarised with a dictionary of as many words, in another order."""
     head, *rest = (corpus / "dict.txt").read_text("utf-8").splitlines()
     write_lines(tmp_path / "words.txt", [*rest, head])
-    data, source = tmp_path / "others", ["--srcdict", str(tmp_path / "words.txt")]
-    source += ["--only-source", "--trainpref", str(corpus.parent / "train.txt")]
-    source += ["--validpref", str(corpus.parent / "valid.txt"), "--destdir", str(data)]
-    run_command("fairseq_cli.preprocess", *source)
-    return data
+    return binarise(corpus.parent, tmp_path / "others", "--srcdict", tmp_path / "words.txt")
 
 
 @pytest.mark.parametrize("way", ["resumed", "fine-tuned"])
@@ -114,14 +108,3 @@ def test_a_language_model_for_shallow_fusion_has_the_same_words(
         checkpoint_utils.load_model_ensemble_and_task([last], {"data": str(other_words)})
     with pytest.raises(FileNotFoundError, match="dict.txt"):  # dict.fr.txt is in another order
         checkpoint_utils.load_model_ensemble_and_task([last], {"data": str(pairs)})
-
-
-def test_other_errors_are_fairseqs_own(language_model, tmp_path):
-    path = edited(language_model("rnn_lm"), tmp_path / "a.pt", lambda content: content.pop("cfg"))
-    with pytest.raises(RuntimeError):
-        checkpoint_utils.load_model_ensemble_and_task([str(path)])
-    torch.save({"model": {}}, tmp_path / "other.pt")
-    with pytest.raises(KeyError):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "other.pt"))
-    with pytest.raises(FileNotFoundError):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "none.pt"))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from architectures import FCONV
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
 from fairseq.optim import adam as fairseq_adam
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
@@ -20,14 +21,14 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
 TIED_LSTM = [*LSTM, "--share-decoder-input-output-embed"]
 ARCHITECTURES = {"lstm": LSTM, "tied lstm": TIED_LSTM, "fconv": FCONV}
 ARCHITECTURES.update({"transformer": TRANSFORMER, "tied transformer": TIED_TRANSFORMER})
-SAME = {"sparse_sgd": "sgd", "sparse_adagrad": "adagrad"}
 UPDATES = 12
 
 
 def trained(corpus, *flags, updates=UPDATES, frequency=1, dtype=torch.float64, seen=None):
     """Parameters by name after some updates by fairseq's trainer, and all gradient norms.
 
-    In float64, where a difference between two ways is none of rounding.
+    In float64, where a difference between two ways is none of rounding. ``seen`` is called with
+    the trainer and the samples before each update.
     """
     cfg, task, model = build(corpus, *flags, "--num-workers", "0")
     cfg.criterion.fp16 = False  # refused on a CPU, which stands for a GPU here
@@ -40,7 +41,7 @@ def trained(corpus, *flags, updates=UPDATES, frequency=1, dtype=torch.float64, s
         trainer.set_num_updates(number)
         samples = list(itertools.islice(batches, frequency))
         if seen is not None:
-            seen(model, samples)
+            seen(trainer, samples)
         trainer.train_step(samples)
     parameters = {name: p.detach().clone() for name, p in model.named_parameters()}
     return parameters, [norm.item() for norm in norms]
@@ -65,27 +66,12 @@ def test_legacy_ddps_buffer_is_found_under_every_wrapper():
     """--heartbeat-timeout is one more; the buffer would be of the size of all parameters."""
     model = torch.nn.Sequential(torch.nn.Embedding(1000, 8), torch.nn.Linear(8, 2))
     row_sparse.mark(model, legacy_ddp=True)
-    for wrappers in (1, 2, 3):
-        wrapped = wrapper = Wrapper(model)
-        wrapper.buffer_size, wrapper.buffer = 9000, None
-        for _ in range(wrappers - 1):
-            wrapped = Wrapper(wrapped)
+    for wrappers in range(3):
+        wrapped = wrapper = LegacyDistributedDataParallel(model, None, buffer_size=9000)
+        for _ in range(wrappers):
+            wrapped = ModuleProxyWrapper(wrapped)
         _shrink_buffer(wrapped)
         assert wrapper.buffer_size == 18
-
-
-class Wrapper(torch.nn.Module):
-    """Has the attributes of what it wraps, as fairseq's."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-
-    def __getattr__(self, name):
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(self.module, name)
 
 
 # Rows of an output layer alone, and shared with the embeddings.
@@ -126,13 +112,11 @@ def test_the_rate_of_dense_parameters_needs_rows(corpus):
         trained(corpus, *flags)
 
 
-@pytest.mark.parametrize("optimizer", SAME)
-def test_dense_is_as_fairseqs_own(optimizer, corpus):
+def test_dense_is_as_fairseqs_own(corpus):
     """With its clipping, which is in float32: to that precision."""
-    flags = [*LSTM, "--criterion", "bnce", "--clip-norm", "0.004", "--lr", LR[optimizer]]
+    flags = [*LSTM, "--criterion", "bnce", "--clip-norm", "0.004", "--lr", "0.05", "--optimizer"]
     ours, theirs = (
-        trained(corpus, *flags, "--optimizer", name, dtype=torch.float32)
-        for name in (optimizer, SAME[optimizer])
+        trained(corpus, *flags, name, dtype=torch.float32) for name in ("sparse_adagrad", "adagrad")
     )
     assert_same(ours[0], theirs[0], tolerance=1e-5)
     assert ours[1] == pytest.approx(theirs[1], rel=1e-5)
@@ -160,29 +144,22 @@ def moved(before, after):
     return set((before != after).reshape(len(before), -1).any(1).nonzero().flatten().tolist())
 
 
+def adagrad(parameters, initial_accumulator, **options):
+    options["initial_accumulator_value"] = initial_accumulator
+    return torch.optim.Adagrad(parameters, **options)
+
+
 RULES = {
-    "sgd": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3}),
-    "momentum": (update_rules.SparseSGD, torch.optim.SGD, {"lr": 0.3, "momentum": 0.9}),
-    "adagrad": (update_rules.SparseAdagrad, torch.optim.Adagrad, {"lr": 0.3, "weight_decay": 0.1}),
-    "adam": (update_rules.LazyAdam, fairseq_adam.Adam, {"lr": 0.3, "weight_decay": 0.1}),
-    "adam's options": (
-        update_rules.LazyAdam,
-        fairseq_adam.Adam,
-        {"lr": 0.3, "betas": (0.7, 0.95), "eps": 0.01},
-    ),
-    "adagrad's options": (
-        update_rules.SparseAdagrad,
-        lambda parameters, initial_accumulator, **options: torch.optim.Adagrad(
-            parameters, initial_accumulator_value=initial_accumulator, **options
-        ),
-        {"lr": 0.3, "eps": 0.01, "initial_accumulator": 0.5},
-    ),
+    "momentum": (update_rules.SparseSGD, torch.optim.SGD, {"momentum": 0.9}),
+    "adagrad": (update_rules.SparseAdagrad, adagrad, {"eps": 0.01, "initial_accumulator": 0.5}),
+    "adam": (update_rules.LazyAdam, fairseq_adam.Adam, {"betas": (0.7, 0.95), "eps": 0.01}),
 }
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_dense_gradients_get_the_well_known_rules(name):
     ours, theirs, options = RULES[name]
+    options = {**options, "lr": 0.3, "weight_decay": 0.1}
     start = torch.randn(5, 3, dtype=torch.float64)
     parameters = [torch.nn.Parameter(start.clone()) for _ in range(2)]
     optimizers = [rule([p], **options) for rule, p in zip((ours, theirs), parameters)]
@@ -245,12 +222,6 @@ def test_half_precision_is_updated_in_float32(rule):
         optimizers[1].step()
     assert exact[2, 0] < 0.99
     assert torch.equal(parameter, exact.bfloat16())
-    again = rule([torch.nn.Parameter(parameter.detach().clone())], **options)
-    again.load_state_dict(optimizers[0].state_dict())
-    for name, value in optimizers[0].state[parameter].items():
-        restored = next(iter(again.state.values()))[name]
-        assert torch.equal(torch.as_tensor(value), torch.as_tensor(restored)), name
-        assert not torch.is_tensor(value) or restored.dtype == torch.float32
 
 
 def test_merged_in_float32():
@@ -259,18 +230,6 @@ def test_merged_in_float32():
     merged = row_sparse.merge(row_sparse.sparse_rows(ids, rows, torch.Size([4, 2])))
     assert merged.dtype == torch.bfloat16 and merged._nnz() == 1
     assert torch.equal(merged._values(), torch.full((1, 2), 300.0).bfloat16())
-
-
-@pytest.mark.modern
-def test_halves_on_a_cpu(corpus):
-    """Tied, and with gradients that add up over batches: as in float32."""
-    precision = "--memory-efficient-fp16"
-    flags = [*TIED_TRANSFORMER, "--criterion", "bnce", "--row-sparse", "--optimizer", "sparse_sgd"]
-    flags += ["--lr", "0.5", "--fp16-init-scale", "4"]
-    want, _ = trained(corpus, *flags, updates=1, frequency=2, dtype=torch.float32)
-    got, _ = trained(corpus, *flags, precision, updates=1, frequency=2, dtype=torch.float32)
-    for name, value in got.items():
-        assert (value.float() - want[name]).norm() <= 0.05 * want[name].norm(), name
 
 
 @pytest.mark.parametrize("shape", [(7, 3), (7,)])
@@ -287,18 +246,11 @@ def test_gathered_rows_have_the_gradient_of_a_selection(shape):
     torch.testing.assert_close(parameter.grad.to_dense(), want)
 
 
-@pytest.mark.parametrize(
-    "rule, option",
-    [
-        (rule, option)
-        for rule in subclasses(update_rules.RowSparseOptimizer)
-        for option in rule.dense_only
-    ],
-)
-def test_options_that_rows_cannot_follow_are_refused(rule, option):
+@pytest.mark.parametrize("option", ["momentum", "weight_decay"])
+def test_options_that_rows_cannot_follow_are_refused(option):
     """They may be a checkpoint's, and not the flags' (test_flags.py)."""
     parameter = torch.nn.Parameter(torch.ones(6, 3))
-    optimizer = rule([parameter], lr=0.1, **{option: 0.1})
+    optimizer = update_rules.SparseSGD([parameter], lr=0.1, **{option: 0.1})
     parameter.grad = row_sparse.sparse_rows(torch.tensor([2]), torch.ones(1, 3), parameter.shape)
     with pytest.raises(ValueError, match=f"--{option.replace('_', '-')}: "):
         optimizer.step()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from architectures import SEQ2SEQ
 from fairseq.data import Dictionary
-from tools import LSTM, build, run, write_lines
+from tools import LSTM, binarise, build, write_lines
 
 from fairseq_bnce.data.token_counts import count_tokens, training_target_counts
 from fairseq_bnce.errors import InputError
@@ -54,9 +54,8 @@ def test_counts_of_other_content_with_the_same_size_and_times_are_made_again(pla
 def test_a_text_without_unk_is_reported(unknown, corpus, tmp_path, caplog):
     """Also in one of the formats that fairseq made before."""
     write_lines(tmp_path / "train.txt", ["w0 w1 w2", *["w0 strange"] * unknown])
-    arguments = ["--only-source", "--trainpref", tmp_path / "train.txt", "--dataset-impl", "lazy"]
-    arguments += ["--srcdict", corpus / "dict.txt", "--destdir", tmp_path / "bin"]
-    run("fairseq_cli.preprocess", *arguments)
+    flags = ["--srcdict", corpus / "dict.txt", "--dataset-impl", "lazy"]
+    binarise(tmp_path, tmp_path / "bin", *flags)
     _, task, _ = build(tmp_path / "bin", *LSTM)
     with caplog.at_level("INFO"):
         counts = training_target_counts(task)

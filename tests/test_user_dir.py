@@ -1,13 +1,12 @@
 """``--user-dir fairseq_bnce``, as README.md writes it, from a folder that is not the checkout."""
 
-import json
 import os
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from typing import List
 
+import forks
 import pytest
 
 MADE_HERE = Path(sys.prefix, ".recipe")  # scripts/setup_env.sh's
@@ -19,35 +18,27 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-# Two commands, each in a fork of an interpreter that has fairseq, and not the plugin.
-COMMANDS = """
+# A module as the main program of a process that has fairseq, and not the plugin.
+COMMAND = """
 import json, os, runpy, sys
-import fairseq_cli.train
 
-assert "fairseq_bnce" not in sys.modules
-for module, *arguments in json.loads(sys.argv[1]):
-    child = os.fork()
-    if not child:
-        sys.argv[1:] = arguments
-        sys.modules.pop(module, None)
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0, module
+path, folder, module, *arguments = sys.argv[1:]
+sys.path[:], sys.argv[1:] = json.loads(path), arguments
+os.chdir(folder)
+sys.modules.pop(module, None)
+runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
-def run_elsewhere(folder: Path, *commands: List[str]) -> None:
-    """In a new interpreter that knows the package from its environment alone."""
+def run_elsewhere(folder: Path, *command: str) -> None:
+    """In a process that knows the package from its environment alone, as a new interpreter does."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS, json.dumps(commands)],
-        cwd=folder,
-        env={**environment, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
+    ask = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"]
+    path = subprocess.run(ask, cwd=folder, env=environment, stdout=subprocess.PIPE, check=True)
+    (folder / "command.py").write_text(COMMAND)
+    program = [sys.executable, folder / "command.py", path.stdout.decode(), folder]
+    done = forks.run_alone([*program, *command], {**environment, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout.decode()
 
 
 @pytest.mark.modern  # scripts/setup_env.sh looks for it in both environments
@@ -63,10 +54,8 @@ def test_the_name_is_enough(corpus, tmp_path):
     fields += ["model.decoder_embed_dim=8", "model.decoder_hidden_size=8"]
     fields += ["optimization.max_update=2", "dataset.disable_validation=true"]
     fields += ["checkpoint.save_dir=by_fields", "hydra.run.dir=run"]
-    run_elsewhere(
-        tmp_path,
-        ["fairseq_cli.train", str(corpus), "--user-dir", "fairseq_bnce", *flags],
-        ["fairseq_cli.hydra_train", *fields],
-    )
+    train = ["fairseq_cli.train", str(corpus), "--user-dir", "fairseq_bnce"]
+    run_elsewhere(tmp_path, *train, *flags)
+    run_elsewhere(tmp_path, "fairseq_cli.hydra_train", *fields)
     assert (tmp_path / "by_flags" / "checkpoint_last.pt").exists()
     assert list(tmp_path.rglob("by_fields/checkpoint_last.pt"))

@@ -99,13 +99,15 @@ def _printed(
     return output
 
 
-def binarise(folder: Path, destination: Path, *flags: str) -> Path:
-    prefix = ["--trainpref", folder / ("train.txt" if not flags else "train")]
-    prefix += ["--validpref", folder / ("valid.txt" if not flags else "valid")]
-    if (folder / "test.txt").exists():
-        prefix += ["--testpref", folder / "test.txt"]
-    only_source = [] if flags else ["--only-source"]
-    run("fairseq_cli.preprocess", *only_source, *flags, *prefix, "--destdir", destination)
+def binarise(folder: Path, destination: Path, *flags: Any) -> Path:
+    """By fairseq-preprocess: ``SPLIT.txt``, or with ``--source-lang`` ``SPLIT.LANGUAGE``."""
+    is_pair = "--source-lang" in flags
+    arguments = ["--destdir", destination, *flags, *([] if is_pair else ["--only-source"])]
+    for split in ("train", "valid", "test"):
+        path = folder / (split if is_pair else f"{split}.txt")
+        if list(folder.glob(f"{path.name}*")):
+            arguments += [f"--{split}pref", path]
+    run("fairseq_cli.preprocess", *arguments)
     return destination
 
 

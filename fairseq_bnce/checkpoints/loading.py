@@ -115,18 +115,14 @@ def _configurations(content: reading.Content, path: str) -> Tuple[Any, Any]:
     # Some architectures keep their options in a Namespace.
     parts = (cfg["task"], cfg["model"])
     task, model = (p if isinstance(p, argparse.Namespace) else OmegaConf.create(p) for p in parts)
-    _check_names(task, model, path)
-    ignore_embedding_file(model)
-    return task, model
-
-
-def _check_names(task: object, model: object, path: str) -> None:
-    architecture = getattr(model, "_name", None) or getattr(model, "arch", None)
     if not is_language_model(task):
         raise CheckpointError("path", f"--task {_TASK}", _task_name(task), path)
+    architecture = getattr(model, "_name", None) or getattr(model, "arch", None)
     if architecture not in {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}:
         required = "an architecture that is known here (--user-dir adds others)"
         raise CheckpointError("path", required, architecture, path)
+    ignore_embedding_file(model)
+    return task, model
 
 
 def _task_name(task_cfg: object) -> Optional[str]:

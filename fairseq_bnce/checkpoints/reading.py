@@ -60,10 +60,6 @@ def load(path: str, is_mapped: bool = False) -> Any:
         lines = [one_line(line) for line in str(error).splitlines() if "nsupported" in line]
         is_advice = isinstance(error, pickle.UnpicklingError)
         got = lines[0] if lines else type(error).__name__ if is_advice else describe_error(error)
-        with open(path, "rb") as file:
-            start = file.read(2)
-        if start not in (b"PK", b"\x80\x02"):  # a zip archive, or a pickle as torch wrote before
-            got = f"another kind of file, which begins with {start!r}"
         got = f"{got}; nothing in it was run{_other_checkpoints(path)}"
         required = "a whole checkpoint that holds plain data only"
         raise CheckpointError("path", required, got, path) from None

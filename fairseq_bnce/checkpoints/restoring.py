@@ -68,8 +68,6 @@ def _is_ours(task: tasks.FairseqTask) -> bool:
 
 
 def _is_language_model(content: reading.Content, task: Optional[tasks.FairseqTask]) -> bool:
-    if content.get("cfg") is None:
-        return False  # fairseq reports it
     if task is not None:
         return _is_ours(task)
     return loading.is_language_model(content["cfg"]["task"])

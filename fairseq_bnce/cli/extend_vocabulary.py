@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import copy
 import json
 import random
 from pathlib import Path
@@ -63,7 +64,6 @@ def run(options: argparse.Namespace) -> None:
     check_output(out, overwrite=False, names=())
     import torch
 
-    from fairseq_bnce.checkpoints import extending
     from fairseq_bnce.scoring.new_words import RowFinder
     from fairseq_bnce.state import ScoringState
 
@@ -89,7 +89,9 @@ def run(options: argparse.Namespace) -> None:
     with replaced_result(out, overwrite=False, names=()) as scratch:
         path = scratch / "result" / "checkpoint.pt"
         path.parent.mkdir()
-        new = extending.extended_dictionary(old, counts)
+        new = copy.deepcopy(old)
+        for word, count in counts.items():  # at the end, so that no old word's id changes
+            new.add_symbol(word, max(1, count))
         new.save(str(path.with_name("dict.txt")))
         content = _content(options.path, finder, found, new)
         torch.save(content, path)
@@ -147,18 +149,23 @@ def _random_lines(dictionary: Dictionary) -> List[Tuple[str, float]]:
 
 def _content(path: str, finder: RowFinder, found: Extension, dictionary: Dictionary) -> Dict:
     """Return the content of the checkpoint ``path`` with the new words' parameters."""
+    import torch
+
     from fairseq_bnce import checkpoints
-    from fairseq_bnce.checkpoints import dictionaries, extending
+    from fairseq_bnce.checkpoints import dictionaries
     from fairseq_bnce.state import ScoringState
 
     content = checkpoints.read(path)
     content.pop("last_optimizer_state", None)  # the optimiser has no rows of new words
     parameters, unk = content["model"], finder.scorer.dictionary.unk()
-    if finder.of_unk:
-        extending.add_to_row(parameters, finder.of_unk, unk, found.unk)
+    if finder.of_unk:  # the names of one parameter
+        rows = parameters[finder.of_unk[0]].clone()
+        rows[unk] += found.unk
+        parameters.update(dict.fromkeys(finder.of_unk, rows))
     for kind, names in finder.names.items():
         if names:
-            extending.append_rows(parameters, names, getattr(found, kind))
+            old, added = parameters[names[0]], getattr(found, kind)
+            parameters.update(dict.fromkeys(names, torch.cat([old, added.to(old)])))
     content["task_state"] = content.get("task_state") or {}
     state = ScoringState(content["task_state"])
     state.data_folder, state.dictionary_sha256 = None, dictionaries.checksum(dictionary)

@@ -129,15 +129,9 @@ class WordDecoder(FairseqIncrementalDecoder):
         """Compute features (B, T, D) from words (B, T)."""
         raise NotImplementedError
 
-    def extract_features(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: object = None,
-        incremental_state: IncrementalState = None,
-        **kwargs: Any,
-    ) -> Tuple[Tensor, None]:
+    def extract_features(self, prev_output_tokens: Tensor, **kwargs: Any) -> Tuple[Tensor, None]:
         """Compute :meth:`forward` without the projection."""
-        return self.features(prev_output_tokens, incremental_state, **kwargs), None
+        return self.forward(prev_output_tokens, features_only=True, **kwargs)
 
     def output_layer(self, features: Tensor, **_: object) -> Tensor:
         """Project features (..., D) to scores (..., V)."""
@@ -149,10 +143,9 @@ class WordDecoder(FairseqIncrementalDecoder):
         """Reorder the texts of the cache, as fairseq reorders the beams."""
         cached = self.get_incremental_state(incremental_state, self.cache)
         if cached is not None:
-            chosen = {
-                name: part.index_select(self.batch_dim, new_order) for name, part in cached.items()
-            }
-            self.set_incremental_state(incremental_state, self.cache, chosen)
+            for name, part in cached.items():
+                cached[name] = part.index_select(self.batch_dim, new_order)
+            self.set_incremental_state(incremental_state, self.cache, cached)
 
     def max_positions(self) -> int:
         return MAX_POSITIONS
@@ -185,8 +178,7 @@ def hidden_layer(inputs: int, outputs: int, activation: str, dropout: float) -> 
     """Build a dense layer with Glorot & Bengio's (2010) weights for this activation, biases 0."""
     linear = nn.Linear(inputs, outputs)
     kind: Any = "linear" if activation == "none" else activation
-    gain = nn.init.calculate_gain(kind)
-    nn.init.xavier_uniform_(linear.weight, gain)
+    nn.init.xavier_uniform_(linear.weight, nn.init.calculate_gain(kind))
     nn.init.zeros_(linear.bias)
     return nn.Sequential(linear, _ACTIVATIONS[activation](), nn.Dropout(dropout))
 
@@ -203,8 +195,7 @@ def register_presets(model: str, presets: Mapping[str, Mapping[str, object]]) ->
         own = [(f.name, f.type, values[f.name]) for f in fields(config) if f.name in values]
         MODEL_DATACLASS_REGISTRY[name] = make_dataclass(name, own, bases=(config,))
         ARCH_MODEL_NAME_REGISTRY[name] = name
-        node = MODEL_DATACLASS_REGISTRY[name]()
-        node._name = name
+        node = MODEL_DATACLASS_REGISTRY[name](_name=name)
         ConfigStore.instance().store(name=name, group="model", node=node, provider="fairseq")
 
 

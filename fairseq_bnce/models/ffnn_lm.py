@@ -47,17 +47,14 @@ class FeedForwardDecoder(base.NGramDecoder):
 
     def __init__(self, source: Dictionary, target: Dictionary, options: FeedForwardConfig):
         hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
-        super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
-        sizes = [options.context_size * options.decoder_embed_dim]
-        sizes += [hidden] * options.decoder_layers
-        layers = [
-            hidden_layer(inputs, outputs, str(options.activation), options.dropout)
-            for inputs, outputs in zip(sizes, sizes[1:])
-        ]
-        if bottleneck is not None:
-            activation = str(options.bottleneck_activation)
-            layers.append(hidden_layer(hidden, bottleneck, activation, options.dropout))
-        self.layers = nn.Sequential(*layers)
+        super().__init__(source, target, options, bottleneck or hidden)
+        read = options.context_size * options.decoder_embed_dim
+        sizes = [read, *[hidden] * options.decoder_layers]
+        kinds = [options.activation] * options.decoder_layers
+        if bottleneck:
+            sizes, kinds = [*sizes, bottleneck], [*kinds, options.bottleneck_activation]
+        layers = zip(sizes, sizes[1:], map(str, kinds))
+        self.layers = nn.Sequential(*(hidden_layer(*one, options.dropout) for one in layers))
 
     def features(self, tokens: Tensor, incremental_state: IncrementalState = None) -> Tensor:
         """Compute features (B, T, D) from words (B, T)."""

@@ -68,22 +68,18 @@ class LogBilinearDecoder(base.NGramDecoder):
         Raises:
             ValueError: for incremental decoding with words of both sides.
         """
-        if not self.is_bidirectional:
-            words = self.history(tokens, incremental_state)
-            return self._predicted(self._embedded(words), self.context_weight)
-        required = "off for incremental decoding, which has no words to come"
-        require("--bidirectional-context", required, "on", incremental_state is None)
-        past = self.history(tokens, None)
-        # tokens[:, t + 1] is what is predicted at t: what follows it starts at t + 2. Where no
-        # word is left, the padding's embedding, which is zero, stands for it.
-        words = nn.functional.pad(past, (0, self.context_size + 1), value=self.pad)
-        embedded = self._embedded(words)
-        before, after = self.context_weight.split(self.context_size)
-        of_past = self._predicted(embedded[:, : past.size(1)], before)
-        return of_past + self._predicted(embedded[:, self.context_size + 1 :], after)
-
-    def _embedded(self, words: Tensor) -> Tensor:
-        return self.dropout(self.embed_tokens(words))
+        words = self.history(tokens, incremental_state)
+        length, ahead = words.size(1), self.context_size + 1
+        if self.is_bidirectional:
+            required = "off for incremental decoding, which has no words to come"
+            require("--bidirectional-context", required, "on", incremental_state is None)
+            # tokens[:, t + 1] is what is predicted at t: what follows it starts at t + 2. Where no
+            # word is left, the padding's embedding, which is zero, stands for it.
+            words = nn.functional.pad(words, (0, ahead), value=self.pad)
+        embedded = self.dropout(self.embed_tokens(words))
+        before, *after = self.context_weight.split(self.context_size)
+        found = self._predicted(embedded[:, :length], before)
+        return found + self._predicted(embedded[:, ahead:], after[0]) if after else found
 
     def _predicted(self, embedded: Tensor, weight: Tensor) -> Tensor:
         """Compute Σ_i C_i r_{w_i} at every place, (B, T, D), from embeddings (B, T + c - 1, E).

@@ -107,9 +107,9 @@ class RecurrentDecoder(base.WordDecoder):
     cache, batch_dim = "state", 1
 
     def __init__(self, source: Dictionary, target: Dictionary, options: RecurrentConfig):
-        hidden, bottleneck = options.decoder_hidden_size, options.decoder_output_dim
-        hidden = options.decoder_embed_dim if hidden is None else hidden
-        super().__init__(source, target, options, hidden if bottleneck is None else bottleneck)
+        hidden = options.decoder_hidden_size or options.decoder_embed_dim
+        bottleneck = options.decoder_output_dim
+        super().__init__(source, target, options, bottleneck or hidden)
         own = [getattr(options, f"decoder_dropout_{place}") for place in ("in", "between", "out")]
         inside, between, outside = (options.dropout if one is None else one for one in own)
         layers = options.decoder_layers
@@ -121,7 +121,7 @@ class RecurrentDecoder(base.WordDecoder):
         )
         self.dropout_in, self.dropout_out = nn.Dropout(inside), nn.Dropout(outside)
         self.bottleneck: nn.Module = nn.Identity()
-        if bottleneck is not None:
+        if bottleneck:
             activation = str(options.bottleneck_activation)
             self.bottleneck = hidden_layer(hidden, bottleneck, activation, outside)
         self.carried_state: Optional[State] = None

@@ -8,7 +8,7 @@ accumulator a row; ``lazy_adam`` differs from Adam (see there).
 
 import ast
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -21,7 +21,7 @@ from fairseq_bnce.flag import flag
 from fairseq_bnce.losses.words import HALVES, at_least_float32
 from fairseq_bnce.optim import row_sparse, update_rules
 
-_HAS_TENSOR_FACTOR = "Tensor" in torch.ops.aten._foreach_mul_.overloads()  # torch 2.1 and later
+_TAKES_TENSORS = "Tensor" in torch.ops.aten._foreach_mul_.overloads()  # torch 2.1 and later
 
 
 @dataclass
@@ -85,10 +85,8 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
     @property
     def optimizer_config(self) -> Dict[str, object]:
         """Return the rule's options. A resumed run takes the checkpoint's, except for the lr."""
-        lr = self.cfg.lr
-        lr = float(lr[0]) if hasattr(lr, "__getitem__") else float(lr)
         own = {name: getattr(self.cfg, field) for name, field in self.own_options.items()}
-        return {"lr": lr, "weight_decay": self.cfg.weight_decay, **own}
+        return {"lr": float(self.cfg.lr[0]), "weight_decay": self.cfg.weight_decay, **own}
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate of rows, and its multiple for other parameters."""
@@ -113,13 +111,13 @@ class RowSparseFairseqOptimizer(FairseqOptimizer):
         gradients = self._stored_gradients()
         if not gradients:
             return
-        if not torch.is_tensor(c):
-            torch._foreach_mul_(gradients, float(c))
-        elif _HAS_TENSOR_FACTOR:
-            torch._foreach_mul_(gradients, c.to(gradients[0].device))
-        else:  # float(c) would make a GPU's host wait
+        if torch.is_tensor(c):  # float(c) would make a GPU's host wait
+            c = c.to(gradients[0].device)
+        if _TAKES_TENSORS:
+            torch._foreach_mul_(gradients, c)
+        else:
             for gradient in gradients:
-                gradient.mul_(c.to(gradient))
+                gradient.mul_(c)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """Scale all gradients so that their norm together is at most ``max_norm``, if above 0.
@@ -201,7 +199,7 @@ class FairseqLazyAdam(RowSparseFairseqOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, object]:
-        return {**super().optimizer_config, "betas": _betas(str(self.cfg.adam_betas))}
+        return {**super().optimizer_config, "betas": ast.literal_eval(self.cfg.adam_betas)}
 
 
 def take_row_sparse(optimizer: FairseqOptimizer) -> None:
@@ -209,18 +207,6 @@ def take_row_sparse(optimizer: FairseqOptimizer) -> None:
     if isinstance(optimizer, AMPOptimizer):
         # fairseq's method multiplies ``grad.data``, which does not change a sparse gradient.
         optimizer.multiply_grads = optimizer.fp32_optimizer.multiply_grads
-
-
-def _betas(text: str) -> Tuple[float, float]:
-    """Parse the value of --adam-betas, a literal that is never evaluated."""
-    try:
-        first, second = ast.literal_eval(text)
-        fits = 0 <= first < 1 and 0 <= second < 1
-    except (ValueError, SyntaxError, TypeError):
-        fits = False
-    required = "two numbers of at least 0 and below 1, as in '(0.9, 0.999)'"
-    require("--adam-betas", required, repr(text), fits)
-    return float(first), float(second)
 
 
 def _shrink_buffer(wrapper: Any) -> None:

@@ -49,14 +49,9 @@ def mark(model: nn.Module, *parameters: Tensor, legacy_ddp: bool = False) -> Non
         setattr(parameter, _MARK, True)
         if legacy_ddp:
             setattr(parameter, _LEGACY_DDP_MARK, True)
-    names = list(getattr(model, _DDP_IGNORES, ()))  # the model's own
-    names += [  # a tied parameter has several names
-        f"{prefix}.{name}" if prefix else name
-        for prefix, module in model.named_modules()
-        for name, parameter in module.named_parameters(recurse=False)
-        if is_marked(parameter)
-    ]
-    setattr(model, _DDP_IGNORES, names)
+    named = model.state_dict(keep_vars=True)  # has all the names of a tied parameter
+    own = getattr(model, _DDP_IGNORES, ())
+    setattr(model, _DDP_IGNORES, [*own, *(name for name in named if is_marked(named[name]))])
 
 
 def is_marked(parameter: Tensor) -> bool:
@@ -115,10 +110,7 @@ def merge(gradient: Tensor) -> Tensor:
     """Sum a gradient's values of each row, in float32 or better: every row comes once."""
     if gradient.is_coalesced():
         return gradient
-    ids, rows = gradient._indices()[0], gradient._values()
-    merged = sparse_rows(ids, rows.to(at_least_float32(rows)), gradient.shape).coalesce()
-    summed = merged._values().to(rows.dtype)
-    return sparse_rows(merged._indices()[0], summed, gradient.shape, is_merged=True)
+    return _merged(gradient._indices()[0], gradient._values(), gradient)
 
 
 def mean_over_ranks(gradient: Tensor) -> Tensor:
@@ -132,9 +124,14 @@ def mean_over_ranks(gradient: Tensor) -> Tensor:
     exact = rows.to(at_least_float32(rows))
     all_ids = torch.cat(ranks.gather_uneven(ids, lengths))
     all_rows = torch.cat(ranks.gather_uneven(exact, lengths)).div_(ranks.count())
-    merged = merge(sparse_rows(all_ids, all_rows, gradient.shape))
-    rounded = merged._values().to(rows.dtype)
-    return sparse_rows(merged._indices()[0], rounded, gradient.shape, is_merged=True)
+    return _merged(all_ids, all_rows, gradient)
+
+
+def _merged(ids: Tensor, rows: Tensor, like: Tensor) -> Tensor:
+    """Sum the rows of each id in float32 or better; return a gradient of ``like``'s dtype."""
+    summed = sparse_rows(ids, rows.to(at_least_float32(rows)), like.shape).coalesce()
+    rounded = summed._values().to(like.dtype)
+    return sparse_rows(summed._indices()[0], rounded, like.shape, is_merged=True)
 
 
 class _GatherRows(torch.autograd.Function):

@@ -32,15 +32,22 @@ class RowSparseOptimizer(torch.optim.Optimizer):
 
     Args:
         parameters: as torch.optim takes them.
-        **options: the rule's, by group; ``lr`` among them.
+        lr: the learning rate.
+        **options: their values, where they differ from :attr:`options`.
 
     Raises:
-        ValueError: for an option below 0, and for betas that are not below 1.
+        ValueError: for other options.
+
+    Attributes:
+        options: the rule's options and their defaults, ``lr`` aside.
+        own_accumulators: the names of its accumulators.
     """
 
+    options: Options = {}
+    own_accumulators: Sequence[str] = ()
     # Options that would have to change rows without a gradient, at every update: required to be 0
     # with row-sparse gradients.
-    dense_only: Sequence[str] = ()
+    dense_only: Sequence[str] = ("weight_decay",)
 
     # Whether the rule treats every number alike, as fairseq's flattening of --fp16 needs.
     supports_flat_params = True
@@ -49,12 +56,10 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     supports_memory_efficient_fp16 = True
     disable_mem_eff_fp16_loading_hack = True
 
-    def __init__(self, parameters: Iterable, **options: Any):
-        for name, value in options.items():
-            limit = 1 if name == "betas" else math.inf
-            fits = all(0 <= number < limit for number in (value if limit == 1 else [value]))
-            require(name, f"at least 0 and below {limit}", value, fits)
-        super().__init__(parameters, options)
+    def __init__(self, parameters: Iterable, lr: float, **options: Any):
+        required = f"some of {', '.join(self.options)}"
+        require("options", required, [*options], options.keys() <= self.options.keys())
+        super().__init__(parameters, {"lr": lr, **self.options, **options})
         self._loaded: Set[Tensor] = set()  # parameters whose state was loaded and is not used yet
         # Whether step() divides gradients, as it does for halves; otherwise fairseq does. Halves
         # are divided by the loss scale and by the number of words in the master's precision: the
@@ -65,7 +70,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
 
     def accumulators(self, group: Options) -> Sequence[str]:
         """Return the names of the accumulators that the options ask for."""
-        return ()
+        return self.own_accumulators
 
     def initial(self, value: Tensor, group: Options) -> Tensor:
         """Return an accumulator before the first update: an entry or row for each row."""
@@ -93,10 +98,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         Raises:
             ValueError: for an option that row-sparse gradients can't follow.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
             waiting: List[_Part] = []  # to be updated together
             kind: object = None
@@ -104,6 +106,8 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
+                if parameter.grad.is_sparse:
+                    self._check_for_rows(group)
                 part = _Part(parameter, self._state(parameter, group), scale)
                 value, before, size = part.tensors["value"], kind, part.gradient.numel()
                 kind, numbers = (part.step, value.device, value.dtype), numbers + size
@@ -134,15 +138,14 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         for part in parts:
             part.write()
 
+    def _check_for_rows(self, group: Options) -> None:
+        advice = "if a checkpoint set it, pass --reset-optimizer or --optimizer-overrides"
+        for option in self.dense_only:
+            flag, required = f"--{option.replace('_', '-')}", f"0 with --row-sparse ({advice})"
+            require(flag, required, group[option], not group[option])
+
     def _state(self, parameter: Tensor, group: Options) -> State:
         """Return the parameter's state, completed for this update."""
-        for option in self.dense_only:
-            if group[option] and parameter.grad is not None and parameter.grad.is_sparse:
-                raise ValueError(
-                    f"--{option.replace('_', '-')}: required 0 with --row-sparse, got "
-                    f"{group[option]}, which would change every row at every update; if a "
-                    "checkpoint set it, pass --reset-optimizer or --optimizer-overrides"
-                )
         state = self.state[parameter]
         if parameter in self._loaded:
             self._loaded.remove(parameter)
@@ -166,8 +169,8 @@ class _Part:
     """
 
     def __init__(self, parameter: Tensor, state: State, scale: Scale):
-        self._parameter, gradient = parameter, parameter.grad
-        assert gradient is not None
+        self._parameter = parameter
+        gradient: Any = parameter.grad
         self._whole = {"value": parameter.data, **state}  # a master replaces the parameter
         self.step: int = self._whole.pop("step")
         self.tensors, self._ids = self._whole, None
@@ -204,13 +207,11 @@ def _follow_weights(state: State, parameter: Tensor) -> None:
         state["value"] = torch.where(is_own, master, parameter.detach().to(master.dtype))
 
 
-def _with_l2_penalty(
-    gradients: List[Tensor], values: List[Tensor], weight_decay: float
-) -> List[Tensor]:
+def _with_l2_penalty(gradients: List[Tensor], parts: TensorLists, group: Options) -> List[Tensor]:
     """Add the gradients of the penalty, weight_decay / 2 times the values' squares."""
-    if not weight_decay:
+    if not group["weight_decay"]:
         return gradients
-    return list(torch._foreach_add(gradients, values, alpha=weight_decay))
+    return list(torch._foreach_add(gradients, parts["value"], alpha=group["weight_decay"]))
 
 
 class SparseSGD(RowSparseOptimizer):
@@ -219,18 +220,14 @@ class SparseSGD(RowSparseOptimizer):
     With momentum (dense gradients alone) v = momentum v + g, p -= lr v, as torch.optim.SGD.
     """
 
+    options = {"momentum": 0.0, "weight_decay": 0.0}
     dense_only = ("momentum", "weight_decay")
-
-    def __init__(
-        self, parameters: Iterable, lr: float, momentum: float = 0.0, weight_decay: float = 0.0
-    ):
-        super().__init__(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
     def accumulators(self, group: Options) -> Sequence[str]:
         return ["velocity"] if group["momentum"] else []
 
     def rule(self, parts: TensorLists, gradients: List[Tensor], step: int, group: Options) -> None:
-        gradients = _with_l2_penalty(gradients, parts["value"], group["weight_decay"])
+        gradients = _with_l2_penalty(gradients, parts, group)
         if group["momentum"]:
             torch._foreach_mul_(parts["velocity"], group["momentum"])
             torch._foreach_add_(parts["velocity"], gradients)
@@ -241,32 +238,14 @@ class SparseSGD(RowSparseOptimizer):
 class SparseAdagrad(RowSparseOptimizer):
     """s += g^2; p -= lr g / (sqrt(s) + eps): the same as dense Adagrad (Duchi et al. 2011)."""
 
-    dense_only = ("weight_decay",)
-
-    def __init__(
-        self,
-        parameters: Iterable,
-        lr: float,
-        eps: float = 1e-10,
-        initial_accumulator: float = 0.0,
-        weight_decay: float = 0.0,
-    ):
-        super().__init__(
-            parameters,
-            lr=lr,
-            eps=eps,
-            initial_accumulator=initial_accumulator,
-            weight_decay=weight_decay,
-        )
+    options = {"eps": 1e-10, "initial_accumulator": 0.0, "weight_decay": 0.0}
+    own_accumulators = ("sum",)
 
     def initial(self, value: Tensor, group: Options) -> Tensor:
         return torch.full_like(value, group["initial_accumulator"])
 
-    def accumulators(self, group: Options) -> Sequence[str]:
-        return ["sum"]
-
     def rule(self, parts: TensorLists, gradients: List[Tensor], step: int, group: Options) -> None:
-        gradients = _with_l2_penalty(gradients, parts["value"], group["weight_decay"])
+        gradients = _with_l2_penalty(gradients, parts, group)
         torch._foreach_add_(parts["sum"], self.squares(gradients))
         divisors = torch._foreach_sqrt(parts["sum"])
         torch._foreach_add_(divisors, group["eps"])
@@ -307,20 +286,8 @@ class LazyAdam(RowSparseOptimizer):
     not move, where Adam's would decay and go on moving it; t counts all updates.
     """
 
-    dense_only = ("weight_decay",)
-
-    def __init__(
-        self,
-        parameters: Iterable,
-        lr: float,
-        betas: "tuple[float, float]" = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ):
-        super().__init__(parameters, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
-
-    def accumulators(self, group: Options) -> Sequence[str]:
-        return ["mean", "square"]
+    options = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
+    own_accumulators = ("mean", "square")
 
     def rule(self, parts: TensorLists, gradients: List[Tensor], step: int, group: Options) -> None:
         first, second = group["betas"]

@@ -3,13 +3,12 @@
 import copy
 
 import torch
-from fairseq import utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.modules.adaptive_softmax import AdaptiveSoftmax
 from torch import Tensor, nn
 
 from fairseq_bnce import losses
-from fairseq_bnce.errors import UnsupportedModelError, require
+from fairseq_bnce.errors import UnsupportedModelError
 from fairseq_bnce.output_layer.bands import refuse
 from fairseq_bnce.output_layer.start import StartingBands
 
@@ -80,21 +79,6 @@ def read_as_bands(model: nn.Module, may_start: bool = False) -> None:
     table = found._bands()[0].table  # _bands() refuses layers of other kinds
     found.may_start = may_start
     found.register_parameter("output_bias", nn.Parameter(table.new_zeros(found.vocab_size)))
-
-
-def check_cutoffs(options: FairseqDataclass, words: int) -> None:
-    """Raise ValueError, naming the flag, if a model's cutoffs do not ascend within the dictionary.
-
-    Args:
-        options: of the model.
-        words: the size of the dictionary.
-    """
-    for name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff"):
-        cutoffs = utils.eval_str_list(getattr(options, name, None), type=int) or []
-        ends = [0, *cutoffs, words + 1]
-        fits = all(before < end for before, end in zip(ends, ends[1:]))
-        required = f"numbers that ascend, up to the {words:,} words of the dictionary"
-        require(f"--{name.replace('_', '-')}", required, cutoffs, fits)
 
 
 def with_adaptive_softmax(options: FairseqDataclass) -> FairseqDataclass:

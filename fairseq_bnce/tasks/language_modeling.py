@@ -91,8 +91,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     """Language modeling with self-normalised models.
 
     Raises:
-        ValueError: for a bad ``--log-z-shift`` or ``--state-reset-rate``, or an ensemble under
-            ``--unnormalized``.
+        ValueError: for a bad ``--log-z-shift``, or an ensemble under ``--unnormalized``.
         InputError: for data that can't be used.
     """
 
@@ -110,13 +109,11 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
     @classmethod
     def setup_task(cls, args: DictConfig, **kwargs: object) -> "SelfNormalizedLanguageModelingTask":
         args = flags.completed(args, "task")
-        path = getattr(args, "model_path", None) or ""
-        if getattr(args, "unnormalized", False) and not os.path.isfile(path):
+        path = args.model_path or ""
+        if args.unnormalized and not os.path.isfile(path):
             count = len(path.split(os.pathsep))
             got = f"an ensemble of {count}; score the models one by one"
             require("--unnormalized", "one model", got, count <= 1)
-        rate = getattr(args, "state_reset_rate", 0.0)
-        require("--state-reset-rate", "a share from 0 to 1", rate, 0 <= rate <= 1)
         return super().setup_task(args, **kwargs)
 
     @classmethod
@@ -138,11 +135,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         own, self._loaded_state = self._loaded_state, ScoringState()
         in_bands = bool(own.output_bands) if from_checkpoint else _goes_on_in_bands(args)
         options = conversion.with_adaptive_softmax(args) if in_bands else args
-        try:
-            model = super().build_model(options, from_checkpoint)
-        except (AssertionError, RuntimeError):
-            conversion.check_cutoffs(args, len(self.target_dictionary))
-            raise
+        model = super().build_model(options, from_checkpoint)
         self._models[model] = own
         if own.output_bands:
             conversion.read_as_bands(model)
@@ -229,7 +222,9 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         for state in self._carried_states:
             state.attach()
         block = self.args.tokens_per_sample
-        count = streams.count_streams(max_sentences, max_tokens, block)
+        # As many streams as a batch has room for.
+        limits = (max_sentences, max_tokens and max_tokens // block)
+        count = min(filter(None, limits), default=1)
         kept = self.dataset_to_epoch_iter.get(dataset)
         if kept is not None and kept.streams == count:
             return kept
@@ -275,8 +270,7 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
         """Keep mu_z and sigma_z of the first validation subset; fairseq-train calls this."""
         if self._is_measured:
             return
-        self._is_measured = True
-        state = ScoringState(self.state.state_dict)
+        self._is_measured, state = True, ScoringState(self.state.state_dict)
         found = metrics.normaliser(meters) if "mu_z" in meters else (None, None)
         state.mu_z, state.sigma_z = found
 
@@ -293,8 +287,6 @@ class SelfNormalizedLanguageModelingTask(LanguageModelingTask):
             state = ScoringState(self.state.state_dict)
             eval_lm.score_unnormalized(self._models, state, self.args.log_z_shift)
         else:
-            if self.args.log_z_shift != "checkpoint":
-                logger.warning("--log-z-shift: not used without --unnormalized")
             eval_lm.score_exactly(self._models)
         dataset = eval_lm.in_blocks(self, dataset, self._models, **kwargs)
         return super().eval_lm_dataloader(dataset, **kwargs)

@@ -22,18 +22,6 @@ from fairseq_bnce.errors import require
 State = Optional[Tuple[Tensor, ...]]  # (layers, batch, size) each; None for zero
 
 
-def count_streams(max_sentences: Optional[int], max_tokens: Optional[int], block: int) -> int:
-    """Return how many streams a batch has room for; 1 if it has no limit.
-
-    Args:
-        max_sentences: the most streams.
-        max_tokens: the most tokens.
-        block: tokens of a block.
-    """
-    limits = (max_sentences, None if max_tokens is None else max_tokens // block)
-    return min((limit for limit in limits if limit), default=1)
-
-
 def stream_batches(blocks: int, streams: int, shards: int = 1) -> List[List[int]]:
     """Return batches of block numbers: batch t of shard 0, 1, ..., then batch t + 1 of shard 0.
 
