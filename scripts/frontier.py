@@ -20,7 +20,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Callable, Dict, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import environment  # noqa: F401
 from experiments import plot
@@ -73,8 +73,10 @@ def pictures(docs: Path) -> Dict[Path, Picture]:
         drawn[docs / f"frontier/{_slug(family)}.png"] = shown, partial(plot.clouds, clouds, axes)
     for family, curves in frontier.curves(found.values()).items():
         fill = partial(textwrap.fill, width=WIDTH, break_on_hyphens=False)
-        groups = [(fill(name), [*lines.items()]) for name, lines in curves.items()]
-        panels = [plot.Panel(lines, {**TIME, "title": title}) for title, lines in groups]
+        panels = [
+            plot.Panel([*lines.items()], {**TIME, "title": fill(name)})
+            for name, lines in curves.items()
+        ]
         drawn[docs / f"frontier/{_slug(family)}-time.png"] = _lines(panels, family)
     if docs / MIXED in found:
         panels = [_mixtures(found[docs / MIXED]), _speeds(found[docs / SPEEDS])]
@@ -82,13 +84,14 @@ def pictures(docs: Path) -> Dict[Path, Picture]:
     return drawn
 
 
-def _lines(panels: Sequence[plot.Panel], title: str, **size: float) -> Picture:
+def _lines(panels: Sequence[plot.Panel], title: str, **size: Any) -> Picture:
     return list(map(asdict, panels)), partial(plot.lines, panels, title, **size)
 
 
 def _mixtures(mixed: Any) -> plot.Panel:
     """Return perplexities of trainings of each length, alone and mixed with KenLM."""
-    kenlm, lines = mixed["systems"]["KenLM"], []
+    kenlm = mixed["systems"]["KenLM"]
+    lines: List[Any] = []
     for name, (label, way) in CURVES.items():
         more = kenlm["seconds"] if way == "mixed" else 0
         runs = [run for run in mixed["mixtures"] if run["label"] == label]

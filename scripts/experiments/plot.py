@@ -93,7 +93,11 @@ def _draw(fill: Callable[[Any], None], path: Path, source: str, letters: float) 
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    tight = {"legend.labelspacing": 0.2, "legend.handlelength": 1.4, "legend.borderpad": 0.2}
+    tight: Dict[Any, Any] = {
+        "legend.labelspacing": 0.2,
+        "legend.handlelength": 1.4,
+        "legend.borderpad": 0.2,
+    }
     with rc_context({"font.size": letters, "axes.titlesize": "medium", **tight}):
         figure = Figure()  # no display, and none of pyplot's global state
         fill(figure)
