@@ -12,7 +12,7 @@ nats.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor
@@ -131,35 +131,3 @@ def partition_penalty(features, weight, bias, alpha, log_z=0.0) -> Tensor:
 def target_scores(features, target, weight, bias) -> Tensor:
     """m(w_i, i)."""
     return row_scores(features, target[:, None], weight, bias)[:, 0]
-
-
-# ---- the matrix form of Oualil & Klakow 2017 -------------------------------------------------
-
-
-class PaperForm(NamedTuple):
-    """Loss and gradients of a batch; a row of d_rows, d_row_bias for each target *occurrence*."""
-
-    loss: Tensor
-    d_features: Tensor
-    d_rows: Tensor
-    d_row_bias: Tensor
-
-
-def paper_form(
-    features: Tensor, rows: Tensor, row_bias: Tensor, row_q: Tensor, log_z: float
-) -> PaperForm:
-    """Oualil & Klakow 2017, eq. 7-12, in dense matrices and with no differentiation.
-
-    M = H W^T + b^T, Delta = M - log Z - log((N - 1) q), P = sigma(Delta); the gradient matrix
-    is P off the diagonal and -(1 - P) on it (eq. 9-11).
-
-    Args: features H (N, D); the targets' rows W (N, D), row_bias b (N,) and probabilities
-    row_q (N,).
-    """
-    count = len(features)
-    delta = features @ rows.t() + row_bias - log_z - torch.log((count - 1) * row_q)
-    prob = 1 / (1 + torch.exp(-delta))
-    diagonal = torch.eye(count, dtype=torch.bool)
-    loss = -torch.log(torch.where(diagonal, prob, 1 - prob)).sum()
-    gradient = torch.where(diagonal, -(1 - prob), prob)
-    return PaperForm(loss, gradient @ rows, gradient.t() @ features, gradient.sum(0))

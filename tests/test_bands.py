@@ -28,6 +28,7 @@ from two_ranks import results, trained_on_ranks
 from fairseq_bnce import Scorer, losses
 from fairseq_bnce.criterions.base import TokenBatch
 from fairseq_bnce.errors import UnsupportedModelError
+from fairseq_bnce.losses.words import Words
 from fairseq_bnce.output_layer.conversion import read_as_bands
 from fairseq_bnce.output_layer.layer import OutputLayer
 
@@ -88,7 +89,7 @@ def test_loss_and_gradients_are_those_of_the_plain_layer(architecture, corpus):
     ours = torch.autograd.grad(loss, parameters, allow_unused=True)
     batch = TokenBatch.from_sample(model, sample, 1, criterion.make_words)
     weight, bias = of_words(batch.layer)
-    plain = SimpleNamespace(rows=lambda ids: (weight[ids], bias[ids]))
+    plain = SimpleNamespace(rows=lambda ids: Words(weight[ids], bias[ids]))
     want = criterion.objective(replace(batch, layer=plain))
     assert loss.item() == pytest.approx(want.item(), rel=1e-9)
     theirs = torch.autograd.grad(want, parameters, allow_unused=True)

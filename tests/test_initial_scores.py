@@ -46,7 +46,7 @@ def test_one_feature_carries_them(name, start, log_z, corpus):
     constant = features[..., 0]
     assert constant.min() == constant.max() == pytest.approx(math.sqrt(16))
     assert features[..., 1].std() > 0.1
-    weight = OutputLayer(model).full().weight.detach()
+    weight = OutputLayer(model).full()[0].detach()
     q = criterion.noise.unigram
     q = q if start == "unigram" else NoiseDistribution.uniform(64)
     torch.testing.assert_close(constant[0, 0] * weight[:, 0], q.log_q + log_z)

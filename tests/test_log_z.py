@@ -33,6 +33,7 @@ from two_ranks import on_two_ranks, results, trained_on_ranks
 from fairseq_bnce import losses
 from fairseq_bnce.checkpoints import origin
 from fairseq_bnce.criterions import log_z
+from fairseq_bnce.losses.words import Words
 
 AUTO = ["--criterion", "bnce"]
 # Without the unigram scores of test_initial_scores.py, so that log Z is near log V.
@@ -170,7 +171,7 @@ def test_halves_are_measured_in_float32(corpus):
     criterion, model, sample = make(corpus, "bnce", *RANDOM_START)
     model = model.bfloat16()
     batch = prepared(criterion, model, sample)
-    exact = losses.log_partition(batch.features.float(), batch.layer.full().weight.float(), None)
+    exact = losses.log_partition(batch.features.float(), batch.layer.full()[0].float(), None)
     criterion.bfloat16()(model, sample)
     assert criterion.log_z == pytest.approx(exact.mean().item(), abs=0.0051)
 
@@ -310,7 +311,7 @@ def test_a_learned_log_z_leaves_halves_their_biases(corpus):
     with torch.no_grad():
         criterion.learned_log_z.fill_(0.01)
     bias = (torch.arange(9) / 128).bfloat16()
-    layer = SimpleNamespace(rows=lambda ids: (torch.zeros(9, 4).bfloat16(), bias))
+    layer = SimpleNamespace(rows=lambda ids: Words(torch.zeros(9, 4).bfloat16(), bias))
     rows = criterion.rows(SimpleNamespace(layer=layer, words=SimpleNamespace(ids=None)))
     assert rows.weight.dtype == torch.bfloat16 and rows.bias.dtype == torch.float32
     torch.testing.assert_close(rows.bias, bias.float() - 0.01, rtol=0, atol=1e-4)

@@ -62,7 +62,9 @@ def test_draws_are_from_the_distribution_that_the_loss_takes(name, corpus):
 def test_targets_and_draws_are_scored_as_their_mixture(objective, in_batch, corpus):
     """Of 6 targets and 6 uniform draws: a word is no noise of its own, but ranks with the rest."""
     flags = [*LSTM, "--noise-samples", "6", "--noise", "uniform", "--objective", objective]
+    flags += ["--self-norm-alpha", "0.7"] if objective == "ranking" else []
     criterion, model, sample = make(corpus, "bnce of both", *flags)
+    set_log_z(criterion, 3.0)
     drawn = recorded(criterion)
     batch = prepared(criterion, model, with_targets(sample, 6))
     got = criterion.objective(batch)
@@ -70,22 +72,17 @@ def test_targets_and_draws_are_scored_as_their_mixture(objective, in_batch, corp
     inputs = (batch.features, batch.target, *batch.layer.full(), q.log())
     loss = losses.batch_nce_loss
     if objective == "ranking":
-        want = losses.ranking_nce_loss(*inputs, noise_ids=drawn[0], alpha=0.1)
-    else:
-        want = loss(*inputs, noise_ids=drawn[0])
+        loss = partial(losses.ranking_nce_loss, alpha=0.7)
+    want = loss(*inputs, noise_ids=drawn[0], log_z=3.0)
     assert got.item() == pytest.approx(want.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["bnce by time step", "bnce by groups"])
-def test_every_tokens_loss_is_that_of_its_group(name, corpus):
-    criterion, model, sample = make(corpus, name)
-    torch.manual_seed(1)
+def test_every_tokens_loss_is_that_of_its_time_step(corpus):
+    criterion, model, sample = make(corpus, "bnce by time step")
     batch = prepared(criterion, model, sample)
-    torch.manual_seed(1)
-    group = batch.time_steps if "time" in name else torch.randperm(len(batch)).argsort() // 5
     got, log_q = criterion.objective(batch, "none"), criterion.noise.unigram.log_q
-    for number in group.unique():
-        here = group == number
+    for number in batch.time_steps.unique():
+        here = batch.time_steps == number
         if here.sum() > 1:
             inputs = (batch.features[here], batch.target[here], *batch.layer.full(), log_q)
             want = losses.batch_nce_loss(*inputs, reduction="none")
@@ -167,13 +164,3 @@ def test_the_penalty_is_weighted_and_of_squashed_scores(rate, squash, corpus):
     gradients = torch.autograd.grad(got.sum(), parameters, retain_graph=True)
     for one, other in zip(gradients, torch.autograd.grad(want.sum(), parameters)):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
-def test_the_weight_of_ranking_is_the_flags(corpus):
-    flags = [*LSTM, "--objective", "ranking", "--self-norm-alpha", "0.7"]
-    criterion, model, sample = make(corpus, "bnce weighted", *flags)
-    set_log_z(criterion, 3.0)
-    batch = prepared(criterion, model, sample)
-    inputs = (batch.features, batch.target, *batch.layer.full(), criterion.noise.unigram.log_q)
-    want = losses.ranking_nce_loss(*inputs, alpha=0.7, log_z=3.0)
-    assert criterion.objective(batch).item() == pytest.approx(want.item(), rel=1e-5)

@@ -22,9 +22,7 @@ STEPS = {
     "bnce ranking": ["--objective", "ranking", "--noise-samples", "7"],
     "bnce learned": ["--learn-log-z"],
     "shared_nce": ["--noise-samples", "9"],
-    "shared_nce row-sparse": [
-        *("--noise-samples", "9", "--row-sparse", "--optimizer", "lazy_adam"),
-    ],
+    "shared_nce row-sparse": ["--row-sparse", "--optimizer", "lazy_adam", "--noise-samples", "9"],
     "sampled_bce": ["--noise-samples", "9"],
     "sampled_bce is": ["--noise-samples", "9", "--estimator", "is"],
     "sampled_softmax": ["--noise-samples", "9"],
@@ -33,27 +31,6 @@ STEPS = {
     "self_norm_softmax sampled": ["--self-norm-rate", "0.4"],
 }
 EACH_STEP = ["bnce", *modern(*list(STEPS)[1:])]
-
-
-@pytest.mark.parametrize(
-    "shown, waits",
-    [
-        (lambda x: x.sum().item(), 1),
-        (lambda x: bool(x.sum() > 0), 1),
-        (lambda x: x[x > 0], 1),
-        (lambda x: x.unique(), 1),
-        (lambda x: x.tolist(), 1),
-        (lambda x: x.repeat_interleave(x.long().abs()), 1),
-        (lambda x: x[torch.tensor([0, 1])].sum() * 2, 0),
-        (lambda x: x.masked_fill(x > 0, 0).cumsum(0).sort(), 0),
-        (lambda x: int(torch.randint(5, ())), 0),
-    ],
-)
-def test_what_is_counted(shown, waits):
-    tensor = torch.tensor([1.0, -2.0, 3.0])
-    with Synchronising() as waiting:
-        shown(tensor)
-    assert len(waiting.found) == waits, waiting.found
 
 
 @pytest.mark.parametrize("name", EACH_STEP)
@@ -76,6 +53,7 @@ def test_a_training_step_waits_twice(name, corpus, monkeypatch):
 def test_an_update_waits_seldom_for_a_gpu(rows, most, corpus):
     """Beside fairseq's own waits, which an update by cross_entropy has too."""
     usual = an_update(Synchronising(), corpus, "cross_entropy").found
+    assert usual
     ours = an_update(Synchronising(), corpus, "bnce", *rows).found
     assert len(ours) - len(usual) <= most, ours
 

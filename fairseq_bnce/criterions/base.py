@@ -65,9 +65,6 @@ class TokenBatch:
             ValueError: if the targets are not one id for each feature.
         """
         layer, target = OutputLayer(model), sample["target"]
-        got = "several words for each feature (--self-target with --future-target: take one)"
-        fits = torch.is_tensor(target) and target.dim() == 2
-        require("target", "shape (batch, time)", got, fits)
         places = target.flatten().ne(pad).nonzero()[:, 0]
         is_whole = len(places) == target.numel()  # no padding: nothing to copy
         words = target.flatten() if is_whole else target.flatten()[places]
@@ -75,8 +72,9 @@ class TokenBatch:
         if make_words is not None:
             batch.words = make_words(batch)
         features = layer.features(model, sample["net_input"])
-        wanted = tuple(features.shape[:2])
-        require("target", f"shape {wanted}", tuple(target.shape), target.shape == wanted)
+        if target.shape != features.shape[:2]:
+            wanted, got = tuple(features.shape[:2]), tuple(target.shape)
+            raise ValueError(f"target: required shape {wanted}, got {got}")
         features = features.flatten(0, 1)
         batch.features = features if is_whole else features.index_select(0, places)
         return batch
@@ -164,11 +162,12 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         What is learned of log Z is subtracted from the bias, in float32 or better, and so gets its
         gradient.
         """
-        weight, bias = batch.layer.rows(batch.words.ids)
-        if self.learned_log_z is not None:
-            bias = weight.new_zeros(len(weight)) if bias is None else bias
-            bias = bias.to(at_least_float32(bias)) - self.learned_log_z[0].float()
-        return Words(weight, bias)
+        rows = batch.layer.rows(batch.words.ids)
+        if self.learned_log_z is None:
+            return rows
+        bias = rows.weight.new_zeros(len(rows.weight)) if rows.bias is None else rows.bias
+        bias = bias.to(at_least_float32(bias)) - self.learned_log_z[0].float()
+        return rows._replace(bias=bias)
 
     def with_penalty(self, loss: Tensor, batch: TokenBatch, reduction: str) -> Tensor:
         """Add (alpha / rate) (log Z_c - log Z)^2 on a random share ``rate`` of the contexts."""
@@ -237,7 +236,12 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
         required = f"an architecture that predicts its {words:,} words (transformer_lm, rnn_lm)"
         got = f"{type(layer.decoder).__name__}, which predicts {len(layer):,}"
         require("--output-dictionary-size", required, got, len(layer) == words)
-        self._apply_squashing(model)
+        if self.options.score_squashing:
+            squash(model)
+            self.state.score_squashing = True
+        elif is_squashed(model):
+            required = "--criterion self_norm_softmax with it, as the model was trained"
+            require("--score-squashing", required, type(self).__name__, False)
         if self.row_sparse:
             legacy = self.options.ddp_backend in ("legacy_ddp", "no_c10d")
             row_sparse.mark(model, *layer.parameters(), legacy_ddp=legacy)
@@ -246,15 +250,6 @@ class SelfNormalizingCriterion(CriterionWithLogZ):
                 where = f"for the training that continues {self.continued.path}"
                 dictionaries.check(self.task.source_dictionary, self.continued.state, where)
             self._set_initial_scores(layer)
-
-    def _apply_squashing(self, model: nn.Module) -> None:
-        """Squash the model's scores for good; refuse a squashed model without the flag."""
-        if self.options.score_squashing:
-            squash(model)
-            self.state.score_squashing = True
-        elif is_squashed(model):
-            required = "--criterion self_norm_softmax with it, as the model was trained"
-            require("--score-squashing", required, type(self).__name__, False)
 
     def _set_initial_scores(self, layer: OutputLayer) -> None:
         """Let scores start as ``--init-output-bias`` says, if the decoder can."""

@@ -1,7 +1,6 @@
 """The criterion ``bnce``: a batch's targets are each other's noise."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import torch
@@ -17,7 +16,6 @@ from fairseq_bnce.flag import flag
 from fairseq_bnce.losses import nce, ranking
 from fairseq_bnce.losses.words import distinct, multiplicities
 
-Ranking = Optional[Callable[..., Tensor]]
 BatchObjective: ChoiceEnum = ChoiceEnum(["binary", "ranking"])
 
 
@@ -33,25 +31,6 @@ class BatchNCEConfig(GroupConfig, PenaltyConfig):
         "with --objective ranking: alpha, the weight of (log Z_c - log Z)^2 on the "
         f"batch's estimate of log Z_c (default: {RANKING_ALPHA})",
     )
-
-
-@register_criterion("bnce", dataclass=BatchNCEConfig)
-class BatchNCECriterion(SelfNormalizingCriterion):
-    """Batch noise-contrastive estimation, binary (Oualil & Klakow 2017) or ranking."""
-
-    def __init__(self, task: FairseqTask, options: Options):
-        self_normalising = options.objective == "binary" or any(options.self_norm_alpha)
-        super().__init__(task, options, self_normalising)
-        self.is_ranking = options.objective == "ranking"
-
-    def make_words(self, batch: TokenBatch) -> "GroupedWords":
-        return grouped_words(self, batch)
-
-    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        if not self.is_ranking:
-            return grouped_loss(self, batch, reduction)
-        rank = partial(ranking.ranking_nce, alpha=self.self_norm_alpha)
-        return grouped_loss(self, batch, reduction, rank)
 
 
 class GroupedWords(NamedTuple):
@@ -74,62 +53,57 @@ class GroupedWords(NamedTuple):
     log_p: Tensor
 
 
-def grouped_words(criterion: SelfNormalizingCriterion, batch: TokenBatch) -> GroupedWords:
-    """Group the targets, add noise samples to each group, and find the distinct words.
+@register_criterion("bnce", dataclass=BatchNCEConfig)
+class BatchNCECriterion(SelfNormalizingCriterion):
+    """Batch noise-contrastive estimation, binary (Oualil & Klakow 2017) or ranking."""
 
-    Args:
-        criterion: has the options and the source of samples.
-        batch: only its targets are read.
-    """
-    noise, options = criterion.noise, criterion.options
-    target, device = batch.target, batch.target.device
-    groups = [torch.arange(len(batch), device=device)]
-    if options.bnce_group != "batch" and len(batch):
-        groups = _group(batch, options.bnce_group)
-    elsewhere = _other_ranks_targets(target) if options.gather_noise else target[:0]
-    # A single target has no other target to be its noise: one sample makes up for it.
-    counts = [max(noise.samples or 0, 2 - len(tokens) - len(elsewhere)) for tokens in groups]
-    samples = [noise.sample(device, count) for count in counts]
-    ids, (target, elsewhere, *samples) = distinct(target, elsewhere, *samples)
-    occurrences = multiplicities(len(ids), target, elsewhere)
-    log_p = noise.target_log_p(ids, occurrences, len(target) + len(elsewhere))
-    return GroupedWords(ids, groups, target, elsewhere, samples, log_p)
+    def __init__(self, task: FairseqTask, options: Options):
+        self_normalising = options.objective != "ranking" or any(options.self_norm_alpha)
+        super().__init__(task, options, self_normalising)
+        self.is_ranking = options.objective == "ranking"
 
+    def make_words(self, batch: TokenBatch) -> object:
+        """Group the targets, add noise samples to each group, and find the distinct words."""
+        noise, target, device = self.noise, batch.target, batch.target.device
+        groups = [torch.arange(len(target), device=device)]
+        if self.options.bnce_group != "batch" and len(target):
+            groups = _group(batch, self.options.bnce_group)
+        elsewhere = _other_ranks_targets(target) if self.options.gather_noise else target[:0]
+        # A single target has no other target to be its noise: one sample makes up for it.
+        counts = [max(noise.samples or 0, 2 - len(tokens) - len(elsewhere)) for tokens in groups]
+        samples = [noise.sample(device, count) for count in counts]
+        ids, (target, elsewhere, *samples) = distinct(target, elsewhere, *samples)
+        occurrences = multiplicities(len(ids), target, elsewhere)
+        log_p = noise.target_log_p(ids, occurrences, len(target) + len(elsewhere))
+        return GroupedWords(ids, groups, target, elsewhere, samples, log_p)
 
-def grouped_loss(
-    criterion: SelfNormalizingCriterion, batch: TokenBatch, reduction: str, rank: Ranking = None
-) -> Tensor:
-    """Compute the loss of each group of targets: the sum, or (N,).
-
-    Args:
-        criterion: has the rows and the noise.
-        batch: its words are :class:`GroupedWords`.
-        reduction: "sum" or "none".
-        rank: the core of a ranking loss, instead of B-NCE's.
-    """
-    rows, noise, words, losses = criterion.rows(batch), criterion.noise, batch.words, []
-    options: Dict[str, Any] = {"log_z": criterion.known_start, "reduction": reduction}
-    # A target is ranked among the words that it is one of; it is no noise of its own otherwise.
-    loss, own = rank or nce.batch_nce, int(rank is not None)
-    groups, parts = words.groups, [(batch.features, words.target, *words.samples)]
-    if len(groups) > 1:
-        # One selection for all groups: each selection's gradient is as large as all tokens'.
-        order, sizes = torch.cat(groups), [len(group) for group in groups]
-        features = batch.features.index_select(0, order).split(sizes)
-        parts = list(zip(features, words.target[order].split(sizes), words.samples))
-    for features, target, samples in parts:
-        in_batch = len(target) - 1 + own + len(words.elsewhere)
-        log_q = noise.mixture_log_q(words.ids, words.log_p, in_batch, len(samples))
-        group_rows, extra = rows._replace(log_q=log_q), torch.cat([words.elsewhere, samples])
-        if len(groups) > 1:  # leave out the other groups' words
-            used, (target, extra) = distinct(target, extra)
-            group_rows = group_rows.select(used)
-        losses.append(loss(features, group_rows, target, extra, **options))
-    if len(losses) == 1:
-        return losses[0]
-    if reduction == "sum":
-        return torch.stack(losses).sum()
-    return torch.cat(losses)[torch.cat(groups).argsort()]
+    def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
+        rows, words, losses = self.rows(batch), batch.words, []
+        options: Dict[str, Any] = {"log_z": self.known_start, "reduction": reduction}
+        loss: Callable[..., Tensor] = nce.batch_nce
+        if self.is_ranking:
+            loss, options["alpha"] = ranking.ranking_nce, self.self_norm_alpha
+        # A target is ranked among the words that it is one of; it is no noise of its own otherwise.
+        own = int(self.is_ranking)
+        groups, parts = words.groups, [(batch.features, words.target, *words.samples)]
+        if len(groups) > 1:
+            # One selection for all groups: each selection's gradient is as large as all tokens'.
+            order, sizes = torch.cat(groups), [len(group) for group in groups]
+            features = batch.features.index_select(0, order).split(sizes)
+            parts = list(zip(features, words.target[order].split(sizes), words.samples))
+        for features, target, samples in parts:
+            in_batch = len(target) - 1 + own + len(words.elsewhere)
+            log_q = self.noise.mixture_log_q(words.ids, words.log_p, in_batch, len(samples))
+            group_rows, extra = rows._replace(log_q=log_q), torch.cat([words.elsewhere, samples])
+            if len(groups) > 1:  # leave out the other groups' words
+                used, (target, extra) = distinct(target, extra)
+                group_rows = group_rows.select(used)
+            losses.append(loss(features, group_rows, target, extra, **options))
+        if len(losses) == 1:
+            return losses[0]
+        if reduction == "sum":
+            return torch.stack(losses).sum()
+        return torch.cat(losses)[torch.cat(groups).argsort()]
 
 
 def _group(batch: TokenBatch, kind: str) -> List[Tensor]:

@@ -126,8 +126,12 @@ class PenaltyConfig(FairseqDataclass):
 
 
 @dataclass(frozen=True)
-class NoiseOptions:
-    """The values of the flags of noise. ``noise_samples`` has a number for each epoch."""
+class Options:
+    """The values of a criterion's flags, and defaults for the flags that it does not have.
+
+    ``log_z`` is None for auto. ``noise_samples`` and ``self_norm_alpha`` have a number for each
+    epoch. ``checkpoint`` is fairseq's CheckpointConfig.
+    """
 
     noise: str = "unigram"
     noise_power: float = 1.0
@@ -135,16 +139,6 @@ class NoiseOptions:
     bnce_group: str = "batch"
     gather_noise: bool = False
     train_subset: str = "train"
-
-
-@dataclass(frozen=True)
-class Options(NoiseOptions):
-    """The values of a criterion's flags, and defaults for the flags that it does not have.
-
-    ``log_z`` is None for auto. ``self_norm_alpha`` has a number for each epoch. ``checkpoint`` is
-    fairseq's CheckpointConfig.
-    """
-
     log_z: Optional[float] = None
     learn_log_z: bool = False
     disable_validation: bool = False
@@ -171,12 +165,19 @@ _OF_TASK = ("row_sparse", "noise_samples_by_epoch", "self_norm_alpha_by_epoch", 
 
 
 class _Problems(List[str]):
-    """One line for each flag with a wrong value."""
+    """One line for each flag with a wrong value; ``better`` are flags to give instead."""
 
-    def require(self, name: str, required: str, got: object, fits: bool) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.better: List[str] = []
+
+    def require(
+        self, name: str, required: str, got: object, fits: bool, better: Optional[str] = None
+    ) -> None:
         """Add the flag of the field ``name`` unless ``fits``."""
         if not fits:
             self.append(f"--{name.replace('_', '-')}: required {required}, got {got}")
+            self.better += [] if better is None else [better]
 
 
 def read(config: FairseqDataclass, kind: type, task: Optional[type] = None) -> Options:
@@ -205,6 +206,8 @@ def read(config: FairseqDataclass, kind: type, task: Optional[type] = None) -> O
     if task is not None:
         _check_training(values, config, task, problems)
         _check_update(values, config, problems)
+    if problems.better:
+        problems.append(" ".join(["so, instead of these flags: --row-sparse", *problems.better]))
     if problems:
         raise FlagsError(problems)
     return values
@@ -300,23 +303,18 @@ def _check_update(values: Options, config: DictConfig, problems: _Problems) -> N
     problems.require("fp16", "float32 on a CPU: leave it out", "on", not no_fp16)
     if not values.row_sparse:
         return
-    better: List[str] = []
     for half in ("bf16",) if no_fp16 else ("fp16", "bf16"):
-        fits = not getattr(config, half) or getattr(config, f"memory_efficient_{half}")
-        better += [] if fits else [f"--memory-efficient-{half}"]
-        problems.require(half, f"--memory-efficient-{half} with --row-sparse", "on", fits)
+        fits, better = not getattr(config, half), f"--memory-efficient-{half}"
+        fits = fits or getattr(config, f"memory_efficient_{half}")
+        problems.require(half, f"{better} with --row-sparse", "on", fits, better)
     name = chosen("optimizer._name")
     kind = OPTIMIZER_REGISTRY.get(name, RowSparseFairseqOptimizer)
     names = "sparse_sgd, sparse_adagrad, rowwise_adagrad or lazy_adam with --row-sparse"
-    fits = issubclass(kind, RowSparseFairseqOptimizer)
-    better += [] if fits else [f"--optimizer {_ROW_SPARSE.get(name, 'sparse_adagrad')}"]
-    problems.require("optimizer", names, name, fits)
-    for flag_name in ("weight_decay", "momentum"):
-        value = chosen(f"optimizer.{flag_name}")
-        better += [f"--{flag_name.replace('_', '-')} 0"] if value else []
-        problems.require(flag_name, "0 with --row-sparse", value, not value)
+    better = f"--optimizer {_ROW_SPARSE.get(name, 'sparse_adagrad')}"
+    problems.require("optimizer", names, name, issubclass(kind, RowSparseFairseqOptimizer), better)
+    for field, better in (("weight_decay", "--weight-decay 0"), ("momentum", "--momentum 0")):
+        value = chosen(f"optimizer.{field}")
+        problems.require(field, "0 with --row-sparse", value, not value, better)
     for field in ("ema.store_ema", "optimization.use_bmuf"):
         required = "off with --row-sparse: it passes over every row. Leave it out"
         problems.require(field.split(".")[1], required, "on", not chosen(field))
-    if better:
-        problems.append(" ".join(["so, instead of these flags: --row-sparse", *better]))

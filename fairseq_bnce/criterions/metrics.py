@@ -13,11 +13,14 @@ In training, ``loss`` is the objective in bits, and there is no perplexity.
 """
 
 import math
-from typing import Any, Dict, List, Mapping, Tuple, Union
+from collections import defaultdict
+from typing import Any, Dict, Mapping, Sequence, Tuple, Union
 
 from fairseq import utils
 from fairseq.logging import metrics
 from torch import Tensor
+
+Number = Union[float, Tensor]
 
 # fairseq prints no name with a leading underscore.
 _BITS, _U_BITS = "_bits", "_u_bits"  # logged for each token; the loss may be a sentence's
@@ -49,32 +52,23 @@ def evaluation_sums(target_log_odds: Tensor, deviations: Tensor) -> Dict[str, fl
     }
 
 
-def reduce(logging_outputs: List[Dict[str, Union[float, Tensor]]]) -> None:
+def reduce(logging_outputs: Sequence[Mapping[str, Number]]) -> None:
     """Log the sums of one update or validation batch over all ranks."""
     # Tensors stay on their device: fairseq reads a training loss only when it prints one.
-    keys = ("loss", "sample_size", "ntokens")
-    loss, size, tokens = (sum(output.get(key, 0) for output in logging_outputs) for key in keys)
+    total: Dict[str, Any] = defaultdict(int)
+    for output in logging_outputs:
+        for name, value in output.items():
+            total[name] += value
+    size, tokens, targets = total["sample_size"], total["ntokens"], total["target_count"]
     if not size:
         metrics.log_scalar("loss", 0.0, 0, round=3)
         return
-    metrics.log_scalar("loss", loss / size / math.log(2), size, round=3)
+    metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, round=3)
     if size != tokens:
-        metrics.log_scalar("nll_loss", loss / tokens / math.log(2), tokens, round=3)
-    if any(output.get("target_count") for output in logging_outputs):
-        _log_evaluation(logging_outputs)
-
-
-def normaliser(meters: Mapping[str, Any]) -> Tuple[float, float]:
-    """Return mu_z and sigma_z, in nats, over all batches of ``meters``."""
-    mean = float(meters["mu_z"].avg)
-    variance = float(meters[_MEAN_SQUARE].avg) - mean**2
-    return mean, math.sqrt(max(variance, 0.0))
-
-
-def _log_evaluation(logging_outputs: List[Dict[str, Union[float, Tensor]]]) -> None:
-    keys = ("target_count", "z_count", "u_nll", "loss", "z_sum", "z_square_sum", "left_out")
-    total = {key: sum(output.get(key, 0) for output in logging_outputs) for key in keys}
-    targets, contexts = total["target_count"], total["z_count"]
+        metrics.log_scalar("nll_loss", total["loss"] / tokens / math.log(2), tokens, round=3)
+    if not targets:
+        return
+    contexts = total["z_count"]
     metrics.log_scalar(_U_BITS, total["u_nll"] / targets / math.log(2), targets)
     metrics.log_derived("u_ppl", lambda meters: utils.get_perplexity(meters[_U_BITS].avg))
     if not contexts:
@@ -88,6 +82,13 @@ def _log_evaluation(logging_outputs: List[Dict[str, Union[float, Tensor]]]) -> N
     metrics.log_scalar(_SAMPLED, 1, contexts)
     if contexts < targets:
         metrics.log_derived("ppl_se", _perplexity_error)
+
+
+def normaliser(meters: Mapping[str, Any]) -> Tuple[float, float]:
+    """Return mu_z and sigma_z, in nats, over all batches of ``meters``."""
+    mean = float(meters["mu_z"].avg)
+    variance = float(meters[_MEAN_SQUARE].avg) - mean**2
+    return mean, math.sqrt(max(variance, 0.0))
 
 
 def _perplexity_error(meters: Mapping[str, Any]) -> float:

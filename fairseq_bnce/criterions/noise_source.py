@@ -9,7 +9,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_bnce import ranks
-from fairseq_bnce.criterions.flags import NoiseOptions, value_at
+from fairseq_bnce.criterions.flags import Options, value_at
 from fairseq_bnce.data.token_counts import training_target_counts
 from fairseq_bnce.noise import KINDS, NoiseDistribution
 
@@ -29,14 +29,14 @@ class NoiseSource:
 
     Args:
         task: a language modeling or translation task.
-        options: of the noise.
+        options: from :func:`flags.read`.
 
     Attributes:
         samples: --noise-samples of this epoch, or None.
         has_sentences: whether a line of a batch holds whole sentences, and not a block of the text.
     """
 
-    def __init__(self, task: FairseqTask, options: NoiseOptions):
+    def __init__(self, task: FairseqTask, options: Options):
         self._task, self._options = task, options
         self.samples = options.noise_samples[0]
         args = getattr(task, "args", None)
@@ -114,7 +114,9 @@ class NoiseSource:
             counts: (U,) float, how often each is a target.
             targets: the number of targets.
         """
-        unigram = self.unigram.to(words.device).log_q
+        if self.unigram.log_q.device != words.device:
+            self.unigram.to(words.device)
+        unigram = self.unigram.log_q
         if not self.has_sentences or targets == 0:
             return unigram[words]
         marks, least = self._marks, 0.5 / targets  # no share is 0

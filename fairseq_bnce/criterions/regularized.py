@@ -8,7 +8,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_bnce.criterions.base import SelfNormalizingCriterion, TokenBatch
-from fairseq_bnce.criterions.bnce import grouped_loss, grouped_words
+from fairseq_bnce.criterions.bnce import BatchNCECriterion
 from fairseq_bnce.criterions.flags import GroupConfig, Options, PenaltyConfig, SelfNormalizingConfig
 from fairseq_bnce.criterions.sampled import SampledNoiseCriterion
 from fairseq_bnce.flag import flag
@@ -33,24 +33,20 @@ class RegularizedConfig(GroupConfig, PenaltyConfig):
 
 
 @register_criterion("nce_regularized", dataclass=RegularizedConfig)
-class RegularizedNCECriterion(SampledNoiseCriterion):
+class RegularizedNCECriterion(BatchNCECriterion, SampledNoiseCriterion):
     """An NCE loss + (alpha / gamma) (log Z_c - log Z)^2 (Goldberger & Melamud 2018, eq. 10)."""
 
     def __init__(self, task: FairseqTask, options: Options):
         super().__init__(task, options)
-        self.is_grouped, self.are_fresh = options.nce_base == "bnce", options.nce_base == "nce"
+        self.base = BatchNCECriterion if options.nce_base == "bnce" else SampledNoiseCriterion
+        self.are_fresh = options.nce_base == "nce"
         self.loss = nce.nce if self.are_fresh else nce.shared_nce
 
     def make_words(self, batch: TokenBatch) -> object:
-        grouped = self.is_grouped
-        return grouped_words(self, batch) if grouped else super().make_words(batch)
+        return self.base.make_words(self, batch)
 
     def objective(self, batch: TokenBatch, reduction: str = "sum") -> Tensor:
-        if self.is_grouped:
-            loss = grouped_loss(self, batch, reduction)
-        else:
-            loss = super().objective(batch, reduction)
-        return self.with_penalty(loss, batch, reduction)
+        return self.with_penalty(self.base.objective(self, batch, reduction), batch, reduction)
 
 
 @dataclass

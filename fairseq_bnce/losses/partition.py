@@ -22,6 +22,7 @@ from fairseq_bnce.losses.words import (
 _TILE_SCORES = {"cpu": 2**22, "gpu": 2**26}
 # Contexts of a tile. On a GPU as few as let a tile have all words, which is then the only one.
 _TILE_TOKENS, _FEWEST_TOKENS = 1024, 256
+_Tile = Tuple[slice, slice, Tensor]  # tokens, words, and a number for each of both
 _VANISHING = -1e4  # e to this power is 0 in every precision, and 0 times this a number
 _SHARE_SCALE = 2.0**11  # float16 has no numbers below 6e-8, as a rare word's probability may be
 
@@ -157,8 +158,7 @@ def predictive_statistics(
     # digits that large scores m would take from the entropy.
     total, moment = torch.zeros_like(best_score), torch.zeros_like(best_score)
     with torch.autocast(device_type=features.device.type, enabled=False):
-        for tokens, words, part in _tiles(features, weight, bias, chunk_tokens):
-            part = squashed(part) if squash else part
+        for tokens, words, part in _tiles(features, weight, bias, chunk_tokens, squash):
             highest, word = part.max(dim=1)
             before = best_score[tokens].clone()
             best[tokens] = torch.where(highest > before, word + words.start, best[tokens])
@@ -191,8 +191,7 @@ class _LogPartition(torch.autograd.Function):
         ctx.chunk_tokens, ctx.squash = chunk_tokens, squash
         log_z = _no_words(features, weight)
         count = 0
-        for tokens, _, part in _tiles(features, weight, bias, chunk_tokens):
-            part = squashed(part) if squash else part
+        for tokens, _, part in _tiles(features, weight, bias, chunk_tokens, squash):
             highest = part.max(dim=1).values
             highest.masked_fill_(highest.isinf(), 0)  # inf - inf is no number
             total = part.sub_(highest[:, None]).exp_().sum(dim=1)
@@ -211,7 +210,7 @@ class _LogPartition(torch.autograd.Function):
         features, weight, bias, *saved = ctx.saved_tensors
         # Tiles of shares are to be multiplied by the scale (N,). The scale goes to the narrow
         # factors of a product: a pass over a tile would cost as much as the product.
-        shares: Iterable[Tuple[slice, slice, Tensor]]
+        shares: Iterable[_Tile]
         if ctx.has_tile:
             exponentials, total = saved
             shares, scale = [(slice(None), slice(None), exponentials)], grad / total
@@ -251,18 +250,21 @@ def _shares(
     log_z: Tensor,
     chunk_tokens: Optional[int],
     squash: bool,
-) -> Iterator[Tuple[slice, slice, Tensor]]:
+) -> Iterator[_Tile]:
     """Yield d log Z_c / d score, tile by tile: softmax probabilities, times a squashing's slope."""
-    for tokens, words, scores in _tiles(features, weight, bias, chunk_tokens):
+    for tokens, words, scores in _tiles(features, weight, bias, chunk_tokens, squash):
         slope = squashing_slope(scores) if squash else None
-        scores = squashed(scores) if squash else scores
         share = scores.sub_(log_z[tokens, None]).exp_()
         yield tokens, words, share if slope is None else share.mul_(slope)
 
 
 def _tiles(
-    features: Tensor, weight: Tensor, bias: Optional[Tensor], chunk_tokens: Optional[int]
-) -> Iterator[Tuple[slice, slice, Tensor]]:
+    features: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor],
+    chunk_tokens: Optional[int],
+    squash: bool,
+) -> Iterator[_Tile]:
     """Yield tokens, words and their scores, in tiles that cover the score matrix."""
     count, vocabulary = max(len(features), 1), max(len(weight), 1)
     limit, per_tile = _TILE_SCORES["gpu"], chunk_tokens or _TILE_TOKENS
@@ -278,7 +280,8 @@ def _tiles(
             words = slice(first_word, first_word + size)
             own = None if bias is None else bias[words].to(exact)
             h, w = features[tokens].to(dtype), weight[words].to(dtype)
-            yield tokens, words, wide_linear(h, w, own)
+            scores = wide_linear(h, w, own)
+            yield tokens, words, squashed(scores) if squash else scores
 
 
 def _no_words(features: Tensor, weight: Tensor) -> Tensor:

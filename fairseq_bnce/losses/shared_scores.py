@@ -13,7 +13,7 @@ This module knows no vocabulary: ``weight`` holds the rows of the U words and no
 """
 
 import math
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Protocol, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Protocol, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,6 @@ _ALIGNED = 64  # numbers: rows of halves start at multiples of it, or products t
 _SOFTPLUS_THRESHOLD = 50
 
 
-_Matrices = Iterator[Tuple[slice, Tensor]]
 _Inputs = Tuple[Tensor, Tensor, Optional[Tensor]]  # features, weight and bias
 
 
@@ -222,53 +221,38 @@ def _evaluate(
     features, weight, bias = inputs
     dtype, exact = product_dtype(features, weight), at_least_float32(features, weight)
     h, w, b = features.to(dtype), weight.to(dtype), None if bias is None else bias.to(exact)
-    is_half = dtype in HALVES
-    if is_half:
+    if dtype in HALVES:
         more = -len(w) % _ALIGNED
         w, b = F.pad(w, (0, 0, 0, more)), None if b is None else F.pad(b, (0, more))
         objective = objective.padded(more)
-    losses = h.new_empty(len(h), dtype=exact)
-
-    def matrix_of(tokens: slice) -> Tensor:
-        """Return G (n, U) of a chunk, and store its losses."""
-        scores = wide_linear(h[tokens], w, b)
-        losses[tokens] = objective(scores, tokens, gradient)
-        return scores if factor is None else scores.mul_(factor[tokens, None])
-
+    # The halves of G of several chunks are multiplied together; a wide G is that of one chunk.
+    in_halves = gradient and dtype in HALVES
+    kind = "halves" if in_halves else "cpu" if h.device.type == "cpu" else "gpu"
+    size = max(1, _CHUNK_SCORES[kind] // max(1, len(w)))
+    together = size * _BLOCK_CHUNKS if in_halves else size
+    losses, count = h.new_empty(len(h), dtype=exact), len(h)
     sums: Optional[_Inputs] = None
-    matrices = _halves if is_half and gradient else _wide
-    for block, matrix in matrices(h, len(w), matrix_of):
+    for first in range(0, max(count, 1), together):  # once for no tokens, too
+        block = slice(first, min(first + together, count))
+        matrix = h.new_empty(block.stop - first, len(w)) if in_halves else None
+        for start in range(first, max(block.stop, first + 1), size):
+            tokens = slice(start, min(start + size, block.stop))
+            scores = wide_linear(h[tokens], w, b)
+            losses[tokens] = objective(scores, tokens, gradient)
+            if factor is not None:
+                scores.mul_(factor[tokens, None])
+            if matrix is None:
+                matrix = scores
+            else:
+                matrix[tokens.start - first : tokens.stop - first] = scores
+            del scores  # before the next ones are made
         if gradient:
             sums = _added(sums, (h, w, b), block, matrix)
-        del matrix  # before the next one is made
+        del matrix
     if sums is None:
         return losses, None
     both = zip(sums, inputs)
     return losses, [s if s is None or t is None else s[: len(t)].to(t.dtype) for s, t in both]
-
-
-def _wide(h: Tensor, words: int, matrix_of: Callable[[slice], Tensor]) -> _Matrices:
-    """Yield G of one chunk after the other, with the slice of its tokens."""
-    most = _CHUNK_SCORES["cpu" if h.device.type == "cpu" else "gpu"]
-    for tokens in _slices(0, len(h), max(1, most // max(1, words))):
-        yield tokens, matrix_of(tokens)
-
-
-def _halves(h: Tensor, words: int, matrix_of: Callable[[slice], Tensor]) -> _Matrices:
-    """Yield G of several chunks together, rounded to halves."""
-    size = max(1, _CHUNK_SCORES["halves"] // max(1, words))
-    for block in _slices(0, len(h), size * _BLOCK_CHUNKS):
-        matrix = h.new_empty(block.stop - block.start, words)
-        for tokens in _slices(block.start, block.stop, size):
-            matrix[tokens.start - block.start : tokens.stop - block.start] = matrix_of(tokens)
-        yield block, matrix
-        del matrix
-
-
-def _slices(first: int, end: int, size: int) -> Iterator[slice]:
-    """Yield slices of up to ``size`` that cover a range; one for an empty range."""
-    for start in range(first, max(end, first + 1), size):
-        yield slice(start, min(start + size, end))
 
 
 def _added(sums: Optional[_Inputs], inputs: _Inputs, block: slice, matrix: Tensor) -> _Inputs:

@@ -45,5 +45,5 @@ def unsquashed(scores: Tensor) -> Tensor:
 
 
 def squashing_slope(scores: Tensor) -> Tensor:
-    """Compute the derivative of :func:`squashed`, of the same shape."""
-    return SQUASHED_LIMIT / SQUASHED_SCALE * (1 - torch.tanh(scores / SQUASHED_SCALE).square())
+    """Compute the derivative of :func:`squashed` where it is ``scores``, of the same shape."""
+    return SQUASHED_LIMIT / SQUASHED_SCALE * (1 - (scores / SQUASHED_LIMIT).square())

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from fairseq_bnce import losses
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.losses.words import at_least_float32, product_dtype
+from fairseq_bnce.losses.words import Words, at_least_float32, product_dtype
 from fairseq_bnce.optim.row_sparse import gather
-from fairseq_bnce.output_layer.rows import Kind, Rows, Table
+from fairseq_bnce.output_layer.rows import Kind, Matrix, Table
 
 
 class _Band(NamedTuple):
@@ -82,11 +82,12 @@ class InBands(Kind):
         """Return the (V,) bias parameter; None for an adaptive softmax."""
         return getattr(self, "output_bias", None)
 
-    def full(self) -> Rows:
+    def full(self) -> Matrix:
         """Return all rows, (V, D) and (V,), expanded: for tests and for small vocabularies."""
-        return self.rows(torch.arange(len(self), device=self._bands()[0].table.device))
+        weight, bias, _ = self.rows(torch.arange(len(self), device=self._bands()[0].table.device))
+        return weight, bias
 
-    def rows(self, ids: Tensor) -> Rows:
+    def rows(self, ids: Tensor) -> Words:
         """Return the rows of the distinct words ``ids`` (U,), in ascending order, expanded.
 
         A GPU makes the host wait once, for the number of words in each band.
@@ -103,7 +104,7 @@ class InBands(Kind):
                     rows = torch.addmm(row, rows, band.projection)
                 expanded.append(rows)
             weight = torch.cat(expanded)
-        return Rows(weight, None if self.bias is None else gather(self.bias, ids))
+        return Words(weight, None if self.bias is None else gather(self.bias, ids))
 
     def word_parameters(self) -> List[nn.Parameter]:
         """Return the parameters that have a row, or a number, for each word."""
@@ -218,6 +219,7 @@ class Adaptive(InBands):
     def __init__(self, softmax: AdaptiveSoftmax):
         self.cutoff, self.head, self.tail = softmax.cutoff, softmax.head, softmax.tail
         self.input_dim, self.vocab_size = softmax.input_dim, softmax.vocab_size
+        self.dropout_module = softmax.dropout_module
 
     def log_partition(self, features: Tensor, squash: bool) -> Tensor:
         """Compute log Z_c (N,) after features (N, D), of the head alone."""

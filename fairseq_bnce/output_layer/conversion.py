@@ -31,9 +31,6 @@ class Bands(StartingBands, AdaptiveSoftmax):
             self.is_started = True
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def dropped(self, features: Tensor) -> Tensor:
-        return self.dropout_module(features)
-
     def get_log_prob(self, input: Tensor, target: object = None) -> Tensor:
         """Compute the softmax's log-probabilities (B, T, V) after features (B, T, D).
 

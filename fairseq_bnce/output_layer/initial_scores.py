@@ -28,7 +28,7 @@ def can_be_set(layer: OutputLayer) -> bool:
     """Return whether a bias or a constant feature can carry a score for every word."""
     if layer.bias is not None:
         return True
-    is_stored = isinstance(layer.full().weight, nn.Parameter)  # weight_norm computes the weight
+    is_stored = isinstance(layer.full()[0], nn.Parameter)  # weight_norm computes the weight
     return is_stored and _last_norm(layer.decoder) is not None
 
 
@@ -77,7 +77,7 @@ def set_to(layer: OutputLayer, scores: Tensor, squash: bool = False) -> None:
         return
     norm = _last_norm(layer.decoder)
     assert norm is not None, "call can_be_set() first"
-    weight = layer.full().weight
+    weight, _ = layer.full()
     weight[:, _CHOSEN] = (scores / _make_constant(layer.decoder, norm)).to(weight)
 
 

@@ -7,7 +7,7 @@ returns logits).
 """
 
 from functools import partial
-from typing import Callable, Dict, List, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 from fairseq.models import FairseqDecoder
@@ -19,15 +19,87 @@ from torch import Tensor, nn
 
 from fairseq_bnce import losses, ranks
 from fairseq_bnce.errors import UnsupportedModelError
-from fairseq_bnce.losses.words import Words, distinct
-from fairseq_bnce.optim import row_sparse
+from fairseq_bnce.losses.words import Words, distinct, wide_linear
+from fairseq_bnce.optim.row_sparse import gather, is_marked
 from fairseq_bnce.output_layer.bands import Adaptive
 from fairseq_bnce.output_layer.conversion import Bands
-from fairseq_bnce.output_layer.rows import Plain, Rows
+from fairseq_bnce.output_layer.rows import Kind, Matrix, Table
 
 # Marks squashed scores. fairseq's own error shows the name: Unexpected key(s) in state_dict:
 # "decoder.<this>".
 SQUASHING_MARK = "score_squashing_needs_fairseq_bnce"
+
+
+class Plain(Kind):
+    """The rows of a projection whose weight is a parameter, tied, weight-normalised or neither.
+
+    Args:
+        holder, name: the module and the attribute of it that is the weight.
+
+    Raises:
+        UnsupportedModelError: for a weight under another reparametrisation.
+    """
+
+    dropout_module = nn.Identity()
+
+    def __init__(self, holder: nn.Module, name: str = "weight"):
+        weight: Any = getattr(holder, name)
+        self.bias: Optional[nn.Parameter] = getattr(holder, "bias", None)
+        # Under weight_norm, ``weight`` is stale until the module's own forward is called.
+        self._gain: Optional[nn.Parameter] = getattr(holder, "weight_g", None)
+        if self._gain is not None and self._gain.shape == (len(weight), 1):
+            weight = holder.weight_v
+        elif not isinstance(weight, nn.Parameter):
+            raise UnsupportedModelError(
+                f"output layer: required a {name} that is a parameter, or under weight_norm with "
+                "dim=0, got what another reparametrisation makes anew in each forward pass; "
+                "remove it, or train with --criterion cross_entropy"
+            )
+        self._weight, self.size = weight, weight.size(1)
+
+    def __len__(self) -> int:
+        return len(self._weight)
+
+    def full(self) -> Matrix:
+        """Return all rows, (V, D) and (V,)."""
+        weight = self._weight if self._gain is None else _normalised(self._weight, self._gain)
+        return weight, self.bias
+
+    def rows(self, ids: Tensor) -> Words:
+        """Return the rows of the distinct words ``ids`` (U,)."""
+        weight = gather(self._weight, ids)
+        weight = weight if self._gain is None else _normalised(weight, gather(self._gain, ids))
+        return Words(weight, None if self.bias is None else gather(self.bias, ids))
+
+    def word_parameters(self) -> List[nn.Parameter]:
+        """Return the parameters that have a row, or a number, for each word."""
+        return [p for p in (self._weight, self._gain, self.bias) if p is not None]
+
+    def tables(self) -> List[Table]:
+        """Return all words, scored with the features themselves."""
+        return [Table(0, self.full().weight, slice(0, self.size))]
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """Return the features."""
+        return features
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Compute m(v, c) (N, V) of all words after features (N, D), in float32 or better."""
+        h, words = Words(*self.full()).promoted(features)
+        return wide_linear(h, words.weight, words.bias)
+
+    def log_partition(self, features: Tensor, squash: bool) -> Tensor:
+        """Compute log Z_c (N,) after features (N, D)."""
+        return losses.log_partition(features, *self.full(), squash=squash)
+
+    def predictive_statistics(self, features: Tensor, squash: bool) -> losses.Predictive:
+        """Compute statistics of p(. | c) after features (N, D)."""
+        return losses.predictive_statistics(features, *self.full(), squash=squash)
+
+
+def _normalised(v: Tensor, g: Tensor) -> Tensor:
+    """Weight normalisation by row, as torch.nn.utils.weight_norm(dim=0) defines it."""
+    return v * (g / v.norm(dim=1, keepdim=True))
 
 
 class OutputLayer:
@@ -67,11 +139,11 @@ class OutputLayer:
         """Return where the rows are."""
         return self.parameters()[0].device
 
-    def full(self) -> Rows:
+    def full(self) -> Matrix:
         """Return all rows, (V, D) and (V,): of bands, a new matrix of that size."""
         return self.kind.full()
 
-    def rows(self, ids: Tensor) -> Rows:
+    def rows(self, ids: Tensor) -> Words:
         """Return the rows of the distinct words ``ids`` (U,).
 
         No work grows with V, except for a dense gradient where the rows are not row-sparse.
@@ -89,7 +161,7 @@ class OutputLayer:
         normalised within the tail.
         """
         ids, (index,) = distinct(target)
-        inputs, words = Words(*self.rows(ids)).promoted(features)
+        inputs, words = self.rows(ids).promoted(features)
         score = words.target_scores if target.dim() == 1 else words.rowwise_scores
         scores = self.kind.adjusted(score(inputs, index), inputs, target)
         return losses.squashed(scores) if squash else scores
@@ -154,11 +226,11 @@ class OutputLayer:
         Raises:
             UnsupportedModelError: if the decoder does not return features of the right size.
         """
-        features = self.kind.dropped(self.run(model, **net_input)[0])
+        features = self.kind.dropout_module(self.run(model, **net_input)[0])
         words = getattr(self.decoder, "embed_tokens", None)
         if isinstance(words, AdaptiveInput) and ranks.count() > 1 and features.requires_grad:
             # AdaptiveInput leaves out bands of which a batch has no word; DDP would wait for them.
-            dense = [p for p in words.parameters() if not row_sparse.is_marked(p)]
+            dense = [p for p in words.parameters() if not is_marked(p)]
             features = features + 0 * torch.stack([p[0, 0] for p in dense]).sum()
         return features
 

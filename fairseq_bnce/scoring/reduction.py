@@ -133,14 +133,14 @@ def _start(
     ids, order = words.sort()  # bands need ascending ids
     weight, bias = (
         torch.zeros(len(ids)) if part is None else part.float().cpu()[order.argsort()]
-        for part in layer.rows(ids.to(layer.device))
+        for part in layer.rows(ids.to(layer.device))[:2]
     )
     mean = features.mean(0, keepdim=True)
     if squash:  # a line through each word's squashed scores
         few = some[: max(1, min(_CONTEXTS_A_WORD, _MOST_SCORES // len(weight)))]
-        scores = torch.addmm(bias[:, None], weight, few.t())
+        scores = losses.squashed(torch.addmm(bias[:, None], weight, few.t()))
         weight = weight * losses.squashing.squashing_slope(scores).mean(1, keepdim=True)
-        bias = losses.squashed(scores).mean(1) - weight @ few.mean(0)
+        bias = scores.mean(1) - weight @ few.mean(0)
     likely, others = slice(rows // 2), slice(rows // 2, None)
     cluster = _clusters(weight[others], share[others], rows - rows // 2, generator)
     means, mean_biases = _merged(weight[others], bias[others], cluster, mean[0])
