@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from architectures import LIGHTCONV, LSTM_SEQ2SEQ, SEQ2SEQ
+from architectures import LIGHTCONV, SEQ2SEQ
 from criteria import make, prepared, set_log_z, with_targets
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
@@ -167,31 +167,12 @@ def test_nothing_is_decided_on_an_empty_or_a_validation_batch(corpus):
         assert criterion(model.eval(), sample)[0].item() == pytest.approx(loss, rel=1e-6)
 
 
-def test_halves_are_measured_in_float32(corpus):
-    criterion, model, sample = make(corpus, "bnce", *RANDOM_START)
-    model = model.bfloat16()
-    batch = prepared(criterion, model, sample)
-    exact = losses.log_partition(batch.features.float(), batch.layer.full()[0].float(), None)
-    criterion.bfloat16()(model, sample)
-    assert criterion.log_z == pytest.approx(exact.mean().item(), abs=0.0051)
-
-
 def test_a_model_that_is_not_finite_is_named(corpus):
     criterion, model, sample = make(corpus, "bnce", *RANDOM_START)
     with torch.no_grad():
         model.decoder.output_projection.weight[3] = math.nan
     with pytest.raises(ValueError, match="--log-z"):
         criterion(model, sample)
-
-
-@pytest.mark.modern
-def test_translation_is_measured_with_a_bias_or_without(pairs):
-    for flags in (SEQ2SEQ, LSTM_SEQ2SEQ):
-        criterion, model, sample = make(pairs, "bnce", *flags)
-        want = mean_log_z(criterion, model, sample)
-        criterion(model, sample)
-        assert criterion.log_z == pytest.approx(want, abs=0.006)
-        assert criterion.task.state_dict() == {"log_z": criterion.log_z}
 
 
 def log_z_of_rank(rank, corpus):
@@ -254,13 +235,6 @@ def test_log_z_is_for_models_that_normalise_themselves(name, flags, corpus):
     assert criterion.normalises_itself == (name in NORMALISING)
     assert task.state_dict().get("log_z") == (2.0 if name in NORMALISING else None)
     assert criterion.log_z == task.state_dict().get("log_z", 0.0)  # what mu_z is measured from
-
-
-@pytest.mark.modern
-def test_a_loss_that_does_not_normalise_measures_nothing(corpus):
-    criterion, model, sample = make(corpus, "sampled_softmax", *RANDOM_START)
-    criterion(model, sample)
-    assert criterion.log_z == 0 and "log_z" not in criterion.task.state_dict()
 
 
 def test_the_first_validation_subset_gives_the_shift(corpus):

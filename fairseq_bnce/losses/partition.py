@@ -152,13 +152,14 @@ def predictive_statistics(
         tensor([1])
     """
     checks.check_layer(features, weight, bias, chunk_tokens)
-    best_score = _no_words(features, weight)
+    scores = _Scores(features, weight, bias, chunk_tokens, squash)
+    best_score = scores.of_no_words()
     best = torch.zeros_like(best_score, dtype=torch.int64)
     # Sums of e^x and x e^x over the words so far, where x = m - best_score: differences keep the
     # digits that large scores m would take from the entropy.
     total, moment = torch.zeros_like(best_score), torch.zeros_like(best_score)
     with torch.autocast(device_type=features.device.type, enabled=False):
-        for tokens, words, part in _tiles(features, weight, bias, chunk_tokens, squash):
+        for tokens, words, part in scores.tiles():
             highest, word = part.max(dim=1)
             before = best_score[tokens].clone()
             best[tokens] = torch.where(highest > before, word + words.start, best[tokens])
@@ -175,6 +176,48 @@ def predictive_statistics(
     return Predictive(best_score + log_total, log_total - moment / total, best, best_score)
 
 
+class _Scores(NamedTuple):
+    """The scores of all words after all contexts, which exist one tile at a time."""
+
+    features: Tensor
+    weight: Tensor
+    bias: Optional[Tensor]
+    chunk_tokens: Optional[int]
+    squash: bool
+
+    def of_no_words(self) -> Tensor:
+        """Return log Z_c over no words: (N,), -inf."""
+        dtype = at_least_float32(self.features, self.weight)
+        return self.features.new_full((len(self.features),), -math.inf, dtype=dtype)
+
+    def shares(self, log_z: Tensor) -> Iterator[_Tile]:
+        """Yield d log Z_c / d score: softmax probabilities, times a squashing's slope."""
+        for tokens, words, scores in self.tiles():
+            slope = squashing_slope(scores) if self.squash else None
+            share = scores.sub_(log_z[tokens, None]).exp_()
+            yield tokens, words, share if slope is None else share.mul_(slope)
+
+    def tiles(self) -> Iterator[_Tile]:
+        """Yield scores in tiles that cover the score matrix."""
+        features, weight, bias = self[:3]
+        count, vocabulary = max(len(features), 1), max(len(weight), 1)
+        limit, per_tile = _TILE_SCORES["gpu"], self.chunk_tokens or _TILE_TOKENS
+        if features.device.type == "cpu":
+            limit = _TILE_SCORES["cpu"]
+        elif self.chunk_tokens is None:
+            per_tile = min(max(limit // vocabulary, _FEWEST_TOKENS), _TILE_TOKENS)
+        size = max(1, limit // min(per_tile, count))
+        dtype, exact = product_dtype(features, weight), at_least_float32(features, weight)
+        for first_token in range(0, len(features), per_tile):
+            tokens = slice(first_token, first_token + per_tile)
+            for first_word in range(0, len(weight), size):
+                words = slice(first_word, first_word + size)
+                own = None if bias is None else bias[words].to(exact)
+                scores = wide_linear(features[tokens].to(dtype), weight[words].to(dtype), own)
+                scores = squashed(scores) if self.squash else scores
+                yield tokens, words, scores
+
+
 class _LogPartition(torch.autograd.Function):
     """logsumexp over the vocabulary whose scores live one tile at a time, both ways."""
 
@@ -189,9 +232,9 @@ class _LogPartition(torch.autograd.Function):
         squash: bool,
     ) -> Tensor:
         ctx.chunk_tokens, ctx.squash = chunk_tokens, squash
-        log_z = _no_words(features, weight)
-        count = 0
-        for tokens, _, part in _tiles(features, weight, bias, chunk_tokens, squash):
+        scores = _Scores(features, weight, bias, chunk_tokens, squash)
+        log_z, count = scores.of_no_words(), 0
+        for tokens, _, part in scores.tiles():
             highest = part.max(dim=1).values
             highest.masked_fill_(highest.isinf(), 0)  # inf - inf is no number
             total = part.sub_(highest[:, None]).exp_().sum(dim=1)
@@ -215,8 +258,8 @@ class _LogPartition(torch.autograd.Function):
             exponentials, total = saved
             shares, scale = [(slice(None), slice(None), exponentials)], grad / total
         else:
-            shares = _shares(features, weight, bias, saved[0], ctx.chunk_tokens, ctx.squash)
-            scale = grad
+            scores = _Scores(features, weight, bias, ctx.chunk_tokens, ctx.squash)
+            shares, scale = scores.shares(saved[0]), grad
         factors, dtype = product_dtype(features, weight), scale.dtype
         scaled = (features.to(dtype) * scale[:, None]).to(factors)
         of_features = torch.zeros_like(features, dtype=dtype)
@@ -241,50 +284,3 @@ def _add_product(sums: Tensor, scaled_shares: Tensor, halves: Tensor) -> None:
     """Add the product of shares and halves in float32."""
     product = torch.mm(scaled_shares, halves, out_dtype=torch.float32)
     sums.add_(product, alpha=1 / _SHARE_SCALE)
-
-
-def _shares(
-    features: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    log_z: Tensor,
-    chunk_tokens: Optional[int],
-    squash: bool,
-) -> Iterator[_Tile]:
-    """Yield d log Z_c / d score, tile by tile: softmax probabilities, times a squashing's slope."""
-    for tokens, words, scores in _tiles(features, weight, bias, chunk_tokens, squash):
-        slope = squashing_slope(scores) if squash else None
-        share = scores.sub_(log_z[tokens, None]).exp_()
-        yield tokens, words, share if slope is None else share.mul_(slope)
-
-
-def _tiles(
-    features: Tensor,
-    weight: Tensor,
-    bias: Optional[Tensor],
-    chunk_tokens: Optional[int],
-    squash: bool,
-) -> Iterator[_Tile]:
-    """Yield tokens, words and their scores, in tiles that cover the score matrix."""
-    count, vocabulary = max(len(features), 1), max(len(weight), 1)
-    limit, per_tile = _TILE_SCORES["gpu"], chunk_tokens or _TILE_TOKENS
-    if features.device.type == "cpu":
-        limit = _TILE_SCORES["cpu"]
-    elif chunk_tokens is None:
-        per_tile = min(max(limit // vocabulary, _FEWEST_TOKENS), _TILE_TOKENS)
-    size = max(1, limit // min(per_tile, count))
-    dtype, exact = product_dtype(features, weight), at_least_float32(features, weight)
-    for first_token in range(0, len(features), per_tile):
-        tokens = slice(first_token, first_token + per_tile)
-        for first_word in range(0, len(weight), size):
-            words = slice(first_word, first_word + size)
-            own = None if bias is None else bias[words].to(exact)
-            h, w = features[tokens].to(dtype), weight[words].to(dtype)
-            scores = wide_linear(h, w, own)
-            yield tokens, words, squashed(scores) if squash else scores
-
-
-def _no_words(features: Tensor, weight: Tensor) -> Tensor:
-    """Return log Z_c over no words: (N,), -inf."""
-    dtype = at_least_float32(features, weight)
-    return features.new_full((features.size(0),), -math.inf, dtype=dtype)
