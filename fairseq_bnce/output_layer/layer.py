@@ -77,7 +77,7 @@ class Plain(Kind):
 
     def tables(self) -> List[Table]:
         """Return all words, scored with the features themselves."""
-        return [Table(0, self.full().weight, slice(0, self.size))]
+        return [Table(0, self.full()[0], slice(0, self.size))]
 
     def inputs(self, features: Tensor) -> Tensor:
         """Return the features."""
