@@ -234,17 +234,17 @@ def _evaluate(
     sums: Optional[_Inputs] = None
     for first in range(0, max(count, 1), together):  # once for no tokens, too
         block = slice(first, min(first + together, count))
-        matrix = h.new_empty(block.stop - first, len(w)) if in_halves else None
+        matrix = h.new_empty(block.stop - first if in_halves else 0, len(w))
         for start in range(first, max(block.stop, first + 1), size):
             tokens = slice(start, min(start + size, block.stop))
             scores = wide_linear(h[tokens], w, b)
             losses[tokens] = objective(scores, tokens, gradient)
             if factor is not None:
                 scores.mul_(factor[tokens, None])
-            if matrix is None:
-                matrix = scores
-            else:
+            if in_halves:
                 matrix[tokens.start - first : tokens.stop - first] = scores
+            else:
+                matrix = scores
             del scores  # before the next ones are made
         if gradient:
             sums = _added(sums, (h, w, b), block, matrix)
