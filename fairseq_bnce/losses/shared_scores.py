@@ -234,7 +234,7 @@ def _evaluate(
     sums: Optional[_Inputs] = None
     for first in range(0, max(count, 1), together):  # once for no tokens, too
         block = slice(first, min(first + together, count))
-        matrix = h.new_empty(block.stop - first if in_halves else 0, len(w))
+        matrix: Any = h.new_empty(block.stop - first, len(w)) if in_halves else None
         for start in range(first, max(block.stop, first + 1), size):
             tokens = slice(start, min(start + size, block.stop))
             scores = wide_linear(h[tokens], w, b)
