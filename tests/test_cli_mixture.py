@@ -4,10 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from checkpoint_edits import edited
 from conftest import zipf_lines
 from scoring_models import FEW_TARGETS
-from test_cli_score import COMMAND
 from tools import call_command, write_lines
 
 LINES = ["w1 w2 w3", "", "w7 unheard of w40", "w0"]
@@ -99,59 +97,3 @@ def test_mixed_probabilities(other, flags, score, tmp_path, language_model):
         logs = np.where(oov & ~oov.all(0), -np.inf, [a["log_probs"], b["log_probs"]])
         want = np.log(0.3 * np.exp(logs[0]) + 0.7 * np.exp(logs[1]))
         assert found["log_probs"] == pytest.approx(want, abs=2e-5)
-
-
-def test_the_weight_is_fitted_to_a_text(score, file, tmp_path, language_model):
-    tune = tmp_path / "tune"
-    write_lines(tune, zipf_lines(60, seed=6))
-    mix = ["--mix-with", language_model("rnn_lm")]
-
-    def total(*flags):
-        status, found, errors = score("--summary", "--exact", *mix, *flags)
-        return found[0]["log_prob"], errors
-
-    best, errors = total("--mix-tune", tune, tune)
-    assert "--mix-weight" in errors and str(tune) in errors
-    fixed = [total("--mix-weight", weight, tune)[0] for weight in ("0.1", "0.5", "0.9")]
-    assert best >= max(fixed) - 1e-6 and best > min(fixed)
-    assert total(tune)[0] == fixed[1]
-    tab = tmp_path / "tab"
-    write_lines(tab, ["w1\tw2"])
-    assert score("--given", *mix, "--mix-tune", tune, tab)[0] == 0
-
-
-def test_errors_of_another_model_name_its_flag(score, file, language_model, tmp_path):
-    """Whichever argument of the Scorer they are of: here the path, the dictionary and the shift."""
-    (tmp_path / "archive").write_bytes(b"PK no archive")
-    edits = {"words": {"dictionary_sha256": "0" * 64}, "constant": {"log_z": None, "mu_z": None}}
-    for name, changed in edits.items():
-        edit = lambda content: content["task_state"].update(changed)  # noqa: B023, E731
-        edited(language_model("rnn_lm"), tmp_path / name, edit)
-    for other in map(tmp_path.joinpath, ("archive", *edits)):
-        status, _, errors = score(file, "--mix-with", other)
-        assert status == 2 and f": --mix-with {other}: required " in errors, errors
-
-
-def test_text_is_cut_for_the_first_model_that_says_how(score, tmp_path, language_model):
-    cut = {"tokenizer": "sacremoses", "language": "en"}
-    other = edited(
-        language_model("rnn_lm"),
-        tmp_path / "cut.pt",
-        lambda content: content["task_state"].update(training_text=cut),
-    )
-    write_lines(tmp_path / "raw", ["w1 w2", "w1, w2's"])
-    for how, words in ((), ["w1", ",", "w2", "'s"]), (("--tokenize", "none"), ["w1,", "w2's"]):
-        status, found, _ = score("--mix-with", other, *how, tmp_path / "raw")
-        assert status == 0 and found[1]["words"] == [*words, "</s>"]
-
-
-def test_a_mixture_in_a_pipe(start_process, language_model):
-    """Each line gets its score before the next line is written."""
-    paths = [language_model("lstm_lm"), "--mix-with", language_model("rnn_lm")]
-    process = start_process([*COMMAND, "--path", *paths])
-    for word in ("w1", "w2", "w3"):
-        process.stdin.write(f"{word}\n".encode())
-        process.stdin.flush()
-        assert process.stdout.readline().endswith(b"\t2\t0\n")
-    process.communicate()
-    assert process.returncode == 0

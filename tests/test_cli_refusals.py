@@ -35,6 +35,7 @@ SCORE = [
     ("text --data here", "--data"),
     ("text --path none.pt", "--path"),
     ("text --mix-with none.pt", "--mix-with none.pt: "),
+    ("text --mix-with given", "--mix-with given: required", "PK\3\4, no archive"),
     ("text --log-z-shift much", "--log-z-shift"),
     ("text --device abacus", "--device"),
     ("text --user-dir none", "--user-dir"),

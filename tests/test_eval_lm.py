@@ -1,15 +1,15 @@
 """fairseq's commands on models that are not this plugin's, alone and in ensembles with its own."""
 
 import json
+import math
 import re
-import shutil
 import sys
 
 import forks
 import pytest
 import torch
 from architectures import MODELS
-from fairseq.checkpoint_utils import load_model_ensemble, load_model_ensemble_and_task
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.models import MODEL_REGISTRY
 from tools import (
@@ -193,42 +193,31 @@ def test_fairseqs_interface_from_python(corpus, language_model, name):
     assert scores.tolist() == pytest.approx(want[:-1].tolist(), abs=1e-5)
 
 
-def of_a_language(pairs, language, folder):
-    """A checkpoint of the text in one of the languages, and with its words."""
-    words = ["--srcdict", pairs / f"dict.{language}.txt", "--destdir", folder]
+def test_shallow_fusion(pairs, tmp_path):
+    """fairseq-generate --lm-path adds probabilities by id, so the model has the target's words.
+
+    Beside so large a weight the translator's share is none.
+    """
+    words = ["--srcdict", pairs / "dict.fr.txt", "--destdir", tmp_path / "fr"]
     for split in ("train", "valid"):
-        words += [f"--{split}pref", pairs.parent / f"{split}.{language}"]
+        words += [f"--{split}pref", pairs.parent / f"{split}.fr"]
     run("fairseq_cli.preprocess", "--only-source", *words)
-    train(folder, folder, *LSTM, "--criterion", "bnce", "--disable-validation")
-    return str(folder / "checkpoint_last.pt")
-
-
-def test_the_model_of_a_translation_has_the_words_of_the_target(pairs, tmp_path):
-    """fairseq-generate --lm-path adds probabilities by id, and the folder has both dictionaries."""
+    train(tmp_path / "fr", tmp_path / "fr", *LSTM, "--criterion", "bnce", "--disable-validation")
+    checkpoint = tmp_path / "fr" / "checkpoint_last.pt"
     train_translation(pairs, tmp_path / "mt", *MODELS["lstm"], "--optimizer", "adam")
     flags = [pairs, "--user-dir", PLUGIN, "--path", tmp_path / "mt" / "checkpoint_last.pt"]
     flags += ["--gen-subset", "valid", "--beam", "2", "--cpu", "--num-workers", "0"]
-    flags += ["--lm-path", of_a_language(pairs, "fr", tmp_path / "fr")]
+    flags += ["--max-len-b", "6", "--lm-path", checkpoint, "--lm-weight", "10000"]
     output = run("fairseq_cli.generate", *flags, check=False)
     assert re.search("CheckpointError: .*target.*: required", output)
     output = run("fairseq_cli.generate", *flags, "--source-lang", "en", "--target-lang", "fr")
-    assert "Generate valid with beam=2" in output
-
-
-def test_shallow_fusion(pairs, tmp_path):
-    """fairseq-generate --lm-path; beside so large a weight the translator's share is none."""
-    checkpoint = of_a_language(pairs, "en", tmp_path)
-    data = shutil.copytree(pairs, tmp_path / "bin")
-    shutil.copy(pairs / "dict.en.txt", data / "dict.txt")
-    (model,), _ = load_model_ensemble([checkpoint], {"data": str(data)})
-    _, task, translator = build(pairs, *MODELS["transformer"])
-    fusion = {"lm_model": model.eval(), "lm_weight": 1e4}
-    models = [translator.eval()]
-    generator = task.build_generator(models, Arguments, extra_gen_cls_kwargs=fusion)
-    (best, *_), *_ = task.inference_step(generator, models, first_batch(task, "valid"))
-    text = task.target_dictionary.string(best["tokens"])
-    (scores,) = Scorer.from_checkpoint(checkpoint, exact=True).score_words([text])
-    assert (best["positional_scores"] / 1e4).tolist() == pytest.approx(scores.tolist(), abs=2e-3)
+    texts, scores = (re.findall(rf"^{kind}-\d+\t(.*)", output, re.M) for kind in "HP")
+    found = [[float(score) / 1e4 for score in line.split()] for line in scores]
+    scorer = Scorer.from_checkpoint(str(checkpoint), exact=True)
+    for text, each in zip(texts, found):
+        (want,) = scorer.score_words([text.split("\t")[1]])
+        assert each == pytest.approx((want / math.log(2)).tolist(), abs=2e-3)
+    assert len(texts) == 30
 
 
 class Arguments:

@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from conftest import zipf_lines
 from scoring_models import FLAGS
 from tools import call_command, modern, train, write_lines
@@ -159,13 +158,6 @@ def test_shares_below_the_least_squashed_score_are_reported(unk_model, tmp_path,
     assert "--score-squashing" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flag", ["--words", "--text"])
-def test_bytes_that_are_no_utf8_are_reported(flag, with_unk, tmp_path, capsys):
-    (tmp_path / "words").write_bytes(b"newa\ncaf\xe9\n")
-    _extend(with_unk, tmp_path / "out", flag, tmp_path / "words")
-    assert "words: 1 line(s) were not UTF-8" in capsys.readouterr().err
-
-
 def test_training_goes_on_with_the_new_words(with_unk, text, tmp_path):
     out = tmp_path / "out"
     (_, _), (_, added) = _extend(with_unk, out, "--text", text)
@@ -176,19 +168,3 @@ def test_training_goes_on_with_the_new_words(with_unk, text, tmp_path):
     further = Scorer.from_checkpoint(tmp_path / "run/checkpoint_last.pt", exact=True)
     lines = text.read_text().splitlines()
     assert _scores(further, lines).mean() > _scores(added, lines).mean()
-
-
-def test_of_two_commands_at_once_one_fails(language_model, tmp_path, monkeypatch):
-    write_lines(tmp_path / "words", ["new"])
-    flags = ["--path", language_model("rnn_lm"), "--words", tmp_path / "words"]
-    flags += ["--out", tmp_path / "out"]
-    save, statuses = torch.save, []
-
-    def save_after_another(content, path):
-        monkeypatch.setattr(torch, "save", save)
-        statuses.append(call_command("extend-vocabulary", *flags))
-        save(content, path)
-
-    monkeypatch.setattr(torch, "save", save_after_another)
-    statuses.append(call_command("extend-vocabulary", *flags))
-    assert statuses == [0, 2]

@@ -1,6 +1,5 @@
 """Scorer, apart from fairseq's commands: running texts, long lines, threads, precision, errors."""
 
-import inspect
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import zipf_lines
-from scoring_models import EACH
 from tools import modern, refusing
 
 from fairseq_bnce import Scorer, checkpoints
@@ -19,12 +17,12 @@ CARRIED = ["lstm_lm", *modern("lstm_lm bottleneck tied"), "rnn_lm", *modern("rnn
 CARRIED += ["ffnn_lm bigram", "lbl_lm"]
 
 
-def reference(checkpoint, words):
-    """log_softmax of the model itself on one text from </s> on."""
+def reference(checkpoint, words, first="</s>"):
+    """log_softmax of the model itself on one text after its first word."""
     trained = checkpoints.load(str(checkpoint))
     ids = [trained.source.index(word) for word in words]
     with torch.no_grad():
-        logits = trained.model(torch.tensor([[trained.source.eos(), *ids[:-1]]]))[0][0]
+        logits = trained.model(torch.tensor([[trained.source.index(first), *ids[:-1]]]))[0][0]
     return logits.log_softmax(dim=-1)[torch.arange(len(ids)), torch.tensor(ids)].numpy()
 
 
@@ -42,13 +40,6 @@ def test_what_is_known_of_a_line(made):
     # </s> after </s>, and nothing else.
     (want,) = scorer.next_log_probs(scorer.start(), [scorer.dictionary.eos()])
     assert found[1].total == pytest.approx(want, abs=1e-5)
-
-
-@pytest.mark.parametrize("name", EACH)
-def test_batches_change_nothing(name, made):
-    lines = zipf_lines(20, seed=5)
-    together, alone = made(name).score(lines), made(name, batch_tokens=1).score(lines)
-    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
 
 
 def test_exact_scores_are_never_above_0(made):
@@ -101,31 +92,6 @@ def noting_sizes(read, place, sizes):
     return lambda *given: sizes.append(given[place].numel()) or read(*given)
 
 
-@pytest.mark.parametrize("name", ["transformer_lm", "lightconv_lm"])
-def test_lines_longer_than_the_model_reads(name, made, language_model):
-    """13 words at once, as in training: the first 13, then 7 after the 6 before them."""
-    words = [*" ".join(zipf_lines(8, seed=7)).split()[:40], "</s>"]
-    scorer = made(name, exact=True)
-    short, long, empty = scorer.score_stream(["w1 w2", " ".join(words[:-1]), ""])
-    want = [reference(language_model(name), words[:13])]
-    for start in range(13, len(words), 7):
-        block = words[start - 7 : start + 7]  # the first of them is what the block starts from
-        want.append(after(language_model(name), block)[-len(words[start : start + 7]) :])
-    np.testing.assert_allclose(long.log_probs, np.concatenate(want), rtol=0, atol=1e-5)
-    assert (short.in_blocks, long.in_blocks, empty.in_blocks) == (False, True, False)
-    exact_fit = " ".join(words[:12])
-    assert not next(scorer.score_stream([exact_fit])).in_blocks
-
-
-def after(checkpoint, block):
-    """log_softmax of all words but the first, which is read in the place of </s>."""
-    trained = checkpoints.load(str(checkpoint))
-    ids = torch.tensor([trained.source.index(word) for word in block])
-    with torch.no_grad():
-        logits = trained.model(ids[None, :-1])[0][0]
-    return logits.log_softmax(dim=-1)[torch.arange(len(ids) - 1), ids[1:]].numpy()
-
-
 @pytest.mark.parametrize("name", ["transformer_lm", "lstm_lm", "lbl_lm"])
 def test_a_document_does_not_depend_on_when_its_lines_come(name, made):
     lines = zipf_lines(20, seed=8)
@@ -137,20 +103,6 @@ def test_a_document_does_not_depend_on_when_its_lines_come(name, made):
         np.testing.assert_allclose(a.log_probs, b.log_probs, rtol=0, atol=1e-5)
     alone = scorer.score(lines[1:])
     assert abs(alone - [score.total for score in at_once[1:]]).max() > 0.01
-
-
-def test_lines_are_scored_as_they_come(made):
-    """No further line is read while one that is there waits for its score."""
-    read = []
-
-    def lines():
-        for number in range(5):
-            read.append(number)
-            yield f"w{number}"
-
-    for number, _ in enumerate(made("lstm_lm").score_stream(lines(), is_ready=lambda: False)):
-        assert read == list(range(number + 1))
-    assert len(read) == 5
 
 
 @pytest.mark.parametrize("name", ["transformer_lm", "fconv_lm", "lstm_lm"])
@@ -185,13 +137,15 @@ def test_the_word_pad_is_no_padding(made):
 
 @pytest.mark.parametrize("name", ["rnn_lm", "transformer_lm"])
 def test_numbers_that_overflow(name, made):
-    """However a text is read: line by line, carried on, in parts."""
+    """However a text is read: line by line, carried on, in parts, by a decoder."""
     scorer = made(name, batch_tokens=8)
     with torch.no_grad():
         scorer._reader.layer.full()[0].fill_(math.inf)
     for lines, document in (["w1 w2"], False), (["w1 w2"], True), (["w1 w2 " * 60], False):
         with refusing("scores"):
             list(scorer.score_stream(lines, document=document))
+    with refusing("scores"):
+        scorer.extend(scorer.start(), [5])
 
 
 @pytest.mark.parametrize(
@@ -204,23 +158,11 @@ def test_lines_and_words_that_are_no_strings(method, lines, made):
         getattr(made("rnn_lm"), method)(lines)
 
 
-@pytest.mark.parametrize(
-    "name, options", [("dtype", {"dtype": "fp16"}), ("device", {"device": "x"})]
-)
-def test_arguments_that_are_refused(name, options, made):
-    with pytest.raises(ValueError, match=f"^{name}: "):
-        made("rnn_lm", **options)
-    with pytest.raises(ValueError, match="^trained: .*from_checkpoint"):
-        Scorer("file.pt")
-
-
 def test_what_a_scorer_says_of_itself(made):
     scorer = made("transformer_lm", exact=True)
     said = ("TransformerLanguageModel", f"{len(scorer.dictionary)} words", "'cpu'", "exact=True")
     assert all(part in repr(scorer) for part in said)
     assert "exact=False" in repr(scorer.with_exact(False))
-    named = [set(inspect.signature(f).parameters) for f in (Scorer, Scorer.from_checkpoint)]
-    assert named[0] - named[1] == {"trained"}
 
 
 def test_a_carried_text_has_the_start_that_bos_adds(language_model):

@@ -35,8 +35,11 @@ def grow(scorer, lines):
 
 @pytest.mark.parametrize("name", [*CAUSAL, *BOS])
 def test_words_have_the_scores_of_whole_sentences(name, made):
-    """One of the lines is longer than the 13 words that the models with positions read at once."""
-    lines = [*zipf_lines(6, seed=11), " ".join(zipf_lines(7, seed=12)), "w1 unheard w2", ""]
+    """One of the lines is longer than the 13 words that the models with positions read at once.
+
+    The cells of an lstm_lm read few hypotheses, its fused layers many.
+    """
+    lines = [*zipf_lines(20, seed=11), " ".join(zipf_lines(7, seed=12)), "w1 unheard w2", ""]
     scorer = made(name)
     for kind in (scorer, scorer.with_exact(True)):
         for got, want in zip(grow(kind, lines), kind.score_words(lines)):
@@ -85,19 +88,6 @@ def test_hypotheses_that_come_to_be_read_together(made):
     assert len({scorer._reader.length(context) for *_, context in together._groups}) == 1
 
 
-def test_few_hypotheses_and_many(made):
-    """The cells of an lstm_lm read few, its fused layers many."""
-    scorer = made("lstm_lm")
-    words = scorer.ids([f"w{number}" for number in range(20)])
-    states = [scorer.start(len(words))] + [scorer.start() for _ in words]
-    for shift in range(3):
-        shifted = words[shift:] + words[:shift]
-        states[0], together = scorer.extend(states[0], shifted)
-        pairs = [scorer.extend(state, [word]) for state, word in zip(states[1:], shifted)]
-        states[1:] = [state for state, _ in pairs]
-        np.testing.assert_allclose(together, [score[0] for _, score in pairs], rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_state_stays_what_it_is(name, made):
     """Two hypotheses branch off from it; neither knows of the other."""
@@ -127,15 +117,10 @@ def test_words_that_may_come_next(name, made):
     for kind in (scorer, scorer.with_exact(False)):
         total = np.logaddexp.reduce(kind.next_log_probs(state, every), axis=1)
         assert (abs(total) < 1e-5).all() == kind.exact
-        host = kind.host_scores()
-        for inputs, normaliser, want in zip(
-            host.inputs(state.features),
-            kind.normalisers(state),
-            kind.next_log_probs(state, [words] * 2),
-        ):
-            np.testing.assert_allclose(host.scores(inputs, words) - normaliser, want, atol=1e-4)
-            one_by_one = [host.score(inputs, word) - normaliser for word in words]
-            np.testing.assert_allclose(one_by_one, want, atol=1e-4)
+        host = kind.next_words()(state)
+        for row, want in enumerate(kind.next_log_probs(state, [words] * 2)):
+            np.testing.assert_allclose(host.scores(row, words), want, atol=1e-4)
+            np.testing.assert_allclose([host.score(row, w) for w in words], want, atol=1e-4)
 
 
 def test_a_context_is_normalised_once_whatever_comes_next(made, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from checkpoint_edits import edited
 from conftest import zipf_lines
-from test_scoring import after, reference
+from test_scoring import reference
 from tools import TRANSFORMER, evaluate, train, word_scores
 
 from fairseq_bnce import Scorer
@@ -37,12 +37,12 @@ def trained(corpus, tmp_path_factory):
 
 def in_blocks(checkpoint, longest, context, words):
     """Exact log-probabilities of words in blocks that see words of the block before."""
-    found = list(reference(checkpoint, words[:longest]))
+    found = [reference(checkpoint, words[:longest])]
     for start in range(longest, len(words), longest - context):
-        block = words[start - context - 1 : start + longest - context]
-        ids = words[start : start + longest - context]
-        found += list(after(checkpoint, block)[-len(ids) :])
-    return np.array(found)
+        scored = words[start : start + longest - context]
+        before = words[start - context - 1 : start]  # the first of them in the place of </s>
+        found.append(reference(checkpoint, [*before[1:], *scored], before[0])[-len(scored) :])
+    return np.concatenate(found)
 
 
 def grown(scorer, words):
@@ -60,12 +60,12 @@ def test_texts_are_read_in_blocks_of_what_training_had(mode, trained, caplog):
     want = in_blocks(checkpoint, longest, longest // 2, words)
     scorer = Scorer.from_checkpoint(checkpoint, exact=True)
     with caplog.at_level(logging.WARNING, "fairseq_bnce.scoring"):
-        scorer.score([" ".join(LINE[: longest - 1])])
+        assert not next(scorer.score_stream([" ".join(LINE[: longest - 1])])).in_blocks
         grown(scorer, LINE[: longest - 2])
     assert not caplog.records  # nothing was cut
-    (found,) = scorer.score_stream([" ".join(LINE)])
+    short, found, empty = scorer.score_stream(["w1 w2", " ".join(LINE), ""])
     np.testing.assert_allclose(found.log_probs, want, rtol=0, atol=1e-5)
-    assert found.in_blocks
+    assert (short.in_blocks, found.in_blocks, empty.in_blocks) == (False, True, False)
     np.testing.assert_allclose(grown(scorer, LINE), want, rtol=0, atol=1e-5)
     assert len(caplog.records) == 1 and f"{longest} words" in caplog.text
     at_once = reference(checkpoint, words)

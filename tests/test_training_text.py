@@ -243,24 +243,22 @@ def test_a_scorer_warns_once_of_many_unknown_words(model, caplog):
     assert caplog.text.count("vocabulary") == 1
 
 
-def test_quotes_are_normalised_as_for_training(model, unaware, score, tmp_path):
-    for line in CURLY:  # the second is cut already
-        assert score("score", model, line, tmp_path)[0] == expected(model, CUT)
-    flags = ["--tokenize", "fr", "--lowercase"]
-    assert score("score", unaware, CURLY[0], tmp_path, *flags)[0] != expected(model, CUT)
-    flags += ["--normalize", "punctuation"]
-    assert score("score", unaware, CURLY[0], tmp_path, *flags)[0] == expected(model, CUT)
+FLAGGED = [
+    ([], RAW, CUT),
+    *(([], line, CUT) for line in CURLY),  # the second is cut already
+    (["--tokenize", "none", "--lowercase"], RAW, RAW.lower()),
+    (["--tokenize", "fr"], RAW, "L' W1 , w2 ( w3 ) d' w4 ."),
+    (["--lowercase"], RAW, CUT),
+]
+_FRENCH = ["--tokenize", "fr", "--lowercase"]
+UNAWARE = [([], RAW, RAW), (_FRENCH, CURLY[0], CURLY[1])]
+UNAWARE += [([*_FRENCH, "--normalize", "punctuation"], CURLY[0], CUT)]
 
 
 def test_flags_go_before_what_a_checkpoint_says(model, unaware, score, tmp_path):
-    want = {
-        ("--tokenize", "none", "--lowercase"): RAW.lower(),
-        ("--tokenize", "fr"): "L' W1 , w2 ( w3 ) d' w4 .",
-        ("--lowercase",): CUT,
-    }
-    for flags, words in want.items():
-        assert score("score", model, RAW, tmp_path, *flags)[0] == expected(model, words), flags
-    assert score("score", unaware, RAW, tmp_path)[0] == expected(model, RAW)
+    for path, rows in ((model, FLAGGED), (unaware, UNAWARE)):
+        for flags, line, words in rows:
+            assert score("score", path, line, tmp_path, *flags)[0] == expected(unaware, words)
 
 
 def test_a_change_of_the_words_is_told_once(model, unaware, score, tmp_path):

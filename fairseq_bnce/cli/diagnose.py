@@ -183,7 +183,7 @@ def _calibration(axes: Axes, measures: Measures) -> None:
     axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
     shift = measures.deviations.mean()
     for label, off in (("exact", None), ("unnormalised, shifted", shift)):
-        _, confidence, accuracy = zip(*diagnosis.calibration(measures, off))
+        _, confidence, accuracy = diagnosis.calibration(measures, off).T
         axes.plot(confidence, accuracy, marker="o", label=label)
     axes.set(xlabel="probability of the likeliest word", ylabel="how often it came")
     axes.legend()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from fairseq_bnce.scoring import normalisation, reduction
 from fairseq_bnce.scoring.reduction import Contexts, ReducedPartition
 from fairseq_bnce.scoring.scorer import Scorer, SentenceScore
 
-BINS = 10  # bins of confidence
+_BINS = 10  # bins of confidence
+_CONTEXT_WORDS = 12  # words that are shown of a context
 
 
 class Measures(NamedTuple):
@@ -86,16 +87,15 @@ class Diagnosis:
     """Measures of all contexts of a text, and the contexts that are farthest from the mean.
 
     Args:
-        worst: how many of these contexts to return.
-        context_words: how many of their words to return.
+        worst: how many of these contexts to return, each with its last twelve words.
         kept: see :func:`measuring`; also an attribute.
 
     Attributes:
         count, lines, oov: how many contexts, lines and unknown words there are.
     """
 
-    def __init__(self, worst: int = 20, context_words: int = 12, kept: Optional[Contexts] = None):
-        self.worst, self.context_words, self.kept = worst, context_words, kept
+    def __init__(self, worst: int = 20, kept: Optional[Contexts] = None):
+        self.worst, self.kept = worst, kept
         self._parts: List[np.ndarray] = []
         self._texts: List[str] = []
         self._is_document = False
@@ -144,11 +144,10 @@ class Diagnosis:
 
     def _context(self, line: int, place: int) -> Context:
         """Return the context of a line's word ``place``, counted from the line's end: below 0."""
-        first = max(0, line - self.context_words) if self._is_document else line
+        first = max(0, line - _CONTEXT_WORDS) if self._is_document else line
         *before, word = " ".join(self._texts[first : line + 1]).split(" ")[: place + 1 or None]
         _, deviation, entropy, *_ = self._parts[line][place].tolist()
-        recent = before[max(0, len(before) - self.context_words) :]
-        return Context(deviation, entropy, " ".join(recent), word)
+        return Context(deviation, entropy, " ".join(before[-_CONTEXT_WORDS:]), word)
 
 
 def fit_offset(
@@ -213,36 +212,28 @@ def _spread(deviations: np.ndarray) -> Dict[str, float]:
     return dict(zip(("mu_z", "sigma_z", "lowest", "highest"), map(float, found)))
 
 
-class Bin(NamedTuple):
-    """Contexts whose likeliest word has about the same probability.
-
-    Attributes:
-        count: how many contexts.
-        confidence: mean probability of the likeliest word.
-        accuracy: how often it came.
-    """
-
-    count: int  # type: ignore[assignment]  # replaces tuple.count, which no bin needs
-    confidence: float
-    accuracy: float
-
-
-def calibration(measures: Measures, shift: Optional[float] = None) -> List[Bin]:
+def calibration(measures: Measures, shift: Optional[float] = None) -> np.ndarray:
     """Return confidence in the likeliest word and how often it comes, in bins of equal width.
 
     Args:
         measures: of a text.
         shift: None for exact probabilities; nats for unnormalised ones, exp(m - log Z - shift).
             Those above 1 count as 1.
+
+    Returns:
+        (B, 3) of the bins that have contexts: their number, the mean probability of the likeliest
+        word, and how often it came.
     """
     off = measures.deviations if shift is None else shift
     confidence = np.exp(np.minimum(measures.top_scores - off, 0.0))
-    numbers = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    chosen = [(confidence[numbers == n], measures.is_top[numbers == n]) for n in range(BINS)]
-    return [Bin(len(c), float(c.mean()), float(a.mean())) for c, a in chosen if len(c)]
+    numbers = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
+    columns = (np.ones_like(confidence), confidence, measures.is_top)
+    count, *sums = (np.bincount(numbers, column, _BINS) for column in columns)
+    bins = np.stack([count, *sums / np.maximum(count, 1)], axis=1)
+    return bins[count > 0]
 
 
-def expected_error(bins: Sequence[Bin]) -> float:
+def expected_error(bins: np.ndarray) -> float:
     """Return the calibration error: the mean over contexts of |confidence - accuracy|."""
-    total = sum(one.count for one in bins)
-    return sum(one.count * abs(one.confidence - one.accuracy) for one in bins) / total
+    count, confidence, accuracy = bins.T
+    return float(np.average(abs(confidence - accuracy), weights=count))

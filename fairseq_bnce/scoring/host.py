@@ -16,7 +16,8 @@ from torch import Tensor
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.losses.squashing import SQUASHED_LIMIT, SQUASHED_SCALE
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.scoring.language_model import AnyState, Ids, NextWords
+from fairseq_bnce.scoring.incremental import Ids, as_ids
+from fairseq_bnce.scoring.language_model import AnyState, NextWords
 from fairseq_bnce.scoring.normalisation import finite
 
 
@@ -31,23 +32,24 @@ class HostScores:
     """
 
     def __init__(self, layer: OutputLayer, squash: bool, unk: int, words: int):
-        self._layer, self._size = layer, len(layer)
+        self.layer, self._size = layer, len(layer)
         self._tables = [t._replace(weight=_on_host(t.weight)) for t in layer.kind.tables()]
         self._firsts = [table.first for table in self._tables]
         self._bias: Optional[np.ndarray] = None if layer.bias is None else _on_host(layer.bias)
         self._squash, self._unk, self._words = squash, unk, words
 
-    def inputs(self, features: Tensor) -> np.ndarray:
-        """Return what words are scored with, (n, D'), after features (n, D)."""
-        return _on_host(self._layer.kind.inputs(features))
-
     def score(self, inputs: np.ndarray, word: int) -> float:
-        """Return the score of one word after a context, a row (D',) of :meth:`inputs`, in nats.
+        """Return the score of one word after a context, in nats.
+
+        Args:
+            inputs: (D',) what the layer multiplies by the words' rows.
+            word: its id.
 
         Raises:
             ScoringError: for an id that no word has; where the model's numbers overflow.
         """
-        self.check(word)
+        if not 0 <= word < self._words:  # numpy would read -1 as the last word
+            raise ScoringError("word", f"an id from 0 to {self._words - 1}", word)
         row = word if word < self._size else self._unk
         first, weight, columns, offset = self._tables[bisect_right(self._firsts, row) - 1]
         score = float(inputs[columns].dot(weight[row - first]))
@@ -60,10 +62,8 @@ class HostScores:
         return score if math.isfinite(score) else float(finite(np.array([score]))[0])
 
     def scores(self, inputs: np.ndarray, words: Ids) -> np.ndarray:
-        """Return the scores (n,) of n words after a context, a row of :meth:`inputs`: float32."""
-        ids = np.asarray(words, dtype=np.int64)
-        for word in (ids.min(), ids.max()) if ids.size else ():
-            self.check(int(word))
+        """Return the scores (n,) of n words after a context: float32; see :meth:`score`."""
+        ids = as_ids("word", words, None, self._words).numpy()
         rows = np.where(ids < self._size, ids, self._unk)
         if len(self._tables) == 1:
             found = _products(self._tables[0], inputs, rows)
@@ -74,11 +74,6 @@ class HostScores:
                 found[number == own] = _products(table, inputs, rows[number == own])
         found = found if self._bias is None else found + self._bias[rows]
         return finite(SQUASHED_LIMIT * np.tanh(found / SQUASHED_SCALE) if self._squash else found)
-
-    def check(self, word: int) -> None:
-        """Raise ScoringError for an id that no word has: numpy would read -1 as the last word."""
-        if not 0 <= word < self._words:
-            raise ScoringError("word", f"an id from 0 to {self._words - 1}", word)
 
 
 class HostWords(NextWords):
@@ -92,13 +87,14 @@ class HostWords(NextWords):
 
     def __init__(self, raw: HostScores, state: AnyState, normalisers: np.ndarray):
         self.state, self._raw, self._normalisers = state, raw, normalisers.tolist()
-        self.inputs = raw.inputs(state.features)
+        self._inputs = _on_host(raw.layer.kind.inputs(state.features))
 
     def score(self, row: int, word: int) -> float:
-        return self._raw.score(self.inputs[row], word) - self._normalisers[row]
+        return self._raw.score(self._inputs[row], word) - self._normalisers[row]
 
     def scores(self, row: int, words: Ids) -> np.ndarray:
-        return self._raw.scores(self.inputs[row], words).astype(np.float64) - self._normalisers[row]
+        found = self._raw.scores(self._inputs[row], words).astype(np.float64)
+        return found - self._normalisers[row]
 
 
 def _products(table: Any, inputs: np.ndarray, rows: np.ndarray) -> np.ndarray:

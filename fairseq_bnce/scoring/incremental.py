@@ -39,7 +39,7 @@ class State:
     """
 
     def __init__(self, key: str, features: Tensor, groups: Sequence[_Group]):
-        self._key = key  # identifies the reader
+        self.key = key  # identifies the model
         self.features = features  # (n, D), which score the next words
         self._groups = groups
 
@@ -60,7 +60,7 @@ class State:
         if len(self._groups) == 1 and len(chosen):  # all hypotheses, in their order
             ((_, length, context),) = self._groups
             rows = torch.arange(len(chosen), device=chosen.device)
-            return State(self._key, features, [_Group(rows, length, _chosen(context, chosen))])
+            return State(self.key, features, [_Group(rows, length, _chosen(context, chosen))])
         groups = []
         for rows, length, context in self._groups:
             place = chosen.new_full((len(self),), -1)
@@ -69,7 +69,7 @@ class State:
             new_rows = own.ge(0).nonzero()[:, 0]
             if len(new_rows):
                 groups.append(_Group(new_rows, length, _chosen(context, own[new_rows])))
-        return State(self._key, features, groups)
+        return State(self.key, features, groups)
 
     @staticmethod
     def concatenate(states: Sequence[State]) -> State:
@@ -78,13 +78,13 @@ class State:
         Raises:
             ScoringError: for no state, or states of different models.
         """
-        if len({state._key for state in states}) != 1:
+        if len({state.key for state in states}) != 1:
             raise ScoringError("states", "some, all of one model", len(states))
         groups, before = [], 0
         for state in states:
             groups += [group._replace(rows=group.rows + before) for group in state._groups]
             before += len(state)
-        return State(states[0]._key, torch.cat([s.features for s in states]), _merged(groups))
+        return State(states[0].key, torch.cat([s.features for s in states]), _merged(groups))
 
 
 def start(reader: Reader, count: int) -> State:
@@ -116,19 +116,9 @@ def read_on(state: State, reader: Reader, words: Tensor) -> State:
         features.append(found[:, -1])
         groups.append(_Group(rows, reader.length(context), context))
     if is_single:
-        return State(state._key, features[-1].clone(), groups)
+        return State(state.key, features[-1].clone(), groups)
     order = torch.cat([words[:0], *(group.rows for group in groups)]).argsort()
-    return State(state._key, torch.cat(features)[order], _merged(groups))
-
-
-def check_state(state: object, reader: Any) -> None:
-    """Raise ScoringError unless the reader or n-gram model, or a copy of it, made the state.
-
-    The features of another model would give scores that mix two models.
-    """
-    if not isinstance(state, State) or state._key != reader.key:
-        got = f"another {type(state).__name__}"
-        raise ScoringError("state", "a state of this scorer's model", got)
+    return State(state.key, torch.cat(features)[order], _merged(groups))
 
 
 def as_ids(

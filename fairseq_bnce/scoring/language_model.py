@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import numpy as np
+import torch
 from fairseq.data import Dictionary
+from torch import Tensor
 
+from fairseq_bnce import threads
 from fairseq_bnce.errors import ScoringError
-from fairseq_bnce.scoring.incremental import Ids
+from fairseq_bnce.scoring.incremental import Ids, as_ids
 from fairseq_bnce.text.training_text import ModelWords, TrainingText
 
 AnyState = Any  # a State, or a MixtureState
@@ -101,6 +104,8 @@ class LanguageModel:
     read_on: Callable[[AnyState, Ids], AnyState]
     next_log_probs: Callable[[AnyState, Ids], np.ndarray]
     unigram_log_probs: Callable[[], np.ndarray]
+    key: object  # shared by copies of the model, also in other processes, and by their states
+    device = torch.device("cpu")
     _is_oov: np.ndarray  # (V,)
     _line_scorer: Callable[[bool, Optional[int]], ScoreLines]
 
@@ -136,8 +141,7 @@ class LanguageModel:
 
     def score_stream(self, lines: Iterable[str], **options: Any) -> Iterator[SentenceScore]:
         """Score lines as they come, in bounded memory: see :meth:`score_windows`."""
-        for window in self.score_windows(lines, **options):
-            yield from window
+        return itertools.chain.from_iterable(self.score_windows(lines, **options))
 
     def score_windows(
         self,
@@ -211,6 +215,18 @@ class LanguageModel:
                 model.
         """
         return self.read_on(state, word_ids), self.next_log_probs(state, word_ids)
+
+    def _check(self, state: AnyState) -> None:
+        """Raise ScoringError for a state of another model: scores would mix two models."""
+        threads.use_one_after_a_fork()
+        if getattr(state, "key", None) != self.key:
+            raise ScoringError("state", "a state of this model", f"another {type(state).__name__}")
+
+    def _ids(self, state: AnyState, word_ids: Ids, dims: int = 1) -> Tensor:
+        """Return ids of words, (n,) or (n, K), after a state of n hypotheses."""
+        self._check(state)
+        known = len(self.dictionary)
+        return as_ids("word_ids", word_ids, len(state), known, self.device, dims)
 
     def _set_training_text(self, text: Optional[TrainingText]) -> None:
         made, see = text or TrainingText(), "Scorer.score_windows"

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Union
+from typing import Any, Callable, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class MixtureState:
     """The states of each model, of the same n hypotheses; see :class:`incremental.State`."""
 
     def __init__(self, parts: Sequence[State]):
-        self.parts = parts
+        self.parts, self.key = parts, _key(parts)
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -138,13 +138,13 @@ class Mixture(LanguageModel):
 
     def read_on(self, state: MixtureState, word_ids: Ids) -> MixtureState:
         """Return the state after one more word (n,) each."""
-        own = self._own[:, self._checked(word_ids, state)]
+        own = self._own[:, self._ids(state, word_ids).numpy()]
         found = zip(self.models, state.parts, own)
         return MixtureState([model.read_on(part, ids) for model, part, ids in found])
 
     def next_log_probs(self, state: MixtureState, word_ids: Ids) -> np.ndarray:
         """Return float64 nats of next words, (n,) or (n, K)."""
-        ids = self._checked(word_ids, state, dims=2)
+        ids = self._ids(state, word_ids, dims=2).numpy()
         found = zip(self.models, state.parts, self._own[:, ids])
         return self._mixed([model.next_log_probs(part, own) for model, part, own in found], ids)
 
@@ -153,15 +153,9 @@ class Mixture(LanguageModel):
         return partial(_MixedWords, self, [model.next_words() for model in self.models])
 
     def _set_models(self, models: List[LanguageModel]) -> None:
-        self.models = models
+        self.models, self.key = models, _key(models)
         self.exact = all(model.exact for model in models)
         self.is_self_normalised = all(model.exact or model.is_self_normalised for model in models)
-
-    def _checked(self, word_ids: Ids, state: object, dims: int = 1) -> np.ndarray:
-        if not isinstance(state, MixtureState) or len(state.parts) != len(self.models):
-            got = f"a {type(state).__name__}"
-            raise ScoringError("state", "a state of this mixture's models", got)
-        return as_ids("word_ids", word_ids, len(state), len(self.dictionary), dims=dims).numpy()
 
     def _mixed(self, log_probs: Sequence[np.ndarray], ids: Any = slice(None)) -> np.ndarray:
         """Return mixed log-probabilities of those of each model, of all words or of these."""
@@ -190,6 +184,11 @@ class _MixedWords(NextWords):
         ids = as_ids("word", words, None, len(self._mixture.dictionary)).numpy()
         found = zip(self._parts, self._mixture._own[:, ids])
         return self._mixture._mixed([part.scores(row, own) for part, own in found], ids)
+
+
+def _key(parts: Iterable[Any]) -> Tuple:
+    """Return a name that only these models share, their copies, and their states."""
+    return tuple(part.key for part in parts)
 
 
 def _weights(given: Weights, count: int) -> np.ndarray:

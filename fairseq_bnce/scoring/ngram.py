@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.scoring import incremental
-from fairseq_bnce.scoring.incremental import Ids, State, as_ids
+from fairseq_bnce.scoring.incremental import Ids, State
 from fairseq_bnce.scoring.language_model import LanguageModel, ScoreLines, SentenceScore
 from fairseq_bnce.text.reading import numbered_lines, readable
 
@@ -45,11 +45,8 @@ class NGramModel(LanguageModel):
     """
 
     def __init__(self, path: str):
-        try:
-            import kenlm
-        except ModuleNotFoundError as error:
-            message = "n-gram models: required kenlm (pip install kenlm, or fairseq-bnce[kenlm])"
-            raise ModuleNotFoundError(f"{message}, got none", name=error.name) from error
+        import kenlm
+
         config = kenlm.Config()
         config.show_progress, config.arpa_complain = False, kenlm.ARPALoadComplain.NONE
         self.key = self.path = os.path.abspath(path)
@@ -125,10 +122,6 @@ class NGramModel(LanguageModel):
             if word == self.dictionary.eos():
                 self._model.BeginSentenceWrite(state)
         return state, found
-
-    def _ids(self, state: State, word_ids: Ids, dims: int = 1) -> torch.Tensor:
-        incremental.check_state(state, self)
-        return as_ids("word_ids", word_ids, len(state), len(self._names), dims=dims)
 
 
 def _words(path: str) -> Iterator[str]:

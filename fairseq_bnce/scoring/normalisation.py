@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.scoring import reduction
 from fairseq_bnce.scoring.reduction import ReducedPartition
 from fairseq_bnce.state import ScoringState
 
@@ -67,34 +66,31 @@ def unnormalised(
         state: the task's, as a checkpoint carries it.
         layer: of the model.
         squash: see :class:`Normalisation`.
-        choice, name: of :func:`shift`; the shift is 0 without a choice.
+        choice: of the shift: 'checkpoint', 'none' or nats. Without a choice, the shift is 0.
+        name: the flag or argument that gave ``choice``, for messages.
 
     Raises:
         UnsupportedModelError: for an adaptive softmax.
-        ScoringError: see :func:`shift`.
+        ScoringError: for another choice, or 'checkpoint' where the checkpoint has no log Z.
     """
     layer.check_trained_here("unnormalised scores")
-    nats = 0.0 if choice is None else shift(choice, state, name)
-    reduced = reduction.from_state(state, layer.device)
+    nats, reduced = 0.0 if choice is None else _shift(choice, state, name), None
+    if state.reduced_partition is not None:
+        # Copies, because tensors of a checkpoint are mapped from its file.
+        to = {"device": layer.device, "dtype": torch.float32, "copy": True}
+        parts = state.reduced_partition.items()
+        reduced = ReducedPartition(**{name: part.to(**to) for name, part in parts})
     return Normalisation(state.constant + nats, squash, reduced), nats
 
 
-def shift(choice: Shift, state: ScoringState, name: str) -> float:
-    """Return the nats that are subtracted from every score besides log Z.
-
-    Args:
-        choice: 'checkpoint', 'none' or nats.
-        state: the task's, as a checkpoint carries it.
-        name: the flag or argument that gave ``choice``, for the message.
-
-    Raises:
-        ScoringError: for another value, or 'checkpoint' where the checkpoint has no log Z.
-    """
+def _shift(choice: Shift, state: ScoringState, name: str) -> float:
+    """Return the nats that are subtracted from every score besides log Z."""
+    known: Dict[Shift, float] = {"checkpoint": state.mu_z or 0.0, "none": 0.0}
     try:
-        fits = choice in ("checkpoint", "none") or math.isfinite(float(choice))
+        nats = float(known.get(choice, choice))
     except ValueError:
-        fits = False
-    if not fits:
+        nats = math.nan
+    if not math.isfinite(nats):
         raise ScoringError(name, "'checkpoint', 'none' or a finite number", repr(choice))
     if choice == "checkpoint" and state.log_z is None and state.mu_z is None:
         raise ScoringError(
@@ -114,8 +110,7 @@ def shift(choice: Shift, state: ScoringState, name: str) -> float:
             "this checkpoint was saved before any validation: no mu_z, shift 0; fairseq-bnce "
             "diagnose --calibrate measures mu_z on a text and writes it into a checkpoint"
         )
-    known: Dict[Shift, float] = {"checkpoint": state.mu_z or 0.0, "none": 0.0}
-    return float(known.get(choice, choice))
+    return nats
 
 
 def finite(scores: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ or a tuple or dict of contexts. The first dimension of each tensor is n.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import uuid
@@ -67,14 +68,19 @@ def batches(pieces: Sequence[Piece], most: int) -> List[List[int]]:
 def collate(pieces: Sequence[Piece], pad: int, device: torch.device) -> Tuple[Tensor, ...]:
     """Return words (B, T) padded on the right, lengths (B,), scored places (B, T), targets (N,)."""
     inputs, targets = zip(*pieces)
-    lengths = np.array(list(map(len, inputs)))
-    tokens = np.full((len(pieces), lengths.max()), pad)
-    is_scored = np.zeros(tokens.shape, dtype=bool)
-    for row, (own, last) in enumerate(pieces):
-        tokens[row, : len(own)] = own
-        is_scored[row, len(own) - len(last) : len(own)] = True
+    lengths, scored = (np.array(list(map(len, parts))) for parts in (inputs, targets))
+    left = lengths[:, None] - np.arange(lengths.max())  # words, from each place on
+    tokens = np.full(left.shape, pad)
+    tokens[left > 0] = np.concatenate(inputs)
+    is_scored = (left > 0) & (left <= scored[:, None])
     arrays = (tokens, lengths, is_scored, np.concatenate(targets))
     return tuple(torch.from_numpy(array).to(device) for array in arrays)
+
+
+def divided(whole: np.ndarray, parts: Sequence[np.ndarray]) -> List[np.ndarray]:
+    """Return consecutive parts of an array, each as long as the one in ``parts``."""
+    ends = itertools.accumulate(map(len, parts))
+    return [whole[end - len(part) : end] for end, part in zip(ends, parts)]
 
 
 class Reader:

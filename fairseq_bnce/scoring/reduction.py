@@ -6,7 +6,7 @@ rows, fitted to log Z_c on contexts of a text, is close to it and takes K / V of
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Callable, Iterable, List, NamedTuple, Tuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from torch import Tensor
 from fairseq_bnce import losses
 from fairseq_bnce.errors import require
 from fairseq_bnce.output_layer.layer import OutputLayer
-from fairseq_bnce.state import ScoringState
 
 MOST_CONTEXTS = 100_000  # contexts kept of a text
 _CONTEXTS_A_ROW = 10  # at least
@@ -45,15 +44,6 @@ class ReducedPartition(NamedTuple):
         return losses.log_partition(features.float(), *self)
 
 
-def from_state(state: ScoringState, device: torch.device) -> Optional[ReducedPartition]:
-    """Return the reduced partition function of a task's state, or None if it has none."""
-    if state.reduced_partition is None:
-        return None
-    found = ReducedPartition(**state.reduced_partition)
-    # Copies, because tensors of a checkpoint are mapped from its file.
-    return ReducedPartition(*(part.to(device, torch.float32, copy=True) for part in found))
-
-
 class Contexts:
     """Features and log Z_c of the first contexts that are scored, on the CPU.
 
@@ -62,29 +52,27 @@ class Contexts:
     """
 
     def __init__(self, most: int = MOST_CONTEXTS):
-        self.most = most
-        self._features: List[Tensor] = []
-        self._log_z: List[Tensor] = []
-        self.count = 0
+        self.most = self._room = most
+        self._parts: List[Tensor] = []  # (N, D + 1), features and log Z_c
 
     def add(self, features: Tensor, log_z: Tensor) -> None:
         """Add features (N, D) and log Z_c (N,) after them."""
-        room = self.most - self.count
-        self._features.append(features[:room].float().cpu())
-        self._log_z.append(log_z[:room].float().cpu())
-        self.count += len(self._log_z[-1])
+        part = torch.column_stack([features.float(), log_z.float()])[: self._room].cpu()
+        self._parts.append(part)
+        self._room -= len(part)
 
     @property
     def is_full(self) -> bool:
         """Return whether no more contexts are kept."""
-        return self.count >= self.most
+        return self._room == 0
 
-    def parts(self) -> Tuple[Tuple[Tensor, Tensor], Tuple[Tensor, Tensor]]:
+    def parts(self) -> List[Tuple[Tensor, Tensor]]:
         """Return (features, log Z_c) to fit to, and those of a random tenth to measure on."""
-        order = torch.randperm(self.count, generator=torch.Generator().manual_seed(1))
-        features, log_z = torch.cat(self._features)[order], torch.cat(self._log_z)[order]
-        end = self.count - self.count // _MEASURED
-        return (features[:end], log_z[:end]), (features[end:], log_z[end:])
+        whole = torch.cat(self._parts)
+        order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(1))
+        measured = len(whole) // _MEASURED
+        parts = whole[order].split([len(whole) - measured, measured])
+        return [(part[:, :-1], part[:, -1]) for part in parts]
 
 
 def default_rows(words: int) -> int:

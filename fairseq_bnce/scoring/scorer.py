@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
-from collections.abc import Sequence
-from typing import Any, Callable, Dict, List, Optional, Type, TypeVar, Union
+import itertools
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Callable, List, Optional, Union
 
 import numpy as np
 import torch
@@ -18,19 +19,18 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_bnce import checkpoints, threads
-from fairseq_bnce.errors import ScoringError, quoted, require
+from fairseq_bnce.errors import ScoringError
 from fairseq_bnce.output_layer.layer import is_squashed
 from fairseq_bnce.scoring import incremental, normalisation
 from fairseq_bnce.scoring.host import HostScores, HostWords
 from fairseq_bnce.scoring.incremental import Ids, State
 from fairseq_bnce.scoring.language_model import LanguageModel, NextWords, ScoreLines, SentenceScore
-from fairseq_bnce.scoring.readers import Piece, batches, collate, make_reader
+from fairseq_bnce.scoring.readers import Piece, batches, collate, divided, make_reader
 from fairseq_bnce.scoring.texts import Blocks, CarriedText
 from fairseq_bnce.text.training_text import TrainingText
 
-AnyScorer = TypeVar("AnyScorer", bound="Scorer")
-# A CPU's caches hold a small LSTM's states of so many words (measured there). GPUs get more.
-_BATCH_TOKENS = {"cpu": 4096}
+# A CPU's caches hold a small LSTM's states of fewer words (measured there).
+_BATCH_TOKENS = 2**15  # on a GPU
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -73,7 +73,6 @@ class Scorer(LanguageModel):
 
     Raises:
         ScoringError: for a model that cannot score in this way.
-        ValueError: for ``trained`` or ``dtype`` of another type.
         UnsupportedModelError: see :class:`fairseq_bnce.output_layer.layer.OutputLayer`.
     """
 
@@ -88,60 +87,47 @@ class Scorer(LanguageModel):
         batch_tokens: Optional[int] = None,
     ):
         threads.use_one_after_a_fork()
-        is_loaded = isinstance(trained, checkpoints.Trained)
-        require("trained", "what Scorer.from_checkpoint loads", quoted(trained), is_loaded)
-        is_float = isinstance(dtype, torch.dtype) and dtype.is_floating_point
-        require("dtype", "a floating-point type, as torch.float16", repr(dtype), is_float)
         self.device = _device(device)
-        self.batch_tokens = batch_tokens or _BATCH_TOKENS.get(self.device.type, 2**15)
+        suits = LanguageModel.batch_tokens if self.device.type == "cpu" else _BATCH_TOKENS
+        self.batch_tokens = batch_tokens or suits
         self.dictionary: Dictionary = trained.source
         text = trained.state.training_text
         self._set_training_text(None if text is None else TrainingText.of(text))
-        self._kind = type(trained.model).__name__
         self._targets = len(trained.target)
+        self._is_oov = np.arange(len(self.dictionary)) >= self._targets
+        self._is_oov[self.dictionary.unk()] = True
         self._shift_choice, self._state = shift, trained.state
         self._squash = is_squashed(trained.model)
         self.log_z = trained.state.constant
         bos = [] if trained.bos is None else [trained.bos]
         model = trained.model.to(device=self.device, dtype=dtype)
         self._reader = make_reader(model, np.array([*bos, self.dictionary.eos()]), trained.longest)
-        self.is_causal, self.order = self._reader.is_causal, self._reader.order
+        self.key, self.order = self._reader.key, self._reader.order
+        self.is_causal = self._reader.is_causal
         self.is_self_normalised = trained.state.is_self_normalised
         self._set_exact(exact)
 
     @classmethod
-    def from_checkpoint(
-        cls: Type[AnyScorer],
-        path: str,
-        data: Optional[str] = None,
-        *,
-        device: Union[str, torch.device] = "cpu",
-        dtype: torch.dtype = torch.float32,
-        exact: bool = False,
-        shift: normalisation.Shift = "checkpoint",
-        batch_tokens: Optional[int] = None,
-    ) -> AnyScorer:
+    def from_checkpoint(cls, path: str, data: Optional[str] = None, **options: Any) -> Scorer:
         """Return a scorer of a checkpoint of fairseq-train. Nothing in the file is run.
 
         Args:
             path: the checkpoint.
             data: folder with the model's dict.txt; by default the checkpoint's own folder, or the
                 folder of the training data.
-            device, dtype, exact, shift, batch_tokens: as above.
+            **options: device, dtype, exact, shift, batch_tokens, as above.
 
         Raises:
             CheckpointError: for a file or a dictionary that cannot be used.
             ScoringError, UnsupportedModelError: as above.
         """
-        trained = checkpoints.load(str(path), None if data is None else str(data))
-        how: Dict[str, Any] = {"exact": exact, "shift": shift, "batch_tokens": batch_tokens}
-        return cls(trained, device=device, dtype=dtype, **how)
+        return cls(checkpoints.load(str(path), None if data is None else str(data)), **options)
 
     def __repr__(self) -> str:
-        size, device = f"{len(self.dictionary):,} words", f"device={str(self.device)!r}"
-        return f"{type(self).__name__}({self._kind}, {size}, {device}, exact={self.exact})"
+        model, size = type(self._reader.model).__name__, f"{len(self.dictionary):,} words"
+        return f"Scorer({model}, {size}, device={str(self.device)!r}, exact={self.exact})"
 
-    def with_exact(self: AnyScorer, exact: bool) -> AnyScorer:
+    def with_exact(self, exact: bool) -> Scorer:
         """Return a scorer that shares the model, for exact or unnormalised scores.
 
         Raises:
@@ -151,7 +137,7 @@ class Scorer(LanguageModel):
         other._set_exact(exact)
         return other
 
-    def measuring(self: AnyScorer, measure: Measure) -> AnyScorer:
+    def measuring(self, measure: Measure) -> Scorer:
         """Return a scorer that shares the model, whose ``log_probs`` are other measures.
 
         Args:
@@ -160,11 +146,6 @@ class Scorer(LanguageModel):
         other = copy.copy(self)
         other._measure = measure
         return other
-
-    def is_oov(self, ids: Ids) -> np.ndarray:
-        """Return which of n word ids, see :meth:`ids`, are scored as ``<unk>``: (n,) bool."""
-        words = np.asarray(ids, dtype=np.int64)
-        return (words == self.dictionary.unk()) | (words >= self._targets)
 
     @torch.no_grad()
     def start(self, n: int = 1) -> State:
@@ -187,14 +168,13 @@ class Scorer(LanguageModel):
         Returns:
             float64 of that shape, nats.
         """
-        ids = self._next_ids(state, word_ids, dims=2)
+        ids = self._ids(state, word_ids, dims=2)
         return self._log_probs_after(state.features, ids).astype(np.float64)
 
     @torch.no_grad()
     def read_on(self, state: State, word_ids: Ids) -> State:
         """Return the state after a word for each of n hypotheses, unscored; see :meth:`extend`."""
-        ids = self._next_ids(state, word_ids)
-        return incremental.read_on(state, self._reader, ids)
+        return incremental.read_on(state, self._reader, self._ids(state, word_ids))
 
     @torch.no_grad()
     def normalisers(self, state: State) -> np.ndarray:
@@ -206,14 +186,10 @@ class Scorer(LanguageModel):
         found = self._normalisation.normalisers(self._reader.layer, state.features)
         return normalisation.finite(found.double().cpu().numpy())
 
-    def host_scores(self) -> HostScores:
-        """Return raw scores m(w, c) of single words, on the host, after ``state.features``."""
-        words = len(self.dictionary)
-        return HostScores(self._reader.layer, self._squash, self.dictionary.unk(), words)
-
     def next_words(self) -> Callable[[State], NextWords]:
         """Return what makes :class:`HostWords` of a state."""
-        raw = self.host_scores()
+        words = len(self.dictionary)
+        raw = HostScores(self._reader.layer, self._squash, self.dictionary.unk(), words)
         return lambda state: HostWords(raw, state, self.normalisers(state))
 
     def unigram_log_probs(self) -> np.ndarray:
@@ -236,37 +212,35 @@ class Scorer(LanguageModel):
             raise ScoringError("document", "a model of past words", got)
         threads.use_one_after_a_fork()
         longest, context = self._reader.block(context_window)
-        running = self._running_text(longest, context, context) if document else None
-        most = math.inf if document or longest is None else longest
+        most = sys.maxsize if longest is None else longest
+        limit = sys.maxsize if document else most
+        begin = functools.partial(Blocks, self._reader, most, context)
+        carried = blocks = None
+        if document and longest is None:
+            carried = CarriedText(self._reader, self._log_probs_after)
+        elif document:
+            blocks = begin(most - context)
+
+        def alone(ids: np.ndarray) -> Iterable[Piece]:
+            if len(ids) > most:
+                return begin(most).pieces(ids)
+            return (Piece(np.concatenate([self._reader.first, ids[:-1]]), ids),)
 
         def scores(window: List[List[str]]) -> List[SentenceScore]:
             texts = [np.array(self.ids(words), dtype=np.int64) for words in window]
-            if running is None:
-                found = self._sentence_scores(texts, longest, context)
+            if carried is not None:
+                found = divided(carried.log_probs(np.concatenate(texts)), texts)
             else:
-                ends = np.cumsum([len(ids) for ids in texts])
-                found = np.split(running.log_probs(np.concatenate(texts)), ends[:-1])
+                each = [blocks.pieces(np.concatenate(texts))] if blocks else map(alone, texts)
+                pieces = list(itertools.chain.from_iterable(each))
+                found = self._piece_scores(pieces)
+                if document or len(pieces) > len(texts):
+                    found = divided(np.concatenate(found), texts)
             return [
-                SentenceScore(scores.astype(np.float64), words, self.is_oov(ids), len(ids) > most)
-                for words, ids, scores in zip(window, texts, found)
+                SentenceScore(part.astype(np.float64), words, self.is_oov(ids), len(ids) > limit)
+                for words, ids, part in zip(window, texts, found)
             ]
 
-        return scores
-
-    def _sentence_scores(
-        self, texts: Sequence[np.ndarray], longest: Optional[int], context: int
-    ) -> List[np.ndarray]:
-        """Return log-probabilities of texts, word ids (T,) each, each text by itself."""
-        most = longest or (self.batch_tokens if self.is_causal else math.inf)
-        scores = list(texts)  # to be replaced
-        pieces: Dict[int, Piece] = {}
-        for number, ids in enumerate(texts):
-            if len(ids) > most:
-                scores[number] = self._running_text(longest, context).log_probs(ids)
-            else:
-                pieces[number] = Piece(np.concatenate([self._reader.first, ids[:-1]]), ids)
-        for number, found in zip(pieces, self._piece_scores(list(pieces.values()))):
-            scores[number] = found
         return scores
 
     @torch.no_grad()
@@ -274,32 +248,19 @@ class Scorer(LanguageModel):
         """Return log-probabilities of each piece's targets, float32 nats."""
         known, scores = self.dictionary, [np.zeros(0)] * len(pieces)
         pad = known.pad() if self._reader.sees_padding else known.eos()
+        carries = self._reader.longest is None and self.is_causal
         for batch in batches(pieces, self.batch_tokens):
             some = [pieces[number] for number in batch]
-            tokens, lengths, is_scored, targets = collate(some, pad, self.device)
-            features = self._reader.read(tokens, lengths)[is_scored]
-            found = self._log_probs_after(features, targets)
-            ends = np.cumsum([len(piece.targets) for piece in some])
-            for number, part in zip(batch, np.split(found, ends[:-1])):
+            words = [piece.targets for piece in some]
+            if carries and len(words[0]) > self.batch_tokens:  # a batch of its own
+                found = CarriedText(self._reader, self._log_probs_after).log_probs(words[0])
+            else:
+                tokens, lengths, is_scored, targets = collate(some, pad, self.device)
+                features = self._reader.read(tokens, lengths)[is_scored]
+                found = self._log_probs_after(features, targets)
+            for number, part in zip(batch, divided(found, words)):
                 scores[number] = part
         return scores
-
-    def _running_text(
-        self, longest: Optional[int], context: int, unused: int = 0
-    ) -> Union[Blocks, CarriedText]:
-        """Return a text of any length, whose first block has ``unused`` words fewer."""
-        if longest is None:
-            return CarriedText(self._reader, self._log_probs_after)
-        return Blocks(self._reader, self._piece_scores, longest, context, longest - unused)
-
-    def _check(self, state: State) -> None:
-        threads.use_one_after_a_fork()
-        incremental.check_state(state, self._reader)
-
-    def _next_ids(self, state: State, word_ids: Ids, dims: int = 1) -> Tensor:
-        self._check(state)
-        known = len(self.dictionary)
-        return incremental.as_ids("word_ids", word_ids, len(state), known, self.device, dims)
 
     @torch.no_grad()
     def _log_probs_after(self, features: Tensor, targets: Tensor) -> np.ndarray:

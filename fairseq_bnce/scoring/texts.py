@@ -6,7 +6,7 @@ have it.
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, List, Sequence
+from typing import Callable, Iterator
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fairseq_bnce.scoring.readers import Context, Piece, Reader
 
-Scores = Callable[[Sequence[Piece]], List[np.ndarray]]
 _MAX_WORDS = 1024  # words of a text that is carried over, read at once
 
 
@@ -26,34 +25,29 @@ class Blocks:
 
     Args:
         reader: of the model.
-        score: returns log-probabilities of each piece's targets.
         longest: number of words in a block.
         context: number of them that come from before the block.
         room: number of words in the first block.
     """
 
-    def __init__(self, reader: Reader, score: Scores, longest: int, context: int, room: int):
-        self._reader, self._score, self._longest, self._context = reader, score, longest, context
+    def __init__(self, reader: Reader, longest: int, context: int, room: int):
+        self._reader, self._longest, self._context = reader, longest, context
         self._prefix, self._last = reader.first[:-1], reader.first[-1:]  # the last is read next
         self._room = room  # how many more words the block can score
         self._read = reader.first[:0]  # the block's words so far
 
-    def log_probs(self, words: np.ndarray) -> np.ndarray:
-        """Return log-probabilities (S,) of the next words (S,) of the text, in nats."""
-        if len(words) > self._room:
-            self._reader.log_cut(self._longest)
-        return np.concatenate(self._score(list(self._pieces(words))))
-
-    def _pieces(self, words: np.ndarray) -> Iterator[Piece]:
+    def pieces(self, words: np.ndarray) -> Iterator[Piece]:
+        """Yield the next words (S,) of the text as what is read at once."""
         while len(words):
             if self._room == 0:
+                self._reader.log_cut(self._longest)
                 self._read = self._read[max(0, len(self._read) - self._context) :]
                 self._room = self._longest - self._context
             targets, words = words[: self._room], words[self._room :]
-            self._read = np.concatenate([self._read, self._last, targets[:-1]])
-            self._last = targets[-1:]
+            inputs = np.concatenate([self._prefix, self._read, self._last, targets[:-1]])
+            self._read, self._last = inputs[len(self._prefix) :], targets[-1:]
             self._room -= len(targets)
-            yield Piece(np.concatenate([self._prefix, self._read]), targets)
+            yield Piece(inputs, targets)
 
 
 class CarriedText:
