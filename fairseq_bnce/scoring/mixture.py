@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Tuple, Union
+from typing import Any, Callable, List, Optional, Union
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class MixtureState:
     """The states of each model, of the same n hypotheses; see :class:`incremental.State`."""
 
     def __init__(self, parts: Sequence[State]):
-        self.parts, self.key = parts, _key(parts)
+        self.parts, self.key = parts, tuple(part.key for part in parts)
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -69,16 +69,13 @@ class Mixture(LanguageModel):
         weights: (M,) float64 of the models.
 
     Raises:
-        ScoringError: for fewer than two models, other weights, or a model that reads words on
-            both sides.
+        ScoringError: for other weights, or a model that reads words on both sides.
     """
 
     _is_apart = False  # whether scores of lines are (M, T), of each model
 
     def __init__(self, models: Iterable[LanguageModel], weights: Weights = None):
         models = list(models)
-        if len(models) < 2 or not all(isinstance(model, LanguageModel) for model in models):
-            raise ScoringError("models", "several scorers or n-gram models", models)
         if not all(model.is_causal for model in models):
             got = "one with --bidirectional-context"
             raise ScoringError("models", "models of past words to mix", got)
@@ -153,7 +150,7 @@ class Mixture(LanguageModel):
         return partial(_MixedWords, self, [model.next_words() for model in self.models])
 
     def _set_models(self, models: List[LanguageModel]) -> None:
-        self.models, self.key = models, _key(models)
+        self.models, self.key = models, tuple(model.key for model in models)
         self.exact = all(model.exact for model in models)
         self.is_self_normalised = all(model.exact or model.is_self_normalised for model in models)
 
@@ -184,11 +181,6 @@ class _MixedWords(NextWords):
         ids = as_ids("word", words, None, len(self._mixture.dictionary)).numpy()
         found = zip(self._parts, self._mixture._own[:, ids])
         return self._mixture._mixed([part.scores(row, own) for part, own in found], ids)
-
-
-def _key(parts: Iterable[Any]) -> Tuple:
-    """Return a name that only these models share, their copies, and their states."""
-    return tuple(part.key for part in parts)
 
 
 def _weights(given: Weights, count: int) -> np.ndarray:
