@@ -1,5 +1,7 @@
 """fairseq's commands on models that are not this plugin's, alone and in ensembles with its own."""
 
+import argparse
+import functools
 import json
 import math
 import re
@@ -9,9 +11,11 @@ import forks
 import pytest
 import torch
 from architectures import MODELS
+from fairseq import utils
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.models import MODEL_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from tools import (
     LSTM,
     PLUGIN,
@@ -46,9 +50,6 @@ class Plain(FairseqDecoder):
     def forward(self, tokens, **_):
         return self.output_projection(self.embed_tokens(tokens)), None
 
-    def max_positions(self):
-        return 512
-
 class Capped(Plain):
     def forward(self, tokens, **_):
         scores, rest = super().forward(tokens)
@@ -61,26 +62,6 @@ for kind in (Plain, Capped):
     model = type(name, (FairseqLanguageModel,), {"build_model": classmethod(build_model)})
     register_model(name)(model)
     register_model_architecture(name, name)(lambda args: None)
-"""
-
-# Bits a token of an ensemble by eval-lm's own function: as fairseq does, and with the plugin.
-ENSEMBLE = """
-import argparse, json, sys
-from fairseq import checkpoint_utils, utils
-from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq_cli.eval_lm import eval_lm
-
-own, *paths = sys.argv[1:]
-utils.import_user_module(argparse.Namespace(user_dir=own))
-bits, kinds = [], []
-for dataloader in (LanguageModelingTask.eval_lm_dataloader, None):
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task(paths)
-    task.load_dataset("valid")
-    load = dataloader or type(task).eval_lm_dataloader
-    batches = load(task, task.dataset("valid"), batch_size=8, max_positions=512)
-    bits.append(float(eval_lm(models, task.source_dictionary, batches)["loss"]))
-    kinds.append([type(model).__mro__[1].__name__ for model in models])
-print("RESULT", json.dumps([bits, kinds]))
 """
 
 
@@ -123,11 +104,26 @@ def squashed(corpus, tmp_path_factory):
     return folder / "checkpoint_last.pt"
 
 
-def test_ensembles_of_all_kinds(corpus, own, stock_checkpoints, language_model, squashed, tmp_path):
+def print_bits(own, paths):
+    """Of an ensemble by eval-lm's own function: as fairseq does, and with the plugin."""
+    from fairseq_cli.eval_lm import eval_lm
+
+    utils.import_user_module(argparse.Namespace(user_dir=str(own)))
+    bits, kinds = [], []
+    for dataloader in (LanguageModelingTask.eval_lm_dataloader, None):
+        models, _, task = load_model_ensemble_and_task(list(map(str, paths)))
+        task.load_dataset("valid")
+        load = dataloader or type(task).eval_lm_dataloader
+        batches = load(task, task.dataset("valid"), batch_size=8, max_positions=512)
+        bits.append(float(eval_lm(models, task.source_dictionary, batches)["loss"]))
+        kinds.append([type(model).__mro__[1].__name__ for model in models])
+    print("RESULT", json.dumps([bits, kinds]))
+
+
+def test_ensembles_of_all_kinds(own, stock_checkpoints, language_model, squashed):
     """Squashed first: fairseq merges the states of an ensemble's tasks."""
-    (tmp_path / "ensemble.py").write_text(ENSEMBLE, encoding="utf-8")
     kinds = [squashed, language_model("lstm_lm"), *stock_checkpoints.values()]
-    done = forks.run([sys.executable, tmp_path / "ensemble.py", own, *kinds])
+    done = forks.run([sys.executable], main=functools.partial(print_bits, own, kinds))
     assert not done.returncode, done.stdout.decode()
     line = re.findall("RESULT (.*)", done.stdout.decode())[-1]
     (stock, ours), (_, classes) = json.loads(line)

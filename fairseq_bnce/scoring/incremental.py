@@ -109,7 +109,7 @@ def read_on(state: State, reader: Reader, words: Tensor) -> State:
     features, groups = [state.features[:0]], []
     is_single = len(state._groups) == 1
     for rows, length, context in state._groups:
-        if reader.longest is not None and length >= reader.longest:
+        if length >= reader.longest:
             context = reader.shortened(context)
         own = words if is_single else words[rows]
         found, context = reader.read_on(context, own[:, None])

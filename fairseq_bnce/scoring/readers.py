@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import sys
 import uuid
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Type
 
@@ -96,8 +97,8 @@ class Reader:
 
     Attributes:
         decoder: of the model.
-        positions: how many words the decoder can read at once; None if :meth:`read_on` takes any
-            number.
+        reads_any_number: whether :meth:`read_on` takes any number of words.
+        positions: how many words the decoder can read at once.
         longest: how many words it reads at once here: as many as in its training.
         key: a name that only copies of this reader share, also in other processes.
         is_causal: whether the decoder can read on.
@@ -109,9 +110,8 @@ class Reader:
     order: Optional[int] = None
     is_causal = True
     sees_padding = True
-    positions: Optional[int] = None
-    longest: Optional[int] = None
-    _reads_any_number = False
+    positions = longest = sys.maxsize
+    reads_any_number = False
     _is_cut_logged = False
 
     def __init__(
@@ -120,7 +120,7 @@ class Reader:
         self.model, self.layer, self.first = model, layer, first
         self.decoder: FairseqDecoder = layer.decoder
         self.key = uuid.uuid4().hex
-        if not self._reads_any_number:
+        if not self.reads_any_number:
             self.positions = self.longest = _positions(model) - (len(first) - 1)
             if trained is not None and has_positions(model):
                 self.longest = min(self.positions, trained)
@@ -144,7 +144,7 @@ class Reader:
 
     def length(self, context: Context) -> int:
         """Return how many words were read; 0 where texts of any lengths are read on together."""
-        return 0 if self._reads_any_number else context.size(1) - len(self.first) + 1
+        return 0 if self.reads_any_number else context.size(1) - len(self.first) + 1
 
     def shortened(self, context: Context) -> Context:
         """Return a full context without the first half of its words."""
@@ -153,22 +153,19 @@ class Reader:
         start = context.new_tensor(self.first[:-1].tolist()).expand(len(context), -1)
         return torch.cat([start, context[:, context.size(1) - count :]], dim=1)
 
-    def block(self, context_window: Optional[int] = None) -> Tuple[Optional[int], int]:
+    def block(self, context_window: Optional[int] = None) -> Tuple[int, int]:
         """Return how many words are read at once, and how many of them come from before a block.
 
-        (None, 0) if the model reads any number of words. It reads as many as in training, unless
-        more words of context are asked for.
+        The model reads as many as in training, unless more words of context are asked for.
         """
-        if self.longest is None:
-            return None, 0
         is_lifted = context_window is not None and context_window >= self.longest
-        longest: Any = self.positions if is_lifted else self.longest
+        longest = self.positions if is_lifted else self.longest
         context = longest // 2 if context_window is None else context_window
         if not 0 <= context < longest:
             raise ScoringError("context_window", f"0 to {longest - 1}", context)
         return longest, context
 
-    def log_cut(self, longest: Optional[int]) -> None:
+    def log_cut(self, longest: int) -> None:
         """Log once that a text is read in blocks of ``longest`` words."""
         if not self._is_cut_logged:
             logger.warning(
@@ -186,7 +183,7 @@ class RecurrentReader(Reader):
     but nothing in it depends on that limit.
     """
 
-    _reads_any_number = True
+    reads_any_number = True
 
     def __init__(self, *given: Any):
         super().__init__(*given)
@@ -233,7 +230,7 @@ class RecurrentReader(Reader):
 class NGramReader(Reader):
     """``ffnn_lm`` and ``lbl_lm``: a context is the last words (B, context size - 1)."""
 
-    _reads_any_number = True
+    reads_any_number = True
 
     def __init__(self, *given: Any):
         super().__init__(*given)

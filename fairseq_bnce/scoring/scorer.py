@@ -212,18 +212,17 @@ class Scorer(LanguageModel):
             raise ScoringError("document", "a model of past words", got)
         threads.use_one_after_a_fork()
         longest, context = self._reader.block(context_window)
-        most = sys.maxsize if longest is None else longest
-        limit = sys.maxsize if document else most
-        begin = functools.partial(Blocks, self._reader, most, context)
+        limit = sys.maxsize if document else longest
+        begin = functools.partial(Blocks, self._reader, longest, context)
         carried = blocks = None
-        if document and longest is None:
+        if document and self._reader.reads_any_number:
             carried = CarriedText(self._reader, self._log_probs_after)
         elif document:
-            blocks = begin(most - context)
+            blocks = begin(longest - context)
 
         def alone(ids: np.ndarray) -> Iterable[Piece]:
-            if len(ids) > most:
-                return begin(most).pieces(ids)
+            if len(ids) > longest:
+                return begin(longest).pieces(ids)
             return (Piece(np.concatenate([self._reader.first, ids[:-1]]), ids),)
 
         def scores(window: List[List[str]]) -> List[SentenceScore]:
@@ -248,7 +247,7 @@ class Scorer(LanguageModel):
         """Return log-probabilities of each piece's targets, float32 nats."""
         known, scores = self.dictionary, [np.zeros(0)] * len(pieces)
         pad = known.pad() if self._reader.sees_padding else known.eos()
-        carries = self._reader.longest is None and self.is_causal
+        carries = self._reader.reads_any_number and self.is_causal
         for batch in batches(pieces, self.batch_tokens):
             some = [pieces[number] for number in batch]
             words = [piece.targets for piece in some]
