@@ -38,7 +38,7 @@ class State:
     States come from :meth:`Scorer.start` and :meth:`Scorer.extend`.
     """
 
-    def __init__(self, key: str, features: Tensor, groups: Sequence[_Group]):
+    def __init__(self, key: object, features: Tensor, groups: Sequence[_Group]):
         self.key = key  # identifies the model
         self.features = features  # (n, D), which score the next words
         self._groups = groups
@@ -99,7 +99,7 @@ def start(reader: Reader, count: int) -> State:
     return State(reader.key, features[:, -1], [group])
 
 
-def of_words(key: str, words: Tensor) -> State:
+def of_words(key: object, words: Tensor) -> State:
     """Return a state that is made of words (n, L) alone, which are its features."""
     return State(key, words, [_Group(torch.arange(len(words)), 0, ())])
 

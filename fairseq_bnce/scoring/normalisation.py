@@ -74,12 +74,13 @@ def unnormalised(
         ScoringError: for another choice, or 'checkpoint' where the checkpoint has no log Z.
     """
     layer.check_trained_here("unnormalised scores")
-    nats, reduced = 0.0 if choice is None else _shift(choice, state, name), None
+    nats = 0.0 if choice is None else _shift(choice, state, name)
+    reduced: Optional[ReducedPartition] = None
     if state.reduced_partition is not None:
+        rows = ReducedPartition(**state.reduced_partition)
         # Copies, because tensors of a checkpoint are mapped from its file.
-        to = {"device": layer.device, "dtype": torch.float32, "copy": True}
-        parts = state.reduced_partition.items()
-        reduced = ReducedPartition(**{name: part.to(**to) for name, part in parts})
+        copies = (part.to(layer.device, torch.float32, copy=True) for part in rows)
+        reduced = ReducedPartition(*copies)
     return Normalisation(state.constant + nats, squash, reduced), nats
 
 

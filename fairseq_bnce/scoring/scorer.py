@@ -214,7 +214,8 @@ class Scorer(LanguageModel):
         longest, context = self._reader.block(context_window)
         limit = sys.maxsize if document else longest
         begin = functools.partial(Blocks, self._reader, longest, context)
-        carried = blocks = None
+        carried: Optional[CarriedText] = None
+        blocks: Optional[Blocks] = None
         if document and self._reader.reads_any_number:
             carried = CarriedText(self._reader, self._log_probs_after)
         elif document:
@@ -230,7 +231,9 @@ class Scorer(LanguageModel):
             if carried is not None:
                 found = divided(carried.log_probs(np.concatenate(texts)), texts)
             else:
-                each = [blocks.pieces(np.concatenate(texts))] if blocks else map(alone, texts)
+                each: Iterable[Iterable[Piece]] = map(alone, texts)
+                if blocks is not None:
+                    each = [blocks.pieces(np.concatenate(texts))]
                 pieces = list(itertools.chain.from_iterable(each))
                 found = self._piece_scores(pieces)
                 if document or len(pieces) > len(texts):
