@@ -213,7 +213,7 @@ def test_shallow_fusion(pairs, tmp_path):
     for text, each in zip(texts, found):
         (want,) = scorer.score_words([text.split("\t")[1]])
         assert each == pytest.approx((want / math.log(2)).tolist(), abs=2e-3)
-    assert len(texts) == 30
+    assert len(texts) == len(scores) > 20
 
 
 class Arguments:

