@@ -1,5 +1,6 @@
 """The plugin's optimisers: every flag that adds a parameter, what they refuse, and other states."""
 
+import math
 from functools import partial
 
 import pytest
@@ -199,3 +200,23 @@ def test_small_gradients_of_halves_are_divided_in_float32(is_sparse, corpus):
     optimizer.step()
     expected = torch.full((4, 3), -1e6 * 1e-3 * factor)
     torch.testing.assert_close(parameter.float(), expected, rtol=1e-3, atol=0.0)
+
+
+@pytest.mark.parametrize("rule", OURS)
+@pytest.mark.parametrize(
+    "option, value",
+    [("lr", -1.0), ("lr", math.nan), ("eps", -1.0), ("momentum", -1.0), ("betas", (0.9, 1.0))],
+)
+def test_values_that_can_only_be_mistakes(rule, option, value):
+    """As torch.optim refuses them; an option that a rule does not have, too."""
+    with pytest.raises(ValueError):
+        rule([torch.nn.Parameter(torch.ones(2))], **{"lr": 0.1, option: value})
+
+
+@pytest.mark.parametrize("text", ["0.9", "(1,1)", "x"])
+def test_bad_betas(text, corpus):
+    """They are text, and never evaluated."""
+    flags = [*LSTM, "--criterion", "bnce", "--optimizer", "lazy_adam", "--adam-betas", text]
+    cfg, _, model = build(corpus, *flags)
+    with pytest.raises(ValueError, match="--adam-betas"):
+        optim.build_optimizer(cfg.optimizer, list(model.parameters()))

@@ -70,13 +70,21 @@ road reset every-word words-8000 8000
 seeds="1 2"
 road reset novels novels-6000 6000
 seeds=1
+split() {  # DATA OUT UPDATES
+    scripts/compare.py $1/bin --out $2 --recipe gru200 --only-train --criteria split=bnce \
+        --flags-for split "--row-sparse --optimizer sparse_adagrad --lr 0.16 --dense-lr-scale 0.5" \
+        -- --lr-scheduler polynomial_decay --total-num-update $3 --max-update $3 --validate-interval-updates 0
+}
+split ptb split-ptb-581 581
+split ptb split-ptb-1162 1162
+split novels split-novels-3000 3000
 for updates in 1000 2000; do
     scripts/compare.py novels/bin --out novels-adaptive-$updates --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
         --learning-rates 0.1 -- --decoder-layers 1 --clip-norm 1 --lr-scheduler polynomial_decay --total-num-update $updates \
         --max-update $updates --validate-interval-updates 0
 done
-scripts/bench.py peers ptb --out mixed-ptb --kenlm KENLM --running --mix ptb-{road,epoch,reset}/comparison.json
-scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix novels-{3000,6000,10000,3500,adaptive-1000,adaptive-2000}/comparison.json
+scripts/bench.py peers ptb --out mixed-ptb --kenlm KENLM --running --mix split-ptb-{581,1162}/comparison.json ptb-{reset,road}/comparison.json
+scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix split-novels-3000/comparison.json novels-{3000,6000,10000,3500,adaptive-1000,adaptive-2000}/comparison.json
 mkdir -p text/every-word
 cp mscc-all/text/train.txt text/every-word/
 for split in valid test; do awk 'NR % 15 == 1' mscc-all/text/$split.txt > text/every-word/$split.txt; done

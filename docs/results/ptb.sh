@@ -72,8 +72,6 @@ scripts/compare.py "${only[@]}" --out curve --criteria falling=bnce \
 
 # The same with the state carried over and a rate that falls to 0; 0.14 and two epochs: ptb-epoch, ptb-road of peers.sh.
 road=(ptb/bin --recipe gru200 --only-train --criteria road=bnce --flags-for road "--row-sparse --optimizer sparse_adagrad")
-epoch=(--lr-scheduler polynomial_decay --total-num-update 581 --max-update 581 --validate-interval-updates 0 --state-reset-rate 0)
-scripts/compare.py "${road[@]}" --out road-rates --learning-rates 0.1 0.2 -- "${epoch[@]}"
 scripts/compare.py "${road[@]}" --out road-400 --learning-rates 0.07 0.1 -- --batch-size 20 \
     --lr-scheduler polynomial_decay --total-num-update 2324 --max-update 2324 --validate-interval-updates 0 --state-reset-rate 0
 
@@ -104,3 +102,19 @@ scripts/compare.py "${only[@]}" --out twenty-softmax --criteria unigram=self_nor
 
 # Batches of sentences.
 scripts/bench.py shares ptb/bin --out shares --updates 1162 --seeds 1 2 3 --variants none 10
+
+# A rate of rows and one of layers, one epoch that falls to 0.
+rates() {  # RECIPE OUT, and pairs RATExSCALE
+    local recipe=$1 out=$2 criteria=() flags=() one
+    shift 2
+    for one in "$@"; do
+        criteria+=("$one=bnce")
+        flags+=(--flags-for $one "--row-sparse --optimizer sparse_adagrad --lr ${one%x*} --dense-lr-scale ${one#*x}")
+    done
+    scripts/compare.py ptb/bin --recipe $recipe --only-train --out $out --criteria "${criteria[@]}" "${flags[@]}" \
+        -- --clip-norm 1 --warmup-updates 100 --lr-scheduler polynomial_decay \
+        --total-num-update 581 --max-update 581 --validate-interval-updates 0
+}
+rates gru200 rates/gru-1600 0.1x1 0.14x1 0.2x1 0.08x0.5 0.16x0.5 0.32x0.5
+rates adagrad200 rates/lstm-1600 0.14x1 0.08x0.5 0.16x0.5
+rates adam200 rates/transformer-1600 0.04x1 0.08x0.1 0.16x0.1

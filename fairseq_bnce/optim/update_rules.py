@@ -36,7 +36,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         **options: their values, where they differ from :attr:`options`.
 
     Raises:
-        ValueError: for other options.
+        ValueError: for other options, one below 0, and betas that are not below 1.
 
     Attributes:
         options: the rule's options and their defaults, ``lr`` aside.
@@ -59,7 +59,12 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     def __init__(self, parameters: Iterable, lr: float, **options: Any):
         required = f"some of {', '.join(self.options)}"
         require("options", required, [*options], options.keys() <= self.options.keys())
-        super().__init__(parameters, {"lr": lr, **self.options, **options})
+        values = {"lr": lr, **self.options, **options}
+        for name, value in values.items():
+            limit = 1 if name == "betas" else math.inf
+            fits = all(0 <= number < limit for number in (value if limit == 1 else [value]))
+            require(name, f"at least 0 and below {limit}", value, fits)
+        super().__init__(parameters, values)
         self._loaded: Set[Tensor] = set()  # parameters whose state was loaded and is not used yet
         # Whether step() divides gradients, as it does for halves; otherwise fairseq does. Halves
         # are divided by the loss scale and by the number of words in the master's precision: the

@@ -16,7 +16,7 @@ Json = Dict[str, Any]
 Key = Tuple[str, str]  # (method, learning rate)
 Runs = Dict[Key, List[Json]]  # a run for each seed
 Points = Sequence[Tuple[float, float]]  # seconds of training, perplexity
-METHODS, OPTIMIZERS = NAMES["methods"], NAMES["optimizers"]
+METHODS, OPTIMIZERS, RECIPES = (NAMES[key] for key in ("methods", "optimizers", "recipes"))
 _AFTER = "runs/train/curve/update=%d/ppl"
 
 
@@ -87,6 +87,14 @@ def optimizers(*comparisons: Json) -> Iterator[Line]:
         for run in comparison["runs"]:
             name, _, rate = run["label"].partition("@")
             yield [OPTIMIZERS[name], f"{_targets(comparison):,}", rate], run
+
+
+def rates(*comparisons: Json) -> Iterator[Line]:
+    """Yield runs by model, --lr and --dense-lr-scale; a label is RATExSCALE."""
+    for comparison in comparisons:
+        model = RECIPES[comparison["recipe"]["name"]]
+        for run in comparison["runs"]:
+            yield [model, *run["label"].split("x")], run
 
 
 def _targets(comparison: Json) -> int:
