@@ -59,7 +59,6 @@ road() {  # LABEL DATA OUT UPDATES, and further flags
         --criteria $1=bnce --flags-for $1 "--row-sparse --optimizer sparse_adagrad" \
         -- --lr-scheduler polynomial_decay --total-num-update $4 --max-update $4 --validate-interval-updates 0 "${@:5}"
 }
-road road ptb ptb-epoch 581 --state-reset-rate 0
 road road ptb ptb-road 1162 --state-reset-rate 0
 road reset ptb ptb-reset 1162
 road road novels novels-3500 3500 --state-reset-rate 0
