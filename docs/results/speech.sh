@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The experiments of speech.md: some hours on one core. FOLDER has the novels. After an interruption, --only names the stages that are left.
+# The experiments of speech.md: some hours on one core. FOLDER has the novels, KENLM KenLM's programs. After an interruption, --only names the stages that are left.
 set -eu
 
 # Rescoring.
@@ -8,11 +8,11 @@ apt-get install flite
 pip install pocketsphinx jiwer flashlight-text kenlm
 pip install --no-deps pyctcdecode pygtrie
 scripts/fairseq-bnce get-data mscc --source FOLDER --out mscc
-scripts/bench.py speech --data mscc --out speech-run
+scripts/bench.py speech --data mscc --out speech-run --kenlm KENLM
 
 # The same with a softmax, and its reduced partition function.
 scripts/bench.py speech --data mscc --out softmax-run --model softmax --updates 1000
 
-# A first pass.
-scripts/bench.py speech --data mscc --out speech-long --updates 20000 --only draw binarise train
+# A first pass; the page's figures are from before the n-grams were KenLM's.
+scripts/bench.py speech --data mscc --out speech-long --kenlm KENLM --updates 20000 --only draw binarise train ngrams
 scripts/bench.py first-pass --data mscc --speech speech-long --out first-pass --tuned 300

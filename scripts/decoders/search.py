@@ -16,6 +16,8 @@ from flashlight.lib.text import decoder as flashlight
 
 from fairseq_bnce import Scorer, checkpoints
 from fairseq_bnce.decoding import FlashlightLM
+from fairseq_bnce.scoring import Mixture, NGramModel
+from fairseq_bnce.scoring.language_model import LanguageModel
 
 from .made import BLANK, SILENCE
 
@@ -80,23 +82,28 @@ class PrefixLM(flashlight.LM):
         self.log_probs[state] = log_probs[0, -1].numpy().copy()
 
 
-def make_system(name: str, checkpoint: Path, words: Sequence[str], arpa: Path) -> System:
-    """Return the system ``ours``, ``ours exact``, ``prefix``, ``kenlm`` or ``none``."""
+def make_scorer(name: str, checkpoint: Path, ngrams: Path) -> LanguageModel:
+    """Return the scorer ``ours`` or ``ours exact``, or ``mixed``: with n-grams, equal weights."""
+    scorer = Scorer.from_checkpoint(str(checkpoint), exact=name == "ours exact")
+    return Mixture([scorer, NGramModel(str(ngrams))]) if name == "mixed" else scorer
+
+
+def make_system(name: str, checkpoint: Path, words: Sequence[str], ngrams: Path) -> System:
+    """Return a system: ``prefix``, ``kenlm``, ``none``, or one with a scorer of ours."""
     if name == "none":
         return System(flashlight.ZeroLM())
     if name == "kenlm":
         from flashlight.lib.text.decoder.kenlm import KenLM
         from flashlight.lib.text.dictionary import Dictionary
 
-        lm = KenLM(str(arpa), Dictionary(list(words)))
+        lm = KenLM(str(ngrams), Dictionary(list(words)))
         return System(lm, lm_weight=float(np.log(10)))
     if name == "prefix":
         trained = checkpoints.load(str(checkpoint), None)
         ids = [trained.source.index(word) for word in words]
         prefix = PrefixLM(trained.model, ids, trained.source.eos())
         return System(prefix, prefix.forget)
-    scorer = Scorer.from_checkpoint(str(checkpoint), exact=name == "ours exact")
-    return System(FlashlightLM(scorer, words))
+    return System(FlashlightLM(make_scorer(name, checkpoint, ngrams), words))
 
 
 def smeared_trie(

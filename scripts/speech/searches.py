@@ -9,8 +9,6 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Sequence
 import numpy as np
 from decoders.made import SILENCE
 
-from fairseq_bnce import Scorer
-
 from . import acoustics
 
 BEAM = 50  # hypotheses, in both libraries
@@ -28,12 +26,12 @@ class Search(NamedTuple):
     weigh: Callable[[float, float], Any] = lambda lm_weight, word_score: None
 
 
-def flashlight(model: str, checkpoint: Path, arpa: Path, counts: Mapping[str, int]) -> Search:
+def flashlight(model: str, checkpoint: Path, ngrams: Path, counts: Mapping[str, int]) -> Search:
     """Return a search by ``LexiconDecoder``, which knows the counted words only."""
     from decoders import search
 
     words = list(counts)
-    system = search.make_system(model, checkpoint, words, arpa)
+    system = search.make_system(model, checkpoint, words, ngrams)
     spellings = [acoustics.spell(word) for word in words]
     trie = search.smeared_trie(spellings, [*counts.values()], len(acoustics.TOKENS), system)
     make = functools.partial(search.decoder, trie, system, BEAM)
@@ -49,13 +47,13 @@ def flashlight(model: str, checkpoint: Path, arpa: Path, counts: Mapping[str, in
     return Search(decode, weigh)
 
 
-def pyctcdecode(model: str, checkpoint: Path, arpa: Path, counts: Mapping[str, int]) -> Search:
+def pyctcdecode(model: str, checkpoint: Path, ngrams: Path, counts: Mapping[str, int]) -> Search:
     """Return a search by ``BeamSearchDecoderCTC``: any letters make a word."""
     from pyctcdecode import BeamSearchDecoderCTC
     from pyctcdecode.alphabet import Alphabet
 
     labels = ["", " ", *acoustics.TOKENS[SILENCE + 1 :]]
-    lm = _language_model(model, checkpoint, arpa, list(counts))
+    lm = _language_model(model, checkpoint, ngrams, list(counts))
     decoder = BeamSearchDecoderCTC(Alphabet.build_alphabet(labels), lm)
 
     def weigh(lm_weight: float, word_score: float) -> None:
@@ -68,15 +66,16 @@ def pyctcdecode(model: str, checkpoint: Path, arpa: Path, counts: Mapping[str, i
     return Search(decode, weigh)
 
 
-def _language_model(model: str, checkpoint: Path, arpa: Path, words: Sequence[str]) -> Any:
-    """Return pyctcdecode's language model: ours, or a trigram by KenLM; None for "none"."""
+def _language_model(model: str, checkpoint: Path, ngrams: Path, words: Sequence[str]) -> Any:
+    """Return pyctcdecode's language model: ours, or n-grams by KenLM; None for "none"."""
     if model == "none":
         return None
     if model != "kenlm":
+        from decoders.search import make_scorer
+
         from fairseq_bnce.decoding import PyctcdecodeLM
 
-        scorer = Scorer.from_checkpoint(str(checkpoint), exact=model == "ours exact")
-        return PyctcdecodeLM(scorer, words)
+        return PyctcdecodeLM(make_scorer(model, checkpoint, ngrams), words)
     import kenlm
     from pyctcdecode.language_model import LanguageModel
 
@@ -89,4 +88,4 @@ def _language_model(model: str, checkpoint: Path, arpa: Path, words: Sequence[st
             end = self.alpha * self._get_raw_end_score(prev_state) * np.log(10)
             return end, prev_state
 
-    return Ngrams(kenlm.Model(str(arpa)), words)
+    return Ngrams(kenlm.Model(str(ngrams)), words)

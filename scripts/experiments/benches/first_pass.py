@@ -11,7 +11,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
-from decoders import ngrams
 from rendering.rows import DECODERS, MODELS
 from speech import acoustics, errors, searches, sentences, sound, stages
 from speech.stages import Run, Steps, lines_of, say
@@ -72,14 +71,6 @@ def train(run: Run) -> None:
 # ---------------------------------------------------------------- decoding
 
 
-def trigram(run: Run) -> None:
-    """Write trigram.arpa, from the text that the language model learned from."""
-    words = dictionary(run)
-    lines = lines_of(run.options.speech / "text/train.txt")
-    text = ([w if w in words else sentences.UNKNOWN for w in line.split()] for line in lines)
-    ngrams.write_arpa(run.folder / "trigram.arpa", text, list(words))
-
-
 def dictionary(run: Run) -> Dict[str, int]:
     """Return the language model's words that letters spell, and how often its text has them."""
     counts = (line.split(" ") for line in lines_of(run.options.speech / "data/bin/dict.txt"))
@@ -90,7 +81,8 @@ def make(run: Run, system: str) -> searches.Search:
     library, _, model = system.partition(" ")
     if library == "greedy":
         return searches.Search(acoustics.greedy)
-    files = run.options.speech / "lm" / "checkpoint_best.pt", run.folder / "trigram.arpa"
+    models = run.options.speech / "lm"
+    files = models / "checkpoint_best.pt", models / "kenlm.bin"
     return getattr(searches, library)(model, *files, dictionary(run))
 
 
@@ -166,14 +158,14 @@ def of_acoustics(run: Run, model: Any, stored: Dict[str, Any]) -> Dict[str, Any]
 def differences(counts: Mapping[str, np.ndarray]) -> Dict[str, List[float]]:
     """Return the changes from each other language model to the unnormalised one."""
     found = {}
-    for library, model in itertools.product(DECODERS, ("none", "kenlm", f"ours{EXACT}")):
+    for library, model in itertools.product(DECODERS, ("none", "kenlm", f"ours{EXACT}", "mixed")):
         ours, other = f"{library} ours", f"{library} {model}"
         if {ours, other} <= set(counts):
             found[f"{ours} - {other}"] = errors.difference(counts[other], counts[ours])
     return found
 
 
-STAGES: Steps = {"speak": speak, "train": train, "trigram": trigram, "decode": decode_all}
+STAGES: Steps = {"speak": speak, "train": train, "decode": decode_all}
 
 
 def measure(options: Any) -> Optional[Dict[str, Any]]:
