@@ -69,13 +69,16 @@ class Mixture(LanguageModel):
         weights: (M,) float64 of the models.
 
     Raises:
-        ScoringError: for other weights, or a model that reads words on both sides.
+        ScoringError: for fewer than two models, other weights, or a model that reads words on
+            both sides.
     """
 
     _is_apart = False  # whether scores of lines are (M, T), of each model
 
     def __init__(self, models: Iterable[LanguageModel], weights: Weights = None):
         models = list(models)
+        if len(models) < 2:
+            raise ScoringError("models", "several scorers or n-gram models", models)
         if not all(model.is_causal for model in models):
             got = "one with --bidirectional-context"
             raise ScoringError("models", "models of past words to mix", got)

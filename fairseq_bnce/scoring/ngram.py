@@ -45,8 +45,11 @@ class NGramModel(LanguageModel):
     """
 
     def __init__(self, path: str):
-        import kenlm
-
+        try:
+            import kenlm
+        except ModuleNotFoundError as error:
+            message = "n-gram models: required kenlm (pip install kenlm, or fairseq-bnce[kenlm])"
+            raise ModuleNotFoundError(f"{message}, got none", name=error.name) from error
         config = kenlm.Config()
         config.show_progress, config.arpa_complain = False, kenlm.ARPALoadComplain.NONE
         self.key = self.path = os.path.abspath(path)
