@@ -230,6 +230,10 @@ def results(run: Run) -> Dict[str, Any]:
         "sentences": options.sentences,
         **errors(run),
         "weights": {name: weights(run, name) for name in chosen(run)},
+        "seconds": {
+            path.name: json.loads(path.read_text("utf-8"))
+            for path in sorted((run.folder / "seconds").glob("test.*"))
+        },
         "model": {**kind, **{name: model[name] for name in MODEL}},
     }
 
