@@ -77,13 +77,14 @@ split() {  # DATA OUT UPDATES
 split ptb split-ptb-581 581
 split ptb split-ptb-1162 1162
 split novels split-novels-3000 3000
+split novels split-novels-6000 6000
 for updates in 1000 2000; do
     scripts/compare.py novels/bin --out novels-adaptive-$updates --recipe adagrad200 --only-train --criteria adaptive=adaptive_loss \
         --learning-rates 0.1 -- --decoder-layers 1 --clip-norm 1 --lr-scheduler polynomial_decay --total-num-update $updates \
         --max-update $updates --validate-interval-updates 0
 done
 scripts/bench.py peers ptb --out mixed-ptb --kenlm KENLM --running --mix split-ptb-{581,1162}/comparison.json ptb-{reset,road}/comparison.json
-scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix split-novels-3000/comparison.json novels-{3000,6000,10000,3500,adaptive-1000,adaptive-2000}/comparison.json
+scripts/bench.py peers novels --out mixed-novels --kenlm KENLM --mix split-novels-{3000,6000}/comparison.json novels-{3000,6000,10000,3500,adaptive-1000,adaptive-2000}/comparison.json
 mkdir -p text/every-word
 cp mscc-all/text/train.txt text/every-word/
 for split in valid test; do awk 'NR % 15 == 1' mscc-all/text/$split.txt > text/every-word/$split.txt; done
